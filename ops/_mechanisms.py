@@ -1,0 +1,221 @@
+"""The ways TensorFlow has to give an op its gradient, each built so that it works in every mode.
+
+Every helper returns a function ``op(*inputs, **attrs)`` that works eagerly, inside a ``tf.function`` whether the tape is
+inside or outside it, under XLA and in a v1 graph, at every order. What a gradient function returns is checked at each
+call (``GradientFault``), because TensorFlow lets much of it pass.
+"""
+
+import functools
+import inspect
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from ops._op import Function, GradientFault, Tensor
+
+_serial = itertools.count()
+
+
+def custom_gradient(forward: Function, vjp: Function, vjp_vjp: Function | None = None) -> Function:
+    """Give ``forward`` the gradient ``vjp``, and that one the gradient ``vjp_vjp``, by nested ``tf.custom_gradient``.
+
+    Without ``vjp_vjp`` the second order is TensorFlow's own derivative of ``vjp``; with it, the third is that of
+    ``vjp_vjp``. ``vjp`` gets cotangents of the outputs with a float dtype only, ``vjp_vjp`` those of the gradients that
+    are not ``None``.
+
+    The pullback takes all it needs as arguments, through ``tf.identity``: a residual caught in a closure would be out
+    of scope where the tape is outside of the ``tf.function``.
+    """
+
+    @functools.wraps(forward)
+    def op(*inputs: Tensor, **attrs: Any) -> Any:
+        static, numbers = _split(attrs, inputs)
+        n_primals, n_leaves = len(inputs), len(inputs) + len(numbers)
+
+        def call(rule: Function, leaves: Sequence[Tensor]) -> Any:
+            """Call a rule of the page on ``(*inputs, *numbers, *cotangents)``."""
+            values = dict(zip(numbers, leaves[n_primals:n_leaves], strict=True))
+            return rule(*leaves[:n_primals], *leaves[n_leaves:], **static, **values)
+
+        def pullback(*leaves: Tensor) -> list[Tensor | None]:
+            return checked_gradients(vjp, call(vjp, leaves), leaves[:n_primals])
+
+        def pullback_with_its_own_gradient(*leaves: Tensor) -> list[Tensor | None]:
+            present: list[int] = []
+
+            @tf.custom_gradient
+            def pull(*leaves: Tensor) -> Any:
+                dxs = pullback(*leaves)
+                present[:] = [i for i, dx in enumerate(dxs) if dx is not None]
+
+                def pull_back_again(*ddxs: Tensor) -> list[Tensor | None]:
+                    same = [tf.identity(leaf) for leaf in leaves]
+                    found = call(_required(vjp_vjp), (*same, *ddxs))
+                    wanted = (*leaves[:n_primals], *leaves[n_leaves:])
+                    gradients = checked_gradients(_required(vjp_vjp), found, wanted)
+                    return [*gradients[:n_primals], *(None for _ in numbers), *gradients[n_primals:]]
+
+                return [dxs[i] for i in present], pull_back_again
+
+            found = dict(zip(present, _many(pull(*leaves)), strict=True)) if leaves else {}
+            return [found.get(i) for i in range(n_primals)]
+
+        @tf.custom_gradient
+        def primal(*leaves: Tensor) -> Any:
+            outputs = call(forward, leaves)
+
+            def pull_back(*dys: Tensor | None) -> list[Tensor | None]:
+                live = [tf.identity(dy) for dy in dys if dy is not None and dy.dtype.is_floating]
+                gradient = pullback if vjp_vjp is None else pullback_with_its_own_gradient
+                return [*gradient(*(tf.identity(leaf) for leaf in leaves), *live), *(None for _ in numbers)]
+
+            return outputs, pull_back
+
+        return primal(*inputs, *numbers.values())
+
+    return op
+
+
+def override(gradients: Mapping[str, Function], forward: Function, *, numbers: tuple[str, ...] = ()) -> Function:
+    """Run ``forward`` with other gradients for the TensorFlow op types in it: ``gradient_override_map``.
+
+    ``gradients`` maps an op type, such as ``"Sign"``, to ``gradient(op, *dys, **numbers)``; ``numbers`` names the number
+    attributes, in the order in which the op declares them. The map is honoured only where the gradient of a *graph* is
+    taken, so ``forward`` is wrapped in a ``tf.function`` of its own, with one trace for each dtype and static attribute;
+    a tape in an eager caller then differentiates that function.
+
+    Raises ``ValueError`` at the first call when ``forward`` has no op of an overridden type, because TensorFlow ignores
+    such an entry without a word.
+    """
+    names = {op_type: f"Pullback{op_type}{next(_serial)}" for op_type in gradients}
+    for op_type, gradient in gradients.items():
+        register_gradient(names[op_type])(_with_numbers(gradient, numbers))
+
+    @functools.cache
+    def trace(dtypes: tuple[tf.DType, ...], static: tuple[tuple[str, Any], ...]) -> Any:
+        def overridden(*leaves: Tensor) -> Any:
+            graph = tf.compat.v1.get_default_graph()
+            values = dict(zip(numbers, leaves[len(leaves) - len(numbers) :], strict=True))
+            with graph.gradient_override_map(names):
+                outputs = forward(*leaves[: len(leaves) - len(numbers)], **dict(static), **values)
+            if missing := set(names) - {operation.type for operation in graph.get_operations()}:
+                raise ValueError(f"gradient_override_map: {forward.__name__} has no op of type {sorted(missing)}")
+            return outputs
+
+        specs = [tf.TensorSpec(None, dtype) for dtype in dtypes] + [tf.TensorSpec([], dtypes[0]) for _ in numbers]
+        return tf.function(overridden, input_signature=specs, autograph=False).get_concrete_function()
+
+    @functools.wraps(forward)
+    def op(*inputs: Tensor, **attrs: Any) -> Any:
+        static, values = _split(attrs, inputs)
+        with tf.init_scope():
+            function = trace(tuple(x.dtype for x in inputs), tuple(sorted(static.items())))
+        return function(*inputs, *(values[name] for name in numbers))
+
+    return op
+
+
+def register_gradient(op_type: str) -> Callable[[Function], Function]:
+    """Register ``gradient(op, *dys)`` for an op type, as ``tf.RegisterGradient``, and check what it takes and returns.
+
+    A TensorFlow op with N outputs calls its gradient with N + 1 arguments and wants one value for each of its inputs:
+    a tensor of the input's shape and dtype, or ``None``.
+
+    Raises ``KeyError`` when the op type has a gradient already, and ``GradientFault`` at a call that goes wrong.
+    """
+
+    def register(gradient: Function) -> Function:
+        @functools.wraps(gradient)
+        def checked(op: tf.Operation, *dys: Tensor | None) -> list[Tensor | None]:
+            try:
+                inspect.signature(gradient).bind(op, *dys)
+            except TypeError as error:
+                expected = f"{len(dys) + 1} arguments, (op, {', '.join(f'dy{i}' for i in range(len(dys)))})"
+                got = f"{gradient.__name__}{inspect.signature(gradient)}"
+                raise GradientFault(gradient.__name__, "its arguments", expected=expected, got=got) from error
+            return checked_gradients(gradient, gradient(op, *dys), op.inputs, [f"input {i}" for i in range(99)])
+
+        tf.RegisterGradient(op_type)(checked)
+        return gradient
+
+    return register
+
+
+def additive(forward: Function, backward: Function) -> Function:
+    """Return ``t + stop_gradient(f - t)`` with t = backward(x): the value of f, the exact derivative of t.
+
+    In floating point f - t loses f where \\|t\\| is large: the value is off by up to half a unit in the last place of t.
+    """
+
+    def op(*inputs: Tensor, **attrs: Any) -> Tensor:
+        t = backward(*inputs, **attrs)
+        return t + tf.stop_gradient(forward(*inputs, **attrs) - t)
+
+    return op
+
+
+def multiplicative(forward: Function, backward: Function) -> Function:
+    """Return ``stop_gradient(f / t) * t`` with t = backward(x): the value of f, the derivative (f / t) t'; NaN at t = 0."""
+
+    def op(*inputs: Tensor, **attrs: Any) -> Tensor:
+        t = backward(*inputs, **attrs)
+        return tf.stop_gradient(forward(*inputs, **attrs) / t) * t
+
+    return op
+
+
+def checked_gradients(
+    function: Function, result: Any, wanted: Sequence[Tensor], names: Sequence[str] = ()
+) -> list[Tensor | None]:
+    """Return what a gradient function returned as a list, one entry for each tensor in ``wanted``, or refuse it.
+
+    Raises ``GradientFault`` for a wrong count, anything but a tensor or ``None``, a wrong dtype, or a shape that is
+    known to be wrong. Sparse gradients (``IndexedSlices``) are made dense.
+    """
+    slots = names or [p.name for p in inspect.signature(function).parameters.values()]
+    found = _many(result)
+    if len(found) != len(wanted):
+        expected = f"{len(wanted)} values ({', '.join(slots[: len(wanted)])})"
+        raise GradientFault(function.__name__, "its inputs", expected=expected, got=f"{len(found)}")
+    checked: list[Tensor | None] = []
+    for slot, value, like in zip(slots, found, wanted, strict=False):
+        gradient = tf.convert_to_tensor(value) if isinstance(value, tf.IndexedSlices) else value
+        if gradient is not None:
+            expected = f"a tensor of {like.dtype.name} and shape {like.shape}, or None"
+            if not isinstance(gradient, tf.Tensor):
+                got = f"{gradient!r} ({type(gradient).__name__})"[:200]
+                raise GradientFault(function.__name__, slot, expected=expected, got=got)
+            if gradient.dtype != like.dtype or not like.shape.is_compatible_with(gradient.shape):
+                got = f"{gradient.dtype.name} and shape {gradient.shape}"
+                raise GradientFault(function.__name__, slot, expected=expected, got=got)
+        checked.append(gradient)
+    return checked
+
+
+def _many(values: Any) -> list[Any]:
+    return list(values) if isinstance(values, (tuple, list)) else [values]
+
+
+def _required(rule: Function | None) -> Function:
+    assert rule is not None
+    return rule
+
+
+def _split(attrs: Mapping[str, Any], inputs: Sequence[Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Split attributes into static ones and numbers; a Python float becomes a scalar of the first input's dtype."""
+    dtype = inputs[0].dtype
+    numbers = {k: tf.convert_to_tensor(v, dtype) for k, v in attrs.items() if isinstance(v, (float, tf.Tensor))}
+    return {k: v for k, v in attrs.items() if k not in numbers}, numbers
+
+
+def _with_numbers(gradient: Function, numbers: tuple[str, ...]) -> Function:
+    """Let a registered gradient see the number attributes: the last inputs of the graph that its op stands in."""
+
+    @functools.wraps(gradient)
+    def called(op: tf.Operation, *dys: Tensor) -> Any:
+        leaves = op.graph.inputs
+        return gradient(op, *dys, **dict(zip(numbers, leaves[len(leaves) - len(numbers) :], strict=True)))
+
+    return called

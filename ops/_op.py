@@ -1,0 +1,235 @@
+"""What an op is: its functions, its signature, its attributes and what its gradient claims to be.
+
+Notation, here and on every op's page:
+
+=========  =====================================================================================
+``x, y``   primals: the inputs and outputs of the op
+``dy``     cotangent of an output: what arrives from above
+``dx``     cotangent of an input: what the gradient (the *pullback*) returns, same shape as ``x``
+``ddx``    cotangent of ``dx``: what arrives at the gradient of the gradient
+``tx, ty`` tangents of an input and of an output
+``T``      the op's type variable: every input and output that lists several dtypes has this one
+=========  =====================================================================================
+
+A page's functions take tensors by position and the op's attributes by keyword:
+
+``forward(*x, **attrs) -> y``; ``vjp(*x, *dy, **attrs) -> dx``; ``vjp_vjp(*x, *dy, *ddx, **attrs) -> (ddx of x, of dy)``;
+``reference(*x, **attrs) -> y`` in NumPy. One value stands bare, several in a tuple; ``None`` is "no gradient, on purpose".
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+Tensor: TypeAlias = tf.Tensor
+Array: TypeAlias = NDArray[Any]
+Arrays: TypeAlias = Sequence[Array]
+Function: TypeAlias = Callable[..., Any]
+Shape: TypeAlias = tuple[str | int, ...]
+
+FLOATS = ("float32", "float64", "float16", "bfloat16")
+INTEGERS = ("int32", "int64", "int8", "int16", "uint8", "uint16", "uint32", "uint64")
+
+NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
+ANY_SHAPE: Shape = ("...",)
+
+Batching = Literal["elementwise", "leading_axis", "none"]
+Mechanism = Literal[
+    "custom_gradient", "gradient_override_map", "stop_gradient", "register_gradient", "symbolic_gradient", "by_attribute"
+]
+
+
+class Attrs(BaseModel):
+    """The attributes of an op; subclass it, one typed and bounded field each, with a default.
+
+    A ``float`` field is a *number*: it reaches the op as a scalar tensor of the op's type variable, so that a new
+    value never makes a new trace. Every other field (``Literal``, ``int``, ``bool``) is *static*: it reaches the op as
+    it is and each value has a trace of its own.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    @classmethod
+    def number_names(cls) -> tuple[str, ...]:
+        """Return the names of the number attributes, in order of declaration."""
+        return tuple(name for name, info in cls.model_fields.items() if info.annotation is float)
+
+    def numbers(self) -> dict[str, float]:
+        """Return the number attributes, in order of declaration."""
+        return {name: getattr(self, name) for name in self.number_names()}
+
+    def static(self) -> dict[str, Any]:
+        """Return the static attributes, in order of declaration."""
+        numbers = self.number_names()
+        return {name: getattr(self, name) for name in type(self).model_fields if name not in numbers}
+
+
+@dataclass(frozen=True)
+class Derivative:
+    """The claim of an honest gradient: first, of forward; second, of the op's own ``vjp(x, dy)``."""
+
+
+@dataclass(frozen=True)
+class Surrogate:
+    """The claim of being the derivative of another function, in NumPy.
+
+    As a first claim ``of(primals, at) -> outputs``; as a second ``of(primals, cotangents, at) -> dx``. ``at`` are the
+    same primals frozen at the point: constants, as under ``tf.stop_gradient``.
+    """
+
+    of: Callable[..., Arrays]
+
+
+@dataclass(frozen=True)
+class Formula:
+    """The claim of being a formula that is no function's derivative, in NumPy.
+
+    As a first claim ``vjp(primals, cotangents) -> dx``; as a second ``vjp(primals, cotangents, ddx) -> x slots``.
+    """
+
+    vjp: Callable[..., Arrays]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a gradient claims to be, so that it can be checked even when it is deliberately not the derivative.
+
+    ``first`` is about dx, ``second`` about the x slots of ``vjp_vjp`` (its dy slots are always those of the op's own
+    vjp). ``linear`` says whether vjp is linear in dy: without that there is no jvp.
+    """
+
+    first: Derivative | Surrogate | Formula = Derivative()
+    second: Derivative | Surrogate | Formula = Derivative()
+    linear: bool = True
+
+
+def honest(attrs: Attrs) -> Claim:
+    """Claim the true derivative at both orders, whatever the attributes: the default claim."""
+    del attrs
+    return Claim()
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input: its name, its dtypes (several: the type variable's), its symbolic shape.
+
+    A symbol in ``shape`` stands for one dimension, the same wherever it appears in the op; ``"..."`` for any number of
+    them; an int for itself. ``domain`` is where checks sample; at ``kinks`` and ``poles`` derivatives are one-sided
+    or infinite, and checks keep away.
+    """
+
+    name: str
+    dtypes: tuple[str, ...] = FLOATS
+    shape: Shape = ANY_SHAPE
+    differentiable: bool = True
+    doc: str = ""
+    domain: tuple[float, float] = (-3.0, 3.0)
+    kinks: tuple[float, ...] = ()
+    poles: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Output:
+    """An output: as an input, without a domain."""
+
+    name: str
+    dtypes: tuple[str, ...] = FLOATS
+    shape: Shape = ANY_SHAPE
+    differentiable: bool = True
+    doc: str = ""
+
+
+@dataclass(frozen=True)
+class Example:
+    """A real input of an op, as nested lists: it feeds the tests, the OpenAPI document, the docs and the checks."""
+
+    name: str
+    inputs: Mapping[str, Any]
+    attrs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True)
+class Op:
+    """A registered op.
+
+    ``function(*inputs, **attrs)`` is any TensorFlow function, whatever gives it its gradient; ``reference`` is the same
+    forward in independent NumPy, float64 inside. ``validate(inputs, attrs)`` refuses bad values with ``InvalidInput``
+    before any mode runs, because XLA drops assertions. ``sample(rng, dtype, attrs)`` draws a valid joint point.
+    ``batching`` says when requests may share a call. ``null_gradients`` names the inputs whose missing first-order
+    gradient is on purpose.
+
+    Raises ``ValueError`` at construction when the declaration contradicts itself.
+    """
+
+    name: str
+    summary: str
+    doc: str | None
+    function: Function
+    reference: Function
+    inputs: tuple[Input, ...]
+    outputs: tuple[Output, ...]
+    mechanism: Mechanism
+    source: str
+    examples: tuple[Example, ...]
+    attrs: type[Attrs] = Attrs
+    claim: Callable[[Any], Claim] = honest
+    batching: Batching = "none"
+    validate: Callable[[Mapping[str, Array], Any], None] | None = None
+    sample: Callable[[np.random.Generator, str, Any], dict[str, Array]] | None = None
+    null_gradients: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse a declaration that contradicts itself."""
+        names = [self.name, *self.attrs.model_fields, *(slot.name for slot in (*self.inputs, *self.outputs))]
+        for name in names:
+            if not NAME.fullmatch(name):
+                raise ValueError(f"op {self.name!r}: expected names like [a-z][a-z0-9_]{{0,63}}, got {name!r}")
+        if not self.inputs or not self.outputs or not self.examples:
+            raise ValueError(f"op {self.name!r}: expected at least one input, one output and one example")
+        for kind, slots in (("input", self.inputs), ("output", self.outputs)):
+            if len({slot.name for slot in slots}) < len(slots):
+                raise ValueError(f"op {self.name!r}: two {kind}s have the same name")
+        if len({slot.dtypes for slot in (*self.inputs, *self.outputs) if len(slot.dtypes) > 1}) > 1:
+            raise ValueError(f"op {self.name!r}: inputs and outputs with several dtypes must all list the same ones")
+        if self.attrs.number_names() and not set(self.dtypes) <= set(FLOATS):
+            raise ValueError(f"op {self.name!r}: number attributes need a type variable of float dtypes only")
+        if self.batching == "elementwise" and any(s.shape != ANY_SHAPE for s in (*self.inputs, *self.outputs)):
+            raise ValueError(f"op {self.name!r}: an elementwise op has inputs and outputs of one shape, {ANY_SHAPE}")
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """The dtypes of the type variable T, the default first."""
+        slots = (*self.inputs, *self.outputs)
+        return next((slot.dtypes for slot in slots if len(slot.dtypes) > 1), self.inputs[0].dtypes)
+
+    def dtype_of(self, slot: Input | Output, dtype: str) -> str:
+        """Return the dtype of an input or output when the type variable is ``dtype``."""
+        return dtype if len(slot.dtypes) > 1 else slot.dtypes[0]
+
+    def is_differentiable(self, slot: Input | Output, dtype: str) -> bool:
+        """Tell whether derivatives reach ``slot`` when the type variable is ``dtype``: declared so, and a float."""
+        return slot.differentiable and self.dtype_of(slot, dtype) in FLOATS
+
+
+class InvalidInput(ValueError):
+    """Raised by an op's ``validate``: which input is wrong, what was expected and what came."""
+
+    def __init__(self, name: str, message: str, *, expected: str, got: str, index: tuple[int, ...] = ()) -> None:
+        """Name the input (or attribute), say what is wrong with it and, where it is one element, which."""
+        super().__init__(message)
+        self.name, self.message, self.expected, self.got, self.index = name, message, expected, got, index
+
+
+class GradientFault(Exception):
+    """An op's gradient function returned something that is no gradient: which slot, what was expected, what came."""
+
+    def __init__(self, function: str, slot: str, *, expected: str, got: str) -> None:
+        """Name the function at fault and the slot of what it returned."""
+        super().__init__(f"{function} returned a wrong gradient for {slot}: expected {expected}, got {got}")
+        self.slot, self.expected, self.got = slot, expected, got

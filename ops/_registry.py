@@ -1,0 +1,87 @@
+"""Discovery of the ops: every module of this package without a leading underscore, then the plug-in folders."""
+
+import importlib
+import importlib.util
+import logging
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+
+from ops._op import Op
+
+log = logging.getLogger("pullback")
+
+
+class RegistryError(Exception):
+    """The ops cannot be registered: two files define one name, or a plug-in folder is not there."""
+
+
+@dataclass(frozen=True)
+class Unavailable:
+    """An op (or a file that should define one) that cannot be served, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Registry:
+    """The ops by name, and what could not be loaded."""
+
+    ops: Mapping[str, Op]
+    unavailable: tuple[Unavailable, ...] = ()
+
+
+def discover(plug_in_folders: Sequence[Path] = ()) -> Registry:
+    """Import every op module and return the registry, ops in order of name.
+
+    A file that fails to import or defines no ``OP`` is listed as unavailable with its error; the rest serves on.
+
+    Raises ``RegistryError`` when two files define one op name, or when a plug-in folder does not exist.
+    """
+    own = Path(__file__).parent
+    found: dict[str, tuple[Op, Path]] = {}
+    unavailable: list[Unavailable] = []
+    for folder in (own, *plug_in_folders):
+        if not folder.is_dir():
+            raise RegistryError(f"plug-in ops: expected a folder, got {folder}")
+        for path in sorted(folder.glob("[!_.]*.py")):
+            try:
+                op = _op_of(_imported(path, own))
+            except Exception as error:  # noqa: BLE001 - a plug-in may raise anything, and the others must go on
+                log.warning("op %s is unavailable: %s", path, error, exc_info=True)
+                unavailable.append(Unavailable(path.stem, f"{type(error).__name__}: {error}"[:300]))
+                continue
+            if op.name in found:
+                raise RegistryError(f"two files define the op {op.name!r}: {found[op.name][1]} and {path}")
+            found[op.name] = (op, path)
+    return Registry(MappingProxyType({name: found[name][0] for name in sorted(found)}), tuple(unavailable))
+
+
+def _imported(path: Path, own: Path) -> ModuleType:
+    if path.parent == own:
+        return importlib.import_module(f"{__package__}.{path.stem}")
+    # Named by its folder too, so that two folders may hold files of one name (their ops may not have one name).
+    name = f"pullback_plugin_{abs(hash(path.parent))}_{path.stem}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is not a Python module")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _op_of(module: ModuleType) -> Op:
+    op = getattr(module, "OP", None)
+    if not isinstance(op, Op):
+        raise TypeError(f"expected OP = Op(...), got {type(op).__name__}" if op is not None else "no OP is defined")
+    return op
