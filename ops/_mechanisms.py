@@ -1,8 +1,8 @@
 """The ways TensorFlow has to give an op its gradient, each built so that it works in every mode.
 
-Every helper returns a function ``op(*inputs, **attrs)`` that works eagerly, inside a ``tf.function`` whether the tape is
-inside or outside it, under XLA and in a v1 graph, at every order. What a gradient function returns is checked at each
-call (``GradientFault``), because TensorFlow lets much of it pass.
+Every helper returns a function ``op(*inputs, **attrs)`` that works eagerly, inside a ``tf.function`` whether the tape
+is inside or outside it, under XLA and in a v1 graph, at every order. What a gradient function returns is checked at
+each call (``GradientFault``), because TensorFlow lets much of it pass.
 """
 
 import functools
@@ -81,10 +81,10 @@ def custom_gradient(forward: Function, vjp: Function, vjp_vjp: Function | None =
 def override(gradients: Mapping[str, Function], forward: Function, *, numbers: tuple[str, ...] = ()) -> Function:
     """Run ``forward`` with other gradients for the TensorFlow op types in it: ``gradient_override_map``.
 
-    ``gradients`` maps an op type, such as ``"Sign"``, to ``gradient(op, *dys, **numbers)``; ``numbers`` names the number
-    attributes, in the order in which the op declares them. The map is honoured only where the gradient of a *graph* is
-    taken, so ``forward`` is wrapped in a ``tf.function`` of its own, with one trace for each dtype and static attribute;
-    a tape in an eager caller then differentiates that function.
+    ``gradients`` maps an op type, such as ``"Sign"``, to ``gradient(op, *dys, **numbers)``; ``numbers`` names the
+    number attributes, in the order in which the op declares them. The map is honoured only where the gradient of a
+    *graph* is taken, so ``forward`` is wrapped in a ``tf.function`` of its own, with one trace for each dtype and
+    static attribute; a tape in an eager caller then differentiates that function.
 
     Raises ``ValueError`` at the first call when ``forward`` has no op of an overridden type, because TensorFlow ignores
     such an entry without a word.
@@ -146,7 +146,7 @@ def register_gradient(op_type: str) -> Callable[[Function], Function]:
 def additive(forward: Function, backward: Function) -> Function:
     """Return ``t + stop_gradient(f - t)`` with t = backward(x): the value of f, the exact derivative of t.
 
-    In floating point f - t loses f where \\|t\\| is large: the value is off by up to half a unit in the last place of t.
+    In floating point f - t loses f where t is large: the value is off by up to half a unit in the last place of t.
     """
 
     def op(*inputs: Tensor, **attrs: Any) -> Tensor:
@@ -157,7 +157,10 @@ def additive(forward: Function, backward: Function) -> Function:
 
 
 def multiplicative(forward: Function, backward: Function) -> Function:
-    """Return ``stop_gradient(f / t) * t`` with t = backward(x): the value of f, the derivative (f / t) t'; NaN at t = 0."""
+    """Return ``stop_gradient(f / t) * t`` with t = backward(x): the value of f, the derivative (f / t) t'.
+
+    Value and derivative are NaN where t = 0.
+    """
 
     def op(*inputs: Tensor, **attrs: Any) -> Tensor:
         t = backward(*inputs, **attrs)

@@ -13,8 +13,14 @@ Notation, here and on every op's page:
 
 A page's functions take tensors by position and the op's attributes by keyword:
 
-``forward(*x, **attrs) -> y``; ``vjp(*x, *dy, **attrs) -> dx``; ``vjp_vjp(*x, *dy, *ddx, **attrs) -> (ddx of x, of dy)``;
-``reference(*x, **attrs) -> y`` in NumPy. One value stands bare, several in a tuple; ``None`` is "no gradient, on purpose".
+=======================================  =======================================================
+``forward(*x, **attrs)``                 y
+``vjp(*x, *dy, **attrs)``                dx, one for each x
+``vjp_vjp(*x, *dy, *ddx, **attrs)``      cotangents: one for each x, then one for each dy
+``reference(*x, **attrs)``               y, in NumPy
+=======================================  =======================================================
+
+One value stands bare, several in a tuple; ``None`` is "no gradient, on purpose".
 """
 
 import re
@@ -41,7 +47,12 @@ ANY_SHAPE: Shape = ("...",)
 
 Batching = Literal["elementwise", "leading_axis", "none"]
 Mechanism = Literal[
-    "custom_gradient", "gradient_override_map", "stop_gradient", "register_gradient", "symbolic_gradient", "by_attribute"
+    "custom_gradient",
+    "gradient_override_map",
+    "stop_gradient",
+    "register_gradient",
+    "symbolic_gradient",
+    "by_attribute",
 ]
 
 
@@ -154,7 +165,7 @@ class Example:
     attrs: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Op:
     """A registered op.
 

@@ -50,7 +50,7 @@ def discover(plug_in_folders: Sequence[Path] = ()) -> Registry:
         for path in sorted(folder.glob("[!_.]*.py")):
             try:
                 op = _op_of(_imported(path, own))
-            except Exception as error:  # noqa: BLE001 - a plug-in may raise anything, and the others must go on
+            except Exception as error:
                 log.warning("op %s is unavailable: %s", path, error, exc_info=True)
                 unavailable.append(Unavailable(path.stem, f"{type(error).__name__}: {error}"[:300]))
                 continue

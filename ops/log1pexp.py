@@ -1,8 +1,8 @@
 r"""Softplus, stable at every order: log(1 + eˣ).
 
-y = max(x, 0) + log1p(e^(-|x|)); with σ the logistic function, dy/dx = σ(x) and d²y/dx² = σ(x) σ(-x). Smooth everywhere;
-x = 100 gives 100, 1, 0 and x = -100 underflows to 0, 0, 0 without a NaN on the way, at any order: every formula is in σ,
-which is bounded, never in eˣ, which is not.
+y = max(x, 0) + log1p(e^(-|x|)); with σ the logistic function, dy/dx = σ(x) and d²y/dx² = σ(x) σ(-x). Smooth
+everywhere; x = 100 gives 100, 1, 0 and x = -100 underflows to 0, 0, 0 without a NaN on the way, at any order: every
+formula is in σ, which is bounded, never in eˣ, which is not.
 
 Source: Mächler, "Accurately computing log(1 - exp(-|a|))" (2012), section 4, for the stable forward.
 """

@@ -1,0 +1,1 @@
+"""The service: registered ops and their derivatives over HTTP."""

@@ -1,0 +1,278 @@
+"""How one program is run: eagerly, as a graph function, compiled by XLA, or in a v1 graph with a session.
+
+A *program* builds tensors from tensors and takes derivatives through a ``Calculus``: ``tf.gradients`` in everything that
+is traced, because it honours a bare ``gradient_override_map`` at every order where a tape in the same function silently
+does not, and ``GradientTape`` in eager mode, which has nothing else.
+
+A trace is made once for a program, dtypes and device, whatever the shapes, and kept for the life of the process:
+TensorFlow does not give its memory back. So there is a budget of them, and past it work runs eagerly or is refused.
+"""
+
+import threading
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, Literal, Protocol, Self, TypeAlias, get_args
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from app.errors import Overloaded
+from ops import Tensor
+
+Mode = Literal["graph", "eager", "xla", "v1"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+
+Array: TypeAlias = NDArray[Any]
+Gradients: TypeAlias = list[Tensor | None]
+Pullback: TypeAlias = Callable[[Sequence[Tensor] | None], Gradients]
+Results: TypeAlias = Mapping[Hashable, Tensor | None]
+
+# A trace keeps about 0.25 MB for ever, a compiled XLA shape 0.3 to 2 MB.
+TRACE_BUDGET = 2048
+XLA_SHAPE_BUDGET = 512
+
+
+class Calculus(Protocol):
+    """How derivatives are taken where a program is being built."""
+
+    def watch(self, xs: Iterable[Tensor]) -> None:
+        """Make these tensors ones that can be differentiated with respect to."""
+        ...
+
+    def pullback(self, ys: Sequence[Tensor], xs: Sequence[Tensor]) -> Pullback:
+        """Return the map from cotangents of ``ys`` (``None``: ones) to cotangents of ``xs`` (``None``: no path)."""
+        ...
+
+    def each(self, pullback: Pullback, directions: Sequence[Tensor]) -> Gradients:
+        """Apply a pullback to every direction along the leading axis of ``directions``, and stack what comes."""
+        ...
+
+
+class Program(Protocol):
+    """What can be run in every mode. Equal programs share their traces, so a program must be hashable."""
+
+    @property
+    def orders(self) -> int:
+        """How many pullbacks are nested in it."""
+        ...
+
+    @property
+    def ranks(self) -> tuple[int | None, ...]:
+        """The rank of each leaf, ``None`` where it varies."""
+        ...
+
+    @property
+    def runs_eagerly(self) -> bool:
+        """Tell whether the eager answer is the graph's answer, whoever wrote the op."""
+        ...
+
+    def build(self, calculus: Calculus, leaves: Sequence[Tensor]) -> Results:
+        """Compute the results of the leaves."""
+        ...
+
+
+class Tapes:
+    """The calculus of eager mode: nested tapes, one an order, of which each pullback closes the innermost."""
+
+    def __init__(self, orders: int) -> None:
+        """Prepare ``orders`` tapes."""
+        self._tapes = [tf.GradientTape(persistent=True, watch_accessed_variables=False) for _ in range(orders)]
+
+    def __enter__(self) -> Self:
+        """Start recording."""
+        for tape in self._tapes:
+            tape.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None) -> None:
+        """Stop recording."""
+        while self._tapes:
+            self._tapes.pop().__exit__(kind, e, tb)
+
+    def watch(self, xs: Iterable[Tensor]) -> None:
+        """Watch on every open tape."""
+        for x in xs:
+            for tape in self._tapes:
+                tape.watch(x)
+
+    def pullback(self, ys: Sequence[Tensor], xs: Sequence[Tensor]) -> Pullback:
+        """Close the innermost tape; those around it record what its gradient computes."""
+        tape = self._tapes.pop()
+        tape.__exit__(None, None, None)
+        return partial(_tape_gradients, tape, list(ys), list(xs))
+
+    def each(self, pullback: Pullback, directions: Sequence[Tensor]) -> Gradients:
+        """Loop: eager mode is the one to compare with, not the fast one."""
+        found = [pullback(rows) for rows in zip(*(tf.unstack(d) for d in directions), strict=True)]
+        return [None if any(x is None for x in column) else tf.stack(column) for column in zip(*found, strict=True)]
+
+
+class Graph:
+    """The calculus of every traced mode: ``tf.gradients``."""
+
+    def watch(self, xs: Iterable[Tensor]) -> None:
+        """Do nothing: a graph knows its paths."""
+
+    def pullback(self, ys: Sequence[Tensor], xs: Sequence[Tensor]) -> Pullback:
+        """Differentiate the graph that is there."""
+        return partial(_graph_gradients, list(ys), list(xs))
+
+    def each(self, pullback: Pullback, directions: Sequence[Tensor]) -> Gradients:
+        """Vectorise over the directions (pfor), so that the primal work is done once."""
+        present: list[int] = []
+        width = 0
+
+        def one(rows: Sequence[Tensor]) -> list[Tensor]:
+            nonlocal width
+            found = pullback(rows)
+            width = len(found)
+            present[:] = [i for i, gradient in enumerate(found) if gradient is not None]
+            # A map must return something: the direction itself stands in where every gradient is missing.
+            return [gradient for gradient in found if gradient is not None] or [rows[0]]
+
+        stacked = tf.vectorized_map(one, list(directions))
+        return [stacked[present.index(i)] if i in present else None for i in range(width)]
+
+
+def run(program: Program, mode: Mode, leaves: Sequence[Array], device: str) -> dict[Hashable, Array | None]:
+    """Run ``program`` on NumPy leaves and return NumPy results, ``None`` where no derivative exists.
+
+    Raises ``Overloaded`` when the mode needs a new trace and the budget is spent, and whatever TensorFlow raises.
+    """
+    with tf.device(device):
+        if mode == "eager":
+            return _run_eagerly(program, leaves)
+        try:
+            return _traces.get(program, mode, leaves, device)(leaves)
+        except _BudgetSpent as spent:
+            if mode == "graph" and program.runs_eagerly:
+                return _run_eagerly(program, leaves)
+            raise Overloaded(f"{spent}; mode eager still works, a restart frees it", retry_after_s=60) from None
+
+
+def _run_eagerly(program: Program, leaves: Sequence[Array]) -> dict[Hashable, Array | None]:
+    with Tapes(program.orders) as tapes:
+        results = program.build(tapes, [tf.constant(leaf) for leaf in leaves])
+        return {key: None if tensor is None else tensor.numpy() for key, tensor in results.items()}
+
+
+class _BudgetSpent(Exception):
+    """No further trace may be made."""
+
+
+class _Trace:
+    """A program, traced: a graph function (compiled or not), or a v1 graph with its session."""
+
+    def __init__(self, program: Program, mode: Mode, leaves: Sequence[Array]) -> None:
+        self._keys: list[Hashable] = []
+        self._missing: list[Hashable] = []
+        self._shapes: set[tuple[tuple[int, ...], ...]] | None = set() if mode == "xla" else None
+        specs = [
+            tf.TensorSpec(None if rank is None else [None] * rank, tf.as_dtype(leaf.dtype))
+            for leaf, rank in zip(leaves, program.ranks, strict=True)
+        ]
+        if mode == "v1":
+            self._call = self._session(program, specs)
+        else:
+            build = tf.function(
+                lambda *tensors: self._build(program, tensors),
+                input_signature=specs,
+                autograph=False,
+                jit_compile=mode == "xla",
+            )
+            self._call = partial(_call_concrete, build.get_concrete_function())
+
+    def _build(self, program: Program, tensors: Sequence[Tensor]) -> list[Tensor]:
+        results = program.build(Graph(), tensors)
+        self._keys = [key for key, tensor in results.items() if tensor is not None]
+        self._missing = [key for key, tensor in results.items() if tensor is None]
+        return [tensor for tensor in results.values() if tensor is not None]
+
+    def _session(self, program: Program, specs: Sequence[tf.TensorSpec]) -> Callable[[Sequence[Array]], list[Array]]:
+        graph = tf.Graph()
+        with graph.as_default():
+            holders = [tf.compat.v1.placeholder(spec.dtype, spec.shape) for spec in specs]
+            # A fetch that is fed would come back as the fed array itself: the identity makes it a result.
+            fetches = [tf.identity(tensor) for tensor in self._build(program, holders)]
+        graph.finalize()
+        call = tf.compat.v1.Session(graph=graph).make_callable(fetches, feed_list=holders)
+        return lambda leaves: call(*leaves)
+
+    def __call__(self, leaves: Sequence[Array]) -> dict[Hashable, Array | None]:
+        if self._shapes is not None:
+            self._admit(tuple(leaf.shape for leaf in leaves))
+        values = self._call(leaves) if self._keys else []
+        return {**dict(zip(self._keys, values, strict=True)), **dict.fromkeys(self._missing)}
+
+    def _admit(self, shapes: tuple[tuple[int, ...], ...]) -> None:
+        assert self._shapes is not None
+        if shapes not in self._shapes:
+            _traces.count_shape()
+            self._shapes.add(shapes)
+
+
+class _Traces:
+    """Every trace of the process, and the two budgets. A trace that failed is kept as its error: it leaks as well."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._traces: dict[Hashable, _Trace | Exception] = {}
+        self._shapes = 0
+
+    def get(self, program: Program, mode: Mode, leaves: Sequence[Array], device: str) -> _Trace:
+        key = (program, mode, device, tuple(leaf.dtype for leaf in leaves))
+        trace = self._traces.get(key)
+        if trace is None:
+            with self._lock:
+                trace = self._traces.get(key) or self._make(key, program, mode, leaves)
+        if isinstance(trace, Exception):
+            raise trace.with_traceback(None)
+        return trace
+
+    def _make(self, key: Hashable, program: Program, mode: Mode, leaves: Sequence[Array]) -> "_Trace | Exception":
+        if len(self._traces) >= TRACE_BUDGET:
+            raise _BudgetSpent(f"the {TRACE_BUDGET} traces of this process are made")
+        made: _Trace | Exception
+        try:
+            made = _Trace(program, mode, leaves)
+        except Exception as error:  # an author's code runs here, and may raise anything
+            made = error
+        self._traces[key] = made
+        return made
+
+    def count_shape(self) -> None:
+        with self._lock:
+            if self._shapes >= XLA_SHAPE_BUDGET:
+                raise _BudgetSpent(f"the {XLA_SHAPE_BUDGET} shapes that this process compiles with XLA are compiled")
+            self._shapes += 1
+
+    def counts(self) -> tuple[int, int]:
+        return len(self._traces), self._shapes
+
+
+_traces = _Traces()
+
+
+def trace_counts() -> tuple[int, int]:
+    """Return how many traces, and how many XLA shapes, this process has made."""
+    return _traces.counts()
+
+
+def _call_concrete(function: Any, leaves: Sequence[Array]) -> list[Array]:
+    return [tensor.numpy() for tensor in function(*(tf.constant(leaf) for leaf in leaves))]
+
+
+def _tape_gradients(
+    tape: tf.GradientTape, ys: list[Tensor], xs: list[Tensor], dys: Sequence[Tensor] | None
+) -> Gradients:
+    return _dense(tape.gradient(ys, xs, output_gradients=None if dys is None else list(dys)))
+
+
+def _graph_gradients(ys: list[Tensor], xs: list[Tensor], dys: Sequence[Tensor] | None) -> Gradients:
+    return _dense(tf.gradients(ys, xs, grad_ys=None if dys is None else list(dys)))
+
+
+def _dense(gradients: Sequence[Any]) -> Gradients:
+    return [tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in gradients]

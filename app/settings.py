@@ -1,0 +1,39 @@
+"""The settings, all from ``PULLBACK_*`` environment variables, read once and frozen."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+MB = 1 << 20
+
+
+class Settings(BaseSettings):
+    """What an operator can set. Sizes are in MiB, times in seconds, elements are numbers of a tensor."""
+
+    model_config = SettingsConfigDict(env_prefix="PULLBACK_", frozen=True, extra="ignore")
+
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    workers: int = Field(1, ge=1, le=64, description="Server processes.")
+    ops_path: Annotated[tuple[Path, ...], NoDecode] = Field(
+        (), description=f"Folders with plug-in ops, separated by '{os.pathsep}'."
+    )
+    strict: bool = Field(False, description="Refuse to start when a plug-in op is broken.")
+    device: str = Field("auto", description="Where requests without a device run: auto, cpu, gpu or gpu:N.")
+    max_json_mb: int = Field(32, ge=1, le=1024, description="Limit of a JSON body.")
+    max_body_mb: int = Field(256, ge=1, le=65536, description="Limit of a binary body.")
+    max_inflight_mb: int = Field(1024, ge=1, description="Limit of all bodies being read or worked on together.")
+    max_elements: int = Field(1 << 25, ge=1, description="Limit of the numbers in one tensor of an answer.")
+    queue: int = Field(1024, ge=1, description="Limit of requests waiting for TensorFlow.")
+    deadline_s: float = Field(60.0, gt=0, le=3600, description="Limit of a request, from its headers to its answer.")
+    drain_s: float = Field(5.0, ge=0, le=600, description="Readiness is 503 for so long before the server stops.")
+    grace_s: float = Field(25.0, ge=0, le=3600, description="Time for what is in flight when the server stops.")
+    log: Literal["text", "json"] = Field("text", description="Form of the log, one line a request.")
+
+    @field_validator("ops_path", mode="before")
+    @classmethod
+    def _split_path(cls, value: object) -> object:
+        return tuple(Path(p) for p in value.split(os.pathsep) if p) if isinstance(value, str) else value

@@ -1,0 +1,3 @@
+"""Pullback: gradient evaluation over HTTP."""
+
+__version__ = "0.1.0"
