@@ -1,8 +1,8 @@
 """How one program is run: eagerly, as a graph function, compiled by XLA, or in a v1 graph with a session.
 
-A *program* builds tensors from tensors and takes derivatives through a ``Calculus``: ``tf.gradients`` in everything that
-is traced, because it honours a bare ``gradient_override_map`` at every order where a tape in the same function silently
-does not, and ``GradientTape`` in eager mode, which has nothing else.
+A *program* builds tensors from tensors and takes derivatives through a ``Calculus``: ``tf.gradients`` in everything
+that is traced, because it honours a bare ``gradient_override_map`` at every order where a tape in the same function
+silently does not, and ``GradientTape`` in eager mode, which has nothing else.
 
 A trace is made once for a program, dtypes and device, whatever the shapes, and kept for the life of the process:
 TensorFlow does not give its memory back. So there is a budget of them, and past it work runs eagerly or is refused.
@@ -14,7 +14,6 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self, TypeAlias, get_args
 
-import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
@@ -237,7 +236,7 @@ class _Traces:
         made: _Trace | Exception
         try:
             made = _Trace(program, mode, leaves)
-        except Exception as error:  # an author's code runs here, and may raise anything
+        except Exception as error:  # noqa: BLE001 - an author's code runs here, and may raise anything
             made = error
         self._traces[key] = made
         return made

@@ -1,0 +1,70 @@
+# Pullback. `make` alone lists what can be run. Needed beforehand: python3 (3.11 to 3.13), make and g++.
+# All that is installed goes into .venv: the first run takes a minute or two, the later ones start at once.
+
+# The Python that .venv is made of, to be changed on the command line alone: make test PYTHON=python3.12
+PYTHON := python3
+VENV := .venv
+MINOR := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help serve test format lock clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+# The application reads PULLBACK_HOST and PULLBACK_PORT; HOST and PORT, where given, take their place.
+ifdef HOST
+serve: export PULLBACK_HOST := $(HOST)
+endif
+ifdef PORT
+serve: export PULLBACK_PORT := $(PORT)
+endif
+
+serve: $(VENV)/.installed-cpu ## run the service (HOST=... and PORT=... say where)
+	@exec $(VENV)/bin/python -m app
+
+test: $(VENV)/.installed-dev ## check style and types, and run the tests
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/ruff format --check
+	$(VENV)/bin/pyright
+	$(VENV)/bin/python -m pytest
+
+format: $(VENV)/.installed-dev ## put the code into the house style, where a tool can
+	$(VENV)/bin/ruff check --fix
+	$(VENV)/bin/ruff format
+
+# A lock names versions and nothing else: no index, no folder, no option of the machine that compiled it.
+COMPILE := CUSTOM_COMPILE_COMMAND='make lock' ../$(VENV)/bin/python -m piptools compile --quiet $(if $(UPGRADE),--upgrade) \
+	--strip-extras --allow-unsafe --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options
+
+lock: $(VENV)/.installed-dev ## compile requirements/*.in into *.txt (UPGRADE=1 takes the newest versions)
+	@echo "Compiling the locks. The GPU one may have to download gigabytes."
+	cd requirements && $(COMPILE) --output-file cpu.txt cpu.in
+	cd requirements && $(COMPILE) --output-file dev.txt dev.in
+	cd requirements && $(COMPILE) --output-file gpu.txt gpu.in
+
+clean: ## remove .venv and all that was built or cached
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A stamp is written only after its step has succeeded, so that an interrupted step is run again.
+$(VENV)/.installed-%: requirements/%.txt $(VENV)/.made-$(MINOR)
+	@echo "Installing $< into $(VENV) (a minute or two the first time)"
+	@$(VENV)/bin/python -m pip install --quiet --no-input --disable-pip-version-check -r $<
+	@touch $@
+
+# Made anew when it is half made, when it is of another minor version, or when its Python is gone. The old one is
+# removed by name, not emptied: .venv may be a link to a folder that others use.
+$(VENV)/.made-$(MINOR): $(VENV)/bin/python$(MINOR)
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null || { \
+	    echo "Expected $(PYTHON) to be Python 3.11, 3.12 or 3.13, got $$($(PYTHON) --version 2>&1 || true)." >&2; \
+	    echo "Install one of them and put it first on the PATH, or name it: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
+	@echo "Making $(VENV) with $$($(PYTHON) --version)"
+	@rm -rf $(VENV)
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	    echo "Expected '$(PYTHON) -m venv' to work. On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	@touch $@
+
+# No recipe, on purpose: where this file is missing, make takes it for new and so runs the rule above.
+$(VENV)/bin/python$(MINOR):

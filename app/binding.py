@@ -1,0 +1,249 @@
+"""Binding of a request to an op: its attributes, dtypes, shapes and values, in NumPy, before TensorFlow sees any.
+
+How tensors are spelled is the format's affair: a ``Decode`` turns what stands below a name into an array of the dtype
+that the op wants there.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from app.errors import Faults, Loc, Unprocessable, clip, near, wrong
+from app.modes import Mode
+from ops import Attrs, Input, InvalidInput, Op, Output
+
+Array: TypeAlias = NDArray[Any]
+Decode: TypeAlias = Callable[[Any, str, Loc], Array]
+Dims: TypeAlias = Mapping[str, int | tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where an op is evaluated and differentiated: typed inputs and attributes, and how it runs there.
+
+    ``dims`` holds what the symbols of the op's shapes stand for at this point.
+    """
+
+    op: Op
+    attrs: Attrs
+    dtype: str
+    inputs: Mapping[str, Array]
+    dims: Dims
+    mode: Mode
+    device: str
+
+    def differentiable(self, slots: Iterable[Input | Output]) -> tuple[str, ...]:
+        """Return the names of those slots that derivatives reach."""
+        return tuple(slot.name for slot in slots if self.op.is_differentiable(slot, self.dtype))
+
+    def output_shape(self, output: Output) -> tuple[int, ...] | None:
+        """Return the shape that the symbols give an output, ``None`` where they do not tell."""
+        return resolved_shape(output.shape, self.dims)
+
+
+def bind(
+    op: Op, inputs: Mapping[str, Any], attrs: Mapping[str, Any], dtype: str | None, decode: Decode, **run: Any
+) -> Point:
+    """Return the point that a request names; ``run`` is the mode and the device.
+
+    Raises ``Unprocessable``, one entry for each thing that is wrong, each with its place.
+    """
+    bound_attrs = bind_attrs(op, attrs)
+    bound_dtype = bind_dtype(op, dtype)
+    _refuse_overflowing_numbers(bound_attrs, bound_dtype)
+    arrays = decode_named(inputs, {slot.name: op.dtype_of(slot, bound_dtype) for slot in op.inputs}, decode, "inputs")
+    if missing := [slot.name for slot in op.inputs if slot.name not in arrays]:
+        expected = f"all of {', '.join(slot.name for slot in op.inputs)}"
+        raise wrong(("inputs",), f"input {missing[0]} is missing", expected=expected, got=_names(arrays))
+    dims = bind_dims(op, arrays, bound_attrs)
+    ordered = {slot.name: arrays[slot.name] for slot in op.inputs}
+    _validate(op, ordered, bound_attrs)
+    return Point(op, bound_attrs, bound_dtype, ordered, dims, **run)
+
+
+def bind_attrs(op: Op, attrs: Mapping[str, Any]) -> Attrs:
+    """Return the op's attributes, validated; unknown names are answered with near ones."""
+    try:
+        return op.attrs.model_validate(attrs)
+    except ValidationError as error:
+        raise validation_error(error, op.attrs.model_fields, ("attrs",)) from None
+
+
+def bind_dtype(op: Op, dtype: str | None) -> str:
+    """Return the dtype of the op's type variable, its first one unless told."""
+    if dtype is None:
+        return op.dtypes[0]
+    if dtype not in op.dtypes:
+        expected = f"one of {', '.join(op.dtypes)}"
+        raise wrong(("dtype",), f"op {op.name} does not take this dtype", expected=expected, got=dtype)
+    return dtype
+
+
+def decode_named(values: Mapping[str, Any], dtypes: Mapping[str, str], decode: Decode, field: str) -> dict[str, Array]:
+    """Return the arrays of a field that maps names to tensors.
+
+    Raises ``Unprocessable`` for names that ``dtypes`` does not have, and for tensors that do not decode.
+    """
+    faults, arrays = Faults(), dict[str, Array]()
+    for name, value in values.items():
+        if name not in dtypes:
+            faults.add((field, name), "there is no such name here", expected=near(name, dtypes), got=name)
+            continue
+        try:
+            arrays[name] = decode(value, dtypes[name], (field, name))
+        except Unprocessable as error:
+            faults.entries.extend(error.entries)
+    faults.check()
+    return arrays
+
+
+def bind_dims(op: Op, arrays: Mapping[str, Array], attrs: Attrs) -> Dims:
+    """Match every input's shape with its symbols, the same symbol everywhere the same; int attributes are symbols too.
+
+    Raises ``Unprocessable`` with the input at fault, the shape expected and the one that came.
+    """
+    faults = Faults()
+    dims: dict[str, int | tuple[int, ...]] = {
+        name: value for name, value in attrs.static().items() if isinstance(value, int)
+    }
+    for slot in op.inputs:
+        trial = dict(dims)
+        shape = arrays[slot.name].shape
+        if _matches(slot.shape, shape, trial):
+            dims = trial
+        else:
+            message = f"shape {list(shape)} does not fit {shape_text(slot.shape)}"
+            faults.add(("inputs", slot.name), message, expected=_expectation(slot.shape, dims), got=str(list(shape)))
+    faults.check()
+    return dims
+
+
+def resolved_shape(pattern: Sequence[str | int], dims: Dims) -> tuple[int, ...] | None:
+    """Return the shape that a symbolic one stands for, ``None`` where a symbol is not bound."""
+    shape: list[int] = []
+    for symbol in pattern:
+        size = symbol if isinstance(symbol, int) else dims.get(symbol)
+        if size is None:
+            return None
+        shape.extend(size if isinstance(size, tuple) else (size,))
+    return tuple(shape)
+
+
+def shape_text(pattern: Sequence[str | int]) -> str:
+    """Return a symbolic shape as people write it: ``[N, C]``, ``[..., M, M]``."""
+    return f"[{', '.join(map(str, pattern))}]"
+
+
+def bind_names(names: Sequence[str] | None, slots: Sequence[Input | Output], field: str) -> tuple[str, ...]:
+    """Return the names of inputs or outputs that a request selects, all of them unless told."""
+    known = [slot.name for slot in slots]
+    if names is None:
+        return tuple(known)
+    faults = Faults()
+    for i, name in enumerate(names):
+        if name not in known:
+            faults.add((field, i), "there is no such name", expected=near(name, known), got=name)
+        elif name in names[:i]:
+            faults.add((field, i), "this name stands here twice", expected="each name once", got=name)
+    if not names:
+        faults.add((field,), "nothing is selected", expected=f"some of {', '.join(known)}", got="[]")
+    faults.check()
+    return tuple(names)
+
+
+def bind_directions(
+    point: Point, values: Mapping[str, Any] | None, slots: Sequence[Input | Output], decode: Decode, field: str
+) -> dict[str, Array] | None:
+    """Return the cotangents, tangents or vectors of a request, which must belong to differentiable slots."""
+    if values is None:
+        return None
+    arrays = decode_named(values, {s.name: point.op.dtype_of(s, point.dtype) for s in slots}, decode, field)
+    live = point.differentiable(slots)
+    for name in arrays:
+        if name not in live:
+            expected = f"some of {', '.join(live)}" if live else f"none: nothing is differentiable in {point.dtype}"
+            raise wrong((field, name), "this is not differentiable", expected=expected, got=name)
+    if not arrays:
+        raise wrong((field,), "there is none", expected=f"at least one of {', '.join(live)}", got="{}")
+    return arrays
+
+
+def validation_error(error: ValidationError, known: Iterable[str], at: Loc = ()) -> Unprocessable:
+    """Return what pydantic found wrong as ours: place, message, what was expected and what came."""
+    faults = Faults()
+    for found in error.errors(include_url=False):
+        loc, kind = (*at, *found["loc"]), found["type"]
+        got = clip(repr(found["input"]), 200)
+        if kind == "extra_forbidden":
+            name = str(loc[-1])
+            faults.add(loc, "there is no such field", expected=near(name, known), got=name)
+        elif kind == "missing":
+            faults.add(loc, "this field is missing", expected=f"the field {loc[-1]}", got="nothing")
+        else:
+            faults.add(loc, found["msg"], expected=_expected_of(found["msg"]), got=got)
+    faults.check()
+    raise AssertionError("a validation error without errors")
+
+
+def _expected_of(message: str) -> str:
+    """Return what pydantic's sentence ``Input should be …`` wants."""
+    return message.removeprefix("Input should be ").removeprefix("Value error, ")
+
+
+def _matches(pattern: Sequence[str | int], shape: tuple[int, ...], dims: dict[str, int | tuple[int, ...]]) -> bool:
+    """Match a shape with its symbols, binding those that are new in ``dims``."""
+    if "..." in pattern:
+        at, free = pattern.index("..."), len(shape) - len(pattern) + 1
+        if free < 0:
+            return False
+        rest = (*shape[:at], *shape[at + free :])
+        middle = shape[at : at + free]
+        return dims.setdefault("...", middle) == middle and _matches((*pattern[:at], *pattern[at + 1 :]), rest, dims)
+    if len(pattern) != len(shape):
+        return False
+    return all(
+        size == symbol if isinstance(symbol, int) else dims.setdefault(symbol, size) == size
+        for symbol, size in zip(pattern, shape, strict=True)
+    )
+
+
+def _expectation(pattern: Sequence[str | int], dims: Dims) -> str:
+    shape = resolved_shape(pattern, dims)
+    if shape is not None:
+        return f"{list(shape)}, that is {shape_text(pattern)}"
+    known = ", ".join(f"{symbol} = {dims[str(symbol)]}" for symbol in pattern if str(symbol) in dims)
+    return shape_text(pattern) + (f" with {known}" if known else "")
+
+
+def _refuse_overflowing_numbers(attrs: Attrs, dtype: str) -> None:
+    for name, value in attrs.numbers().items():
+        if not math.isfinite(float(np_number(value, dtype))):
+            raise wrong(("attrs", name), f"this overflows {dtype}", expected=f"a {dtype} number", got=str(value))
+
+
+def np_number(value: float, dtype: str) -> Array:
+    """Return a number attribute as a scalar of the op's type variable."""
+    import ml_dtypes  # noqa: PLC0415
+
+    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
+    with np.errstate(over="ignore"):
+        return np.asarray(value).astype(kind)
+
+
+def _validate(op: Op, inputs: Mapping[str, Array], attrs: Attrs) -> None:
+    if op.validate is None:
+        return
+    try:
+        op.validate(inputs, attrs)
+    except InvalidInput as error:
+        field = "attrs" if error.name in type(attrs).model_fields else "inputs"
+        raise wrong((field, error.name, *error.index), error.message, expected=error.expected, got=error.got) from None
+
+
+def _names(arrays: Mapping[str, Array]) -> str:
+    return ", ".join(arrays) or "none"

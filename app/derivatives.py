@@ -1,0 +1,195 @@
+"""Values and derivatives of an op at a point: forward, gradients, vjp, jvp, hvp, from NumPy to NumPy.
+
+A derivative that does not exist is an ``Absent``, never a zero made up; a zero that TensorFlow returns stays one.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from enum import StrEnum
+from typing import TypeAlias
+
+from app import modes
+from app.binding import Array, Point, np_number
+from app.errors import wrong
+from app.faults import op_errors
+from app.programs import Kind, Program
+from ops import GradientFault
+
+
+class Absent(StrEnum):
+    """Why there is no derivative."""
+
+    NOT_DIFFERENTIABLE = "not_differentiable"
+    DISCONNECTED = "disconnected"
+
+
+Derivative: TypeAlias = Array | Absent
+Named: TypeAlias = dict[str, Derivative]
+
+
+def forward(point: Point) -> dict[str, Array]:
+    """Return the outputs."""
+    found = _run(point, "forward")
+    return {slot.name: _array(found["outputs", slot.name]) for slot in point.op.outputs}
+
+
+def gradients(
+    point: Point, wrt: Sequence[str], cotangents: Mapping[str, Array] | None, order: int
+) -> tuple[dict[str, Array], list[Named]]:
+    """Return the outputs and, an order at a time, the gradient of the sum of all gradients of the order before."""
+    cotangents = _weights(point, cotangents)
+    live = live_inputs(point, wrt)
+    found = _run(point, "gradients", wrt=live, cotangents=cotangents, order=order, outputs=True)
+    outputs = {slot.name: _array(found["outputs", slot.name]) for slot in point.op.outputs}
+    levels = [{name: found.get((k, name)) for name in live} for k in range(order)]
+    return outputs, [_absent_filled(point, wrt, level) for level in levels]
+
+
+def vjp(
+    point: Point, wrt: Sequence[str], cotangents: Mapping[str, Array] | None, *, batched: bool, outputs: bool
+) -> tuple[dict[str, Array], Named]:
+    """Return the outputs (empty unless asked for) and the cotangents of the inputs ``wrt``.
+
+    ``batched``: cotangents and answers have a leading axis of directions.
+    """
+    cotangents = _weights(point, cotangents, batched=batched)
+    live = live_inputs(point, wrt)
+    found = _run(point, "vjp", wrt=live, cotangents=cotangents, batched=batched, outputs=outputs)
+    values = {slot.name: _array(found["outputs", slot.name]) for slot in point.op.outputs if outputs}
+    return values, _absent_filled(point, wrt, {name: found["gradients", name] for name in live})
+
+
+def jvp(point: Point, tangents: Mapping[str, Array], *, batched: bool) -> Named:
+    """Return the tangents of the outputs, as the vjp of the vjp with respect to its cotangent.
+
+    Raises ``Unprocessable`` where the op claims a gradient that is not linear in the cotangent.
+    """
+    if not point.op.claim(point.attrs).linear:
+        message = f"the gradient of {point.op.name} is not linear in the cotangent here, so it has no jvp"
+        raise wrong(("attrs",), message, expected="attributes that make it linear", got="a non-linear gradient")
+    _check_inputs_shapes(point, tangents, "tangents", batched=batched)
+    found = _run(point, "jvp", along=tangents, batched=batched)
+    live = point.differentiable(point.op.outputs)
+    return {
+        slot.name: _or_disconnected(found["tangents", slot.name]) if slot.name in live else Absent.NOT_DIFFERENTIABLE
+        for slot in point.op.outputs
+    }
+
+
+def hvp(
+    point: Point,
+    wrt: Sequence[str],
+    cotangents: Mapping[str, Array] | None,
+    vectors: Mapping[str, Array],
+    *,
+    batched: bool,
+) -> Named:
+    """Return Hᵀv: for each input i the sum over j of the derivative of ⟨g_j, v_j⟩, g the vjp at ``cotangents``."""
+    cotangents = _weights(point, cotangents)
+    _check_inputs_shapes(point, vectors, "vectors", batched=batched)
+    live = live_inputs(point, wrt)
+    found = _run(point, "hvp", wrt=live, cotangents=cotangents, along=vectors, batched=batched)
+    return _absent_filled(point, wrt, {name: found["products", name] for name in live})
+
+
+def _run(
+    point: Point,
+    kind: Kind,
+    *,
+    wrt: tuple[str, ...] = (),
+    cotangents: Mapping[str, Array] | None = None,
+    along: Mapping[str, Array] | None = None,
+    order: int = 1,
+    batched: bool = False,
+    outputs: bool = False,
+) -> dict[Hashable, Array | None]:
+    """Run one program at the point, and check the shapes of the gradients that it returned or went through."""
+    along = along or {}
+    static = tuple(point.attrs.static().items())
+    named = None if cotangents is None else tuple(cotangents)
+    program = Program(
+        point.op, point.dtype, static, kind, order, wrt, named, tuple(along), batched=batched, outputs=outputs
+    )
+    numbers = [np_number(value, point.dtype) for value in point.attrs.numbers().values()]
+    leaves = [*point.inputs.values(), *numbers, *(cotangents or {}).values(), *along.values()]
+    with op_errors(point.op.name):
+        found = modes.run(program, point.mode, leaves, point.device)
+        for key, value in found.items():
+            if value is not None:
+                _check_shape(point, kind, key, value, batched=batched)
+    return found
+
+
+def _check_shape(point: Point, kind: str, key: Hashable, value: Array, *, batched: bool) -> None:
+    """Refuse a gradient of another shape than its input: TensorFlow would broadcast it on without a word."""
+    assert isinstance(key, tuple)
+    what, name = key
+    if name not in point.inputs or what == "outputs":
+        return
+    shape = tuple(int(size) for size in value) if what == "shape" else value.shape[int(batched) :]
+    expected = point.inputs[name].shape
+    if shape != expected:
+        raise GradientFault(f"the gradient function ({kind})", name, expected=f"{list(expected)}", got=f"{list(shape)}")
+
+
+def _weights(
+    point: Point, cotangents: Mapping[str, Array] | None, *, batched: bool = False
+) -> Mapping[str, Array] | None:
+    """Return the cotangents in the order of the outputs, each of the shape of its output."""
+    if cotangents is None:
+        if batched:
+            expected = "cotangents with a leading axis of directions"
+            raise wrong(("cotangents",), "a batched vjp needs cotangents", expected=expected, got="none")
+        return None
+    shapes = output_shapes(point, tuple(cotangents))
+    for name, dy in cotangents.items():
+        _match(("cotangents", name), dy.shape, shapes[name], batched=batched)
+    _one_length(cotangents, "cotangents", batched=batched)
+    return {slot.name: cotangents[slot.name] for slot in point.op.outputs if slot.name in cotangents}
+
+
+def _check_inputs_shapes(point: Point, directions: Mapping[str, Array], field: str, *, batched: bool) -> None:
+    for name, direction in directions.items():
+        _match((field, name), direction.shape, point.inputs[name].shape, batched=batched)
+    _one_length(directions, field, batched=batched)
+
+
+def _match(loc: tuple[str, str], shape: tuple[int, ...], wanted: tuple[int, ...], *, batched: bool) -> None:
+    if batched and (not shape or shape[1:] != wanted):
+        expected = f"[directions, {', '.join(map(str, wanted))}]" if wanted else "[directions]"
+        raise wrong(loc, "a direction has another shape", expected=expected, got=str(list(shape)))
+    if not batched and shape != wanted:
+        raise wrong(loc, "the shape is another one", expected=str(list(wanted)), got=str(list(shape)))
+
+
+def _one_length(directions: Mapping[str, Array], field: str, *, batched: bool) -> None:
+    lengths = {name: len(direction) for name, direction in directions.items()} if batched else {}
+    if len(set(lengths.values())) > 1:
+        raise wrong((field,), "they differ in their number of directions", expected="one number", got=str(lengths))
+
+
+def output_shapes(point: Point, names: tuple[str, ...] | None = None) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of outputs; where the symbols do not tell, the forward pass does."""
+    slots: list[Output] = [slot for slot in point.op.outputs if names is None or slot.name in names]
+    shapes = {slot.name: point.output_shape(slot) for slot in slots}
+    if any(shape is None for shape in shapes.values()):
+        return {name: y.shape for name, y in forward(point).items() if name in shapes}
+    return {name: shape for name, shape in shapes.items() if shape is not None}
+
+
+def live_inputs(point: Point, wrt: Sequence[str]) -> tuple[str, ...]:
+    differentiable = point.differentiable(point.op.inputs)
+    return tuple(name for name in wrt if name in differentiable)
+
+
+def _absent_filled(point: Point, wrt: Sequence[str], found: Mapping[str, Array | None]) -> Named:
+    live = point.differentiable(point.op.inputs)
+    return {name: _or_disconnected(found[name]) if name in live else Absent.NOT_DIFFERENTIABLE for name in wrt}
+
+
+def _or_disconnected(value: Array | None) -> Derivative:
+    return Absent.DISCONNECTED if value is None else value
+
+
+def _array(value: Array | None) -> Array:
+    assert value is not None
+    return value

@@ -1,0 +1,147 @@
+"""Whole matrices of derivatives: Jacobians and Hessians, built from vjps and hvps with unit directions.
+
+Of an elementwise op they are built from their diagonal, because a unit direction would put 0·∞ = NaN beside every
+infinite derivative. Of any other, rows are computed many in one call, a bounded chunk at a time.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from app.binding import Array, Point, np_number
+from app.derivatives import Absent, Derivative, Named, hvp, live_inputs, output_shapes, vjp
+from app.errors import wrong
+
+Blocks: TypeAlias = dict[str, Named]
+Checkpoint: TypeAlias = Callable[[], None]
+"""Called between chunks of long work; raises when nobody waits for the answer any more."""
+
+# Numbers that one chunk of rows may hold: 32 MB of float64.
+CHUNK_ELEMENTS = 1 << 22
+
+
+def jacobian(point: Point, of: Sequence[str], wrt: Sequence[str], max_elements: int, checkpoint: Checkpoint) -> Blocks:
+    """Return ∂y/∂x as blocks ``[output][input]`` of shape ``(*y.shape, *x.shape)``."""
+    live_outputs, shapes = point.differentiable(point.op.outputs), output_shapes(point)
+    _admit_blocks(
+        ((shapes[y], point.inputs[x].shape) for y, x in product(of, wrt) if y in live_outputs), "jacobian", max_elements
+    )
+    blocks: Blocks = {}
+    for y in of:
+        if y not in live_outputs:
+            blocks[y] = dict.fromkeys(wrt, Absent.NOT_DIFFERENTIABLE)
+        elif point.op.batching == "elementwise":
+            _, diagonals = vjp(point, wrt, {y: _ones(point, shapes[y])}, batched=False, outputs=False)
+            blocks[y] = {x: _diagonal_block(diagonal) for x, diagonal in diagonals.items()}
+        else:
+            rows = _unit_directions(point, shapes[y], wrt)
+            chunks = (_checked_in(checkpoint, _jacobian_rows, point, wrt, y, chunk) for chunk in rows)
+            blocks[y] = _stacked(point, chunks, wrt, shapes[y])
+    return blocks
+
+
+def hessian(
+    point: Point,
+    wrt: Sequence[str],
+    cotangents: Mapping[str, Array] | None,
+    max_elements: int,
+    checkpoint: Checkpoint,
+) -> Blocks:
+    """Return ∂g_a/∂x_b as blocks ``[a][b]`` of shape ``(*a.shape, *b.shape)``, g the vjp at ``cotangents``."""
+    live, shapes = live_inputs(point, wrt), {name: x.shape for name, x in point.inputs.items()}
+    _admit_blocks(((shapes[a], shapes[b]) for a, b in product(live, live)), "hessian", max_elements)
+    blocks: Blocks = {}
+    for a in wrt:
+        if a not in live:
+            blocks[a] = dict.fromkeys(wrt, Absent.NOT_DIFFERENTIABLE)
+        elif point.op.batching == "elementwise":
+            diagonals = hvp(point, wrt, cotangents, {a: _ones(point, shapes[a])}, batched=False)
+            blocks[a] = {b: _diagonal_block(diagonal) for b, diagonal in diagonals.items()}
+        else:
+            rows = _unit_directions(point, shapes[a], wrt)
+            chunks = (_checked_in(checkpoint, _hessian_rows, point, wrt, cotangents, a, chunk) for chunk in rows)
+            blocks[a] = _stacked(point, chunks, wrt, shapes[a])
+    return blocks
+
+
+def hessian_diagonal(point: Point, wrt: Sequence[str], cotangents: Mapping[str, Array] | None) -> Named:
+    """Return ∂g_a/∂x_a element by element, of the shape of each input a.
+
+    Raises ``Unprocessable`` unless the op is elementwise.
+    """
+    if point.op.batching != "elementwise":
+        message = f"{point.op.name} is not elementwise, so its Hessian is not a diagonal"
+        raise wrong(("diagonal",), message, expected="false", got="true")
+    live = live_inputs(point, wrt)
+    found = {a: hvp(point, (a,), cotangents, {a: _ones(point, point.inputs[a].shape)}, batched=False) for a in live}
+    return {a: found[a][a] if a in live else Absent.NOT_DIFFERENTIABLE for a in wrt}
+
+
+def _ones(point: Point, shape: tuple[int, ...]) -> Array:
+    return np.ones(shape, np_number(1.0, point.dtype).dtype)
+
+
+def _diagonal_block(diagonal: Derivative) -> Derivative:
+    """Return the block of an elementwise op: its diagonal, and exact zeros elsewhere."""
+    if isinstance(diagonal, Absent):
+        return diagonal
+    block = np.zeros((diagonal.size, diagonal.size), diagonal.dtype)
+    np.fill_diagonal(block, diagonal.ravel())
+    return block.reshape(*diagonal.shape, *diagonal.shape)
+
+
+def _unit_directions(point: Point, shape: tuple[int, ...], wrt: Sequence[str]) -> Iterator[Array]:
+    """Yield the unit tensors of a shape, in chunks along a leading axis that keep each call's work bounded."""
+    size = math.prod(shape)
+    per_row = size + sum(point.inputs[name].size for name in wrt) + 1
+    rows = max(1, min(size, CHUNK_ELEMENTS // per_row))
+    one = np_number(1.0, point.dtype)
+    for start in range(0, size, rows):
+        stop = min(size, start + rows)
+        chunk = np.zeros((stop - start, size), one.dtype)
+        chunk[np.arange(stop - start), np.arange(start, stop)] = one
+        yield chunk.reshape(stop - start, *shape)
+
+
+def _jacobian_rows(point: Point, wrt: Sequence[str], y: str, chunk: Array) -> Named:
+    return vjp(point, wrt, {y: chunk}, batched=True, outputs=False)[1]
+
+
+def _hessian_rows(
+    point: Point, wrt: Sequence[str], cotangents: Mapping[str, Array] | None, a: str, chunk: Array
+) -> Named:
+    return hvp(point, wrt, cotangents, {a: chunk}, batched=True)
+
+
+def _checked_in(checkpoint: Checkpoint, rows: Callable[..., Named], *args: Any) -> Named:
+    checkpoint()
+    return rows(*args)
+
+
+def _stacked(point: Point, chunks: Iterator[Named], wrt: Sequence[str], rows: tuple[int, ...]) -> Named:
+    """Join the chunks of rows into one block for each input; no rows at all make an empty block."""
+    found = list(chunks)
+    live = point.differentiable(point.op.inputs)
+    blocks: Named = {}
+    for name in wrt:
+        shape = (*rows, *point.inputs[name].shape)
+        parts = [part for part in (chunk[name] for chunk in found) if not isinstance(part, Absent)]
+        if name not in live:
+            blocks[name] = Absent.NOT_DIFFERENTIABLE
+        elif found and not parts:
+            blocks[name] = Absent.DISCONNECTED
+        else:
+            empty = np.zeros(shape, point.inputs[name].dtype)
+            blocks[name] = np.concatenate(parts).reshape(shape) if parts else empty
+    return blocks
+
+
+def _admit_blocks(shapes: Iterator[tuple[tuple[int, ...], tuple[int, ...]]], what: str, max_elements: int) -> None:
+    """Refuse a matrix over the element limit before any of it is computed."""
+    total = sum(math.prod(rows) * math.prod(columns) for rows, columns in shapes)
+    if total > max_elements:
+        message = f"this {what} has {total} elements; ask for products (vjp, jvp, hvp) or parts (wrt, of) of it"
+        raise wrong((what,), message, expected=f"at most {max_elements} elements", got=str(total))

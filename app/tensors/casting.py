@@ -1,0 +1,145 @@
+"""What a cast may lose: numbers as JSON has them, to one flat array of exactly one dtype, or ``Loss``.
+
+A number stands for the float64 nearest to it, or, when it is written without a point or an exponent, for itself.
+
+- To a float dtype it is rounded to nearest, ties to even, from there: underflow to zero or to a subnormal is
+  rounding, and so is an integer that has more digits than the dtype. A finite number that would become infinite is
+  a loss.
+- To an integer dtype nothing is rounded. A float must be integral and below 2^53, because above it may already be
+  the neighbour of what was written.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from app.tensors.dtypes import DType
+
+NONFINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+A_NUMBER = 'a number, or "NaN", "Infinity" or "-Infinity"'
+
+_NUMBERS: frozenset[type] = frozenset((float, int))
+_EXACT = 1 << 53
+_SHORT = 64
+
+
+class Loss(Exception):
+    """The element at ``index`` of the flat list cannot be had in the dtype."""
+
+    def __init__(self, index: int, message: str, *, expected: str, got: str) -> None:
+        """Say which element, what is wrong with it, what was expected and what came."""
+        super().__init__(message)
+        self.index, self.message, self.expected, self.got = index, message, expected, got
+
+
+def describe(value: Any) -> str:
+    """Return what came, in the words of JSON and in few of them, however large or deep it is."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return str(value).lower()
+        case str():
+            return f'the string "{value}"' if len(value) <= 40 else f"a string of {len(value)} characters"
+        case list():
+            return f"a list of {len(value)}"  # pyright: ignore[reportUnknownArgumentType]
+        case dict():
+            return "an object"
+        case _:
+            return str(value)
+
+
+def cast(flat: Sequence[Any], kinds: set[type], dtype: DType) -> NDArray[Any]:
+    """Return the values ``flat``, whose types are ``kinds``, as a new array of shape (N,) and of this dtype.
+
+    Raises ``Loss`` for the first element that is no number, and for one that the dtype cannot hold.
+    """
+    if not kinds <= _NUMBERS:
+        _refuse_no_numbers(flat, dtype)
+        if dtype.is_float:
+            flat = [NONFINITE[value] if type(value) is str else value for value in flat]
+    return _floats(flat, dtype) if dtype.is_float else _integers(flat, kinds, dtype)
+
+
+def narrow(values: NDArray[np.float64], dtype: DType) -> NDArray[Any]:
+    """Return ``values``, of any shape, rounded once to the float dtype: to nearest, ties to even.
+
+    No finite value may be one that becomes infinite.
+    """
+    if dtype.numpy == ml_dtypes.bfloat16:
+        return _odd_float32(values).astype(dtype.numpy)
+    return values.astype(dtype.numpy, copy=False)
+
+
+def _odd_float32(values: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Round to float32 "to odd": towards zero, with the last bit set where anything was cut off.
+
+    NumPy reaches bfloat16 by way of float32, and rounding to nearest twice is wrong next to a tie. After rounding to
+    odd no value is on a tie that was not on one before.
+    """
+    single = values.astype(np.float32)
+    back = single.astype(np.float64)
+    bits = single.view(np.uint32)
+    bits -= np.abs(back) > np.abs(values)
+    bits |= back != values
+    return single
+
+
+def _floats(flat: Sequence[Any], dtype: DType) -> NDArray[Any]:
+    values = np.array(flat, np.float64)
+    if flat and not _within(flat, values, dtype):
+        _refuse_overflow(values, dtype)
+    return narrow(values, dtype)
+
+
+def _within(flat: Sequence[Any], values: NDArray[np.float64], dtype: DType) -> bool:
+    """Tell whether every value is well inside the dtype; a NaN or an infinity says no."""
+    if len(flat) <= _SHORT:  # NumPy's reductions take longer to start than such a list takes
+        return max(flat) < dtype.high and min(flat) > dtype.low
+    return bool(values.max() < dtype.high and values.min() > dtype.low)
+
+
+def _refuse_overflow(values: NDArray[np.float64], dtype: DType) -> None:
+    over = np.isfinite(values) & ~((dtype.low < values) & (values < dtype.high))
+    if over.any():
+        index = int(over.argmax())
+        message = f"the number overflows {dtype.name}"
+        raise Loss(index, message, expected=f"a magnitude below {dtype.high:.9g}", got=str(values[index]))
+
+
+def _integers(flat: Sequence[Any], kinds: set[type], dtype: DType) -> NDArray[Any]:
+    if float in kinds:
+        _refuse_inexact(flat, dtype)
+        flat = list(map(int, flat))
+    try:
+        return np.array(flat, dtype.numpy)
+    except OverflowError:
+        index, value = next((i, v) for i, v in enumerate(flat) if not dtype.low <= v <= dtype.high)
+        expected = f"an integer from {dtype.low} to {dtype.high}"
+        message = f"the number is out of the range of {dtype.name}"
+        raise Loss(index, message, expected=expected, got=str(value)) from None
+
+
+def _refuse_inexact(flat: Sequence[Any], dtype: DType) -> None:
+    for index, value in enumerate(flat):
+        if type(value) is not float or (value.is_integer() and abs(value) < _EXACT):
+            continue
+        if not value.is_integer():
+            raise Loss(index, f"the number is no {dtype.name}", expected="an integer", got=str(value))
+        expected = "an integer without point or exponent, below 2^64, or a float below 2^53"
+        raise Loss(index, "a float of this size may have been rounded", expected=expected, got=str(value))
+
+
+def _refuse_no_numbers(flat: Sequence[Any], dtype: DType) -> None:
+    words = NONFINITE if dtype.is_float else {}
+    for index, value in enumerate(flat):
+        if type(value) in _NUMBERS or (type(value) is str and value in words):
+            continue
+        if value in ("NaN", "Infinity", "-Infinity"):
+            raise Loss(index, f"{dtype.name} has no {value}", expected="an integer", got=describe(value))
+        expected = A_NUMBER if dtype.is_float else "an integer"
+        raise Loss(index, "this is no number", expected=expected, got=describe(value))

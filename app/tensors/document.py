@@ -1,0 +1,131 @@
+"""JSON documents and their bytes: strict both ways, with errors that say where and how to cure."""
+
+import json
+import re
+from typing import Any, TypeAlias, cast
+
+import orjson
+
+from app.errors import Malformed
+
+Body: TypeAlias = bytes | bytearray | memoryview
+
+MAX_BRACKETS = 100_000
+_SLICE = 1 << 20
+_NAMED_BELOW = 1 << 20
+
+_NONFINITE = re.compile(r"[-+]?(nan|inf(inity)?)\b", re.IGNORECASE)
+
+
+def dumps(document: Any) -> bytes:
+    """Return the document as strict JSON; NumPy arrays and scalars inside it must be finite.
+
+    orjson writes what is not finite as null: tensors go through ``encode``, which leaves none of it.
+    Raises ``TypeError`` for what JSON has no word for.
+    """
+    return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def parse(body: Body) -> Any:
+    """Return the value of a JSON document.
+
+    Raises ``Malformed``, with the place and a cure, for what is not strict JSON in UTF-8, has more than
+    ``MAX_BRACKETS`` brackets, is nested deeper than 1024, holds a number beyond float64, or names a key twice in one
+    object.
+    """
+    raw = bytes(body) if isinstance(body, memoryview) else body
+    _refuse_brackets(raw)
+    try:
+        document = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise _malformed(raw, error) from None
+    _refuse_duplicates(raw, document)
+    return document
+
+
+def _refuse_brackets(raw: bytes | bytearray) -> None:
+    """Count before parsing, and no further than needed: each bracket costs the parser more than a hundred digits."""
+    count = 0
+    for start in range(0, len(raw), _SLICE):
+        end = start + _SLICE
+        count += raw.count(b"[", start, end) + raw.count(b"{", start, end)
+        if count > MAX_BRACKETS:
+            raise Malformed(
+                f"the body has more than {MAX_BRACKETS} brackets: send a large tensor as a flat list with its shape, "
+                '{"dtype", "shape", "data"}, or as base64, {"dtype", "shape", "base64"}'
+            )
+
+
+def _malformed(raw: bytes | bytearray, error: orjson.JSONDecodeError) -> Malformed:
+    if not raw.strip():
+        return Malformed("the body is empty: send a JSON document")
+    try:
+        raw.decode()
+    except UnicodeDecodeError as fault:
+        line, start = raw.count(b"\n", 0, fault.start) + 1, raw.rfind(b"\n", 0, fault.start) + 1
+        column = len(raw[start : fault.start].decode()) + 1
+        return Malformed(f"line {line} column {column}: the body is not UTF-8: encode it so")
+    return Malformed(f"line {error.lineno} column {error.colno}: {_cure(error)}")
+
+
+def _cure(error: orjson.JSONDecodeError) -> str:
+    signed = error.pos > 0 and error.doc[error.pos - 1] in "-+"
+    word = _NONFINITE.match(error.doc, error.pos - signed)
+    if word:
+        return f'JSON has no {word[0]}: in a tensor, write the string "NaN", "Infinity" or "-Infinity"'
+    if "infinity" in error.msg:
+        return 'the number is beyond float64: write the string "Infinity" or "-Infinity" if that is meant'
+    if "end of data" in error.msg:
+        return "the JSON document is cut short: send all of it"
+    return f"not JSON: {error.msg}"
+
+
+def _refuse_duplicates(raw: bytes | bytearray, document: Any) -> None:
+    r"""Refuse a document that lost a key to its second mention, which the parser drops without a word.
+
+    Colons tell: each one in the body is a key's own or stands in a string, so that any more than the document
+    accounts for went with what was dropped. (A key hidden behind an escaped colon, ``\u003a``, is not found.)
+    """
+    colons = raw.count(b":")
+    if colons > _colons(document, thorough=False) and colons > _colons(document, thorough=True):
+        name = _duplicate(raw) if len(raw) < _NAMED_BELOW else None
+        what = "a key" if name is None else f'the key "{name[:64]}"'
+        raise Malformed(f"{what} stands twice in one object: send it once")
+
+
+def _colons(document: Any, *, thorough: bool) -> int:
+    """Count the document's keys, and the colons in its strings.
+
+    Unless ``thorough``, a list that does not begin with a list or an object is taken for numbers and not looked into:
+    the count may then be too low.
+    """
+    count, todo = 0, [document]
+    while todo:
+        value = todo.pop()
+        if isinstance(value, str):
+            count += value.count(":")
+        elif isinstance(value, dict):
+            fields = cast(dict[str, Any], value)
+            count += len(fields) + "".join(fields).count(":")
+            todo.extend(fields.values())
+        elif isinstance(value, list):
+            items = cast(list[Any], value)
+            kinds = set(map(type, items if thorough else items[:1]))
+            if not kinds.isdisjoint((list, dict, str)):
+                todo.extend(items)
+    return count
+
+
+def _duplicate(raw: bytes | bytearray) -> str | None:
+    """Return the key that stands twice in one object, or nothing when the slower parser has had enough before."""
+    found: list[str] = []
+
+    def look(pairs: list[tuple[str, Any]]) -> None:
+        names = [name for name, _ in pairs]
+        found.extend(name for name in names if names.count(name) > 1)
+
+    try:
+        json.loads(raw, object_pairs_hook=look)
+    except RecursionError:
+        return None
+    return found[0] if found else None

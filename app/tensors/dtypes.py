@@ -1,0 +1,67 @@
+"""The one table of dtypes: their names in every document, and what the formats need to know of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+MAX_RANK = 8
+MAX_DIMENSION = (1 << 31) - 1
+MAX_BYTES = (1 << 63) - 1
+
+
+@dataclass(frozen=True)
+class DType:
+    """A dtype: its name, its NumPy dtype in the machine's byte order and its NumPy dtype on the wire, little-endian.
+
+    Integers run from ``low`` to ``high``, both included. A float type holds what lies strictly between ``low`` and
+    ``high``, which are not its largest numbers but the first that round to infinity: its largest plus half a unit in
+    the last place.
+    """
+
+    name: str
+    numpy: np.dtype[Any]
+    wire: np.dtype[Any]
+    is_float: bool
+    low: float
+    high: float
+
+    @property
+    def itemsize(self) -> int:
+        """The bytes of one element."""
+        return self.numpy.itemsize
+
+
+def _float(name: str, scalar: type[np.generic], first_infinite: float) -> DType:
+    dtype: np.dtype[Any] = np.dtype(scalar)
+    return DType(name, dtype, dtype.newbyteorder("<"), True, -first_infinite, first_infinite)
+
+
+def _integer(name: str) -> DType:
+    dtype: np.dtype[Any] = np.dtype(name)
+    info = np.iinfo(dtype)
+    return DType(name, dtype, dtype.newbyteorder("<"), False, int(info.min), int(info.max))
+
+
+_FLOATS = (
+    _float("float16", np.float16, 2.0**16 - 2.0**4),
+    _float("bfloat16", ml_dtypes.bfloat16, 2.0**128 - 2.0**119),
+    _float("float32", np.float32, 2.0**128 - 2.0**103),
+    _float("float64", np.float64, float("inf")),
+)
+_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+
+DTYPES: Mapping[str, DType] = {dtype.name: dtype for dtype in (*_FLOATS, *map(_integer, _INTEGERS))}
+
+
+def of(dtype: np.dtype[Any]) -> DType:
+    """Return the row of a NumPy dtype, in whatever byte order.
+
+    Raises ``TypeError`` when no format carries it (bool, complex, object, ...).
+    """
+    row = DTYPES.get(dtype.name)
+    if row is None:
+        raise TypeError(f"expected a tensor of {', '.join(DTYPES)}, got {dtype.name}")
+    return row

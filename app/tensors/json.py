@@ -1,0 +1,215 @@
+"""Tensors in JSON.
+
+In, any of these, below a name::
+
+    0.5                                                         a number: rank 0
+    [[1, 2.5], ["NaN", "-Infinity"]]                            a nested list
+    {"dtype": "float32", "shape": [2, 2], "data": [1, 2, 3, 4]} typed; data flat, or nested exactly as shape
+    {"dtype": "float32", "shape": [1], "base64": "AACAPw=="}    typed; little-endian, row-major
+
+Out, the typed forms. Untyped numbers take the dtype asked for by the rules of ``casting``; a typed tensor is never cast.
+"""
+
+import binascii
+import math
+from itertools import chain
+from typing import Any, Literal, cast
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from app.errors import Loc, Unprocessable, wrong
+from app.tensors import casting, dtypes
+from app.tensors.document import dumps, parse
+from app.tensors.dtypes import DTYPES, MAX_BYTES, MAX_DIMENSION, MAX_RANK, DType
+
+__all__ = ["Encoding", "decode", "dumps", "encode", "parse"]
+
+Encoding = Literal["nested", "flat", "base64"]
+Shape = tuple[int, ...]
+
+_KEYS = ("dtype", "shape", "data", "base64")
+
+
+def decode(value: Any, dtype: str, loc: Loc) -> NDArray[Any]:
+    """Return the tensor that ``value``, as ``parse`` gave it, stands for: C-contiguous, of exactly ``dtype``.
+
+    The array may be read-only. Raises ``Unprocessable``, naming the element, for whatever is no number, is ragged,
+    or does not fit the dtype or the tensor's own shape; ``KeyError`` for a ``dtype`` that is not in the table.
+    """
+    target = DTYPES[dtype]
+    if isinstance(value, dict):
+        return _typed(cast(dict[str, Any], value), target, loc)
+    shape, flat, kinds = _flatten(value, loc)
+    array = _cast(flat, kinds, target, shape, loc)
+    return array if len(shape) == 1 else array.reshape(shape)
+
+
+def encode(array: NDArray[Any], encoding: Encoding) -> dict[str, Any]:
+    """Return the typed form of ``array``, of any shape and layout, for ``dumps``.
+
+    Each number is the shortest text that gives it back; NaN and the infinities are strings.
+    Raises ``TypeError`` for a dtype that is not in the table.
+    """
+    row = dtypes.of(array.dtype)
+    tensor: dict[str, Any] = {"dtype": row.name, "shape": list(array.shape)}
+    if encoding == "base64":
+        wire = np.asarray(array, row.wire, order="C")
+        tensor["base64"] = binascii.b2a_base64(wire.tobytes(), newline=False).decode()
+    else:
+        native = np.asarray(array, row.numpy, order="C")
+        tensor["data"] = _data(native if encoding == "nested" else native.reshape(-1), row)
+    return tensor
+
+
+def _data(array: NDArray[Any], row: DType) -> Any:
+    if not row.is_float:
+        return array[()] if array.ndim == 0 else array
+    if row.itemsize == 2:  # the writer knows no bfloat16; both are exact in float32
+        array = array.astype(np.float32)
+    finite = np.isfinite(array)
+    if not finite.all():
+        return _spelled(array, finite)
+    return array[()] if array.ndim == 0 else array  # the writer knows no array of rank 0
+
+
+def _spelled(array: NDArray[Any], finite: NDArray[np.bool_]) -> Any:
+    """Return nested lists with strings for what is not finite.
+
+    The finite numbers go through the writer and back, so that a float32 keeps its short text.
+    """
+    text = dumps(np.where(finite, array, array.dtype.type(0)).reshape(-1))
+    spelled = np.array(orjson.loads(text), object).reshape(array.shape)
+    for word, value in casting.NONFINITE.items():
+        spelled[np.isnan(array) if math.isnan(value) else array == value] = word
+    return spelled.tolist()
+
+
+def _flatten(value: Any, loc: Loc) -> tuple[Shape, list[Any], set[type]]:
+    """Return the shape of nested lists, their innermost values in one list, and the types of those.
+
+    Goes level by level, because only whole levels can be looked at without a loop in Python.
+    Raises ``Unprocessable`` for lists that are ragged or too deep.
+    """
+    if not isinstance(value, list):
+        return (), [value], {type(value)}
+    level = cast(list[Any], value)
+    shape: Shape = (len(level),)
+    kinds: set[type] = set(map(type, level))
+    while list in kinds:
+        lengths = set(map(len, level)) if len(kinds) == 1 else set[int]()
+        if len(lengths) != 1:
+            raise _ragged(level, shape, loc)
+        if len(shape) == MAX_RANK:
+            raise wrong(loc, "the tensor is nested too deeply", expected=f"rank <= {MAX_RANK}", got="a higher rank")
+        shape += (lengths.pop(),)
+        level = list(chain.from_iterable(level))
+        kinds = set(map(type, level))
+    return shape, level, kinds
+
+
+def _ragged(level: list[Any], shape: Shape, loc: Loc) -> Unprocessable:
+    """Return the error for the first of these, siblings of the given shape, that is not like the first of them."""
+    first = level[0]
+    like = f"a list of {len(first)}" if isinstance(first, list) else "a number"  # pyright: ignore[reportUnknownArgumentType]
+    index = next(i for i, item in enumerate(level) if not _is_alike(item, first))
+    message = "the nested lists are ragged"
+    return wrong(
+        _place(loc, index, shape), message, expected=f"{like}, as before it", got=casting.describe(level[index])
+    )
+
+
+def _is_alike(item: Any, first: Any) -> bool:
+    if isinstance(first, list) and isinstance(item, list):
+        return len(cast(list[Any], item)) == len(cast(list[Any], first))
+    return not isinstance(first, list) and type(item) in (int, float, str)
+
+
+def _place(loc: Loc, index: int, shape: Shape) -> Loc:
+    return (*loc, *map(int, np.unravel_index(index, shape)))
+
+
+def _cast(flat: list[Any], kinds: set[type], target: DType, shape: Shape, loc: Loc) -> NDArray[Any]:
+    try:
+        return casting.cast(flat, kinds, target)
+    except casting.Loss as loss:
+        where = _place(loc, loss.index, shape)
+        raise wrong(where, loss.message, expected=loss.expected, got=loss.got) from None
+
+
+def _typed(tensor: dict[str, Any], target: DType, loc: Loc) -> NDArray[Any]:
+    _check_keys(tensor, loc)
+    if tensor["dtype"] != target.name:
+        got = casting.describe(tensor["dtype"])
+        raise wrong((*loc, "dtype"), "a typed tensor is never cast", expected=f'"{target.name}"', got=got)
+    shape = _shape(tensor["shape"], target, (*loc, "shape"))
+    if "data" in tensor:
+        return _from_data(tensor["data"], shape, target, (*loc, "data"))
+    return _from_base64(tensor["base64"], shape, target, (*loc, "base64"))
+
+
+def _check_keys(tensor: dict[str, Any], loc: Loc) -> None:
+    for key in tensor:
+        if key not in _KEYS:
+            raise wrong((*loc, key), "unknown key of a tensor", expected=f"one of {', '.join(_KEYS)}", got=key)
+    for key in ("dtype", "shape"):
+        if key not in tensor:
+            raise wrong((*loc, key), f"the tensor has no {key}", expected=f'a "{key}"', got="nothing")
+    if "data" in tensor and "base64" in tensor:
+        raise wrong((*loc, "base64"), "the tensor has data twice", expected='"data" or "base64"', got="both")
+    if "data" not in tensor and "base64" not in tensor:
+        raise wrong((*loc, "data"), "the tensor has no data", expected='"data" or "base64"', got="neither")
+
+
+def _shape(value: Any, target: DType, loc: Loc) -> Shape:
+    if not isinstance(value, list):
+        raise wrong(loc, "the shape is no list", expected="a list of integers", got=casting.describe(value))
+    sizes = cast(list[Any], value)
+    if len(sizes) > MAX_RANK:
+        raise wrong(loc, "the shape is too long", expected=f"rank <= {MAX_RANK}", got=f"rank {len(sizes)}")
+    for axis, size in enumerate(sizes):
+        if type(size) is not int or not 0 <= size <= MAX_DIMENSION:
+            expected = f"an integer from 0 to {MAX_DIMENSION}"
+            raise wrong((*loc, axis), "this is no dimension", expected=expected, got=casting.describe(size))
+    _refuse_vast(sizes, target, loc)
+    return tuple(sizes)
+
+
+def _refuse_vast(sizes: list[int], target: DType, loc: Loc) -> None:
+    """Refuse a shape that NumPy cannot have even when a zero in it leaves it empty: it multiplies the rest."""
+    count = math.prod(size for size in sizes if size)
+    if count * target.itemsize > MAX_BYTES:
+        raise wrong(loc, "the shape is too large", expected="less than 2^63 bytes", got=f"{count} elements")
+
+
+def _from_data(data: Any, shape: Shape, target: DType, loc: Loc) -> NDArray[Any]:
+    found, flat, kinds = _flatten(data, loc)
+    size = math.prod(shape)
+    if found not in (shape, (size,), _cut(shape)):
+        nested = f", or nested as {list(shape)}" if len(shape) != 1 else ""
+        got = f"shape {list(found)}"
+        raise wrong(loc, "the data does not fit the shape", expected=f"a flat list of {size}{nested}", got=got)
+    return _cast(flat, kinds, target, found, loc).reshape(shape)
+
+
+def _cut(shape: Shape) -> Shape:
+    """Return what nested lists show of a shape: an empty list hides every dimension after it."""
+    return shape[: shape.index(0) + 1] if 0 in shape else shape
+
+
+def _from_base64(text: Any, shape: Shape, target: DType, loc: Loc) -> NDArray[Any]:
+    if not isinstance(text, str):
+        raise wrong(loc, "base64 is a string", expected="a string", got=casting.describe(text))
+    size = math.prod(shape) * target.itemsize
+    length = (size + 2) // 3 * 4
+    if len(text) != length:  # before decoding, which costs as much as the text is long
+        expected = f"{length} characters for {size} bytes, with padding and without line breaks"
+        raise wrong(loc, "the base64 does not fit the shape", expected=expected, got=f"{len(text)} characters")
+    try:
+        raw = binascii.a2b_base64(text, strict_mode=True)
+    except ValueError as error:  # binascii.Error is one; characters beyond ASCII are plain ones
+        raise wrong(loc, "the base64 is invalid", expected="A-Z a-z 0-9 + / and padding", got=str(error)) from None
+    if len(raw) != size:
+        raise wrong(loc, "the base64 does not fit the shape", expected=f"{size} bytes", got=f"{len(raw)} bytes")
+    return np.frombuffer(raw, target.wire).astype(target.numpy, copy=False).reshape(shape)
