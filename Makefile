@@ -51,7 +51,7 @@ clean: ## remove .venv and all that was built or cached
 # A stamp is written only after its step has succeeded, so that an interrupted step is run again.
 $(VENV)/.installed-%: requirements/%.txt $(VENV)/.made-$(MINOR)
 	@echo "Installing $< into $(VENV) (a minute or two the first time)"
-	@$(VENV)/bin/python -m pip install --quiet --no-input --disable-pip-version-check -r $<
+	@$(VENV)/bin/python -m pip install -qq --no-input --disable-pip-version-check -r $<
 	@touch $@
 
 # Made anew when it is half made, when it is of another minor version, or when its Python is gone. The old one is

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from app.errors import Faults, Loc, Unprocessable, clip, near, wrong
 from app.modes import Mode
+from app.tensors.dtypes import DTYPES
 from ops import Attrs, Input, InvalidInput, Op, Output
 
 Array: TypeAlias = NDArray[Any]
@@ -26,7 +27,8 @@ Dims: TypeAlias = Mapping[str, int | tuple[int, ...]]
 class Point:
     """Where an op is evaluated and differentiated: typed inputs and attributes, and how it runs there.
 
-    ``dims`` holds what the symbols of the op's shapes stand for at this point.
+    ``dims`` holds what the symbols of the op's shapes stand for at this point; no answer has more numbers in it than
+    ``max_elements``.
     """
 
     op: Op
@@ -36,10 +38,17 @@ class Point:
     dims: Dims
     mode: Mode
     device: str
+    max_elements: int
 
     def differentiable(self, slots: Iterable[Input | Output]) -> tuple[str, ...]:
         """Return the names of those slots that derivatives reach."""
         return tuple(slot.name for slot in slots if self.op.is_differentiable(slot, self.dtype))
+
+    def admit(self, elements: int, what: str) -> None:
+        """Refuse an answer over the element limit, before any of it is computed."""
+        if elements > self.max_elements:
+            message = f"this has {elements} elements; ask for fewer directions, for products, or for parts (wrt, of)"
+            raise wrong((what,), message, expected=f"at most {self.max_elements} elements", got=str(elements))
 
     def output_shape(self, output: Output) -> tuple[int, ...] | None:
         """Return the shape that the symbols give an output, ``None`` where they do not tell."""
@@ -49,7 +58,7 @@ class Point:
 def bind(
     op: Op, inputs: Mapping[str, Any], attrs: Mapping[str, Any], dtype: str | None, decode: Decode, **run: Any
 ) -> Point:
-    """Return the point that a request names; ``run`` is the mode and the device.
+    """Return the point that a request names; ``run`` is the rest of a ``Point``: mode, device, max_elements.
 
     Raises ``Unprocessable``, one entry for each thing that is wrong, each with its place.
     """
@@ -222,17 +231,14 @@ def _expectation(pattern: Sequence[str | int], dims: Dims) -> str:
 
 def _refuse_overflowing_numbers(attrs: Attrs, dtype: str) -> None:
     for name, value in attrs.numbers().items():
-        if not math.isfinite(float(np_number(value, dtype))):
+        if not math.isfinite(float(number(value, dtype))):
             raise wrong(("attrs", name), f"this overflows {dtype}", expected=f"a {dtype} number", got=str(value))
 
 
-def np_number(value: float, dtype: str) -> Array:
-    """Return a number attribute as a scalar of the op's type variable."""
-    import ml_dtypes  # noqa: PLC0415
-
-    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
+def number(value: float, dtype: str) -> Array:
+    """Return a number attribute as a scalar of the op's type variable, infinite where it overflows."""
     with np.errstate(over="ignore"):
-        return np.asarray(value).astype(kind)
+        return np.asarray(value).astype(DTYPES[dtype].numpy)
 
 
 def _validate(op: Op, inputs: Mapping[str, Array], attrs: Attrs) -> None:

@@ -3,16 +3,17 @@
 A derivative that does not exist is an ``Absent``, never a zero made up; a zero that TensorFlow returns stays one.
 """
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from enum import StrEnum
 from typing import TypeAlias
 
 from app import modes
-from app.binding import Array, Point, np_number
+from app.binding import Array, Point, number
 from app.errors import wrong
 from app.faults import op_errors
 from app.programs import Kind, Program
-from ops import GradientFault
+from ops import GradientFault, Output
 
 
 class Absent(StrEnum):
@@ -53,6 +54,8 @@ def vjp(
     """
     cotangents = _weights(point, cotangents, batched=batched)
     live = live_inputs(point, wrt)
+    if batched:
+        point.admit(_directions(cotangents) * sum(point.inputs[name].size for name in live), "gradients")
     found = _run(point, "vjp", wrt=live, cotangents=cotangents, batched=batched, outputs=outputs)
     values = {slot.name: _array(found["outputs", slot.name]) for slot in point.op.outputs if outputs}
     return values, _absent_filled(point, wrt, {name: found["gradients", name] for name in live})
@@ -67,6 +70,10 @@ def jvp(point: Point, tangents: Mapping[str, Array], *, batched: bool) -> Named:
         message = f"the gradient of {point.op.name} is not linear in the cotangent here, so it has no jvp"
         raise wrong(("attrs",), message, expected="attributes that make it linear", got="a non-linear gradient")
     _check_inputs_shapes(point, tangents, "tangents", batched=batched)
+    if batched:
+        point.admit(
+            _directions(tangents) * sum(math.prod(shape) for shape in output_shapes(point).values()), "tangents"
+        )
     found = _run(point, "jvp", along=tangents, batched=batched)
     live = point.differentiable(point.op.outputs)
     return {
@@ -87,6 +94,8 @@ def hvp(
     cotangents = _weights(point, cotangents)
     _check_inputs_shapes(point, vectors, "vectors", batched=batched)
     live = live_inputs(point, wrt)
+    if batched:
+        point.admit(_directions(vectors) * sum(point.inputs[name].size for name in live), "products")
     found = _run(point, "hvp", wrt=live, cotangents=cotangents, along=vectors, batched=batched)
     return _absent_filled(point, wrt, {name: found["products", name] for name in live})
 
@@ -109,7 +118,7 @@ def _run(
     program = Program(
         point.op, point.dtype, static, kind, order, wrt, named, tuple(along), batched=batched, outputs=outputs
     )
-    numbers = [np_number(value, point.dtype) for value in point.attrs.numbers().values()]
+    numbers = [number(value, point.dtype) for value in point.attrs.numbers().values()]
     leaves = [*point.inputs.values(), *numbers, *(cotangents or {}).values(), *along.values()]
     with op_errors(point.op.name):
         found = modes.run(program, point.mode, leaves, point.device)
@@ -153,6 +162,10 @@ def _check_inputs_shapes(point: Point, directions: Mapping[str, Array], field: s
     _one_length(directions, field, batched=batched)
 
 
+def _directions(named: Mapping[str, Array] | None) -> int:
+    return len(next(iter(named.values()))) if named else 0
+
+
 def _match(loc: tuple[str, str], shape: tuple[int, ...], wanted: tuple[int, ...], *, batched: bool) -> None:
     if batched and (not shape or shape[1:] != wanted):
         expected = f"[directions, {', '.join(map(str, wanted))}]" if wanted else "[directions]"
@@ -177,6 +190,7 @@ def output_shapes(point: Point, names: tuple[str, ...] | None = None) -> dict[st
 
 
 def live_inputs(point: Point, wrt: Sequence[str]) -> tuple[str, ...]:
+    """Return those of the inputs ``wrt`` that derivatives reach."""
     differentiable = point.differentiable(point.op.inputs)
     return tuple(name for name in wrt if name in differentiable)
 

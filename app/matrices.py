@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from app.binding import Array, Point, np_number
+from app.binding import Array, Point, number
 from app.derivatives import Absent, Derivative, Named, hvp, live_inputs, output_shapes, vjp
 from app.errors import wrong
 
@@ -23,15 +23,14 @@ Checkpoint: TypeAlias = Callable[[], None]
 CHUNK_ELEMENTS = 1 << 22
 
 
-def jacobian(point: Point, of: Sequence[str], wrt: Sequence[str], max_elements: int, checkpoint: Checkpoint) -> Blocks:
+def jacobian(point: Point, of: Sequence[str], wrt: Sequence[str], checkpoint: Checkpoint) -> Blocks:
     """Return ∂y/∂x as blocks ``[output][input]`` of shape ``(*y.shape, *x.shape)``."""
-    live_outputs, shapes = point.differentiable(point.op.outputs), output_shapes(point)
-    _admit_blocks(
-        ((shapes[y], point.inputs[x].shape) for y, x in product(of, wrt) if y in live_outputs), "jacobian", max_elements
-    )
+    live, shapes = point.differentiable(point.op.outputs), output_shapes(point)
+    sizes = (math.prod(shapes[y]) * point.inputs[x].size for y, x in product(of, live_inputs(point, wrt)) if y in live)
+    point.admit(sum(sizes), "jacobian")
     blocks: Blocks = {}
     for y in of:
-        if y not in live_outputs:
+        if y not in live:
             blocks[y] = dict.fromkeys(wrt, Absent.NOT_DIFFERENTIABLE)
         elif point.op.batching == "elementwise":
             _, diagonals = vjp(point, wrt, {y: _ones(point, shapes[y])}, batched=False, outputs=False)
@@ -47,12 +46,11 @@ def hessian(
     point: Point,
     wrt: Sequence[str],
     cotangents: Mapping[str, Array] | None,
-    max_elements: int,
     checkpoint: Checkpoint,
 ) -> Blocks:
     """Return ∂g_a/∂x_b as blocks ``[a][b]`` of shape ``(*a.shape, *b.shape)``, g the vjp at ``cotangents``."""
     live, shapes = live_inputs(point, wrt), {name: x.shape for name, x in point.inputs.items()}
-    _admit_blocks(((shapes[a], shapes[b]) for a, b in product(live, live)), "hessian", max_elements)
+    point.admit(sum(math.prod(shapes[a]) * math.prod(shapes[b]) for a, b in product(live, live)), "hessian")
     blocks: Blocks = {}
     for a in wrt:
         if a not in live:
@@ -81,7 +79,7 @@ def hessian_diagonal(point: Point, wrt: Sequence[str], cotangents: Mapping[str, 
 
 
 def _ones(point: Point, shape: tuple[int, ...]) -> Array:
-    return np.ones(shape, np_number(1.0, point.dtype).dtype)
+    return np.ones(shape, number(1.0, point.dtype).dtype)
 
 
 def _diagonal_block(diagonal: Derivative) -> Derivative:
@@ -98,7 +96,7 @@ def _unit_directions(point: Point, shape: tuple[int, ...], wrt: Sequence[str]) -
     size = math.prod(shape)
     per_row = size + sum(point.inputs[name].size for name in wrt) + 1
     rows = max(1, min(size, CHUNK_ELEMENTS // per_row))
-    one = np_number(1.0, point.dtype)
+    one = number(1.0, point.dtype)
     for start in range(0, size, rows):
         stop = min(size, start + rows)
         chunk = np.zeros((stop - start, size), one.dtype)
@@ -137,11 +135,3 @@ def _stacked(point: Point, chunks: Iterator[Named], wrt: Sequence[str], rows: tu
             empty = np.zeros(shape, point.inputs[name].dtype)
             blocks[name] = np.concatenate(parts).reshape(shape) if parts else empty
     return blocks
-
-
-def _admit_blocks(shapes: Iterator[tuple[tuple[int, ...], tuple[int, ...]]], what: str, max_elements: int) -> None:
-    """Refuse a matrix over the element limit before any of it is computed."""
-    total = sum(math.prod(rows) * math.prod(columns) for rows, columns in shapes)
-    if total > max_elements:
-        message = f"this {what} has {total} elements; ask for products (vjp, jvp, hvp) or parts (wrt, of) of it"
-        raise wrong((what,), message, expected=f"at most {max_elements} elements", got=str(total))

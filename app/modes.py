@@ -4,8 +4,9 @@ A *program* builds tensors from tensors and takes derivatives through a ``Calcul
 that is traced, because it honours a bare ``gradient_override_map`` at every order where a tape in the same function
 silently does not, and ``GradientTape`` in eager mode, which has nothing else.
 
-A trace is made once for a program, dtypes and device, whatever the shapes, and kept for the life of the process:
-TensorFlow does not give its memory back. So there is a budget of them, and past it work runs eagerly or is refused.
+A trace is made once for a program, dtypes and device, whatever the shapes (with XLA: once a shape), and kept for the
+life of the process: TensorFlow does not give its memory back. So there is a budget of them, and past it work runs
+eagerly or is refused.
 """
 
 import threading
@@ -28,9 +29,11 @@ Gradients: TypeAlias = list[Tensor | None]
 Pullback: TypeAlias = Callable[[Sequence[Tensor] | None], Gradients]
 Results: TypeAlias = Mapping[Hashable, Tensor | None]
 
-# A trace keeps about 0.25 MB for ever, a compiled XLA shape 0.3 to 2 MB.
+DEFAULT_MODE: Mode = "graph"
+
+# A trace keeps about 0.25 MB for ever, one that XLA compiles up to 2 MB more.
 TRACE_BUDGET = 2048
-XLA_SHAPE_BUDGET = 512
+XLA_BUDGET = 512
 
 
 class Calculus(Protocol):
@@ -135,6 +138,12 @@ class Graph:
         return [stacked[present.index(i)] if i in present else None for i in range(width)]
 
 
+def default_mode(op: str, operation: str, dtype: str) -> Mode:
+    """Return the mode of requests that name none: one constant for an op, an operation and a dtype."""
+    del op, operation, dtype
+    return DEFAULT_MODE
+
+
 def run(program: Program, mode: Mode, leaves: Sequence[Array], device: str) -> dict[Hashable, Array | None]:
     """Run ``program`` on NumPy leaves and return NumPy results, ``None`` where no derivative exists.
 
@@ -164,26 +173,17 @@ class _BudgetSpent(Exception):
 class _Trace:
     """A program, traced: a graph function (compiled or not), or a v1 graph with its session."""
 
-    def __init__(self, program: Program, mode: Mode, leaves: Sequence[Array]) -> None:
+    def __init__(self, program: Program, mode: Mode, specs: Sequence[tf.TensorSpec]) -> None:
         self._keys: list[Hashable] = []
         self._missing: list[Hashable] = []
-        self._shapes: set[tuple[tuple[int, ...], ...]] | None = set() if mode == "xla" else None
-        specs = [
-            tf.TensorSpec(None if rank is None else [None] * rank, tf.as_dtype(leaf.dtype))
-            for leaf, rank in zip(leaves, program.ranks, strict=True)
-        ]
         if mode == "v1":
             self._call = self._session(program, specs)
         else:
-            build = tf.function(
-                lambda *tensors: self._build(program, tensors),
-                input_signature=specs,
-                autograph=False,
-                jit_compile=mode == "xla",
-            )
-            self._call = partial(_call_concrete, build.get_concrete_function())
+            build = partial(self._build, program)
+            function = tf.function(build, input_signature=specs, autograph=False, jit_compile=mode == "xla")
+            self._call = partial(_call_concrete, function.get_concrete_function())
 
-    def _build(self, program: Program, tensors: Sequence[Tensor]) -> list[Tensor]:
+    def _build(self, program: Program, *tensors: Tensor) -> list[Tensor]:
         results = program.build(Graph(), tensors)
         self._keys = [key for key, tensor in results.items() if tensor is not None]
         self._missing = [key for key, tensor in results.items() if tensor is None]
@@ -194,69 +194,68 @@ class _Trace:
         with graph.as_default():
             holders = [tf.compat.v1.placeholder(spec.dtype, spec.shape) for spec in specs]
             # A fetch that is fed would come back as the fed array itself: the identity makes it a result.
-            fetches = [tf.identity(tensor) for tensor in self._build(program, holders)]
+            fetches = [tf.identity(tensor) for tensor in self._build(program, *holders)]
         graph.finalize()
         call = tf.compat.v1.Session(graph=graph).make_callable(fetches, feed_list=holders)
         return lambda leaves: call(*leaves)
 
     def __call__(self, leaves: Sequence[Array]) -> dict[Hashable, Array | None]:
-        if self._shapes is not None:
-            self._admit(tuple(leaf.shape for leaf in leaves))
         values = self._call(leaves) if self._keys else []
         return {**dict(zip(self._keys, values, strict=True)), **dict.fromkeys(self._missing)}
 
-    def _admit(self, shapes: tuple[tuple[int, ...], ...]) -> None:
-        assert self._shapes is not None
-        if shapes not in self._shapes:
-            _traces.count_shape()
-            self._shapes.add(shapes)
-
 
 class _Traces:
-    """Every trace of the process, and the two budgets. A trace that failed is kept as its error: it leaks as well."""
+    """Every trace of the process, and its budgets. A trace that failed is kept as its error: it leaks as well."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._traces: dict[Hashable, _Trace | Exception] = {}
-        self._shapes = 0
+        self.compiled = 0
+
+    def __len__(self) -> int:
+        return len(self._traces)
 
     def get(self, program: Program, mode: Mode, leaves: Sequence[Array], device: str) -> _Trace:
-        key = (program, mode, device, tuple(leaf.dtype for leaf in leaves))
+        specs = tuple(_spec(leaf, rank, mode) for leaf, rank in zip(leaves, program.ranks, strict=True))
+        key = (program, mode, device, specs)
         trace = self._traces.get(key)
         if trace is None:
             with self._lock:
-                trace = self._traces.get(key) or self._make(key, program, mode, leaves)
+                trace = self._traces.get(key) or self._make(key, program, mode, specs)
         if isinstance(trace, Exception):
             raise trace.with_traceback(None)
         return trace
 
-    def _make(self, key: Hashable, program: Program, mode: Mode, leaves: Sequence[Array]) -> "_Trace | Exception":
+    def _make(
+        self, key: Hashable, program: Program, mode: Mode, specs: Sequence[tf.TensorSpec]
+    ) -> "_Trace | Exception":
         if len(self._traces) >= TRACE_BUDGET:
             raise _BudgetSpent(f"the {TRACE_BUDGET} traces of this process are made")
+        if mode == "xla":
+            if self.compiled >= XLA_BUDGET:
+                raise _BudgetSpent(f"the {XLA_BUDGET} shapes that this process compiles with XLA are compiled")
+            self.compiled += 1
         made: _Trace | Exception
         try:
-            made = _Trace(program, mode, leaves)
+            made = _Trace(program, mode, specs)
         except Exception as error:  # noqa: BLE001 - an author's code runs here, and may raise anything
             made = error
         self._traces[key] = made
         return made
-
-    def count_shape(self) -> None:
-        with self._lock:
-            if self._shapes >= XLA_SHAPE_BUDGET:
-                raise _BudgetSpent(f"the {XLA_SHAPE_BUDGET} shapes that this process compiles with XLA are compiled")
-            self._shapes += 1
-
-    def counts(self) -> tuple[int, int]:
-        return len(self._traces), self._shapes
 
 
 _traces = _Traces()
 
 
 def trace_counts() -> tuple[int, int]:
-    """Return how many traces, and how many XLA shapes, this process has made."""
-    return _traces.counts()
+    """Return how many traces this process has made, and how many of them XLA has compiled."""
+    return len(_traces), _traces.compiled
+
+
+def _spec(leaf: Array, rank: int | None, mode: Mode) -> tf.TensorSpec:
+    """Return the signature of a leaf: any shape of its rank, or for XLA, which compiles for each anyway, its shape."""
+    shape = leaf.shape if mode == "xla" else None if rank is None else [None] * rank
+    return tf.TensorSpec(shape, tf.as_dtype(leaf.dtype))
 
 
 def _call_concrete(function: Any, leaves: Sequence[Array]) -> list[Array]:

@@ -37,15 +37,18 @@ class Program:
 
     @property
     def orders(self) -> int:
+        """How many pullbacks are nested in it."""
         return {"forward": 0, "gradients": self.order, "vjp": 1, "jvp": 2, "hvp": 2}[self.kind]
 
     @property
     def runs_eagerly(self) -> bool:
+        """Tell whether the eager answer is the graph's answer."""
         # A bare override map is silently ignored by a tape, so the eager answer may be another one.
         return self.op.mechanism != "gradient_override_map"
 
     @property
     def ranks(self) -> tuple[int | None, ...]:
+        """The rank of each leaf, ``None`` where it varies."""
         inputs = {slot.name: _rank(slot.shape) for slot in self.op.inputs}
         outputs = {slot.name: _rank(slot.shape) for slot in self.op.outputs}
         more = int(self.batched)
@@ -57,6 +60,10 @@ class Program:
         )
 
     def build(self, calculus: Calculus, leaves: Sequence[Tensor]) -> Results:
+        """Compute ``(what, name)`` to tensor; ``("shape", name)`` is the shape of a gradient on the way, to be checked.
+
+        Raises ``GradientFault`` where the op returns what is no output or no gradient.
+        """
         rest = iter(leaves)
         xs = {slot.name: next(rest) for slot in self.op.inputs}
         numbers = {name: next(rest) for name in self.op.attrs.number_names()}

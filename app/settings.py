@@ -26,7 +26,7 @@ class Settings(BaseSettings):
     max_json_mb: int = Field(32, ge=1, le=1024, description="Limit of a JSON body.")
     max_body_mb: int = Field(256, ge=1, le=65536, description="Limit of a binary body.")
     max_inflight_mb: int = Field(1024, ge=1, description="Limit of all bodies being read or worked on together.")
-    max_elements: int = Field(1 << 25, ge=1, description="Limit of the numbers in one tensor of an answer.")
+    max_elements: int = Field(1 << 25, ge=1, description="Limit of the numbers in a matrix or a batch of directions.")
     queue: int = Field(1024, ge=1, description="Limit of requests waiting for TensorFlow.")
     deadline_s: float = Field(60.0, gt=0, le=3600, description="Limit of a request, from its headers to its answer.")
     drain_s: float = Field(5.0, ge=0, le=600, description="Readiness is 503 for so long before the server stops.")

@@ -91,7 +91,7 @@ def override(gradients: Mapping[str, Function], forward: Function, *, numbers: t
     """
     names = {op_type: f"Pullback{op_type}{next(_serial)}" for op_type in gradients}
     for op_type, gradient in gradients.items():
-        register_gradient(names[op_type])(_with_numbers(gradient, numbers))
+        tf.RegisterGradient(names[op_type])(_checked(gradient, numbers))
 
     @functools.cache
     def trace(dtypes: tuple[tf.DType, ...], static: tuple[tuple[str, Any], ...]) -> Any:
@@ -127,17 +127,7 @@ def register_gradient(op_type: str) -> Callable[[Function], Function]:
     """
 
     def register(gradient: Function) -> Function:
-        @functools.wraps(gradient)
-        def checked(op: tf.Operation, *dys: Tensor | None) -> list[Tensor | None]:
-            try:
-                inspect.signature(gradient).bind(op, *dys)
-            except TypeError as error:
-                expected = f"{len(dys) + 1} arguments, (op, {', '.join(f'dy{i}' for i in range(len(dys)))})"
-                got = f"{gradient.__name__}{inspect.signature(gradient)}"
-                raise GradientFault(gradient.__name__, "its arguments", expected=expected, got=got) from error
-            return checked_gradients(gradient, gradient(op, *dys), op.inputs, [f"input {i}" for i in range(99)])
-
-        tf.RegisterGradient(op_type)(checked)
+        tf.RegisterGradient(op_type)(_checked(gradient, ()))
         return gradient
 
     return register
@@ -213,12 +203,22 @@ def _split(attrs: Mapping[str, Any], inputs: Sequence[Tensor]) -> tuple[dict[str
     return {k: v for k, v in attrs.items() if k not in numbers}, numbers
 
 
-def _with_numbers(gradient: Function, numbers: tuple[str, ...]) -> Function:
-    """Let a registered gradient see the number attributes: the last inputs of the graph that its op stands in."""
+def _checked(gradient: Function, numbers: tuple[str, ...]) -> Function:
+    """Return a registered gradient that checks what it is given and what it returns.
+
+    It sees the number attributes as the last inputs of the graph that its op stands in: those of ``override``'s trace.
+    """
 
     @functools.wraps(gradient)
-    def called(op: tf.Operation, *dys: Tensor) -> Any:
-        leaves = op.graph.inputs
-        return gradient(op, *dys, **dict(zip(numbers, leaves[len(leaves) - len(numbers) :], strict=True)))
+    def checked(op: tf.Operation, *dys: Tensor | None) -> list[Tensor | None]:
+        values = dict(zip(numbers, op.graph.inputs[-len(numbers) :], strict=True)) if numbers else {}
+        try:
+            inspect.signature(gradient).bind(op, *dys, **values)
+        except TypeError as error:
+            expected = f"{len(dys) + 1} arguments: op and a cotangent for each of the {len(dys)} outputs"
+            got = f"{gradient.__name__}({', '.join(inspect.signature(gradient).parameters)})"
+            raise GradientFault(gradient.__name__, "its arguments", expected=expected, got=got) from error
+        slots = [f"input {i} of {op.type}" for i in range(len(op.inputs))]
+        return checked_gradients(gradient, gradient(op, *dys, **values), list(op.inputs), slots)
 
-    return called
+    return checked

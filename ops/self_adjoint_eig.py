@@ -1,8 +1,8 @@
 r"""Eigenvalues and eigenvectors of a symmetric matrix, with a gradient that may be broadened at repeated eigenvalues.
 
-S = (A + Aᵀ)/2 = V diag(w) Vᵀ, for every matrix of a batch; w ascends, the columns of V are orthonormal. Solvers differ in
-their signs, so of each column the component of largest magnitude is made positive: the first of them, where magnitudes
-within 2⁻¹⁶ of the largest are ties, so that rounding has no say.
+S = (A + Aᵀ)/2 = V diag(w) Vᵀ, for every matrix of a batch; w ascends, the columns of V are orthonormal. Their signs
+differ between solvers, so of each column the component of largest magnitude is made positive: the first of them, where
+magnitudes within 2⁻¹⁶ of the largest are ties, so that rounding has no say.
 
 With d[i,j] = w[j] - w[i], elementwise F = d/(d² + β²) and G = β/(d² + β²), both 0 on the diagonal, where β is the
 attribute ``broadening``, in the unit of the eigenvalues, and with sym(P) = (P + Pᵀ)/2, anti(P) = (P - Pᵀ)/2:
@@ -17,12 +17,12 @@ gradients of eigenvalues alone, and second derivatives of their symmetric functi
 Eigenvalues that are equal but for rounding give large finite numbers. TensorFlow's own gradient of eigh is the same but
 for F = d/(d² + 1e-20), so it answers 0 at the pole.
 
-β > 0 is finite everywhere (Liao et al. write ε for β²). F is then smaller than 1/d by the factor d²/(d² + β²), so it is no
-function's derivative and the op claims formulas. The second order differentiates the vjp with the *broadened* tangents
-of w and V, diag(C) and V X, the same rule as at first order; the true ones would bring back a pole, (dw[j] - dw[i])/d.
-Higher orders go on so.
+β > 0 is finite everywhere (Liao et al. write ε for β²). F is then smaller than 1/d by the factor d²/(d² + β²), so it is
+no function's derivative and the op claims formulas. The second order differentiates the vjp with the *broadened*
+tangents of w and V, diag(C) and V X, the same rule as at first order; the true ones would bring back a pole,
+(dw[j] - dw[i])/d. Higher orders go on so.
 
-The signs are piecewise constant and have no gradient. Each pullback decomposes A again, since it gets A and not w and V.
+The signs are piecewise constant and have no gradient. Each pullback decomposes A again: it gets A, not w and V.
 
 Source: Liao, Liu, Wang and Xiang, "Differentiable Programming Tensor Networks" (2019), section III, for the broadening;
 Giles, "An extended collection of matrix derivative results" (2008), section 3.1, for the exact formula.

@@ -13,7 +13,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,6 +24,7 @@ A_NUMBER = 'a number, or "NaN", "Infinity" or "-Infinity"'
 _NUMBERS: frozenset[type] = frozenset((float, int))
 _EXACT = 1 << 53
 _SHORT = 64
+_QUOTED = 40
 
 
 class Loss(Exception):
@@ -44,7 +44,7 @@ def describe(value: Any) -> str:
         case bool():
             return str(value).lower()
         case str():
-            return f'the string "{value}"' if len(value) <= 40 else f"a string of {len(value)} characters"
+            return f'the string "{value}"' if len(value) <= _QUOTED else f"a string of {len(value)} characters"
         case list():
             return f"a list of {len(value)}"  # pyright: ignore[reportUnknownArgumentType]
         case dict():
@@ -59,9 +59,7 @@ def cast(flat: Sequence[Any], kinds: set[type], dtype: DType) -> NDArray[Any]:
     Raises ``Loss`` for the first element that is no number, and for one that the dtype cannot hold.
     """
     if not kinds <= _NUMBERS:
-        _refuse_no_numbers(flat, dtype)
-        if dtype.is_float:
-            flat = [NONFINITE[value] if type(value) is str else value for value in flat]
+        flat = _respelled(flat, kinds, dtype)
     return _floats(flat, dtype) if dtype.is_float else _integers(flat, kinds, dtype)
 
 
@@ -70,7 +68,7 @@ def narrow(values: NDArray[np.float64], dtype: DType) -> NDArray[Any]:
 
     No finite value may be one that becomes infinite.
     """
-    if dtype.numpy == ml_dtypes.bfloat16:
+    if dtype.name == "bfloat16":
         return _odd_float32(values).astype(dtype.numpy)
     return values.astype(dtype.numpy, copy=False)
 
@@ -134,12 +132,22 @@ def _refuse_inexact(flat: Sequence[Any], dtype: DType) -> None:
         raise Loss(index, "a float of this size may have been rounded", expected=expected, got=str(value))
 
 
-def _refuse_no_numbers(flat: Sequence[Any], dtype: DType) -> None:
+def _respelled(flat: Sequence[Any], kinds: set[type], dtype: DType) -> list[Any]:
+    """Return the values with floats for the words, or raise ``Loss`` for the first that is neither number nor word."""
+    if dtype.is_float and kinds <= {*_NUMBERS, str}:
+        try:
+            return [NONFINITE[value] if type(value) is str else value for value in flat]
+        except KeyError:
+            pass
+    raise _no_number(flat, dtype)
+
+
+def _no_number(flat: Sequence[Any], dtype: DType) -> Loss:
     words = NONFINITE if dtype.is_float else {}
-    for index, value in enumerate(flat):
-        if type(value) in _NUMBERS or (type(value) is str and value in words):
-            continue
-        if value in ("NaN", "Infinity", "-Infinity"):
-            raise Loss(index, f"{dtype.name} has no {value}", expected="an integer", got=describe(value))
-        expected = A_NUMBER if dtype.is_float else "an integer"
-        raise Loss(index, "this is no number", expected=expected, got=describe(value))
+    index, value = next(
+        (i, v) for i, v in enumerate(flat) if type(v) not in _NUMBERS and not (type(v) is str and v in words)
+    )
+    if type(value) is str and value in NONFINITE:
+        return Loss(index, f"{dtype.name} has no {value}", expected="an integer", got=describe(value))
+    expected = A_NUMBER if dtype.is_float else "an integer"
+    return Loss(index, "this is no number", expected=expected, got=describe(value))

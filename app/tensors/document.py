@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any, TypeAlias, cast
 
 import orjson
@@ -13,6 +14,7 @@ Body: TypeAlias = bytes | bytearray | memoryview
 MAX_BRACKETS = 100_000
 _SLICE = 1 << 20
 _NAMED_BELOW = 1 << 20
+_MANY = 1 << 62
 
 _NONFINITE = re.compile(r"[-+]?(nan|inf(inity)?)\b", re.IGNORECASE)
 
@@ -84,20 +86,20 @@ def _refuse_duplicates(raw: bytes | bytearray, document: Any) -> None:
     r"""Refuse a document that lost a key to its second mention, which the parser drops without a word.
 
     Colons tell: each one in the body is a key's own or stands in a string, so that any more than the document
-    accounts for went with what was dropped. (A key hidden behind an escaped colon, ``\u003a``, is not found.)
+    accounts for went with what was dropped. (Not found: a key beside an escaped colon, ``\u003a``, or in a document
+    with a list that mixes objects or lists with other things.)
     """
     colons = raw.count(b":")
-    if colons > _colons(document, thorough=False) and colons > _colons(document, thorough=True):
+    if colons > _colons(document, _objects) and colons > _colons(document, _containers):
         name = _duplicate(raw) if len(raw) < _NAMED_BELOW else None
         what = "a key" if name is None else f'the key "{name[:64]}"'
         raise Malformed(f"{what} stands twice in one object: send it once")
 
 
-def _colons(document: Any, *, thorough: bool) -> int:
+def _colons(document: Any, look: Callable[[list[Any]], tuple[int, list[Any]]]) -> int:
     """Count the document's keys, and the colons in its strings.
 
-    Unless ``thorough``, a list that does not begin with a list or an object is taken for numbers and not looked into:
-    the count may then be too low.
+    ``look`` counts the colons in the strings of a list, and returns those of its items to go into.
     """
     count, todo = 0, [document]
     while todo:
@@ -105,15 +107,32 @@ def _colons(document: Any, *, thorough: bool) -> int:
         if isinstance(value, str):
             count += value.count(":")
         elif isinstance(value, dict):
-            fields = cast(dict[str, Any], value)
+            fields = cast("dict[str, Any]", value)
             count += len(fields) + "".join(fields).count(":")
             todo.extend(fields.values())
         elif isinstance(value, list):
-            items = cast(list[Any], value)
-            kinds = set(map(type, items if thorough else items[:1]))
-            if not kinds.isdisjoint((list, dict, str)):
-                todo.extend(items)
+            colons, inner = look(cast("list[Any]", value))
+            count += colons
+            todo.extend(inner)
     return count
+
+
+def _objects(items: list[Any]) -> tuple[int, list[Any]]:
+    """Look into a list in no time: what begins with no object is a tensor, and holds no colons."""
+    first: Any = items
+    while isinstance(first, list) and first:
+        first = cast("list[Any]", first)[0]
+    return 0, items if isinstance(first, dict) else []
+
+
+def _containers(items: list[Any]) -> tuple[int, list[Any]]:
+    """Look into a list, all of it; one with containers among other things, which no request has, is given up on."""
+    kinds = set(map(type, items))
+    if kinds.isdisjoint((list, dict, str)):
+        return 0, []
+    if kinds.isdisjoint((list, dict)):
+        return "".join(item for item in items if type(item) is str).count(":"), []
+    return (0, items) if len(kinds) == 1 else (_MANY, [])
 
 
 def _duplicate(raw: bytes | bytearray) -> str | None:

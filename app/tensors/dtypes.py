@@ -56,12 +56,15 @@ _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "ui
 DTYPES: Mapping[str, DType] = {dtype.name: dtype for dtype in (*_FLOATS, *map(_integer, _INTEGERS))}
 
 
+_ROWS: Mapping[np.dtype[Any], DType] = {row.numpy: row for row in DTYPES.values()}
+
+
 def of(dtype: np.dtype[Any]) -> DType:
     """Return the row of a NumPy dtype, in whatever byte order.
 
     Raises ``TypeError`` when no format carries it (bool, complex, object, ...).
     """
-    row = DTYPES.get(dtype.name)
+    row = _ROWS.get(dtype) or _ROWS.get(dtype.newbyteorder("="))
     if row is None:
         raise TypeError(f"expected a tensor of {', '.join(DTYPES)}, got {dtype.name}")
     return row

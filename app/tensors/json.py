@@ -7,7 +7,8 @@ In, any of these, below a name::
     {"dtype": "float32", "shape": [2, 2], "data": [1, 2, 3, 4]} typed; data flat, or nested exactly as shape
     {"dtype": "float32", "shape": [1], "base64": "AACAPw=="}    typed; little-endian, row-major
 
-Out, the typed forms. Untyped numbers take the dtype asked for by the rules of ``casting``; a typed tensor is never cast.
+Out, the typed forms. Untyped numbers take the dtype asked for, by the rules of ``casting``; a typed tensor is never
+cast.
 """
 
 import binascii
@@ -29,6 +30,10 @@ __all__ = ["Encoding", "decode", "dumps", "encode", "parse"]
 Encoding = Literal["nested", "flat", "base64"]
 Shape = tuple[int, ...]
 
+# The one float32 whose shortest text, 7.038531e-26, has as its nearest float64 a tie between two float32, and the tie
+# goes to the other: whoever reads JSON by way of float64 gets a neighbour. (All 2^31 were tried.) It needs more digits.
+_AMBIGUOUS = np.uint32(0x15AE43FD).view(np.float32)
+
 _KEYS = ("dtype", "shape", "data", "base64")
 
 
@@ -40,7 +45,7 @@ def decode(value: Any, dtype: str, loc: Loc) -> NDArray[Any]:
     """
     target = DTYPES[dtype]
     if isinstance(value, dict):
-        return _typed(cast(dict[str, Any], value), target, loc)
+        return _typed(cast("dict[str, Any]", value), target, loc)
     shape, flat, kinds = _flatten(value, loc)
     array = _cast(flat, kinds, target, shape, loc)
     return array if len(shape) == 1 else array.reshape(shape)
@@ -64,25 +69,28 @@ def encode(array: NDArray[Any], encoding: Encoding) -> dict[str, Any]:
 
 
 def _data(array: NDArray[Any], row: DType) -> Any:
-    if not row.is_float:
-        return array[()] if array.ndim == 0 else array
-    if row.itemsize == 2:  # the writer knows no bfloat16; both are exact in float32
-        array = array.astype(np.float32)
-    finite = np.isfinite(array)
-    if not finite.all():
-        return _spelled(array, finite)
+    if row.is_float:
+        if row.name != "float64":  # the writer knows no bfloat16; it and float16 are exact in float32
+            array = array.astype(np.float32, copy=False)
+        plain = np.isfinite(array)
+        if row.name == "float32":
+            plain &= np.abs(array) != _AMBIGUOUS
+        if np.count_nonzero(plain) != array.size:
+            return _spelled(array, plain)
     return array[()] if array.ndim == 0 else array  # the writer knows no array of rank 0
 
 
-def _spelled(array: NDArray[Any], finite: NDArray[np.bool_]) -> Any:
+def _spelled(array: NDArray[Any], plain: NDArray[np.bool_]) -> Any:
     """Return nested lists with strings for what is not finite.
 
-    The finite numbers go through the writer and back, so that a float32 keeps its short text.
+    What is ``plain`` goes through the writer and back, so that a float32 keeps its short text.
     """
-    text = dumps(np.where(finite, array, array.dtype.type(0)).reshape(-1))
+    text = dumps(np.where(plain, array, array.dtype.type(0)).reshape(-1))
     spelled = np.array(orjson.loads(text), object).reshape(array.shape)
     for word, value in casting.NONFINITE.items():
         spelled[np.isnan(array) if math.isnan(value) else array == value] = word
+    odd = np.isfinite(array) & ~plain
+    spelled[odd] = array[odd].astype(np.float64)
     return spelled.tolist()
 
 
@@ -94,7 +102,7 @@ def _flatten(value: Any, loc: Loc) -> tuple[Shape, list[Any], set[type]]:
     """
     if not isinstance(value, list):
         return (), [value], {type(value)}
-    level = cast(list[Any], value)
+    level = cast("list[Any]", value)
     shape: Shape = (len(level),)
     kinds: set[type] = set(map(type, level))
     while list in kinds:
@@ -122,7 +130,7 @@ def _ragged(level: list[Any], shape: Shape, loc: Loc) -> Unprocessable:
 
 def _is_alike(item: Any, first: Any) -> bool:
     if isinstance(first, list) and isinstance(item, list):
-        return len(cast(list[Any], item)) == len(cast(list[Any], first))
+        return len(cast("list[Any]", item)) == len(cast("list[Any]", first))
     return not isinstance(first, list) and type(item) in (int, float, str)
 
 
@@ -165,7 +173,7 @@ def _check_keys(tensor: dict[str, Any], loc: Loc) -> None:
 def _shape(value: Any, target: DType, loc: Loc) -> Shape:
     if not isinstance(value, list):
         raise wrong(loc, "the shape is no list", expected="a list of integers", got=casting.describe(value))
-    sizes = cast(list[Any], value)
+    sizes = cast("list[Any]", value)
     if len(sizes) > MAX_RANK:
         raise wrong(loc, "the shape is too long", expected=f"rank <= {MAX_RANK}", got=f"rank {len(sizes)}")
     for axis, size in enumerate(sizes):

@@ -5,7 +5,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
-
 from tensorflow import DType, IndexedSlices, Operation, Tensor, TensorShape, Variable
 
 TensorLike: TypeAlias = Tensor | Variable | NDArray[Any] | np.generic | complex | str | bytes | Sequence[Any]

@@ -1,0 +1,193 @@
+"""The launcher, and the only one: ``python -m app`` serves as the ``PULLBACK_*`` environment variables say.
+
+It exits with 0 when it was told to stop, 1 when it cannot listen, 2 when a setting is wrong, 3 when the application
+cannot start.
+"""
+
+import math
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from types import FrameType
+
+from pydantic import ValidationError
+from uvicorn import Config, Server
+from uvicorn.config import STARTUP_FAILURE
+from uvicorn.supervisors import Multiprocess
+
+from app.connection import Connection
+from app.errors import near
+from app.log import logging_config
+from app.problems import entry
+from app.settings import Settings
+
+CANNOT_LISTEN, WRONG_SETTING = 1, 2
+PREFIX = "PULLBACK_"
+WILDCARDS = ("0.0.0.0", "::", "")
+
+EXAMPLE = '{"inputs":{"x":[1,100]},"order":2}'
+READY = """\
+Pullback is ready on {url} (docs: {url}/docs)
+Try: curl -s {url}/v1/ops/log1pexp2/gradients -H 'Content-Type: application/json' -d '{example}'"""
+
+
+def main() -> int:
+    """Serve until told to stop; return the exit code."""
+    # TensorFlow reads it when it is imported, here or in a worker; a greeting and hints on building it are no news.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    signal.signal(signal.SIGTERM, _quit)
+    try:
+        settings = Settings()
+    except ValidationError as error:
+        _complain(*faults(error))
+        return WRONG_SETTING
+    _complain(*unknown(os.environ))
+    try:
+        listener = listen(settings.host, settings.port)
+    except OSError as error:
+        where = f"{settings.host}:{settings.port}"
+        _complain(f"cannot listen on {where} (PULLBACK_HOST, PULLBACK_PORT): {error.strerror}")
+        return CANNOT_LISTEN
+    try:
+        return serve(settings, listener)
+    except KeyboardInterrupt:
+        return 0
+
+
+def serve(settings: Settings, listener: socket.socket) -> int:
+    """Serve on ``listener``, in this process or in several; return the exit code."""
+
+    def announce() -> None:
+        print(READY.format(url=url_of(listener), example=EXAMPLE), flush=True)
+
+    config = server_config(settings)
+    if settings.workers == 1:
+        OneServer(config, announce).run(sockets=[listener])
+        return 0
+    workers = Workers(config, [listener], announce)
+    workers.run()
+    return STARTUP_FAILURE if workers.failed() else 0
+
+
+def server_config(settings: Settings) -> Config:
+    """Return uvicorn's configuration. Every process makes the application anew, its settings from the environment."""
+    return Config(
+        "app.main:create_app",
+        factory=True,
+        workers=settings.workers,
+        loop="uvloop",
+        http=Connection,
+        ws="none",
+        lifespan="on",
+        log_config=logging_config(settings.log),
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        # Longer than the minute for which load balancers keep a connection: they close it, never we under their hands.
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=math.ceil(settings.grace_s),
+        # A worker inside one long kernel answers its supervisor late, and must not be killed for it.
+        timeout_worker_healthcheck=60,
+    )
+
+
+class OneServer(Server):
+    """The server of a single process: announces itself."""
+
+    def __init__(self, config: Config, announce: Callable[[], None]) -> None:
+        """Take what to call once it accepts requests."""
+        super().__init__(config)
+        self._announce = announce
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, and say so."""
+        await super().startup(sockets)
+        if not self.should_exit:
+            self._announce()
+
+
+class Workers(Multiprocess):
+    """The supervisor of several processes: announces them once, and passes a second signal on."""
+
+    def __init__(self, config: Config, sockets: list[socket.socket], announce: Callable[[], None]) -> None:
+        """Take what to call once all workers accept requests."""
+        super().__init__(config, sockets)
+        self._announce: Callable[[], None] | None = announce
+
+    def keep_subprocess_alive(self) -> None:
+        """Replace dead workers, as often as the supervisor looks after them."""
+        super().keep_subprocess_alive()
+        if self._announce and not self.should_exit.is_set() and all(worker.is_ready() for worker in self.processes):
+            self._announce()
+            self._announce = None
+
+    def handle_int(self) -> None:
+        """Stop without draining: for a worker, that is a second signal after the one that every stop begins with."""
+        super().handle_int()
+        self.signal_queue.append(signal.SIGINT)
+
+    def join_all(self) -> None:
+        """Wait for the workers; a signal that comes meanwhile is theirs."""
+        while running := [worker for worker in self.processes if worker.exitcode is None]:
+            running[0].process.join(0.1)
+            if self.signal_queue:
+                self.signal_queue.clear()
+                self.terminate_all()
+
+    def failed(self) -> bool:
+        """Return whether a worker could not start."""
+        return any(worker.exitcode == STARTUP_FAILURE for worker in self.processes)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket bound to the address, which accepts nothing yet; raise ``OSError`` where it is taken."""
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError:
+        listener.close()
+        raise
+    listener.set_inheritable(True)
+    return listener
+
+
+def url_of(listener: socket.socket) -> str:
+    """Return the URL under which this machine reaches the listener."""
+    host, port = listener.getsockname()[:2]
+    if host in WILDCARDS:
+        host = "127.0.0.1"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def faults(error: ValidationError) -> list[str]:
+    """Return a line for each setting that is wrong."""
+    entries = [entry(dict(fault)) for fault in error.errors()]
+    return [f"{PREFIX}{str(e.loc[0]).upper()}: expected {e.expected}, got {e.got}" for e in entries]
+
+
+def unknown(environment: Mapping[str, str]) -> list[str]:
+    """Return a line for each variable that looks like a setting and is none."""
+    known = [PREFIX + name.upper() for name in Settings.model_fields]
+    strange = [name for name in environment if name.startswith(PREFIX) and name not in known]
+    return [f"warning: {name} is no setting and changes nothing; expected {near(name, known)}" for name in strange]
+
+
+def _complain(*lines: str) -> None:
+    for line in lines:
+        print(f"pullback: {line}", file=sys.stderr)
+
+
+def _quit(signum: int, frame: FrameType | None) -> None:
+    """Exit with 0: uvicorn raises the signal again when it has stopped in good order."""
+    del signum, frame
+    raise SystemExit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

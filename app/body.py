@@ -1,0 +1,101 @@
+"""A request's body on its way in: who has one, how it is read, and what bounds it while it comes."""
+
+import asyncio
+from collections.abc import Mapping
+
+from starlette.types import Message, Receive
+
+from app.errors import BodyTooLarge, BodyTooSlow, Overloaded
+from app.settings import MB
+
+
+class ClientGone(Exception):
+    """The client closed the connection: nobody is there to answer."""
+
+
+class Budget:
+    """The bytes that all bodies of this process may hold together."""
+
+    def __init__(self, limit: int) -> None:
+        """Start with ``limit`` bytes, all free."""
+        self.limit = self.free = limit
+
+    def take(self, size: int) -> None:
+        """Take ``size`` bytes, or raise ``Overloaded``."""
+        if size > self.free:
+            raise Overloaded(
+                f"the requests in work hold {_mb(self.limit - self.free)} of {_mb(self.limit)}, "
+                f"and this body needs {_mb(size)} more: try again later"
+            )
+        self.free -= size
+
+    def give(self, size: int) -> None:
+        """Give back what was taken."""
+        self.free += size
+
+
+class Intake:
+    """One body as it comes: never more than ``limit`` bytes, none of them after the deadline, all from the budget."""
+
+    def __init__(self, receive: Receive, budget: Budget, *, declared: int, limit: int, deadline: float) -> None:
+        """Take the ``declared`` bytes from the budget; ``deadline`` is a time of the loop."""
+        budget.take(declared)
+        self.held, self._came, self._complete = declared, 0, False
+        self._receive, self._budget, self._limit, self._deadline = receive, budget, limit, deadline
+
+    async def receive(self) -> Message:
+        """Return the next message, or raise ``BodyTooSlow``, ``BodyTooLarge`` or ``Overloaded``."""
+        if self._complete:
+            return await self._receive()
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                message = await self._receive()
+        except TimeoutError:
+            raise BodyTooSlow(f"the body was not there at the deadline; {self._came} bytes of it came") from None
+        self._count(len(message.get("body", b"")))
+        self._complete = not message.get("more_body", False)
+        return message
+
+    def _count(self, size: int) -> None:
+        self._came += size
+        if self._came > self._limit:
+            raise too_large(self._limit, "more")
+        if self._came > self.held:
+            self._budget.take(self._came - self.held)
+            self.held = self._came
+
+
+def has_body(headers: Mapping[bytes, bytes]) -> bool:
+    """Return whether a request with these headers brings a body."""
+    return headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
+
+
+async def read_body(receive: Receive) -> bytes | bytearray:
+    """Return the whole body: as it came when it came in one piece, else copied once.
+
+    Raises ``ClientGone`` when the client leaves before its end, and what ``Intake.receive`` raises.
+    """
+    message = await _piece(receive)
+    if not message.get("more_body", False):
+        return message.get("body", b"")
+    body = bytearray(message.get("body", b""))
+    while message.get("more_body", False):
+        message = await _piece(receive)
+        body += message.get("body", b"")
+    return body
+
+
+async def _piece(receive: Receive) -> Message:
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise ClientGone
+    return message
+
+
+def too_large(limit: int, got: str) -> BodyTooLarge:
+    """Return the error for a body over ``limit`` bytes."""
+    return BodyTooLarge(f"expected a body of at most {limit} bytes ({_mb(limit)}), got {got}")
+
+
+def _mb(size: int) -> str:
+    return f"{size / MB:.3g} MiB"

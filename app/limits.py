@@ -1,0 +1,90 @@
+"""What a request may cost before anything looks into it: the bytes of its body, and the time until its answer."""
+
+import asyncio
+from collections.abc import Mapping
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from app.body import Budget, Intake, has_body, too_large
+from app.errors import Malformed, UnsupportedMediaType, clip, wrong
+from app.settings import MB, Settings
+
+Headers = Mapping[bytes, bytes]
+
+DEADLINE, DEADLINE_HEADER = "pullback.deadline", "Pullback-Deadline-Ms"
+MAX_DIGITS = 18
+
+
+def limits(app: ASGIApp, settings: Settings) -> ASGIApp:
+    """Return ``app`` behind the limits; what breaks one is raised as the ``PullbackError`` for it.
+
+    The deadline counts from the headers; ``deadline_of(scope)`` tells it to the inner application. A declared
+    body is taken from the budget before a byte of it is read, a chunked one as it comes; both are given back when the
+    request ends, however it ends. Budgets are of this process.
+    """
+    budget = Budget(settings.max_inflight_mb * MB)
+
+    async def limited(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        deadline = scope[DEADLINE] = asyncio.get_running_loop().time() + _allowed_s(headers, settings)
+        if not has_body(headers):
+            await app(scope, receive, send)
+            return
+        _refuse_encoding(headers)
+        limit = min(_limit(headers, settings), budget.limit)
+        declared = _declared(headers, limit)
+        intake = Intake(receive, budget, declared=declared, limit=limit, deadline=deadline)
+        try:
+            await app(scope, intake.receive, send)
+        finally:
+            budget.give(intake.held)
+
+    return limited
+
+
+def deadline_of(scope: Scope) -> float:
+    """Return when the answer must be there, as a time of the event loop (``loop.time()``)."""
+    deadline: float = scope[DEADLINE]
+    return deadline
+
+
+def _allowed_s(headers: Headers, settings: Settings) -> float:
+    """Return the seconds for this request: the setting, or less where the client asks for less."""
+    value = headers.get(b"pullback-deadline-ms")
+    if value is None:
+        return settings.deadline_s
+    if not value.isdigit() or len(value) > MAX_DIGITS or not int(value):
+        raise wrong(
+            ("header", DEADLINE_HEADER),
+            "not a time",
+            expected="milliseconds: a positive integer",
+            got=repr(value.decode("latin-1")),
+        )
+    return min(int(value) / 1000, settings.deadline_s)
+
+
+def _refuse_encoding(headers: Headers) -> None:
+    encoding = headers.get(b"content-encoding", b"identity").strip().lower()
+    if encoding not in (b"identity", b""):
+        came = clip(encoding.decode("latin-1"), 40)
+        raise UnsupportedMediaType(f"expected a body without Content-Encoding, got {came!r}: send it uncompressed")
+
+
+def _limit(headers: Headers, settings: Settings) -> int:
+    """Return the limit for a body of this content type: JSON, which is parsed at one go, has a smaller one."""
+    kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    is_json = kind in (b"", b"application/json", b"text/json") or kind.endswith(b"+json")
+    return (settings.max_json_mb if is_json else settings.max_body_mb) * MB
+
+
+def _declared(headers: Headers, limit: int) -> int:
+    """Return the size that the client announces, 0 where it announces none."""
+    value = headers.get(b"content-length", b"0")
+    if not value.isdigit():
+        raise Malformed(f"expected a number of bytes in Content-Length, got {clip(repr(value), 40)}")
+    if len(value) > MAX_DIGITS or int(value) > limit:
+        raise too_large(limit, clip(value.decode("ascii"), MAX_DIGITS + 2))
+    return int(value)

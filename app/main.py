@@ -1,0 +1,63 @@
+"""The application: a chain of plain ASGI callables around FastAPI, each with one concern."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp
+
+from app.devices import default_device, devices
+from app.execution import Lane
+from app.lifecycle import Lifecycle, drain_on_term
+from app.limits import limits
+from app.observe import observe
+from app.problems import HANDLERS
+from app.routes.catalogue import catalogue
+from app.routes.derivatives import Engine, operations
+from app.routes.health import health
+from app.routes.openapi import openapi
+from app.settings import Settings
+from ops import RegistryError, discover
+from pullback import __version__
+
+DESCRIPTION = """\
+Registered TensorFlow ops with custom gradients: post tensors, get values and derivatives of every order.
+
+Errors are `application/problem+json`: they say where, what was expected and what came.
+"""
+
+
+def create_app(settings: Settings | None = None) -> ASGIApp:
+    """Return the application for these settings, or for the environment's.
+
+    Raises ``RegistryError`` when the ops cannot be registered, ``NoSuchDevice`` when the device is not there.
+    """
+    settings = settings or Settings()
+    registry = discover(settings.ops_path)
+    if settings.strict and registry.unavailable:
+        broken = "; ".join(f"{op.name}: {op.reason}" for op in registry.unavailable)
+        raise RegistryError(f"PULLBACK_STRICT: every op must load, but {broken}")
+    known = devices()
+    lane, lifecycle = Lane(settings.queue), Lifecycle()
+    engine = Engine(registry, lane, known, default_device(settings.device, known), settings.max_elements)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
+        del app
+        lane.start()
+        with drain_on_term(lifecycle, settings.drain_s):
+            yield
+        lane.stop()
+
+    fastapi = FastAPI(
+        title="Pullback",
+        version=__version__,
+        description=DESCRIPTION,
+        lifespan=lifespan,
+        exception_handlers=HANDLERS,
+        redirect_slashes=False,
+    )
+    fastapi.include_router(catalogue(engine))
+    fastapi.include_router(health(engine, lifecycle))
+    fastapi.openapi = openapi(fastapi, registry.ops)
+    return observe(limits(operations(fastapi, engine), settings), settings, lifecycle)

@@ -1,0 +1,129 @@
+"""Around everything: one log line a request, the count of those in flight, and the last guard against exceptions."""
+
+import asyncio
+import itertools
+import logging
+import re
+import secrets
+import time
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.body import ClientGone, has_body
+from app.errors import InternalError, Overloaded, PullbackError, clip
+from app.lifecycle import Lifecycle
+from app.log import stamp, write_line
+from app.problems import FAULT, send_problem
+from app.settings import Settings
+
+CLIENT_GONE = 499
+FIRST_ERROR = 400
+MAX_PATH = 300
+PROBES = ("/health/", "/metrics")
+REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+
+logger = logging.getLogger("pullback")
+
+
+class Exchange:
+    """One request and its answer, watched as they pass."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, request_id: bytes) -> None:
+        """Start the clock; a request id that the client brings is used in place of ``request_id``."""
+        headers = dict(scope["headers"])
+        brought = headers.get(b"x-request-id", b"")
+        self.request_id: bytes = brought if REQUEST_ID.fullmatch(brought) else request_id
+        self.began, self.status, self.came, self.went = time.perf_counter(), 0, 0, 0
+        self._scope, self._receive, self._send = scope, receive, send
+        self._unread = has_body(headers)
+
+    async def receive(self) -> Message:
+        """Hand on a message to the application."""
+        message = await self._receive()
+        self.came += len(message.get("body", b""))
+        self._unread = self._unread and message.get("more_body", False)
+        return message
+
+    async def send(self, message: Message) -> None:
+        """Hand on a message to the client, the request id with its headers."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message["headers"] = [*message.get("headers", ()), (b"x-request-id", self.request_id)]
+        else:
+            self.went += len(message.get("body", b""))
+        await self._send(message)
+
+    async def fail(self, error: PullbackError) -> None:
+        """Answer with ``error``, unless an answer has begun: the server then cuts that one off."""
+        if not self.status:
+            await send_problem(error, self._scope, self.send, unread=self.receive if self._unread else None)
+
+    def report(self, as_json: bool) -> None:
+        """Write the line of this request; probes that go well leave none."""
+        scope = self._scope
+        if self.status < FIRST_ERROR and scope["path"].startswith(PROBES):
+            return
+        line: dict[str, Any] = {
+            "time": stamp(datetime.now(UTC)),
+            "method": scope["method"],
+            "path": _path(scope),
+            "status": self.status,
+            "ms": round((time.perf_counter() - self.began) * 1000, 2),
+            "in": self.came,
+            "out": self.went,
+            "client": ":".join(str(part) for part in scope.get("client") or ("-",)),
+            "id": self.request_id.decode(),
+        }
+        write_line(orjson.dumps(line) if as_json else TEXT.format_map(line).encode())
+
+
+TEXT = "{time} {method} {path} {status} {ms}ms in={in} out={out} client={client} id={id}"
+
+
+def observe(app: ASGIApp, settings: Settings, lifecycle: Lifecycle) -> ASGIApp:
+    """Return ``app`` watched: every request counted in ``lifecycle`` and logged, every exception answered.
+
+    A ``PullbackError`` from within becomes its problem document; ``ClientGone`` is logged as 499; anything else is
+    told to the log alone, and the client gets a 500.
+    """
+    as_json, prefix, numbers = settings.log == "json", secrets.token_hex(4), itertools.count(1)
+
+    async def observed(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await app(scope, receive, send)
+            return
+        exchange = Exchange(scope, receive, send, b"%s-%x" % (prefix.encode(), next(numbers)))
+        lifecycle.in_flight += 1
+        try:
+            await _guarded(app, scope, exchange)
+        finally:
+            lifecycle.in_flight -= 1
+            exchange.report(as_json)
+
+    return observed
+
+
+async def _guarded(app: ASGIApp, scope: Scope, exchange: Exchange) -> None:
+    try:
+        await app(scope, exchange.receive, exchange.send)
+    except ClientGone:
+        exchange.status = exchange.status or CLIENT_GONE
+    except PullbackError as error:
+        await exchange.fail(error)
+    except asyncio.CancelledError:
+        # The server cancels what is not done at the end of its grace time, and nothing else does.
+        await exchange.fail(Overloaded("the service is going down and cannot finish this: try again"))
+    except Exception:
+        logger.exception("request %s failed", exchange.request_id.decode())
+        await exchange.fail(InternalError(FAULT))
+
+
+def _path(scope: Scope) -> str:
+    """Return the path as the client wrote it, fit for one line of a log."""
+    raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
+    path = clip(raw.decode("latin-1"), MAX_PATH)
+    return path if path.isprintable() else path.encode("unicode_escape").decode("ascii")

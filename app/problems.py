@@ -1,0 +1,123 @@
+"""How an error looks on the wire: ``application/problem+json`` (RFC 9457)."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from app.errors import (
+    Entry,
+    InternalError,
+    Malformed,
+    MethodNotAllowed,
+    NotFound,
+    PullbackError,
+    unprocessable,
+)
+
+LINGER_S = 2.0
+
+Header = tuple[bytes, bytes]
+
+
+def render(error: PullbackError, instance: str) -> tuple[list[Header], bytes]:
+    """Return the headers and the body that tell ``error`` to the client of the path ``instance``."""
+    # orjson would refuse the lone surrogates that a client can put into a name.
+    body = json.dumps(error.document(instance), ensure_ascii=False).encode("utf-8", "replace")
+    headers = [(b"content-type", b"application/problem+json"), (b"content-length", b"%d" % len(body))]
+    headers += [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in error.headers.items()]
+    return headers, body
+
+
+async def send_problem(error: PullbackError, scope: Scope, send: Send, *, unread: Receive | None = None) -> None:
+    """Answer a request that failed.
+
+    ``unread`` is where the rest of the request's body comes from, when nobody took it: the connection is then closed.
+    """
+    headers, body = render(error, scope["path"])
+    if scope["method"] == "HEAD":
+        body = b""
+    if unread:
+        headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": unread is not None})
+    if unread:
+        await _discard(unread)
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def _discard(receive: Receive) -> None:
+    """Throw away what is still coming, for a moment.
+
+    Closing while the client sends resets the connection, and then many clients report that and not our answer.
+    """
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LINGER_S):
+            while (await receive()).get("more_body"):
+                pass
+
+
+class Problem(Response):
+    """An error as a Starlette response."""
+
+    def __init__(self, error: PullbackError) -> None:
+        """Take the error that will be sent."""
+        super().__init__(status_code=error.status)
+        self.error = error
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        del receive
+        await send_problem(self.error, scope, send)
+
+
+async def _on_pullback_error(request: Request, error: Exception) -> Response:
+    del request
+    return Problem(error if isinstance(error, PullbackError) else InternalError(FAULT))
+
+
+async def _on_http_exception(request: Request, error: Exception) -> Response:
+    match error:
+        case HTTPException(status_code=404):
+            return Problem(NotFound(f"there is no path {request.url.path}; GET /docs shows what there is"))
+        case HTTPException(status_code=405):
+            allowed = dict(error.headers or {})
+            detail = f"{request.method} is not for this path, which takes {allowed.get('Allow', 'other methods')}"
+            return Problem(MethodNotAllowed(detail, headers=allowed))
+        case HTTPException(status_code=400):
+            return Problem(Malformed(str(error.detail)))
+        case _:
+            return Problem(InternalError(FAULT))
+
+
+async def _on_validation_error(request: Request, error: Exception) -> Response:
+    del request
+    if not isinstance(error, RequestValidationError):
+        return Problem(InternalError(FAULT))
+    return Problem(unprocessable([entry(fault) for fault in error.errors()]))
+
+
+def entry(fault: dict[str, Any]) -> Entry:
+    """Return one of pydantic's errors as an entry."""
+    message = str(fault["msg"])
+    expected = message.removeprefix("Input should be ").split(", unable to", maxsplit=1)[0]
+    return Entry(tuple(fault["loc"]), message, expected=expected, got=repr(fault.get("input"))[:400])
+
+
+FAULT = "the service is at fault here, not the request; its log says more, under this answer's X-Request-Id"
+
+Handler = Callable[[Request, Exception], Awaitable[Response]]
+
+HANDLERS: dict[int | type[Exception], Handler] = {
+    PullbackError: _on_pullback_error,
+    HTTPException: _on_http_exception,
+    RequestValidationError: _on_validation_error,
+    Exception: _on_pullback_error,
+}

@@ -1,0 +1,1 @@
+"""The routes, one file a concern: catalogue, derivatives, health."""

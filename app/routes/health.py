@@ -1,0 +1,74 @@
+"""GET /health/live and /health/ready: for whoever restarts the process, and whoever sends it traffic."""
+
+from typing import Literal
+
+import tensorflow as tf
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from app.errors import Overloaded
+from app.lifecycle import Lifecycle
+from app.modes import trace_counts
+from app.routes.derivatives import Engine
+
+# A kernel cannot be interrupted; one that is this long past its deadline is stuck for all we know.
+STUCK_S = 5.0
+
+
+class Live(BaseModel):
+    """The event loop answers."""
+
+    status: Literal["live"] = "live"
+
+
+class UnavailableOp(BaseModel):
+    """An op that is not served."""
+
+    op: str
+    reason: str
+
+
+class Ready(BaseModel):
+    """The service takes requests."""
+
+    status: Literal["ready"] = "ready"
+    tensorflow: str = Field(description="TensorFlow's version.")
+    devices: list[str]
+    default_device: str
+    ops: int = Field(description="How many ops are served.")
+    unavailable: list[UnavailableOp] = Field(description="Ops that failed to load, and why.")
+    traces: int = Field(
+        description="Traced functions made so far; TensorFlow keeps them for ever, so there is a budget."
+    )
+    compiled: int = Field(description="How many of them XLA compiled.")
+
+
+def health(engine: Engine, lifecycle: Lifecycle) -> APIRouter:
+    """Return the health routes."""
+    router = APIRouter(tags=["health"])
+    unavailable = [UnavailableOp(op=op.name, reason=op.reason) for op in engine.registry.unavailable]
+
+    @router.get("/health/live")
+    async def live() -> Live:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
+        """Answer at once, whatever the service computes."""
+        return Live()
+
+    @router.get("/health/ready")
+    async def ready() -> Ready:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
+        """Answer 200 when requests are welcome, 503 while the service drains or is stuck in a computation."""
+        if lifecycle.draining:
+            raise Overloaded("draining: the service is about to stop")
+        if (overrun := engine.lane.overrun_s()) > STUCK_S:
+            raise Overloaded(f"stuck: a computation is {overrun:.0f} s past its deadline", retry_after_s=5)
+        traces, compiled = trace_counts()
+        return Ready(
+            tensorflow=tf.__version__,
+            devices=list(engine.devices),
+            default_device=engine.default_device,
+            ops=len(engine.registry.ops),
+            unavailable=unavailable,
+            traces=traces,
+            compiled=compiled,
+        )
+
+    return router

@@ -1,0 +1,187 @@
+"""What requests and answers of every operation look like: the models of the OpenAPI document and of the checks.
+
+Lists of numbers are not validated here: a model takes whatever stands below a name, and the tensor codec reads it.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+
+from app.modes import Mode
+from app.tensors.dtypes import DTYPES
+from app.tensors.json import Encoding
+
+_NUMBER: dict[str, Any] = {"anyOf": [{"type": "number"}, {"enum": ["NaN", "Infinity", "-Infinity"]}]}
+_NESTED: dict[str, Any] = {"type": "array", "description": "Numbers, or lists alike of them, at most 8 deep."}
+_DTYPE: dict[str, Any] = {"enum": list(DTYPES)}
+_SHAPE: dict[str, Any] = {"type": "array", "items": {"type": "integer", "minimum": 0}, "maxItems": 8}
+_DATA: dict[str, Any] = {"anyOf": [*_NUMBER["anyOf"], {"type": "array"}]}
+_TYPED: list[dict[str, Any]] = [
+    {
+        "type": "object",
+        "properties": {"dtype": _DTYPE, "shape": _SHAPE, "data": _DATA},
+        "required": ["dtype", "shape", "data"],
+        "additionalProperties": False,
+    },
+    {
+        "type": "object",
+        "properties": {"dtype": _DTYPE, "shape": _SHAPE, "base64": {"type": "string", "contentEncoding": "base64"}},
+        "required": ["dtype", "shape", "base64"],
+        "additionalProperties": False,
+    },
+]
+
+TensorIn = Annotated[Any, WithJsonSchema({"anyOf": [*_NUMBER["anyOf"], _NESTED, *_TYPED], "title": "Tensor"})]
+TensorOut = Annotated[Any, WithJsonSchema({"anyOf": _TYPED, "title": "Tensor"})]
+TensorOrNull = Annotated[Any, WithJsonSchema({"anyOf": [*_TYPED, {"type": "null"}], "title": "Tensor or null"})]
+Reason = Literal["not_differentiable", "disconnected"]
+Absences = dict[str, Reason]
+
+Cotangents = Annotated[
+    dict[str, TensorIn] | None,
+    Field(description="A cotangent for some of the outputs, zeros for the rest; omitted: ones for all."),
+]
+Wrt = Annotated[list[str] | None, Field(description="The inputs to differentiate with respect to; omitted: all.")]
+Batched = Annotated[bool, Field(description="The directions have a leading axis: many of them in one call.")]
+
+
+class Request(BaseModel):
+    """What every operation takes."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    inputs: dict[str, TensorIn] = Field(description="The op's inputs, by name.")
+    attrs: dict[str, Any] = Field(default={}, description="The op's attributes; omitted ones have their defaults.")
+    dtype: str | None = Field(None, description="The dtype of the op's type variable; omitted: its first.")
+    mode: Mode | None = Field(None, description="How TensorFlow runs it; omitted: the catalogue's default_mode.")
+    device: str | None = Field(None, description="cpu or gpu:N; omitted: the server's choice.")
+    encoding: Encoding = Field("nested", description="How tensors are written in the answer.")
+
+
+class ForwardRequest(Request):
+    """The point where the op is evaluated."""
+
+
+class GradientsRequest(Request):
+    """The point, and how often to differentiate there."""
+
+    order: int = Field(1, ge=1, le=4, description="The highest order.")
+    cotangents: Cotangents = None
+    wrt: Wrt = None
+
+
+class VjpRequest(Request):
+    """The point and the cotangents to pull back."""
+
+    cotangents: Cotangents = None
+    wrt: Wrt = None
+    batched: Batched = False
+    outputs: bool = Field(False, description="Answer the outputs as well.")
+
+
+class JvpRequest(Request):
+    """The point and the tangents to push forward."""
+
+    tangents: dict[str, TensorIn] = Field(description="A tangent for some of the inputs, zeros for the rest.")
+    batched: Batched = False
+
+
+class JacobianRequest(Request):
+    """The point, and which blocks."""
+
+    wrt: Wrt = None
+    of: list[str] | None = Field(None, description="The outputs to differentiate; omitted: all.")
+
+
+class HvpRequest(Request):
+    """The point, the cotangents that weight the outputs, and the vectors."""
+
+    vectors: dict[str, TensorIn] = Field(description="A vector for some of the inputs, zeros for the rest.")
+    cotangents: Cotangents = None
+    wrt: Wrt = None
+    batched: Batched = False
+
+
+class HessianRequest(Request):
+    """The point, the cotangents that weight the outputs, and which blocks."""
+
+    cotangents: Cotangents = None
+    wrt: Wrt = None
+    diagonal: bool = Field(False, description="Of an elementwise op: the diagonal alone.")
+
+
+class Answer(BaseModel):
+    """What every operation answers."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class ForwardAnswer(Answer):
+    """The outputs."""
+
+    outputs: dict[str, TensorOut]
+
+
+class GradientsAnswer(Answer):
+    """The outputs, and an entry for each order."""
+
+    outputs: dict[str, TensorOut]
+    gradients: list[dict[str, TensorOrNull]]
+    absent: list[Absences] = Field(default=[], description="Why a gradient is null, an entry for each order.")
+
+
+class VjpAnswer(Answer):
+    """The cotangents of the inputs; with ``batched``, along a leading axis."""
+
+    outputs: dict[str, TensorOut] = Field(default={}, description="Only where the request asks for them.")
+    gradients: dict[str, TensorOrNull]
+    absent: Absences = {}
+
+
+class JvpAnswer(Answer):
+    """The tangents of the outputs; with ``batched``, along a leading axis."""
+
+    tangents: dict[str, TensorOrNull]
+    absent: Absences = {}
+
+
+class JacobianAnswer(Answer):
+    """Blocks ``[output][input]`` of shape ``(*output, *input)``."""
+
+    jacobian: dict[str, dict[str, TensorOrNull]]
+    absent: dict[str, Absences] = {}
+
+
+class HvpAnswer(Answer):
+    """Products ``[input]``; with ``batched``, along a leading axis."""
+
+    products: dict[str, TensorOrNull]
+    absent: Absences = {}
+
+
+class HessianAnswer(Answer):
+    """Blocks ``[input][input]`` of shape ``(*input, *input)``, or with ``diagonal`` the diagonal of each input."""
+
+    hessian: dict[str, dict[str, TensorOrNull]] = {}
+    diagonal: dict[str, TensorOrNull] = {}
+    absent: dict[str, Absences | Reason] = {}
+
+
+class ProblemEntry(BaseModel):
+    """One thing that is wrong."""
+
+    loc: list[str | int] = Field(description="Where in the request.")
+    message: str
+    expected: str
+    got: str
+
+
+class Problem(BaseModel):
+    """What is wrong with a request (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str = Field(description="The path of the request.")
+    errors: list[ProblemEntry] = []

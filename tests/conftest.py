@@ -1,0 +1,137 @@
+"""The service as its users meet it: a process of its own, on a free port."""
+
+import contextlib
+import os
+import queue
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+import httpx
+import pytest
+
+ROOT = Path(__file__).parents[1]
+START_S, STOP_S = 120, 60
+READY = re.compile(r"Pullback is ready on (http://\S+) \(docs: (\S+)\)")
+
+
+class Service:
+    """``python -m app`` with settings, each without its prefix: ``Service(log, MAX_JSON_MB="1")``."""
+
+    def __init__(self, log: IO[bytes], **settings: str) -> None:
+        self._log = log
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "app"],
+            cwd=ROOT,
+            env=environment(**settings),
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+        )
+        self.printed: list[str] = []
+        self._lines: queue.Queue[str] = queue.Queue()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+        self.url = ""
+
+    def _read(self) -> None:
+        assert self.process.stdout
+        with self.process.stdout as stdout:
+            for line in stdout:
+                self._lines.put(line)
+        self._lines.put("")
+
+    def line(self) -> str:
+        """Return the next line that it prints, "" at the end."""
+        line = self._lines.get(timeout=START_S)
+        self.printed.append(line)
+        return line
+
+    def wait_until_ready(self) -> "Service":
+        found = READY.match(self.line())
+        assert found, f"no ready line but {self.printed}; the log:\n{self.log()}"
+        self.url = found[1]
+        return self
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    def log(self) -> str:
+        """Return what it has written to stderr so far."""
+        descriptor = self._log.fileno()
+        return os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode()
+
+    def client(self) -> httpx.Client:
+        return httpx.Client(base_url=self.url, timeout=60, trust_env=False)
+
+    def wait(self) -> int:
+        """Wait for its end; return the exit code."""
+        return self.process.wait(STOP_S)
+
+    def close(self) -> None:
+        """End it, whatever it does."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(STOP_S)
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(STOP_S)
+        self._reader.join(STOP_S)
+
+
+def environment(**settings: str) -> dict[str, str]:
+    """Return this environment with these settings and no others; by default a free port and no draining."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PULLBACK_")}
+    defaults = {"PORT": "0", "DRAIN_S": "0"}
+    return kept | {f"PULLBACK_{name}": value for name, value in (defaults | settings).items()}
+
+
+Start = Callable[..., Service]
+
+
+def starting() -> Iterator[Start]:
+    """Start services with other settings; one may not become ready: see ``Service.wait_until_ready``."""
+    with contextlib.ExitStack() as stack:
+
+        def started(**settings: str) -> Service:
+            one = Service(stack.enter_context(tempfile.TemporaryFile()), **settings)
+            stack.callback(one.close)
+            return one
+
+        yield started
+
+
+start = pytest.fixture(starting)
+start_for_module = pytest.fixture(scope="module")(starting)
+start_for_session = pytest.fixture(scope="session")(starting)
+
+
+@pytest.fixture(scope="session")
+def service(start_for_session: Start) -> Iterator[Service]:
+    """The service with default limits, one for all tests, which it must survive."""
+    one = start_for_session().wait_until_ready()
+    yield one
+    assert one.process.poll() is None, f"the service has ended; its log:\n{one.log()}"
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[httpx.Client]:
+    with service.client() as one:
+        yield one
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
+    """Add the service's log to the report of a test that failed on it."""
+    report = yield
+    one = getattr(item, "funcargs", {}).get("service")
+    if report.failed and isinstance(one, Service):
+        report.sections.append(("log of the service", one.log()[-8000:]))
+    return report

@@ -1,0 +1,223 @@
+"""``python -m app``: what it prints, how it refuses to start, and how it stops."""
+
+import contextlib
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+SQUARE = "/v1/ops/square/forward"
+REQUEST = b'{"inputs":{"x":[1,2]}}'
+JSON = {"content-type": "application/json"}
+HEAD = (
+    f"POST {SQUARE} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    f"expect: 100-continue\r\ncontent-length: {len(REQUEST)}\r\n\r\n"
+).encode()
+
+
+def status_of(one, path: str = "/health/ready") -> int:
+    """Return the status of a path on a connection of its own; 0 where nobody listens any more."""
+    with contextlib.suppress(httpx.ConnectError):
+        return httpx.get(one.url + path, timeout=30, trust_env=False).status_code
+    return 0
+
+
+def wait_for_status(one, status: int) -> None:
+    """Ask until the service answers so; every question waits for its answer."""
+    until = time.monotonic() + 60
+    while status_of(one) != status:
+        assert time.monotonic() < until, one.log()
+
+
+@contextlib.contextmanager
+def begun(one):
+    """A request in flight: the service has asked for its body."""
+    with socket.create_connection(("127.0.0.1", one.port), timeout=60) as sock:
+        sock.sendall(HEAD)
+        assert sock.recv(100).startswith(b"HTTP/1.1 100 ")
+        yield sock
+
+
+def finish(sock: socket.socket) -> bytes:
+    sock.sendall(REQUEST)
+    came = b""
+    while piece := sock.recv(1 << 16):
+        came += piece
+    return came
+
+
+def processes(one) -> list[int]:
+    """Return the workers of a supervisor."""
+    pid = one.process.pid
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+    return [int(c) for c in children if b"spawn_main" in Path(f"/proc/{c}/cmdline").read_bytes()]
+
+
+def test_the_ready_lines_say_where_and_what_to_try(service):
+    assert service.port > 0
+    found = re.fullmatch(r"Pullback is ready on (\S+) \(docs: \1/docs\)\n", service.printed[0])
+    assert found
+    if len(service.printed) == 1:
+        service.line()
+    name, command = service.printed[1].split(" ", 1)
+    assert name == "Try:"
+    done = subprocess.run(shlex.split(command), capture_output=True, text=True, timeout=60, check=True)
+    answer = json.loads(done.stdout)
+    assert answer["outputs"]["y"]["data"] == pytest.approx([1.3132616, 100.0])
+    first, second = (order["x"]["data"] for order in answer["gradients"])
+    assert first == pytest.approx([0.7310586, 1.0])
+    assert second == [pytest.approx(-1.7182817), "-Infinity"]
+
+
+def test_headers_name_no_server(client):
+    response = client.get("/health/live")
+    assert response.json()["status"] == "live"
+    assert "server" not in response.headers
+    assert "date" in response.headers
+    assert response.headers["x-request-id"]
+
+
+def test_a_port_in_use_is_one_line_and_exit_1(start):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        one = start(PORT=str(port))
+        assert one.wait() == 1
+    assert (
+        one.log()
+        == f"pullback: cannot listen on 127.0.0.1:{port} (PULLBACK_HOST, PULLBACK_PORT): Address already in use\n"
+    )
+
+
+def test_a_host_that_is_none_is_one_line_and_exit_1(start):
+    one = start(HOST="192.0.2.1")
+    assert one.wait() == 1
+    [line] = one.log().splitlines()
+    assert line.startswith("pullback: cannot listen on 192.0.2.1:0 ")
+
+
+def test_wrong_settings_are_a_line_each_and_exit_2(start):
+    one = start(PORT="99999", LOG="xml", STRICT="perhaps", WORKERS="two", DEADLINE_S="0")
+    assert one.wait() == 2
+    assert sorted(one.log().splitlines()) == [
+        "pullback: PULLBACK_DEADLINE_S: expected greater than 0, got '0'",
+        "pullback: PULLBACK_LOG: expected 'text' or 'json', got 'xml'",
+        "pullback: PULLBACK_PORT: expected less than or equal to 65535, got '99999'",
+        "pullback: PULLBACK_STRICT: expected a valid boolean, got 'perhaps'",
+        "pullback: PULLBACK_WORKERS: expected a valid integer, got 'two'",
+    ]
+
+
+def test_an_unknown_setting_is_a_warning_with_near_names(start):
+    one = start(MAX_JSN_MB="1", PORT="x")
+    assert one.wait() == 2
+    one = start(MAX_JSN_MB="1")
+    one.wait_until_ready()
+    [line] = one.log().splitlines()
+    assert line.startswith("pullback: warning: PULLBACK_MAX_JSN_MB is no setting and changes nothing; ")
+    assert "PULLBACK_MAX_JSON_MB" in line
+
+
+def test_sigterm_drains_and_finishes_what_is_in_flight(start):
+    one = start(DRAIN_S="2")
+    one.wait_until_ready()
+    assert status_of(one) == 200
+    with begun(one) as sock:
+        began = time.monotonic()
+        one.process.send_signal(signal.SIGTERM)
+        wait_for_status(one, 503)
+        with one.client() as client:
+            assert client.post(SQUARE, content=REQUEST, headers=JSON).status_code == 200
+        assert status_of(one, "/health/live") == 200
+        while status_of(one):
+            assert time.monotonic() < began + 60
+        assert time.monotonic() - began >= 2
+        assert b"HTTP/1.1 200 " in finish(sock)
+    assert one.wait() == 0
+    assert "draining for 2 s, 1 requests in flight" in one.log()
+    assert "Traceback" not in one.log()
+
+
+def test_a_second_sigterm_does_not_wait(start):
+    one = start(DRAIN_S="300")
+    one.wait_until_ready()
+    one.process.send_signal(signal.SIGTERM)
+    wait_for_status(one, 503)
+    one.process.send_signal(signal.SIGTERM)
+    assert one.wait() == 0
+
+
+def test_ctrl_c_does_not_drain(start):
+    one = start(DRAIN_S="300")
+    one.wait_until_ready()
+    one.process.send_signal(signal.SIGINT)
+    assert one.wait() == 0
+    assert one.log() == ""
+
+
+def test_what_is_not_done_after_the_grace_is_told_so(start):
+    one = start(GRACE_S="1")
+    one.wait_until_ready()
+    with begun(one) as sock:
+        one.process.send_signal(signal.SIGTERM)
+        came = b""
+        while piece := sock.recv(1 << 16):
+            came += piece
+    assert b"HTTP/1.1 503 " in came
+    assert b"retry-after: 1" in came
+    assert one.wait() == 0
+    assert "Traceback" not in one.log()
+
+
+def test_a_json_log_is_json_lines(start):
+    one = start(LOG="json")
+    one.wait_until_ready()
+    with one.client() as client:
+        client.post(SQUARE, content=REQUEST, headers=JSON)
+        client.get("/no/such")
+    one.process.send_signal(signal.SIGTERM)
+    assert one.wait() == 0
+    lines = [json.loads(line) for line in one.log().splitlines()]
+    assert [line["status"] for line in lines if "status" in line] == [200, 404]
+    assert [line["level"] for line in lines if "level" in line] == ["info"]
+
+
+def test_workers_are_announced_once_replaced_and_drained(start):
+    one = start(WORKERS="2", DRAIN_S="2")
+    one.wait_until_ready()
+    first, second = processes(one)
+    os.kill(first, signal.SIGKILL)
+    until = time.monotonic() + 60
+    while len(set(processes(one)) - {first}) < 2:
+        assert time.monotonic() < until
+        os.sched_yield()
+    assert second in processes(one)
+    assert status_of(one) == 200
+    one.process.send_signal(signal.SIGTERM)
+    assert one.wait() == 0
+    assert one.line().startswith("Try: ")
+    assert one.line() == ""
+    assert one.log().count("draining for 2 s") in (1, 2)
+
+
+def test_workers_stop_faster_on_a_second_signal(start):
+    for sent in (signal.SIGTERM, signal.SIGINT):
+        one = start(WORKERS="2", DRAIN_S="300")
+        one.wait_until_ready()
+        one.process.send_signal(sent)
+        if sent == signal.SIGTERM:
+            wait_for_status(one, 503)
+            one.process.send_signal(signal.SIGTERM)
+        assert one.wait() == 0
+
+
+def test_workers_that_cannot_start_end_the_service(start):
+    one = start(WORKERS="2", OPS_PATH="/no/such/folder", STRICT="1")
+    assert one.wait() == 3

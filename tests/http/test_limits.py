@@ -1,0 +1,151 @@
+"""The limits of the real service: settings reach them, and its routes keep them."""
+
+import contextlib
+import json
+import socket
+import time
+
+import pytest
+
+MIB = 1 << 20
+SQUARE = "/v1/ops/square/forward"
+REQUEST = b'{"inputs":{"x":[1,2]}}'
+JSON = {"content-type": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def small(start_for_module):
+    """A service with small limits."""
+    one = start_for_module(MAX_JSON_MB="1", MAX_BODY_MB="2", MAX_INFLIGHT_MB="2", DEADLINE_S="1")
+    return one.wait_until_ready()
+
+
+@contextlib.contextmanager
+def connected(one):
+    with socket.create_connection(("127.0.0.1", one.port), timeout=60) as sock:
+        yield sock
+
+
+def head(*lines: str, path: str = SQUARE) -> bytes:
+    fixed = (f"POST {path} HTTP/1.1", "host: x", "content-type: application/json")
+    return "\r\n".join([*fixed, *lines, "", ""]).encode()
+
+
+def raw(one, request: bytes) -> tuple[int, dict[str, str], bytes]:
+    """Send bytes, read until the server closes, return the answer."""
+    with connected(one) as sock:
+        sock.sendall(request)
+        return parse(read_all(sock))
+
+
+def read_all(sock: socket.socket) -> bytes:
+    came = bytearray()
+    while piece := sock.recv(1 << 16):
+        came += piece
+    return bytes(came)
+
+
+def parse(came: bytes) -> tuple[int, dict[str, str], bytes]:
+    top, _, body = came.partition(b"\r\n\r\n")
+    status, *lines = top.decode("latin-1").split("\r\n")
+    return int(status.split()[1]), dict(line.lower().split(": ", 1) for line in lines), body
+
+
+def still_serves(one) -> bool:
+    with one.client() as client:
+        return client.post(SQUARE, content=REQUEST, headers=JSON).json()["outputs"]["y"]["data"] == [1, 4]
+
+
+def check_problem(answer: tuple[int, dict[str, str], bytes], status: int) -> dict:
+    came, headers, body = answer
+    assert came == status, body
+    assert headers["content-type"] == "application/problem+json"
+    assert headers["connection"] == "close"
+    assert int(headers["content-length"]) == len(body)
+    return json.loads(body)
+
+
+@pytest.mark.parametrize("path", [SQUARE, "/v1/ops/no_such/forward", "/no/such/path"])
+def test_a_large_json_body_is_413_on_every_path(small, path):
+    with small.client() as client:
+        response = client.post(path, content=bytes(MIB + 1), headers=JSON)
+    assert response.status_code == 413
+    assert response.headers["content-type"] == "application/problem+json"
+    assert response.json()["instance"] == path
+
+
+def test_chunks_over_the_limit_are_cut(small):
+    with small.client() as client:
+        response = client.post(SQUARE, content=(b" " * (MIB // 8) for _ in range(9)), headers=JSON)
+    assert response.status_code == 413
+    assert still_serves(small)
+
+
+def test_a_slow_body_is_408(small):
+    began = time.monotonic()
+    found = check_problem(raw(small, head(f"content-length: {len(REQUEST)}") + REQUEST[:5]), 408)
+    assert 1 <= time.monotonic() - began < 20
+    assert "5 bytes" in found["detail"]
+    assert still_serves(small)
+
+
+def test_slow_bodies_that_fill_the_budget_are_503_for_others_and_then_over(small):
+    with connected(small) as one, small.client() as client:
+        kind = "content-type: application/vnd.safetensors"
+        one.sendall(f"POST {SQUARE} HTTP/1.1\r\nhost: x\r\n{kind}\r\ncontent-length: {2 * MIB}\r\n\r\n".encode())
+        while True:
+            response = client.post(SQUARE, content=REQUEST, headers=JSON)
+            if response.status_code == 503:
+                break
+            assert response.status_code == 200
+        assert response.headers["retry-after"] == "1"
+        check_problem(parse(read_all(one)), 408)
+    assert still_serves(small)
+
+
+def test_a_truncated_body_ends_its_request_alone(small):
+    with connected(small) as sock:
+        sock.sendall(head(f"content-length: {len(REQUEST)}") + REQUEST[:5])
+        sock.shutdown(socket.SHUT_WR)
+        read_all(sock)
+    assert still_serves(small)
+
+
+def test_a_body_longer_than_it_says_is_no_request(small):
+    with connected(small) as sock:
+        sock.sendall(head("content-length: 2") + REQUEST)
+        assert parse(read_all(sock))[0] == 400
+    assert still_serves(small)
+
+
+@pytest.mark.parametrize("length", ["abc", "-1", "1e3", "9" * 30, "2\r\ncontent-length: 3"])
+def test_a_content_length_that_is_none_is_400(small, length):
+    check_problem(raw(small, head(f"content-length: {length}") + REQUEST), 400)
+
+
+def test_expect_100_continue(small):
+    with connected(small) as sock:
+        sock.sendall(head("expect: 100-continue", "connection: close", f"content-length: {len(REQUEST)}"))
+        assert sock.recv(100).startswith(b"HTTP/1.1 100 ")
+        sock.sendall(REQUEST)
+        assert parse(read_all(sock))[0] == 200
+    check_problem(raw(small, head("expect: 100-continue", f"content-length: {MIB + 1}")), 413)
+
+
+def test_compression_is_refused(small):
+    check_problem(raw(small, head("content-encoding: gzip", f"content-length: {len(REQUEST)}")), 415)
+
+
+@pytest.mark.parametrize("value", ["0", "soon", "1.5", "-3"])
+def test_a_deadline_that_is_none_is_422(small, value):
+    found = check_problem(raw(small, head(f"pullback-deadline-ms: {value}", f"content-length: {len(REQUEST)}")), 422)
+    assert found["errors"][0]["loc"] == ["header", "Pullback-Deadline-Ms"]
+
+
+def test_a_megabyte_of_headers_is_refused(small):
+    with connected(small) as sock:
+        with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+            sock.sendall(head("long: " + "a" * MIB))
+        with contextlib.suppress(ConnectionResetError):
+            assert parse(read_all(sock))[0] == 431
+    assert still_serves(small)

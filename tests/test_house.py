@@ -1,0 +1,281 @@
+"""The rules of the house: which way imports run, what files may be called, and what no file may say.
+
+Each rule is a function from ``{module: source}`` or ``{path: text}`` to the list of what breaks it. It is run on the
+tree, where it must find nothing, and on a planted breach, which it must find.
+"""
+
+import ast
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from app.settings import Settings
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("app", "ops", "pullback")
+NOT_OURS = {".git", ".venv", ".hypothesis", ".pytest_cache", ".ruff_cache", "__pycache__", "build", "dist"}
+
+# What of `app` speaks HTTP. All the rest of it works without a server, and is to stay so.
+WEB = ("__main__", "body", "connection", "limits", "main", "observe", "operations", "problems", "protocols", "routes")
+SERVERS = ("fastapi", "starlette", "uvicorn")
+# The leaves of `app`, and what of it each may import.
+LEAVES = {"app.errors": (), "app.settings": (), "app.tensors": ("app.tensors", "app.errors")}
+EMPTY_NAMES = re.compile(r"(utils?|helpers?|common|misc|schemas?|managers?|services?)")
+
+REGISTRY_HOST = re.compile(r"pypi\.org|pythonhosted\.org|npmjs\.(?:org|com)|anaconda\.(?:org|com)|crates\.io")
+MACHINE_PATH = re.compile(r"(?<![\w.~/-])/(?:work|opt|root|Users)/")
+EXCUSE_ALONE = re.compile(r"#\s*(noqa|type:|pyright:)[^#]*$")
+PIN = re.compile(r"[a-z0-9.-]+==[^ ;]+( ; [a-z_]+ [!=<>]+ \"[^\"]+\")?")
+
+Modules = Mapping[str, str]
+Files = Mapping[str, str]
+
+
+class Import(NamedTuple):
+    """One name that a module imports: where it says so, and whether importing the module does it."""
+
+    name: str
+    line: int
+    on_import: bool
+
+
+def python_modules() -> Modules:
+    paths = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    return {module_name(path.relative_to(ROOT)): path.read_text() for path in paths}
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+
+
+def text_files() -> Files:
+    files: dict[str, str] = {}
+    for folder, folders, names in os.walk(ROOT):
+        folders[:] = [name for name in folders if name not in NOT_OURS and not name.endswith(".egg-info")]
+        for path in (Path(folder, name) for name in names if name not in NOT_OURS):
+            if b"\0" not in (content := path.read_bytes()):
+                files[str(path.relative_to(ROOT))] = content.decode(errors="replace")
+    return files
+
+
+def imports(source: str, module: str) -> Iterator[Import]:
+    """Yield what a module imports, ``from a import b`` as ``a.b``, wherever in it the import stands."""
+
+    def visit(node: ast.AST, on_import: bool) -> Iterator[Import]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Import):
+                yield from (Import(alias.name, child.lineno, on_import) for alias in child.names)
+            elif isinstance(child, ast.ImportFrom):
+                parents = module.split(".")[: -child.level] if child.level else []
+                base = ".".join([*parents, *([child.module] if child.module else [])])
+                yield from (Import(f"{base}.{alias.name}", child.lineno, on_import) for alias in child.names)
+            else:
+                is_function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+                yield from visit(child, on_import and not is_function)
+
+    return visit(ast.parse(source), True)
+
+
+def within(name: str, packages: tuple[str, ...]) -> bool:
+    return any(name == package or name.startswith(f"{package}.") for package in packages)
+
+
+def breaches(modules: Modules, where: Callable[[str], bool], forbidden: Callable[[str, Import], bool]) -> list[str]:
+    """Return "module:line imports name" for each forbidden import in the modules where it is forbidden."""
+    return [
+        f"{module}:{found.line} imports {found.name}"
+        for module, source in modules.items()
+        if where(module)
+        for found in imports(source, module)
+        if forbidden(module, found)
+    ]
+
+
+def is_web(module: str) -> bool:
+    return within(module, tuple(f"app.{name}" for name in WEB))
+
+
+def ops_know_no_app(modules: Modules) -> list[str]:
+    return breaches(modules, lambda m: within(m, ("ops",)), lambda _, i: within(i.name, ("app", "pullback")))
+
+
+def client_stands_alone(modules: Modules) -> list[str]:
+    return breaches(
+        modules,
+        lambda m: within(m, ("pullback",)),
+        lambda _, i: i.on_import and within(i.name, ("app", "ops", *SERVERS)),
+    )
+
+
+def leaves_are_leaves(modules: Modules) -> list[str]:
+    def leaf_of(module: str) -> str:
+        return next(leaf for leaf in LEAVES if within(module, (leaf,)))
+
+    return breaches(
+        modules,
+        lambda m: within(m, tuple(LEAVES)),
+        lambda m, i: within(i.name, ("app", "ops", "pullback")) and not within(i.name, LEAVES[leaf_of(m)]),
+    )
+
+
+def servers_stay_outside(modules: Modules) -> list[str]:
+    return breaches(
+        modules,
+        lambda m: within(m, ("app", "ops")) and not is_web(m),
+        lambda _, i: within(i.name, SERVERS) or is_web(i.name),
+    )
+
+
+def tensorflow_stays_inside(modules: Modules) -> list[str]:
+    places = ("app.routes", "app.protocols", "app.tensors", "app.errors", "app.settings", "pullback")
+    return breaches(modules, lambda m: within(m, places), lambda _, i: within(i.name, ("tensorflow",)))
+
+
+def no_import_cycles(modules: Modules) -> list[str]:
+    graph: dict[str, set[str]] = {}
+    for module, source in modules.items():
+        targets = (
+            i.name if i.name in modules else i.name.rpartition(".")[0] for i in imports(source, module) if i.on_import
+        )
+        graph[module] = {target for target in targets if target in modules and target != module}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return [" imports ".join(reversed(error.args[1]))]
+    return []
+
+
+def private_tensorflow_has_a_reason(modules: Modules) -> list[str]:
+    def has_reason(source: str, line: int) -> bool:
+        before, same = ["", *source.splitlines()][line - 1 : line + 1]
+        return before.lstrip().startswith("#") or ("#" in same and not EXCUSE_ALONE.search(same))
+
+    return [
+        f"{module}:{found.line} imports {found.name} and says no reason"
+        for module, source in modules.items()
+        for found in imports(source, module)
+        if within(found.name, ("tensorflow.python",)) and not has_reason(source, found.line)
+    ]
+
+
+def names_say_something(files: Files) -> list[str]:
+    return [
+        path
+        for path in files
+        if path.endswith(".py") and any(map(EMPTY_NAMES.fullmatch, Path(path).with_suffix("").parts))
+    ]
+
+
+def no_hosts_or_machine_paths(files: Files) -> list[str]:
+    return [
+        f"{path}:{number} says {found[0]}"
+        for path, text in files.items()
+        for number, line in enumerate(text.splitlines(), 1)
+        if (found := REGISTRY_HOST.search(line) or MACHINE_PATH.search(line))
+    ]
+
+
+def locks_are_plain(files: Files) -> list[str]:
+    """A lock names versions and nothing else, TensorFlow once; those that share a package agree on its version."""
+    wrong: list[str] = []
+    versions: dict[str, str] = {}
+    for path in sorted(path for path in files if re.fullmatch(r"requirements/\w+\.txt", path)):
+        pins = [line for line in files[path].splitlines() if line and not line.lstrip().startswith("#")]
+        wrong += [f"{path}: {pin}" for pin in pins if not PIN.fullmatch(pin)]
+        wrong += [
+            f"{path}: {pin}, elsewhere {versions[n]}"
+            for pin in pins
+            if versions.setdefault(n := pin.split("==")[0], pin) != pin
+        ]
+        if (count := sum(re.match(r"tensorflow(-\w+)?==", pin) is not None for pin in pins)) != 1:
+            wrong.append(f"{path}: expected one TensorFlow, got {count}")
+    return wrong
+
+
+def settings_are_documented(files: Files) -> list[str]:
+    pages = "\n".join(text for path, text in files.items() if path == "README.md" or re.fullmatch(r"docs/.*\.md", path))
+    names = [f"PULLBACK_{name.upper()}" for name in Settings.model_fields]
+    return [f"{name} is in neither README.md nor docs/" for name in names if not re.search(rf"\b{name}\b", pages)]
+
+
+MODULE_RULES = [
+    (ops_know_no_app, {"ops.a": "def f():\n    from app import modes"}),
+    (ops_know_no_app, {"ops.a": "import app.errors"}),
+    (client_stands_alone, {"pullback.a": "from app.main import create_app"}),
+    (client_stands_alone, {"pullback.a": "try:\n    import ops\nexcept ImportError:\n    pass"}),
+    (leaves_are_leaves, {"app.errors": "from app.settings import Settings"}),
+    (leaves_are_leaves, {"app.settings": "from ops import Op"}),
+    (leaves_are_leaves, {"app.tensors.json": "from app.modes import run"}),
+    (leaves_are_leaves, {"app.tensors.json": "from ..binding import bind"}),
+    (servers_stay_outside, {"app.derivatives": "from starlette.types import Scope"}),
+    (servers_stay_outside, {"app.gradcheck.verdict": "import fastapi"}),
+    (servers_stay_outside, {"app.execution": "from app.problems import render"}),
+    (servers_stay_outside, {"ops.a": "import uvicorn.config"}),
+    (tensorflow_stays_inside, {"app.routes.checks": "import tensorflow as tf"}),
+    (tensorflow_stays_inside, {"app.tensors.json": "def f():\n    from tensorflow import cast"}),
+    (no_import_cycles, {"app.a": "from app import b", "app.b": "import app.c", "app.c": "from app.a import f"}),
+    (private_tensorflow_has_a_reason, {"app.a": "from tensorflow.python.eager import context"}),
+    (private_tensorflow_has_a_reason, {"app.a": "import os\nimport tensorflow.python  # noqa: F401"}),
+]
+FILE_RULES = [
+    (names_say_something, {"app/routes/utils.py": ""}),
+    (names_say_something, {"app/services/checks.py": ""}),
+    (no_hosts_or_machine_paths, {"a.md": "see https://" + "files.python" + "hosted.org/x"}),
+    (no_hosts_or_machine_paths, {"a.txt": "--find-links " + "/".join(("", "opt", "wheels"))}),
+    (no_hosts_or_machine_paths, {"a.py": 'HERE = "' + "/".join(("", "work", "main")) + '"'}),
+    (locks_are_plain, {"requirements/a.txt": "tensorflow==2.21.0\n--index-url x"}),
+    (locks_are_plain, {"requirements/a.txt": "tensorflow==2.21.0\nnumpy @ file:x"}),
+    (locks_are_plain, {"requirements/a.txt": "tensorflow==2.21.0\ntensorflow-cpu==2.21.0"}),
+    (locks_are_plain, {"requirements/a.txt": "tensorflow==1", "requirements/b.txt": "tensorflow==2"}),
+    (
+        settings_are_documented,
+        {"docs/deployment.md": " ".join(f"PULLBACK_{n.upper()}X" for n in Settings.model_fields)},
+    ),
+]
+INNOCENT: Modules = {
+    "app.a": "from app import b\nfrom app.tensors import json",
+    "app.b": "def f():\n    from app import a",
+    "app.tensors.json": "from app.errors import wrong\nfrom app.tensors import dtypes",
+    "app.tensors.dtypes": "import ml_dtypes",
+    "app.errors": "import enum",
+    "app.routes.checks": "from fastapi import APIRouter\nfrom app.a import f",
+    "app.modes": "# Cancels a running graph: no public API does.\nfrom tensorflow.python.eager import cancellation",
+    "ops": "from ops._op import Op",
+    "ops._op": "import tensorflow as tf",
+    "ops.a": "from ops import Op",
+    "pullback.cli": "def serve():\n    from app.__main__ import main",
+}
+
+
+def rules(planted: list[tuple[Any, Any]]) -> list[Any]:
+    return list(dict.fromkeys(rule for rule, _ in planted))
+
+
+@pytest.mark.parametrize("rule", rules(MODULE_RULES), ids=lambda rule: rule.__name__)
+def test_modules_keep_the_rule(rule: Callable[[Modules], list[str]]) -> None:
+    assert rule(python_modules()) == []
+
+
+@pytest.mark.parametrize("rule", rules(FILE_RULES), ids=lambda rule: rule.__name__)
+def test_files_keep_the_rule(rule: Callable[[Files], list[str]]) -> None:
+    assert rule(text_files()) == []
+
+
+@pytest.mark.parametrize(("rule", "planted"), [*MODULE_RULES, *FILE_RULES])
+def test_a_planted_breach_is_found(rule: Callable[[Modules], list[str]], planted: Modules) -> None:
+    assert rule(planted) != []
+
+
+@pytest.mark.parametrize("rule", rules(MODULE_RULES), ids=lambda rule: rule.__name__)
+def test_what_is_allowed_is_not_refused(rule: Callable[[Modules], list[str]]) -> None:
+    assert rule(INNOCENT) == []
+
+
+def test_the_whole_tree_is_read() -> None:
+    assert {"app.errors", "app.tensors.dtypes", "ops", "ops._op", "pullback"} <= set(python_modules())
+    assert {"Makefile", ".ci/run", "requirements/cpu.txt", "tests/test_house.py"} <= set(text_files())

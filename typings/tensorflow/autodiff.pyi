@@ -1,0 +1,15 @@
+"""``tf.autodiff``. Beware: in places, the forward accumulator ignores custom gradients without a word."""
+
+from types import TracebackType
+from typing import Any, Self
+
+from tensorflow import GradientTape as GradientTape
+from tensorflow import UnconnectedGradients
+
+class ForwardAccumulator:
+    def __init__(self, primals: Any, tangents: Any) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, typ: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
+    def jvp(self, primals: Any, unconnected_gradients: UnconnectedGradients = ...) -> Any: ...

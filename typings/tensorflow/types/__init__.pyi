@@ -1,0 +1,3 @@
+"""``tf.types``."""
+
+from tensorflow.types import experimental as experimental
