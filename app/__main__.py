@@ -4,18 +4,20 @@ It exits with 0 when it was told to stop, 1 when it cannot listen, 2 when a sett
 cannot start.
 """
 
+import logging
 import math
 import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import FrameType
 
 from pydantic import ValidationError
 from uvicorn import Config, Server
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
+from uvicorn.supervisors.multiprocess import Process
 
 from app.connection import Connection
 from app.errors import near
@@ -63,12 +65,16 @@ def serve(settings: Settings, listener: socket.socket) -> int:
         print(READY.format(url=url_of(listener), example=EXAMPLE), flush=True)
 
     config = server_config(settings)
-    if settings.workers == 1:
+    if settings.workers > 1:
+        workers = Workers(config, [listener], announce)
+        workers.run()
+        return STARTUP_FAILURE if workers.cannot_start or failed(workers.processes) else 0
+    try:
         OneServer(config, announce).run(sockets=[listener])
-        return 0
-    workers = Workers(config, [listener], announce)
-    workers.run()
-    return STARTUP_FAILURE if workers.failed() else 0
+    except Exception:
+        logging.getLogger("pullback").exception("the service cannot start")
+        return STARTUP_FAILURE
+    return 0
 
 
 def server_config(settings: Settings) -> Config:
@@ -115,11 +121,18 @@ class Workers(Multiprocess):
         """Take what to call once all workers accept requests."""
         super().__init__(config, sockets)
         self._announce: Callable[[], None] | None = announce
+        self.cannot_start = False
 
     def keep_subprocess_alive(self) -> None:
-        """Replace dead workers, as often as the supervisor looks after them."""
+        """Replace dead workers, called every half second; end when one fails before all have started."""
+        watched = list(self.processes)
         super().keep_subprocess_alive()
-        if self._announce and not self.should_exit.is_set() and all(worker.is_ready() for worker in self.processes):
+        if self._announce is None:
+            return
+        if failed(watched):
+            self.cannot_start = True
+            self.should_exit.set()
+        elif not self.should_exit.is_set() and all(worker.is_ready() for worker in self.processes):
             self._announce()
             self._announce = None
 
@@ -136,9 +149,10 @@ class Workers(Multiprocess):
                 self.signal_queue.clear()
                 self.terminate_all()
 
-    def failed(self) -> bool:
-        """Return whether a worker could not start."""
-        return any(worker.exitcode == STARTUP_FAILURE for worker in self.processes)
+
+def failed(workers: Iterable[Process]) -> bool:
+    """Return whether one of the workers ended by a fault; one that a signal ended did not."""
+    return any((worker.exitcode or 0) > 0 for worker in workers)
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from app.errors import DeadlinePassed, Overloaded
+from app.modes import Interruptible
 
 Result = TypeVar("Result")
 Checkpoint = Callable[[], None]
@@ -29,6 +30,7 @@ class _Ticket:
     deadline: float
     future: Future[Any] = field(default_factory=Future[Any])
     abandoned: bool = False
+    running: Interruptible | None = None
 
     def check(self) -> None:
         """Raise ``DeadlinePassed`` when nobody waits: what long work calls between its chunks."""
@@ -36,14 +38,21 @@ class _Ticket:
             raise DeadlinePassed("the work was given up: its deadline passed, or its client is gone")
 
     def run(self) -> None:
-        """Do the work, unless it was cancelled while it waited."""
+        """Do the work, unless it was given up while it waited."""
         if not self.future.set_running_or_notify_cancel():
             return
         try:
-            self.check()
-            self.future.set_result(self.work(self.check))
+            with Interruptible(self.deadline) as self.running:
+                self.check()
+                self.future.set_result(self.work(self.check))
         except BaseException as error:  # noqa: BLE001 - it goes to whoever waits
             self.future.set_exception(error)
+
+    def abandon(self) -> None:
+        """Say that nobody waits: work that has not begun never will, work that runs is cancelled."""
+        self.abandoned = True
+        if self.running is not None and not self.future.done():
+            self.running.cancel()
 
 
 class Lane:
@@ -85,7 +94,7 @@ class Lane:
         except TimeoutError:
             raise DeadlinePassed("expected an answer before the deadline; ask for less, or for more time") from None
         finally:
-            ticket.abandoned = True
+            ticket.abandon()
 
     def overrun_s(self) -> float:
         """Return by how many seconds the work that is running is past its deadline, 0 when none is."""

@@ -10,59 +10,94 @@ from contextlib import contextmanager
 
 import tensorflow as tf
 
-from app.errors import Entry, OpFailed, PullbackError, Unprocessable, clip
+from app.errors import DeadlinePassed, Entry, OpFailed, PullbackError, Unprocessable, clip, wrong
 from ops import GradientFault
 
 log = logging.getLogger("pullback")
 
+# What TensorFlow says when XLA cannot compile a graph; the first line of it says why.
+_XLA = re.compile(r"tf2xla conversion failed|unsupported operations|compile_device_type|uncompilable|XLA_[CG]PU_JIT")
+_CONVERSION = re.compile(
+    r"tf2xla conversion failed while converting .*?\]\. |Run with TF_DUMP\S* and \S* to obtain.*?\. "
+)
 _NODE = re.compile(r"\{\{[^}]*\}\}|\[\[[^\]]*\]\]|\[Op:[^\]]*\]")
 _FILE = re.compile(r"(?:[\w.~-]*/)+[\w.-]+(?::\d+)?|File \"[^\"]*\", line \d+")
-_INT_FOR_TENSOR = re.compile(r"'(int|float|bool|list|str|numpy\.ndarray|ndarray)' object has no attribute '\w+'")
-_NO_GRADIENT = re.compile(r"(?:No gradient defined for operation.*\(op type: (\w+)\)|no entry for: (\w+))")
+_NOISE = ("Traceback", "Detected at", "^", "File", "Node", "<stack", "Stack trace", "Graph execution error")
+
+_NOT_A_TENSOR = re.compile(r"'(int|float|bool|list|str|numpy\.ndarray|ndarray)' object has no attribute '\w+'")
+_NO_GRADIENT = re.compile(r"No gradient defined for operation.*\(op type: (\w+)\)|no entry for: (\w+)")
 _ARITY = re.compile(r"(\w+)\(\) (takes .* positional arguments? but .* given|missing \d+ required positional .*)")
-_COUNT = re.compile(r"(?:Num gradients (\d+).* num inputs (\d+)|expected to return (\d+).*, but returned (\d+))")
+_COUNT = re.compile(r"expected to return (\d+) .*but returned (\d+)|Num gradients (\d+).*num inputs (\d+)", re.DOTALL)
+_SHAPE = re.compile(r"Original input shape: (\(.*?\))\.\s+Calculated input gradient shape: (\(.*?\))")
 
 
 @contextmanager
 def op_errors(op: str) -> Iterator[None]:
-    """Turn what ``op`` raises into ``Unprocessable`` (its own check refused the values) or ``OpFailed``."""
+    """Turn what ``op`` raises into ``Unprocessable`` (its own check refused the values) or ``OpFailed``.
+
+    Work that was cancelled raises ``DeadlinePassed``; what XLA cannot compile is ``Unprocessable``, about the mode.
+    """
     try:
         yield
     except PullbackError:
         raise
-    except tf.errors.InvalidArgumentError as error:
+    except (tf.errors.CancelledError, tf.errors.DeadlineExceededError) as error:
+        raise DeadlinePassed("the computation was cancelled at its deadline") from error
+    except tf.errors.OpError as error:
         message = _message(error)
+        if _XLA.search(error.message):
+            log.warning("op %s does not compile", op, exc_info=True)
+            raise wrong(("mode",), f"op {op}: {message}", expected="graph, eager or v1", got="xla") from error
+        if not isinstance(error, tf.errors.InvalidArgumentError):
+            raise _failed(op, error) from error
         entry = Entry(("inputs",), message, expected="values that the op accepts", got="values that it refused")
         raise Unprocessable(f"op {op} refused its input: {message}", entry) from error
     except GradientFault as error:
         raise OpFailed(f"op {op}: {error}", Entry((op, error.slot), str(error), error.expected, error.got)) from error
     except Exception as error:
-        log.warning("op %s failed", op, exc_info=True)
-        slot, expected, got = _diagnosis(error)
-        raise OpFailed(
-            f"op {op} failed: {_message(error)}", Entry((op, slot), _message(error), expected, got)
-        ) from error
+        raise _failed(op, error) from error
 
 
-def _diagnosis(error: Exception) -> tuple[str, str, str]:
-    """Return the slot, what was expected there and what came, for the classic mistakes; else the error itself."""
-    text = str(error)
+def _failed(op: str, error: Exception) -> OpFailed:
+    log.warning("op %s failed", op, exc_info=error)
+    if mistake := _mistake(str(error)):
+        slot, expected, got = mistake
+        message = f"wrong {slot}: expected {expected}, got {got}"
+        return OpFailed(f"op {op}: {message}", Entry((op, slot), message, expected, got))
+    kind, message = type(error).__name__, _message(error)
+    return OpFailed(f"op {op} failed: {message}", Entry((op, kind), message, expected="no exception", got=kind))
+
+
+def _mistake(text: str) -> tuple[str, str, str] | None:
+    """Return the slot, what was expected there and what came, where TensorFlow's words tell a classic mistake."""
+    returned = "return value of a gradient function"
     if found := _NO_GRADIENT.search(text):
         kind = found[1] or found[2]
         return f"gradient of {kind}", f"a gradient registered for op type {kind}", "none"
-    if found := _INT_FOR_TENSOR.search(text):
-        return "what a gradient function returned", "a tensor, or None", f"a Python {found[1]}"
+    if found := _NOT_A_TENSOR.search(text):
+        return returned, "a tensor, or None", f"a Python {found[1]}"
     if found := _ARITY.search(text):
         return f"arguments of {found[1]}", "(op, one cotangent for each output)", found[2]
+    if found := _SHAPE.search(text):
+        return returned, f"shape {found[1]}", f"shape {found[2]}"
     if found := _COUNT.search(text):
-        got, wanted = (found[1], found[2]) if found[1] else (found[4], found[3])
-        return "what a gradient function returned", f"{wanted} gradients, one for each input", got
-    return type(error).__name__, "no error", clip(_message(error), 200)
+        # A traced custom_gradient counts its outputs in, on both sides: the difference is what the author sees.
+        wanted, came = (found[1], found[2]) if found[1] else (found[4], found[3])
+        return returned, "one gradient for each input", f"{abs(int(came) - int(wanted))} too {_more(came, wanted)}"
+    return None
+
+
+def _more(came: str, wanted: str) -> str:
+    return "many" if int(came) > int(wanted) else "few"
 
 
 def _message(error: Exception) -> str:
-    """Return the last line that says something, without nodes, files or the Python class of the error."""
+    """Return what an error says, without nodes, files or stacks: its last line, where TensorFlow adds such things."""
     text = error.message if isinstance(error, tf.errors.OpError) else str(error)
-    lines = [_FILE.sub("…", _NODE.sub("", line)).strip() for line in text.splitlines()]
-    said = [line for line in lines if line and not line.startswith(("Traceback", "Detected at", "^", "File", "Node"))]
-    return clip(said[-1] if said else type(error).__name__, 300)
+    lines = [_FILE.sub("…", _NODE.sub("", _CONVERSION.sub("", line))).strip() for line in text.splitlines()]
+    said = [line for line in lines if line and not line.startswith(_NOISE)]
+    if "Graph execution error" in text:
+        said = said[-1:]
+    elif _XLA.search(text):
+        said = said[:1]
+    return clip(" ".join(said) or type(error).__name__, 300)

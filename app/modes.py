@@ -10,6 +10,7 @@ eagerly or is refused.
 """
 
 import threading
+import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
@@ -18,8 +19,11 @@ from typing import Any, Literal, Protocol, Self, TypeAlias, get_args
 import tensorflow as tf
 from numpy.typing import NDArray
 
+# Private, for there is no public way to cancel an eager call or a graph function between two of its kernels.
+from tensorflow.python.eager import cancellation
+
 from app.errors import Overloaded
-from ops import Tensor
+from ops import GradientFault, Tensor
 
 Mode = Literal["graph", "eager", "xla", "v1"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -73,6 +77,48 @@ class Program(Protocol):
     def build(self, calculus: Calculus, leaves: Sequence[Tensor]) -> Results:
         """Compute the results of the leaves."""
         ...
+
+
+class Interruptible:
+    """A block of work on this thread that another thread can cancel, between one kernel and the next.
+
+    A kernel, a trace or an XLA program that runs goes on to its end. A v1 session stops by itself at ``deadline``, a
+    time of ``time.monotonic``.
+    """
+
+    def __init__(self, deadline: float) -> None:
+        """Prepare to be cancelled."""
+        self._deadline = deadline
+        self._manager = cancellation.CancellationManager()
+        self._context = cancellation.CancellationManagerContext(self._manager)
+
+    def __enter__(self) -> Self:
+        """Make this thread's work cancellable."""
+        _thread.deadline = self._deadline
+        self._context.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None) -> None:
+        """Leave the block."""
+        self._context.__exit__(kind, e, tb)
+        _thread.deadline = None
+
+    def cancel(self) -> None:
+        """Cancel what runs, and all that starts later in the block."""
+        self._manager.start_cancel()
+
+
+class _Thread(threading.local):
+    """What the work on a thread must keep to."""
+
+    deadline: float | None = None
+
+    def remaining_ms(self) -> int:
+        """Return the milliseconds to the deadline, at least 1; 0, which is no limit to a session, without one."""
+        return 0 if self.deadline is None else max(1, int(1000 * (self.deadline - time.monotonic())))
+
+
+_thread = _Thread()
 
 
 class Tapes:
@@ -160,6 +206,21 @@ def run(program: Program, mode: Mode, leaves: Sequence[Array], device: str) -> d
             raise Overloaded(f"{spent}; mode eager still works, a restart frees it", retry_after_s=60) from None
 
 
+def _plainest(error: Exception, program: Program, leaves: Sequence[Array]) -> Exception:
+    """Return why a trace failed: the op's fault as eager mode sees it, where TensorFlow's tracing trips over it first.
+
+    A gradient function that returns the Python int 0 fails in a graph without a word on which one it is.
+    """
+    if not isinstance(error, GradientFault):
+        try:
+            _run_eagerly(program, leaves)
+        except GradientFault as fault:
+            return fault
+        except Exception:  # noqa: BLE001 - what the trace said is as good
+            return error
+    return error
+
+
 def _run_eagerly(program: Program, leaves: Sequence[Array]) -> dict[Hashable, Array | None]:
     with Tapes(program.orders) as tapes:
         results = program.build(tapes, [tf.constant(leaf) for leaf in leaves])
@@ -196,8 +257,8 @@ class _Trace:
             # A fetch that is fed would come back as the fed array itself: the identity makes it a result.
             fetches = [tf.identity(tensor) for tensor in self._build(program, *holders)]
         graph.finalize()
-        call = tf.compat.v1.Session(graph=graph).make_callable(fetches, feed_list=holders)
-        return lambda leaves: call(*leaves)
+        session = tf.compat.v1.Session(graph=graph)
+        return partial(_call_session, session.make_callable(fetches, feed_list=holders, accept_options=True))
 
     def __call__(self, leaves: Sequence[Array]) -> dict[Hashable, Array | None]:
         values = self._call(leaves) if self._keys else []
@@ -221,13 +282,13 @@ class _Traces:
         trace = self._traces.get(key)
         if trace is None:
             with self._lock:
-                trace = self._traces.get(key) or self._make(key, program, mode, specs)
+                trace = self._traces.get(key) or self._make(key, program, mode, specs, leaves)
         if isinstance(trace, Exception):
             raise trace.with_traceback(None)
         return trace
 
     def _make(
-        self, key: Hashable, program: Program, mode: Mode, specs: Sequence[tf.TensorSpec]
+        self, key: Hashable, program: Program, mode: Mode, specs: Sequence[tf.TensorSpec], leaves: Sequence[Array]
     ) -> "_Trace | Exception":
         if len(self._traces) >= TRACE_BUDGET:
             raise _BudgetSpent(f"the {TRACE_BUDGET} traces of this process are made")
@@ -239,7 +300,7 @@ class _Traces:
         try:
             made = _Trace(program, mode, specs)
         except Exception as error:  # noqa: BLE001 - an author's code runs here, and may raise anything
-            made = error
+            made = _plainest(error, program, leaves)
         self._traces[key] = made
         return made
 
@@ -260,6 +321,10 @@ def _spec(leaf: Array, rank: int | None, mode: Mode) -> tf.TensorSpec:
 
 def _call_concrete(function: Any, leaves: Sequence[Array]) -> list[Array]:
     return [tensor.numpy() for tensor in function(*(tf.constant(leaf) for leaf in leaves))]
+
+
+def _call_session(call: Callable[..., list[Array]], leaves: Sequence[Array]) -> list[Array]:
+    return call(*leaves, options=tf.compat.v1.RunOptions(timeout_in_ms=_thread.remaining_ms()))
 
 
 def _tape_gradients(

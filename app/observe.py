@@ -62,6 +62,12 @@ class Exchange:
         if not self.status:
             await send_problem(error, self._scope, self.send, unread=self.receive if self._unread else None)
 
+    async def give_up(self) -> None:
+        """Answer a request that the server has cancelled, which closes its connection by itself."""
+        if not self.status:
+            error = Overloaded("the service is going down and cannot finish this: try again")
+            await send_problem(error, self._scope, self.send)
+
     def report(self, as_json: bool) -> None:
         """Write the line of this request; probes that go well leave none."""
         scope = self._scope
@@ -116,7 +122,7 @@ async def _guarded(app: ASGIApp, scope: Scope, exchange: Exchange) -> None:
         await exchange.fail(error)
     except asyncio.CancelledError:
         # The server cancels what is not done at the end of its grace time, and nothing else does.
-        await exchange.fail(Overloaded("the service is going down and cannot finish this: try again"))
+        await exchange.give_up()
     except Exception:
         logger.exception("request %s failed", exchange.request_id.decode())
         await exchange.fail(InternalError(FAULT))

@@ -6,8 +6,8 @@ y = x, and with the attribute ``by`` as
 - ``none``: dx = dy.
 
 d²y/dx² = 0. Clipping is not linear in dy, so that dx is no function's derivative and there is no jvp; as a function of
-dy it has kinks at low, high and |dy| = limit, where ddx passes. dy = 0 gives 0 by norm, not 0/0. The norm is
-computed of dy / max|dy|, so that it does not overflow; an infinite element of dy has no direction: dx is NaN by norm.
+dy it has kinks at low, high and |dy| = limit, where ddx passes. dy = 0 gives 0 by norm, not 0/0. The norm is computed
+of dy / max|dy|, so that it does not overflow; by norm, dx is NaN where dy is infinite, and wholly if any of dy is NaN.
 
 Source: Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural networks" (2013), algorithm 1.
 """
@@ -54,7 +54,7 @@ def vjp(x: Tensor, dy: Tensor, *, by: str, low: Tensor, high: Tensor, limit: Ten
         return tf.clip_by_value(dy, low, high)
     if by == "norm":
         s, length = norm_parts(dy)
-        return tf.where(s * length > limit, dy / s / length * limit, dy)
+        return tf.where(s * length <= limit, dy, dy / s / length * limit)
     return dy
 
 
@@ -69,7 +69,7 @@ def vjp_vjp(
         s, length = norm_parts(dy)
         u = dy / s / length
         across = (ddx - u * tf.reduce_sum(u * ddx)) / s / length * limit
-        of_dy = tf.where(s * length > limit, across, ddx)
+        of_dy = tf.where(s * length <= limit, ddx, across)
     return tf.zeros_like(x), of_dy
 
 
@@ -92,7 +92,7 @@ def clipped_by_value(primals: Arrays, cotangents: Arrays, *, low: float, high: f
 def clipped_by_norm(primals: Arrays, cotangents: Arrays, *, limit: float) -> Arrays:
     """Return dy, shortened to the length ``limit`` where it is longer."""
     length = float(np.linalg.norm(np.ravel(cotangents[0])))
-    return (cotangents[0] * (limit / length if length > limit else 1.0),)
+    return (cotangents[0] * (1.0 if length <= limit else limit / length),)
 
 
 def claim(attrs: ClipAttrs) -> Claim:

@@ -49,17 +49,17 @@ def forward(x: Tensor, *, strength: Tensor) -> Tensor:
 
 def vjp(x: Tensor, dy: Tensor, *, strength: Tensor) -> Tensor:
     """dx = -λ dy."""
-    return -strength * dy
+    return -dy * strength
 
 
 def vjp_vjp(x: Tensor, dy: Tensor, ddx: Tensor, *, strength: Tensor) -> tuple[Tensor, Tensor]:
     """Return 0 for x and -λ ddx for dy."""
-    return tf.zeros_like(x), -strength * ddx
+    return tf.zeros_like(x), -ddx * strength
 
 
 def identity_gradient(op: tf.Operation, dy: Tensor, *, strength: Tensor) -> Tensor:
     """dx = -λ dy, as the gradient of the TensorFlow op ``Identity``."""
-    return -strength * dy
+    return -dy * strength
 
 
 def stopped(x: Tensor, *, strength: Tensor) -> Tensor:

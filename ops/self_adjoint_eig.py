@@ -94,8 +94,9 @@ def _middle(f: Tensor, dw: Tensor, p: Tensor) -> Tensor:
 def _times_poles(p: Tensor, x: Tensor) -> Tensor:
     """P X, where a pole (a NaN in X) times 0 is 0."""
     poles = tf.math.is_nan(x)
-    reached = tf.matmul(tf.abs(p), tf.cast(poles, p.dtype))
-    return tf.matmul(p, tf.where(poles, tf.zeros_like(x), x)) + tf.math.multiply_no_nan(reached * np.nan, reached)
+    reached = tf.matmul(tf.abs(tf.stop_gradient(p)), tf.cast(poles, p.dtype)) > 0
+    finite = tf.matmul(p, tf.where(poles, tf.zeros_like(x), x))
+    return tf.where(reached, tf.constant(np.nan, p.dtype), finite)
 
 
 def _conjugated(v: Tensor, k: Tensor) -> Tensor:
@@ -161,7 +162,8 @@ def broadened_vjp_vjp(primals: Arrays, cotangents: Arrays, ddx: Arrays, *, broad
     tw, tv = _tangents(w, v, _units(primals[0]), broadening)
     step = 1e-30
     sym = (ddx[0] + np.swapaxes(ddx[0], -1, -2)) / 2
-    return [_to_matrix(_paired(w + 1j * step * tw, v + 1j * step * tv, sym, cotangents, broadening).imag / step)]
+    moved = _paired(w + 1j * step * tw, v + 1j * step * tv, sym, cotangents, broadening)
+    return [_to_matrix(np.imag(moved) / step)]
 
 
 def _tangents(w: Array, v: Array, ts: Array, broadening: float) -> tuple[Array, Array]:

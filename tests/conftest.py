@@ -32,6 +32,8 @@ class Service:
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
+            # A group of its own, as in a terminal: Ctrl-C goes to all of a group.
+            start_new_session=True,
         )
         self.printed: list[str] = []
         self._lines: queue.Queue[str] = queue.Queue()

@@ -154,12 +154,21 @@ def test_a_second_sigterm_does_not_wait(start):
     assert one.wait() == 0
 
 
-def test_ctrl_c_does_not_drain(start):
-    one = start(DRAIN_S="300")
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_ctrl_c_does_not_drain(start, workers):
+    one = start(DRAIN_S="300", WORKERS=workers)
     one.wait_until_ready()
-    one.process.send_signal(signal.SIGINT)
+    os.killpg(one.process.pid, signal.SIGINT)
     assert one.wait() == 0
     assert one.log() == ""
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_an_early_sigterm_stops_it(start, workers):
+    one = start(DRAIN_S="300", WORKERS=workers)
+    one.process.send_signal(signal.SIGTERM)
+    assert one.wait() in (0, -signal.SIGTERM)
+    assert one.line() == ""
 
 
 def test_what_is_not_done_after_the_grace_is_told_so(start):
@@ -197,7 +206,7 @@ def test_workers_are_announced_once_replaced_and_drained(start):
     until = time.monotonic() + 60
     while len(set(processes(one)) - {first}) < 2:
         assert time.monotonic() < until
-        os.sched_yield()
+        assert status_of(one) == 200
     assert second in processes(one)
     assert status_of(one) == 200
     one.process.send_signal(signal.SIGTERM)
@@ -218,6 +227,9 @@ def test_workers_stop_faster_on_a_second_signal(start):
         assert one.wait() == 0
 
 
-def test_workers_that_cannot_start_end_the_service(start):
-    one = start(WORKERS="2", OPS_PATH="/no/such/folder", STRICT="1")
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_an_application_that_cannot_start_is_exit_3(start, workers, tmp_path):
+    (tmp_path / "broken.py").write_text("raise ValueError('a broken op')\n", encoding="ascii")
+    one = start(WORKERS=workers, OPS_PATH=str(tmp_path), STRICT="1")
     assert one.wait() == 3
+    assert "broken" in one.log()

@@ -4,8 +4,46 @@ from collections.abc import Sequence
 from typing import Any
 
 from tensorflow import Tensor
-from tensorflow._aliases import DTypeSpec, TensorLike
+from tensorflow._aliases import DTypeSpec, ShapeSpec, TensorLike
 
+def Conv2D(
+    *,
+    input: TensorLike,
+    filter: TensorLike,
+    strides: Sequence[int],
+    padding: str,
+    use_cudnn_on_gpu: bool = True,
+    explicit_paddings: Sequence[int] = [],
+    data_format: str = "NHWC",
+    dilations: Sequence[int] = [1, 1, 1, 1],
+    name: str | None = None,
+) -> Tensor: ...
+def Conv2DBackpropFilter(
+    *,
+    input: TensorLike,
+    filter_sizes: ShapeSpec,
+    out_backprop: TensorLike,
+    strides: Sequence[int],
+    padding: str,
+    use_cudnn_on_gpu: bool = True,
+    explicit_paddings: Sequence[int] = [],
+    data_format: str = "NHWC",
+    dilations: Sequence[int] = [1, 1, 1, 1],
+    name: str | None = None,
+) -> Tensor: ...
+def Conv2DBackpropInput(
+    *,
+    input_sizes: ShapeSpec,
+    filter: TensorLike,
+    out_backprop: TensorLike,
+    strides: Sequence[int],
+    padding: str,
+    use_cudnn_on_gpu: bool = True,
+    explicit_paddings: Sequence[int] = [],
+    data_format: str = "NHWC",
+    dilations: Sequence[int] = [1, 1, 1, 1],
+    name: str | None = None,
+) -> Tensor: ...
 def SymbolicGradient(
     *, input: Sequence[TensorLike], Tout: Sequence[DTypeSpec], f: Any, name: str | None = None
 ) -> list[Tensor]: ...

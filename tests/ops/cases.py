@@ -1,0 +1,291 @@
+"""What the table of tests is made of: every op of the registry at every example, what it answers there, and how exact
+an answer must be.
+
+The bound of every comparison is that of a *mixed stable* algorithm: its answer is the exact one for inputs that are off
+by a few units of rounding, and is itself off by a few. So an answer y with sensitivity L to a relative change of the
+inputs may be off by ``C eps (max(1, |y|) + L)``, where 1 stands for the constants that an op computes with (1 + eˣ).
+"""
+
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, Literal
+
+import numpy as np
+
+from app import derivatives, matrices
+from app.binding import Array, Point, bind
+from app.derivatives import Absent
+from app.modes import Mode
+from app.settings import Settings
+from app.tensors.dtypes import DTYPES
+from ops import FLOATS, Example, Op, discover
+
+REGISTRY = discover(Settings().ops_path)
+DEVICE = "/device:CPU:0"
+WIDEST = "float64"
+
+# The roundings that one element of an answer goes through: no op has more than a dozen in a row, and errors of either
+# sign add to less than their sum.
+ROUNDINGS = 8
+# A relative step for the sensitivity: small enough to be local, large enough for a difference of float64 numbers.
+STEP = 2.0**-20
+DRAWS = 3
+
+Kind = Literal["forward", "gradients", "vjp", "jvp", "hvp", "jacobian", "hessian"]
+Named = Mapping[str, Array]
+Answer = dict[str, Array | Absent]
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """An op at one of its examples."""
+
+    op: Op
+    example: Example
+
+    def __str__(self) -> str:
+        return f"{self.op.name}-{self.example.name}"
+
+    @property
+    def dtypes(self) -> list[str]:
+        return [dtype for dtype in self.op.dtypes if dtype in FLOATS]
+
+    @property
+    def exact(self) -> str:
+        """The dtype of the truth."""
+        return WIDEST if WIDEST in self.dtypes else max(self.dtypes, key=lambda dtype: -eps(dtype))
+
+    @property
+    def linear(self) -> bool:
+        return self.op.claim(self.point().attrs).linear
+
+    @property
+    def elementwise(self) -> bool:
+        return self.op.batching == "elementwise"
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """A generator of its own, always the same."""
+        return np.random.default_rng(zlib.crc32(str(self).encode()))
+
+    def point(self, dtype: str = "", mode: Mode = "graph", inputs: Mapping[str, Any] | None = None) -> Point:
+        """Return the example (or other inputs, at its attributes) as a point."""
+        values = self.example.inputs if inputs is None else inputs
+        run = {"mode": mode, "device": DEVICE, "max_elements": 1 << 25}
+        return bind(self.op, values, self.example.attrs, dtype or self.exact, _cast, **run)
+
+
+def cases(ops: Sequence[Op] = ()) -> list[Case]:
+    return [Case(op, example) for op in ops or REGISTRY.ops.values() for example in op.examples]
+
+
+def eps(dtype: str) -> float:
+    """The relative distance of neighbouring numbers."""
+    return {"bfloat16": 2.0**-7, "float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52}[dtype]
+
+
+def tiny(dtype: str) -> float:
+    """The least normal number: the kernels of the CPU flush what is below, except where a graph is simplified."""
+    return {"bfloat16": 2.0**-126, "float16": 2.0**-14, "float32": 2.0**-126, "float64": 2.0**-1022}[dtype]
+
+
+def draw(rng: np.random.Generator, shape: Sequence[int]) -> Array:
+    """Draw numbers of either sign and sizes 0.5 to 2, none of them 1, all of them numbers of every dtype."""
+    return (2 * rng.integers(32, 128, shape) + 1) / 128 * rng.choice([-1.0, 1.0], shape)
+
+
+def directions(point: Point, rng: np.random.Generator) -> dict[str, dict[str, Array]]:
+    """Draw a cotangent of every differentiable output, a tangent and a vector of every differentiable input."""
+    op = point.op
+    inputs = {name: point.inputs[name].shape for name in point.differentiable(op.inputs)}
+    shapes = derivatives.output_shapes(point)
+    outputs = {name: shapes[name] for name in point.differentiable(op.outputs)}
+    wanted = {"cotangents": outputs, "tangents": inputs, "vectors": inputs}
+    dtypes = {slot.name: op.dtype_of(slot, point.dtype) for slot in (*op.inputs, *op.outputs)}
+    return {
+        field: {name: draw(rng, shape).astype(DTYPES[dtypes[name]].numpy) for name, shape in shapes.items()}
+        for field, shapes in wanted.items()
+    }
+
+
+def answer(point: Point, kind: Kind, along: Mapping[str, Named], order: int = 2, *, batched: bool = False) -> Answer:
+    """Ask for one operation with respect to every input, and name what comes as the API does: ``gradients/1/x``."""
+    wrt = tuple(slot.name for slot in point.op.inputs)
+    live = tuple(slot.name for slot in point.op.outputs)
+    dys = dict(along.get("cotangents", {})) or None
+    match kind:
+        case "forward":
+            return _named("outputs", derivatives.forward(point))
+        case "vjp":
+            outputs, found = derivatives.vjp(point, wrt, dys, batched=batched, outputs=not batched)
+            return _named("outputs", outputs) | _named("gradients", found)
+        case "gradients":
+            outputs, levels = derivatives.gradients(point, wrt, dys, order)
+            found = [_named(f"gradients/{i}", level) for i, level in enumerate(levels)]
+            return {key: value for level in found for key, value in level.items()}
+        case "jvp":
+            return _named("tangents", derivatives.jvp(point, along["tangents"], batched=batched))
+        case "hvp":
+            return _named("products", derivatives.hvp(point, wrt, dys, along["vectors"], batched=batched))
+        case "jacobian":
+            blocks = matrices.jacobian(point, live, wrt, _go_on)
+        case "hessian":
+            blocks = matrices.hessian(point, wrt, dys, _go_on)
+    return {f"{kind}/{a}/{b}": block for a, row in blocks.items() for b, block in row.items()}
+
+
+def kinds(case: Case) -> list[Kind]:
+    """Return the operations that answer in every mode; a gradient that is not linear has no jvp."""
+    return ["forward", "gradients", "vjp", "hvp", *(["jvp"] if case.linear else [])]
+
+
+def bounds(f: Callable[[Named], Mapping[str, Any]], leaves: Named, unit: float, *, elementwise: bool = False) -> dict:
+    """Return how far each answer of a mixed stable algorithm for f may be off where numbers are rounded to ``unit``.
+
+    The sensitivity is that to random relative changes of the leaves, element by element for an elementwise op, else
+    relative to the largest element of each. A jump counts for nothing: half the step jumps as far as the whole, and
+    it is the part of the change which is halved that counts. On which side of a jump an exact input lies is not for
+    rounding to say. Sums over n elements add n roundings.
+    """
+    rng = np.random.default_rng(0)
+    at = {name: np.asarray(value, np.float64) for name, value in f(leaves).items() if not isinstance(value, Absent)}
+    largest = {name: np.zeros_like(value) for name, value in at.items()}
+    for _ in range(DRAWS):
+        signs = {name: rng.choice([-1.0, 1.0], np.shape(leaf)) for name, leaf in leaves.items()}
+        whole, half = (f(_moved(leaves, signs, step, elementwise)) for step in (STEP, STEP / 2))
+        for name in at:
+            with np.errstate(invalid="ignore"):
+                change = 2 * np.abs(np.asarray(whole[name], np.float64) - half[name]) / STEP
+            largest[name] = np.fmax(largest[name], np.nan_to_num(change, nan=0.0, posinf=0.0))
+    terms = 1 if elementwise else max((max(np.shape(leaf), default=1) for leaf in leaves.values()), default=1)
+    return {
+        name: ROUNDINGS * terms * unit * (np.maximum(1, _size(at[name], elementwise)) + largest[name]) for name in at
+    }
+
+
+def _size(value: Array, elementwise: bool) -> Array:
+    finite = np.abs(np.nan_to_num(value, nan=0.0, posinf=0.0, neginf=0.0))
+    return finite if elementwise else finite.max(initial=0.0)
+
+
+def _moved(leaves: Named, signs: Named, step: float, elementwise: bool) -> dict[str, Array]:
+    sizes = {name: np.abs(leaf) if elementwise else np.abs(leaf).max(initial=0) for name, leaf in leaves.items()}
+    return {name: leaf + step * sizes[name] * signs[name] for name, leaf in leaves.items()}
+
+
+def moved_to(point: Point, leaves: Named) -> Point:
+    """Return the point with other inputs, those that ``leaves`` name."""
+    arrays = {name: leaves.get(name, value) for name, value in point.inputs.items()}
+    return replace(point, inputs={name: np.asarray(value, point.inputs[name].dtype) for name, value in arrays.items()})
+
+
+def float_inputs(point: Point) -> dict[str, Array]:
+    """Return the inputs that have a float dtype."""
+    names = [slot.name for slot in point.op.inputs if point.op.dtype_of(slot, point.dtype) in FLOATS]
+    return {name: point.inputs[name] for name in names}
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What an operation answers in the widest dtype, in mode graph, and the sensitivities that bound other answers."""
+
+    found: Answer
+    units: Mapping[str, Array]
+
+    def bound(self, name: str, dtype: str) -> Array:
+        """How far an answer in ``dtype`` may be off."""
+        return eps(dtype) * self.units[name] + tiny(dtype)
+
+
+def truth(point: Point, kind: Kind, along: Mapping[str, Named], order: int = 2) -> Truth:
+    """Ask for an operation in float64, and for its sensitivity to its inputs and directions."""
+    leaves = {("inputs", name): value for name, value in float_inputs(point).items()}
+    leaves |= {(field, name): value for field, named in along.items() for name, value in named.items()}
+    flat = {"/".join(key): value for key, value in leaves.items()}
+
+    def ask(moved: Named) -> Answer:
+        at = moved_to(point, {name: moved[f"inputs/{name}"] for name in point.inputs if f"inputs/{name}" in moved})
+        fields = {field: {name: moved[f"{field}/{name}"] for name in named} for field, named in along.items()}
+        return answer(at, kind, fields, order)
+
+    return Truth(ask(flat), bounds(ask, flat, 1.0, elementwise=point.op.batching == "elementwise"))
+
+
+@cache
+def truth_of(case: Case, kind: Kind, order: int = 2) -> Truth:
+    """Return the truth at an example, and at its directions; all modes and tests share it."""
+    point = case.point()
+    return truth(point, kind, used(directions(point, case.rng), kind), order)
+
+
+def used(along: Mapping[str, Named], kind: Kind) -> dict[str, Named]:
+    """Return those directions that an operation takes."""
+    fields = {"vjp": ["cotangents"], "gradients": ["cotangents"], "jvp": ["tangents"], "hvp": ["cotangents", "vectors"]}
+    return {field: along[field] for field in [*fields.get(kind, []), *(["cotangents"] if kind == "hessian" else [])]}
+
+
+def close(found: Any, expected: Any, bound: Any, what: str) -> None:
+    """Refuse numbers that differ by more than the bound; NaN and infinities must be where they are expected.
+
+    A gradient that is missing and one that is exactly zero are the same: TensorFlow itself is not consistent there.
+    """
+    if isinstance(found, Absent) and isinstance(expected, Absent):
+        assert found == expected, f"{what}: expected {expected.value}, got {found.value}"
+        return
+    if isinstance(found, Absent) or isinstance(expected, Absent):
+        value, absent = (expected, found) if isinstance(found, Absent) else (found, expected)
+        assert absent == Absent.DISCONNECTED, f"{what}: one is not differentiable, the other {value}"
+        assert not np.any(value), f"{what}: one is missing, the other {value}"
+        return
+    assert np.shape(found) == np.shape(expected), f"{what}: expected shape {np.shape(expected)}, got {np.shape(found)}"
+    a, b = np.asarray(found, np.float64), np.asarray(expected, np.float64)
+    with np.errstate(invalid="ignore"):
+        right = (np.abs(a - b) <= bound) | (a == b) | (np.isnan(a) & np.isnan(b))
+    assert right.all(), f"{what}: expected\n{b}\nwithin\n{bound}\ngot\n{a}"
+
+
+def samples(case: Case, count: int = 2) -> Iterator[Point]:
+    """Yield points drawn where the op says, in the widest dtype, at the attributes of the example."""
+    rng, point = case.rng, case.point()
+    for _ in range(count):
+        drawn = case.op.sample(rng, case.exact, point.attrs) if case.op.sample else _sampled(case, rng)
+        yield case.point(inputs=drawn)
+
+
+SIZES: Mapping[str, tuple[int, ...]] = {"...": (4,)}
+
+
+def _sampled(case: Case, rng: np.random.Generator) -> dict[str, Array]:
+    drawn: dict[str, Array] = {}
+    for slot in case.op.inputs:
+        shape = [n for symbol in slot.shape for n in ([symbol] if isinstance(symbol, int) else SIZES.get(symbol, (3,)))]
+        x = rng.uniform(*slot.domain, shape)
+        for at in (*slot.kinks, *slot.poles):
+            x = np.where(np.abs(x - at) < 0.1, x + 0.25, x)
+        drawn[slot.name] = x
+    return drawn
+
+
+def room(point: Point) -> float:
+    """Return how far every input is from every kink and pole of its own."""
+    gaps = [
+        np.abs(np.asarray(point.inputs[slot.name], np.float64) - at).min(initial=np.inf)
+        for slot in point.op.inputs
+        for at in (*slot.kinks, *slot.poles)
+    ]
+    return float(min(gaps, default=np.inf))
+
+
+def _cast(value: Any, dtype: str, at: Any) -> Array:
+    del at
+    return np.asarray(value, np.float64 if dtype in FLOATS else None).astype(DTYPES[dtype].numpy)
+
+
+def _named(what: str, values: Mapping[str, Any]) -> Answer:
+    return {f"{what}/{name}": value for name, value in values.items()}
+
+
+def _go_on() -> None:
+    """Let long work go on."""

@@ -1,0 +1,79 @@
+"""A numeric derivative that knows how far it may be off, for a function that may be evaluated near the point."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from app.binding import Array
+from tests.ops.cases import bounds, eps
+
+# Central differences of order 6, 8 and 10: f' = Σₖ wₖ (f(x + kh) - f(x - kh)) / h.
+WEIGHTS = {
+    6: np.array([3 / 4, -3 / 20, 1 / 60, 0, 0]),
+    8: np.array([4 / 5, -1 / 5, 4 / 105, -1 / 280, 0]),
+    10: np.array([5 / 6, -5 / 21, 5 / 84, -5 / 504, 1 / 1260]),
+}
+REACH = 5
+STEPS = (2.0**-5, 2.0**-8, 2.0**-11)
+# Numbers of one input that are moved one by one; more are moved together, in random directions.
+FEW, MANY_DIRECTIONS = 12, 8
+
+Function = Callable[[Mapping[str, Array]], Mapping[str, Array]]
+
+
+def derivative(f: Function, at: Mapping[str, Array], weights: Mapping[str, Array], along: Mapping[str, Array]) -> tuple:
+    """Return the derivative of Σ ⟨weights, f⟩ at a point along a direction, and a bound of its error.
+
+    The error is that of the truncation, which the differences between the orders 6, 8 and 10 bound together (that of
+    order 10 alone is far less, and no chance makes both differences small), and that of f itself, which
+    the weights of the differences amplify by their sum over h. Of several steps the one with the least bound counts.
+    """
+    exact = bounds(f, at, eps("float64"))
+    noise = sum(float((np.abs(w) * exact[name]).sum()) for name, w in weights.items())
+    best, least = np.nan, np.inf
+
+    def value(t: float) -> float:
+        y = f({name: x + t * along[name] if name in along else x for name, x in at.items()})
+        return sum(float((w * np.asarray(y[name], np.float64)).sum()) for name, w in weights.items())
+
+    for h in STEPS:
+        differences = np.array([value(k * h) - value(-k * h) for k in range(1, REACH + 1)])
+        by_order = {order: float(w @ differences) / h for order, w in WEIGHTS.items()}
+        truncation = abs(by_order[10] - by_order[8]) + abs(by_order[8] - by_order[6])
+        bound = truncation + 2 * noise * float(np.abs(WEIGHTS[10]).sum()) / h
+        if bound < least:
+            best, least = by_order[10], bound
+    return best, least
+
+
+def check_gradient(
+    gradient: Mapping[str, Array],
+    within: Mapping[str, Array],
+    f: Function,
+    at: Mapping[str, Array],
+    weights: Mapping[str, Array],
+    what: str,
+    reach: float = np.inf,
+) -> None:
+    """Refuse a gradient of Σ ⟨weights, f⟩ that is further from the numeric one than both may be off together.
+
+    A numeric derivative that is known to no more than a millionth proves nothing, and is refused as well. All steps
+    stay within half of ``reach``, the way to the nearest kink or pole.
+    """
+    rng = np.random.default_rng(1)
+    assert reach > 0, f"{what}: this is at a kink or pole"
+    scale = min(1.0, reach / (2 * REACH * STEPS[0]))
+    for name, dx in gradient.items():
+        for direction in scale * _directions(rng, at[name].shape):
+            slope, error = derivative(f, at, weights, {name: direction})
+            found = float((dx * direction).sum())
+            allowed = error + float((np.abs(direction) * within[name]).sum())
+            assert allowed <= 1e-6 * max(1.0, abs(found)), f"{what}: the derivative is known to {allowed} only"
+            assert abs(found - slope) <= allowed, f"{what}, {name} along {direction}: {slope} ± {allowed}, got {found}"
+
+
+def _directions(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    size = int(np.prod(shape))
+    if size <= FEW:
+        return np.eye(size).reshape(size, *shape)
+    return rng.choice([-1.0, 1.0], (MANY_DIRECTIONS, *shape))

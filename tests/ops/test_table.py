@@ -1,0 +1,204 @@
+"""The table: every op of the registry at every example. A new op is tested without a line here."""
+
+import numpy as np
+import pytest
+
+from app.derivatives import Absent
+from app.errors import Unprocessable
+from app.matrices import hessian_diagonal
+from app.modes import MODES, Mode
+from app.tensors.dtypes import DTYPES
+from ops import INTEGERS, Op
+from tests.ops import claims
+from tests.ops.cases import (
+    REGISTRY,
+    Case,
+    Truth,
+    answer,
+    bounds,
+    cases,
+    close,
+    directions,
+    eps,
+    float_inputs,
+    kinds,
+    room,
+    samples,
+    tiny,
+    truth_of,
+    used,
+)
+
+OPS = list(REGISTRY.ops.values())
+CASES = cases()
+every_case = pytest.mark.parametrize("case", CASES, ids=str)
+every_op = pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
+every_mode = pytest.mark.parametrize("mode", MODES)
+every_dtype = pytest.mark.parametrize(
+    ("case", "dtype"), [pytest.param(c, d, id=f"{c}-{d}") for c in CASES for d in c.dtypes]
+)
+
+
+@every_dtype
+def test_forward_is_the_reference(case: Case, dtype: str) -> None:
+    point = case.point(dtype)
+    inputs = {name: x.astype(np.float64) if x.dtype.kind not in "iu" else x for name, x in point.inputs.items()}
+    attrs = point.attrs.model_dump()
+
+    def reference(leaves):
+        found = case.op.reference(*(leaves.get(name, x) for name, x in inputs.items()), **attrs)
+        return dict(zip([slot.name for slot in case.op.outputs], found if isinstance(found, tuple) else [found]))
+
+    leaves = {name: inputs[name] for name in float_inputs(point)}
+    within = bounds(reference, leaves, eps(dtype), elementwise=case.elementwise)
+    expected, found = reference(leaves), answer(point, "forward", {})
+    for name, y in expected.items():
+        assert found[f"outputs/{name}"].dtype == DTYPES[dtype].numpy
+        close(found[f"outputs/{name}"], y, within[name] + tiny(dtype), f"{case} {name} in {dtype}")
+
+
+@every_dtype
+def test_every_dtype_has_the_derivatives_of_the_widest(case: Case, dtype: str) -> None:
+    point = case.point(dtype)
+    rounded = case.point(inputs=point.inputs)
+    for kind in kinds(case):
+        along = used(directions(point, case.rng), kind)
+        wide = {f: {n: v.astype(np.float64) for n, v in named.items()} for f, named in along.items()}
+        agree(claims.truth(rounded, kind, wide), answer(point, kind, along), dtype, f"{case} {kind} in {dtype}")
+
+
+@every_mode
+@every_case
+def test_every_mode_has_the_same_derivatives(case: Case, mode: Mode) -> None:
+    point = case.point(mode=mode)
+    for kind in kinds(case):
+        along, order = used(directions(point, case.rng), kind), 4 if case.elementwise else 2
+        expected = truth_of(case, kind, order)
+        agree(expected, answer(point, kind, along, order), case.exact, f"{case} {kind} in mode {mode}")
+
+
+@every_mode
+@every_case
+def test_many_directions_are_answered_as_one(case: Case, mode: Mode) -> None:
+    rng, point = case.rng, case.point(mode=mode)
+    for kind, field in (("vjp", "cotangents"), ("jvp", "tangents"), ("hvp", "vectors")):
+        if kind not in kinds(case):
+            continue
+        singles = [used(directions(point, rng), kind) for _ in range(3)]
+        stacked = {name: np.stack([one[field][name] for one in singles]) for name in singles[0][field]}
+        together = answer(point, kind, singles[0] | {field: stacked}, batched=True)
+        for i, one in enumerate(singles):
+            expected = claims.truth(case.point(), kind, singles[0] | {field: one[field]})
+            found = {name: x if isinstance(x, Absent) else x[i] for name, x in together.items()}
+            wanted = {name: x for name, x in expected.found.items() if name in found}
+            agree(Truth(wanted, expected.units), found, case.exact, f"{case} batched {kind} in mode {mode}")
+
+
+def agree(expected: Truth, found, dtype: str, what: str) -> None:
+    assert set(found) == set(expected.found), what
+    for name, value in expected.found.items():
+        bound = expected.bound(name, dtype) if name in expected.units else 0.0
+        close(found[name], value, bound, f"{what}: {name}")
+
+
+def points(case: Case):
+    """Yield the example and two samples at its attributes, those that are away from kinks and poles."""
+    yield from (point for point in (case.point(), *samples(case)) if room(point) > 0)
+
+
+@every_case
+def test_first_order_is_as_claimed(case: Case) -> None:
+    for point in points(case):
+        claims.check_first(point, case.rng)
+
+
+@every_case
+def test_second_order_is_as_claimed(case: Case) -> None:
+    for point in points(case):
+        claims.check_second(point, case.rng)
+
+
+@every_case
+def test_second_order_has_the_slots_of_the_cotangents(case: Case) -> None:
+    for point in points(case):
+        claims.check_cotangent_slots(point, case.rng)
+
+
+@every_case
+def test_linearity_is_as_claimed(case: Case) -> None:
+    for point in points(case):
+        claims.check_linear(point, case.rng)
+
+
+@every_case
+def test_jvp_is_the_adjoint_of_vjp(case: Case) -> None:
+    if case.linear:
+        claims.check_adjoint(case.point(), case.rng)
+    else:
+        with pytest.raises(Unprocessable, match="not linear in the cotangent"):
+            answer(case.point(), "jvp", used(directions(case.point(), case.rng), "jvp"))
+
+
+@every_case
+def test_products_are_those_of_the_whole_matrices(case: Case) -> None:
+    if case.linear:
+        claims.check_products(case.point(), case.rng)
+
+
+@every_case
+def test_the_diagonal_is_that_of_the_hessian(case: Case) -> None:
+    point, along = case.point(), used(directions(case.point(), case.rng), "hessian")
+    wrt = tuple(point.inputs)
+    if not case.elementwise:
+        with pytest.raises(Unprocessable, match="not elementwise"):
+            hessian_diagonal(point, wrt, along["cotangents"])
+        return
+    whole = answer(point, "hessian", along)
+    for name, diagonal in hessian_diagonal(point, wrt, along["cotangents"]).items():
+        block = whole[f"hessian/{name}/{name}"]
+        size = point.inputs[name].size
+        close(diagonal.ravel(), np.diagonal(block.reshape(size, size)), 0.0, f"{case} {name}")
+        assert np.count_nonzero(block) == np.count_nonzero(diagonal)
+
+
+INTEGER_CASES = [
+    pytest.param(case, dtype, id=f"{case}-{dtype}") for case in CASES for dtype in case.op.dtypes if dtype in INTEGERS
+]
+
+
+@every_mode
+@pytest.mark.parametrize(("case", "dtype"), INTEGER_CASES)
+def test_integers_have_values_and_no_gradients(case: Case, dtype: str, mode: Mode) -> None:
+    point = case.point(dtype, mode)
+    expected = case.op.reference(*point.inputs.values(), **point.attrs.model_dump())
+    y = answer(point, "forward", {})[f"outputs/{case.op.outputs[0].name}"]
+    assert y.dtype == np.dtype(dtype)
+    np.testing.assert_array_equal(y, expected)
+    gradients = answer(point, "gradients", {})
+    assert set(gradients.values()) == {Absent.NOT_DIFFERENTIABLE}
+
+
+@every_op
+def test_a_page_says_what_it_must(op: Op) -> None:
+    assert op.doc
+    assert "\nSource: " in op.doc
+    assert "y = " in op.doc or "S = " in op.doc
+    assert op.source.startswith("https://")
+    assert op.summary
+    assert not op.summary.endswith(".")
+    assert len({example.name for example in op.examples}) == len(op.examples)
+
+
+@every_case
+def test_samples_are_valid_in_every_dtype(case: Case) -> None:
+    if case.op.sample is None:
+        return
+    for dtype in case.op.dtypes:
+        for _ in range(10):
+            drawn = case.op.sample(case.rng, dtype, case.point().attrs)
+            point = case.point(dtype, inputs=drawn)
+            assert all(x.dtype == point.inputs[name].dtype for name, x in drawn.items())
+
+
+def test_every_page_is_served() -> None:
+    assert REGISTRY.unavailable == ()

@@ -1,0 +1,416 @@
+"""Tensors in JSON: bit for bit round trips, and every refusal at the element that caused it."""
+
+import base64
+import json
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from app.errors import Unprocessable
+from app.tensors.dtypes import DTYPES
+from app.tensors.json import decode, dumps, encode, parse
+
+ENCODINGS = ["nested", "flat", "base64"]
+LOC = ("inputs", "x")
+PROPERTY = settings(max_examples=40, deadline=None, database=None)
+SHAPES = st.one_of(
+    hnp.array_shapes(min_dims=0, max_dims=8, min_side=0, max_side=2),
+    hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5),
+)
+
+
+def round_trip(array, encoding):
+    body = dumps({"x": encode(array, encoding)})
+    json.loads(body, parse_constant=pytest.fail)
+    return decode(parse(body)["x"], array.dtype.newbyteorder("=").name, LOC)
+
+
+def is_nan(array):
+    with np.errstate(invalid="ignore"):  # a signalling NaN is one
+        return np.isnan(array)
+
+
+def digits(text):
+    return text.split("e")[0].replace(".", "").strip("-0")
+
+
+def assert_same_bits(result, array):
+    assert (result.shape, result.dtype) == (array.shape, array.dtype)
+    assert result.flags.c_contiguous
+    if DTYPES[array.dtype.name].is_float:  # JSON has one NaN
+        nan = is_nan(array)
+        assert (is_nan(result) == nan).all()
+        result, array = np.where(nan, 0, result).astype(array.dtype), np.where(nan, 0, array).astype(array.dtype)
+    assert result.tobytes() == array.tobytes()
+
+
+def arrays(name):
+    """Arrays of every shape; the bits are drawn, so that NaN, infinities, subnormals and -0.0 come up."""
+    row = DTYPES[name]
+    special = [0, 1, 1 << (8 * row.itemsize - 1)]
+    if row.is_float:
+        words = np.array([math.nan, math.inf, -math.inf, 1, 0.1, -0.0], row.numpy)
+        special += words.view(f"u{row.itemsize}").tolist()
+    bits = st.one_of(st.sampled_from(special), st.integers(0, 2 ** (8 * row.itemsize) - 1))
+    return hnp.arrays(f"u{row.itemsize}", SHAPES, elements=bits).map(lambda array: array.view(row.numpy))
+
+
+def refusal(value, dtype="float32"):
+    with pytest.raises(Unprocessable) as caught:
+        decode(value, dtype, LOC)
+    (entry,) = caught.value.entries
+    assert caught.value.document("/")["errors"]
+    assert entry.loc[:2] == LOC
+    return entry.loc[2:], entry.message, entry.got
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("name", DTYPES)
+def test_a_round_trip_keeps_every_bit(name, encoding):
+    @PROPERTY
+    @given(arrays(name))
+    def check(array):
+        assert_same_bits(round_trip(array, encoding), array)
+
+    check()
+
+
+@pytest.mark.parametrize("encoding", ["nested", "flat"])
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_a_round_trip_keeps_every_short_float(name, encoding):
+    array = np.arange(2**16, dtype=np.uint16).view(DTYPES[name].numpy)
+    assert_same_bits(round_trip(array, encoding), array)
+    finite = array[np.isfinite(array.astype(np.float32))]
+    assert_same_bits(round_trip(finite, encoding), finite)
+
+
+@pytest.mark.parametrize("bits", [0x15AE43FD, 0x95AE43FD])
+def test_the_float32_whose_short_text_misleads_keeps_its_bits(bits):
+    array = np.array([bits, 0x3F800000], np.uint32).view(np.float32)
+    assert_same_bits(round_trip(array, "nested"), array)
+    assert_same_bits(round_trip(array[0].reshape(()), "nested"), array[0].reshape(()))
+    text = json.loads(dumps(encode(array, "nested")))["data"]
+    assert np.array(text, np.float32).tobytes() == array.tobytes()
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize(
+    ("name", "bits"),
+    [("float16", 0x7D00), ("bfloat16", 0x7F81), ("float32", 0x7F800001), ("float64", 0x7FF0000000000001)],
+)
+def test_a_signalling_nan_makes_no_noise(name, bits, encoding):
+    row = DTYPES[name]
+    array = np.full(40, bits, f"u{row.itemsize}").view(row.numpy)
+    assert is_nan(round_trip(array, encoding)).all()
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_any_layout_is_written_in_row_major_order(encoding):
+    base = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    for array in (
+        base.T,
+        base[:, ::2, ::-1],
+        np.asfortranarray(base),
+        base.astype(">f4"),
+        np.broadcast_to(base[0], (2, 3, 4)),
+    ):
+        assert_same_bits(round_trip(array, encoding), np.ascontiguousarray(array, np.float32))
+
+
+def test_encode_gives_the_documented_forms():
+    array = np.array([[0.7310586, 1], [-0.0, 2.5]], np.float32)
+    head = '{"dtype":"float32","shape":[2,2],'
+    assert dumps(encode(array, "nested")).decode() == head + '"data":[[0.7310586,1.0],[-0.0,2.5]]}'
+    assert dumps(encode(array, "flat")).decode() == head + '"data":[0.7310586,1.0,-0.0,2.5]}'
+    text = base64.b64encode(array.tobytes()).decode()
+    assert dumps(encode(array, "base64")).decode() == f'{head}"base64":"{text}"}}'
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
+def test_what_is_not_finite_is_spelled_and_leaves_its_neighbours_alone(name):
+    @PROPERTY
+    @given(arrays(name).filter(lambda array: array.size > 0))
+    def check(array):
+        array = array.reshape(-1)
+        finite = array[np.isfinite(array)]
+        expected = json.loads(dumps(encode(finite, "flat")), parse_float=str)["data"]
+        got = json.loads(dumps(encode(array, "flat")), parse_float=str)["data"]
+        words = {"NaN", "Infinity", "-Infinity"}
+        got = [text for text in got if text not in words]
+        assert [float(text) for text in got] == [float(text) for text in expected]
+        assert [digits(text) for text in got] == [digits(text) for text in expected]
+
+    check()
+    value = np.array(0.7310586, DTYPES[name].numpy)
+    text = dumps(encode(value, "nested")["data"])
+    mixed = np.array([value, np.nan, np.inf, -np.inf], DTYPES[name].numpy)
+    assert dumps(encode(mixed, "nested")["data"]) == b"[" + text + b',"NaN","Infinity","-Infinity"]'
+
+
+@pytest.mark.parametrize("bad", [np.array([True]), np.array([1j]), np.array([None])])
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_dtype_without_a_name_is_not_encoded(bad, encoding):
+    with pytest.raises(TypeError):
+        encode(bad, encoding)
+
+
+@pytest.mark.parametrize(
+    ("shape", "nested"),
+    [((0,), "[]"), ((0, 3), "[]"), ((2, 0), "[[],[]]"), ((2, 0, 3), "[[],[]]"), ((1, 2, 0), "[[[],[]]]")],
+)
+def test_empty_arrays_show_what_lists_can_show(shape, nested):
+    array = np.zeros(shape, np.float32)
+    assert dumps(encode(array, "nested")["data"]).decode() == nested
+    assert dumps(encode(array, "flat")["data"]) == b"[]"
+    assert encode(array, "base64")["base64"] == ""
+    for encoding in ENCODINGS:
+        assert round_trip(array, encoding).shape == shape
+    shown = shape[: shape.index(0) + 1]
+    assert decode(json.loads(nested), "float32", LOC).shape == shown
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_number_has_rank_zero(encoding):
+    for value in (np.float32(1.5), np.float32(np.nan), np.float16(3)):
+        array = np.array(value)
+        assert_same_bits(round_trip(array, encoding), array)
+    assert round_trip(np.array(2**64 - 1, np.uint64), encoding) == 2**64 - 1
+    assert decode(3, "int8", LOC).shape == decode("NaN", "float16", LOC).shape == ()
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_nested_lists_are_what_numpy_says(name):
+    @PROPERTY
+    @given(arrays(name))
+    def check(array):
+        plain = np.nan_to_num(array.astype(np.float64), posinf=1, neginf=1) if DTYPES[name].is_float else array
+        lists = plain.tolist()
+        result = decode(parse(dumps(lists)), name, LOC)
+        assert result.shape == np.array(lists).shape
+        assert result.astype(plain.dtype).ravel().tolist() == plain.ravel().tolist()
+
+    check()
+
+
+DIGITS = st.from_regex(r"-?(0|[1-9][0-9]{0,25})(\.[0-9]{1,25})?([eE][-+]?[0-9]{1,2})?", fullmatch=True)
+
+
+@PROPERTY
+@given(st.lists(DIGITS, min_size=1, max_size=4))
+def test_decimal_text_becomes_the_nearest_float64(tokens):
+    result = decode(parse(f"[{','.join(tokens)}]".encode()), "float64", LOC)
+    for value, token in zip(result.tolist(), tokens, strict=True):
+        exact = Fraction(token)
+        for neighbour in (math.nextafter(value, math.inf), math.nextafter(value, -math.inf)):
+            assert abs(Fraction(value) - exact) <= abs(Fraction(neighbour) - exact)
+
+
+@pytest.mark.parametrize("name", [name for name in DTYPES if "int" in name])
+def test_decimal_text_becomes_that_very_integer_or_is_refused(name):
+    @PROPERTY
+    @given(st.one_of(DIGITS, st.integers(-(2**70), 2**70).map(str), st.integers(-300, 300).map(str)))
+    def check(token):
+        exact, row = Fraction(token), DTYPES[name]
+        try:
+            result = decode(parse(token.encode()), name, LOC)
+        except Unprocessable:
+            assert exact.denominator > 1 or not row.low <= exact <= row.high or not token.lstrip("-").isdigit()
+        else:
+            assert Fraction(int(result)) == exact
+
+    check()
+
+
+def replaced(lists, index, value):
+    if not index:
+        return value
+    return [replaced(item, index[1:], value) if i == index[0] else item for i, item in enumerate(lists)]
+
+
+def places(min_dims):
+    shapes = hnp.array_shapes(min_dims=min_dims, max_dims=4, max_side=4)
+    return shapes.flatmap(lambda s: st.tuples(st.just(s), st.tuples(*(st.integers(0, n - 1) for n in s))))
+
+
+@PROPERTY
+@given(places(1), st.sampled_from([None, True, "3", {"dtype": "float32"}, 1e300, -(10**15) * 1e25]))
+def test_an_element_is_refused_where_it_stands(place, bad):
+    shape, index = place
+    lists = np.ones(shape).tolist()
+    assert refusal(replaced(lists, index, bad))[0] == index
+    tensor = {"dtype": "float32", "shape": list(shape), "data": replaced(lists, index, bad)}
+    assert refusal(tensor)[0] == ("data", *index)
+    flat = [1.0] * math.prod(shape)
+    flat[np.ravel_multi_index(index, shape)] = bad
+    assert refusal({**tensor, "data": flat})[0] == ("data", int(np.ravel_multi_index(index, shape)))
+
+
+@PROPERTY
+@given(places(2), st.data())
+def test_ragged_lists_are_refused_where_they_are(place, data):
+    shape, index = place
+    depth = data.draw(st.integers(1, len(shape) - 1))
+    if math.prod(shape[:depth]) == 1:
+        return
+    index = index[:depth]
+    lists = np.ones(shape).tolist()
+    row = np.ones(shape[depth:]).tolist()
+    longer = replaced(lists, index, [*row, row[0]])
+    where, message, got = refusal(longer)
+    assert message == "the nested lists are ragged"
+    first = not any(index)
+    assert (where == index and got == f"a list of {len(row) + 1}") or (first and got == f"a list of {len(row)}")
+    where, message, got = refusal(replaced(lists, index, 7.5))
+    assert message == "the nested lists are ragged"
+    assert (where == index and got == "7.5") or first
+
+
+@pytest.mark.parametrize(
+    ("value", "where", "got"),
+    [
+        ([[1, 2], [3]], (1,), "a list of 1"),
+        ([[1], []], (1,), "a list of 0"),
+        ([[], [1]], (1,), "a list of 1"),
+        ([1, [2]], (1,), "a list of 1"),
+        ([[2], 1], (1,), "1"),
+        ([[1], None], (1,), "null"),
+        ([None, [1]], (0,), "null"),
+        ([[[1, 2], [3, 4]], [[1, 2], [3]]], (1, 1), "a list of 1"),
+    ],
+)
+def test_ragged_lists_name_place_and_length(value, where, got):
+    assert refusal(value) == (where, "the nested lists are ragged", got)
+
+
+def test_the_rank_is_limited():
+    eight = parse(b"[" * 8 + b"1" + b"]" * 8)
+    assert decode(eight, "float32", LOC).shape == (1,) * 8
+    for depth in (9, 10, 1000):
+        deep = parse(b"[" * depth + b"1" + b"]" * depth)
+        assert refusal(deep)[:2] == ((), "the tensor is nested too deeply")
+        assert refusal({"dtype": "float32", "shape": [1], "data": deep})[0] == ("data",)
+        assert refusal({"dtype": deep, "shape": [1], "data": 1})[0] == ("dtype",)
+        assert refusal({"dtype": "float32", "shape": [deep], "data": 1})[0] == ("shape", 0)
+        assert refusal({"dtype": "float32", "shape": [1], "base64": deep})[0] == ("base64",)
+        assert refusal([1, {"a": deep}])[0] == (1,)
+
+
+GOOD = {"dtype": "float32", "shape": [2], "data": [1, 2]}
+LARGE = 2**31 - 1
+
+
+@pytest.mark.parametrize(
+    ("change", "where", "message"),
+    [
+        ({"dtype": "float64"}, ("dtype",), "never cast"),
+        ({"dtype": "nope"}, ("dtype",), "never cast"),
+        ({"dtype": None}, ("dtype",), "never cast"),
+        ({"dtype": ["float32"]}, ("dtype",), "never cast"),
+        ({"dtype": ...}, ("dtype",), "no dtype"),
+        ({"shape": ...}, ("shape",), "no shape"),
+        ({"data": ...}, ("data",), "no data"),
+        ({"base64": ""}, ("base64",), "data twice"),
+        ({"order": "C"}, ("order",), "unknown key"),
+        ({"shape": 2}, ("shape",), "no list"),
+        ({"shape": None}, ("shape",), "no list"),
+        ({"shape": "2"}, ("shape",), "no list"),
+        ({"shape": [2.0]}, ("shape", 0), "no dimension"),
+        ({"shape": [1, True]}, ("shape", 1), "no dimension"),
+        ({"shape": [-2]}, ("shape", 0), "no dimension"),
+        ({"shape": ["2"]}, ("shape", 0), "no dimension"),
+        ({"shape": [2**31]}, ("shape", 0), "no dimension"),
+        ({"shape": [2**64 - 1]}, ("shape", 0), "no dimension"),
+        ({"shape": [1] * 8 + [2]}, ("shape",), "too long"),
+        ({"shape": [LARGE, LARGE, LARGE]}, ("shape",), "too large"),
+        ({"shape": [LARGE, LARGE, LARGE, 0], "data": []}, ("shape",), "too large"),
+        ({"shape": [LARGE, LARGE]}, ("shape",), "too large"),
+        ({"shape": [LARGE]}, ("data",), "does not fit"),
+        ({"shape": [LARGE, 1024]}, ("data",), "does not fit"),
+        ({"shape": [3]}, ("data",), "does not fit"),
+        ({"shape": []}, ("data",), "does not fit"),
+        ({"shape": [0]}, ("data",), "does not fit"),
+        ({"shape": [1, 2], "data": [[1], [2]]}, ("data",), "does not fit"),
+        ({"shape": [1], "data": 1}, ("data",), "does not fit"),
+        ({"shape": [2, 3], "data": [[1, 2], [3, 4], [5, 6]]}, ("data",), "does not fit"),
+        ({"shape": [0, 3], "data": [[], []]}, ("data",), "does not fit"),
+        ({"data": [1, [2]]}, ("data", 1), "ragged"),
+        ({"data": [1, None]}, ("data", 1), "no number"),
+        ({"data": None}, ("data",), "does not fit"),
+        ({"shape": [], "data": None}, ("data",), "no number"),
+        ({"data": {"dtype": "float32"}}, ("data",), "does not fit"),
+    ],
+)
+def test_a_typed_tensor_is_wrong_in_one_place(change, where, message):
+    tensor = {key: value for key, value in {**GOOD, **change}.items() if value is not ...}
+    found, said, _ = refusal(tensor)
+    assert found == where
+    assert message in said
+
+
+@pytest.mark.parametrize(
+    ("tensor", "expected"),
+    [
+        (GOOD, [1, 2]),
+        ({"dtype": "float32", "shape": [], "data": 1.5}, 1.5),
+        ({"dtype": "float32", "shape": [], "data": [1.5]}, 1.5),
+        ({"dtype": "float32", "shape": [2, 1], "data": [[1], ["Infinity"]]}, [[1], [math.inf]]),
+        ({"dtype": "float32", "shape": [2, 1], "data": [1, 2]}, [[1], [2]]),
+        ({"dtype": "float32", "shape": [2, 0], "data": []}, [[], []]),
+    ],
+)
+def test_typed_data_is_flat_or_nested_as_its_shape(tensor, expected):
+    assert decode(tensor, "float32", LOC).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [
+        ("AAAA", [1]),  # three bytes
+        ("AACAPw=", [1]),
+        ("AACAPw", [1]),
+        ("AACAPw==AACAPw==", [1]),
+        ("AACAPw==", [2]),
+        ("AACAPw==", [0]),
+        ("AACA Pw=", [1]),
+        ("AACAPw\n=", [1]),
+        ("AACAP===", [1]),
+        ("====AAAA", [1]),
+        ("AACA-_==", [1]),
+        ("AACAé===", [1]),
+        ("AACAPwAA", [1]),  # the length of four bytes, but six
+        ("", [1]),
+        ("", [LARGE]),
+        (None, [1]),
+        (3, [1]),
+        (["AACAPw=="], [1]),
+    ],
+)
+def test_wrong_base64_is_refused(text, shape):
+    where, message, _ = refusal({"dtype": "float32", "shape": shape, "base64": text})
+    assert where == ("base64",)
+    assert "base64" in message
+
+
+@PROPERTY
+@given(st.binary(max_size=40))
+def test_base64_is_little_endian_bytes(raw):
+    size = len(raw) // 4
+    tensor = {"dtype": "uint32", "shape": [size], "base64": base64.b64encode(raw[: 4 * size]).decode()}
+    expected = [int.from_bytes(raw[4 * i : 4 * i + 4], "little") for i in range(size)]
+    assert decode(tensor, "uint32", LOC).tolist() == expected
+
+
+def test_what_came_is_described_in_few_words():
+    vast = {"a": [None] * 1000}
+    for bad in (vast, [vast], "x" * 100_000, [["x" * 100_000]]):
+        assert len(refusal(bad)[2]) <= 200
+
+
+def test_an_unknown_dtype_is_the_caller_s_fault():
+    with pytest.raises(KeyError):
+        decode(1, "bool", LOC)

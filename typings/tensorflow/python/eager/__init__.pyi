@@ -1,0 +1,3 @@
+"""``tensorflow.python.eager``, private."""
+
+from tensorflow.python.eager import cancellation as cancellation
