@@ -10,14 +10,13 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from types import FrameType
 
 from pydantic import ValidationError
 from uvicorn import Config, Server
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
-from uvicorn.supervisors.multiprocess import Process
 
 from app.connection import Connection
 from app.errors import near
@@ -26,6 +25,7 @@ from app.problems import entry
 from app.settings import Settings
 
 CANNOT_LISTEN, WRONG_SETTING = 1, 2
+PING_S = 0.5
 PREFIX = "PULLBACK_"
 WILDCARDS = ("0.0.0.0", "::", "")
 
@@ -68,7 +68,7 @@ def serve(settings: Settings, listener: socket.socket) -> int:
     if settings.workers > 1:
         workers = Workers(config, [listener], announce)
         workers.run()
-        return STARTUP_FAILURE if workers.cannot_start or failed(workers.processes) else 0
+        return STARTUP_FAILURE if workers.cannot_start else 0
     try:
         OneServer(config, announce).run(sockets=[listener])
     except Exception:
@@ -124,15 +124,17 @@ class Workers(Multiprocess):
         self.cannot_start = False
 
     def keep_subprocess_alive(self) -> None:
-        """Replace dead workers, called every half second; end when one fails before all have started."""
-        watched = list(self.processes)
-        super().keep_subprocess_alive()
+        """Look after the workers, as happens every half second: announce them, or replace the dead ones.
+
+        One that dies before all have started would do so again, and ends the service. It is not asked how it is: the
+        question to a process that dies meanwhile is left open for as long as the health timeout.
+        """
         if self._announce is None:
-            return
-        if failed(watched):
+            super().keep_subprocess_alive()
+        elif not all(worker.process.is_alive() for worker in self.processes):
             self.cannot_start = True
             self.should_exit.set()
-        elif not self.should_exit.is_set() and all(worker.is_ready() for worker in self.processes):
+        elif all(worker.is_ready(PING_S) for worker in self.processes):
             self._announce()
             self._announce = None
 
@@ -148,11 +150,6 @@ class Workers(Multiprocess):
             if self.signal_queue:
                 self.signal_queue.clear()
                 self.terminate_all()
-
-
-def failed(workers: Iterable[Process]) -> bool:
-    """Return whether one of the workers ended by a fault; one that a signal ended did not."""
-    return any((worker.exitcode or 0) > 0 for worker in workers)
 
 
 def listen(host: str, port: int) -> socket.socket:

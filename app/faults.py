@@ -5,7 +5,7 @@ TensorFlow's errors come with node names, stack traces and files; what leaves he
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 import tensorflow as tf
@@ -32,7 +32,7 @@ _SHAPE = re.compile(r"Original input shape: (\(.*?\))\.\s+Calculated input gradi
 
 
 @contextmanager
-def op_errors(op: str) -> Iterator[None]:
+def op_errors(op: str) -> Generator[None]:
     """Turn what ``op`` raises into ``Unprocessable`` (its own check refused the values) or ``OpFailed``.
 
     Work that was cancelled raises ``DeadlinePassed``; what XLA cannot compile is ``Unprocessable``, about the mode.

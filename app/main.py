@@ -54,7 +54,7 @@ def create_app(settings: Settings | None = None) -> ASGIApp:
         version=__version__,
         description=DESCRIPTION,
         lifespan=lifespan,
-        exception_handlers=HANDLERS,
+        exception_handlers={**HANDLERS},
         redirect_slashes=False,
     )
     fastapi.include_router(catalogue(engine))

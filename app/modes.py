@@ -31,7 +31,9 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 Array: TypeAlias = NDArray[Any]
 Gradients: TypeAlias = list[Tensor | None]
 Pullback: TypeAlias = Callable[[Sequence[Tensor] | None], Gradients]
-Results: TypeAlias = Mapping[Hashable, Tensor | None]
+Key: TypeAlias = tuple[str | int, str]
+"""What a result is, and the name that it belongs to."""
+Results: TypeAlias = Mapping[Key, Tensor | None]
 
 DEFAULT_MODE: Mode = "graph"
 
@@ -190,7 +192,7 @@ def default_mode(op: str, operation: str, dtype: str) -> Mode:
     return DEFAULT_MODE
 
 
-def run(program: Program, mode: Mode, leaves: Sequence[Array], device: str) -> dict[Hashable, Array | None]:
+def run(program: Program, mode: Mode, leaves: Sequence[Array], device: str) -> dict[Key, Array | None]:
     """Run ``program`` on NumPy leaves and return NumPy results, ``None`` where no derivative exists.
 
     Raises ``Overloaded`` when the mode needs a new trace and the budget is spent, and whatever TensorFlow raises.
@@ -221,7 +223,7 @@ def _plainest(error: Exception, program: Program, leaves: Sequence[Array]) -> Ex
     return error
 
 
-def _run_eagerly(program: Program, leaves: Sequence[Array]) -> dict[Hashable, Array | None]:
+def _run_eagerly(program: Program, leaves: Sequence[Array]) -> dict[Key, Array | None]:
     with Tapes(program.orders) as tapes:
         results = program.build(tapes, [tf.constant(leaf) for leaf in leaves])
         return {key: None if tensor is None else tensor.numpy() for key, tensor in results.items()}
@@ -235,8 +237,8 @@ class _Trace:
     """A program, traced: a graph function (compiled or not), or a v1 graph with its session."""
 
     def __init__(self, program: Program, mode: Mode, specs: Sequence[tf.TensorSpec]) -> None:
-        self._keys: list[Hashable] = []
-        self._missing: list[Hashable] = []
+        self._keys: list[Key] = []
+        self._missing: list[Key] = []
         if mode == "v1":
             self._call = self._session(program, specs)
         else:
@@ -260,7 +262,7 @@ class _Trace:
         session = tf.compat.v1.Session(graph=graph)
         return partial(_call_session, session.make_callable(fetches, feed_list=holders, accept_options=True))
 
-    def __call__(self, leaves: Sequence[Array]) -> dict[Hashable, Array | None]:
+    def __call__(self, leaves: Sequence[Array]) -> dict[Key, Array | None]:
         values = self._call(leaves) if self._keys else []
         return {**dict(zip(self._keys, values, strict=True)), **dict.fromkeys(self._missing)}
 

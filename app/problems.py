@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
@@ -113,7 +113,7 @@ def entry(fault: dict[str, Any]) -> Entry:
 
 FAULT = "the service is at fault here, not the request; its log says more, under this answer's X-Request-Id"
 
-Handler = Callable[[Request, Exception], Awaitable[Response]]
+Handler = Callable[[Request, Exception], Coroutine[Any, Any, Response]]
 
 HANDLERS: dict[int | type[Exception], Handler] = {
     PullbackError: _on_pullback_error,

@@ -4,14 +4,14 @@ Every derivative is a chain of pullbacks, because reverse over reverse is the on
 at both orders: a jvp is the vjp of the vjp with respect to its cotangent, an hvp the vjp of the vjp.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import tensorflow as tf
 
-from app.modes import Calculus, Results
-from ops import GradientFault, Op, Tensor
+from app.modes import Calculus, Key, Results
+from ops import GradientFault, Op, Tensor, many
 
 Kind = Literal["forward", "gradients", "vjp", "jvp", "hvp"]
 
@@ -71,7 +71,7 @@ class Program:
         directions = {name: next(rest) for name in self.along}
         calculus.watch(x for x in xs.values() if x.dtype.is_floating)
         ys = self._forward(xs, numbers)
-        found: dict[Hashable, Tensor | None] = {}
+        found: dict[Key, Tensor | None] = {}
         if self.kind == "forward" or self.outputs:
             found |= {("outputs", name): y for name, y in ys.items()}
         if self.kind != "forward":
@@ -80,8 +80,7 @@ class Program:
         return found
 
     def _forward(self, xs: Mapping[str, Tensor], numbers: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        result = self.op.function(*xs.values(), **dict(self.static), **numbers)
-        ys = list(result) if isinstance(result, (tuple, list)) else [result]
+        ys = many(self.op.function(*xs.values(), **dict(self.static), **numbers))
         wanted = [(slot, self.op.dtype_of(slot, self.dtype)) for slot in self.op.outputs]
         if len(ys) != len(wanted):
             expected = f"{len(wanted)} ({', '.join(slot.name for slot, _ in wanted)})"
@@ -152,7 +151,7 @@ class Program:
         directions: Mapping[str, Tensor],
     ) -> Results:
         del directions
-        found: dict[Hashable, Tensor | None] = {}
+        found: dict[Key, Tensor | None] = {}
         level = self._first(calculus, xs, ys, dys, self.wrt)
         for order in range(self.order):
             found |= {(order, name): dx for name, dx in level.items()}

@@ -15,23 +15,31 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="PULLBACK_", frozen=True, extra="ignore")
 
-    host: str = Field("127.0.0.1", description="Address to listen on.")
-    port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
-    workers: int = Field(1, ge=1, le=64, description="Server processes.")
+    host: str = Field(default="127.0.0.1", description="Address to listen on.")
+    port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    workers: int = Field(default=1, ge=1, le=64, description="Server processes.")
     ops_path: Annotated[tuple[Path, ...], NoDecode] = Field(
-        (), description=f"Folders with plug-in ops, separated by '{os.pathsep}'."
+        default=(), description=f"Folders with plug-in ops, separated by '{os.pathsep}'."
     )
-    strict: bool = Field(False, description="Refuse to start when a plug-in op is broken.")
-    device: str = Field("auto", description="Where requests without a device run: auto, cpu, gpu or gpu:N.")
-    max_json_mb: int = Field(32, ge=1, le=1024, description="Limit of a JSON body.")
-    max_body_mb: int = Field(256, ge=1, le=65536, description="Limit of a binary body.")
-    max_inflight_mb: int = Field(1024, ge=1, description="Limit of all bodies being read or worked on together.")
-    max_elements: int = Field(1 << 25, ge=1, description="Limit of the numbers in a matrix or a batch of directions.")
-    queue: int = Field(1024, ge=1, description="Limit of requests waiting for TensorFlow.")
-    deadline_s: float = Field(60.0, gt=0, le=3600, description="Limit of a request, from its headers to its answer.")
-    drain_s: float = Field(5.0, ge=0, le=600, description="Readiness is 503 for so long before the server stops.")
-    grace_s: float = Field(25.0, ge=0, le=3600, description="Time for what is in flight when the server stops.")
-    log: Literal["text", "json"] = Field("text", description="Form of the log, one line a request.")
+    strict: bool = Field(default=False, description="Refuse to start when a plug-in op is broken.")
+    device: str = Field(default="auto", description="Where requests without a device run: auto, cpu, gpu or gpu:N.")
+    max_json_mb: int = Field(default=32, ge=1, le=1024, description="Limit of a JSON body.")
+    max_body_mb: int = Field(default=256, ge=1, le=65536, description="Limit of a binary body.")
+    max_inflight_mb: int = Field(
+        default=1024, ge=1, description="Limit of all bodies being read or worked on together."
+    )
+    max_elements: int = Field(
+        default=1 << 25, ge=1, description="Limit of the numbers in a matrix or a batch of directions."
+    )
+    queue: int = Field(default=1024, ge=1, description="Limit of requests waiting for TensorFlow.")
+    deadline_s: float = Field(
+        default=60.0, gt=0, le=3600, description="Limit of a request, from its headers to its answer."
+    )
+    drain_s: float = Field(
+        default=5.0, ge=0, le=600, description="Readiness is 503 for so long before the server stops."
+    )
+    grace_s: float = Field(default=25.0, ge=0, le=3600, description="Time for what is in flight when the server stops.")
+    log: Literal["text", "json"] = Field(default="text", description="Form of the log, one line a request.")
 
     @field_validator("ops_path", mode="before")
     @classmethod

@@ -1,6 +1,6 @@
 """The registered ops, one page each, and the vocabulary to write one: ``from ops import ...``."""
 
-from ops._mechanisms import additive, custom_gradient, multiplicative, override, register_gradient
+from ops._mechanisms import additive, custom_gradient, many, multiplicative, override, register_gradient
 from ops._op import (
     ANY_SHAPE,
     FLOATS,
@@ -48,6 +48,7 @@ __all__ = [
     "additive",
     "custom_gradient",
     "discover",
+    "many",
     "multiplicative",
     "override",
     "register_gradient",

@@ -9,7 +9,7 @@ import functools
 import inspect
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import tensorflow as tf
 
@@ -59,7 +59,7 @@ def custom_gradient(forward: Function, vjp: Function, vjp_vjp: Function | None =
 
                 return [dxs[i] for i in present], pull_back_again
 
-            found = dict(zip(present, _many(pull(*leaves)), strict=True)) if leaves else {}
+            found = dict(zip(present, many(pull(*leaves)), strict=True)) if leaves else {}
             return [found.get(i) for i in range(n_primals)]
 
         @tf.custom_gradient
@@ -168,7 +168,7 @@ def checked_gradients(
     known to be wrong. Sparse gradients (``IndexedSlices``) are made dense.
     """
     slots = names or [p.name for p in inspect.signature(function).parameters.values()]
-    found = _many(result)
+    found = many(result)
     if len(found) != len(wanted):
         expected = f"{len(wanted)} values ({', '.join(slots[: len(wanted)])})"
         raise GradientFault(function.__name__, "its inputs", expected=expected, got=f"{len(found)}")
@@ -187,8 +187,9 @@ def checked_gradients(
     return checked
 
 
-def _many(values: Any) -> list[Any]:
-    return list(values) if isinstance(values, (tuple, list)) else [values]
+def many(values: Any) -> list[Any]:
+    """Return what a function returned as a list: a bare value is one of one."""
+    return list(cast(Sequence[Any], values)) if isinstance(values, (tuple, list)) else [values]
 
 
 def _required(rule: Function | None) -> Function:

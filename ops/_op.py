@@ -216,8 +216,8 @@ class Op:
     @property
     def dtypes(self) -> tuple[str, ...]:
         """The dtypes of the type variable T, the default first."""
-        slots = (*self.inputs, *self.outputs)
-        return next((slot.dtypes for slot in slots if len(slot.dtypes) > 1), self.inputs[0].dtypes)
+        declared = [slot.dtypes for slot in (*self.inputs, *self.outputs)]
+        return next((dtypes for dtypes in declared if len(dtypes) > 1), declared[0])
 
     def dtype_of(self, slot: Input | Output, dtype: str) -> str:
         """Return the dtype of an input or output when the type variable is ``dtype``."""

@@ -28,7 +28,7 @@ class OpSummary(BaseModel):
     mechanism: str = Field(description="What gives the op its gradient.")
     claim: ClaimSummary | None
     available: bool
-    reason: str | None = Field(None, description="Why the op is unavailable.")
+    reason: str | None = Field(default=None, description="Why the op is unavailable.")
 
 
 class OpList(BaseModel):

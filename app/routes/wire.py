@@ -52,10 +52,12 @@ class Request(BaseModel):
 
     inputs: dict[str, TensorIn] = Field(description="The op's inputs, by name.")
     attrs: dict[str, Any] = Field(default={}, description="The op's attributes; omitted ones have their defaults.")
-    dtype: str | None = Field(None, description="The dtype of the op's type variable; omitted: its first.")
-    mode: Mode | None = Field(None, description="How TensorFlow runs it; omitted: the catalogue's default_mode.")
-    device: str | None = Field(None, description="cpu or gpu:N; omitted: the server's choice.")
-    encoding: Encoding = Field("nested", description="How tensors are written in the answer.")
+    dtype: str | None = Field(default=None, description="The dtype of the op's type variable; omitted: its first.")
+    mode: Mode | None = Field(
+        default=None, description="How TensorFlow runs it; omitted: the catalogue's default_mode."
+    )
+    device: str | None = Field(default=None, description="cpu or gpu:N; omitted: the server's choice.")
+    encoding: Encoding = Field(default="nested", description="How tensors are written in the answer.")
 
 
 class ForwardRequest(Request):
@@ -65,7 +67,7 @@ class ForwardRequest(Request):
 class GradientsRequest(Request):
     """The point, and how often to differentiate there."""
 
-    order: int = Field(1, ge=1, le=4, description="The highest order.")
+    order: int = Field(default=1, ge=1, le=4, description="The highest order.")
     cotangents: Cotangents = None
     wrt: Wrt = None
 
@@ -76,7 +78,7 @@ class VjpRequest(Request):
     cotangents: Cotangents = None
     wrt: Wrt = None
     batched: Batched = False
-    outputs: bool = Field(False, description="Answer the outputs as well.")
+    outputs: bool = Field(default=False, description="Answer the outputs as well.")
 
 
 class JvpRequest(Request):
@@ -90,7 +92,7 @@ class JacobianRequest(Request):
     """The point, and which blocks."""
 
     wrt: Wrt = None
-    of: list[str] | None = Field(None, description="The outputs to differentiate; omitted: all.")
+    of: list[str] | None = Field(default=None, description="The outputs to differentiate; omitted: all.")
 
 
 class HvpRequest(Request):
@@ -107,7 +109,7 @@ class HessianRequest(Request):
 
     cotangents: Cotangents = None
     wrt: Wrt = None
-    diagonal: bool = Field(False, description="Of an elementwise op: the diagonal alone.")
+    diagonal: bool = Field(default=False, description="Of an elementwise op: the diagonal alone.")
 
 
 class Answer(BaseModel):
