@@ -129,8 +129,11 @@ class Workers(Multiprocess):
         One that dies before all have started would do so again, and ends the service. It is not asked how it is: the
         question to a process that dies meanwhile is left open for as long as the health timeout.
         """
+        if self.should_exit.is_set():
+            return
         if self._announce is None:
             super().keep_subprocess_alive()
+            self.cannot_start = self.should_exit.is_set()
         elif not all(worker.process.is_alive() for worker in self.processes):
             self.cannot_start = True
             self.should_exit.set()

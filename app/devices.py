@@ -4,6 +4,8 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
+TENSORFLOW_VERSION: str = tf.__version__
+
 
 class NoSuchDevice(Exception):
     """The device that the settings ask for is not there."""

@@ -3,7 +3,8 @@
 import contextlib
 import logging
 import os
-from datetime import UTC, datetime
+import time
+from functools import lru_cache
 from typing import Any, Literal
 
 import orjson
@@ -17,7 +18,7 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as one line."""
         line: dict[str, Any] = {
-            "time": datetime.fromtimestamp(record.created, UTC),
+            "time": stamp(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
@@ -33,7 +34,7 @@ class TextFormatter(logging.Formatter):
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
         """Return the time of the record, in UTC."""
         del datefmt
-        return stamp(datetime.fromtimestamp(record.created, UTC))
+        return stamp(record.created)
 
 
 def logging_config(form: Literal["text", "json"]) -> dict[str, Any]:
@@ -52,9 +53,15 @@ def logging_config(form: Literal["text", "json"]) -> dict[str, Any]:
 FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
 
-def stamp(time: datetime) -> str:
-    """Return a UTC time to the millisecond, as RFC 3339 has it."""
-    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def stamp(seconds: float) -> str:
+    """Return a time since the epoch as RFC 3339 has it: in UTC, to the millisecond."""
+    whole = int(seconds)
+    return f"{_second(whole)}.{int((seconds - whole) * 1000):03d}Z"
+
+
+@lru_cache(maxsize=4)
+def _second(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
 def write_line(line: bytes) -> None:

@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
+from fastapi_offline import FastAPIOffline
 from starlette.types import ASGIApp
 
 from app.devices import default_device, devices
@@ -49,13 +50,15 @@ def create_app(settings: Settings | None = None) -> ASGIApp:
             yield
         lane.stop()
 
-    fastapi = FastAPI(
+    # With its own copy of the page's scripts: a server is often where the internet is not.
+    fastapi = FastAPIOffline(
         title="Pullback",
         version=__version__,
         description=DESCRIPTION,
         lifespan=lifespan,
         exception_handlers={**HANDLERS},
         redirect_slashes=False,
+        redoc_url=None,
     )
     fastapi.include_router(catalogue(engine))
     fastapi.include_router(health(engine, lifecycle))

@@ -6,7 +6,6 @@ import logging
 import re
 import secrets
 import time
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -14,7 +13,7 @@ import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.body import ClientGone, has_body
-from app.errors import InternalError, Overloaded, PullbackError, clip
+from app.errors import InternalError, Overloaded, PullbackError
 from app.lifecycle import Lifecycle
 from app.log import stamp, write_line
 from app.problems import FAULT, send_problem
@@ -73,21 +72,26 @@ class Exchange:
         scope = self._scope
         if self.status < FIRST_ERROR and scope["path"].startswith(PROBES):
             return
-        line: dict[str, Any] = {
-            "time": stamp(datetime.now(UTC)),
-            "method": scope["method"],
-            "path": _path(scope),
-            "status": self.status,
-            "ms": round((time.perf_counter() - self.began) * 1000, 2),
-            "in": self.came,
-            "out": self.went,
-            "client": ":".join(str(part) for part in scope.get("client") or ("-",)),
-            "id": self.request_id.decode(),
-        }
-        write_line(orjson.dumps(line) if as_json else TEXT.format_map(line).encode())
-
-
-TEXT = "{time} {method} {path} {status} {ms}ms in={in} out={out} client={client} id={id}"
+        now, path, client = stamp(time.time()), _path(scope), _client(scope)
+        ms = round((time.perf_counter() - self.began) * 1000, 2)
+        if as_json:
+            line: dict[str, Any] = {
+                "time": now,
+                "method": scope["method"],
+                "path": path,
+                "status": self.status,
+                "ms": ms,
+                "in": self.came,
+                "out": self.went,
+                "client": client,
+                "id": self.request_id.decode(),
+            }
+            write_line(orjson.dumps(line))
+        else:
+            write_line(
+                f"{now} {scope['method']} {path} {self.status} {ms}ms in={self.came} out={self.went} "
+                f"client={client} id={self.request_id.decode()}".encode()
+            )
 
 
 def observe(app: ASGIApp, settings: Settings, lifecycle: Lifecycle) -> ASGIApp:
@@ -131,5 +135,10 @@ async def _guarded(app: ASGIApp, scope: Scope, exchange: Exchange) -> None:
 def _path(scope: Scope) -> str:
     """Return the path as the client wrote it, fit for one line of a log."""
     raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
-    path = clip(raw.decode("latin-1"), MAX_PATH)
+    path = raw[:MAX_PATH].decode("latin-1")
     return path if path.isprintable() else path.encode("unicode_escape").decode("ascii")
+
+
+def _client(scope: Scope) -> str:
+    host, port = scope.get("client") or ("-", 0)
+    return f"{host}:{port}"

@@ -216,8 +216,8 @@ class Op:
     @property
     def dtypes(self) -> tuple[str, ...]:
         """The dtypes of the type variable T, the default first."""
-        declared = [slot.dtypes for slot in (*self.inputs, *self.outputs)]
-        return next((dtypes for dtypes in declared if len(dtypes) > 1), declared[0])
+        declared: list[tuple[str, ...]] = [slot.dtypes for slot in (*self.inputs, *self.outputs)]
+        return max(declared, key=lambda dtypes: len(dtypes) > 1)
 
     def dtype_of(self, slot: Input | Output, dtype: str) -> str:
         """Return the dtype of an input or output when the type variable is ``dtype``."""

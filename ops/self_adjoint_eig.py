@@ -22,7 +22,8 @@ no function's derivative and the op claims formulas. The second order differenti
 tangents of w and V, diag(C) and V X, the same rule as at first order; the true ones would bring back a pole,
 (dw[j] - dw[i])/d. Higher orders go on so.
 
-The signs are piecewise constant and have no gradient. Each pullback decomposes A again: it gets A, not w and V.
+The signs are piecewise constant and have no gradient. Each pullback decomposes A again, since it gets A, not w and V;
+in one graph TensorFlow's optimiser merges the copies (16 matrices of order 64: 16 ms for eigh alone, 16 ms to order 2).
 
 Source: Liao, Liu, Wang and Xiang, "Differentiable Programming Tensor Networks" (2019), section III, for the broadening;
 Giles, "An extended collection of matrix derivative results" (2008), section 3.1, for the exact formula.

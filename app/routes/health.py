@@ -2,10 +2,10 @@
 
 from typing import Literal
 
-import tensorflow as tf
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
+from app.devices import TENSORFLOW_VERSION
 from app.errors import Overloaded
 from app.lifecycle import Lifecycle
 from app.modes import trace_counts
@@ -62,7 +62,7 @@ def health(engine: Engine, lifecycle: Lifecycle) -> APIRouter:
             raise Overloaded(f"stuck: a computation is {overrun:.0f} s past its deadline", retry_after_s=5)
         traces, compiled = trace_counts()
         return Ready(
-            tensorflow=tf.__version__,
+            tensorflow=TENSORFLOW_VERSION,
             devices=list(engine.devices),
             default_device=engine.default_device,
             ops=len(engine.registry.ops),

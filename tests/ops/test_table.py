@@ -61,7 +61,7 @@ def test_forward_is_the_reference(case: Case, dtype: str) -> None:
 def test_every_dtype_has_the_derivatives_of_the_widest(case: Case, dtype: str) -> None:
     point = case.point(dtype)
     rounded = case.point(inputs=point.inputs)
-    for kind in kinds(case):
+    for kind in ("vjp", "hvp"):
         along = used(directions(point, case.rng), kind)
         wide = {f: {n: v.astype(np.float64) for n, v in named.items()} for f, named in along.items()}
         agree(claims.truth(rounded, kind, wide), answer(point, kind, along), dtype, f"{case} {kind} in {dtype}")
@@ -156,9 +156,11 @@ def test_the_diagonal_is_that_of_the_hessian(case: Case) -> None:
     whole = answer(point, "hessian", along)
     for name, diagonal in hessian_diagonal(point, wrt, along["cotangents"]).items():
         block = whole[f"hessian/{name}/{name}"]
-        size = point.inputs[name].size
-        close(diagonal.ravel(), np.diagonal(block.reshape(size, size)), 0.0, f"{case} {name}")
-        assert np.count_nonzero(block) == np.count_nonzero(diagonal)
+        if isinstance(diagonal, Absent):
+            close(diagonal, block, 0.0, f"{case} {name}")
+        else:
+            size = diagonal.size
+            np.testing.assert_array_equal(block.reshape(size, size), np.diag(diagonal.ravel()))
 
 
 INTEGER_CASES = [
