@@ -221,7 +221,7 @@ class Op:
 
     def dtype_of(self, slot: Input | Output, dtype: str) -> str:
         """Return the dtype of an input or output when the type variable is ``dtype``."""
-        return dtype if len(slot.dtypes) > 1 else slot.dtypes[0]
+        return slot.dtypes[0] if len(slot.dtypes) == 1 else dtype
 
     def is_differentiable(self, slot: Input | Output, dtype: str) -> bool:
         """Tell whether derivatives reach ``slot`` when the type variable is ``dtype``: declared so, and a float."""
