@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from app.errors import Faults, Loc, Unprocessable, clip, near, wrong
+from app.errors import Faults, Loc, Unprocessable, near, unprocessable, wrong
 from app.modes import Mode
 from app.tensors.dtypes import DTYPES
+from app.validation import entries
 from ops import Attrs, Input, InvalidInput, Op, Output
 
 Array: TypeAlias = NDArray[Any]
@@ -80,7 +81,7 @@ def bind_attrs(op: Op, attrs: Mapping[str, Any]) -> Attrs:
     try:
         return op.attrs.model_validate(attrs)
     except ValidationError as error:
-        raise validation_error(error, op.attrs.model_fields, ("attrs",)) from None
+        raise unprocessable(entries(error.errors(include_url=False), op.attrs.model_fields, ("attrs",))) from None
 
 
 def bind_dtype(op: Op, dtype: str | None) -> str:
@@ -180,28 +181,6 @@ def bind_directions(
     if not arrays:
         raise wrong((field,), "there is none", expected=f"at least one of {', '.join(live)}", got="{}")
     return arrays
-
-
-def validation_error(error: ValidationError, known: Iterable[str], at: Loc = ()) -> Unprocessable:
-    """Return what pydantic found wrong as ours: place, message, what was expected and what came."""
-    faults = Faults()
-    for found in error.errors(include_url=False):
-        loc, kind = (*at, *found["loc"]), found["type"]
-        got = clip(repr(found["input"]), 200)
-        if kind == "extra_forbidden":
-            name = str(loc[-1])
-            faults.add(loc, "there is no such field", expected=near(name, known), got=name)
-        elif kind == "missing":
-            faults.add(loc, "this field is missing", expected=f"the field {loc[-1]}", got="nothing")
-        else:
-            faults.add(loc, found["msg"], expected=_expected_of(found["msg"]), got=got)
-    faults.check()
-    raise AssertionError("a validation error without errors")
-
-
-def _expected_of(message: str) -> str:
-    """Return what pydantic's sentence ``Input should be …`` wants."""
-    return message.removeprefix("Input should be ").removeprefix("Value error, ")
 
 
 def _matches(pattern: Sequence[str | int], shape: tuple[int, ...], dims: dict[str, int | tuple[int, ...]]) -> bool:

@@ -13,7 +13,6 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from app.errors import (
-    Entry,
     InternalError,
     Malformed,
     MethodNotAllowed,
@@ -21,6 +20,7 @@ from app.errors import (
     PullbackError,
     unprocessable,
 )
+from app.validation import entries
 
 LINGER_S = 2.0
 
@@ -101,14 +101,7 @@ async def _on_validation_error(request: Request, error: Exception) -> Response:
     del request
     if not isinstance(error, RequestValidationError):
         return Problem(InternalError(FAULT))
-    return Problem(unprocessable([entry(fault) for fault in error.errors()]))
-
-
-def entry(fault: dict[str, Any]) -> Entry:
-    """Return one of pydantic's errors as an entry."""
-    message = str(fault["msg"])
-    expected = message.removeprefix("Input should be ").split(", unable to", maxsplit=1)[0]
-    return Entry(tuple(fault["loc"]), message, expected=expected, got=repr(fault.get("input"))[:400])
+    return Problem(unprocessable(entries(error.errors(), ())))
 
 
 FAULT = "the service is at fault here, not the request; its log says more, under this answer's X-Request-Id"

@@ -29,7 +29,7 @@ class Settings(BaseSettings):
         default=1024, ge=1, description="Limit of all bodies being read or worked on together."
     )
     max_elements: int = Field(
-        default=1 << 25, ge=1, description="Limit of the numbers in a matrix or a batch of directions."
+        default=1 << 22, ge=1, description="Limit of the numbers in a matrix or a batch of directions."
     )
     queue: int = Field(default=1024, ge=1, description="Limit of requests waiting for TensorFlow.")
     deadline_s: float = Field(

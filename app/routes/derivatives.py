@@ -13,15 +13,16 @@ from pydantic import ValidationError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app import derivatives, matrices
-from app.binding import Point, bind, bind_directions, bind_names, validation_error
+from app.binding import Point, bind, bind_directions, bind_names
 from app.body import read_body
 from app.derivatives import Absent
-from app.errors import MethodNotAllowed, NotAcceptable, NotFound, UnsupportedMediaType, near, wrong
+from app.errors import MethodNotAllowed, NotAcceptable, NotFound, UnsupportedMediaType, near, unprocessable, wrong
 from app.execution import Checkpoint, Lane
 from app.limits import deadline_of
 from app.modes import default_mode
 from app.routes import wire
 from app.tensors.json import Encoding, decode, dumps, encode, parse
+from app.validation import entries
 from ops import Op, Registry
 
 Tree: TypeAlias = Any
@@ -218,7 +219,7 @@ def _prepare(engine: Engine, operation: Operation, op: Op, body: bytes | bytearr
     try:
         request = operation.request.model_validate(document)
     except ValidationError as error:
-        raise validation_error(error, operation.request.model_fields) from None
+        raise unprocessable(entries(error.errors(include_url=False), operation.request.model_fields)) from None
     dtype = request.dtype
     mode = request.mode or default_mode(op.name, operation.name, dtype or op.dtypes[0])
     device = engine.device(request.device)

@@ -94,6 +94,13 @@ def test_brackets_are_counted_everywhere(far):
     assert "brackets" in refusal(b"[" + half + b" " * far + half + b"0]")
 
 
+@pytest.mark.parametrize("bracket", [b"[", b"{"])
+@pytest.mark.parametrize("place", [(1 << 20) - 1, 1 << 20])
+def test_a_bracket_at_the_edge_of_a_slice_counts(place, bracket):
+    body = (b"[" * MAX_BRACKETS).ljust(place) + bracket
+    assert "brackets" in refusal(body)
+
+
 @pytest.mark.parametrize("opening", [b"[", b'{"a":'])
 def test_deep_nesting_is_refused(opening):
     closing = b"]" if opening == b"[" else b"}"
@@ -133,6 +140,13 @@ def test_a_key_that_stands_twice_too_deep_for_the_slower_parser_is_refused():
 @given(DOCUMENTS)
 def test_keys_that_stand_once_are_not_refused(document):
     body = json.dumps({"document": document, "a:": [1, document, "NaN"]}).encode()
+    assert parse(body) == json.loads(body)
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"x": ["gpu:0", "a"]}', b'{"x": [["a", "b:c"]]}', b'[1, "a:b", null]', b'["a:", {"b:": ":c"}, [":"]]']
+)
+def test_colons_in_strings_are_not_taken_for_keys(body):
     assert parse(body) == json.loads(body)
 
 

@@ -1,0 +1,25 @@
+"""What pydantic finds wrong, in our words: place, message, what was expected and what came."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from app.errors import MAX_ENTRIES, MAX_GOT, Entry, Loc, clip, near
+
+_PLAINER = {"a valid dictionary": "an object", "a valid list": "a list"}
+
+
+def entries(faults: Sequence[Mapping[str, Any]], known: Iterable[str], at: Loc = ()) -> list[Entry]:
+    """Return an entry for each fault; ``known`` are the fields that there are, ``at`` is where the fields stand."""
+    names = list(known)
+    return [_entry(fault, names, (*at, *fault["loc"])) for fault in faults[:MAX_ENTRIES]]
+
+
+def _entry(fault: Mapping[str, Any], known: Sequence[str], loc: Loc) -> Entry:
+    name = str(loc[-1]) if loc else "body"
+    if fault["type"] == "extra_forbidden":
+        return Entry(loc, "there is no such field", expected=near(name, known), got=name)
+    if fault["type"] == "missing":
+        return Entry(loc, "this field is missing", expected=f"the field {name}", got="nothing")
+    expected = fault["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+    expected = _PLAINER.get(expected, expected)
+    return Entry(loc, f"expected {expected}", expected=expected, got=clip(repr(fault["input"]), MAX_GOT))
