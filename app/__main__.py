@@ -21,8 +21,8 @@ from uvicorn.supervisors import Multiprocess
 from app.connection import Connection
 from app.errors import near
 from app.log import logging_config
-from app.problems import entry
 from app.settings import Settings
+from app.validation import entries
 
 CANNOT_LISTEN, WRONG_SETTING = 1, 2
 PING_S = 0.5
@@ -181,8 +181,8 @@ def url_of(listener: socket.socket) -> str:
 
 def faults(error: ValidationError) -> list[str]:
     """Return a line for each setting that is wrong."""
-    entries = [entry(dict(fault)) for fault in error.errors()]
-    return [f"{PREFIX}{str(e.loc[0]).upper()}: expected {e.expected}, got {e.got}" for e in entries]
+    found = entries(error.errors(), Settings.model_fields)
+    return [f"{PREFIX}{str(e.loc[0]).upper()}: expected {e.expected}, got {e.got}" for e in found]
 
 
 def unknown(environment: Mapping[str, str]) -> list[str]:

@@ -1,9 +1,5 @@
 """How one program is run: eagerly, as a graph function, compiled by XLA, or in a v1 graph with a session.
 
-A *program* builds tensors from tensors and takes derivatives through a ``Calculus``: ``tf.gradients`` in everything
-that is traced, because it honours a bare ``gradient_override_map`` at every order where a tape in the same function
-silently does not, and ``GradientTape`` in eager mode, which has nothing else.
-
 A trace is made once for a program, dtypes and device, whatever the shapes (with XLA: once a shape), and kept for the
 life of the process: TensorFlow does not give its memory back. So there is a budget of them, and past it work runs
 eagerly or is refused.
@@ -11,7 +7,7 @@ eagerly or is refused.
 
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self, TypeAlias, get_args
@@ -22,6 +18,7 @@ from numpy.typing import NDArray
 # Private, for there is no public way to cancel an eager call or a graph function between two of its kernels.
 from tensorflow.python.eager import cancellation
 
+from app.calculus import Calculus, Graph, Tapes
 from app.errors import Overloaded
 from ops import GradientFault, Tensor
 
@@ -29,8 +26,6 @@ Mode = Literal["graph", "eager", "xla", "v1"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
 Array: TypeAlias = NDArray[Any]
-Gradients: TypeAlias = list[Tensor | None]
-Pullback: TypeAlias = Callable[[Sequence[Tensor] | None], Gradients]
 Key: TypeAlias = tuple[str | int, str]
 """What a result is, and the name that it belongs to."""
 Results: TypeAlias = Mapping[Key, Tensor | None]
@@ -39,27 +34,14 @@ DEFAULT_MODE: Mode = "graph"
 
 # A trace keeps about 0.25 MB for ever, one that XLA compiles up to 2 MB more.
 TRACE_BUDGET = 2048
-XLA_BUDGET = 512
-
-
-class Calculus(Protocol):
-    """How derivatives are taken where a program is being built."""
-
-    def watch(self, xs: Iterable[Tensor]) -> None:
-        """Make these tensors ones that can be differentiated with respect to."""
-        ...
-
-    def pullback(self, ys: Sequence[Tensor], xs: Sequence[Tensor]) -> Pullback:
-        """Return the map from cotangents of ``ys`` (``None``: ones) to cotangents of ``xs`` (``None``: no path)."""
-        ...
-
-    def each(self, pullback: Pullback, directions: Sequence[Tensor]) -> Gradients:
-        """Apply a pullback to every direction along the leading axis of ``directions``, and stack what comes."""
-        ...
+XLA_BUDGET = 256
 
 
 class Program(Protocol):
-    """What can be run in every mode. Equal programs share their traces, so a program must be hashable."""
+    """What can be run in every mode: it builds tensors from tensors, and takes derivatives through a ``Calculus``.
+
+    Equal programs share their traces, so a program must be hashable.
+    """
 
     @property
     def orders(self) -> int:
@@ -121,69 +103,6 @@ class _Thread(threading.local):
 
 
 _thread = _Thread()
-
-
-class Tapes:
-    """The calculus of eager mode: nested tapes, one an order, of which each pullback closes the innermost."""
-
-    def __init__(self, orders: int) -> None:
-        """Prepare ``orders`` tapes."""
-        self._tapes = [tf.GradientTape(persistent=True, watch_accessed_variables=False) for _ in range(orders)]
-
-    def __enter__(self) -> Self:
-        """Start recording."""
-        for tape in self._tapes:
-            tape.__enter__()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None) -> None:
-        """Stop recording."""
-        while self._tapes:
-            self._tapes.pop().__exit__(kind, e, tb)
-
-    def watch(self, xs: Iterable[Tensor]) -> None:
-        """Watch on every open tape."""
-        for x in xs:
-            for tape in self._tapes:
-                tape.watch(x)
-
-    def pullback(self, ys: Sequence[Tensor], xs: Sequence[Tensor]) -> Pullback:
-        """Close the innermost tape; those around it record what its gradient computes."""
-        tape = self._tapes.pop()
-        tape.__exit__(None, None, None)
-        return partial(_tape_gradients, tape, list(ys), list(xs))
-
-    def each(self, pullback: Pullback, directions: Sequence[Tensor]) -> Gradients:
-        """Loop: eager mode is the one to compare with, not the fast one."""
-        found = [pullback(rows) for rows in zip(*(tf.unstack(d) for d in directions), strict=True)]
-        return [None if any(x is None for x in column) else tf.stack(column) for column in zip(*found, strict=True)]
-
-
-class Graph:
-    """The calculus of every traced mode: ``tf.gradients``."""
-
-    def watch(self, xs: Iterable[Tensor]) -> None:
-        """Do nothing: a graph knows its paths."""
-
-    def pullback(self, ys: Sequence[Tensor], xs: Sequence[Tensor]) -> Pullback:
-        """Differentiate the graph that is there."""
-        return partial(_graph_gradients, list(ys), list(xs))
-
-    def each(self, pullback: Pullback, directions: Sequence[Tensor]) -> Gradients:
-        """Vectorise over the directions (pfor), so that the primal work is done once."""
-        present: list[int] = []
-        width = 0
-
-        def one(rows: Sequence[Tensor]) -> list[Tensor]:
-            nonlocal width
-            found = pullback(rows)
-            width = len(found)
-            present[:] = [i for i, gradient in enumerate(found) if gradient is not None]
-            # A map must return something: the direction itself stands in where every gradient is missing.
-            return [gradient for gradient in found if gradient is not None] or [rows[0]]
-
-        stacked = tf.vectorized_map(one, list(directions))
-        return [stacked[present.index(i)] if i in present else None for i in range(width)]
 
 
 def default_mode(op: str, operation: str, dtype: str) -> Mode:
@@ -327,17 +246,3 @@ def _call_concrete(function: Any, leaves: Sequence[Array]) -> list[Array]:
 
 def _call_session(call: Callable[..., list[Array]], leaves: Sequence[Array]) -> list[Array]:
     return call(*leaves, options=tf.compat.v1.RunOptions(timeout_in_ms=_thread.remaining_ms()))
-
-
-def _tape_gradients(
-    tape: tf.GradientTape, ys: list[Tensor], xs: list[Tensor], dys: Sequence[Tensor] | None
-) -> Gradients:
-    return _dense(tape.gradient(ys, xs, output_gradients=None if dys is None else list(dys)))
-
-
-def _graph_gradients(ys: list[Tensor], xs: list[Tensor], dys: Sequence[Tensor] | None) -> Gradients:
-    return _dense(tf.gradients(ys, xs, grad_ys=None if dys is None else list(dys)))
-
-
-def _dense(gradients: Sequence[Any]) -> Gradients:
-    return [tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in gradients]

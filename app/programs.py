@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 import tensorflow as tf
 
-from app.modes import Calculus, Key, Results
+from app.calculus import Calculus
+from app.modes import Key, Results
 from ops import GradientFault, Op, Tensor, many
 
 Kind = Literal["forward", "gradients", "vjp", "jvp", "hvp"]

@@ -20,6 +20,6 @@ def _entry(fault: Mapping[str, Any], known: Sequence[str], loc: Loc) -> Entry:
         return Entry(loc, "there is no such field", expected=near(name, known), got=name)
     if fault["type"] == "missing":
         return Entry(loc, "this field is missing", expected=f"the field {name}", got="nothing")
-    expected = fault["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
-    expected = _PLAINER.get(expected, expected)
+    said = str(fault["msg"]).removeprefix("Input should be ").removeprefix("Value error, ")
+    expected = _PLAINER.get(said, said)
     return Entry(loc, f"expected {expected}", expected=expected, got=clip(repr(fault["input"]), MAX_GOT))

@@ -14,9 +14,9 @@ WEIGHTS = {
     10: np.array([5 / 6, -5 / 21, 5 / 84, -5 / 504, 1 / 1260]),
 }
 REACH = 5
-STEPS = (2.0**-5, 2.0**-8, 2.0**-11)
+STEPS = (2.0**-6, 2.0**-10)
 # Numbers of one input that are moved one by one; more are moved together, in random directions.
-FEW, MANY_DIRECTIONS = 12, 8
+FEW, MANY_DIRECTIONS = 9, 4
 
 Function = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 

@@ -1,0 +1,204 @@
+"""The table has teeth: every gradient that is wrong on purpose is refused, and the right one beside it is not.
+
+The op is y[i] = Σⱼ (xᵀ)[i,j]² w[j], with a matrix that is not square under every transposition that matters; the wrong
+rules are the ones that a test at dy = 1, at a point alone or at first order alone lets pass.
+"""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.errors import PullbackError
+from ops import Claim, Derivative, Example, Formula, Input, Op, Output, Surrogate, custom_gradient
+from tests.ops import claims
+from tests.ops.cases import Case, answer, directions, truth, used
+
+
+def forward(x, w):
+    """y = x² w."""
+    return tf.linalg.matvec(x * x, w)
+
+
+def vjp(x, w, dy):
+    """dx = 2 x (dy wᵀ), dw = (x²)ᵀ dy."""
+    return 2 * x * dy[:, None] * w, tf.linalg.matvec(x * x, dy, transpose_a=True)
+
+
+def vjp_vjp(x, w, dy, ddx, ddw):
+    """The derivative of ⟨dx, ddx⟩ + ⟨dw, ddw⟩ in x, w and dy."""
+    of_x = 2 * dy[:, None] * w * ddx + 2 * x * dy[:, None] * ddw
+    of_w = tf.linalg.matvec(2 * x * ddx, dy, transpose_a=True)
+    of_dy = tf.linalg.matvec(2 * x * ddx, w) + tf.linalg.matvec(x * x, ddw)
+    return of_x, of_w, of_dy
+
+
+def reference(x, w):
+    """y = x² w."""
+    return (np.asarray(x, np.float64) ** 2) @ w
+
+
+def op(first=vjp, second=vjp_vjp, value=forward, claim=Claim()):
+    """Return the op with some of its rules replaced."""
+    return Op(
+        name="planted",
+        summary="squares, weighted",
+        doc=__doc__,
+        function=custom_gradient(value, first, second),
+        reference=reference,
+        inputs=(Input("x", shape=("N", "M")), Input("w", shape=("M",))),
+        outputs=(Output("y", shape=("N",)),),
+        mechanism="custom_gradient",
+        source="https://example.org",
+        claim=lambda attrs: claim,
+        examples=(Example("one", {"x": [[1.0, -2.0], [0.5, 3.0]], "w": [1.5, -0.75]}),),
+    )
+
+
+def check(planted):
+    """Run every check of the table at the example."""
+    case = Case(planted, planted.examples[0])
+    point = case.point()
+    within = truth(point, "forward", {}).bound("outputs/y", "float64")
+    claims.close(answer(point, "forward", {})["outputs/y"], reference(**point.inputs), within, "y")
+    for one in (claims.check_first, claims.check_second, claims.check_cotangent_slots, claims.check_linear):
+        one(point, case.rng)
+    claims.check_products(point, case.rng)
+    if case.linear:
+        claims.check_adjoint(point, case.rng)
+
+
+def wrong_value(x, w):
+    return tf.linalg.matvec(x * x, w) * (1 + 1e-12)
+
+
+def factor(x, w, dy):
+    dx, dw = vjp(x, w, dy)
+    return dx * (1 + 1e-9), dw
+
+
+def dropped_cotangent(x, w, dy):
+    return 2 * x * w * tf.ones_like(dy)[:, None], vjp(x, w, dy)[1]
+
+
+def cotangent_squared(x, w, dy):
+    return vjp(x, w, dy * dy)
+
+
+def transposed(x, w, dy):
+    dx, dw = vjp(x, w, dy)
+    return tf.transpose(dx), dw
+
+
+def swapped_weights(x, w, dy):
+    return 2 * x * w[:, None] * dy, vjp(x, w, dy)[1]
+
+
+def not_summed(x, w, dy):
+    return vjp(x, w, dy)[0], (x * x)[0] * dy[0]
+
+
+def frozen(x, w, dy):
+    return vjp(tf.stop_gradient(x), w, dy)
+
+
+def affine(x, w, dy):
+    dx, dw = vjp(x, w, dy)
+    return dx + 1e-6, dw
+
+
+def second_factor(x, w, dy, ddx, ddw):
+    of_x, of_w, of_dy = vjp_vjp(x, w, dy, ddx, ddw)
+    return of_x / 2, of_w, of_dy
+
+
+def second_without_cotangent(x, w, dy, ddx, ddw):
+    return vjp_vjp(x, w, tf.ones_like(dy), ddx, ddw)
+
+
+def second_without_mixed_terms(x, w, dy, ddx, ddw):
+    return 2 * dy[:, None] * w * ddx, tf.zeros_like(w), vjp_vjp(x, w, dy, ddx, ddw)[2]
+
+
+def second_of_the_other_input(x, w, dy, ddx, ddw):
+    of_x, _, of_dy = vjp_vjp(x, w, dy, ddx, ddw)
+    return of_x, tf.linalg.matvec(x * x, dy, transpose_a=True), of_dy
+
+
+def second_transposed(x, w, dy, ddx, ddw):
+    return vjp_vjp(x, w, dy, tf.transpose(ddx), ddw)
+
+
+def cotangent_slot_of_x_alone(x, w, dy, ddx, ddw):
+    return *vjp_vjp(x, w, dy, ddx, ddw)[:2], tf.linalg.matvec(2 * x * ddx, w)
+
+
+def cotangent_slot_times_cotangent(x, w, dy, ddx, ddw):
+    of_x, of_w, of_dy = vjp_vjp(x, w, dy, ddx, ddw)
+    return of_x, of_w, of_dy * dy
+
+
+def cotangent_slot_missing(x, w, dy, ddx, ddw):
+    return *vjp_vjp(x, w, dy, ddx, ddw)[:2], None
+
+
+def doubled(primals, at):
+    return (2 * reference(*primals),)
+
+
+def no_formula(primals, cotangents):
+    return [2 * primals[0] * primals[1], (primals[0] ** 2).T @ cotangents[0]]
+
+
+PLANTED = {
+    "value": op(value=wrong_value),
+    "factor": op(first=factor, second=None),
+    "dropped cotangent": op(first=dropped_cotangent, second=None),
+    "squared cotangent": op(first=cotangent_squared, second=None),
+    "transposed": op(first=transposed, second=None),
+    "swapped weights": op(first=swapped_weights, second=None),
+    "not summed": op(first=not_summed, second=None),
+    "frozen": op(first=frozen, second=None),
+    "affine": op(first=affine, second=None),
+    "second factor": op(second=second_factor),
+    "second without dy": op(second=second_without_cotangent),
+    "second without mixed terms": op(second=second_without_mixed_terms),
+    "second, another input": op(second=second_of_the_other_input),
+    "second transposed": op(second=second_transposed),
+    "dy slot of x alone": op(second=cotangent_slot_of_x_alone),
+    "dy slot times dy": op(second=cotangent_slot_times_cotangent),
+    "dy slot missing": op(second=cotangent_slot_missing),
+    "not that surrogate": op(claim=Claim(first=Surrogate(doubled))),
+    "not that formula": op(claim=Claim(first=Formula(no_formula))),
+    "linear after all": op(claim=Claim(first=Derivative(), linear=False)),
+}
+
+
+@pytest.mark.parametrize("planted", PLANTED.values(), ids=PLANTED)
+def test_a_wrong_gradient_is_refused(planted: Op) -> None:
+    with pytest.raises((AssertionError, PullbackError)):
+        check(planted)
+
+
+@pytest.mark.parametrize("second", [vjp_vjp, None])
+def test_a_right_gradient_is_not(second) -> None:
+    check(op(second=second))
+
+
+def test_modes_that_differ_are_told_apart() -> None:
+    """A bare override map: TensorFlow ignores it in eager mode."""
+
+    @tf.RegisterGradient("PlantedSquare")
+    def _halved(operation, dy):
+        return dy * operation.inputs[0]
+
+    def bare(x, w):
+        with tf.compat.v1.get_default_graph().gradient_override_map({"Square": "PlantedSquare"}):
+            return tf.linalg.matvec(tf.square(x), w)
+
+    case = Case(one := dataclasses.replace(op(), function=bare), one.examples[0])
+    along = used(directions(case.point(), case.rng), "vjp")
+    found = {mode: answer(case.point(mode=mode), "vjp", along)["gradients/x"] for mode in ("graph", "v1", "eager")}
+    np.testing.assert_array_equal(found["graph"], found["v1"])
+    np.testing.assert_array_equal(found["graph"] * 2, found["eager"])
