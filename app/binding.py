@@ -48,8 +48,8 @@ class Point:
     def admit(self, elements: int, what: str) -> None:
         """Refuse an answer over the element limit, before any of it is computed."""
         if elements > self.max_elements:
-            message = f"this has {elements} elements; ask for fewer directions, for products, or for parts (wrt, of)"
-            raise wrong((what,), message, expected=f"at most {self.max_elements} elements", got=str(elements))
+            message = f"the {what} would have {elements} elements; ask for products, fewer directions, or parts (wrt, of)"
+            raise wrong(("inputs",), message, expected=f"at most {self.max_elements} elements", got=str(elements))
 
     def output_shape(self, output: Output) -> tuple[int, ...] | None:
         """Return the shape that the symbols give an output, ``None`` where they do not tell."""

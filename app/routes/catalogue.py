@@ -84,12 +84,12 @@ def catalogue(engine: Engine) -> APIRouter:
     answer = OpList(ops=sorted(listing, key=lambda op: op.name))
 
     @router.get("/v1/ops", response_model_exclude_none=True)
-    def ops() -> OpList:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
+    async def ops() -> OpList:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
         """List every op, those that are unavailable with the reason."""
         return answer
 
     @router.get("/v1/ops/{op}", response_model_exclude_none=True)
-    def op(op: str) -> OpContract:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
+    async def op(op: str) -> OpContract:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
         """Return one op's whole contract."""
         return contract(engine.op(op))
 
