@@ -48,7 +48,7 @@ class Point:
     def admit(self, elements: int, what: str) -> None:
         """Refuse an answer over the element limit, before any of it is computed."""
         if elements > self.max_elements:
-            message = f"the {what} would have {elements} elements; ask for products, fewer directions, or parts (wrt, of)"
+            message = f"the {what} would have {elements} elements; ask for products, or parts of it (wrt, of)"
             raise wrong(("inputs",), message, expected=f"at most {self.max_elements} elements", got=str(elements))
 
     def output_shape(self, output: Output) -> tuple[int, ...] | None:

@@ -16,7 +16,7 @@ JSON = {"content-type": "application/json"}
 @pytest.fixture(scope="module")
 def small(start_for_module):
     """A service with small limits."""
-    one = start_for_module(MAX_JSON_MB="1", MAX_BODY_MB="2", MAX_INFLIGHT_MB="2", DEADLINE_S="1")
+    one = start_for_module(MAX_JSON_MB="1", MAX_BODY_MB="2", MAX_INFLIGHT_MB="2")
     return one.wait_until_ready()
 
 
@@ -83,23 +83,23 @@ def test_chunks_over_the_limit_are_cut(small):
 
 def test_a_slow_body_is_408(small):
     began = time.monotonic()
-    found = check_problem(raw(small, head(f"content-length: {len(REQUEST)}") + REQUEST[:5]), 408)
+    lines = ("pullback-deadline-ms: 1000", f"content-length: {len(REQUEST)}")
+    found = check_problem(raw(small, head(*lines) + REQUEST[:5]), 408)
     assert 1 <= time.monotonic() - began < 20
     assert "5 bytes" in found["detail"]
     assert still_serves(small)
 
 
-def test_slow_bodies_that_fill_the_budget_are_503_for_others_and_then_over(small):
-    with connected(small) as one, small.client() as client:
-        kind = "content-type: application/vnd.safetensors"
-        one.sendall(f"POST {SQUARE} HTTP/1.1\r\nhost: x\r\n{kind}\r\ncontent-length: {2 * MIB}\r\n\r\n".encode())
-        while True:
-            response = client.post(SQUARE, content=REQUEST, headers=JSON)
-            if response.status_code == 503:
-                break
-            assert response.status_code == 200
-        assert response.headers["retry-after"] == "1"
-        check_problem(parse(read_all(one)), 408)
+def test_bodies_that_fill_the_budget_are_503_for_others_until_they_end(small):
+    large = head("expect: 100-continue", "pullback-deadline-ms: 3000", f"content-length: {MIB}")
+    with connected(small) as one, connected(small) as two, small.client() as client:
+        for sock in (one, two):
+            sock.sendall(large)
+            assert sock.recv(100).startswith(b"HTTP/1.1 100 ")
+        response = client.post(SQUARE, content=REQUEST, headers=JSON)
+        assert (response.status_code, response.headers["retry-after"]) == (503, "1")
+        for sock in (one, two):
+            check_problem(parse(read_all(sock)), 408)
     assert still_serves(small)
 
 

@@ -1,15 +1,14 @@
 """JSON documents: strictness, positions, cures, and what hostile bodies cost."""
 
 import json
-import time
 
 import numpy as np
-import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.errors import Malformed
+from app.tensors import document
 from app.tensors.document import MAX_BRACKETS, dumps, parse
 
 SCALARS = st.one_of(st.none(), st.booleans(), st.integers(-(2**63), 2**64 - 1), st.floats(allow_nan=False), st.text())
@@ -74,12 +73,11 @@ def test_any_bytes_are_parsed_or_refused(body):
 
 
 @pytest.mark.parametrize("body", [b"[", b"{", b'{"a":', b"[[],[],", b'[{"a":1},', b"[" * 50_000 + b"{" * 50_000])
-def test_brackets_are_counted_before_parsing(body):
+def test_brackets_are_counted_before_parsing(body, monkeypatch):
     hostile = (body * (16_000_000 // len(body)))[:16_000_000]
-    start = time.process_time()
+    monkeypatch.setattr(document, "orjson", None)  # parsing this would take seconds: nobody may even try
     assert "more than 100000 brackets" in refusal(hostile)
     assert "base64" in refusal(hostile)
-    assert time.process_time() - start < 1  # the parser takes 3
 
 
 def test_as_many_brackets_as_allowed_are_parsed():
@@ -148,15 +146,6 @@ def test_keys_that_stand_once_are_not_refused(document):
 )
 def test_colons_in_strings_are_not_taken_for_keys(body):
     assert parse(body) == json.loads(body)
-
-
-def test_looking_for_duplicates_costs_no_more_than_parsing():
-    body = b"[" + b"1," * 4_000_000 + b'{"a:b":1,"a:b":2}]'
-    start = time.process_time()
-    orjson.loads(body)
-    parsed = time.process_time()
-    parse(body)
-    assert time.process_time() - parsed < 5 * (parsed - start)
 
 
 def test_what_json_has_no_word_for_is_refused():

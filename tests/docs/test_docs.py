@@ -1,0 +1,245 @@
+"""The pages keep their word: every command on them is run against the service, and the answers compared."""
+
+import json
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+from typing import Any, NamedTuple
+
+import pytest
+
+from app.routes.derivatives import OPERATIONS
+from app.settings import Settings
+from tests.conftest import ROOT, Service, Start
+
+README, HTTP_API, ADD_AN_OP = "README.md", "docs/http-api.md", "docs/add-an-op.md"
+PAGES = [README, *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
+ON_THE_PAGES = "http://127.0.0.1:8000"
+MARK = "\x1e"
+MAX_OP_LINES = 40
+# The last digits of a float32 differ between processors.
+DIGITS = 1e-6
+
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+ROW = re.compile(r"^\| (?!---)(.+) \|$", re.MULTILINE)
+OP_FILE = re.compile(r"`my_ops/(\w+)\.py`")
+
+needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="the pages use curl, which is not installed")
+
+
+class Step(NamedTuple):
+    """A command of a page, and what the page says that it prints."""
+
+    command: str
+    output: str
+
+
+def text_of(page: str) -> str:
+    return (ROOT / page).read_text()
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return [body for found, body in FENCE.findall(text_of(page)) if found == language]
+
+
+def steps(page: str) -> list[Step]:
+    """Return the commands in a page's ``console`` blocks: a line that begins with ``$``, then what it prints."""
+    found: list[Step] = []
+    for line in "".join(blocks(page, "console")).splitlines():
+        if line.startswith("$ "):
+            found.append(Step(line[2:], ""))
+        else:
+            found[-1] = found[-1]._replace(output=f"{found[-1].output}{line}\n")
+    return found
+
+
+def rows(page: str, first_heading: str) -> list[list[str]]:
+    """Return the cells of the table whose first heading this is."""
+    table = text_of(page).split(f"\n| {first_heading} |", 1)[1].split("\n\n", 1)[0]
+    return [[cell.strip() for cell in row.split(" | ")] for row in ROW.findall(table)]
+
+
+def quoted(cell: str) -> list[str]:
+    return re.findall(r"`([^`]*)`", cell)
+
+
+def run(command: list[str], url: str, **options: Any) -> str:
+    """Run a command, the pages' address in it replaced by ``url``; return what it prints."""
+    here = [part.replace(ON_THE_PAGES, url) for part in command]
+    env = os.environ | {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
+    done = subprocess.run(here, capture_output=True, text=True, timeout=300, check=False, env=env, **options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def printed(page: str, url: str) -> list[str]:
+    """Run a page's commands one after the other in one shell; return what each prints."""
+    script = "".join(f"{step.command}\nprintf '{MARK}'\n" for step in steps(page))
+    return run(["bash", "-euc", script], url).split(MARK)[:-1]
+
+
+def read(text: str) -> Any:
+    """Return what a text says: its JSON, where it is some, whatever its line breaks."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text.strip()
+
+
+def same(one: Any, other: Any) -> bool:
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return math.isclose(one, other, rel_tol=DIGITS) if isinstance(one, float) else one == other
+
+
+def differences(page: str, url: str) -> list[tuple[str, str, str]]:
+    """Return each command that prints something else than the page says: command, the page's output, the real one."""
+    told = steps(page)
+    return [
+        (step.command, step.output, output)
+        for step, output in zip(told, printed(page, url), strict=True)
+        if not same(read(step.output), read(output))
+    ]
+
+
+@needs_curl
+@pytest.mark.parametrize("page", [page for page in PAGES if page != ADD_AN_OP and steps(page)])
+def test_the_commands_of_a_page_print_what_it_says(page: str, service: Service) -> None:
+    assert differences(page, service.url) == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_request_of_a_page_is_left_unrun(page: str) -> None:
+    assert not any("curl" in body or "post " in body for name in ("sh", "bash", "") for body in blocks(page, name))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    targets = [link for link in LINK.findall(text_of(page)) if "://" not in link]
+    assert [link for link in targets if not has_target(page, link)] == []
+
+
+def has_target(page: str, link: str) -> bool:
+    path, _, anchor = link.partition("#")
+    target = (ROOT / page).parent / path if path else ROOT / page
+    return target.exists() and (not anchor or anchor in anchors(target.read_text()))
+
+
+def anchors(text: str) -> list[str]:
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return [re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings]
+
+
+def test_same_tells_what_differs() -> None:
+    assert same({"a": [1.0, "NaN", None]}, {"a": [1.0000001, "NaN", None]})
+    for other in ({"a": [1, "NaN", None]}, {"a": [1.0, "NaN"]}, {"a": [1.0, "NaN", 0]}, {"a": [1.1, "NaN", None]}, {}):
+        assert not same({"a": [1.0, "NaN", None]}, other)
+
+
+def test_the_python_example_prints_what_the_page_says(service: Service) -> None:
+    [program], [output] = blocks(README, "python"), blocks(README, "text")
+    assert run([sys.executable, "-W", "error", "-c", program], service.url) == output
+
+
+def test_every_op_is_in_the_table(service: Service) -> None:
+    told = {quoted(cells[0])[0]: quoted(cells[3]) if len(cells) > 3 else [] for cells in rows(README, "op")}
+    with service.client() as client:
+        names = [op["name"] for op in client.get("/v1/ops").json()["ops"]]
+        served = {name: list(client.get(f"/v1/ops/{name}").json()["attrs"]["properties"]) for name in names}
+    assert told == served
+
+
+def test_every_setting_is_in_the_table_with_its_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("PULLBACK_")]:
+        monkeypatch.delenv(name)
+    defaults = Settings()
+    told = {quoted(cells[0])[0]: quoted(cells[1])[0].strip() for cells in rows(README, "variable")}
+    assert list(told) == [f"PULLBACK_{name.upper()}" for name in Settings.model_fields]
+    for name, default in told.items():
+        monkeypatch.setenv(name, default)
+    assert Settings() == defaults
+
+
+def test_every_route_is_in_the_table(service: Service) -> None:
+    with service.client() as client:
+        paths = client.get("/openapi.json").json()["paths"]
+        told = {route for cells in rows(HTTP_API, "route") for route in quoted(cells[0])}
+        served = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
+        assert told == served | {"GET /docs", "GET /openapi.json"}
+        assert client.get("/docs").status_code == 200
+
+
+def test_every_field_is_in_the_table() -> None:
+    told = {quoted(cells[0])[0]: cells[1].split(", ") for cells in rows(HTTP_API, "field")}
+    taken = {name for operation in OPERATIONS.values() for name in operation.request.model_fields}
+    assert set(told) == taken
+    for name, takers in told.items():
+        takes = [operation.name for operation in OPERATIONS.values() if name in operation.request.model_fields]
+        assert takers == (["all"] if len(takes) == len(OPERATIONS) else takes)
+
+
+def test_every_status_is_in_the_table(service: Service) -> None:
+    told = {cells[0] for cells in rows(HTTP_API, "status")}
+    with service.client() as client:
+        paths = client.get("/openapi.json").json()["paths"]
+    documented = {status for methods in paths.values() for one in methods.values() for status in one["responses"]}
+    assert documented - {"200", "default"} <= told
+
+
+def op_files() -> dict[str, str]:
+    """Return the files that the page on adding an op shows, by the name that the text before each one gives it."""
+    files: dict[str, str] = {}
+    text, end = text_of(ADD_AN_OP), 0
+    for fence in FENCE.finditer(text):
+        if fence[1] == "python":
+            files[OP_FILE.findall(text[end : fence.start()])[-1]] = fence[2]
+        end = fence.end()
+    return files
+
+
+def mistakes() -> dict[str, tuple[str, list[str]]]:
+    """Return the page's wrong versions of its first op, by name: the file, and what the answer says."""
+    cube, wrong = op_files()["cube"], dict[str, tuple[str, list[str]]]()
+    for number, (function, line, words) in enumerate(rows(ADD_AN_OP, "function")):
+        name = f"mistake_{number}"
+        [right] = re.findall(rf"def {quoted(function)[0]}\(.*?(    return [^\n]*)", cube, re.DOTALL)
+        body = cube.replace(right, f"    {quoted(line)[0]}").replace('name="cube"', f'name="{name}"')
+        wrong[name] = body, quoted(words)
+    return wrong
+
+
+@pytest.fixture(scope="module")
+def plugged(start_for_module: Start, tmp_path_factory: pytest.TempPathFactory) -> Service:
+    """The service with the page's files in a folder, and its mistakes in another."""
+    right, wrong = tmp_path_factory.mktemp("my_ops"), tmp_path_factory.mktemp("mistakes")
+    for name, body in op_files().items():
+        (right / f"{name}.py").write_text(body)
+    for name, (body, _) in mistakes().items():
+        (wrong / f"{name}.py").write_text(body)
+    return start_for_module(OPS_PATH=f"{right}{os.pathsep}{wrong}").wait_until_ready()
+
+
+def test_the_first_op_is_short() -> None:
+    assert len(op_files()["cube"].splitlines()) < MAX_OP_LINES
+
+
+@needs_curl
+def test_the_op_of_the_page_is_served_as_it_says(plugged: Service) -> None:
+    assert differences(ADD_AN_OP, plugged.url) == []
+
+
+@pytest.mark.parametrize("name", mistakes())
+def test_a_mistake_is_answered_as_the_page_says(name: str, plugged: Service) -> None:
+    with plugged.client() as client:
+        answer = client.post(f"/v1/ops/{name}/gradients", json={"inputs": {"x": [1, 2]}, "order": 2})
+    assert answer.status_code == 500
+    detail = answer.json()["detail"]
+    assert [words for words in [name, *mistakes()[name][1]] if words not in detail] == []

@@ -1,0 +1,83 @@
+"""How the HTTP tests ask, and what holds of every answer."""
+
+import base64
+import json
+import re
+from typing import Any
+
+import httpx
+import ml_dtypes
+import numpy as np
+
+JSON = {"content-type": "application/json"}
+MODES = ("graph", "eager", "xla", "v1")
+OPERATIONS = ("forward", "gradients", "vjp", "jvp", "jacobian", "hvp", "hessian")
+WORDS = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
+
+MAX_TEXT, MAX_GOT, MAX_ENTRIES = 300, 200, 20
+# What no client may see: places in our machine, and TensorFlow's own names of things.
+SECRET = re.compile(r"Traceback|File \"|\.py\b|site-packages|/home/|/usr/|/tmp/|/secret|\{\{node|\[\[|\[Op:")
+
+
+def post(client: httpx.Client, op: str, operation: str, /, **body: Any) -> httpx.Response:
+    return client.post(f"/v1/ops/{op}/{operation}", content=json.dumps(body), headers=JSON)
+
+
+def ask(client: httpx.Client, op: str, operation: str, /, **body: Any) -> dict[str, Any]:
+    """Return the answer to a request that is right."""
+    response = post(client, op, operation, **body)
+    assert response.status_code == 200, f"{op}/{operation} {body}: {response.text}"
+    assert response.headers["content-type"] == "application/json"
+    return json.loads(response.content, parse_constant=lambda word: 1 / 0)
+
+
+def data(tree: Any) -> Any:
+    """Return an answer with the data in place of every tensor."""
+    if isinstance(tree, dict):
+        return tree["data"] if set(tree) == {"dtype", "shape", "data"} else {k: data(v) for k, v in tree.items()}
+    return [data(item) for item in tree] if isinstance(tree, list) else tree
+
+
+def array(tensor: dict[str, Any]) -> np.ndarray:
+    """Return a tensor of an answer, whose form must be one of the typed ones, as an array."""
+    dtype = np.dtype(getattr(ml_dtypes, "bfloat16") if tensor["dtype"] == "bfloat16" else tensor["dtype"])  # noqa: B009
+    if "base64" in tensor:
+        assert set(tensor) == {"dtype", "shape", "base64"}
+        return np.frombuffer(base64.b64decode(tensor["base64"], validate=True), dtype).reshape(tensor["shape"])
+    assert set(tensor) == {"dtype", "shape", "data"}
+    flat = np.array(tensor["data"], object).reshape(-1)
+    return np.array([WORDS.get(x, x) for x in flat], np.float64).astype(dtype).reshape(tensor["shape"])
+
+
+def problem(response: httpx.Response, status: int) -> dict[str, Any]:
+    """Return the problem document of an answer, which keeps the rules that hold for all of them."""
+    assert response.status_code == status, f"{response.status_code}: {response.text[:1000]}"
+    assert response.headers["content-type"] == "application/problem+json"
+    document = json.loads(response.content.decode(), parse_constant=lambda word: 1 / 0)
+    assert list(document) == ["type", "title", "status", "detail", "instance", "errors"]
+    assert document["status"] == status
+    assert document["type"].startswith("urn:pullback:problem:")
+    assert document["title"]
+    assert document["detail"]
+    assert response.request.url.path.startswith(document["instance"].rstrip("…"))
+    assert len(document["errors"]) <= MAX_ENTRIES
+    for text in (document["detail"], document["instance"]):
+        assert len(text) <= MAX_TEXT
+    for entry in document["errors"]:
+        check_entry(entry)
+    said = json.dumps({name: document[name] for name in ("detail", "errors")}, ensure_ascii=False)
+    assert not SECRET.search(said), said
+    return document
+
+
+def check_entry(entry: dict[str, Any]) -> None:
+    assert list(entry) == ["loc", "message", "expected", "got"]
+    assert all(type(part) in (str, int) and len(str(part)) <= MAX_GOT for part in entry["loc"])
+    for name, limit in (("message", MAX_TEXT), ("expected", MAX_TEXT), ("got", MAX_GOT)):
+        assert 0 < len(entry[name]) <= limit, (name, entry)
+        assert "\n" not in entry[name]
+
+
+def fault(response: httpx.Response, status: int = 422) -> dict[str, Any]:
+    """Return the first thing that is wrong, as a problem document has it."""
+    return problem(response, status)["errors"][0]

@@ -1,0 +1,36 @@
+"""A service with plug-in ops: well-behaved ones, faulty ones, and a file that does not load."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.http.faulty_names import FAULTY
+
+PLUGINS = Path(__file__).parent / "plugins"
+
+
+@pytest.fixture(scope="session")
+def plugin_folders(tmp_path_factory) -> str:
+    """The folders as the setting wants them."""
+    faulty, broken = tmp_path_factory.mktemp("faulty"), tmp_path_factory.mktemp("broken")
+    for name in FAULTY:
+        (faulty / f"{name}.py").write_text(f"from tests.http.faulty import OPS\n\nOP = OPS[{name!r}]\n", encoding="ascii")
+    (broken / "broken.py").write_text("import nothing_of_this_name\n", encoding="ascii")
+    return os.pathsep.join(map(str, (PLUGINS, faulty, broken)))
+
+
+@pytest.fixture(scope="session")
+def plugged_service(start_for_session, plugin_folders):
+    one = start_for_session(OPS_PATH=plugin_folders).wait_until_ready()
+    yield one
+    assert one.process.poll() is None, f"the service has ended; its log:\n{one.log()[-8000:]}"
+
+
+@pytest.fixture
+def plugged(plugged_service) -> Iterator[httpx.Client]:
+    """A client of the service with plug-in ops."""
+    with plugged_service.client() as one:
+        yield one
