@@ -65,8 +65,11 @@ class Tapes:
 
     def each(self, pullback: Pullback, directions: Sequence[Tensor]) -> Gradients:
         """Loop: eager mode is the one to compare with, not the fast one."""
-        found = [pullback(rows) for rows in zip(*(tf.unstack(d) for d in directions), strict=True)]
-        return [None if any(x is None for x in column) else tf.stack(column) for column in zip(*found, strict=True)]
+        rows = list(zip(*(tf.unstack(d) for d in directions), strict=True))
+        # Without any direction, one of zeros tells which gradients exist, and their shapes.
+        found = [pullback(row) for row in rows or [[tf.zeros(d.shape[1:], d.dtype) for d in directions]]]
+        columns = zip(*found, strict=True)
+        return [None if any(x is None for x in column) else tf.stack(column)[: len(rows)] for column in columns]
 
 
 class Graph:

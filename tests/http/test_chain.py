@@ -370,7 +370,7 @@ def test_the_routers_errors_are_problems(served):
     assert response.headers["allow"] == "GET"
     [fault] = problem(served.client.get("/items/x"), 422)["errors"]
     assert fault["loc"] == ["path", "number"]
-    assert fault["expected"] == "a valid integer"
+    assert fault["expected"].startswith("a valid integer")
 
 
 def test_head_has_no_body(served):
