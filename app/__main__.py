@@ -14,12 +14,13 @@ from collections.abc import Callable, Mapping
 from types import FrameType
 
 from pydantic import ValidationError
+from starlette.types import ASGIApp
 from uvicorn import Config, Server
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
 from app.connection import Connection
-from app.errors import near
+from app.errors import CannotStart, near
 from app.log import logging_config
 from app.settings import Settings
 from app.validation import entries
@@ -37,8 +38,10 @@ Try: curl -s {url}/v1/ops/log1pexp2/gradients -H 'Content-Type: application/json
 
 def main() -> int:
     """Serve until told to stop; return the exit code."""
-    # TensorFlow reads it when it is imported, here or in a worker; a greeting and hints on building it are no news.
+    # TensorFlow reads these when it is imported, here or in a worker. A greeting and hints on building it are no news;
+    # oneDNN announces itself too, and its kernels add up in an order that depends on the machine's threads.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
     signal.signal(signal.SIGTERM, _quit)
     try:
         settings = Settings()
@@ -77,10 +80,21 @@ def serve(settings: Settings, listener: socket.socket) -> int:
     return 0
 
 
+def application() -> ASGIApp:
+    """Return the application of this process; where it cannot start, say why in a line and exit."""
+    from app.main import create_app  # noqa: PLC0415 - TensorFlow comes with it, and main() must have its say before
+
+    try:
+        return create_app()
+    except CannotStart as error:
+        _complain(str(error))
+        raise SystemExit(STARTUP_FAILURE) from None
+
+
 def server_config(settings: Settings) -> Config:
     """Return uvicorn's configuration. Every process makes the application anew, its settings from the environment."""
     return Config(
-        "app.main:create_app",
+        "app.__main__:application",
         factory=True,
         workers=settings.workers,
         loop="uvloop",

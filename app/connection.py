@@ -9,18 +9,12 @@ from typing import cast
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from app.errors import BodyTooSlow, Malformed, PullbackError
+from app.errors import BodyTooSlow, HeadTooLarge, Malformed
 from app.problems import render
 
 HEAD_LIMIT = 64 << 10
 HEAD_S = 20.0
 UPGRADE = re.compile(rb"\nupgrade:", re.IGNORECASE)
-
-
-class HeadTooLarge(PullbackError):
-    """The request line and the headers are over the byte limit."""
-
-    status, title = 431, "Request header fields too large"
 
 
 class Connection(HttpToolsProtocol):

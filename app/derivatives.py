@@ -130,14 +130,21 @@ def _run(
 
 
 def _check_shape(point: Point, kind: str, key: Key, value: Array, *, batched: bool) -> None:
-    """Refuse a gradient of another shape than its input: TensorFlow would broadcast it on without a word."""
+    """Refuse an output or a gradient of another shape than it must have: TensorFlow broadcasts such without a word."""
     what, name = key
-    if what in ("outputs", "tangents"):
+    if what == "tangents":
         return
-    shape = tuple(int(size) for size in value) if what == "shape" else value.shape[int(batched) :]
-    expected = point.inputs[name].shape
-    if shape != expected:
-        raise GradientFault(f"the gradient function ({kind})", name, expected=f"{list(expected)}", got=f"{list(shape)}")
+    if what in ("outputs", "output shape"):
+        output = next(slot for slot in point.op.outputs if slot.name == name)
+        function, expected = "forward", point.output_shape(output)
+    else:
+        function, expected = f"the gradient function ({kind})", point.inputs[name].shape
+    if what in ("output shape", "gradient shape"):
+        shape = tuple(int(size) for size in value)
+    else:
+        shape = value.shape[int(batched and what != "outputs") :]
+    if expected is not None and shape != expected:
+        raise GradientFault(function, name, expected=f"{list(expected)}", got=f"{list(shape)}")
 
 
 def _weights(

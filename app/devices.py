@@ -4,11 +4,9 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
+from app.errors import CannotStart
+
 TENSORFLOW_VERSION: str = tf.__version__
-
-
-class NoSuchDevice(Exception):
-    """The device that the settings ask for is not there."""
 
 
 def devices() -> dict[str, str]:
@@ -20,11 +18,11 @@ def devices() -> dict[str, str]:
 def default_device(setting: str, known: Mapping[str, str]) -> str:
     """Return the device for requests that name none: ``auto`` is the first GPU where there is one.
 
-    Raises ``NoSuchDevice`` when the setting names one that is not there.
+    Raises ``CannotStart`` when the setting names one that is not there.
     """
     if setting == "auto":
         return "gpu:0" if "gpu:0" in known else "cpu"
     name = "gpu:0" if setting == "gpu" else setting
     if name not in known:
-        raise NoSuchDevice(f"PULLBACK_DEVICE: expected auto or one of {', '.join(known)}, got {setting}")
+        raise CannotStart(f"PULLBACK_DEVICE: expected auto or one of {', '.join(known)}, got {setting}")
     return name

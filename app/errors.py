@@ -3,7 +3,7 @@
 ::
 
     PullbackError             status  when
-    ├── Malformed             400     the body is not JSON
+    ├── Malformed             400     the body is not JSON, or the request not HTTP
     ├── NotFound              404     no such path, op or operation
     ├── MethodNotAllowed      405     the path exists, for another method
     ├── NotAcceptable         406     no format that the client accepts
@@ -11,6 +11,7 @@
     ├── BodyTooLarge          413     the body is over the byte limit
     ├── UnsupportedMediaType  415     no content type, another than JSON, or a compressed body
     ├── Unprocessable         422     valid JSON that is wrong
+    ├── HeadTooLarge          431     the headers are over the byte limit
     ├── OpFailed              500     the op failed, or its gradient is no gradient
     ├── InternalError         500     a fault of the service itself
     ├── Overloaded            503     no room now: try again
@@ -72,10 +73,14 @@ class PullbackError(Exception):
         }
 
 
-class Malformed(PullbackError):
-    """The body is not what its content type says."""
+class CannotStart(Exception):
+    """The service cannot start as it is set up: not for callers, but for the operator."""
 
-    status, title = 400, "Malformed body"
+
+class Malformed(PullbackError):
+    """The request is not HTTP, or its body not what its content type says."""
+
+    status, title = 400, "Malformed request"
 
 
 class NotFound(PullbackError):
@@ -118,6 +123,12 @@ class Unprocessable(PullbackError):
     """The request is well formed and wrong."""
 
     status, title = 422, "Unprocessable request"
+
+
+class HeadTooLarge(PullbackError):
+    """The request line and the headers are over the byte limit."""
+
+    status, title = 431, "Request header fields too large"
 
 
 class OpFailed(PullbackError):
@@ -169,7 +180,7 @@ class Faults:
 def unprocessable(entries: Sequence[Entry]) -> Unprocessable:
     """Return the error for these entries, its detail a sentence of the first."""
     first = entries[0]
-    where = ".".join(str(part) for part in first.loc)
+    where = ".".join(str(part) for part in first.loc) or "body"
     return Unprocessable(f"{where}: {first.message}", *entries)
 
 

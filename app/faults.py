@@ -77,7 +77,7 @@ def _mistake(text: str) -> tuple[str, str, str] | None:
     if found := _NOT_A_TENSOR.search(text):
         return returned, "a tensor, or None", f"a Python {found[1]}"
     if found := _ARITY.search(text):
-        return f"arguments of {found[1]}", "(op, one cotangent for each output)", found[2]
+        return f"arguments of {found[1]}", "one for each tensor that it is called with", found[2]
     if found := _SHAPE.search(text):
         return returned, f"shape {found[1]}", f"shape {found[2]}"
     if found := _COUNT.search(text):

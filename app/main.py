@@ -8,6 +8,7 @@ from fastapi_offline import FastAPIOffline
 from starlette.types import ASGIApp
 
 from app.devices import default_device, devices
+from app.errors import CannotStart
 from app.execution import Lane
 from app.lifecycle import Lifecycle, drain_on_term
 from app.limits import limits
@@ -18,7 +19,7 @@ from app.routes.derivatives import Engine, operations
 from app.routes.health import health
 from app.routes.openapi import openapi
 from app.settings import Settings
-from ops import RegistryError, discover
+from ops import Registry, RegistryError, discover
 from pullback import __version__
 
 DESCRIPTION = """\
@@ -31,13 +32,10 @@ Errors are `application/problem+json`: they say where, what was expected and wha
 def create_app(settings: Settings | None = None) -> ASGIApp:
     """Return the application for these settings, or for the environment's.
 
-    Raises ``RegistryError`` when the ops cannot be registered, ``NoSuchDevice`` when the device is not there.
+    Raises ``CannotStart`` when the ops cannot be registered, or when the device is not there.
     """
     settings = settings or Settings()
-    registry = discover(settings.ops_path)
-    if settings.strict and registry.unavailable:
-        broken = "; ".join(f"{op.name}: {op.reason}" for op in registry.unavailable)
-        raise RegistryError(f"PULLBACK_STRICT: every op must load, but {broken}")
+    registry = _registry(settings)
     known = devices()
     lane, lifecycle = Lane(settings.queue), Lifecycle()
     engine = Engine(registry, lane, known, default_device(settings.device, known), settings.max_elements)
@@ -64,3 +62,14 @@ def create_app(settings: Settings | None = None) -> ASGIApp:
     fastapi.include_router(health(engine, lifecycle))
     fastapi.openapi = openapi(fastapi, registry.ops)
     return observe(limits(operations(fastapi, engine), settings), settings, lifecycle)
+
+
+def _registry(settings: Settings) -> Registry:
+    try:
+        registry = discover(settings.ops_path)
+    except RegistryError as error:
+        raise CannotStart(str(error)) from error
+    if settings.strict and registry.unavailable:
+        broken = "; ".join(f"{op.name}: {op.reason}" for op in registry.unavailable)
+        raise CannotStart(f"PULLBACK_STRICT: expected every op to load, but {broken}")
+    return registry

@@ -128,17 +128,16 @@ def run(program: Program, mode: Mode, leaves: Sequence[Array], device: str) -> d
 
 
 def _plainest(error: Exception, program: Program, leaves: Sequence[Array]) -> Exception:
-    """Return why a trace failed: the op's fault as eager mode sees it, where TensorFlow's tracing trips over it first.
+    """Return why a trace failed: the op's fault as eager mode sees it, which knows every shape.
 
     A gradient function that returns the Python int 0 fails in a graph without a word on which one it is.
     """
-    if not isinstance(error, GradientFault):
-        try:
-            _run_eagerly(program, leaves)
-        except GradientFault as fault:
-            return fault
-        except Exception:  # noqa: BLE001 - what the trace said is as good
-            return error
+    try:
+        _run_eagerly(program, leaves)
+    except GradientFault as fault:
+        return fault
+    except Exception:  # noqa: BLE001 - what the trace said is as good
+        return error
     return error
 
 

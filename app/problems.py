@@ -30,7 +30,8 @@ Header = tuple[bytes, bytes]
 def render(error: PullbackError, instance: str) -> tuple[list[Header], bytes]:
     """Return the headers and the body that tell ``error`` to the client of the path ``instance``."""
     # orjson would refuse the lone surrogates that a client can put into a name.
-    body = json.dumps(error.document(instance), ensure_ascii=False).encode("utf-8", "replace")
+    text = json.dumps(error.document(instance), ensure_ascii=False, separators=(",", ":"))
+    body = f"{text}\n".encode("utf-8", "replace")
     headers = [(b"content-type", b"application/problem+json"), (b"content-length", b"%d" % len(body))]
     headers += [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in error.headers.items()]
     return headers, body

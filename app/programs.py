@@ -61,7 +61,7 @@ class Program:
         )
 
     def build(self, calculus: Calculus, leaves: Sequence[Tensor]) -> Results:
-        """Compute ``(what, name)`` to tensor; ``("shape", name)`` is the shape of a gradient on the way, to be checked.
+        """Compute ``(what, name)`` to tensor; a ``what`` that ends in ``shape`` is there to be checked.
 
         Raises ``GradientFault`` where the op returns what is no output or no gradient.
         """
@@ -75,6 +75,8 @@ class Program:
         found: dict[Key, Tensor | None] = {}
         if self.kind == "forward" or self.outputs:
             found |= {("outputs", name): y for name, y in ys.items()}
+        else:
+            found |= {("output shape", name): tf.shape(y) for name, y in ys.items()}
         if self.kind != "forward":
             seeded = {name: y for name, y in ys.items() if self._seeds(name)}
             found |= getattr(self, f"_{self.kind}")(calculus, xs, seeded, dys, directions)
@@ -178,7 +180,7 @@ class Program:
         found = self._transpose(calculus, gradients, us, directions)
         return {
             **{("tangents", name): ty for name, ty in found.items()},
-            **{("shape", name): tf.shape(dx) for name, dx in gradients.items() if dx is not None},
+            **{("gradient shape", name): tf.shape(dx) for name, dx in gradients.items() if dx is not None},
         }
 
     def _hvp(
@@ -193,7 +195,7 @@ class Program:
         found = self._transpose(calculus, gradients, {name: xs[name] for name in self.wrt}, directions)
         return {
             **{("products", name): product for name, product in found.items()},
-            **{("shape", name): tf.shape(dx) for name, dx in gradients.items() if dx is not None},
+            **{("gradient shape", name): tf.shape(dx) for name, dx in gradients.items() if dx is not None},
         }
 
     def _transpose(

@@ -37,7 +37,7 @@ def custom_gradient(forward: Function, vjp: Function, vjp_vjp: Function | None =
         def call(rule: Function, leaves: Sequence[Tensor]) -> Any:
             """Call a rule of the page on ``(*inputs, *numbers, *cotangents)``."""
             values = dict(zip(numbers, leaves[n_primals:n_leaves], strict=True))
-            return rule(*leaves[:n_primals], *leaves[n_leaves:], **static, **values)
+            return _called(rule, (*leaves[:n_primals], *leaves[n_leaves:]), {**static, **values})
 
         def pullback(*leaves: Tensor) -> list[Tensor | None]:
             return checked_gradients(vjp, call(vjp, leaves), leaves[:n_primals])
@@ -170,7 +170,7 @@ def checked_gradients(
     slots = names or [p.name for p in inspect.signature(function).parameters.values()]
     found = many(result)
     if len(found) != len(wanted):
-        expected = f"{len(wanted)} values ({', '.join(slots[: len(wanted)])})"
+        expected = f"one value for each of {', '.join(slots[: len(wanted)])}"
         raise GradientFault(function.__name__, "its inputs", expected=expected, got=f"{len(found)}")
     checked: list[Tensor | None] = []
     for slot, value, like in zip(slots, found, wanted, strict=False):
@@ -213,13 +213,18 @@ def _checked(gradient: Function, numbers: tuple[str, ...]) -> Function:
     @functools.wraps(gradient)
     def checked(op: tf.Operation, *dys: Tensor | None) -> list[Tensor | None]:
         values = dict(zip(numbers, op.graph.inputs[-len(numbers) :], strict=True)) if numbers else {}
-        try:
-            inspect.signature(gradient).bind(op, *dys, **values)
-        except TypeError as error:
-            expected = f"{len(dys) + 1} arguments: op and a cotangent for each of the {len(dys)} outputs"
-            got = f"{gradient.__name__}({', '.join(inspect.signature(gradient).parameters)})"
-            raise GradientFault(gradient.__name__, "its arguments", expected=expected, got=got) from error
         slots = [f"input {i} of {op.type}" for i in range(len(op.inputs))]
-        return checked_gradients(gradient, gradient(op, *dys, **values), list(op.inputs), slots)
+        return checked_gradients(gradient, _called(gradient, (op, *dys), values), list(op.inputs), slots)
 
     return checked
+
+
+def _called(rule: Function, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    """Call a rule of a page, or say that it does not take what such a rule is given."""
+    try:
+        inspect.signature(rule).bind(*args, **attrs)
+    except TypeError as error:
+        got = f"{rule.__name__}({', '.join(inspect.signature(rule).parameters)})"
+        expected = f"{len(args)} by position" + (f", and {', '.join(attrs)} by keyword" if attrs else "")
+        raise GradientFault(rule.__name__, "its arguments", expected=expected, got=got) from error
+    return rule(*args, **attrs)

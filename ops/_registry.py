@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import logging
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 
 from ops._op import Op
+
+_FOLDERS = re.compile(r"(?:/[\w.@~+-]+)+/")
 
 log = logging.getLogger("pullback")
 
@@ -52,7 +55,7 @@ def discover(plug_in_folders: Sequence[Path] = ()) -> Registry:
                 op = _op_of(_imported(path, own))
             except Exception as error:
                 log.warning("op %s is unavailable: %s", path, error, exc_info=True)
-                unavailable.append(Unavailable(path.stem, f"{type(error).__name__}: {error}"[:300]))
+                unavailable.append(Unavailable(path.stem, _reason(error)))
                 continue
             if op.name in found:
                 raise RegistryError(f"two files define the op {op.name!r}: {found[op.name][1]} and {path}")
@@ -78,6 +81,11 @@ def _imported(path: Path, own: Path) -> ModuleType:
         del sys.modules[name]
         raise
     return module
+
+
+def _reason(error: Exception) -> str:
+    """Return what an import raised, in a line without the folders of this machine: the catalogue shows it."""
+    return " ".join(_FOLDERS.sub("", f"{type(error).__name__}: {error}").split())[:300]
 
 
 def _op_of(module: ModuleType) -> Op:

@@ -166,7 +166,7 @@ def _vjp(x: Array, f: Array, v: Array, dw: Array) -> tuple[Array, Array]:
 
 
 def validate(inputs: Mapping[str, Array], attrs: ConvEigAttrs) -> None:
-    """Refuse a filter that does not fit, and NaN and infinity, for which LAPACK fails and XLA answers nonsense."""
+    """Refuse a filter that does not fit, no channels, for which XLA dies, and what is not finite, which it gets wrong."""
     del attrs
     for name, array in inputs.items():
         if not np.isfinite(array).all():
@@ -178,6 +178,9 @@ def validate(inputs: Mapping[str, Array], attrs: ConvEigAttrs) -> None:
     if channels < 1:
         message = "the feature map has no channels, and XLA's convolution then kills the process"
         raise InvalidInput("x", message, expected="C of at least 1", got="C = 0")
+    if inputs["f"].shape[3] < 1:
+        message = "the filter makes no channels, which TensorFlow's convolution refuses in all modes but XLA"
+        raise InvalidInput("f", message, expected="D of at least 1", got="D = 0")
     if not (1 <= rows <= height and 1 <= columns <= width):
         expected = f"K in 1..{height} and L in 1..{width}, the H and W of x"
         got = f"K = {rows} and L = {columns}"

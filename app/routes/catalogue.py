@@ -113,8 +113,9 @@ def contract(op: Op) -> OpContract:
 
 
 def attrs_schema(attrs: type[Attrs]) -> dict[str, Any]:
-    """Return the JSON Schema of an op's attributes, without the title that is a Python class name."""
-    return {key: value for key, value in attrs.model_json_schema().items() if key != "title"}
+    """Return the JSON Schema of an op's attributes, without what is about Python: class names, and the base's text."""
+    dropped = ("title", "description") if attrs is Attrs else ("title",)
+    return {key: value for key, value in attrs.model_json_schema().items() if key not in dropped}
 
 
 def _summary(op: Op) -> OpSummary:

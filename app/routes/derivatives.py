@@ -21,6 +21,7 @@ from app.execution import Checkpoint, Lane
 from app.limits import deadline_of
 from app.modes import default_mode
 from app.routes import wire
+from app.tensors.casting import describe
 from app.tensors.json import Encoding, decode, dumps, encode, parse
 from app.validation import entries
 from ops import Op, Registry
@@ -214,8 +215,7 @@ def _prepare(engine: Engine, operation: Operation, op: Op, body: bytes | bytearr
     """Return the work that a body asks for, and how to write what comes of it."""
     document = parse(body)
     if not isinstance(document, dict):
-        got = type(document).__name__
-        raise wrong((), "the body is not an object", expected='an object such as {"inputs": {...}}', got=got)
+        raise wrong((), "not an object", expected='an object such as {"inputs": {...}}', got=describe(document))
     try:
         request = operation.request.model_validate(document)
     except ValidationError as error:

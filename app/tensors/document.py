@@ -20,12 +20,12 @@ _NONFINITE = re.compile(r"[-+]?(nan|inf(inity)?)\b", re.IGNORECASE)
 
 
 def dumps(document: Any) -> bytes:
-    """Return the document as strict JSON; NumPy arrays and scalars inside it must be finite.
+    """Return the document as strict JSON, ended by a line feed; NumPy arrays and scalars inside it must be finite.
 
     orjson writes what is not finite as null: tensors go through ``encode``, which leaves none of it.
     Raises ``TypeError`` for what JSON has no word for.
     """
-    return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+    return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE)
 
 
 def parse(body: Body) -> Any:

@@ -1,13 +1,12 @@
 """A service with plug-in ops: well-behaved ones, faulty ones, and a file that does not load."""
 
+import importlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
-
-from tests.http.faulty_names import FAULTY
 
 PLUGINS = Path(__file__).parent / "plugins"
 
@@ -16,8 +15,11 @@ PLUGINS = Path(__file__).parent / "plugins"
 def plugin_folders(tmp_path_factory) -> str:
     """The folders as the setting wants them."""
     faulty, broken = tmp_path_factory.mktemp("faulty"), tmp_path_factory.mktemp("broken")
-    for name in FAULTY:
-        (faulty / f"{name}.py").write_text(f"from tests.http.faulty import OPS\n\nOP = OPS[{name!r}]\n", encoding="ascii")
+    # Imported here, so that tests without this service do not wait for TensorFlow.
+    for name in importlib.import_module("tests.http.faulty").OPS:
+        (faulty / f"{name}.py").write_text(
+            f"from tests.http.faulty import OPS\n\nOP = OPS[{name!r}]\n", encoding="ascii"
+        )
     (broken / "broken.py").write_text("import nothing_of_this_name\n", encoding="ascii")
     return os.pathsep.join(map(str, (PLUGINS, faulty, broken)))
 

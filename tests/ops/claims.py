@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from app import modes
 from app.binding import Array, Point, number
+from app.derivatives import Absent
 from app.modes import Calculus, Results
 from ops import Derivative, Formula, Op, Surrogate, Tensor
 from tests.ops.cases import (
+    Answer,
     Named,
+    Truth,
     answer,
     bounds,
     close,
@@ -73,11 +75,11 @@ class CotangentSlots:
         return slots
 
 
-def check_first(point: Point, rng: np.random.Generator, reach: float | None = None) -> None:
+def check_first(point: Point, rng: np.random.Generator) -> None:
     """dx at a random dy is what ``claim.first`` says."""
     along, claim = directions(point, rng), point.op.claim(point.attrs).first
     found = truth(point, "vjp", used(along, "vjp"))
-    gradient, within = _slots(point, found, "gradients")
+    gradient, within = _exact(point, found)
     weights = _weights(point, along["cotangents"])
     match claim:
         case Formula(vjp=formula):
@@ -95,9 +97,9 @@ def check_first(point: Point, rng: np.random.Generator, reach: float | None = No
                 within,
                 lambda xs: _outputs(point, of(_primals(point, xs), frozen)),
                 float_inputs(point),
-                weights,
-                "dx against the derivative of the surrogate",
-                room(point) if reach is None else reach,
+                weights=weights,
+                what="dx against the derivative of the surrogate",
+                reach=room(point),
             )
         case Derivative():
             static = point.attrs.model_dump()
@@ -106,19 +108,19 @@ def check_first(point: Point, rng: np.random.Generator, reach: float | None = No
                 within,
                 lambda xs: _outputs(point, point.op.reference(*_primals(point, xs), **static)),
                 float_inputs(point),
-                weights,
-                "dx against the derivative of the reference",
-                room(point) if reach is None else reach,
+                weights=weights,
+                what="dx against the derivative of the reference",
+                reach=room(point),
             )
 
 
-def check_second(point: Point, rng: np.random.Generator, reach: float | None = None) -> None:
+def check_second(point: Point, rng: np.random.Generator) -> None:
     """The x slots of the second order at a random dy and ddx are what ``claim.second`` says."""
     along, claim = directions(point, rng), point.op.claim(point.attrs).second
     found = truth(point, "hvp", used(along, "hvp"))
-    products, within = _slots(point, found, "products")
+    products, within = _exact(point, found, "products")
     dys, vectors = list(_weights(point, along["cotangents"]).values()), along["vectors"]
-    leaves, reach = float_inputs(point), room(point) if reach is None else reach
+    leaves = float_inputs(point)
     if isinstance(claim, Formula):
 
         def claimed(xs: Named) -> dict[str, Array]:
@@ -133,16 +135,17 @@ def check_second(point: Point, rng: np.random.Generator, reach: float | None = N
             slots = claim.of(_primals(point, xs), dys, frozen)
             return {name: slot for name, slot in zip(point.inputs, slots, strict=True) if name in vectors}
 
-        check_gradient(products, within, surrogate, leaves, vectors, "the x slots against the surrogate's", reach)
+        what = "the x slots against the surrogate's"
+        check_gradient(products, within, surrogate, leaves, weights=vectors, what=what, reach=room(point))
     else:
         check_gradient(
             products,
             within,
-            lambda xs: _slots(moved_to(point, xs), answer(moved_to(point, xs), "vjp", used(along, "vjp")))[0],
+            lambda xs: _slots(point, answer(moved_to(point, xs), "vjp", used(along, "vjp"))),
             leaves,
-            vectors,
-            "the x slots against the derivative of the op's own vjp",
-            reach,
+            weights=vectors,
+            what="the x slots against the derivative of the op's own vjp",
+            reach=room(point),
         )
 
 
@@ -162,11 +165,12 @@ def check_cotangent_slots(point: Point, rng: np.random.Generator) -> None:
         return {name: np.zeros_like(dys[name]) if found[name] is None else found[name] for name in dys}
 
     def gradients(dys: Named) -> dict[str, Array]:
-        return _slots(point, answer(point, "vjp", {"cotangents": dys}))[0]
+        return _slots(point, answer(point, "vjp", {"cotangents": dys}))
 
     elementwise = point.op.batching == "elementwise"
     within = bounds(slots, dys, eps(point.dtype), elementwise=elementwise)
-    check_gradient(slots(dys), within, gradients, dys, vectors, "the dy slots against the derivative of the op's vjp")
+    what = "the dy slots against the derivative of the op's vjp"
+    check_gradient(slots(dys), within, gradients, dys, weights=vectors, what=what)
 
 
 def check_linear(point: Point, rng: np.random.Generator) -> None:
@@ -174,7 +178,7 @@ def check_linear(point: Point, rng: np.random.Generator) -> None:
     one, other = (directions(point, rng)["cotangents"] for _ in range(2))
     both = {name: 2 * one[name] + 3 * other[name] for name in one}
     parts = [truth(point, "vjp", {"cotangents": dys}) for dys in (one, other, both)]
-    (a, of_a), (b, of_b), (c, of_c) = (_slots(point, part, "gradients") for part in parts)
+    (a, of_a), (b, of_b), (c, of_c) = (_exact(point, part) for part in parts)
     try:
         for name in c:
             within = 2 * of_a[name] + 3 * of_b[name] + of_c[name]
@@ -192,7 +196,7 @@ def check_adjoint(point: Point, rng: np.random.Generator) -> None:
     forth, back = truth(point, "jvp", used(along, "jvp")), truth(point, "vjp", used(along, "vjp"))
     sides, within = [], 0.0
     for found, what, weights in ((forth, "tangents", "cotangents"), (back, "gradients", "tangents")):
-        values, exact = _slots(point, found, what)
+        values, exact = _exact(point, found, what)
         sides.append(sum(float((along[weights][name] * value).sum()) for name, value in values.items()))
         within += sum(float((np.abs(along[weights][name]) * exact[name]).sum()) for name in values)
     close(sides[0], sides[1], within, "⟨dy, jvp(tx)⟩ against ⟨vjp(dy), tx⟩")
@@ -203,7 +207,7 @@ def check_products(point: Point, rng: np.random.Generator) -> None:
     along = directions(point, rng)
     pairs = (("vjp", "gradients", "jacobian", "cotangents"), ("hvp", "products", "hessian", "vectors"))
     for product, what, matrix, field in pairs:
-        values, exact = _slots(point, truth(point, product, used(along, product)), what)
+        values, exact = _exact(point, truth(point, product, used(along, product)), what)
         whole = truth(point, matrix, used(along, matrix))
         for name, value in values.items():
             expected, within = np.zeros_like(value), exact[name]
@@ -221,20 +225,24 @@ def _compare(found: Named, within: Named, formula: Any, at: Named, what: str) ->
         close(value, expected[name], within[name] + exact[name], f"{what}, {name}")
 
 
-def _slots(point: Point, found: Any, what: str = "gradients") -> Any:
-    """Return the gradients of the differentiable inputs by name, zeros where there is none, and their bounds."""
-    answers = getattr(found, "found", found)
-    like = answers if what == "tangents" else {f"{what}/{name}": x for name, x in point.inputs.items()}
+def _slots(point: Point, found: Answer, what: str = "gradients") -> dict[str, Array]:
+    """Return the gradients of the differentiable inputs by name, zeros where there is none; or tangents of outputs."""
     live = point.differentiable(point.op.outputs if what == "tangents" else point.op.inputs)
-    keys = {name: f"{what}/{name}" for name in live}
-    values = {
-        name: answers[key] if isinstance(answers[key], np.ndarray | np.generic) else np.zeros_like(like[key])
+    values = {name: found[f"{what}/{name}"] for name in live}
+    return {
+        name: np.zeros_like(point.inputs[name]) if isinstance(value, Absent) else value
+        for name, value in values.items()
+    }
+
+
+def _exact(point: Point, found: Truth, what: str = "gradients") -> tuple[dict[str, Array], dict[str, Array]]:
+    """Return the slots of an answer, and how far each may be off: not at all where there is none."""
+    values = _slots(point, found.found, what)
+    keys = {name: f"{what}/{name}" for name in values}
+    return values, {
+        name: found.bound(key, point.dtype) if key in found.units else np.zeros_like(values[name])
         for name, key in keys.items()
     }
-    if answers is found:
-        return values, {}
-    zeros = {name: np.zeros_like(value) for name, value in values.items()}
-    return values, {name: found.bound(k, point.dtype) if k in found.units else zeros[name] for name, k in keys.items()}
 
 
 def _weights(point: Point, dys: Mapping[str, Array]) -> dict[str, Array]:

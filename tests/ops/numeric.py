@@ -51,6 +51,7 @@ def check_gradient(
     within: Mapping[str, Array],
     f: Function,
     at: Mapping[str, Array],
+    *,
     weights: Mapping[str, Array],
     what: str,
     reach: float = np.inf,

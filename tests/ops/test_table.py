@@ -25,6 +25,7 @@ from tests.ops.cases import (
     room,
     samples,
     tiny,
+    truth,
     truth_of,
     used,
 )
@@ -48,7 +49,8 @@ def test_forward_is_the_reference(case: Case, dtype: str) -> None:
 
     def reference(leaves):
         found = case.op.reference(*(leaves.get(name, x) for name, x in inputs.items()), **attrs)
-        return dict(zip([slot.name for slot in case.op.outputs], found if isinstance(found, tuple) else [found]))
+        ys = found if isinstance(found, tuple) else [found]
+        return dict(zip([slot.name for slot in case.op.outputs], ys, strict=True))
 
     leaves = {name: inputs[name] for name in float_inputs(point)}
     within = bounds(reference, leaves, eps(dtype), elementwise=case.elementwise)
@@ -65,7 +67,7 @@ def test_every_dtype_has_the_derivatives_of_the_widest(case: Case, dtype: str) -
     for kind in ("vjp", "hvp"):
         along = used(directions(point, case.rng), kind)
         wide = {f: {n: v.astype(np.float64) for n, v in named.items()} for f, named in along.items()}
-        agree(claims.truth(rounded, kind, wide), answer(point, kind, along), dtype, f"{case} {kind} in {dtype}")
+        agree(truth(rounded, kind, wide), answer(point, kind, along), dtype, f"{case} {kind} in {dtype}")
 
 
 # XLA compiles for each shape, and decompositions for seconds: of an op that stands alone it sees one shape.
@@ -97,7 +99,7 @@ def test_many_directions_are_answered_as_one(case: Case, mode: Mode) -> None:
         stacked = {name: np.stack([one[field][name] for one in singles]) for name in singles[0][field]}
         together = answer(point, kind, singles[0] | {field: stacked}, batched=True)
         for i, one in enumerate(singles):
-            expected = claims.truth(case.point(), kind, singles[0] | {field: one[field]})
+            expected = truth(case.point(), kind, singles[0] | {field: one[field]})
             found = {name: x if isinstance(x, Absent) else x[i] for name, x in together.items()}
             wanted = {name: x for name, x in expected.found.items() if name in found}
             agree(Truth(wanted, expected.units), found, case.exact, f"{case} batched {kind} in mode {mode}")

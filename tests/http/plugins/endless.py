@@ -34,7 +34,7 @@ OP = Op(
     reference=reference,
     inputs=(Input("x"), Input("steps", dtypes=("int32",), shape=(), differentiable=False)),
     outputs=(Output("y"),),
-    mechanism="autodiff",
+    mechanism="symbolic_gradient",
     source="a test",
     examples=(Example("short", {"x": [1.0], "steps": 2}),),
 )

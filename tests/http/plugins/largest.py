@@ -24,7 +24,7 @@ OP = Op(
     reference=reference,
     inputs=(Input("x", shape=("N",)), Input("hint", shape=())),
     outputs=(Output("y", shape=()), Output("index", dtypes=("int32",), shape=(), differentiable=False)),
-    mechanism="autodiff",
+    mechanism="symbolic_gradient",
     source="a test",
     null_gradients=("hint",),
     examples=(Example("three", {"x": [1.0, 3.0, 2.0], "hint": 0.5}),),

@@ -28,7 +28,7 @@ OP = Op(
     reference=np.asarray,
     inputs=(Input("x", shape=()),),
     outputs=(Output("y", shape=(), differentiable=False),),
-    mechanism="autodiff",
+    mechanism="symbolic_gradient",
     source="a test",
     examples=(Example("short", {"x": 0.01}),),
 )

@@ -1,0 +1,107 @@
+"""The mistakes that authors of ops make: each is the op's fault, and the answer says which slot, expected and got."""
+
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+
+from tests.http.asking import MODES, ask, post, problem
+
+X = [0.5, 1.0, 2.0]
+
+
+class Mistake(NamedTuple):
+    """An op, the operation that trips over its mistake, and words of the answer."""
+
+    op: str
+    slot: str
+    expected: str
+    got: str
+    operation: str = "vjp"
+
+    @property
+    def body(self) -> dict[str, Any]:
+        inputs = {"x": X, "z": X} if self.op in ("bare_few", "bare_zero_of_two") else {"x": X}
+        return {"inputs": inputs} | ({"vectors": {"x": X}} if self.operation == "hvp" else {})
+
+
+MISTAKES = [
+    Mistake("bare_zero", "gradient", "tensor", "int"),
+    Mistake("bare_zero_of_two", "gradient", "tensor", "int"),
+    Mistake("bare_many", "gradient", "one gradient for each input", "1 too many"),
+    Mistake("bare_few", "gradient", "one gradient for each input", "1 too few"),
+    Mistake("bare_shape", "x", "[3]", "[]"),
+    Mistake("bare_dtype", "x", "float32", "float64"),
+    Mistake("bare_none", "x", "float32 tensor", "None"),
+    Mistake("stopped", "x", "float32 tensor", "None"),
+    Mistake("helper_zero", "x", "float32", "0 (int)"),
+    Mistake("helper_many", "its inputs", "1 values (x)", "2"),
+    Mistake("helper_shape", "x", "", "[]"),
+    Mistake("helper_dtype", "x", "float32", "float64"),
+    Mistake("second_few", "its inputs", "2 values (x, dy)", "1", "hvp"),
+    Mistake("second_zero", "x", "float32", "0 (int)", "hvp"),
+    Mistake("override_few_arguments", "its arguments", "2 arguments", "sign_gradient_without_op(dy)"),
+    Mistake("override_many_arguments", "its arguments", "2 arguments", "sign_gradient_with_one_more(op, dy, more)"),
+    Mistake("override_zero", "input 0 of Sign", "float32", "0 (int)"),
+    Mistake("override_misspelt", "sign", "", "", "forward"),
+    Mistake("not_registered", "Unique", "a gradient registered for op type Unique", "none"),
+    Mistake("forward_dtype", "y", "a float32 tensor", "float64", "forward"),
+    Mistake("forward_many", "the outputs", "1 (y)", "2", "forward"),
+    Mistake("forward_python", "y", "a float32 tensor", "float", "forward"),
+]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.op)
+def test_a_mistake_is_named(plugged: httpx.Client, mistake: Mistake, mode: str):
+    response = post(plugged, mistake.op, mistake.operation, **mistake.body, mode=mode)
+    document = problem(response, 500)
+    assert mistake.op in document["detail"]
+    [entry] = document["errors"]
+    assert entry["loc"][0] == mistake.op
+    assert mistake.slot in f"{entry['loc'][1]} {entry['message']}"
+    assert mistake.expected in as_lists(entry["expected"])
+    assert mistake.got in as_lists(entry["got"])
+
+
+def as_lists(text: str) -> str:
+    """Return a text with shapes written as lists, which TensorFlow writes as tuples."""
+    return text.replace("(3,)", "[3]").replace("()", "[]")
+
+
+@pytest.mark.parametrize("mode", ["graph", "eager", "v1"])
+@pytest.mark.parametrize("operation", ["gradients", "jvp", "jacobian", "hvp", "hessian"])
+def test_a_wrong_shape_is_found_by_every_operation(plugged: httpx.Client, operation: str, mode: str):
+    """TensorFlow broadcasts it on without a word."""
+    along = {"jvp": {"tangents": {"x": X}}, "hvp": {"vectors": {"x": X}}}.get(operation, {})
+    [entry] = problem(post(plugged, "bare_shape", operation, inputs={"x": X}, mode=mode, **along), 500)["errors"]
+    assert entry["loc"] == ["bare_shape", "x"]
+    assert "[3]" in entry["expected"]
+    assert "[]" in entry["got"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_exception_is_told_without_places(plugged: httpx.Client, mode: str):
+    document = problem(post(plugged, "raises", "forward", inputs={"x": X}, mode=mode), 500)
+    assert "op raises failed" in document["detail"]
+    assert "exploded" in document["detail"]
+    [entry] = document["errors"]
+    assert entry["loc"] == ["raises", "RuntimeError"]
+    assert entry["got"] == "RuntimeError"
+
+
+@pytest.mark.parametrize("mode", ["graph", "xla", "v1"])
+def test_what_cannot_be_traced_says_why_and_runs_eagerly(plugged: httpx.Client, mode: str):
+    document = problem(post(plugged, "decides_in_python", "forward", inputs={"x": X}, mode=mode), 500)
+    assert "decides_in_python" in document["detail"]
+    assert ask(plugged, "decides_in_python", "forward", inputs={"x": X}, mode="eager")["outputs"]["y"]["data"] == X
+
+
+def test_a_mistake_in_the_gradient_leaves_the_value(plugged: httpx.Client):
+    assert ask(plugged, "bare_zero", "forward", inputs={"x": X})["outputs"]["y"]["data"] == [1.0, 2.0, 4.0]
+
+
+def test_a_mistake_is_told_again(plugged: httpx.Client):
+    """A trace that failed is kept as its error: the second answer is the first."""
+    first, second = (post(plugged, "helper_zero", "vjp", inputs={"x": X}).content for _ in range(2))
+    assert first == second

@@ -1,0 +1,70 @@
+"""Empty and scalar inputs: every op with a dimension that may be 0 answers with the shapes that its symbols say."""
+
+import numpy as np
+import pytest
+
+from app.derivatives import Absent
+from app.errors import Unprocessable
+from app.modes import MODES
+from ops import FLOATS
+from tests.ops.cases import REGISTRY, Case, answer, directions, used
+
+# What the symbols of a shape stand for when they are not 0.
+SOME = 3
+
+
+def shapes(case: Case):
+    """Yield the shapes of all inputs, with one symbol 0 and the others not; the scalar and (2, 0) where any goes."""
+    symbols = sorted({s for slot in case.op.inputs for s in slot.shape if isinstance(s, str)})
+    for symbol in symbols:
+        for middle in [(0,), (2, 0), ()] if symbol == "..." else [(2,)]:
+            sizes = {s: (0 if s == symbol else SOME,) for s in symbols} | {"...": middle}
+            found = {
+                slot.name: tuple(n for s in slot.shape for n in (sizes[s] if isinstance(s, str) else (s,)))
+                for slot in case.op.inputs
+            }
+            if symbol == "..." or "..." not in symbols:
+                yield found
+
+
+def inputs(case: Case, found):
+    """Return numbers of those shapes: halves for a float, 0 for an integer."""
+    dtypes = {slot.name: case.op.dtype_of(slot, "float32") for slot in case.op.inputs}
+    return {name: np.full(shape, 0.5 if dtypes[name] in FLOATS else 0) for name, shape in found.items()}
+
+
+def empty_cases():
+    for op in REGISTRY.ops.values():
+        case = Case(op, op.examples[0])
+        for found in shapes(case):
+            try:
+                case.point(inputs=inputs(case, found))
+            except Unprocessable:
+                continue
+            yield pytest.param(case, found, id=f"{op.name}-{'-'.join(map(str, found.values()))}".replace(" ", ""))
+
+
+EMPTY = list(empty_cases())
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("case", "found"), EMPTY)
+def test_empty_inputs_have_empty_answers(case: Case, found, mode) -> None:
+    point = case.point("float32", mode, inputs(case, found))
+    expected = case.op.reference(*point.inputs.values(), **point.attrs.model_dump())
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    answers = answer(point, "vjp", used(directions(point, case.rng), "vjp"))
+    for slot, y in zip(case.op.outputs, expected, strict=True):
+        shape = answers[f"outputs/{slot.name}"].shape
+        assert shape == np.shape(y)
+        assert shape == point.output_shape(slot)
+    for name, x in point.inputs.items():
+        dx = answers[f"gradients/{name}"]
+        assert dx == Absent.NOT_DIFFERENTIABLE if isinstance(dx, Absent) else dx.shape == x.shape
+
+
+def test_every_elementwise_op_takes_the_scalar_and_the_empty() -> None:
+    taken = [(case.values[0].op.name, shape) for case in EMPTY for shape in case.values[1].values()]
+    elementwise = {op.name for op in REGISTRY.ops.values() if op.batching == "elementwise"}
+    for shape in [(), (0,), (2, 0)]:
+        assert elementwise <= {name for name, found in taken if found == shape}

@@ -1,0 +1,47 @@
+"""Ops that leave the mechanism to the caller: all of them answer the same, to the last bit, in every mode."""
+
+import numpy as np
+import pytest
+
+from app.derivatives import Absent
+from app.modes import MODES
+from tests.ops.cases import REGISTRY, Case, answer, directions, kinds, used
+
+NAMES = ("custom_gradient", "override_map", "stop_gradient")
+X = [-1e30, -2.5, -1.0, -0.75, -1e-30, -0.0, 0.0, 0.5, 0.875, 1.0, 3.0, 1e30]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("op", [REGISTRY.ops["sign"], REGISTRY.ops["gradient_reversal"]], ids=lambda op: op.name)
+def test_the_three_mechanisms_agree_bit_for_bit(op, mode, dtype) -> None:
+    cases = [next(case for case in op.examples if case.name == name) for name in NAMES]
+    numbers = {"strength": 0.7} if "strength" in op.attrs.model_fields else {}
+    found = []
+    for name, example in zip(NAMES, cases, strict=True):
+        assert example.attrs.get("mechanism", "custom_gradient") == name
+        case = Case(op, type(example)(name, {"x": X}, {"mechanism": name, **numbers}))
+        point = case.point(dtype, mode)
+        along = directions(point, np.random.default_rng(0))
+        found.append({k: v for kind in kinds(case) for k, v in answer(point, kind, used(along, kind)).items()})
+    one, *others = found
+    for other in others:
+        assert set(other) == set(one)
+        for key, value in one.items():
+            assert bits(value) == bits(other[key]), key
+
+
+def bits(value):
+    """Return the bytes of an answer; a missing gradient and one that is exactly zero, of either sign, are the same."""
+    return b"" if isinstance(value, Absent) or not np.any(value) else value.tobytes()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_reversal_scales_by_a_traced_number(mode) -> None:
+    op = REGISTRY.ops["gradient_reversal"]
+    for name in NAMES:
+        for strength in (0.0, 0.25, 3.0):
+            example = type(op.examples[0])("", {"x": [1.0, -2.0]}, {"mechanism": name, "strength": strength})
+            found = answer(Case(op, example).point("float32", mode), "vjp", {})
+            assert found["outputs/y"].tolist() == [1.0, -2.0]
+            assert found["gradients/x"].tolist() == [-strength, -strength]

@@ -1,0 +1,95 @@
+"""Discovery of ops: the pages of the package, plug-in folders, and files that are broken."""
+
+from pathlib import Path
+
+import pytest
+
+from ops import RegistryError, discover
+from tests.ops.cases import Case, answer
+
+PAGE = '''
+"""y = x."""
+import tensorflow as tf
+from ops import Example, Input, Op, Output
+
+OP = Op(name="{name}", summary="the identity", doc=__doc__, function=tf.identity, reference=lambda x: x,
+        inputs=(Input("x"),), outputs=(Output("y"),), mechanism="stop_gradient", source="", batching="elementwise",
+        examples=(Example("one", {{"x": [1.0]}}),))
+'''
+
+
+def plug_in(folder: Path, **files: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    for stem, source in files.items():
+        (folder / f"{stem}.py").write_text(source)
+    return folder
+
+
+def test_every_page_is_found_in_order_of_name() -> None:
+    pages = {path.stem for path in Path("ops").resolve().glob("[!_]*.py")}
+    registry = discover()
+    assert set(registry.ops) == pages
+    assert list(registry.ops) == sorted(registry.ops)
+    assert all(op.name == name for name, op in registry.ops.items())
+    assert registry.unavailable == ()
+
+
+def test_discovery_twice_finds_the_same_ops() -> None:
+    assert dict(discover().ops) == dict(discover().ops)
+
+
+def test_a_plug_in_is_an_op_like_any_other(tmp_path) -> None:
+    registry = discover([plug_in(tmp_path, same=PAGE.format(name="same_again"), _hidden="1 / 0")])
+    op = registry.ops["same_again"]
+    assert registry.unavailable == ()
+    assert answer(Case(op, op.examples[0]).point(), "forward", {})["outputs/y"].tolist() == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("def f(:", "SyntaxError: "),
+        ("X = 1", "TypeError: no OP is defined"),
+        ("OP = 3", "TypeError: expected OP = Op(...), got int"),
+        (PAGE.format(name="Not A Name"), "ValueError: op 'Not A Name': expected names like"),
+        (PAGE.format(name="a").replace('Input("x")', 'Input("x", shape=("N",))'), "ValueError: op 'a': an elementwise"),
+    ],
+)
+def test_a_broken_page_is_listed_with_its_error_and_the_rest_serves(tmp_path, source, reason) -> None:
+    registry = discover([plug_in(tmp_path, broken=source, sound=PAGE.format(name="sound"))])
+    assert "sound" in registry.ops
+    (broken,) = registry.unavailable
+    assert broken.name == "broken"
+    assert broken.reason.startswith(reason)
+    assert len(broken.reason) <= 300
+
+
+def test_a_broken_page_is_tried_anew(tmp_path) -> None:
+    folder = plug_in(tmp_path, late="1 / 0")
+    assert discover([folder]).unavailable
+    plug_in(folder, late=PAGE.format(name="late"))
+    assert "late" in discover([folder]).ops
+
+
+def test_two_files_with_one_op_are_refused_by_name(tmp_path) -> None:
+    folder = plug_in(tmp_path, other=PAGE.format(name="square"))
+    with pytest.raises(RegistryError, match="'square'") as refused:
+        discover([folder])
+    assert str(folder / "other.py") in str(refused.value)
+    assert str(Path("ops").resolve() / "square.py") in str(refused.value)
+
+
+def test_folders_may_hold_files_of_one_name_but_not_ops(tmp_path) -> None:
+    one = plug_in(tmp_path / "one", mine=PAGE.format(name="first"))
+    other = plug_in(tmp_path / "other", mine=PAGE.format(name="second"))
+    assert {"first", "second"} <= set(discover([one, other]).ops)
+    third = plug_in(tmp_path / "third", mine=PAGE.format(name="first"))
+    with pytest.raises(RegistryError, match=r"mine\.py and .*mine\.py"):
+        discover([one, third])
+
+
+def test_a_missing_folder_is_refused(tmp_path) -> None:
+    with pytest.raises(RegistryError, match=r"expected a folder, got .*nowhere"):
+        discover([tmp_path / "nowhere"])

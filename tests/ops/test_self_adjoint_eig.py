@@ -1,0 +1,68 @@
+"""Eigenpairs: against TensorFlow's own gradient, and where eigenvalues meet."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.modes import MODES
+from tests.ops.cases import REGISTRY, Case, answer, directions, eps, truth, used
+
+OP = REGISTRY.ops["self_adjoint_eig"]
+REPEATED = np.diag([1.0, 1.0, 2.0])
+
+
+def case(a, **attrs):
+    return Case(OP, type(OP.examples[0])("", {"a": np.asarray(a).tolist()}, attrs))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_without_broadening_the_gradient_is_that_of_eigh(seed) -> None:
+    """Of S = (A + Aᵀ)/2, because eigh reads the lower triangle alone; dV follows the signs that the op fixes."""
+    a = np.random.default_rng(seed).normal(size=(3, 3))
+    one = case(a)
+    along = used(directions(one.point(), one.rng), "vjp")
+    found = truth(one.point(), "vjp", along)
+    dw, dv = along["cotangents"]["w"], along["cotangents"]["v"]
+    with tf.GradientTape() as tape:
+        tape.watch(x := tf.constant(a))
+        w, v = tf.linalg.eigh((x + tf.transpose(x)) / 2)
+    signs = np.sign(np.sum(v * found.found["outputs/v"], axis=0))
+    expected = tape.gradient([w, v], x, output_gradients=[tf.constant(dw), tf.constant(dv * signs)]).numpy()
+    # Its own gradient leaves a lower triangle to the (A + Aᵀ)/2 around it, which makes it symmetric.
+    within = 4 * found.bound("gradients/a", "float64")
+    assert (np.abs(found.found["gradients/a"] - expected) <= within).all()
+    assert (found.found["gradients/a"] == found.found["gradients/a"].T).all()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_with_broadening_all_is_finite_at_repeated_eigenvalues(dtype, mode) -> None:
+    one = case(REPEATED, broadening=1e-3)
+    point = one.point(dtype, mode)
+    for kind in ("vjp", "hvp"):
+        for name, value in answer(point, kind, used(directions(point, one.rng), kind)).items():
+            assert np.isfinite(value).all(), name
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_gradients_of_the_trace_are_finite_without_broadening(mode) -> None:
+    """The poles are multiplied by exact zeros: d tr/dA is the identity, and the second order 0."""
+    point, dys = case(REPEATED).point(mode=mode), {"cotangents": {"w": np.ones(3)}}
+    found = answer(point, "vjp", dys)["gradients/a"]
+    np.testing.assert_allclose(found, np.eye(3), rtol=0, atol=24 * eps("float64"))
+    products = answer(point, "hvp", dys | {"vectors": {"a": np.ones((3, 3))}})["products/a"]
+    np.testing.assert_array_equal(products, np.zeros((3, 3)))
+
+
+def test_gradients_of_eigenvectors_are_nan_without_broadening() -> None:
+    point = case(REPEATED).point()
+    dv = np.random.default_rng(0).normal(size=(3, 3))
+    assert np.isnan(answer(point, "vjp", {"cotangents": {"v": dv}})["gradients/a"]).any()
+
+
+def test_the_broadening_is_a_number_and_makes_no_trace() -> None:
+    gradients = [
+        answer(case([[1.0, 0.5], [0.5, 1.5]], broadening=b).point(), "vjp", {})["gradients/a"] for b in (0.0, 0.1, 1.0)
+    ]
+    assert not np.array_equal(gradients[0], gradients[1])
+    assert not np.array_equal(gradients[1], gradients[2])
