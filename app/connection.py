@@ -9,7 +9,7 @@ from typing import cast
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from app.errors import BodyTooSlow, HeadTooLarge, Malformed
+from app.errors import BodyTooSlow, HeadTooLarge, Malformed, PullbackError
 from app.problems import render
 
 HEAD_LIMIT = 64 << 10

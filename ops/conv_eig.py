@@ -166,7 +166,7 @@ def _vjp(x: Array, f: Array, v: Array, dw: Array) -> tuple[Array, Array]:
 
 
 def validate(inputs: Mapping[str, Array], attrs: ConvEigAttrs) -> None:
-    """Refuse a filter that does not fit, no channels, for which XLA dies, and what is not finite, which it gets wrong."""
+    """Refuse a filter that does not fit, no channels (XLA dies of that), and what is not finite (XLA gets it wrong)."""
     del attrs
     for name, array in inputs.items():
         if not np.isfinite(array).all():

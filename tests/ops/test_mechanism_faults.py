@@ -135,8 +135,17 @@ def test_a_gradient_of_the_wrong_arity_is_refused(gradient) -> None:
     """TensorFlow calls it with the op and one cotangent for each of N outputs, N + 1 in all."""
     bare = bound_to(f"Arity{gradient.__name__}", gradient)
     for op, place in [(bare, in_function(by_gradients)), (override({"Exp": gradient}, exponential), at_once)]:
-        with pytest.raises(GradientFault, match="expected 2 arguments: op and a cotangent for each of the 1 outputs"):
+        with pytest.raises(GradientFault, match="its arguments: expected 2 by position"):
             place(op, X, 1)
+
+
+@every_gradient
+def test_rules_of_the_wrong_arity_are_refused(place) -> None:
+    """A vjp without its dy, as a gradient of x alone would be, and a vjp_vjp without its ddx."""
+    with pytest.raises(GradientFault, match="its arguments: expected 2 by position"):
+        place(custom_gradient(exponential, without_op), X, 1)
+    with pytest.raises(GradientFault, match="its arguments: expected 3 by position"):
+        place(custom_gradient(exponential, vjp, vjp), X, 2)
 
 
 @every_fault
