@@ -88,7 +88,7 @@ def _diagonal_block(diagonal: Derivative) -> Derivative:
         return diagonal
     block = np.zeros((diagonal.size, diagonal.size), diagonal.dtype)
     np.fill_diagonal(block, diagonal.ravel())
-    return block.reshape(*diagonal.shape, *diagonal.shape)
+    return block.reshape((*diagonal.shape, *diagonal.shape))
 
 
 def _unit_directions(point: Point, shape: tuple[int, ...], wrt: Sequence[str]) -> Iterator[Array]:

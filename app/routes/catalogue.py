@@ -83,12 +83,12 @@ def catalogue(engine: Engine) -> APIRouter:
     listing = [*map(_summary, engine.registry.ops.values()), *map(_broken, engine.registry.unavailable)]
     answer = OpList(ops=sorted(listing, key=lambda op: op.name))
 
-    @router.get("/v1/ops", response_model_exclude_none=True)
+    @router.get("/v1/ops", summary="Every op in a line", response_model_exclude_none=True)
     async def ops() -> OpList:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
         """List every op, those that are unavailable with the reason."""
         return answer
 
-    @router.get("/v1/ops/{op}", response_model_exclude_none=True)
+    @router.get("/v1/ops/{op}", summary="One op's whole contract", response_model_exclude_none=True)
     async def op(op: str) -> OpContract:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
         """Return one op's whole contract."""
         return contract(engine.op(op))

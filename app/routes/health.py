@@ -48,12 +48,12 @@ def health(engine: Engine, lifecycle: Lifecycle) -> APIRouter:
     router = APIRouter(tags=["health"])
     unavailable = [UnavailableOp(op=op.name, reason=op.reason) for op in engine.registry.unavailable]
 
-    @router.get("/health/live")
+    @router.get("/health/live", summary="Does the service answer?")
     async def live() -> Live:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
         """Answer at once, whatever the service computes."""
         return Live()
 
-    @router.get("/health/ready")
+    @router.get("/health/ready", summary="Are requests welcome?")
     async def ready() -> Ready:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
         """Answer 200 when requests are welcome, 503 while the service drains or is stuck in a computation."""
         if lifecycle.draining:
