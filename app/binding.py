@@ -163,13 +163,14 @@ def bind_names(names: Sequence[str] | None, slots: Sequence[Input | Output], fie
     if not names:
         faults.add((field,), "nothing is selected", expected=f"some of {', '.join(known)}", got="[]")
     faults.check()
-    return tuple(names)
+    # In the op's order, so that the order in a request makes no trace of its own.
+    return tuple(name for name in known if name in names)
 
 
 def bind_directions(
     point: Point, values: Mapping[str, Any] | None, slots: Sequence[Input | Output], decode: Decode, field: str
 ) -> dict[str, Array] | None:
-    """Return the cotangents, tangents or vectors of a request, which must belong to differentiable slots."""
+    """Return the cotangents, tangents or vectors of a request, which must belong to differentiable slots, in order."""
     if values is None:
         return None
     arrays = decode_named(values, {s.name: point.op.dtype_of(s, point.dtype) for s in slots}, decode, field)
@@ -180,7 +181,7 @@ def bind_directions(
             raise wrong((field, name), "this is not differentiable", expected=expected, got=name)
     if not arrays:
         raise wrong((field,), "there is none", expected=f"at least one of {', '.join(live)}", got="{}")
-    return arrays
+    return {slot.name: arrays[slot.name] for slot in slots if slot.name in arrays}
 
 
 def _matches(pattern: Sequence[str | int], shape: tuple[int, ...], dims: dict[str, int | tuple[int, ...]]) -> bool:

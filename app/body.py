@@ -1,12 +1,16 @@
 """A request's body on its way in: who has one, how it is read, and what bounds it while it comes."""
 
 import asyncio
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Generator, Mapping
 
 from starlette.types import Message, Receive
 
 from app.errors import BodyTooLarge, BodyTooSlow, Overloaded
 from app.settings import MB
+
+# Most answers are there before, and a timer costs them next to nothing.
+WATCH_AFTER_S = 0.05
 
 
 class ClientGone(Exception):
@@ -83,6 +87,31 @@ async def read_body(receive: Receive) -> bytes | bytearray:
         message = await _piece(receive)
         body += message.get("body", b"")
     return body
+
+
+@contextlib.contextmanager
+def while_client_waits(receive: Receive) -> Generator[None]:
+    """Cancel what this block awaits when the client leaves, and raise ``ClientGone``; the body must have been read."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task
+    watching: list[asyncio.Task[None]] = []
+
+    async def watch() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        task.cancel()
+
+    timer = loop.call_later(WATCH_AFTER_S, lambda: watching.append(loop.create_task(watch())))
+    try:
+        yield
+    except asyncio.CancelledError:
+        if any(one.done() for one in watching) and not task.uncancel():
+            raise ClientGone from None
+        raise
+    finally:
+        timer.cancel()
+        for one in watching:
+            one.cancel()
 
 
 async def _piece(receive: Receive) -> Message:

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import TypeAlias
 
+import tensorflow as tf
+
 from app import modes
 from app.binding import Array, Point, number
 from app.errors import wrong
@@ -38,7 +40,7 @@ def gradients(
     point: Point, wrt: Sequence[str], cotangents: Mapping[str, Array] | None, order: int
 ) -> tuple[dict[str, Array], list[Named]]:
     """Return the outputs and, an order at a time, the gradient of the sum of all gradients of the order before."""
-    cotangents = _weights(point, cotangents)
+    _check_cotangents(point, cotangents)
     live = live_inputs(point, wrt)
     found = _run(point, "gradients", wrt=live, cotangents=cotangents, order=order, outputs=True)
     outputs = {slot.name: _array(found["outputs", slot.name]) for slot in point.op.outputs}
@@ -53,7 +55,7 @@ def vjp(
 
     ``batched``: cotangents and answers have a leading axis of directions.
     """
-    cotangents = _weights(point, cotangents, batched=batched)
+    _check_cotangents(point, cotangents, batched=batched)
     live = live_inputs(point, wrt)
     if batched:
         point.admit(_directions(cotangents) * sum(point.inputs[name].size for name in live), "gradients")
@@ -92,7 +94,7 @@ def hvp(
     batched: bool,
 ) -> Named:
     """Return Hᵀv: for each input i the sum over j of the derivative of ⟨g_j, v_j⟩, g the vjp at ``cotangents``."""
-    cotangents = _weights(point, cotangents)
+    _check_cotangents(point, cotangents)
     _check_inputs_shapes(point, vectors, "vectors", batched=batched)
     live = live_inputs(point, wrt)
     if batched:
@@ -122,7 +124,13 @@ def _run(
     numbers = [number(value, point.dtype) for value in point.attrs.numbers().values()]
     leaves = [*point.inputs.values(), *numbers, *(cotangents or {}).values(), *along.values()]
     with op_errors(point.op.name):
-        found = modes.run(program, point.mode, leaves, point.device)
+        try:
+            found = modes.run(program, point.mode, leaves, point.device)
+        except tf.errors.InvalidArgumentError:
+            # It may be that the next pullback stumbled over a first gradient of the wrong shape: that says more.
+            if kind in ("jvp", "hvp"):
+                _run(point, "vjp", wrt=tuple(along), cotangents=cotangents)
+            raise
         for key, value in found.items():
             if value is not None:
                 _check_shape(point, kind, key, value, batched=batched)
@@ -147,20 +155,15 @@ def _check_shape(point: Point, kind: str, key: Key, value: Array, *, batched: bo
         raise GradientFault(function, name, expected=f"{list(expected)}", got=f"{list(shape)}")
 
 
-def _weights(
-    point: Point, cotangents: Mapping[str, Array] | None, *, batched: bool = False
-) -> Mapping[str, Array] | None:
-    """Return the cotangents in the order of the outputs, each of the shape of its output."""
-    if cotangents is None:
-        if batched:
-            expected = "cotangents with a leading axis of directions"
-            raise wrong(("cotangents",), "a batched vjp needs cotangents", expected=expected, got="none")
-        return None
-    shapes = output_shapes(point, tuple(cotangents))
-    for name, dy in cotangents.items():
-        _match(("cotangents", name), dy.shape, shapes[name], batched=batched)
-    _one_length(cotangents, "cotangents", batched=batched)
-    return {slot.name: cotangents[slot.name] for slot in point.op.outputs if slot.name in cotangents}
+def _check_cotangents(point: Point, cotangents: Mapping[str, Array] | None, *, batched: bool = False) -> None:
+    if cotangents is not None:
+        shapes = output_shapes(point, tuple(cotangents))
+        for name, dy in cotangents.items():
+            _match(("cotangents", name), dy.shape, shapes[name], batched=batched)
+        _one_length(cotangents, "cotangents", batched=batched)
+    elif batched:
+        expected = "cotangents with a leading axis of directions"
+        raise wrong(("cotangents",), "a batched vjp needs cotangents", expected=expected, got="none")
 
 
 def _check_inputs_shapes(point: Point, directions: Mapping[str, Array], field: str, *, batched: bool) -> None:

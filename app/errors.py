@@ -46,7 +46,7 @@ class Entry:
             "loc": [clip(str(part), MAX_GOT) if isinstance(part, str) else part for part in self.loc],
             "message": clip(self.message, MAX_TEXT),
             "expected": clip(self.expected, MAX_TEXT),
-            "got": clip(self.got, MAX_GOT),
+            "got": clip(self.got, MAX_GOT) or "nothing",
         }
 
 
@@ -201,4 +201,6 @@ def near(name: str, known: Iterable[str]) -> str:
 def clip(text: str, limit: int) -> str:
     """Return one printable line of at most ``limit`` characters."""
     line = " ".join(text[: 4 * limit].split())
+    if not line.isprintable():
+        line = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in line)
     return line if len(line) <= limit else line[: limit - 1] + "…"

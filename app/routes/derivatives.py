@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app import derivatives, matrices
 from app.binding import Point, bind, bind_directions, bind_names
-from app.body import read_body
+from app.body import read_body, while_client_waits
 from app.derivatives import Absent
 from app.errors import MethodNotAllowed, NotAcceptable, NotFound, UnsupportedMediaType, near, unprocessable, wrong
 from app.execution import Checkpoint, Lane
@@ -193,12 +193,13 @@ async def _answered(engine: Engine, op_name: str, operation_name: str, scope: Sc
     _check_media_types(dict(scope["headers"]))
     body = await read_body(receive)
     deadline = deadline_of(scope)
-    if len(body) > SMALL_BODY or operation.is_long:
-        work, encoding = await asyncio.to_thread(_prepare, engine, operation, op, body)
-        tree = await engine.lane.run(work, slot="long", deadline=deadline)
-        return await asyncio.to_thread(_written, tree, encoding)
-    work, encoding = _prepare(engine, operation, op, body)
-    return _written(await engine.lane.run(work, slot="short", deadline=deadline), encoding)
+    with while_client_waits(receive):
+        if len(body) > SMALL_BODY or operation.is_long:
+            work, encoding = await asyncio.to_thread(_prepare, engine, operation, op, body)
+            tree = await engine.lane.run(work, slot="long", deadline=deadline)
+            return await asyncio.to_thread(_written, tree, encoding)
+        work, encoding = _prepare(engine, operation, op, body)
+        return _written(await engine.lane.run(work, slot="short", deadline=deadline), encoding)
 
 
 def _check_media_types(headers: Mapping[bytes, bytes]) -> None:

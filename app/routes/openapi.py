@@ -16,6 +16,7 @@ _PROBLEM = {"application/problem+json": {"schema": {"$ref": _REF.format(model="P
 _PROBLEMS = {
     "400": "The body is not JSON.",
     "404": "No such op or operation.",
+    "406": "No format that the client accepts.",
     "408": "The body was too slow.",
     "413": "The body is over the byte limit.",
     "415": "No content type, another than application/json, or a compressed body.",
@@ -95,6 +96,8 @@ def _examples(operation: Operation, ops: Mapping[str, Op]) -> dict[str, Any]:
         f"{op.name}/{example.name}": {"summary": op.summary, "value": example_body(operation, op, example.name)}
         for op in ops.values()
         for example in op.examples
+        # A gradient that is not linear in the cotangent has no jvp.
+        if operation.name != "jvp" or op.claim(op.attrs(**example.attrs)).linear
     }
 
 

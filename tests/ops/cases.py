@@ -123,7 +123,7 @@ def answer(point: Point, kind: Kind, along: Mapping[str, Named], order: int = 2,
             return _named("outputs", outputs) | _named("gradients", found)
         case "gradients":
             outputs, levels = derivatives.gradients(point, wrt, dys, order)
-            found = [_named(f"gradients/{i}", level) for i, level in enumerate(levels)]
+            found = [_named("outputs", outputs), *(_named(f"gradients/{i}", level) for i, level in enumerate(levels))]
             return {key: value for level in found for key, value in level.items()}
         case "jvp":
             return _named("tangents", derivatives.jvp(point, along["tangents"], batched=batched))

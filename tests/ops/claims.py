@@ -3,7 +3,7 @@
 Directions are random and none is 1 or all alike: a factor ``dy`` that is forgotten, squared or transposed shows.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,9 @@ import numpy as np
 
 from app import modes
 from app.binding import Array, Point, number
+from app.calculus import Calculus
 from app.derivatives import Absent
-from app.modes import Calculus, Results
+from app.modes import Results
 from ops import Derivative, Formula, Op, Surrogate, Tensor
 from tests.ops.cases import (
     Answer,
@@ -71,8 +72,7 @@ class CotangentSlots:
         dxs = calculus.pullback([ys[name] for name in dys], [xs[name] for name in vectors])(list(dys.values()))
         present = {name: dx for name, dx in zip(vectors, dxs, strict=True) if dx is not None}
         found = calculus.pullback(list(present.values()), list(dys.values()))([vectors[name] for name in present])
-        slots: dict[Hashable, Tensor | None] = dict(zip(dys, found, strict=True))
-        return slots
+        return {("slots", name): slot for name, slot in zip(dys, found, strict=True)}
 
 
 def check_first(point: Point, rng: np.random.Generator) -> None:
@@ -162,7 +162,7 @@ def check_cotangent_slots(point: Point, rng: np.random.Generator) -> None:
     def slots(dys: Named) -> dict[str, Array]:
         leaves = [*point.inputs.values(), *numbers, *dys.values(), *vectors.values()]
         found = modes.run(program, point.mode, leaves, point.device)
-        return {name: np.zeros_like(dys[name]) if found[name] is None else found[name] for name in dys}
+        return {name: np.zeros_like(dy) if (x := found["slots", name]) is None else x for name, dy in dys.items()}
 
     def gradients(dys: Named) -> dict[str, Array]:
         return _slots(point, answer(point, "vjp", {"cotangents": dys}))

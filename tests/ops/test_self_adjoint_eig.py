@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from app.modes import MODES
+from ops import Example
 from tests.ops.cases import REGISTRY, Case, answer, directions, eps, truth, used
 
 OP = REGISTRY.ops["self_adjoint_eig"]
@@ -12,7 +13,7 @@ REPEATED = np.diag([1.0, 1.0, 2.0])
 
 
 def case(a, **attrs):
-    return Case(OP, type(OP.examples[0])("", {"a": np.asarray(a).tolist()}, attrs))
+    return Case(OP, Example("", {"a": np.asarray(a).tolist()}, attrs))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -35,11 +36,10 @@ def test_without_broadening_the_gradient_is_that_of_eigh(seed) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_with_broadening_all_is_finite_at_repeated_eigenvalues(dtype, mode) -> None:
+def test_with_broadening_all_is_finite_at_repeated_eigenvalues(mode) -> None:
     one = case(REPEATED, broadening=1e-3)
-    point = one.point(dtype, mode)
-    for kind in ("vjp", "hvp"):
+    point = one.point(mode=mode)
+    for kind in ("gradients", "hvp"):
         for name, value in answer(point, kind, used(directions(point, one.rng), kind)).items():
             assert np.isfinite(value).all(), name
 
@@ -47,8 +47,8 @@ def test_with_broadening_all_is_finite_at_repeated_eigenvalues(dtype, mode) -> N
 @pytest.mark.parametrize("mode", MODES)
 def test_gradients_of_the_trace_are_finite_without_broadening(mode) -> None:
     """The poles are multiplied by exact zeros: d tr/dA is the identity, and the second order 0."""
-    point, dys = case(REPEATED).point(mode=mode), {"cotangents": {"w": np.ones(3)}}
-    found = answer(point, "vjp", dys)["gradients/a"]
+    point, dys = case(REPEATED).point(mode=mode), {"cotangents": {"w": np.ones(3), "v": np.zeros((3, 3))}}
+    found = answer(point, "gradients", dys)["gradients/0/a"]
     np.testing.assert_allclose(found, np.eye(3), rtol=0, atol=24 * eps("float64"))
     products = answer(point, "hvp", dys | {"vectors": {"a": np.ones((3, 3))}})["products/a"]
     np.testing.assert_array_equal(products, np.zeros((3, 3)))

@@ -1,0 +1,241 @@
+"""The service as a whole: alive while it computes, full, late, left by its clients, with plug-ins that do not load."""
+
+import base64
+import concurrent.futures
+import contextlib
+import http.client
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from tests.http.asking import JSON, ask, data, post, problem
+
+ENDLESS = {"inputs": {"x": [1.0], "steps": 2_000_000_000}}
+AT_ONCE_S = 0.1
+# A machine that others use too may stop a process for a moment: what a service does by itself it does every time.
+ATTEMPTS = 3
+
+
+@contextlib.contextmanager
+def background(call) -> Iterator[concurrent.futures.Future]:
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        yield pool.submit(call)
+
+
+def http_connection(port: int) -> contextlib.closing[http.client.HTTPConnection]:
+    return contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60))
+
+
+def slowest_probe_during(port: int, path: str, body: bytes, headers: dict[str, str]) -> tuple[float, int]:
+    """Return how long the slowest answer of /health/live took during a request, and the status of that.
+
+    By a client that costs nothing: it shares this process with the one that probes.
+    """
+
+    def request() -> int:
+        with http_connection(port) as connection:
+            connection.request("POST", path, body, {**JSON, **headers})
+            response = connection.getresponse()
+            response.read()
+            return response.status
+
+    slowest, probes = 0.0, 0
+    with http_connection(port) as connection, background(request) as running:
+        while not running.done():
+            began = time.perf_counter()
+            connection.request("GET", "/health/live")
+            assert connection.getresponse().read() == b'{"status":"live"}'
+            slowest, probes = max(slowest, time.perf_counter() - began), probes + 1
+            time.sleep(0.005)
+        status = running.result()
+    assert probes > 3
+    return slowest, status
+
+
+def sleep(client: httpx.Client) -> httpx.Response:
+    return post(client, "sleepy", "forward", inputs={"x": 1.5})
+
+
+def zeros(*shape: int) -> dict[str, Any]:
+    text = base64.b64encode(np.zeros(shape, "<f4").tobytes()).decode()
+    return {"dtype": "float32", "shape": list(shape), "base64": text}
+
+
+LONG = {
+    "a computation of 5 s": ("endless/forward", json.dumps(ENDLESS), {"pullback-deadline-ms": "5000"}, 504),
+    "a sleep": ("sleepy/forward", '{"inputs":{"x":1}}', {}, 200),
+    "a large JSON body": ("square/forward", '{"inputs":{"x":[' + "0.123456789," * 1_000_000 + "1]}}", {}, 200),
+    "a large base64 body": ("square/forward", json.dumps({"inputs": {"x": zeros(2_000_000)}}), {}, 200),
+    "a large matrix": ("safe_norm/hessian", json.dumps({"inputs": {"x": zeros(1500)}}), {}, 200),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_it_is_alive_while_it_works(plugged_service, name: str):
+    to, body, headers, wanted = LONG[name]
+    found = []
+    for _ in range(ATTEMPTS):
+        slowest, status = slowest_probe_during(plugged_service.port, f"/v1/ops/{to}", body.encode(), headers)
+        assert status == wanted
+        found.append(slowest)
+        if slowest < AT_ONCE_S:
+            return
+    raise AssertionError(f"slowest answers of /health/live: {found}")
+
+
+# Eagerly a tf.while_loop is a loop in Python, which nothing can stop.
+@pytest.mark.parametrize("mode", ["graph", "v1"])
+def test_a_deadline_is_kept_and_the_work_cancelled(plugged: httpx.Client, mode: str):
+    assert ask(plugged, "endless", "forward", inputs={"x": [1], "steps": 3}, mode=mode)["outputs"]["y"]["data"] == [1]
+    began = time.monotonic()
+    headers = {**JSON, "pullback-deadline-ms": "700"}
+    response = plugged.post("/v1/ops/endless/forward", content=json.dumps({**ENDLESS, "mode": mode}), headers=headers)
+    assert 0.7 <= time.monotonic() - began < 2
+    assert "deadline" in problem(response, 504)["detail"]
+    answer = ask(plugged, "endless", "forward", inputs={"x": [2], "steps": 3}, mode=mode)
+    assert answer["outputs"]["y"]["data"] == [2]
+    # Far sooner than two thousand million products.
+    assert time.monotonic() - began < 5
+    assert plugged.get("/health/ready").status_code == 200
+
+
+def test_waiting_work_is_dropped_at_its_deadline(plugged_service):
+    with plugged_service.client() as one, plugged_service.client() as other:
+        with background(lambda: sleep(one)) as running:
+            time.sleep(0.3)
+            began = time.monotonic()
+            headers = {**JSON, "pullback-deadline-ms": "300"}
+            late = other.post("/v1/ops/sleepy/forward", content='{"inputs":{"x":30}}', headers=headers)
+            assert time.monotonic() - began < 1
+            problem(late, 504)
+            assert running.result().json()["outputs"]["y"]["data"] == 1.5
+        # The sleep of half a minute never began.
+        assert ask(other, "square", "forward", inputs={"x": 3})["outputs"]["y"]["data"] == 9
+        assert time.monotonic() - began < 10
+
+
+def test_a_client_that_leaves_takes_its_work_along(plugged_service):
+    body = json.dumps(ENDLESS).encode()
+    head = b"POST /v1/ops/endless/forward HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    request = head + b"content-length: %d\r\n\r\n" % len(body) + body
+    for _ in range(3):
+        with socket.create_connection(("127.0.0.1", plugged_service.port), timeout=30) as sock:
+            sock.sendall(request)
+            time.sleep(0.2)
+    began = time.monotonic()
+    with plugged_service.client() as client:
+        assert ask(client, "square", "forward", inputs={"x": [1, 2]})["outputs"]["y"]["data"] == [1, 4]
+    assert time.monotonic() - began < 5
+
+
+def test_many_at_once_get_each_their_own(service):
+    """200 requests over 16 connections, no two alike."""
+    local = threading.local()
+
+    def one(i: int) -> bool:
+        if not hasattr(local, "client"):
+            local.client = stack.enter_context(service.client())
+        size = 1 + i % 7
+        x = [i + 0.5 * k for k in range(size)]
+        if i % 2:
+            answer = ask(local.client, "square", "vjp", inputs={"x": x}, outputs=True)
+            wanted = {"outputs": {"y": [a * a for a in x]}, "gradients": {"x": [2 * a for a in x]}}
+        else:
+            attrs = {"strength": i / 8}
+            answer = ask(local.client, "gradient_reversal", "vjp", inputs={"x": x}, attrs=attrs)
+            wanted = {"gradients": {"x": [-i / 8] * size}}
+        return data(answer) == wanted
+
+    with contextlib.ExitStack() as stack, concurrent.futures.ThreadPoolExecutor(16) as pool:
+        assert all(pool.map(one, range(200)))
+
+
+def test_one_bad_request_among_many_fails_alone(service):
+    def one(i: int) -> int:
+        with service.client() as client:
+            return post(client, "square", "vjp", inputs={"x": [i, None if i % 5 == 0 else 1]}).status_code
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(one, range(40))) == [422 if i % 5 == 0 else 200 for i in range(40)]
+
+
+def test_a_full_queue_is_503(start, plugin_folders):
+    one = start(OPS_PATH=plugin_folders, QUEUE="1").wait_until_ready()
+
+    def sleep_alone(_: int) -> httpx.Response:
+        with one.client() as client:
+            return sleep(client)
+
+    with one.client() as client:
+        post(client, "sleepy", "forward", inputs={"x": 0})
+        with concurrent.futures.ThreadPoolExecutor(5) as pool:
+            first = pool.submit(sleep_alone, 0)
+            time.sleep(0.4)
+            others = list(pool.map(sleep_alone, range(1, 5)))
+        assert first.result().status_code == 200
+        assert sorted(response.status_code for response in others) == [200, 503, 503, 503]
+        for response in others:
+            if response.status_code == 503:
+                assert "waiting" in problem(response, 503)["detail"]
+                assert int(response.headers["retry-after"]) >= 1
+        assert ask(client, "square", "forward", inputs={"x": 3})["outputs"]["y"]["data"] == 9
+
+
+def test_the_readiness_document(client: httpx.Client):
+    ready = client.get("/health/ready").json()
+    assert set(ready) == {
+        "status",
+        "tensorflow",
+        "devices",
+        "default_device",
+        "ops",
+        "unavailable",
+        "traces",
+        "compiled",
+    }
+    assert ready["status"] == "ready"
+    assert ready["tensorflow"].startswith("2.")
+    assert "cpu" in ready["devices"]
+    assert ready["default_device"] in ready["devices"]
+    assert ready["ops"] == len(client.get("/v1/ops").json()["ops"])
+    assert ready["unavailable"] == []
+
+
+def test_a_broken_plug_in_is_told_and_the_rest_is_served(plugged: httpx.Client):
+    response = plugged.get("/health/ready")
+    assert response.status_code == 200
+    [unavailable] = response.json()["unavailable"]
+    assert set(unavailable) == {"op", "reason"}
+    assert unavailable["op"] == "broken"
+    assert "nothing_of_this_name" in unavailable["reason"]
+    ops = {op["name"]: op for op in plugged.get("/v1/ops").json()["ops"]}
+    assert ops["broken"]["available"] is False
+    assert ops["broken"]["reason"] == unavailable["reason"]
+    assert ops["squares"]["available"] is True
+    assert response.json()["ops"] == len(ops) - 1
+
+
+def test_what_keeps_it_from_starting_is_a_line(start, plugin_folders, tmp_path):
+    """All at once, because each takes as long as TensorFlow's import."""
+    here = plugin_folders.split(os.pathsep)[0]
+    (tmp_path / "mine.py").write_text("from ops.square import OP as OP\n", encoding="ascii")
+    strict = start(OPS_PATH=plugin_folders, STRICT="1")
+    clash = start(OPS_PATH=os.pathsep.join((here, str(tmp_path))))
+    missing = start(OPS_PATH=str(tmp_path / "not_there"))
+    for one, words in (
+        (strict, ["PULLBACK_STRICT", "broken", "nothing_of_this_name"]),
+        (clash, ["square", os.path.join("ops", "square.py"), str(tmp_path / "mine.py")]),
+        (missing, ["folder", str(tmp_path / "not_there")]),
+    ):
+        assert one.wait() == 3
+        lines = [line for line in one.log().splitlines() if line.startswith("pullback: ")]
+        assert any(all(word in line for word in words) for line in lines), one.log()
+        assert one.line() == "", "it never said that it is ready"
