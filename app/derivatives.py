@@ -4,11 +4,10 @@ A derivative that does not exist is an ``Absent``, never a zero made up; a zero 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from typing import TypeAlias
-
-import tensorflow as tf
 
 from app import modes
 from app.binding import Array, Point, number
@@ -123,18 +122,26 @@ def _run(
     )
     numbers = [number(value, point.dtype) for value in point.attrs.numbers().values()]
     leaves = [*point.inputs.values(), *numbers, *(cotangents or {}).values(), *along.values()]
-    with op_errors(point.op.name):
-        try:
-            found = modes.run(program, point.mode, leaves, point.device)
-        except tf.errors.InvalidArgumentError:
-            # It may be that the next pullback stumbled over a first gradient of the wrong shape: that says more.
-            if kind in ("jvp", "hvp"):
-                _run(point, "vjp", wrt=tuple(along), cotangents=cotangents)
-            raise
+    simpler = _simpler(point, kind, tuple(along), cotangents)
+    with op_errors(point.op.name, simpler):
+        found = modes.run(program, point.mode, leaves, point.device)
         for key, value in found.items():
             if value is not None:
                 _check_shape(point, kind, key, value, batched=batched)
     return found
+
+
+def _simpler(
+    point: Point, kind: Kind, along: tuple[str, ...], cotangents: Mapping[str, Array] | None
+) -> Callable[[], object] | None:
+    """Return the work that tells whether the op refuses its inputs, or whether its gradient is at fault."""
+    match kind:
+        case "forward":
+            return None
+        case "gradients" | "vjp":
+            return partial(_run, point, "forward")
+        case "jvp" | "hvp":
+            return partial(_run, point, "vjp", wrt=along, cotangents=cotangents)
 
 
 def _check_shape(point: Point, kind: str, key: Key, value: Array, *, batched: bool) -> None:

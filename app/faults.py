@@ -5,7 +5,7 @@ TensorFlow's errors come with node names, stack traces and files; what leaves he
 
 import logging
 import re
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 import tensorflow as tf
@@ -32,9 +32,11 @@ _SHAPE = re.compile(r"Original input shape: (\(.*?\))\.\s+Calculated input gradi
 
 
 @contextmanager
-def op_errors(op: str) -> Generator[None]:
+def op_errors(op: str, simpler: Callable[[], object] | None = None) -> Generator[None]:
     """Turn what ``op`` raises into ``Unprocessable`` (its own check refused the values) or ``OpFailed``.
 
+    Where TensorFlow calls an argument invalid, ``simpler`` tells whose: if that work, the same but for a pullback,
+    goes well, it is not the caller's input but the op's gradient.
     Work that was cancelled raises ``DeadlinePassed``; what XLA cannot compile is ``Unprocessable``, about the mode.
     """
     try:
@@ -49,6 +51,9 @@ def op_errors(op: str) -> Generator[None]:
             log.warning("op %s does not compile", op, exc_info=True)
             raise wrong(("mode",), f"op {op}: {message}", expected="graph, eager or v1", got="xla") from error
         if not isinstance(error, tf.errors.InvalidArgumentError):
+            raise _failed(op, error) from error
+        if simpler is not None:
+            simpler()
             raise _failed(op, error) from error
         entry = Entry(("inputs",), message, expected="values that the op accepts", got="values that it refused")
         raise Unprocessable(f"op {op} refused its input: {message}", entry) from error

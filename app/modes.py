@@ -72,37 +72,51 @@ class Interruptible:
 
     def __init__(self, deadline: float) -> None:
         """Prepare to be cancelled."""
-        self._deadline = deadline
+        self.deadline = deadline
         self._manager = cancellation.CancellationManager()
-        self._context = cancellation.CancellationManagerContext(self._manager)
+        self._cancelled = False
+
+    @property
+    def manager(self) -> cancellation.CancellationManager:
+        """What cancels the next function: a new one where TensorFlow cancelled it itself, as it does when one fails."""
+        if self._manager.is_cancelled and not self._cancelled:
+            self._manager = cancellation.CancellationManager()
+            if self._cancelled:  # meanwhile, on the other thread
+                self._manager.start_cancel()
+        return self._manager
 
     def __enter__(self) -> Self:
         """Make this thread's work cancellable."""
-        _thread.deadline = self._deadline
-        self._context.__enter__()
+        # TensorFlow has one manager for all threads: the work of one would be cancelled with that of another.
+        cancellation.context = _manager
+        _thread.block = self
         return self
 
     def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None) -> None:
         """Leave the block."""
-        self._context.__exit__(kind, e, tb)
-        _thread.deadline = None
+        _thread.block = None
 
     def cancel(self) -> None:
         """Cancel what runs, and all that starts later in the block."""
+        self._cancelled = True
         self._manager.start_cancel()
 
 
 class _Thread(threading.local):
     """What the work on a thread must keep to."""
 
-    deadline: float | None = None
+    block: Interruptible | None = None
 
     def remaining_ms(self) -> int:
         """Return the milliseconds to the deadline, at least 1; 0, which is no limit to a session, without one."""
-        return 0 if self.deadline is None else max(1, int(1000 * (self.deadline - time.monotonic())))
+        return 0 if self.block is None else max(1, int(1000 * (self.block.deadline - time.monotonic())))
 
 
 _thread = _Thread()
+
+
+def _manager() -> cancellation.CancellationManager | None:
+    return _thread.block and _thread.block.manager
 
 
 def default_mode(op: str, operation: str, dtype: str) -> Mode:

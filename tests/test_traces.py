@@ -43,8 +43,10 @@ def body_of_number(i: int) -> dict:
     return {"inputs": {"x": [1.0, 2.0]}, "attrs": {"scale": i / 1024}}
 
 
-@pytest.mark.parametrize("mode", [{}, {"mode": "graph"}])
-@pytest.mark.parametrize(("op", "body"), [("safe_norm", body_of_shape), ("scale_gradient", body_of_number)])
+@pytest.mark.parametrize(
+    ("op", "body", "mode"),
+    [("safe_norm", body_of_shape, {}), ("scale_gradient", body_of_number, {"mode": "graph"})],
+)
 def test_shapes_and_numbers_leak_neither_traces_nor_memory(service, client, op, body, mode):
     def vjp(i: int) -> None:
         content = json.dumps({**body(i), **mode})

@@ -31,7 +31,14 @@ def plugged_service(start_for_session, plugin_folders):
     assert one.process.poll() is None, f"the service has ended; its log:\n{one.log()[-8000:]}"
 
 
-@pytest.fixture
+# A client takes longer to make than most answers: there is one of each, for all tests.
+@pytest.fixture(scope="session")
+def client(service) -> Iterator[httpx.Client]:
+    with service.client() as one:
+        yield one
+
+
+@pytest.fixture(scope="session")
 def plugged(plugged_service) -> Iterator[httpx.Client]:
     """A client of the service with plug-in ops."""
     with plugged_service.client() as one:

@@ -66,6 +66,11 @@ class Case:
         return self.op.batching == "elementwise"
 
     @property
+    def order(self) -> int:
+        """How many orders of gradients are compared: what multiplies matrices takes long to trace."""
+        return 4 if self.elementwise else 2
+
+    @property
     def rng(self) -> np.random.Generator:
         """A generator of its own, always the same."""
         return np.random.default_rng(zlib.crc32(str(self).encode()))
@@ -214,10 +219,10 @@ def truth(point: Point, kind: Kind, along: Mapping[str, Named], order: int = 2) 
 
 
 @cache
-def truth_of(case: Case, kind: Kind, order: int = 2) -> Truth:
+def truth_of(case: Case, kind: Kind) -> Truth:
     """Return the truth at an example, and at its directions; all modes and tests share it."""
     point = case.point()
-    return truth(point, kind, used(directions(point, case.rng), kind), order)
+    return truth(point, kind, used(directions(point, case.rng), kind), case.order)
 
 
 def used(along: Mapping[str, Named], kind: Kind) -> dict[str, Named]:

@@ -1,4 +1,4 @@
-"""Every f forward with every g backward, in both forms."""
+"""Every f forward with every g backward, in both forms; eagerly, because every pair would have traces of its own."""
 
 import numpy as np
 import pytest
@@ -21,32 +21,32 @@ def case(forward, backward, form, x=(-2.75, -0.75, 0.25, 1.75)):
 def test_the_additive_form_has_the_value_of_f_and_the_gradient_of_g(backward) -> None:
     for forward in TABLE:
         one = case(forward, backward, "additive")
-        y = answer(one.point(), "forward", {})["outputs/y"]
+        y = answer(one.point(mode="eager"), "forward", {})["outputs/y"]
         x = np.asarray(one.example.inputs["x"])
         # f - g and g + (f - g) each round once.
         f, g = TABLE[forward].numpy(x), TABLE[backward].numpy(x)
         np.testing.assert_allclose(y, f, rtol=4e-16, atol=2.0**-52 * (np.abs(f) + np.abs(g)).max())
-    claims.check_first(one.point(), one.rng)
-    claims.check_second(one.point(), one.rng)
+    claims.check_first(one.point(mode="eager"), one.rng)
+    claims.check_second(one.point(mode="eager"), one.rng)
 
 
 @pytest.mark.parametrize("forward", TABLE)
 def test_the_multiplicative_form_has_the_scaled_gradient_of_g(forward) -> None:
     for backward in ("square", "sigmoid", "softplus"):
         one = case(forward, backward, "multiplicative")
-        claims.check_first(one.point(), one.rng)
-        claims.check_second(one.point(), one.rng)
+        claims.check_first(one.point(mode="eager"), one.rng)
+        claims.check_second(one.point(mode="eager"), one.rng)
 
 
 def test_the_multiplicative_form_is_nan_where_g_is_0() -> None:
     one = case("sign", "relu", "multiplicative", (-1.0, 2.0))
-    found = answer(one.point(), "vjp", {})
+    found = answer(one.point(mode="eager"), "vjp", {})
     assert np.isnan(found["outputs/y"]).tolist() == [True, False]
     assert np.isnan(found["gradients/x"]).tolist() == [True, False]
 
 
 @pytest.mark.parametrize("backward", ["sign", "round", "step"])
 def test_what_is_constant_in_pieces_stops_the_gradient(backward) -> None:
-    found = answer(case("identity", backward, "additive").point(), "gradients", {})
+    found = answer(case("identity", backward, "additive").point(mode="eager"), "gradients", {})
     assert not isinstance(found["gradients/0/x"], Absent)
     assert not found["gradients/0/x"].any()

@@ -1,6 +1,6 @@
 """``tensorflow.python.eager.cancellation``, private: cancels eager calls and graph functions between two kernels."""
 
-from types import TracebackType
+from collections.abc import Callable
 
 from tensorflow.types.experimental import ConcreteFunction
 
@@ -11,9 +11,4 @@ class CancellationManager:
     def start_cancel(self) -> None: ...
     def get_cancelable_function(self, concrete_function: ConcreteFunction) -> ConcreteFunction: ...
 
-class CancellationManagerContext:
-    def __init__(self, cancellation_manager: CancellationManager) -> None: ...
-    def __enter__(self) -> None: ...
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc_value: BaseException | None, exc_tb: TracebackType | None
-    ) -> None: ...
+context: Callable[[], CancellationManager | None]
