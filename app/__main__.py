@@ -38,10 +38,6 @@ Try: curl -s {url}/v1/ops/log1pexp2/gradients -H 'Content-Type: application/json
 
 def main() -> int:
     """Serve until told to stop; return the exit code."""
-    # TensorFlow reads these when it is imported, here or in a worker. A greeting and hints on building it are no news;
-    # oneDNN announces itself too, and its kernels add up in an order that depends on the machine's threads.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
     signal.signal(signal.SIGTERM, _quit)
     try:
         settings = Settings()

@@ -10,18 +10,21 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from app.errors import Faults, Loc, Unprocessable, near, unprocessable, wrong
 from app.modes import Mode
+from app.tensors.casting import narrow
 from app.tensors.dtypes import DTYPES
 from app.validation import entries
-from ops import Attrs, Input, InvalidInput, Op, Output
+from ops import Array, Attrs, Input, InvalidInput, Op, Output
 
-Array: TypeAlias = NDArray[Any]
 Decode: TypeAlias = Callable[[Any, str, Loc], Array]
 Dims: TypeAlias = Mapping[str, int | tuple[int, ...]]
+
+
+# Multiply-adds of one forward: half a minute or so on two cores.
+MAX_COST = 1 << 38
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,12 @@ class Point:
             message = f"the {what} would have {elements} elements; ask for products, or parts of it (wrt, of)"
             raise wrong(("inputs",), message, expected=f"at most {self.max_elements} elements", got=str(elements))
 
+    @property
+    def cost(self) -> int:
+        """The multiply-adds of one forward, roughly: what the op says, else one a number."""
+        sizes = sum(x.size for x in self.inputs.values())
+        return sizes if self.op.cost is None else max(sizes, self.op.cost(self.dims))
+
     def output_shape(self, output: Output) -> tuple[int, ...] | None:
         """Return the shape that the symbols give an output, ``None`` where they do not tell."""
         return resolved_shape(output.shape, self.dims)
@@ -73,7 +82,9 @@ def bind(
     dims = bind_dims(op, arrays, bound_attrs)
     ordered = {slot.name: arrays[slot.name] for slot in op.inputs}
     _validate(op, ordered, bound_attrs)
-    return Point(op, bound_attrs, bound_dtype, ordered, dims, **run)
+    point = Point(op, bound_attrs, bound_dtype, ordered, dims, **run)
+    _refuse_endless_work(point)
+    return point
 
 
 def bind_attrs(op: Op, attrs: Mapping[str, Any]) -> Attrs:
@@ -154,12 +165,13 @@ def bind_names(names: Sequence[str] | None, slots: Sequence[Input | Output], fie
     known = [slot.name for slot in slots]
     if names is None:
         return tuple(known)
-    faults = Faults()
+    faults, seen = Faults(), set[str]()
     for i, name in enumerate(names):
         if name not in known:
             faults.add((field, i), "there is no such name", expected=near(name, known), got=name)
-        elif name in names[:i]:
+        elif name in seen:
             faults.add((field, i), "this name stands here twice", expected="each name once", got=name)
+        seen.add(name)
     if not names:
         faults.add((field,), "nothing is selected", expected=f"some of {', '.join(known)}", got="[]")
     faults.check()
@@ -217,8 +229,16 @@ def _refuse_overflowing_numbers(attrs: Attrs, dtype: str) -> None:
 
 def number(value: float, dtype: str) -> Array:
     """Return a number attribute as a scalar of the op's type variable, infinite where it overflows."""
-    with np.errstate(over="ignore"):
-        return np.asarray(value).astype(DTYPES[dtype].numpy)
+    row = DTYPES[dtype]
+    if not row.low < value < row.high:
+        return np.asarray(math.copysign(math.inf, value)).astype(row.numpy)
+    return narrow(np.asarray(value, np.float64), row)
+
+
+def _refuse_endless_work(point: Point) -> None:
+    if point.cost > MAX_COST:
+        message = f"at this size op {point.op.name} takes {point.cost} multiply-adds, and no kernel can be interrupted"
+        raise wrong(("inputs",), message, expected=f"at most {MAX_COST}", got=str(point.cost))
 
 
 def _validate(op: Op, inputs: Mapping[str, Array], attrs: Attrs) -> None:

@@ -10,12 +10,12 @@ from functools import partial
 from typing import TypeAlias
 
 from app import modes
-from app.binding import Array, Point, number
+from app.binding import Point, number
 from app.errors import wrong
-from app.faults import op_errors
 from app.modes import Key
+from app.op_errors import op_errors
 from app.programs import Kind, Program
-from ops import GradientFault, Output
+from ops import Array, OpFault, Output
 
 
 class Absent(StrEnum):
@@ -127,7 +127,7 @@ def _run(
         found = modes.run(program, point.mode, leaves, point.device)
         for key, value in found.items():
             if value is not None:
-                _check_shape(point, kind, key, value, batched=batched)
+                _check_shape(point, found, key, value, batched=batched)
     return found
 
 
@@ -144,22 +144,27 @@ def _simpler(
             return partial(_run, point, "vjp", wrt=along, cotangents=cotangents)
 
 
-def _check_shape(point: Point, kind: str, key: Key, value: Array, *, batched: bool) -> None:
+def _check_shape(point: Point, found: Mapping[Key, Array | None], key: Key, value: Array, *, batched: bool) -> None:
     """Refuse an output or a gradient of another shape than it must have: TensorFlow broadcasts such without a word."""
     what, name = key
-    if what == "tangents":
-        return
     if what in ("outputs", "output shape"):
         output = next(slot for slot in point.op.outputs if slot.name == name)
         function, expected = "forward", point.output_shape(output)
+    elif what == "tangents":
+        function, expected = "the gradient of the gradient function", _told(found["output shape", name])
     else:
-        function, expected = f"the gradient function ({kind})", point.inputs[name].shape
+        function, expected = "the gradient function", point.inputs[name].shape
     if what in ("output shape", "gradient shape"):
-        shape = tuple(int(size) for size in value)
+        shape = _told(value)
     else:
         shape = value.shape[int(batched and what != "outputs") :]
     if expected is not None and shape != expected:
-        raise GradientFault(function, name, expected=f"{list(expected)}", got=f"{list(shape)}")
+        raise OpFault(function, name, expected=f"shape {list(expected)}", got=f"{list(shape)}")
+
+
+def _told(shape: Array | None) -> tuple[int, ...]:
+    """Return a shape that came as a tensor."""
+    return tuple(int(size) for size in _array(shape))
 
 
 def _check_cotangents(point: Point, cotangents: Mapping[str, Array] | None, *, batched: bool = False) -> None:

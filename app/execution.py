@@ -26,10 +26,11 @@ Slot = Literal["short", "long"]
 class _Ticket:
     """A piece of work, and whether anybody still waits for it."""
 
-    work: Callable[[Checkpoint], Any]
+    work: Callable[[Checkpoint], Any] | None
     deadline: float
     future: Future[Any] = field(default_factory=Future[Any])
     abandoned: bool = False
+    started: bool = False
     running: Interruptible | None = None
 
     def check(self) -> None:
@@ -39,18 +40,19 @@ class _Ticket:
 
     def run(self) -> None:
         """Do the work, unless it was given up while it waited."""
-        if not self.future.set_running_or_notify_cancel():
+        work, self.work = self.work, None
+        if work is None or not self.future.set_running_or_notify_cancel():
             return
         try:
             with Interruptible(self.deadline) as self.running:
                 self.check()
-                self.future.set_result(self.work(self.check))
+                self.future.set_result(work(self.check))
         except BaseException as error:  # noqa: BLE001 - it goes to whoever waits
             self.future.set_exception(error)
 
     def abandon(self) -> None:
-        """Say that nobody waits: work that has not begun never will, work that runs is cancelled."""
-        self.abandoned = True
+        """Say that nobody waits: work that has not begun never will, and drops its tensors; what runs is cancelled."""
+        self.abandoned, self.work = True, None
         if self.running is not None and not self.future.done():
             self.running.cancel()
 
@@ -94,7 +96,9 @@ class Lane:
         except TimeoutError:
             raise DeadlinePassed("expected an answer before the deadline; ask for less, or for more time") from None
         finally:
+            self._leave(ticket)
             ticket.abandon()
+            del ticket  # an error holds this frame, and the frame would hold the error
 
     def overrun_s(self) -> float:
         """Return by how many seconds the work that is running is past its deadline, 0 when none is."""
@@ -109,10 +113,15 @@ class Lane:
                 raise Overloaded(f"{self._limit} requests are waiting already; try again in a moment")
             self._waiting += 1
 
+    def _leave(self, ticket: _Ticket) -> None:
+        """Count a piece of work as waiting no more: it begins, or nobody waits for it."""
+        with self._lock:
+            self._waiting -= not ticket.started
+            ticket.started = True
+
     def _serve(self, slot: Slot) -> None:
         while (ticket := self._queues[slot].get()) is not None:
-            with self._lock:
-                self._waiting -= 1
+            self._leave(ticket)
             self._running[slot] = ticket
             ticket.run()
             del self._running[slot]

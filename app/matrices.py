@@ -11,9 +11,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from app.binding import Array, Point, number
+from app.binding import Point
 from app.derivatives import Absent, Derivative, Named, hvp, live_inputs, output_shapes, vjp
 from app.errors import wrong
+from app.tensors.dtypes import DTYPES
+from ops import Array
 
 Blocks: TypeAlias = dict[str, Named]
 Checkpoint: TypeAlias = Callable[[], None]
@@ -21,6 +23,8 @@ Checkpoint: TypeAlias = Callable[[], None]
 
 # Numbers that one chunk of rows may hold: 32 MB of float64.
 CHUNK_ELEMENTS = 1 << 22
+# Multiply-adds that one chunk may take: a second or so.
+CHUNK_COST = 1 << 33
 
 
 def jacobian(point: Point, of: Sequence[str], wrt: Sequence[str], checkpoint: Checkpoint) -> Blocks:
@@ -33,10 +37,11 @@ def jacobian(point: Point, of: Sequence[str], wrt: Sequence[str], checkpoint: Ch
         if y not in live:
             blocks[y] = dict.fromkeys(wrt, Absent.NOT_DIFFERENTIABLE)
         elif point.op.batching == "elementwise":
-            _, diagonals = vjp(point, wrt, {y: _ones(point, shapes[y])}, batched=False, outputs=False)
+            ones = np.ones(shapes[y], _dtype(point, y))
+            _, diagonals = vjp(point, wrt, {y: ones}, batched=False, outputs=False)
             blocks[y] = {x: _diagonal_block(diagonal) for x, diagonal in diagonals.items()}
         else:
-            rows = _unit_directions(point, shapes[y], wrt)
+            rows = _unit_directions(point, _dtype(point, y), shapes[y], wrt)
             chunks = (_checked_in(checkpoint, _jacobian_rows, point, wrt, y, chunk) for chunk in rows)
             blocks[y] = _stacked(point, chunks, wrt, shapes[y])
     return blocks
@@ -56,10 +61,10 @@ def hessian(
         if a not in live:
             blocks[a] = dict.fromkeys(wrt, Absent.NOT_DIFFERENTIABLE)
         elif point.op.batching == "elementwise":
-            diagonals = hvp(point, wrt, cotangents, {a: _ones(point, shapes[a])}, batched=False)
+            diagonals = hvp(point, wrt, cotangents, {a: np.ones_like(point.inputs[a])}, batched=False)
             blocks[a] = {b: _diagonal_block(diagonal) for b, diagonal in diagonals.items()}
         else:
-            rows = _unit_directions(point, shapes[a], wrt)
+            rows = _unit_directions(point, point.inputs[a].dtype, shapes[a], wrt)
             chunks = (_checked_in(checkpoint, _hessian_rows, point, wrt, cotangents, a, chunk) for chunk in rows)
             blocks[a] = _stacked(point, chunks, wrt, shapes[a])
     return blocks
@@ -74,12 +79,13 @@ def hessian_diagonal(point: Point, wrt: Sequence[str], cotangents: Mapping[str, 
         message = f"{point.op.name} is not elementwise, so its Hessian is not a diagonal"
         raise wrong(("diagonal",), message, expected="false", got="true")
     live = live_inputs(point, wrt)
-    found = {a: hvp(point, (a,), cotangents, {a: _ones(point, point.inputs[a].shape)}, batched=False) for a in live}
+    found = {a: hvp(point, (a,), cotangents, {a: np.ones_like(point.inputs[a])}, batched=False) for a in live}
     return {a: found[a][a] if a in live else Absent.NOT_DIFFERENTIABLE for a in wrt}
 
 
-def _ones(point: Point, shape: tuple[int, ...]) -> Array:
-    return np.ones(shape, number(1.0, point.dtype).dtype)
+def _dtype(point: Point, output: str) -> np.dtype[Any]:
+    slot = next(slot for slot in point.op.outputs if slot.name == output)
+    return DTYPES[point.op.dtype_of(slot, point.dtype)].numpy
 
 
 def _diagonal_block(diagonal: Derivative) -> Derivative:
@@ -91,16 +97,15 @@ def _diagonal_block(diagonal: Derivative) -> Derivative:
     return block.reshape((*diagonal.shape, *diagonal.shape))
 
 
-def _unit_directions(point: Point, shape: tuple[int, ...], wrt: Sequence[str]) -> Iterator[Array]:
+def _unit_directions(point: Point, dtype: np.dtype[Any], shape: tuple[int, ...], wrt: Sequence[str]) -> Iterator[Array]:
     """Yield the unit tensors of a shape, in chunks along a leading axis that keep each call's work bounded."""
     size = math.prod(shape)
     per_row = size + sum(point.inputs[name].size for name in wrt) + 1
-    rows = max(1, min(size, CHUNK_ELEMENTS // per_row))
-    one = number(1.0, point.dtype)
+    rows = max(1, min(size, CHUNK_ELEMENTS // per_row, CHUNK_COST // (point.cost + 1)))
     for start in range(0, size, rows):
         stop = min(size, start + rows)
-        chunk = np.zeros((stop - start, size), one.dtype)
-        chunk[np.arange(stop - start), np.arange(start, stop)] = one
+        chunk = np.zeros((stop - start, size), dtype)
+        chunk[np.arange(stop - start), np.arange(start, stop)] = 1
         yield chunk.reshape(stop - start, *shape)
 
 

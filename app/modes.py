@@ -7,25 +7,25 @@ eagerly or is refused.
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self, TypeAlias, get_args
 
 import tensorflow as tf
-from numpy.typing import NDArray
 
 # Private, for there is no public way to cancel an eager call or a graph function between two of its kernels.
 from tensorflow.python.eager import cancellation
 
 from app.calculus import Calculus, Graph, Tapes
 from app.errors import Overloaded
-from ops import GradientFault, Tensor
+from ops import Array, OpFault, Tensor
 
 Mode = Literal["graph", "eager", "xla", "v1"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
-Array: TypeAlias = NDArray[Any]
 Key: TypeAlias = tuple[str | int, str]
 """What a result is, and the name that it belongs to."""
 Results: TypeAlias = Mapping[Key, Tensor | None]
@@ -35,6 +35,8 @@ DEFAULT_MODE: Mode = "graph"
 # A trace keeps about 0.25 MB for ever, one that XLA compiles up to 2 MB more.
 TRACE_BUDGET = 2048
 XLA_BUDGET = 256
+# What of it one op may spend, so that one op's callers do not spend everybody's.
+SHARE = 0.5
 
 
 class Program(Protocol):
@@ -42,6 +44,11 @@ class Program(Protocol):
 
     Equal programs share their traces, so a program must be hashable.
     """
+
+    @property
+    def owner(self) -> str:
+        """Whose budget its traces are taken from: the op's name."""
+        ...
 
     @property
     def orders(self) -> int:
@@ -87,8 +94,6 @@ class Interruptible:
 
     def __enter__(self) -> Self:
         """Make this thread's work cancellable."""
-        # TensorFlow has one manager for all threads: the work of one would be cancelled with that of another.
-        cancellation.context = _manager
         _thread.block = self
         return self
 
@@ -117,6 +122,10 @@ _thread = _Thread()
 
 def _manager() -> cancellation.CancellationManager | None:
     return _thread.block and _thread.block.manager
+
+
+# TensorFlow keeps one manager for all threads: the work of one slot would be cancelled with that of the other.
+cancellation.context = _manager
 
 
 def default_mode(op: str, operation: str, dtype: str) -> Mode:
@@ -148,7 +157,7 @@ def _plainest(error: Exception, program: Program, leaves: Sequence[Array]) -> Ex
     """
     try:
         _run_eagerly(program, leaves)
-    except GradientFault as fault:
+    except OpFault as fault:
         return fault
     except Exception:  # noqa: BLE001 - what the trace said is as good
         return error
@@ -204,39 +213,37 @@ class _Traces:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._traces: dict[Hashable, _Trace | Exception] = {}
-        self.compiled = 0
-
-    def __len__(self) -> int:
-        return len(self._traces)
+        self._traces: dict[Hashable, Future[_Trace]] = {}
+        self.made: Counter[str] = Counter()
+        self.compiled: Counter[str] = Counter()
 
     def get(self, program: Program, mode: Mode, leaves: Sequence[Array], device: str) -> _Trace:
         specs = tuple(_spec(leaf, rank, mode) for leaf, rank in zip(leaves, program.ranks, strict=True))
         key = (program, mode, device, specs)
-        trace = self._traces.get(key)
-        if trace is None:
-            with self._lock:
-                trace = self._traces.get(key) or self._make(key, program, mode, specs, leaves)
-        if isinstance(trace, Exception):
-            raise trace.with_traceback(None)
-        return trace
+        with self._lock:
+            future = self._traces.get(key)
+            made = future is not None
+            if future is None:
+                self._spend(program.owner, mode)
+                future = self._traces[key] = Future()
+        if not made:
+            try:
+                future.set_result(_Trace(program, mode, specs))
+            except Exception as error:  # noqa: BLE001 - an author's code runs here, and may raise anything
+                future.set_exception(_plainest(error, program, leaves))
+        return future.result()
 
-    def _make(
-        self, key: Hashable, program: Program, mode: Mode, specs: Sequence[tf.TensorSpec], leaves: Sequence[Array]
-    ) -> "_Trace | Exception":
-        if len(self._traces) >= TRACE_BUDGET:
-            raise _BudgetSpent(f"the {TRACE_BUDGET} traces of this process are made")
+    def _spend(self, owner: str, mode: Mode) -> None:
+        """Count a trace, or refuse it: neither all ops together nor one of them may have more than their share."""
         if mode == "xla":
-            if self.compiled >= XLA_BUDGET:
-                raise _BudgetSpent(f"the {XLA_BUDGET} shapes that this process compiles with XLA are compiled")
-            self.compiled += 1
-        made: _Trace | Exception
-        try:
-            made = _Trace(program, mode, specs)
-        except Exception as error:  # noqa: BLE001 - an author's code runs here, and may raise anything
-            made = _plainest(error, program, leaves)
-        self._traces[key] = made
-        return made
+            _take(self.compiled, XLA_BUDGET, owner, "compilations by XLA")
+        _take(self.made, TRACE_BUDGET, owner, "traces")
+
+
+def _take(spent: Counter[str], budget: int, owner: str, what: str) -> None:
+    if spent.total() >= budget or spent[owner] >= budget * SHARE:
+        raise _BudgetSpent(f"the {what} that op {owner} may have in this process are made")
+    spent[owner] += 1
 
 
 _traces = _Traces()
@@ -244,7 +251,7 @@ _traces = _Traces()
 
 def trace_counts() -> tuple[int, int]:
     """Return how many traces this process has made, and how many of them XLA has compiled."""
-    return len(_traces), _traces.compiled
+    return _traces.made.total(), _traces.compiled.total()
 
 
 def _spec(leaf: Array, rank: int | None, mode: Mode) -> tf.TensorSpec:

@@ -65,7 +65,7 @@ async def _discard(receive: Receive) -> None:
                 pass
 
 
-class Problem(Response):
+class ProblemResponse(Response):
     """An error as a Starlette response."""
 
     def __init__(self, error: PullbackError) -> None:
@@ -81,28 +81,28 @@ class Problem(Response):
 
 async def _on_pullback_error(request: Request, error: Exception) -> Response:
     del request
-    return Problem(error if isinstance(error, PullbackError) else InternalError(FAULT))
+    return ProblemResponse(error if isinstance(error, PullbackError) else InternalError(FAULT))
 
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:
     match error:
         case HTTPException(status_code=404):
-            return Problem(NotFound(f"there is no path {request.url.path}; GET /docs shows what there is"))
+            return ProblemResponse(NotFound(f"there is no path {request.url.path}; GET /docs shows what there is"))
         case HTTPException(status_code=405):
             allowed = dict(error.headers or {})
             detail = f"{request.method} is not for this path, which takes {allowed.get('Allow', 'other methods')}"
-            return Problem(MethodNotAllowed(detail, headers=allowed))
+            return ProblemResponse(MethodNotAllowed(detail, headers=allowed))
         case HTTPException(status_code=400):
-            return Problem(Malformed(str(error.detail)))
+            return ProblemResponse(Malformed(str(error.detail)))
         case _:
-            return Problem(InternalError(FAULT))
+            return ProblemResponse(InternalError(FAULT))
 
 
 async def _on_validation_error(request: Request, error: Exception) -> Response:
     del request
     if not isinstance(error, RequestValidationError):
-        return Problem(InternalError(FAULT))
-    return Problem(unprocessable(entries(error.errors(), ())))
+        return ProblemResponse(InternalError(FAULT))
+    return ProblemResponse(unprocessable(entries(error.errors(), ())))
 
 
 FAULT = "the service is at fault here, not the request; its log says more, under this answer's X-Request-Id"

@@ -4,17 +4,18 @@ Every derivative is a chain of pullbacks, because reverse over reverse is the on
 at both orders: a jvp is the vjp of the vjp with respect to its cotangent, an hvp the vjp of the vjp.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import tensorflow as tf
 
 from app.calculus import Calculus
 from app.modes import Key, Results
-from ops import GradientFault, Op, Tensor, many
+from ops import Op, OpFault, Tensor, many
 
 Kind = Literal["forward", "gradients", "vjp", "jvp", "hvp"]
+_Gradients: TypeAlias = Mapping[str, Tensor | None]
 
 
 @dataclass(frozen=True)
@@ -28,13 +29,18 @@ class Program:
     op: Op
     dtype: str
     static: tuple[tuple[str, Any], ...]
-    kind: Literal["forward", "gradients", "vjp", "jvp", "hvp"]
+    kind: Kind
     order: int = 1
     wrt: tuple[str, ...] = ()
     cotangents: tuple[str, ...] | None = None
     along: tuple[str, ...] = ()
     batched: bool = False
     outputs: bool = False
+
+    @property
+    def owner(self) -> str:
+        """The op's name."""
+        return self.op.name
 
     @property
     def orders(self) -> int:
@@ -63,7 +69,7 @@ class Program:
     def build(self, calculus: Calculus, leaves: Sequence[Tensor]) -> Results:
         """Compute ``(what, name)`` to tensor; a ``what`` that ends in ``shape`` is there to be checked.
 
-        Raises ``GradientFault`` where the op returns what is no output or no gradient.
+        Raises ``OpFault`` where the op returns what is no output or no gradient.
         """
         rest = iter(leaves)
         xs = {slot.name: next(rest) for slot in self.op.inputs}
@@ -72,147 +78,131 @@ class Program:
         directions = {name: next(rest) for name in self.along}
         calculus.watch(x for x in xs.values() if x.dtype.is_floating)
         ys = self._forward(xs, numbers)
-        found: dict[Key, Tensor | None] = {}
+        seeded = {name: y for name, y in ys.items() if name in self._seeds}
+        made = _RULES[self.kind](_Trace(self, calculus, xs, seeded, dys, directions))
         if self.kind == "forward" or self.outputs:
-            found |= {("outputs", name): y for name, y in ys.items()}
-        else:
-            found |= {("output shape", name): tf.shape(y) for name, y in ys.items()}
-        if self.kind != "forward":
-            seeded = {name: y for name, y in ys.items() if self._seeds(name)}
-            found |= getattr(self, f"_{self.kind}")(calculus, xs, seeded, dys, directions)
-        return found
+            return {**{("outputs", name): y for name, y in ys.items()}, **made}
+        return {**{("output shape", name): tf.shape(y) for name, y in ys.items()}, **made}
 
     def _forward(self, xs: Mapping[str, Tensor], numbers: Mapping[str, Tensor]) -> dict[str, Tensor]:
         ys = many(self.op.function(*xs.values(), **dict(self.static), **numbers))
         wanted = [(slot, self.op.dtype_of(slot, self.dtype)) for slot in self.op.outputs]
         if len(ys) != len(wanted):
-            expected = f"{len(wanted)} ({', '.join(slot.name for slot, _ in wanted)})"
-            raise GradientFault("forward", "the outputs", expected=expected, got=str(len(ys)))
+            names = ", ".join(slot.name for slot, _ in wanted)
+            raise OpFault("forward", "its outputs", expected=f"one value for each of {names}", got=str(len(ys)))
         for (slot, dtype), y in zip(wanted, ys, strict=True):
             if not isinstance(y, tf.Tensor) or y.dtype.name != dtype:
                 got = y.dtype.name if isinstance(y, tf.Tensor) else type(y).__name__
-                raise GradientFault("forward", slot.name, expected=f"a {dtype} tensor", got=got)
+                raise OpFault("forward", slot.name, expected=f"a {dtype} tensor", got=got)
         return {slot.name: y for (slot, _), y in zip(wanted, ys, strict=True)}
 
-    def _seeds(self, output: str) -> bool:
-        """Tell whether a cotangent arrives at an output: without any named, at every differentiable one."""
-        if self.cotangents is not None:
-            return output in self.cotangents
-        return any(s.name == output and self.op.is_differentiable(s, self.dtype) for s in self.op.outputs)
+    @property
+    def _differentiable(self) -> tuple[str, ...]:
+        return tuple(slot.name for slot in self.op.outputs if self.op.is_differentiable(slot, self.dtype))
 
-    def _first(
-        self,
-        calculus: Calculus,
-        xs: Mapping[str, Tensor],
-        ys: Mapping[str, Tensor],
-        dys: Mapping[str, Tensor] | None,
-        wrt: Sequence[str],
-    ) -> dict[str, Tensor | None]:
-        """Return the vjp, every gradient checked; ``dys`` of ``None`` are ones."""
-        if not ys or not wrt:
-            return dict.fromkeys(wrt)
-        pullback = calculus.pullback(list(ys.values()), [xs[name] for name in wrt])
-        dxs = pullback(None if dys is None else [dys[name] for name in ys])
-        return self._checked({name: xs[name] for name in wrt}, dxs, complete=self.cotangents is None)
+    @property
+    def _seeds(self) -> tuple[str, ...]:
+        """The outputs at which a cotangent arrives."""
+        return self._differentiable if self.cotangents is None else self.cotangents
 
-    def _checked(self, xs: Mapping[str, Tensor], dxs: Sequence[Any], *, complete: bool) -> dict[str, Tensor | None]:
-        """Refuse what is no gradient; ``complete`` says that every output was seeded, so that none may be missing."""
-        checked: dict[str, Tensor | None] = {}
+    def checked(self, xs: Mapping[str, Tensor], dxs: Sequence[Any], *, first: bool) -> dict[str, Tensor | None]:
+        """Return gradients by name, or refuse what is none.
+
+        A ``first`` gradient may be missing only where a part of the outputs is seeded, or where the op says so.
+        """
+        may_miss = not first or set(self._seeds) != set(self._differentiable)
         for (name, x), dx in zip(xs.items(), dxs, strict=True):
-            expected = f"a {x.dtype.name} tensor of the shape of {name}"
-            if dx is None and complete and name not in self.op.null_gradients:
-                raise GradientFault("the gradient function", name, expected=expected, got="None, or no path at all")
-            if dx is not None and not isinstance(dx, tf.Tensor):
+            expected, got = f"a {x.dtype.name} tensor of the shape of {name}", None
+            if dx is None:
+                got = None if may_miss or name in self.op.null_gradients else "None, or no path at all"
+            elif not isinstance(dx, tf.Tensor):
                 got = f"{dx!r} ({type(dx).__name__})"
-                raise GradientFault("the gradient function", name, expected=expected, got=got)
-            if dx is not None and dx.dtype != x.dtype:
-                raise GradientFault("the gradient function", name, expected=expected, got=dx.dtype.name)
-            checked[name] = dx
-        return checked
+            elif dx.dtype != x.dtype:
+                got = dx.dtype.name
+            if got is not None:
+                raise OpFault("the gradient function", name, expected=expected, got=got)
+        return dict(zip(xs, dxs, strict=True))
 
-    def _vjp(
-        self,
-        calculus: Calculus,
-        xs: Mapping[str, Tensor],
-        ys: Mapping[str, Tensor],
-        dys: Mapping[str, Tensor] | None,
-        directions: Mapping[str, Tensor],
-    ) -> Results:
-        del directions
-        if self.batched and ys and dys is not None:
-            pullback = calculus.pullback(list(ys.values()), [xs[name] for name in self.wrt])
-            found = calculus.each(pullback, [dys[name] for name in ys])
-            return {("gradients", name): dx for name, dx in zip(self.wrt, found, strict=True)}
-        return {("gradients", name): dx for name, dx in self._first(calculus, xs, ys, dys, self.wrt).items()}
 
-    def _gradients(
-        self,
-        calculus: Calculus,
-        xs: Mapping[str, Tensor],
-        ys: Mapping[str, Tensor],
-        dys: Mapping[str, Tensor] | None,
-        directions: Mapping[str, Tensor],
-    ) -> Results:
-        del directions
-        found: dict[Key, Tensor | None] = {}
-        level = self._first(calculus, xs, ys, dys, self.wrt)
-        for order in range(self.order):
-            found |= {(order, name): dx for name, dx in level.items()}
-            present = [dx for dx in level.values() if dx is not None]
-            if order + 1 < self.order:
-                sources = [xs[name] for name in self.wrt]
-                dxs = calculus.pullback(present, sources)(None) if present else [None] * len(sources)
-                level = self._checked({name: xs[name] for name in self.wrt}, dxs, complete=False)
-        return found
+@dataclass(frozen=True)
+class _Trace:
+    """A program while it is being built: its inputs, the outputs that are seeded, cotangents and directions."""
 
-    def _jvp(
-        self,
-        calculus: Calculus,
-        xs: Mapping[str, Tensor],
-        ys: Mapping[str, Tensor],
-        dys: Mapping[str, Tensor] | None,
-        directions: Mapping[str, Tensor],
-    ) -> Results:
-        del dys
-        us = {name: tf.ones_like(y) for name, y in ys.items()}
-        calculus.watch(us.values())
-        gradients = self._first(calculus, xs, ys, us, self.along)
-        found = self._transpose(calculus, gradients, us, directions)
-        return {
-            **{("tangents", name): ty for name, ty in found.items()},
-            **{("gradient shape", name): tf.shape(dx) for name, dx in gradients.items() if dx is not None},
-        }
+    program: Program
+    calculus: Calculus
+    xs: Mapping[str, Tensor]
+    ys: Mapping[str, Tensor]
+    dys: Mapping[str, Tensor] | None
+    directions: Mapping[str, Tensor]
 
-    def _hvp(
-        self,
-        calculus: Calculus,
-        xs: Mapping[str, Tensor],
-        ys: Mapping[str, Tensor],
-        dys: Mapping[str, Tensor] | None,
-        directions: Mapping[str, Tensor],
-    ) -> Results:
-        gradients = self._first(calculus, xs, ys, dys, self.along)
-        found = self._transpose(calculus, gradients, {name: xs[name] for name in self.wrt}, directions)
-        return {
-            **{("products", name): product for name, product in found.items()},
-            **{("gradient shape", name): tf.shape(dx) for name, dx in gradients.items() if dx is not None},
-        }
+    def vjp(self, wrt: Sequence[str], dys: Mapping[str, Tensor] | None, *, batched: bool = False) -> _Gradients:
+        """Return the first gradients, checked; ``dys`` of ``None`` are ones."""
+        sources = {name: self.xs[name] for name in wrt}
+        if not self.ys or not sources:
+            return dict.fromkeys(sources)
+        pullback = self.calculus.pullback(list(self.ys.values()), list(sources.values()))
+        rows = None if dys is None else [dys[name] for name in self.ys]
+        dxs = self.calculus.each(pullback, rows) if batched and rows is not None else pullback(rows)
+        return self.program.checked(sources, dxs, first=True)
 
-    def _transpose(
-        self,
-        calculus: Calculus,
-        gradients: Mapping[str, Tensor | None],
-        leaves: Mapping[str, Tensor],
-        directions: Mapping[str, Tensor],
-    ) -> dict[str, Tensor | None]:
+    def pulled_back(self, gradients: _Gradients, leaves: Mapping[str, Tensor]) -> _Gradients:
         """Pull the directions, which belong to the gradients, back to the leaves."""
         present = {name: dx for name, dx in gradients.items() if dx is not None}
         if not present or not leaves:
             return dict.fromkeys(leaves)
-        pullback = calculus.pullback(list(present.values()), list(leaves.values()))
-        rows = [directions[name] for name in present]
-        found = calculus.each(pullback, rows) if self.batched else pullback(rows)
-        return self._checked(leaves, found, complete=False)
+        pullback = self.calculus.pullback(list(present.values()), list(leaves.values()))
+        rows = [self.directions[name] for name in present]
+        found = self.calculus.each(pullback, rows) if self.program.batched else pullback(rows)
+        return self.program.checked(leaves, found, first=False)
+
+
+def _forward(trace: _Trace) -> Results:
+    del trace
+    return {}
+
+
+def _vjp(trace: _Trace) -> Results:
+    found = trace.vjp(trace.program.wrt, trace.dys, batched=trace.program.batched)
+    return {("gradients", name): dx for name, dx in found.items()}
+
+
+def _gradients(trace: _Trace) -> Results:
+    sources = {name: trace.xs[name] for name in trace.program.wrt}
+    level = trace.vjp(trace.program.wrt, trace.dys)
+    found: dict[Key, Tensor | None] = {(0, name): dx for name, dx in level.items()}
+    for order in range(1, trace.program.order):
+        present = [dx for dx in level.values() if dx is not None]
+        dxs = trace.calculus.pullback(present, list(sources.values()))(None) if present else [None] * len(sources)
+        level = trace.program.checked(sources, dxs, first=False)
+        found |= {(order, name): dx for name, dx in level.items()}
+    return found
+
+
+def _jvp(trace: _Trace) -> Results:
+    us = {name: tf.ones_like(y) for name, y in trace.ys.items()}
+    trace.calculus.watch(us.values())
+    gradients = trace.vjp(trace.program.along, us)
+    found = trace.pulled_back(gradients, us)
+    return {**{("tangents", name): ty for name, ty in found.items()}, **_shapes(gradients)}
+
+
+def _hvp(trace: _Trace) -> Results:
+    gradients = trace.vjp(trace.program.along, trace.dys)
+    found = trace.pulled_back(gradients, {name: trace.xs[name] for name in trace.program.wrt})
+    return {**{("products", name): product for name, product in found.items()}, **_shapes(gradients)}
+
+
+_RULES: Mapping[Kind, Callable[[_Trace], Results]] = {
+    "forward": _forward,
+    "gradients": _gradients,
+    "vjp": _vjp,
+    "jvp": _jvp,
+    "hvp": _hvp,
+}
+
+
+def _shapes(gradients: _Gradients) -> Results:
+    return {("gradient shape", name): tf.shape(dx) for name, dx in gradients.items() if dx is not None}
 
 
 def _rank(shape: Sequence[str | int]) -> int | None:

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from app.errors import MAX_ENTRIES, MAX_GOT, Entry, Loc, clip, near
+from app.errors import MAX_ENTRIES, Entry, Loc, near
+from app.tensors.casting import describe
 
 _PLAINER = {"a valid dictionary": "an object", "a valid list": "a list"}
 
@@ -22,4 +23,4 @@ def _entry(fault: Mapping[str, Any], known: Sequence[str], loc: Loc) -> Entry:
         return Entry(loc, "this field is missing", expected=f"the field {name}", got="nothing")
     said = str(fault["msg"]).removeprefix("Input should be ").removeprefix("Value error, ")
     expected = _PLAINER.get(said, said)
-    return Entry(loc, f"expected {expected}", expected=expected, got=clip(repr(fault["input"]), MAX_GOT))
+    return Entry(loc, f"expected {expected}", expected=expected, got=describe(fault["input"]))

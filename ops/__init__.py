@@ -1,5 +1,6 @@
 """The registered ops, one page each, and the vocabulary to write one: ``from ops import ...``."""
 
+from ops import _environment as _environment  # before all that imports TensorFlow
 from ops._mechanisms import additive, custom_gradient, many, multiplicative, override, register_gradient
 from ops._op import (
     ANY_SHAPE,
@@ -13,10 +14,10 @@ from ops._op import (
     Example,
     Formula,
     Function,
-    GradientFault,
     Input,
     InvalidInput,
     Op,
+    OpFault,
     Output,
     Surrogate,
     Tensor,
@@ -35,10 +36,10 @@ __all__ = [
     "Example",
     "Formula",
     "Function",
-    "GradientFault",
     "Input",
     "InvalidInput",
     "Op",
+    "OpFault",
     "Output",
     "Registry",
     "RegistryError",

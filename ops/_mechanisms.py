@@ -2,7 +2,7 @@
 
 Every helper returns a function ``op(*inputs, **attrs)`` that works eagerly, inside a ``tf.function`` whether the tape
 is inside or outside it, under XLA and in a v1 graph, at every order. What a gradient function returns is checked at
-each call (``GradientFault``), because TensorFlow lets much of it pass.
+each call (``OpFault``), because TensorFlow lets much of it pass.
 """
 
 import functools
@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import tensorflow as tf
 
-from ops._op import Function, GradientFault, Tensor
+from ops._op import Function, OpFault, Tensor
 
 _serial = itertools.count()
 
@@ -123,7 +123,7 @@ def register_gradient(op_type: str) -> Callable[[Function], Function]:
     A TensorFlow op with N outputs calls its gradient with N + 1 arguments and wants one value for each of its inputs:
     a tensor of the input's shape and dtype, or ``None``.
 
-    Raises ``KeyError`` when the op type has a gradient already, and ``GradientFault`` at a call that goes wrong.
+    Raises ``KeyError`` when the op type has a gradient already, and ``OpFault`` at a call that goes wrong.
     """
 
     def register(gradient: Function) -> Function:
@@ -164,14 +164,14 @@ def checked_gradients(
 ) -> list[Tensor | None]:
     """Return what a gradient function returned as a list, one entry for each tensor in ``wanted``, or refuse it.
 
-    Raises ``GradientFault`` for a wrong count, anything but a tensor or ``None``, a wrong dtype, or a shape that is
+    Raises ``OpFault`` for a wrong count, anything but a tensor or ``None``, a wrong dtype, or a shape that is
     known to be wrong. Sparse gradients (``IndexedSlices``) are made dense.
     """
     slots = names or [p.name for p in inspect.signature(function).parameters.values()]
     found = many(result)
     if len(found) != len(wanted):
         expected = f"one value for each of {', '.join(slots[: len(wanted)])}"
-        raise GradientFault(function.__name__, "its inputs", expected=expected, got=f"{len(found)}")
+        raise OpFault(function.__name__, "its inputs", expected=expected, got=f"{len(found)}")
     checked: list[Tensor | None] = []
     for slot, value, like in zip(slots, found, wanted, strict=False):
         gradient = tf.convert_to_tensor(value) if isinstance(value, tf.IndexedSlices) else value
@@ -179,10 +179,10 @@ def checked_gradients(
             expected = f"a tensor of {like.dtype.name} and shape {like.shape}, or None"
             if not isinstance(gradient, tf.Tensor):
                 got = f"{gradient!r} ({type(gradient).__name__})"[:200]
-                raise GradientFault(function.__name__, slot, expected=expected, got=got)
+                raise OpFault(function.__name__, slot, expected=expected, got=got)
             if gradient.dtype != like.dtype or not like.shape.is_compatible_with(gradient.shape):
                 got = f"{gradient.dtype.name} and shape {gradient.shape}"
-                raise GradientFault(function.__name__, slot, expected=expected, got=got)
+                raise OpFault(function.__name__, slot, expected=expected, got=got)
         checked.append(gradient)
     return checked
 
@@ -226,5 +226,5 @@ def _called(rule: Function, args: Sequence[Any], attrs: Mapping[str, Any]) -> An
     except TypeError as error:
         got = f"{rule.__name__}({', '.join(inspect.signature(rule).parameters)})"
         expected = f"{len(args)} by position" + (f", and {', '.join(attrs)} by keyword" if attrs else "")
-        raise GradientFault(rule.__name__, "its arguments", expected=expected, got=got) from error
+        raise OpFault(rule.__name__, "its arguments", expected=expected, got=got) from error
     return rule(*args, **attrs)

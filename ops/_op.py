@@ -26,12 +26,13 @@ One value stands bare, several in a tuple; ``None`` is "no gradient, on purpose"
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_origin
 
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
+from pydantic.fields import FieldInfo
 
 Tensor: TypeAlias = tf.Tensor
 Array: TypeAlias = NDArray[Any]
@@ -172,8 +173,9 @@ class Op:
     ``function(*inputs, **attrs)`` is any TensorFlow function, whatever gives it its gradient; ``reference`` is the same
     forward in independent NumPy, float64 inside. ``validate(inputs, attrs)`` refuses bad values with ``InvalidInput``
     before any mode runs, because XLA drops assertions. ``sample(rng, dtype, attrs)`` draws a valid joint point.
-    ``batching`` says when requests may share a call. ``null_gradients`` names the inputs whose missing first-order
-    gradient is on purpose.
+    ``batching`` says when requests may share a call. ``cost(dims)``, of the shapes' symbols, is the multiply-adds of
+    forward where they grow faster than its tensors: requests are admitted by it. ``null_gradients`` names the inputs
+    whose missing first-order gradient is on purpose.
 
     Raises ``ValueError`` at construction when the declaration contradicts itself.
     """
@@ -191,6 +193,7 @@ class Op:
     attrs: type[Attrs] = Attrs
     claim: Callable[[Any], Claim] = honest
     batching: Batching = "none"
+    cost: Callable[[Mapping[str, Any]], int] | None = None
     validate: Callable[[Mapping[str, Array], Any], None] | None = None
     sample: Callable[[np.random.Generator, str, Any], dict[str, Array]] | None = None
     null_gradients: tuple[str, ...] = ()
@@ -208,6 +211,10 @@ class Op:
                 raise ValueError(f"op {self.name!r}: two {kind}s have the same name")
         if len({slot.dtypes for slot in (*self.inputs, *self.outputs) if len(slot.dtypes) > 1}) > 1:
             raise ValueError(f"op {self.name!r}: inputs and outputs with several dtypes must all list the same ones")
+        for name, info in self.attrs.model_fields.items():
+            if not _is_attribute(info):
+                expected = "float, bool, a Literal, or an int with bounds on both sides (each value has its own trace)"
+                raise ValueError(f"op {self.name!r}, attribute {name!r}: expected {expected}, got {info.annotation}")
         if self.attrs.number_names() and not set(self.dtypes) <= set(FLOATS):
             raise ValueError(f"op {self.name!r}: number attributes need a type variable of float dtypes only")
         if self.batching == "elementwise" and any(s.shape != ANY_SHAPE for s in (*self.inputs, *self.outputs)):
@@ -228,6 +235,14 @@ class Op:
         return slot.differentiable and self.dtype_of(slot, dtype) in FLOATS
 
 
+def _is_attribute(info: FieldInfo) -> bool:
+    """Tell whether a field is an attribute that can be sent as JSON and has a bounded number of traces."""
+    bounds = {bound for m in info.metadata for bound in ("ge", "gt", "le", "lt") if hasattr(m, bound)}
+    bounded = bool(bounds & {"ge", "gt"}) and bool(bounds & {"le", "lt"})
+    kind: object = info.annotation
+    return kind is float or kind is bool or get_origin(kind) is Literal or (kind is int and bounded)
+
+
 class InvalidInput(ValueError):
     """Raised by an op's ``validate``: which input is wrong, what was expected and what came."""
 
@@ -237,10 +252,10 @@ class InvalidInput(ValueError):
         self.name, self.message, self.expected, self.got, self.index = name, message, expected, got, index
 
 
-class GradientFault(Exception):
-    """An op's gradient function returned something that is no gradient: which slot, what was expected, what came."""
+class OpFault(Exception):
+    """A function of an op takes or returns what it must not: which function and slot, what was expected, what came."""
 
     def __init__(self, function: str, slot: str, *, expected: str, got: str) -> None:
-        """Name the function at fault and the slot of what it returned."""
-        super().__init__(f"{function} returned a wrong gradient for {slot}: expected {expected}, got {got}")
+        """Name the function at fault, and the slot of what it returned."""
+        super().__init__(f"{function} is at fault, {slot}: expected {expected}, got {got}")
         self.slot, self.expected, self.got = slot, expected, got

@@ -26,6 +26,7 @@ convolution and an eigenvalue decomposition); the formulas are built on those of
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -34,7 +35,7 @@ from pydantic import Field
 from ops import Array, Arrays, Attrs, Claim, Example, Formula, Input, InvalidInput, Op, Output, Tensor, custom_gradient
 from ops.self_adjoint_eig import OP as EIG
 from ops.self_adjoint_eig import forward as eigenpairs
-from ops.self_adjoint_eig import lorentzian
+from ops.self_adjoint_eig import lorentzian, refuse_tiny_broadening
 
 
 class ConvEigAttrs(Attrs):
@@ -165,9 +166,16 @@ def _vjp(x: Array, f: Array, v: Array, dw: Array) -> tuple[Array, Array]:
     return dx, df
 
 
+def cost(dims: Mapping[str, Any]) -> int:
+    """The convolution, the covariance and ten D³, image by image."""
+    positions = dims["H"] * dims["W"]
+    taps = dims["K"] * dims["L"] * dims["C"]
+    return dims["N"] * (positions * dims["D"] * (taps + dims["D"]) + 10 * dims["D"] ** 3)
+
+
 def validate(inputs: Mapping[str, Array], attrs: ConvEigAttrs) -> None:
     """Refuse a filter that does not fit, no channels (XLA dies of that), and what is not finite (XLA gets it wrong)."""
-    del attrs
+    refuse_tiny_broadening(attrs.broadening, inputs["x"].dtype)
     for name, array in inputs.items():
         if not np.isfinite(array).all():
             index = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
@@ -216,6 +224,7 @@ OP = Op(
     attrs=ConvEigAttrs,
     claim=claim,
     batching="none",
+    cost=cost,
     validate=validate,
     sample=sample,
     examples=(

@@ -17,10 +17,10 @@ gradients of eigenvalues alone, and second derivatives of their symmetric functi
 Eigenvalues that are equal but for rounding give large finite numbers. TensorFlow's own gradient of eigh is the same but
 for F = d/(d² + 1e-20), so it answers 0 at the pole.
 
-β > 0 is finite everywhere (Liao et al. write ε for β²). F is then smaller than 1/d by the factor d²/(d² + β²), so it is
-no function's derivative and the op claims formulas. The second order differentiates the vjp with the *broadened*
-tangents of w and V, diag(C) and V X, the same rule as at first order; the true ones would bring back a pole,
-(dw[j] - dw[i])/d. Higher orders go on so.
+β > 0, whose square must be a normal number, is finite everywhere (Liao et al. write ε for β²). F is then smaller than
+1/d by the factor d²/(d² + β²), so it is no function's derivative and the op claims formulas. The second order
+differentiates the vjp with the *broadened* tangents of w and V, diag(C) and V X, the same rule as at first order; the
+true ones would bring back a pole, (dw[j] - dw[i])/d. Higher orders go on so.
 
 The signs are piecewise constant and have no gradient. Each pullback decomposes A again, since it gets A, not w and V;
 in one graph TensorFlow's optimiser merges the copies (16 matrices of order 64: 16 ms for eigh alone, 16 ms to order 2).
@@ -29,8 +29,10 @@ Source: Liao, Liu, Wang and Xiang, "Differentiable Programming Tensor Networks" 
 Giles, "An extended collection of matrix derivative results" (2008), section 3.1, for the exact formula.
 """
 
+import math
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -190,9 +192,22 @@ def _to_matrix(values: Array) -> Array:
     return np.moveaxis(values, (0, 1), (-2, -1))
 
 
+def refuse_tiny_broadening(broadening: float, dtype: np.dtype[Any]) -> None:
+    """Refuse a β > 0 whose square is no normal number: F and G would be NaN after all."""
+    least = float(np.sqrt(np.finfo(dtype).tiny))
+    if 0 < broadening < least:
+        message = f"its square underflows in {dtype.name}"
+        raise InvalidInput("broadening", message, expected=f"0, or at least {least:.3g}", got=str(broadening))
+
+
+def cost(dims: Mapping[str, Any]) -> int:
+    """Ten M³ for each matrix."""
+    return 10 * math.prod(dims["..."]) * dims["M"] ** 3
+
+
 def validate(inputs: Mapping[str, Array], attrs: EigAttrs) -> None:
-    """Refuse NaN and infinity, for which LAPACK fails and XLA answers nonsense."""
-    del attrs
+    """Refuse NaN and infinity, for which LAPACK fails and XLA answers nonsense, and a broadening that underflows."""
+    refuse_tiny_broadening(attrs.broadening, inputs["a"].dtype)
     if not np.isfinite(inputs["a"]).all():
         index = tuple(int(i) for i in np.argwhere(~np.isfinite(inputs["a"]))[0])
         got = str(inputs["a"][index])
@@ -230,6 +245,7 @@ OP = Op(
     attrs=EigAttrs,
     claim=claim,
     batching="none",
+    cost=cost,
     validate=validate,
     sample=sample,
     examples=(

@@ -5,8 +5,10 @@ not go through it: a plain function in front of it answers twice as many of them
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias, cast
 
 from pydantic import ValidationError
@@ -14,9 +16,18 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app import derivatives, matrices
 from app.binding import Point, bind, bind_directions, bind_names
-from app.body import read_body, while_client_waits
+from app.body import ClientGone, read_body, while_client_waits
 from app.derivatives import Absent
-from app.errors import MethodNotAllowed, NotAcceptable, NotFound, UnsupportedMediaType, near, unprocessable, wrong
+from app.errors import (
+    DeadlinePassed,
+    MethodNotAllowed,
+    NotAcceptable,
+    NotFound,
+    UnsupportedMediaType,
+    near,
+    unprocessable,
+    wrong,
+)
 from app.execution import Checkpoint, Lane
 from app.limits import deadline_of
 from app.modes import default_mode
@@ -32,6 +43,10 @@ Work: TypeAlias = Callable[[Checkpoint], dict[str, Tree]]
 
 # Beyond it, reading and writing tensors would hold the event loop for milliseconds, and the work is long.
 SMALL_BODY = 1 << 16
+# Multiply-adds of short work, which takes milliseconds.
+SHORT_COST = 1 << 24
+# An answer goes out in pieces of so many bytes, and all of it within so many seconds.
+PIECE, SEND_S = 1 << 18, 60.0
 
 
 @dataclass(frozen=True)
@@ -172,10 +187,7 @@ def operations(fallback: ASGIApp, engine: Engine) -> ASGIApp:
     async def dispatched(scope: Scope, receive: Receive, send: Send) -> None:
         match scope["path"].split("/") if scope["type"] == "http" else ():
             case ["", "v1", "ops", op, operation]:
-                body = await _answered(engine, op, operation, scope, receive)
-                headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-                await send({"type": "http.response.start", "status": 200, "headers": headers})
-                await send({"type": "http.response.body", "body": body})
+                await _send(await _answered(engine, op, operation, scope, receive), send)
             case _:
                 await fallback(scope, receive, send)
 
@@ -193,13 +205,36 @@ async def _answered(engine: Engine, op_name: str, operation_name: str, scope: Sc
     _check_media_types(dict(scope["headers"]))
     body = await read_body(receive)
     deadline = deadline_of(scope)
-    with while_client_waits(receive):
-        if len(body) > SMALL_BODY or operation.is_long:
-            work, encoding = await asyncio.to_thread(_prepare, engine, operation, op, body)
-            tree = await engine.lane.run(work, slot="long", deadline=deadline)
-            return await asyncio.to_thread(_written, tree, encoding)
-        work, encoding = _prepare(engine, operation, op, body)
-        return _written(await engine.lane.run(work, slot="short", deadline=deadline), encoding)
+    try:
+        async with asyncio.timeout_at(deadline):
+            with while_client_waits(receive):
+                return await _computed(engine, operation, op, body, deadline)
+    except TimeoutError:
+        raise DeadlinePassed("expected an answer before the deadline; ask for less, or for more time") from None
+
+
+async def _computed(engine: Engine, operation: Operation, op: Op, body: bytes | bytearray, deadline: float) -> bytes:
+    small = len(body) <= SMALL_BODY
+    prepare = partial(_prepare, engine, operation, op, body)
+    prepared = prepare() if small else await asyncio.to_thread(prepare)
+    if small and not prepared.is_long:
+        return _written(await engine.lane.run(prepared.work, slot="short", deadline=deadline), prepared.encoding)
+    tree = await engine.lane.run(prepared.work, slot="long", deadline=deadline)
+    return await asyncio.to_thread(_written, tree, prepared.encoding)
+
+
+async def _send(body: bytes, send: Send) -> None:
+    """Send an answer in pieces, each when the client has taken those before: one that reads nothing holds little."""
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    pieces = memoryview(body)
+    try:
+        async with asyncio.timeout(SEND_S):
+            for start in range(0, len(body), PIECE):
+                piece, more = bytes(pieces[start : start + PIECE]), start + PIECE < len(body)
+                await send({"type": "http.response.body", "body": piece, "more_body": more})
+    except TimeoutError:
+        raise ClientGone from None
 
 
 def _check_media_types(headers: Mapping[bytes, bytes]) -> None:
@@ -207,16 +242,34 @@ def _check_media_types(headers: Mapping[bytes, bytes]) -> None:
     if kind != b"application/json":
         got = kind.decode("latin-1") or "none"
         raise UnsupportedMediaType(f"expected Content-Type: application/json, got {got}")
-    accepted = headers.get(b"accept", b"*/*").lower()
-    if not any(kind in accepted for kind in (b"application/json", b"*/*", b"application/*")) and accepted.strip():
-        raise NotAcceptable(f"this answers application/json; the request accepts {accepted.decode('latin-1')}")
+    accepted = headers.get(b"accept", b"").decode("latin-1").lower()
+    if accepted.strip() and not any(_is_json(part) for part in accepted.split(",")):
+        raise NotAcceptable(f"this answers application/json; the request accepts {accepted}")
 
 
-def _prepare(engine: Engine, operation: Operation, op: Op, body: bytes | bytearray) -> tuple[Work, Encoding]:
-    """Return the work that a body asks for, and how to write what comes of it."""
+def _is_json(accepted: str) -> bool:
+    """Tell whether one part of an Accept header takes JSON: ``*/*;q=0.8`` does, ``application/json;q=0`` does not."""
+    kind, *parameters = (part.strip().replace(" ", "") for part in accepted.split(";"))
+    refused = any(re.fullmatch(r"q=0(\.0*)?", parameter) for parameter in parameters)
+    return kind in ("application/json", "application/*", "*/*") and not refused
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """The work that a body asks for, whether it is long, and how to write what comes of it."""
+
+    work: Work
+    is_long: bool
+    encoding: Encoding
+
+
+def _prepare(engine: Engine, operation: Operation, op: Op, body: bytes | bytearray) -> _Prepared:
     document = parse(body)
     if not isinstance(document, dict):
         raise wrong((), "not an object", expected='an object such as {"inputs": {...}}', got=describe(document))
+    if len(fields := cast(dict[str, Any], document)) > wire.MAX_NAMES:
+        expected = f"at most {wire.MAX_NAMES} fields"
+        raise wrong((), "too many fields", expected=expected, got=str(len(fields)))
     try:
         request = operation.request.model_validate(document)
     except ValidationError as error:
@@ -227,7 +280,9 @@ def _prepare(engine: Engine, operation: Operation, op: Op, body: bytes | bytearr
     point = bind(
         op, request.inputs, request.attrs, dtype, decode, mode=mode, device=device, max_elements=engine.max_elements
     )
-    return operation.prepare(request, point), request.encoding
+    # XLA compiles for seconds, and short work should not have to wait for that.
+    is_long = operation.is_long or mode == "xla" or point.cost > SHORT_COST
+    return _Prepared(operation.prepare(request, point), is_long, request.encoding)
 
 
 def _written(tree: dict[str, Tree], encoding: Encoding) -> bytes:

@@ -37,11 +37,16 @@ TensorOrNull = Annotated[Any, WithJsonSchema({"anyOf": [*_TYPED, {"type": "null"
 Reason = Literal["not_differentiable", "disconnected"]
 Absences = dict[str, Reason]
 
+# No op has so many names: what is longer is refused before anything looks at each of them.
+MAX_NAMES = 64
+Tensors = Annotated[dict[str, TensorIn], Field(max_length=MAX_NAMES)]
+Names = Annotated[list[str], Field(max_length=MAX_NAMES)]
+
 Cotangents = Annotated[
-    dict[str, TensorIn] | None,
+    Tensors | None,
     Field(description="A cotangent for some of the outputs, zeros for the rest; omitted: ones for all."),
 ]
-Wrt = Annotated[list[str] | None, Field(description="The inputs to differentiate with respect to; omitted: all.")]
+Wrt = Annotated[Names | None, Field(description="The inputs to differentiate with respect to; omitted: all.")]
 Batched = Annotated[bool, Field(description="The directions have a leading axis: many of them in one call.")]
 
 
@@ -50,8 +55,10 @@ class Request(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    inputs: dict[str, TensorIn] = Field(description="The op's inputs, by name.")
-    attrs: dict[str, Any] = Field(default={}, description="The op's attributes; omitted ones have their defaults.")
+    inputs: Tensors = Field(description="The op's inputs, by name.")
+    attrs: Annotated[dict[str, Any], Field(max_length=MAX_NAMES)] = Field(
+        default={}, description="The op's attributes; omitted ones have their defaults."
+    )
     dtype: str | None = Field(default=None, description="The dtype of the op's type variable; omitted: its first.")
     mode: Mode | None = Field(
         default=None, description="How TensorFlow runs it; omitted: the catalogue's default_mode."
@@ -84,7 +91,7 @@ class VjpRequest(Request):
 class JvpRequest(Request):
     """The point and the tangents to push forward."""
 
-    tangents: dict[str, TensorIn] = Field(description="A tangent for some of the inputs, zeros for the rest.")
+    tangents: Tensors = Field(description="A tangent for some of the inputs, zeros for the rest.")
     batched: Batched = False
 
 
@@ -92,13 +99,13 @@ class JacobianRequest(Request):
     """The point, and which blocks."""
 
     wrt: Wrt = None
-    of: list[str] | None = Field(default=None, description="The outputs to differentiate; omitted: all.")
+    of: Names | None = Field(default=None, description="The outputs to differentiate; omitted: all.")
 
 
 class HvpRequest(Request):
     """The point, the cotangents that weight the outputs, and the vectors."""
 
-    vectors: dict[str, TensorIn] = Field(description="A vector for some of the inputs, zeros for the rest.")
+    vectors: Tensors = Field(description="A vector for some of the inputs, zeros for the rest.")
     cotangents: Cotangents = None
     wrt: Wrt = None
     batched: Batched = False

@@ -140,8 +140,11 @@ def _duplicate(raw: bytes | bytearray) -> str | None:
     found: list[str] = []
 
     def look(pairs: list[tuple[str, Any]]) -> None:
-        names = [name for name, _ in pairs]
-        found.extend(name for name in names if names.count(name) > 1)
+        seen = set[str]()
+        for name, _ in () if found else pairs:
+            if name in seen:
+                found.append(name)
+            seen.add(name)
 
     try:
         json.loads(raw, object_pairs_hook=look)

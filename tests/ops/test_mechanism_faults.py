@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from app.errors import OpFailed
 from app.modes import MODES
-from ops import Attrs, Example, GradientFault, Input, Op, Output, custom_gradient, override, register_gradient
+from ops import Attrs, Example, OpFault, Input, Op, Output, custom_gradient, override, register_gradient
 from tests.ops.cases import Case, answer
 from tests.ops.places import PLACES, at_once, by_gradients, by_tapes, in_function, of_function
 
@@ -56,11 +56,11 @@ def test_a_wrong_gradient_is_refused_at_first_order(wrong, place) -> None:
         return rule(operation.inputs[0], dy)
 
     for op in (custom_gradient(exponential, rule), custom_gradient(exponential, rule, vjp_vjp)):
-        with pytest.raises(GradientFault, match="rule returned a wrong gradient"):
+        with pytest.raises(OpFault, match="rule is at fault"):
             place(op, X, 1)
     # The trace of an override knows no shape: of the shape it is the caller who learns.
     if "shape" not in next(name for name, one in WRONG.items() if one is wrong) and wrong is not WRONG["a scalar"]:
-        with pytest.raises(GradientFault, match="registered_rule returned a wrong gradient"):
+        with pytest.raises(OpFault, match="registered_rule is at fault"):
             place(override({"Exp": registered_rule}, exponential), X, 1)
 
 
@@ -70,7 +70,7 @@ def test_a_wrong_gradient_is_refused_at_second_order(wrong, place) -> None:
     def rule(x, dy, ddx):
         return as_one(wrong(x, vjp_vjp(x, dy, ddx)))
 
-    with pytest.raises(GradientFault, match="rule returned a wrong gradient"):
+    with pytest.raises(OpFault, match="rule is at fault"):
         place(custom_gradient(exponential, vjp, rule), X, 2)
 
 
@@ -132,16 +132,16 @@ def test_a_gradient_of_the_wrong_arity_is_refused(gradient) -> None:
     """TensorFlow calls it with the op and one cotangent for each of N outputs, N + 1 in all."""
     bare = bound_to(f"Arity{gradient.__name__}", gradient)
     for op, place in [(bare, in_function(by_gradients)), (override({"Exp": gradient}, exponential), at_once)]:
-        with pytest.raises(GradientFault, match="its arguments: expected 2 by position"):
+        with pytest.raises(OpFault, match="its arguments: expected 2 by position"):
             place(op, X, 1)
 
 
 @every_gradient
 def test_rules_of_the_wrong_arity_are_refused(place) -> None:
     """A vjp without its dy, as a gradient of x alone would be, and a vjp_vjp without its ddx."""
-    with pytest.raises(GradientFault, match="its arguments: expected 2 by position"):
+    with pytest.raises(OpFault, match="its arguments: expected 2 by position"):
         place(custom_gradient(exponential, without_op), X, 1)
-    with pytest.raises(GradientFault, match="its arguments: expected 3 by position"):
+    with pytest.raises(OpFault, match="its arguments: expected 3 by position"):
         place(custom_gradient(exponential, vjp, vjp), X, 2)
 
 
@@ -151,7 +151,7 @@ def test_a_registered_gradient_is_checked(wrong) -> None:
         return as_one(wrong(operation.inputs[0], (dy,)))
 
     name = next(name for name, one in WRONG.items() if one is wrong)
-    with pytest.raises(GradientFault, match=r"rule returned a wrong gradient for (input 0 of Exp|its inputs)"):
+    with pytest.raises(OpFault, match=r"rule is at fault, (input 0 of Exp|its inputs)"):
         in_function(by_gradients)(bound_to("Checked" + name.title().replace(" ", ""), rule), X, 1)
 
 

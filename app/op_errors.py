@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import tensorflow as tf
 
 from app.errors import DeadlinePassed, Entry, OpFailed, PullbackError, Unprocessable, clip, wrong
-from ops import GradientFault
+from ops import OpFault
 
 log = logging.getLogger("pullback")
 
@@ -43,24 +43,38 @@ def op_errors(op: str, simpler: Callable[[], object] | None = None) -> Generator
         yield
     except PullbackError:
         raise
-    except (tf.errors.CancelledError, tf.errors.DeadlineExceededError) as error:
-        raise DeadlinePassed("the computation was cancelled at its deadline") from error
-    except tf.errors.OpError as error:
-        message = _message(error)
-        if _XLA.search(error.message):
-            log.warning("op %s does not compile", op, exc_info=True)
-            raise wrong(("mode",), f"op {op}: {message}", expected="graph, eager or v1", got="xla") from error
-        if not isinstance(error, tf.errors.InvalidArgumentError):
-            raise _failed(op, error) from error
+    except Exception as error:  # noqa: BLE001 - an author's code ran there, and may raise anything
+        told = _told(op, error, simpler)
+        # A failed trace is kept, and with its traceback it would keep the tensors of the request that it failed for.
+        raise told from error.with_traceback(None)
+
+
+def _told(op: str, error: Exception, simpler: Callable[[], object] | None) -> PullbackError:
+    match error:
+        case OpFault():
+            return OpFailed(f"op {op}: {error}", Entry((op, error.slot), str(error), error.expected, error.got))
+        case tf.errors.CancelledError() | tf.errors.DeadlineExceededError():
+            return DeadlinePassed("the computation was cancelled at its deadline")
+        case tf.errors.OpError() if _XLA.search(error.message):
+            log.warning("op %s does not compile", op, exc_info=error)
+            return wrong(("mode",), f"op {op}: {_message(error)}", expected="graph, eager or v1", got="xla")
+        case tf.errors.InvalidArgumentError() if simpler is None:
+            message = _message(error)
+            entry = Entry(("inputs",), message, expected="values that the op accepts", got="values that it refused")
+            return Unprocessable(f"op {op} refused its input: {message}", entry)
+        case tf.errors.InvalidArgumentError():
+            return _refusal(simpler) or _failed(op, error)
+        case _:
+            return _failed(op, error)
+
+
+def _refusal(simpler: Callable[[], object] | None) -> PullbackError | None:
+    try:
         if simpler is not None:
             simpler()
-            raise _failed(op, error) from error
-        entry = Entry(("inputs",), message, expected="values that the op accepts", got="values that it refused")
-        raise Unprocessable(f"op {op} refused its input: {message}", entry) from error
-    except GradientFault as error:
-        raise OpFailed(f"op {op}: {error}", Entry((op, error.slot), str(error), error.expected, error.got)) from error
-    except Exception as error:
-        raise _failed(op, error) from error
+    except PullbackError as refused:
+        return refused
+    return None
 
 
 def _failed(op: str, error: Exception) -> OpFailed:
