@@ -21,6 +21,8 @@ def _entry(fault: Mapping[str, Any], known: Sequence[str], loc: Loc) -> Entry:
         return Entry(loc, "there is no such field", expected=near(name, known), got=name)
     if fault["type"] == "missing":
         return Entry(loc, "this field is missing", expected=f"the field {name}", got="nothing")
+    if fault["type"] == "too_long":
+        return Entry(loc, "there are too many", expected=f"at most {fault['ctx']['max_length']}", got="more")
     said = str(fault["msg"]).removeprefix("Input should be ").removeprefix("Value error, ")
     expected = _PLAINER.get(said, said)
     return Entry(loc, f"expected {expected}", expected=expected, got=describe(fault["input"]))

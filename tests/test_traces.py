@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 import pytest
 import tensorflow as tf
+from pydantic import Field
 
 from app import derivatives, modes
 from app.binding import Point, bind
@@ -66,7 +67,7 @@ def test_shapes_and_numbers_leak_neither_traces_nor_memory(service, client, op, 
 class PowerAttrs(Attrs):
     """A static attribute: each value has its own trace."""
 
-    power: int = 1
+    power: int = Field(default=1, ge=1, le=99)
     how: Literal["by hand", "by map"] = "by hand"
 
 
@@ -100,6 +101,7 @@ def few_traces(monkeypatch):
     monkeypatch.setattr(modes, "_traces", modes._Traces())
     monkeypatch.setattr(modes, "TRACE_BUDGET", 3)
     monkeypatch.setattr(modes, "XLA_BUDGET", 2)
+    monkeypatch.setattr(modes, "SHARE", 1)
 
 
 def point(op: Op, x: list[float], mode: Mode, power: int = 2) -> Point:
@@ -129,7 +131,7 @@ def test_an_op_with_a_bare_override_map_is_refused_past_the_budget():
     bare = op_of("bare", "gradient_override_map")
     for power in (1, 2, 3):
         gradient(bare, [2.0], "graph", power)
-    with pytest.raises(Overloaded, match="3 traces of this process are made"):
+    with pytest.raises(Overloaded, match="the traces that op bare may have"):
         gradient(bare, [2.0], "graph", 4)
     assert gradient(bare, [2.0], "graph", 3) == [12.0]
 
@@ -151,13 +153,23 @@ def test_xla_past_its_own_budget_is_503_while_the_rest_works():
     """Each shape is a compilation."""
     assert gradient(POWER, [2.0], "xla") == [4.0]
     assert gradient(POWER, [2.0, 3.0], "xla") == [4.0, 6.0]
-    with pytest.raises(Overloaded, match="2 shapes that this process compiles with XLA") as refused:
+    with pytest.raises(Overloaded, match="the compilations by XLA that op power may have") as refused:
         gradient(POWER, [2.0, 3.0, 4.0], "xla")
     assert refused.value.status == 503
     assert modes.trace_counts() == (2, 2)
     assert gradient(POWER, [3.0], "xla") == [6.0]
     assert gradient(POWER, [2.0, 3.0, 4.0], "eager") == [4.0, 6.0, 8.0]
     assert gradient(POWER, [2.0, 3.0, 4.0], "graph") == [4.0, 6.0, 8.0]
+
+
+@pytest.mark.usefixtures("few_traces")
+def test_one_op_leaves_the_others_their_share(monkeypatch):
+    monkeypatch.setattr(modes, "SHARE", 0.5)
+    for power in (1, 2):
+        gradient(POWER, [2.0], "v1", power)
+    with pytest.raises(Overloaded, match="op power"):
+        gradient(POWER, [2.0], "v1", 3)
+    assert gradient(op_of("other", "custom_gradient"), [2.0], "v1", 3) == [12.0]
 
 
 @pytest.mark.usefixtures("few_traces")

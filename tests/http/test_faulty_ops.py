@@ -46,7 +46,7 @@ MISTAKES = [
     Mistake("override_misspelt", "sign", "", "", "forward"),
     Mistake("not_registered", "Unique", "a gradient registered for op type Unique", "none"),
     Mistake("forward_dtype", "y", "a float32 tensor", "float64", "forward"),
-    Mistake("forward_many", "the outputs", "1 (y)", "2", "forward"),
+    Mistake("forward_many", "its outputs", "one value for each of y", "2", "forward"),
     Mistake("forward_python", "y", "a float32 tensor", "float", "forward"),
 ]
 

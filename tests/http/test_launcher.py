@@ -116,7 +116,7 @@ def test_wrong_settings_are_a_line_each_and_exit_2(start):
     lines = sorted(one.log().splitlines())
     assert len(lines) == len(wrong)
     for line, (name, value) in zip(lines, wrong.items(), strict=True):
-        assert re.fullmatch(rf"pullback: PULLBACK_{name}: expected .+, got '{value}'", line)
+        assert re.fullmatch(rf"pullback: PULLBACK_{name}: expected .+, got the string \"{value}\"", line)
     assert "expected less than or equal to 65535, got" in lines[2]
     assert "expected 'text' or 'json', got" in lines[1]
 

@@ -48,6 +48,10 @@ class CotangentSlots:
     runs_eagerly: bool = True
 
     @property
+    def owner(self) -> str:
+        return self.op.name
+
+    @property
     def ranks(self) -> tuple[None, ...]:
         names = (*self.op.inputs, *self.op.attrs.number_names(), *self._outputs, *self._inputs)
         return (None,) * len(names)

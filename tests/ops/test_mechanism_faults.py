@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from app.errors import OpFailed
 from app.modes import MODES
-from ops import Attrs, Example, OpFault, Input, Op, Output, custom_gradient, override, register_gradient
+from ops import Attrs, Example, Input, Op, OpFault, Output, custom_gradient, override, register_gradient
 from tests.ops.cases import Case, answer
 from tests.ops.places import PLACES, at_once, by_gradients, by_tapes, in_function, of_function
 

@@ -151,4 +151,4 @@ def test_colons_in_strings_are_not_taken_for_keys(body):
 def test_what_json_has_no_word_for_is_refused():
     with pytest.raises(TypeError):
         dumps({"x": object()})
-    assert dumps({"x": np.float32(0.1), "y": np.arange(3)}) == b'{"x":0.1,"y":[0,1,2]}'
+    assert dumps({"x": np.float32(0.1), "y": np.arange(3)}) == b'{"x":0.1,"y":[0,1,2]}\n'

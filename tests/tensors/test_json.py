@@ -125,10 +125,10 @@ def test_any_layout_is_written_in_row_major_order(encoding):
 def test_encode_gives_the_documented_forms():
     array = np.array([[0.7310586, 1], [-0.0, 2.5]], np.float32)
     head = '{"dtype":"float32","shape":[2,2],'
-    assert dumps(encode(array, "nested")).decode() == head + '"data":[[0.7310586,1.0],[-0.0,2.5]]}'
-    assert dumps(encode(array, "flat")).decode() == head + '"data":[0.7310586,1.0,-0.0,2.5]}'
+    assert dumps(encode(array, "nested")).decode() == head + '"data":[[0.7310586,1.0],[-0.0,2.5]]}\n'
+    assert dumps(encode(array, "flat")).decode() == head + '"data":[0.7310586,1.0,-0.0,2.5]}\n'
     text = base64.b64encode(array.tobytes()).decode()
-    assert dumps(encode(array, "base64")).decode() == f'{head}"base64":"{text}"}}'
+    assert dumps(encode(array, "base64")).decode() == f'{head}"base64":"{text}"}}\n'
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
@@ -147,9 +147,9 @@ def test_what_is_not_finite_is_spelled_and_leaves_its_neighbours_alone(name):
 
     check()
     value = np.array(0.7310586, DTYPES[name].numpy)
-    text = dumps(encode(value, "nested")["data"])
+    text = dumps(encode(value, "nested")["data"]).strip()
     mixed = np.array([value, np.nan, np.inf, -np.inf], DTYPES[name].numpy)
-    assert dumps(encode(mixed, "nested")["data"]) == b"[" + text + b',"NaN","Infinity","-Infinity"]'
+    assert dumps(encode(mixed, "nested")["data"]) == b"[" + text + b',"NaN","Infinity","-Infinity"]\n'
 
 
 @pytest.mark.parametrize("bad", [np.array([True]), np.array([1j]), np.array([None])])
@@ -165,8 +165,8 @@ def test_a_dtype_without_a_name_is_not_encoded(bad, encoding):
 )
 def test_empty_arrays_show_what_lists_can_show(shape, nested):
     array = np.zeros(shape, np.float32)
-    assert dumps(encode(array, "nested")["data"]).decode() == nested
-    assert dumps(encode(array, "flat")["data"]) == b"[]"
+    assert dumps(encode(array, "nested")["data"]).decode() == nested + "\n"
+    assert dumps(encode(array, "flat")["data"]) == b"[]\n"
     assert encode(array, "base64")["base64"] == ""
     for encoding in ENCODINGS:
         assert round_trip(array, encoding).shape == shape

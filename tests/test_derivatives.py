@@ -1,0 +1,145 @@
+"""Faults of ops that must not slip through a route that another one would catch, and points that must be refused."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from pydantic import create_model
+
+from app import derivatives, matrices
+from app.binding import MAX_COST, Point, bind, number
+from app.errors import OpFailed, Unprocessable
+from app.modes import MODES, Mode
+from app.tensors.json import decode
+from ops import INTEGERS, Attrs, Example, Input, Op, Output, custom_gradient, discover
+
+OPS = discover().ops
+X = {"x": [1.0, 2.0]}
+
+
+def op_of(function: Any, **changes: Any) -> Op:
+    declared: dict[str, Any] = {
+        "name": "faulty",
+        "summary": "an op for a test",
+        "doc": "y = 2x",
+        "function": function,
+        "reference": np.asarray,
+        "inputs": (Input("x"),),
+        "outputs": (Output("y"),),
+        "mechanism": "custom_gradient",
+        "source": "a test",
+        "examples": (Example("two", X),),
+    }
+    return Op(**{**declared, **changes})
+
+
+def point(op: Op, inputs: dict[str, Any], mode: Mode = "graph", **attrs: Any) -> Point:
+    where = {"mode": mode, "device": "/device:CPU:0", "max_elements": 1 << 20}
+    return bind(op, inputs, attrs, None, decode, **where)
+
+
+def go_on() -> None:
+    """Let long work go on."""
+
+
+def double(x: tf.Tensor) -> tf.Tensor:
+    return 2 * x
+
+
+@tf.custom_gradient
+def float64_for_float32(x):
+    return 2 * x, lambda dy: tf.cast(2 * dy, tf.float64)
+
+
+def without_a_path(x):
+    return tf.stop_gradient(2 * x)
+
+
+def ways_to_the_first_order(at: Point) -> dict[str, Any]:
+    one = np.ones(2, np.float32)
+    return {
+        "vjp": lambda: derivatives.vjp(at, ["x"], None, batched=False, outputs=False),
+        "vjp of a cotangent": lambda: derivatives.vjp(at, ["x"], {"y": one}, batched=False, outputs=False),
+        "batched vjp": lambda: derivatives.vjp(at, ["x"], {"y": one[None]}, batched=True, outputs=False),
+        "gradients": lambda: derivatives.gradients(at, ["x"], None, 2),
+        "jacobian": lambda: matrices.jacobian(at, ["y"], ["x"], go_on),
+        "jvp": lambda: derivatives.jvp(at, {"x": one}, batched=False),
+        "hvp": lambda: derivatives.hvp(at, ["x"], None, {"x": one}, batched=False),
+        "hessian": lambda: matrices.hessian(at, ["x"], None, go_on),
+    }
+
+
+@pytest.mark.parametrize("batching", ["none", "elementwise"])
+@pytest.mark.parametrize("mode", ["graph", "eager", "v1"])
+@pytest.mark.parametrize("function", [float64_for_float32, without_a_path])
+def test_every_way_to_the_first_order_refuses_what_is_no_gradient(function, mode: Mode, batching: str):
+    at = point(op_of(function, batching=batching), X, mode)
+    for way in ways_to_the_first_order(at).values():
+        with pytest.raises(OpFailed, match="gradient function is at fault, x"):
+            way()
+
+
+def scalar_for_dy(x, dy, ddx):
+    return tf.zeros_like(x), tf.reduce_sum(2 * ddx)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_tangent_of_another_shape_is_refused(mode: Mode):
+    op = op_of(custom_gradient(double, lambda x, dy: 2 * dy, scalar_for_dy))
+    with pytest.raises(OpFailed):
+        derivatives.jvp(point(op, X, mode), {"x": np.ones(2, np.float32)}, batched=False)
+
+
+@pytest.mark.parametrize("mode", ["graph", "eager"])
+def test_an_output_of_another_shape_is_refused(mode: Mode):
+    op = op_of(tf.reduce_sum)
+    for way in ways_to_the_first_order(point(op, X, mode)).values():
+        with pytest.raises(OpFailed):
+            way()
+    with pytest.raises(OpFailed, match=r"forward is at fault, y: expected shape \[2\], got \[\]"):
+        derivatives.forward(point(op, X, mode))
+
+
+def test_a_jacobian_has_the_dtype_of_its_output_whatever_the_type_variable():
+    """The type variable of a gather is that of its indices."""
+    op = op_of(
+        tf.gather,
+        inputs=(Input("x", dtypes=("float32",), shape=("N",)), Input("i", dtypes=INTEGERS[:2], shape=("K",))),
+        outputs=(Output("y", dtypes=("float32",), shape=("K",)),),
+        examples=(Example("two", {"x": [1.0, 2.0], "i": [1]}),),
+    )
+    blocks = matrices.jacobian(point(op, {"x": [1.0, 2.0], "i": [1, 1, 0]}), ["y"], ["x", "i"], go_on)
+    found = blocks["y"]["x"]
+    assert isinstance(found, np.ndarray)
+    assert found.dtype == np.float32
+    assert found.tolist() == [[0, 1], [0, 1], [1, 0]]
+    assert blocks["y"]["i"] is derivatives.Absent.NOT_DIFFERENTIABLE
+
+
+def test_a_number_is_rounded_once():
+    """By way of float32 this one would become a tie, and 1."""
+    assert float(number(1 + 2**-8 + 2**-40, "bfloat16")) == 1 + 2**-7
+    assert np.isinf(np.float32(number(70000.0, "float16")))
+
+
+def test_a_broadening_that_underflows_is_refused():
+    matrix = {"a": [[1.0, 0.0], [0.0, 1.0]]}
+    for name, inputs in (("self_adjoint_eig", matrix), ("conv_eig", {"x": [[[[1.0]]]], "f": [[[[1.0]]]]})):
+        with pytest.raises(Unprocessable, match=r"attrs\.broadening"):
+            point(OPS[name], inputs, broadening=1e-25)
+        assert point(OPS[name], inputs, broadening=1e-15)
+
+
+def test_work_without_end_is_refused_before_it_begins():
+    filters = {"dtype": "float32", "shape": [1, 1, 1, 4000], "data": [1.0] * 4000}
+    with pytest.raises(Unprocessable, match="multiply-adds") as refused:
+        point(OPS["conv_eig"], {"x": [[[[1.0]]]], "f": filters})
+    assert str(MAX_COST) in refused.value.entries[0].expected
+
+
+@pytest.mark.parametrize("annotation", [list[int], tuple[int, ...], int, float | None, str])
+def test_an_attribute_that_cannot_be_sent_or_traced_without_end_is_refused(annotation):
+    attrs = create_model("Some", __base__=Attrs, some=(annotation, ...))
+    with pytest.raises(ValueError, match="attribute 'some'"):
+        op_of(double, attrs=attrs)
