@@ -5,9 +5,9 @@ queue; work that nobody waits for any more is dropped before it starts.
 """
 
 import asyncio
-import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -22,15 +22,14 @@ Checkpoint = Callable[[], None]
 Slot = Literal["short", "long"]
 
 
-@dataclass
+@dataclass(eq=False)
 class _Ticket:
     """A piece of work, and whether anybody still waits for it."""
 
-    work: Callable[[Checkpoint], Any] | None
+    work: Callable[[Checkpoint], Any]
     deadline: float
     future: Future[Any] = field(default_factory=Future[Any])
     abandoned: bool = False
-    started: bool = False
     running: Interruptible | None = None
 
     def check(self) -> None:
@@ -40,19 +39,18 @@ class _Ticket:
 
     def run(self) -> None:
         """Do the work, unless it was given up while it waited."""
-        work, self.work = self.work, None
-        if work is None or not self.future.set_running_or_notify_cancel():
+        if not self.future.set_running_or_notify_cancel():
             return
         try:
             with Interruptible(self.deadline) as self.running:
                 self.check()
-                self.future.set_result(work(self.check))
+                self.future.set_result(self.work(self.check))
         except BaseException as error:  # noqa: BLE001 - it goes to whoever waits
             self.future.set_exception(error)
 
     def abandon(self) -> None:
-        """Say that nobody waits: work that has not begun never will, and drops its tensors; what runs is cancelled."""
-        self.abandoned, self.work = True, None
+        """Say that nobody waits: what runs is cancelled."""
+        self.abandoned = True
         if self.running is not None and not self.future.done():
             self.running.cancel()
 
@@ -63,13 +61,10 @@ class Lane:
     def __init__(self, waiting: int) -> None:
         """Hold at most ``waiting`` pieces of work that have not begun."""
         self._limit = waiting
-        self._waiting = 0
-        self._lock = threading.Lock()
-        self._queues: dict[Slot, queue.SimpleQueue[_Ticket | None]] = {
-            "short": queue.SimpleQueue(),
-            "long": queue.SimpleQueue(),
-        }
+        self._queues: dict[Slot, deque[_Ticket]] = {"short": deque(), "long": deque()}
         self._running: dict[Slot, _Ticket] = {}
+        self._changed = threading.Condition()
+        self._ended = False
 
     def start(self) -> None:
         """Start the slots, on daemon threads: a kernel that never ends must not keep the process from ending."""
@@ -77,9 +72,10 @@ class Lane:
             threading.Thread(target=self._serve, args=(slot,), name=f"lane-{slot}", daemon=True).start()
 
     def stop(self) -> None:
-        """Let the slots end after what they are doing."""
-        for slot in self._queues.values():
-            slot.put(None)
+        """Let the slots end after what waits for them."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
 
     async def run(self, work: Callable[[Checkpoint], Result], *, slot: Slot, deadline: float) -> Result:
         """Return what ``work(checkpoint)`` returns, run on a slot's thread.
@@ -88,41 +84,48 @@ class Lane:
         queue is full, ``DeadlinePassed`` at the deadline, whether or not the work has ended, and what ``work`` raises.
         """
         ticket = _Ticket(work, deadline)
-        self._enter()
-        self._queues[slot].put(ticket)
+        del work  # an error holds the frames that it passes, and this one would hold the tensors
+        self._enter(slot, ticket)
         try:
             async with asyncio.timeout(deadline - time.monotonic()):
                 return await asyncio.wrap_future(ticket.future)
         except TimeoutError:
             raise DeadlinePassed("expected an answer before the deadline; ask for less, or for more time") from None
         finally:
-            self._leave(ticket)
+            self._leave(slot, ticket)
             ticket.abandon()
-            del ticket  # an error holds this frame, and the frame would hold the error
+            del ticket
 
     def overrun_s(self) -> float:
         """Return by how many seconds the work that is running is past its deadline, 0 when none is."""
-        with suppress(RuntimeError):  # a slot may change while it is looked at; the next look will see
+        with self._changed:
             now = time.monotonic()
             return max((0.0, *(now - ticket.deadline for ticket in self._running.values())))
-        return 0.0
 
-    def _enter(self) -> None:
-        with self._lock:
-            if self._waiting >= self._limit:
+    def _enter(self, slot: Slot, ticket: _Ticket) -> None:
+        with self._changed:
+            if sum(map(len, self._queues.values())) >= self._limit:
                 raise Overloaded(f"{self._limit} requests are waiting already; try again in a moment")
-            self._waiting += 1
+            self._queues[slot].append(ticket)
+            self._changed.notify_all()
 
-    def _leave(self, ticket: _Ticket) -> None:
-        """Count a piece of work as waiting no more: it begins, or nobody waits for it."""
-        with self._lock:
-            self._waiting -= not ticket.started
-            ticket.started = True
+    def _leave(self, slot: Slot, ticket: _Ticket) -> None:
+        """Take work that nobody waits for out of the queue, where it would hold its tensors and a place."""
+        with self._changed, suppress(ValueError):
+            self._queues[slot].remove(ticket)
 
     def _serve(self, slot: Slot) -> None:
-        while (ticket := self._queues[slot].get()) is not None:
-            self._leave(ticket)
-            self._running[slot] = ticket
+        while (ticket := self._next(slot)) is not None:
             ticket.run()
-            del self._running[slot]
+            with self._changed:
+                del self._running[slot]
             del ticket  # or it would keep its tensors until the next one comes
+
+    def _next(self, slot: Slot) -> _Ticket | None:
+        queue = self._queues[slot]
+        with self._changed:
+            self._changed.wait_for(lambda: queue or self._ended)
+            if not queue:
+                return None
+            self._running[slot] = queue[0]
+            return queue.popleft()
