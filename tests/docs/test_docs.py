@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from app import modes
+from app.errors import PullbackError
 from app.routes.derivatives import OPERATIONS
 from app.settings import Settings
 from tests.conftest import ROOT, Service, Start
@@ -192,6 +194,16 @@ def test_every_status_is_in_the_table(service: Service) -> None:
         paths = client.get("/openapi.json").json()["paths"]
     documented = {status for methods in paths.values() for one in methods.values() for status in one["responses"]}
     assert documented - {"200", "default"} <= told
+
+
+def test_every_error_is_in_the_table_with_its_title() -> None:
+    told = {(cells[0], cells[1]) for cells in rows(HTTP_API, "status")}
+    assert told == {(str(error.status), error.title) for error in PullbackError.__subclasses__()}
+
+
+def test_the_budgets_are_those_of_the_code() -> None:
+    assert f"{modes.TRACE_BUDGET} of them, {modes.XLA_BUDGET} by XLA" in text_of(HTTP_API)
+    assert modes.SHARE == 0.5  # "half", the page says
 
 
 def op_files() -> dict[str, str]:
