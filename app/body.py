@@ -60,6 +60,11 @@ class Intake:
         self._complete = not message.get("more_body", False)
         return message
 
+    def charge(self, size: int) -> None:
+        """Take ``size`` bytes more from the budget, for the answer, or raise ``Overloaded``."""
+        self._budget.take(size)
+        self.held += size
+
     def _count(self, size: int) -> None:
         self._came += size
         if self._came > self._limit:

@@ -12,6 +12,7 @@ from app.settings import MB, Settings
 Headers = Mapping[bytes, bytes]
 
 DEADLINE, DEADLINE_HEADER = "pullback.deadline", "Pullback-Deadline-Ms"
+INTAKE = "pullback.intake"
 MAX_DIGITS = 18
 
 
@@ -36,7 +37,7 @@ def limits(app: ASGIApp, settings: Settings) -> ASGIApp:
         _refuse_encoding(headers)
         limit = min(_limit(headers, settings), budget.limit)
         declared = _declared(headers, limit)
-        intake = Intake(receive, budget, declared=declared, limit=limit, deadline=deadline)
+        intake = scope[INTAKE] = Intake(receive, budget, declared=declared, limit=limit, deadline=deadline)
         try:
             await app(scope, intake.receive, send)
         finally:
@@ -49,6 +50,15 @@ def deadline_of(scope: Scope) -> float:
     """Return when the answer must be there, as a time of the event loop (``loop.time()``)."""
     deadline: float = scope[DEADLINE]
     return deadline
+
+
+def charge_answer(scope: Scope, size: int) -> None:
+    """Count an answer of ``size`` bytes to what the request holds, until the client has taken it.
+
+    Raises ``Overloaded`` when the budget has no room for it: clients that read nothing must not fill the memory.
+    """
+    intake: Intake = scope[INTAKE]
+    intake.charge(size)
 
 
 def _allowed_s(headers: Headers, settings: Settings) -> float:

@@ -8,6 +8,7 @@ from fastapi_offline import FastAPIOffline
 from starlette.types import ASGIApp
 
 from app.devices import default_device, devices
+from app.engine import Engine
 from app.errors import CannotStart
 from app.execution import Lane
 from app.lifecycle import Lifecycle, drain_on_term
@@ -15,7 +16,7 @@ from app.limits import limits
 from app.observe import observe
 from app.problems import HANDLERS
 from app.routes.catalogue import catalogue
-from app.routes.derivatives import Engine, operations
+from app.routes.derivatives import operations
 from app.routes.health import health
 from app.routes.openapi import openapi
 from app.settings import Settings

@@ -5,8 +5,9 @@ from typing import Any, Literal
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
+from app.engine import Engine
 from app.modes import Mode, default_mode
-from app.routes.derivatives import OPERATIONS, Engine
+from app.routes.operations import OPERATIONS
 from ops import Attrs, Derivative, Formula, Input, Op, Output, Surrogate, Unavailable
 
 ClaimKind = Literal["derivative", "surrogate", "formula"]

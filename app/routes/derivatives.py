@@ -1,23 +1,23 @@
-"""POST /v1/ops/{op}/{operation}: every operation, in one table and behind one ASGI function.
+"""POST /v1/ops/{op}/{operation}: every operation, behind one ASGI function.
 
-FastAPI has the same operations in its OpenAPI document (``app.routes.openapi`` reads this table), but the requests do
-not go through it: a plain function in front of it answers twice as many of them.
+FastAPI has the same operations in its OpenAPI document (``app.routes.openapi``), but the requests do not go through it:
+a plain function in front of it answers twice as many of them.
 """
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 from pydantic import ValidationError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app import derivatives, matrices
-from app.binding import Point, bind, bind_directions, bind_names
+from app.binding import bind
 from app.body import ClientGone, read_body, while_client_waits
 from app.derivatives import Absent
+from app.engine import Engine
 from app.errors import (
     DeadlinePassed,
     MethodNotAllowed,
@@ -28,18 +28,14 @@ from app.errors import (
     unprocessable,
     wrong,
 )
-from app.execution import Checkpoint, Lane
-from app.limits import deadline_of
+from app.limits import charge_answer, deadline_of
 from app.modes import default_mode
 from app.routes import wire
+from app.routes.operations import OPERATIONS, Operation, Tree, Work
 from app.tensors.casting import describe
 from app.tensors.json import Encoding, decode, dumps, encode, parse
 from app.validation import entries
-from ops import Op, Registry
-
-Tree: TypeAlias = Any
-"""An answer before it is written: objects and lists of arrays and ``Absent``."""
-Work: TypeAlias = Callable[[Checkpoint], dict[str, Tree]]
+from ops import Op
 
 # Beyond it, reading and writing tensors would hold the event loop for milliseconds, and the work is long.
 SMALL_BODY = 1 << 16
@@ -47,135 +43,6 @@ SMALL_BODY = 1 << 16
 SHORT_COST = 1 << 24
 # An answer goes out in pieces of so many bytes, and all of it within so many seconds.
 PIECE, SEND_S = 1 << 18, 60.0
-
-
-@dataclass(frozen=True)
-class Operation:
-    """One operation: its models, and how a request at a point becomes work for the lane."""
-
-    name: str
-    summary: str
-    request: type[wire.Request]
-    answer: type[wire.Answer]
-    prepare: Callable[[Any, Point], Work]
-    is_long: bool = False
-
-
-@dataclass(frozen=True)
-class Engine:
-    """What the operations need of the service."""
-
-    registry: Registry
-    lane: Lane
-    devices: Mapping[str, str]
-    default_device: str
-    max_elements: int
-
-    def op(self, name: str) -> Op:
-        """Return the op, or raise ``NotFound`` with near names, or with why it is unavailable."""
-        found = self.registry.ops.get(name)
-        if found is None:
-            for broken in self.registry.unavailable:
-                if broken.name == name:
-                    raise NotFound(f"op {name} is unavailable: {broken.reason}")
-            raise NotFound(f"there is no op {name!r}; expected {near(name, self.registry.ops)}")
-        return found
-
-    def device(self, name: str | None) -> str:
-        """Return TensorFlow's name of a device, or raise ``Unprocessable``."""
-        if name is not None and name not in self.devices:
-            expected = f"one of {', '.join(self.devices)}"
-            raise wrong(("device",), "there is no such device", expected=expected, got=name)
-        return self.devices[name or self.default_device]
-
-
-def _forward(request: wire.ForwardRequest, point: Point) -> Work:
-    del request
-    return lambda checkpoint: {"outputs": derivatives.forward(point)}
-
-
-def _gradients(request: wire.GradientsRequest, point: Point) -> Work:
-    wrt = bind_names(request.wrt, point.op.inputs, "wrt")
-    cotangents = bind_directions(point, request.cotangents, point.op.outputs, decode, "cotangents")
-
-    def work(checkpoint: Checkpoint) -> dict[str, Tree]:
-        del checkpoint
-        outputs, found = derivatives.gradients(point, wrt, cotangents, request.order)
-        return {"outputs": outputs, "gradients": found}
-
-    return work
-
-
-def _vjp(request: wire.VjpRequest, point: Point) -> Work:
-    wrt = bind_names(request.wrt, point.op.inputs, "wrt")
-    cotangents = bind_directions(point, request.cotangents, point.op.outputs, decode, "cotangents")
-
-    def work(checkpoint: Checkpoint) -> dict[str, Tree]:
-        del checkpoint
-        outputs, found = derivatives.vjp(point, wrt, cotangents, batched=request.batched, outputs=request.outputs)
-        return {"outputs": outputs, "gradients": found} if request.outputs else {"gradients": found}
-
-    return work
-
-
-def _jvp(request: wire.JvpRequest, point: Point) -> Work:
-    tangents = bind_directions(point, request.tangents, point.op.inputs, decode, "tangents")
-    return lambda checkpoint: {"tangents": derivatives.jvp(point, tangents or {}, batched=request.batched)}
-
-
-def _jacobian(request: wire.JacobianRequest, point: Point) -> Work:
-    wrt = bind_names(request.wrt, point.op.inputs, "wrt")
-    of = bind_names(request.of, point.op.outputs, "of")
-    return lambda checkpoint: {"jacobian": matrices.jacobian(point, of, wrt, checkpoint)}
-
-
-def _hvp(request: wire.HvpRequest, point: Point) -> Work:
-    wrt = bind_names(request.wrt, point.op.inputs, "wrt")
-    cotangents = bind_directions(point, request.cotangents, point.op.outputs, decode, "cotangents")
-    vectors = bind_directions(point, request.vectors, point.op.inputs, decode, "vectors")
-
-    def work(checkpoint: Checkpoint) -> dict[str, Tree]:
-        del checkpoint
-        return {"products": derivatives.hvp(point, wrt, cotangents, vectors or {}, batched=request.batched)}
-
-    return work
-
-
-def _hessian(request: wire.HessianRequest, point: Point) -> Work:
-    wrt = bind_names(request.wrt, point.op.inputs, "wrt")
-    cotangents = bind_directions(point, request.cotangents, point.op.outputs, decode, "cotangents")
-    if request.diagonal:
-        return lambda checkpoint: {"diagonal": matrices.hessian_diagonal(point, wrt, cotangents)}
-    return lambda checkpoint: {"hessian": matrices.hessian(point, wrt, cotangents, checkpoint)}
-
-
-OPERATIONS: Mapping[str, Operation] = {
-    operation.name: operation
-    for operation in (
-        Operation("forward", "The value of an op", wire.ForwardRequest, wire.ForwardAnswer, _forward),
-        Operation(
-            "gradients",
-            "Gradients of order 1 to 4: each of the sum of the one before",
-            wire.GradientsRequest,
-            wire.GradientsAnswer,
-            _gradients,
-        ),
-        Operation("vjp", "Pull cotangents back to the inputs", wire.VjpRequest, wire.VjpAnswer, _vjp),
-        Operation("jvp", "Push tangents forward to the outputs", wire.JvpRequest, wire.JvpAnswer, _jvp),
-        Operation(
-            "jacobian",
-            "Every output by every input",
-            wire.JacobianRequest,
-            wire.JacobianAnswer,
-            _jacobian,
-            is_long=True,
-        ),
-        Operation("hvp", "The Hessian's transpose times vectors", wire.HvpRequest, wire.HvpAnswer, _hvp),
-        Operation(
-            "hessian", "The derivative of the vjp", wire.HessianRequest, wire.HessianAnswer, _hessian, is_long=True
-        ),
-    )
-}
 
 
 def operations(fallback: ASGIApp, engine: Engine) -> ASGIApp:
@@ -187,7 +54,10 @@ def operations(fallback: ASGIApp, engine: Engine) -> ASGIApp:
     async def dispatched(scope: Scope, receive: Receive, send: Send) -> None:
         match scope["path"].split("/") if scope["type"] == "http" else ():
             case ["", "v1", "ops", op, operation]:
-                await _send(await _answered(engine, op, operation, scope, receive), send)
+                body = await _answered(engine, op, operation, scope, receive)
+                if len(body) > PIECE:
+                    charge_answer(scope, len(body))
+                await _send(body, send)
             case _:
                 await fallback(scope, receive, send)
 

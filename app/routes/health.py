@@ -6,10 +6,10 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from app.devices import TENSORFLOW_VERSION
+from app.engine import Engine
 from app.errors import Overloaded
 from app.lifecycle import Lifecycle
 from app.modes import trace_counts
-from app.routes.derivatives import Engine
 
 # A kernel cannot be interrupted; one that is this long past its deadline is stuck for all we know.
 STUCK_S = 5.0

@@ -1,4 +1,4 @@
-"""The OpenAPI document: FastAPI's own, with the operations of ``app.routes.derivatives`` and our problem documents."""
+"""The OpenAPI document: FastAPI's own, with the operations of ``app.routes.operations`` and our problem documents."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
-from app.routes.derivatives import OPERATIONS, Operation
+from app.routes.operations import OPERATIONS, Operation
 from app.routes.wire import Problem
 from ops import Op
 

@@ -13,7 +13,7 @@ import pytest
 
 from app import modes
 from app.errors import PullbackError
-from app.routes.derivatives import OPERATIONS
+from app.routes.operations import OPERATIONS
 from app.settings import Settings
 from tests.conftest import ROOT, Service, Start
 

@@ -1,0 +1,36 @@
+"""What every protocol needs of the service: the ops, the lane, the devices and the limits."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from app.errors import NotFound, near, wrong
+from app.execution import Lane
+from ops import Op, Registry
+
+
+@dataclass(frozen=True)
+class Engine:
+    """The service behind its routes."""
+
+    registry: Registry
+    lane: Lane
+    devices: Mapping[str, str]
+    default_device: str
+    max_elements: int
+
+    def op(self, name: str) -> Op:
+        """Return the op, or raise ``NotFound`` with near names, or with why it is unavailable."""
+        found = self.registry.ops.get(name)
+        if found is None:
+            for broken in self.registry.unavailable:
+                if broken.name == name:
+                    raise NotFound(f"op {name} is unavailable: {broken.reason}")
+            raise NotFound(f"there is no op {name!r}; expected {near(name, self.registry.ops)}")
+        return found
+
+    def device(self, name: str | None) -> str:
+        """Return TensorFlow's name of a device, or raise ``Unprocessable``."""
+        if name is not None and name not in self.devices:
+            expected = f"one of {', '.join(self.devices)}"
+            raise wrong(("device",), "there is no such device", expected=expected, got=name)
+        return self.devices[name or self.default_device]

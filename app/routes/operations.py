@@ -1,0 +1,116 @@
+"""Every operation on an op, in one table: its models, and how a request at a point becomes work for the lane."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from app import derivatives, matrices
+from app.binding import Point, bind_directions, bind_names
+from app.execution import Checkpoint
+from app.routes import wire
+from app.tensors.json import decode
+
+Tree: TypeAlias = Any
+"""An answer before it is written: objects and lists of arrays and ``Absent``."""
+Work: TypeAlias = Callable[[Checkpoint], dict[str, Tree]]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation: its models, and how a request at a point becomes work for the lane."""
+
+    name: str
+    summary: str
+    request: type[wire.Request]
+    answer: type[wire.Answer]
+    prepare: Callable[[Any, Point], Work]
+    is_long: bool = False
+
+
+def _forward(request: wire.ForwardRequest, point: Point) -> Work:
+    del request
+    return lambda checkpoint: {"outputs": derivatives.forward(point)}
+
+
+def _gradients(request: wire.GradientsRequest, point: Point) -> Work:
+    wrt = bind_names(request.wrt, point.op.inputs, "wrt")
+    cotangents = bind_directions(point, request.cotangents, point.op.outputs, decode, "cotangents")
+
+    def work(checkpoint: Checkpoint) -> dict[str, Tree]:
+        del checkpoint
+        outputs, found = derivatives.gradients(point, wrt, cotangents, request.order)
+        return {"outputs": outputs, "gradients": found}
+
+    return work
+
+
+def _vjp(request: wire.VjpRequest, point: Point) -> Work:
+    wrt = bind_names(request.wrt, point.op.inputs, "wrt")
+    cotangents = bind_directions(point, request.cotangents, point.op.outputs, decode, "cotangents")
+
+    def work(checkpoint: Checkpoint) -> dict[str, Tree]:
+        del checkpoint
+        outputs, found = derivatives.vjp(point, wrt, cotangents, batched=request.batched, outputs=request.outputs)
+        return {"outputs": outputs, "gradients": found} if request.outputs else {"gradients": found}
+
+    return work
+
+
+def _jvp(request: wire.JvpRequest, point: Point) -> Work:
+    tangents = bind_directions(point, request.tangents, point.op.inputs, decode, "tangents")
+    return lambda checkpoint: {"tangents": derivatives.jvp(point, tangents or {}, batched=request.batched)}
+
+
+def _jacobian(request: wire.JacobianRequest, point: Point) -> Work:
+    wrt = bind_names(request.wrt, point.op.inputs, "wrt")
+    of = bind_names(request.of, point.op.outputs, "of")
+    return lambda checkpoint: {"jacobian": matrices.jacobian(point, of, wrt, checkpoint)}
+
+
+def _hvp(request: wire.HvpRequest, point: Point) -> Work:
+    wrt = bind_names(request.wrt, point.op.inputs, "wrt")
+    cotangents = bind_directions(point, request.cotangents, point.op.outputs, decode, "cotangents")
+    vectors = bind_directions(point, request.vectors, point.op.inputs, decode, "vectors")
+
+    def work(checkpoint: Checkpoint) -> dict[str, Tree]:
+        del checkpoint
+        return {"products": derivatives.hvp(point, wrt, cotangents, vectors or {}, batched=request.batched)}
+
+    return work
+
+
+def _hessian(request: wire.HessianRequest, point: Point) -> Work:
+    wrt = bind_names(request.wrt, point.op.inputs, "wrt")
+    cotangents = bind_directions(point, request.cotangents, point.op.outputs, decode, "cotangents")
+    if request.diagonal:
+        return lambda checkpoint: {"diagonal": matrices.hessian_diagonal(point, wrt, cotangents)}
+    return lambda checkpoint: {"hessian": matrices.hessian(point, wrt, cotangents, checkpoint)}
+
+
+OPERATIONS: Mapping[str, Operation] = {
+    operation.name: operation
+    for operation in (
+        Operation("forward", "The value of an op", wire.ForwardRequest, wire.ForwardAnswer, _forward),
+        Operation(
+            "gradients",
+            "Gradients of order 1 to 4: each of the sum of the one before",
+            wire.GradientsRequest,
+            wire.GradientsAnswer,
+            _gradients,
+        ),
+        Operation("vjp", "Pull cotangents back to the inputs", wire.VjpRequest, wire.VjpAnswer, _vjp),
+        Operation("jvp", "Push tangents forward to the outputs", wire.JvpRequest, wire.JvpAnswer, _jvp),
+        Operation(
+            "jacobian",
+            "Every output by every input",
+            wire.JacobianRequest,
+            wire.JacobianAnswer,
+            _jacobian,
+            is_long=True,
+        ),
+        Operation("hvp", "The Hessian's transpose times vectors", wire.HvpRequest, wire.HvpAnswer, _hvp),
+        Operation(
+            "hessian", "The derivative of the vjp", wire.HessianRequest, wire.HessianAnswer, _hessian, is_long=True
+        ),
+    )
+}
