@@ -84,12 +84,12 @@ def catalogue(engine: Engine) -> APIRouter:
     listing = [*map(_summary, engine.registry.ops.values()), *map(_broken, engine.registry.unavailable)]
     answer = OpList(ops=sorted(listing, key=lambda op: op.name))
 
-    @router.get("/v1/ops", summary="Every op in a line", response_model_exclude_none=True)
+    @router.get("/v1/ops", summary="Every op in a line", response_model_exclude_unset=True)
     async def ops() -> OpList:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
         """List every op, those that are unavailable with the reason."""
         return answer
 
-    @router.get("/v1/ops/{op}", summary="One op's whole contract", response_model_exclude_none=True)
+    @router.get("/v1/ops/{op}", summary="One op's whole contract", response_model_exclude_unset=True)
     async def op(op: str) -> OpContract:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
         """Return one op's whole contract."""
         return contract(engine.op(op))
@@ -100,7 +100,7 @@ def catalogue(engine: Engine) -> APIRouter:
 def contract(op: Op) -> OpContract:
     """Return the contract of an op."""
     return OpContract(
-        **_summary(op).model_dump(),
+        **_summary(op).model_dump(exclude_unset=True),
         doc=(op.doc or "").strip(),
         source=op.source,
         batching=op.batching,
