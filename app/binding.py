@@ -4,15 +4,17 @@ How tensors are spelled is the format's affair: a ``Decode`` turns what stands b
 that the op wants there.
 """
 
+import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 from pydantic import ValidationError
 
-from app.errors import Faults, Loc, Unprocessable, near, unprocessable, wrong
+from app.errors import Entry, Faults, Loc, OpFailed, Unprocessable, near, unprocessable, wrong
 from app.modes import Mode
 from app.tensors.casting import narrow
 from app.tensors.dtypes import DTYPES
@@ -22,6 +24,8 @@ from ops import Array, Attrs, Input, InvalidInput, Op, Output
 Decode: TypeAlias = Callable[[Any, str, Loc], Array]
 Dims: TypeAlias = Mapping[str, int | tuple[int, ...]]
 
+
+log = logging.getLogger("pullback")
 
 # Multiply-adds of one forward: half a minute or so on two cores.
 MAX_COST = 1 << 38
@@ -48,6 +52,12 @@ class Point:
         """Return the names of those slots that derivatives reach."""
         return tuple(slot.name for slot in slots if self.op.is_differentiable(slot, self.dtype))
 
+    def admit_work(self, times: int = 1) -> None:
+        """Refuse work that would take minutes: ``times`` the op's, before any of it is done."""
+        if (cost := times * self.cost) > MAX_COST:
+            message = f"at this size op {self.op.name} takes {cost} multiply-adds, and no kernel can be interrupted"
+            raise wrong(("inputs",), message, expected=f"at most {MAX_COST}", got=str(cost))
+
     def admit(self, elements: int, what: str) -> None:
         """Refuse an answer over the element limit, before any of it is computed."""
         if elements > self.max_elements:
@@ -58,7 +68,10 @@ class Point:
     def cost(self) -> int:
         """The multiply-adds of one forward, roughly: what the op says, else one a number."""
         sizes = sum(x.size for x in self.inputs.values())
-        return sizes if self.op.cost is None else max(sizes, self.op.cost(self.dims))
+        if self.op.cost is None:
+            return sizes
+        with authored(self.op, "cost"):
+            return max(sizes, self.op.cost(self.dims))
 
     def output_shape(self, output: Output) -> tuple[int, ...] | None:
         """Return the shape that the symbols give an output, ``None`` where they do not tell."""
@@ -83,7 +96,8 @@ def bind(
     ordered = {slot.name: arrays[slot.name] for slot in op.inputs}
     _validate(op, ordered, bound_attrs)
     point = Point(op, bound_attrs, bound_dtype, ordered, dims, **run)
-    _refuse_endless_work(point)
+    point.admit_work()
+    _admit_outputs(point)
     return point
 
 
@@ -235,17 +249,34 @@ def number(value: float, dtype: str) -> Array:
     return narrow(np.asarray(value, np.float64), row)
 
 
-def _refuse_endless_work(point: Point) -> None:
-    if point.cost > MAX_COST:
-        message = f"at this size op {point.op.name} takes {point.cost} multiply-adds, and no kernel can be interrupted"
-        raise wrong(("inputs",), message, expected=f"at most {MAX_COST}", got=str(point.cost))
+def _admit_outputs(point: Point) -> None:
+    """Refuse outputs over the element limit, unless they are no larger than the inputs are."""
+    shapes = [point.output_shape(slot) for slot in point.op.outputs]
+    elements = sum(math.prod(shape) for shape in shapes if shape is not None)
+    if elements > sum(x.size for x in point.inputs.values()):
+        point.admit(elements, "outputs")
+
+
+@contextmanager
+def authored(op: Op, what: str) -> Generator[None]:
+    """Tell what an author's function raises as the op's fault; ``InvalidInput`` is its word, and passes."""
+    try:
+        yield
+    except InvalidInput:
+        raise
+    except Exception as error:
+        log.warning("op %s: its %s failed", op.name, what, exc_info=True)
+        kind = type(error).__name__
+        message = f"op {op.name}: its {what} raised {kind}"
+        raise OpFailed(message, Entry((op.name, what), message, expected="no exception", got=kind)) from error
 
 
 def _validate(op: Op, inputs: Mapping[str, Array], attrs: Attrs) -> None:
     if op.validate is None:
         return
     try:
-        op.validate(inputs, attrs)
+        with authored(op, "validate"):
+            op.validate(inputs, attrs)
     except InvalidInput as error:
         field = "attrs" if error.name in type(attrs).model_fields else "inputs"
         raise wrong((field, error.name, *error.index), error.message, expected=error.expected, got=error.got) from None

@@ -9,8 +9,10 @@ from enum import StrEnum
 from functools import partial
 from typing import TypeAlias
 
+import numpy as np
+
 from app import modes
-from app.binding import Point, number
+from app.binding import Point, authored, number
 from app.errors import wrong
 from app.modes import Key
 from app.op_errors import op_errors
@@ -24,6 +26,11 @@ class Absent(StrEnum):
     NOT_DIFFERENTIABLE = "not_differentiable"
     DISCONNECTED = "disconnected"
 
+
+# Numbers that the directions of one call may come with, 32 MB of float64, and multiply-adds: a second or so.
+CALL_ELEMENTS = 1 << 22
+CALL_COST = 1 << 33
+_BATCHED = ("gradients", "tangents", "products")
 
 Derivative: TypeAlias = Array | Absent
 Named: TypeAlias = dict[str, Derivative]
@@ -68,7 +75,9 @@ def jvp(point: Point, tangents: Mapping[str, Array], *, batched: bool) -> Named:
 
     Raises ``Unprocessable`` where the op claims a gradient that is not linear in the cotangent.
     """
-    if not point.op.claim(point.attrs).linear:
+    with authored(point.op, "claim"):
+        linear = point.op.claim(point.attrs).linear
+    if not linear:
         message = f"the gradient of {point.op.name} is not linear in the cotangent here, so it has no jvp"
         raise wrong(("attrs",), message, expected="attributes that make it linear", got="a non-linear gradient")
     _check_inputs_shapes(point, tangents, "tangents", batched=batched)
@@ -115,6 +124,8 @@ def _run(
 ) -> dict[Key, Array | None]:
     """Run one program at the point, and check the shapes of the gradients that it returned or went through."""
     along = along or {}
+    if batched and _directions(rows := along or cotangents) > rows_per_call(point):
+        return _run_in_parts(point, kind, rows or {}, wrt=wrt, cotangents=cotangents, outputs=outputs)
     static = tuple(point.attrs.static().items())
     named = None if cotangents is None else tuple(cotangents)
     program = Program(
@@ -129,6 +140,36 @@ def _run(
             if value is not None:
                 _check_shape(point, found, key, value, batched=batched)
     return found
+
+
+def rows_per_call(point: Point) -> int:
+    """Return how many directions one call may take, so that its memory and its time are bounded."""
+    outputs = [point.output_shape(slot) or () for slot in point.op.outputs]
+    per_row = sum(x.size for x in point.inputs.values()) + sum(map(math.prod, outputs))
+    return max(1, min(CALL_ELEMENTS // (per_row + 1), CALL_COST // (point.cost + 1)))
+
+
+def _run_in_parts(
+    point: Point,
+    kind: Kind,
+    directions: Mapping[str, Array],
+    *,
+    wrt: tuple[str, ...],
+    cotangents: Mapping[str, Array] | None,
+    outputs: bool,
+) -> dict[Key, Array | None]:
+    """Run a batched program on some directions after the other, and join what comes."""
+    count, rows = _directions(directions), rows_per_call(point)
+    point.admit_work(count)
+    parts: list[dict[Key, Array | None]] = []
+    for start in range(0, count, rows):
+        chunk = {name: direction[start : start + rows] for name, direction in directions.items()}
+        along, dys = (None, chunk) if kind == "vjp" else (chunk, cotangents)
+        parts.append(_run(point, kind, wrt=wrt, cotangents=dys, along=along, batched=True, outputs=outputs))
+    joined = parts[0]
+    for key in [key for key, value in joined.items() if key[0] in _BATCHED and value is not None]:
+        joined[key] = np.concatenate([_array(part[key]) for part in parts])
+    return joined
 
 
 def _simpler(

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from app.binding import Point
-from app.derivatives import Absent, Derivative, Named, hvp, live_inputs, output_shapes, vjp
+from app.derivatives import Absent, Derivative, Named, hvp, live_inputs, output_shapes, rows_per_call, vjp
 from app.errors import wrong
 from app.tensors.dtypes import DTYPES
 from ops import Array
@@ -20,11 +20,6 @@ from ops import Array
 Blocks: TypeAlias = dict[str, Named]
 Checkpoint: TypeAlias = Callable[[], None]
 """Called between chunks of long work; raises when nobody waits for the answer any more."""
-
-# Numbers that one chunk of rows may hold: 32 MB of float64.
-CHUNK_ELEMENTS = 1 << 22
-# Multiply-adds that one chunk may take: a second or so.
-CHUNK_COST = 1 << 33
 
 
 def jacobian(point: Point, of: Sequence[str], wrt: Sequence[str], checkpoint: Checkpoint) -> Blocks:
@@ -41,7 +36,7 @@ def jacobian(point: Point, of: Sequence[str], wrt: Sequence[str], checkpoint: Ch
             _, diagonals = vjp(point, wrt, {y: ones}, batched=False, outputs=False)
             blocks[y] = {x: _diagonal_block(diagonal) for x, diagonal in diagonals.items()}
         else:
-            rows = _unit_directions(point, _dtype(point, y), shapes[y], wrt)
+            rows = _unit_directions(point, _dtype(point, y), shapes[y])
             chunks = (_checked_in(checkpoint, _jacobian_rows, point, wrt, y, chunk) for chunk in rows)
             blocks[y] = _stacked(point, chunks, wrt, shapes[y])
     return blocks
@@ -64,7 +59,7 @@ def hessian(
             diagonals = hvp(point, wrt, cotangents, {a: np.ones_like(point.inputs[a])}, batched=False)
             blocks[a] = {b: _diagonal_block(diagonal) for b, diagonal in diagonals.items()}
         else:
-            rows = _unit_directions(point, point.inputs[a].dtype, shapes[a], wrt)
+            rows = _unit_directions(point, point.inputs[a].dtype, shapes[a])
             chunks = (_checked_in(checkpoint, _hessian_rows, point, wrt, cotangents, a, chunk) for chunk in rows)
             blocks[a] = _stacked(point, chunks, wrt, shapes[a])
     return blocks
@@ -97,11 +92,10 @@ def _diagonal_block(diagonal: Derivative) -> Derivative:
     return block.reshape((*diagonal.shape, *diagonal.shape))
 
 
-def _unit_directions(point: Point, dtype: np.dtype[Any], shape: tuple[int, ...], wrt: Sequence[str]) -> Iterator[Array]:
+def _unit_directions(point: Point, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Iterator[Array]:
     """Yield the unit tensors of a shape, in chunks along a leading axis that keep each call's work bounded."""
     size = math.prod(shape)
-    per_row = size + sum(point.inputs[name].size for name in wrt) + 1
-    rows = max(1, min(size, CHUNK_ELEMENTS // per_row, CHUNK_COST // (point.cost + 1)))
+    rows = max(1, min(size, rows_per_call(point)))
     for start in range(0, size, rows):
         stop = min(size, start + rows)
         chunk = np.zeros((stop - start, size), dtype)

@@ -8,8 +8,9 @@ eagerly or is refused.
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self, TypeAlias, get_args
@@ -120,6 +121,16 @@ class _Thread(threading.local):
 _thread = _Thread()
 
 
+@contextmanager
+def _uninterrupted() -> Generator[None]:
+    """Let nobody cancel what this block does: a trace that is kept must not be kept as one caller's impatience."""
+    block, _thread.block = _thread.block, None
+    try:
+        yield
+    finally:
+        _thread.block = block
+
+
 def _manager() -> cancellation.CancellationManager | None:
     return _thread.block and _thread.block.manager
 
@@ -150,17 +161,18 @@ def run(program: Program, mode: Mode, leaves: Sequence[Array], device: str) -> d
             raise Overloaded(f"{spent}; mode eager still works, a restart frees it", retry_after_s=60) from None
 
 
-def _plainest(error: Exception, program: Program, leaves: Sequence[Array]) -> Exception:
+def _plainest(error: BaseException, program: Program, leaves: Sequence[Array]) -> BaseException:
     """Return why a trace failed: the op's fault as eager mode sees it, which knows every shape.
 
     A gradient function that returns the Python int 0 fails in a graph without a word on which one it is.
     """
-    try:
-        _run_eagerly(program, leaves)
-    except OpFault as fault:
-        return fault
-    except Exception:  # noqa: BLE001 - what the trace said is as good
-        return error
+    with suppress(BaseException):  # what the trace said is as good as whatever else comes
+        try:
+            _run_eagerly(program, leaves)
+        except OpFault as fault:
+            # It is kept, and the error that it came after would keep the tensors of this request.
+            fault.__context__ = None
+            return fault
     return error
 
 
@@ -177,11 +189,11 @@ class _BudgetSpent(Exception):
 class _Trace:
     """A program, traced: a graph function (compiled or not), or a v1 graph with its session."""
 
-    def __init__(self, program: Program, mode: Mode, specs: Sequence[tf.TensorSpec]) -> None:
+    def __init__(self, program: Program, mode: Mode, specs: Sequence[tf.TensorSpec], device: str) -> None:
         self._keys: list[Key] = []
         self._missing: list[Key] = []
         if mode == "v1":
-            self._call = self._session(program, specs)
+            self._call = self._session(program, specs, device)
         else:
             build = partial(self._build, program)
             function = tf.function(build, input_signature=specs, autograph=False, jit_compile=mode == "xla")
@@ -193,9 +205,11 @@ class _Trace:
         self._missing = [key for key, tensor in results.items() if tensor is None]
         return [tensor for tensor in results.values() if tensor is not None]
 
-    def _session(self, program: Program, specs: Sequence[tf.TensorSpec]) -> Callable[[Sequence[Array]], list[Array]]:
+    def _session(
+        self, program: Program, specs: Sequence[tf.TensorSpec], device: str
+    ) -> Callable[[Sequence[Array]], list[Array]]:
         graph = tf.Graph()
-        with graph.as_default():
+        with graph.as_default(), tf.device(device):  # a new graph does not inherit the device around it
             holders = [tf.compat.v1.placeholder(spec.dtype, spec.shape) for spec in specs]
             # A fetch that is fed would come back as the fed array itself: the identity makes it a result.
             fetches = [tf.identity(tensor) for tensor in self._build(program, *holders)]
@@ -227,23 +241,25 @@ class _Traces:
                 self._spend(program.owner, mode)
                 future = self._traces[key] = Future()
         if not made:
-            try:
-                future.set_result(_Trace(program, mode, specs))
-            except Exception as error:  # noqa: BLE001 - an author's code runs here, and may raise anything
-                future.set_exception(_plainest(error, program, leaves))
+            with _uninterrupted():
+                try:
+                    future.set_result(_Trace(program, mode, specs, device))
+                except BaseException as error:  # noqa: BLE001 - an author's code runs here, and may raise anything
+                    future.set_exception(_plainest(error, program, leaves))
         return future.result()
 
     def _spend(self, owner: str, mode: Mode) -> None:
         """Count a trace, or refuse it: neither all ops together nor one of them may have more than their share."""
+        _check(self.made, TRACE_BUDGET, owner, "traces")
         if mode == "xla":
-            _take(self.compiled, XLA_BUDGET, owner, "compilations by XLA")
-        _take(self.made, TRACE_BUDGET, owner, "traces")
+            _check(self.compiled, XLA_BUDGET, owner, "compilations by XLA")
+            self.compiled[owner] += 1
+        self.made[owner] += 1
 
 
-def _take(spent: Counter[str], budget: int, owner: str, what: str) -> None:
+def _check(spent: Counter[str], budget: int, owner: str, what: str) -> None:
     if spent.total() >= budget or spent[owner] >= budget * SHARE:
         raise _BudgetSpent(f"the {what} that op {owner} may have in this process are made")
-    spent[owner] += 1
 
 
 _traces = _Traces()

@@ -41,15 +41,15 @@ def op_errors(op: str, simpler: Callable[[], object] | None = None) -> Generator
     """
     try:
         yield
-    except PullbackError:
+    except (PullbackError, GeneratorExit):
         raise
-    except Exception as error:  # noqa: BLE001 - an author's code ran there, and may raise anything
+    except BaseException as error:  # noqa: BLE001 - an author's code ran there, and may raise anything, or exit
         told = _told(op, error, simpler)
         # A failed trace is kept, and with its traceback it would keep the tensors of the request that it failed for.
         raise told from error.with_traceback(None)
 
 
-def _told(op: str, error: Exception, simpler: Callable[[], object] | None) -> PullbackError:
+def _told(op: str, error: BaseException, simpler: Callable[[], object] | None) -> PullbackError:
     match error:
         case OpFault():
             return OpFailed(f"op {op}: {error}", Entry((op, error.slot), str(error), error.expected, error.got))
@@ -72,12 +72,14 @@ def _refusal(simpler: Callable[[], object] | None) -> PullbackError | None:
     try:
         if simpler is not None:
             simpler()
-    except PullbackError as refused:
-        return refused
+    except (Unprocessable, OpFailed, DeadlinePassed) as told:
+        return told
+    except PullbackError:
+        return None  # no room to find out
     return None
 
 
-def _failed(op: str, error: Exception) -> OpFailed:
+def _failed(op: str, error: BaseException) -> OpFailed:
     log.warning("op %s failed", op, exc_info=error)
     if mistake := _mistake(str(error)):
         slot, expected, got = mistake
@@ -110,7 +112,7 @@ def _more(came: str, wanted: str) -> str:
     return "many" if int(came) > int(wanted) else "few"
 
 
-def _message(error: Exception) -> str:
+def _message(error: BaseException) -> str:
     """Return what an error says, without nodes, files or stacks: its last line, where TensorFlow adds such things."""
     text = error.message if isinstance(error, tf.errors.OpError) else str(error)
     lines = [_FILE.sub("…", _NODE.sub("", _CONVERSION.sub("", line))).strip() for line in text.splitlines()]

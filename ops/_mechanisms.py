@@ -104,15 +104,17 @@ def override(gradients: Mapping[str, Function], forward: Function, *, numbers: t
                 raise ValueError(f"gradient_override_map: {forward.__name__} has no op of type {sorted(missing)}")
             return outputs
 
-        specs = [tf.TensorSpec(None, dtype) for dtype in dtypes] + [tf.TensorSpec([], dtypes[0]) for _ in numbers]
+        n_inputs = len(dtypes) - len(numbers)
+        specs = [tf.TensorSpec(None if i < n_inputs else [], dtype) for i, dtype in enumerate(dtypes)]
         return tf.function(overridden, input_signature=specs, autograph=False).get_concrete_function()
 
     @functools.wraps(forward)
     def op(*inputs: Tensor, **attrs: Any) -> Any:
         static, values = _split(attrs, inputs)
+        leaves = (*inputs, *(values[name] for name in numbers))
         with tf.init_scope():
-            function = trace(tuple(x.dtype for x in inputs), tuple(sorted(static.items())))
-        return function(*inputs, *(values[name] for name in numbers))
+            function = trace(tuple(leaf.dtype for leaf in leaves), tuple(sorted(static.items())))
+        return function(*leaves)
 
     return op
 
@@ -198,8 +200,8 @@ def _required(rule: Function | None) -> Function:
 
 
 def _split(attrs: Mapping[str, Any], inputs: Sequence[Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Split attributes into static ones and numbers; a Python float becomes a scalar of the first input's dtype."""
-    dtype = inputs[0].dtype
+    """Split attributes into static ones and numbers; a Python float becomes a scalar of the inputs' float dtype."""
+    dtype = next((x.dtype for x in inputs if x.dtype.is_floating), tf.float32)
     numbers = {k: tf.convert_to_tensor(v, dtype) for k, v in attrs.items() if isinstance(v, (float, tf.Tensor))}
     return {k: v for k, v in attrs.items() if k not in numbers}, numbers
 

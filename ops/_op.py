@@ -23,6 +23,7 @@ A page's functions take tensors by position and the op's attributes by keyword:
 One value stands bare, several in a tuple; ``None`` is "no gradient, on purpose".
 """
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -200,25 +201,50 @@ class Op:
 
     def __post_init__(self) -> None:
         """Refuse a declaration that contradicts itself."""
+        self._check_names()
+        self._check_slots()
+        self._check_attributes()
+
+    def _check_names(self) -> None:
         names = [self.name, *self.attrs.model_fields, *(slot.name for slot in (*self.inputs, *self.outputs))]
         for name in names:
             if not NAME.fullmatch(name):
                 raise ValueError(f"op {self.name!r}: expected names like [a-z][a-z0-9_]{{0,63}}, got {name!r}")
-        if not self.inputs or not self.outputs or not self.examples:
-            raise ValueError(f"op {self.name!r}: expected at least one input, one output and one example")
         for kind, slots in (("input", self.inputs), ("output", self.outputs)):
             if len({slot.name for slot in slots}) < len(slots):
                 raise ValueError(f"op {self.name!r}: two {kind}s have the same name")
+
+    def _check_slots(self) -> None:
+        if not self.inputs or not self.outputs or not self.examples:
+            raise ValueError(f"op {self.name!r}: expected at least one input, one output and one example")
+        for slot in self.inputs:
+            if not all(map(math.isfinite, (*slot.domain, *slot.kinks, *slot.poles))):
+                raise ValueError(f"op {self.name!r}, input {slot.name!r}: expected a finite domain, kinks and poles")
         if len({slot.dtypes for slot in (*self.inputs, *self.outputs) if len(slot.dtypes) > 1}) > 1:
             raise ValueError(f"op {self.name!r}: inputs and outputs with several dtypes must all list the same ones")
+        if self.batching == "elementwise" and any(s.shape != ANY_SHAPE for s in (*self.inputs, *self.outputs)):
+            raise ValueError(f"op {self.name!r}: an elementwise op has inputs and outputs of one shape, {ANY_SHAPE}")
+
+    def _check_attributes(self) -> None:
         for name, info in self.attrs.model_fields.items():
             if not _is_attribute(info):
                 expected = "float, bool, a Literal, or an int with bounds on both sides (each value has its own trace)"
                 raise ValueError(f"op {self.name!r}, attribute {name!r}: expected {expected}, got {info.annotation}")
         if self.attrs.number_names() and not set(self.dtypes) <= set(FLOATS):
             raise ValueError(f"op {self.name!r}: number attributes need a type variable of float dtypes only")
-        if self.batching == "elementwise" and any(s.shape != ANY_SHAPE for s in (*self.inputs, *self.outputs)):
-            raise ValueError(f"op {self.name!r}: an elementwise op has inputs and outputs of one shape, {ANY_SHAPE}")
+        self.claim(self._attrs({}))
+        for example in self.examples:
+            self._attrs(example.attrs)
+            if set(example.inputs) != {slot.name for slot in self.inputs}:
+                expected = ", ".join(slot.name for slot in self.inputs)
+                raise ValueError(f"op {self.name!r}, example {example.name!r}: expected exactly the inputs {expected}")
+
+    def _attrs(self, given: Mapping[str, Any]) -> Attrs:
+        try:
+            return self.attrs.model_validate(given)
+        except ValueError as error:
+            what = f"attributes {dict(given)}" if given else "a default for every attribute"
+            raise ValueError(f"op {self.name!r}: expected {what} to be valid, got {error}") from error
 
     @property
     def dtypes(self) -> tuple[str, ...]:

@@ -1,5 +1,7 @@
 """Faults of ops that must not slip through a route that another one would catch, and points that must be refused."""
 
+import contextlib
+import time
 from typing import Any
 
 import numpy as np
@@ -9,8 +11,8 @@ from pydantic import create_model
 
 from app import derivatives, matrices
 from app.binding import MAX_COST, Point, bind, number
-from app.errors import OpFailed, Unprocessable
-from app.modes import MODES, Mode
+from app.errors import DeadlinePassed, OpFailed, Unprocessable
+from app.modes import MODES, Interruptible, Mode
 from app.tensors.json import decode
 from ops import INTEGERS, Attrs, Example, Input, Op, Output, custom_gradient, discover
 
@@ -152,3 +154,115 @@ def test_an_attribute_that_cannot_be_sent_or_traced_without_end_is_refused(annot
     attrs = create_model("Some", __base__=Attrs, some=(annotation, ...))
     with pytest.raises(ValueError, match="attribute 'some'"):
         op_of(double, attrs=attrs)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_many_directions_in_parts_are_those_in_one(mode: Mode, monkeypatch):
+    at = point(OPS["softmax_cross_entropy"], {"logits": [[1.0, 2.0, 3.0], [0.0, 1.0, 0.0]], "labels": [0, 2]}, mode)
+    rng = np.random.default_rng(1)
+    dys, ts = rng.normal(size=(5, 2)).astype(np.float32), rng.normal(size=(5, 2, 3)).astype(np.float32)
+
+    def answers() -> list[np.ndarray]:
+        return [
+            derivatives.vjp(at, ["logits"], {"loss": dys}, batched=True, outputs=True)[1]["logits"],
+            derivatives.jvp(at, {"logits": ts}, batched=True)["loss"],
+            derivatives.hvp(at, ["logits"], None, {"logits": ts}, batched=True)["logits"],
+        ]
+
+    whole = answers()
+    monkeypatch.setattr(derivatives, "CALL_ELEMENTS", 2 * (6 + 2 + 2 + 1))
+    assert derivatives.rows_per_call(at) == 2
+    for part, one in zip(answers(), whole, strict=True):
+        assert part.shape == one.shape
+        # The same formula on the same numbers, but for where in a vector register they lie: a unit in the last place.
+        np.testing.assert_array_max_ulp(part, one, 1)
+
+
+def exits(x):
+    raise SystemExit(3)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_op_that_exits_is_at_fault_each_time_it_is_asked(mode: Mode):
+    for _ in range(2):
+        with pytest.raises(OpFailed):
+            derivatives.forward(point(op_of(exits), X, mode))
+
+
+def test_a_trace_is_not_kept_as_one_callers_impatience():
+    @tf.function
+    def constant():
+        return tf.linalg.matmul(tf.ones([2, 2]), tf.ones([2, 2]))[0, 0]
+
+    def impatient(x):
+        if tf.executing_eagerly():
+            return 2 * x
+        block.cancel()
+        with tf.init_scope():
+            two = constant()
+        return two * x
+
+    at = point(op_of(impatient), X)
+    with Interruptible(time.monotonic() + 60) as block, contextlib.suppress(DeadlinePassed):
+        derivatives.forward(at)
+    with Interruptible(time.monotonic() + 60):
+        assert derivatives.forward(at)["y"].tolist() == [2.0, 4.0]
+
+
+def raises_key_error(*_: Any) -> Any:
+    raise KeyError("N")
+
+
+@pytest.mark.parametrize("what", ["validate", "cost"])
+def test_what_an_authors_function_raises_is_the_ops_fault(what: str):
+    with pytest.raises(OpFailed, match=f"op faulty: its {what} raised KeyError"):
+        point(op_of(double, **{what: raises_key_error}), X)
+
+
+def outer(x):
+    return x[:, None] * x[None, :]
+
+
+def test_outputs_over_the_limit_are_refused_before_they_are_computed():
+    shapes = {"inputs": (Input("x", shape=("N",)),), "outputs": (Output("y", shape=("N", "N")),)}
+    assert point(op_of(outer, **shapes), {"x": [1.0] * 1024})
+    with pytest.raises(Unprocessable, match="the outputs would have 1050625 elements"):
+        point(op_of(outer, **shapes), {"x": [1.0] * 1025})
+
+
+def test_a_number_has_the_float_dtype_whatever_comes_first():
+    class Scale(Attrs):
+        scale: float = 1.5
+
+    def scaled(n, x, *, scale):
+        return scale * x
+
+    op = op_of(
+        custom_gradient(scaled, lambda n, x, dy, *, scale: (None, scale * dy)),
+        inputs=(Input("n", dtypes=("int32",), shape=(), differentiable=False), Input("x")),
+        examples=(Example("two", {"n": 1, **X}),),
+        attrs=Scale,
+    )
+    found = derivatives.vjp(point(op, {"n": 1, **X}), ["x"], None, batched=False, outputs=False)[1]["x"]
+    assert isinstance(found, np.ndarray)
+    assert found.tolist() == [1.5, 1.5]
+    assert op.function(tf.constant(1), tf.constant([2.0]), scale=2.0).numpy().tolist() == [4.0]
+
+
+class WithoutDefault(Attrs):
+    size: float
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"attrs": WithoutDefault},
+        {"claim": raises_key_error},
+        {"examples": (Example("two", {"z": [1.0]}),)},
+        {"examples": (Example("two", X, {"unknown": 1}),)},
+        {"inputs": (Input("x", domain=(0.0, float("inf"))),)},
+    ],
+)
+def test_a_declaration_that_could_not_be_served_is_refused(changes):
+    with pytest.raises((ValueError, KeyError)):
+        op_of(double, **changes)

@@ -151,7 +151,8 @@ def _prepare(engine: Engine, operation: Operation, op: Op, body: bytes | bytearr
         op, request.inputs, request.attrs, dtype, decode, mode=mode, device=device, max_elements=engine.max_elements
     )
     # XLA compiles for seconds, and short work should not have to wait for that.
-    is_long = operation.is_long or mode == "xla" or point.cost > SHORT_COST
+    batched = isinstance(request, wire.BatchedRequest) and request.batched
+    is_long = operation.is_long or batched or mode == "xla" or point.cost > SHORT_COST
     return _Prepared(operation.prepare(request, point), is_long, request.encoding)
 
 

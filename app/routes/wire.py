@@ -67,6 +67,12 @@ class Request(BaseModel):
     encoding: Encoding = Field(default="nested", description="How tensors are written in the answer.")
 
 
+class BatchedRequest(Request):
+    """What the products take."""
+
+    batched: Batched = False
+
+
 class ForwardRequest(Request):
     """The point where the op is evaluated."""
 
@@ -79,20 +85,18 @@ class GradientsRequest(Request):
     wrt: Wrt = None
 
 
-class VjpRequest(Request):
+class VjpRequest(BatchedRequest):
     """The point and the cotangents to pull back."""
 
     cotangents: Cotangents = None
     wrt: Wrt = None
-    batched: Batched = False
     outputs: bool = Field(default=False, description="Answer the outputs as well.")
 
 
-class JvpRequest(Request):
+class JvpRequest(BatchedRequest):
     """The point and the tangents to push forward."""
 
     tangents: Tensors = Field(description="A tangent for some of the inputs, zeros for the rest.")
-    batched: Batched = False
 
 
 class JacobianRequest(Request):
@@ -102,13 +106,12 @@ class JacobianRequest(Request):
     of: Names | None = Field(default=None, description="The outputs to differentiate; omitted: all.")
 
 
-class HvpRequest(Request):
+class HvpRequest(BatchedRequest):
     """The point, the cotangents that weight the outputs, and the vectors."""
 
     vectors: Tensors = Field(description="A vector for some of the inputs, zeros for the rest.")
     cotangents: Cotangents = None
     wrt: Wrt = None
-    batched: Batched = False
 
 
 class HessianRequest(Request):
