@@ -8,7 +8,7 @@ MINOR := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test format lock clean
+.PHONY: help serve native test format lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -21,14 +21,38 @@ ifdef PORT
 serve: export PULLBACK_PORT := $(PORT)
 endif
 
-serve: $(VENV)/.installed-cpu ## run the service (HOST=... and PORT=... say where)
+serve: $(VENV)/.installed-cpu native ## run the service (HOST=... and PORT=... say where)
 	@exec $(VENV)/bin/python -m app
 
-test: $(VENV)/.installed-dev ## check style and types, and run the tests
+test: $(VENV)/.installed-dev native ## check style and types, and run the tests
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/pyright
 	$(VENV)/bin/python -m pytest
+
+# A C++ op is two files with one stem, in ops/ or in a plug-in folder; its library is build/<stem>.so.
+OPS := ops $(subst :, ,$(PULLBACK_OPS_PATH))
+SOURCES := $(wildcard $(addsuffix /*.cc,$(OPS)))
+STEMS := $(basename $(notdir $(SOURCES)))
+ifneq ($(words $(STEMS)),$(words $(sort $(STEMS))))
+$(error Expected one C++ file of a name, since each becomes build/<name>.so, got $(SOURCES))
+endif
+
+native: build/tensorflow.flags ## build the C++ ops, those of PULLBACK_OPS_PATH as well
+	@$(MAKE) --no-print-directory --jobs=$$(nproc) $(STEMS:%=build/%.so)
+
+vpath %.cc $(OPS)
+build/%.so: %.cc build/tensorflow.flags
+	@echo "Compiling $<"
+	@$(CXX) -O3 -Wall -Wno-sign-compare -Wno-deprecated-declarations -fPIC -shared -o $@ $< $$(tail -n +2 build/tensorflow.flags)
+
+# TensorFlow's version, and the flags to compile and link with it; made anew with every TensorFlow that is installed.
+TENSORFLOW := $(VENV)/lib/python$(MINOR)/site-packages/tensorflow/include/tensorflow/core/public/release_version.h
+build/tensorflow.flags: $(TENSORFLOW)
+	@mkdir -p build
+	@TF_CPP_MIN_LOG_LEVEL=2 TF_ENABLE_ONEDNN_OPTS=0 $(VENV)/bin/python -c 'import tensorflow as tf; print(tf.__version__, \
+	    *tf.sysconfig.get_compile_flags(), *tf.sysconfig.get_link_flags(), sep="\n")' >$@
+$(TENSORFLOW): | $(VENV)/.installed-cpu
 
 format: $(VENV)/.installed-dev ## put the code into the house style, where a tool can
 	$(VENV)/bin/ruff check --fix

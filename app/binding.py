@@ -15,11 +15,10 @@ import numpy as np
 from pydantic import ValidationError
 
 from app.errors import Entry, Faults, Loc, OpFailed, Unprocessable, near, unprocessable, wrong
-from app.modes import Mode
 from app.tensors.casting import narrow
 from app.tensors.dtypes import DTYPES
 from app.validation import entries
-from ops import Array, Attrs, Input, InvalidInput, Op, Output
+from ops import Array, Attrs, Input, InvalidInput, Mode, Op, Output
 
 Decode: TypeAlias = Callable[[Any, str, Loc], Array]
 Dims: TypeAlias = Mapping[str, int | tuple[int, ...]]
@@ -79,12 +78,22 @@ class Point:
 
 
 def bind(
-    op: Op, inputs: Mapping[str, Any], attrs: Mapping[str, Any], dtype: str | None, decode: Decode, **run: Any
+    op: Op,
+    inputs: Mapping[str, Any],
+    attrs: Mapping[str, Any],
+    dtype: str | None,
+    decode: Decode,
+    *,
+    mode: Mode,
+    **run: Any,
 ) -> Point:
-    """Return the point that a request names; ``run`` is the rest of a ``Point``: mode, device, max_elements.
+    """Return the point that a request names; ``run`` is the rest of a ``Point``: device, max_elements.
 
     Raises ``Unprocessable``, one entry for each thing that is wrong, each with its place.
     """
+    if mode not in op.modes:
+        message = f"op {op.name} has no kernel for this mode"
+        raise wrong(("mode",), message, expected=f"one of {', '.join(op.modes)}", got=mode)
     bound_attrs = bind_attrs(op, attrs)
     bound_dtype = bind_dtype(op, dtype)
     _refuse_overflowing_numbers(bound_attrs, bound_dtype)
@@ -95,7 +104,7 @@ def bind(
     dims = bind_dims(op, arrays, bound_attrs)
     ordered = {slot.name: arrays[slot.name] for slot in op.inputs}
     _validate(op, ordered, bound_attrs)
-    point = Point(op, bound_attrs, bound_dtype, ordered, dims, **run)
+    point = Point(op, bound_attrs, bound_dtype, ordered, dims, mode, **run)
     point.admit_work()
     _admit_outputs(point)
     return point

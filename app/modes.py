@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self, TypeAlias, get_args
+from typing import Any, Protocol, Self, TypeAlias
 
 import tensorflow as tf
 
@@ -22,10 +22,7 @@ from tensorflow.python.eager import cancellation
 
 from app.calculus import Calculus, Graph, Tapes
 from app.errors import Overloaded
-from ops import Array, OpFault, Tensor
-
-Mode = Literal["graph", "eager", "xla", "v1"]
-MODES: tuple[Mode, ...] = get_args(Mode)
+from ops import Array, Mode, OpFault, Tensor
 
 Key: TypeAlias = tuple[str | int, str]
 """What a result is, and the name that it belongs to."""

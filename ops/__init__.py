@@ -1,11 +1,22 @@
 """The registered ops, one page each, and the vocabulary to write one: ``from ops import ...``."""
 
 from ops import _environment as _environment  # before all that imports TensorFlow
-from ops._mechanisms import additive, custom_gradient, many, multiplicative, override, register_gradient
+from ops._mechanisms import (
+    additive,
+    custom_gradient,
+    many,
+    multiplicative,
+    override,
+    register_gradient,
+    symbolic_gradient,
+)
+from ops._native import load
 from ops._op import (
     ANY_SHAPE,
     FLOATS,
     INTEGERS,
+    MODES,
+    UNCOMPILED,
     Array,
     Arrays,
     Attrs,
@@ -16,6 +27,7 @@ from ops._op import (
     Function,
     Input,
     InvalidInput,
+    Mode,
     Op,
     OpFault,
     Output,
@@ -28,6 +40,8 @@ __all__ = [
     "ANY_SHAPE",
     "FLOATS",
     "INTEGERS",
+    "MODES",
+    "UNCOMPILED",
     "Array",
     "Arrays",
     "Attrs",
@@ -38,6 +52,7 @@ __all__ = [
     "Function",
     "Input",
     "InvalidInput",
+    "Mode",
     "Op",
     "OpFault",
     "Output",
@@ -49,8 +64,10 @@ __all__ = [
     "additive",
     "custom_gradient",
     "discover",
+    "load",
     "many",
     "multiplicative",
     "override",
     "register_gradient",
+    "symbolic_gradient",
 ]

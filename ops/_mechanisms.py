@@ -135,6 +135,35 @@ def register_gradient(op_type: str) -> Callable[[Function], Function]:
     return register
 
 
+def symbolic_gradient(forward: Function, *leaves: Tensor) -> Any:
+    """Return the gradient that C++ gave, by ``REGISTER_OP_GRADIENT``, to the ops of ``forward``: dx, one for each x.
+
+    ``leaves`` are ``(*x, *dy)``, with a dy for each output. Such a gradient is in no registry of Python's: a tape and
+    ``tf.gradients`` find nothing there. TensorFlow's op SymbolicGradient finds it, of a function within a graph; so
+    both are traced, once for each choice of dtypes.
+    """
+    with tf.init_scope():
+        gradient = _symbolic(forward, tuple(leaf.dtype for leaf in leaves))
+    return gradient(*leaves)
+
+
+@functools.cache
+def _symbolic(forward: Function, dtypes: tuple[tf.DType, ...]) -> Any:
+    inputs = dtypes[: len(inspect.signature(forward).parameters)]
+    specs = [tf.TensorSpec(None, dtype) for dtype in dtypes]
+    primal = tf.function(forward, input_signature=specs[: len(inputs)], autograph=False).get_concrete_function()
+
+    def gradient(*leaves: Tensor) -> Any:
+        primal.add_to_graph()
+        named = tf.compat.v1.NameAttrList(name=primal.name)
+        # Ops written in C++ for the CPU have no other kernels, and a function runs where it is called.
+        with tf.device("/device:CPU:0"):
+            dxs = tf.raw_ops.SymbolicGradient(input=leaves, Tout=list(inputs), f=named)
+        return dxs[0] if len(inputs) == 1 else dxs
+
+    return tf.function(gradient, input_signature=specs, autograph=False).get_concrete_function()
+
+
 def additive(forward: Function, backward: Function) -> Function:
     """Return ``t + stop_gradient(f - t)`` with t = backward(x): the value of f, the exact derivative of t.
 

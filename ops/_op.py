@@ -27,7 +27,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, get_origin
+from typing import Any, Literal, TypeAlias, get_args, get_origin
 
 import numpy as np
 import tensorflow as tf
@@ -46,6 +46,11 @@ INTEGERS = ("int32", "int64", "int8", "int16", "uint8", "uint16", "uint32", "uin
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 ANY_SHAPE: Shape = ("...",)
+
+Mode = Literal["graph", "eager", "xla", "v1"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+UNCOMPILED: tuple[Mode, ...] = ("graph", "eager", "v1")
+"""The modes of an op that XLA has no kernel for: those of C++ ops."""
 
 Batching = Literal["elementwise", "leading_axis", "none"]
 Mechanism = Literal[
@@ -174,6 +179,7 @@ class Op:
     ``function(*inputs, **attrs)`` is any TensorFlow function, whatever gives it its gradient; ``reference`` is the same
     forward in independent NumPy, float64 inside. ``validate(inputs, attrs)`` refuses bad values with ``InvalidInput``
     before any mode runs, because XLA drops assertions. ``sample(rng, dtype, attrs)`` draws a valid joint point.
+    ``modes`` are those that the op can run in.
     ``batching`` says when requests may share a call. ``cost(dims)``, of the shapes' symbols, is the multiply-adds of
     forward where they grow faster than its tensors: requests are admitted by it. ``null_gradients`` names the inputs
     whose missing first-order gradient is on purpose.
@@ -193,6 +199,7 @@ class Op:
     examples: tuple[Example, ...]
     attrs: type[Attrs] = Attrs
     claim: Callable[[Any], Claim] = honest
+    modes: tuple[Mode, ...] = MODES
     batching: Batching = "none"
     cost: Callable[[Mapping[str, Any]], int] | None = None
     validate: Callable[[Mapping[str, Array], Any], None] | None = None

@@ -12,9 +12,9 @@ from pydantic import create_model
 from app import derivatives, matrices
 from app.binding import MAX_COST, Point, bind, number
 from app.errors import DeadlinePassed, OpFailed, Unprocessable
-from app.modes import MODES, Interruptible, Mode
+from app.modes import Interruptible
 from app.tensors.json import decode
-from ops import INTEGERS, Attrs, Example, Input, Op, Output, custom_gradient, discover
+from ops import INTEGERS, MODES, Attrs, Example, Input, Mode, Op, Output, custom_gradient, discover
 
 OPS = discover().ops
 X = {"x": [1.0, 2.0]}

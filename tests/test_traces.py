@@ -12,9 +12,8 @@ from pydantic import Field
 from app import derivatives, modes
 from app.binding import Point, bind
 from app.errors import Overloaded
-from app.modes import Mode
 from app.tensors.json import decode
-from ops import Attrs, Example, Input, Op, Output, Tensor, custom_gradient
+from ops import Attrs, Example, Input, Mode, Op, Output, Tensor, custom_gradient
 
 CPU = "/device:CPU:0"
 MANY = 1000

@@ -6,9 +6,9 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from app.engine import Engine
-from app.modes import Mode, default_mode
+from app.modes import default_mode
 from app.routes.operations import OPERATIONS
-from ops import Attrs, Derivative, Formula, Input, Op, Output, Surrogate, Unavailable
+from ops import Attrs, Derivative, Formula, Input, Mode, Op, Output, Surrogate, Unavailable
 
 ClaimKind = Literal["derivative", "surrogate", "formula"]
 
@@ -71,6 +71,7 @@ class OpContract(OpSummary):
     source: str
     batching: str
     dtypes: list[str] = Field(description="The dtypes of the op's type variable, the default first.")
+    modes: list[Mode] = Field(description="How TensorFlow can run it.")
     default_mode: dict[str, dict[str, Mode]] = Field(description="By operation and dtype.")
     inputs: list[InputSlot]
     outputs: list[OutputSlot]
@@ -105,6 +106,7 @@ def contract(op: Op) -> OpContract:
         source=op.source,
         batching=op.batching,
         dtypes=list(op.dtypes),
+        modes=list(op.modes),
         default_mode={name: {t: default_mode(op.name, name, t) for t in op.dtypes} for name in OPERATIONS},
         inputs=[_input(slot) for slot in op.inputs],
         outputs=[OutputSlot(**_slot(slot)) for slot in op.outputs],

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
-from app.modes import Mode
 from app.tensors.dtypes import DTYPES
 from app.tensors.json import Encoding
+from ops import Mode
 
 _NUMBER: dict[str, Any] = {"anyOf": [{"type": "number"}, {"enum": ["NaN", "Infinity", "-Infinity"]}]}
 _NESTED: dict[str, Any] = {"type": "array", "description": "Numbers, or lists alike of them, at most 8 deep."}

@@ -17,10 +17,9 @@ import numpy as np
 from app import derivatives, matrices
 from app.binding import Array, Point, bind
 from app.derivatives import Absent
-from app.modes import Mode
 from app.settings import Settings
 from app.tensors.dtypes import DTYPES
-from ops import FLOATS, Example, Op, discover
+from ops import FLOATS, Example, Mode, Op, discover
 
 REGISTRY = discover(Settings().ops_path)
 DEVICE = "/device:CPU:0"

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from app.errors import Unprocessable
-from app.modes import MODES
-from ops import Example
+from ops import MODES, Example
 from tests.ops.cases import REGISTRY, Case, answer, eps
 
 OP = REGISTRY.ops["clip_gradient"]

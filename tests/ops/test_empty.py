@@ -5,8 +5,7 @@ import pytest
 
 from app.derivatives import Absent
 from app.errors import Unprocessable
-from app.modes import MODES
-from ops import FLOATS
+from ops import FLOATS, MODES
 from tests.ops.cases import REGISTRY, Case, answer, directions, used
 
 # What the symbols of a shape stand for when they are not 0.

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from app.modes import MODES
+from ops import MODES
 from tests.ops.cases import REGISTRY, Case, answer, eps, tiny
 
 STABLE, DECLARED = REGISTRY.ops["log1pexp"], REGISTRY.ops["log1pexp2"]

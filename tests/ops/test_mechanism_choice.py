@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from app.derivatives import Absent
-from app.modes import MODES
-from ops import Example
+from ops import MODES, Example
 from tests.ops.cases import REGISTRY, Case, answer, directions, kinds, used
 
 NAMES = ("custom_gradient", "override_map", "stop_gradient")

@@ -5,8 +5,7 @@ import pytest
 import tensorflow as tf
 
 from app.errors import OpFailed
-from app.modes import MODES
-from ops import Attrs, Example, Input, Op, OpFault, Output, custom_gradient, override, register_gradient
+from ops import MODES, Attrs, Example, Input, Op, OpFault, Output, custom_gradient, override, register_gradient
 from tests.ops.cases import Case, answer
 from tests.ops.places import PLACES, at_once, by_gradients, by_tapes, in_function, of_function
 

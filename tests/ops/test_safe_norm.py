@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from app.modes import MODES
+from ops import MODES
 from tests.ops.cases import REGISTRY, Case, answer, eps
 
 OP = REGISTRY.ops["safe_norm"]

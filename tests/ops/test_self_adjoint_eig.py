@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.modes import MODES
-from ops import Example
+from ops import MODES, Example
 from tests.ops.cases import REGISTRY, Case, answer, directions, eps, truth, used
 
 OP = REGISTRY.ops["self_adjoint_eig"]

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from app.derivatives import Absent
 from app.errors import Unprocessable
-from app.modes import MODES
+from ops import MODES
 from tests.ops.cases import REGISTRY, Case, answer, eps
 
 OP = REGISTRY.ops["softmax_cross_entropy"]

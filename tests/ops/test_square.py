@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.modes import MODES
+from ops import MODES
 from tests.ops.cases import REGISTRY, Case, answer
 
 SQUARE = REGISTRY.ops["square"]

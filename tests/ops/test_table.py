@@ -6,9 +6,8 @@ import pytest
 from app.derivatives import Absent
 from app.errors import Unprocessable
 from app.matrices import hessian_diagonal
-from app.modes import MODES, Mode
 from app.tensors.dtypes import DTYPES
-from ops import INTEGERS, Op
+from ops import INTEGERS, MODES, Mode, Op
 from tests.ops import claims
 from tests.ops.cases import (
     REGISTRY,

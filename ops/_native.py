@@ -1,0 +1,56 @@
+"""C++ ops: the library that ``make native`` builds of ``<stem>.cc``, for the page ``<stem>.py``."""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+BUILD = Path(__file__).parents[1] / "build"
+CURE = "build it with: make native (for plug-ins: PULLBACK_OPS_PATH=... make native)"
+
+
+class NotBuilt(ImportError):
+    """The library of a C++ op is not there, or is for another TensorFlow."""
+
+
+class Kernels:
+    """The ops of one library as functions, named as TensorFlow names them: ``PullbackRelu`` is ``pullback_relu``.
+
+    They are placed on the CPU, which is what they are compiled for, whatever device the work around them is on.
+    """
+
+    def __init__(self, library: Any) -> None:
+        """Wrap what ``tf.load_op_library`` returned."""
+        self._library = library
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """Return the function of one op."""
+        kernel = getattr(self._library, name)
+
+        @functools.wraps(kernel)
+        def on_cpu(*args: Any, **kwargs: Any) -> Any:
+            with tf.device("/device:CPU:0"):
+                return kernel(*args, **kwargs)
+
+        return on_cpu
+
+
+@functools.cache
+def load(page: str) -> Kernels:
+    """Load the library of the page whose ``__file__`` this is, once.
+
+    Raises ``NotBuilt``, with the command that cures it, when the library is not there or does not fit.
+    """
+    stem = Path(page).stem
+    path, flags = BUILD / f"{stem}.so", BUILD / "tensorflow.flags"
+    if not path.exists():
+        raise NotBuilt(f"build/{stem}.so is missing; {CURE}")
+    built = flags.read_text().partition("\n")[0] if flags.exists() else tf.__version__
+    if built != tf.__version__:
+        raise NotBuilt(f"build/{stem}.so is for TensorFlow {built}, and this is {tf.__version__}; {CURE}")
+    try:
+        return Kernels(tf.load_op_library(str(path)))
+    except tf.errors.NotFoundError as error:
+        raise NotBuilt(f"build/{stem}.so does not load: {error.message}; {CURE}") from error
