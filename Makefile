@@ -8,7 +8,7 @@ MINOR := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve native test format lock clean
+.PHONY: help serve native test sanitize format lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -53,6 +53,20 @@ build/tensorflow.flags: $(TENSORFLOW)
 	@TF_CPP_MIN_LOG_LEVEL=2 TF_ENABLE_ONEDNN_OPTS=0 $(VENV)/bin/python -c 'import tensorflow as tf; print(tf.__version__, \
 	    *tf.sysconfig.get_compile_flags(), *tf.sysconfig.get_link_flags(), sep="\n")' >$@
 $(TENSORFLOW): | $(VENV)/.installed-cpu
+
+# The C++ ops compiled to stop at the first access out of bounds and at all that C++ leaves undefined. TensorFlow is not
+# compiled so: what it leaks at its end is not ours.
+SANITIZED := $(STEMS:%=build/sanitized/%.so)
+build/sanitized/%.so: %.cc build/tensorflow.flags
+	@mkdir -p build/sanitized
+	@echo "Compiling $< with sanitizers"
+	@$(CXX) -O1 -g -w -fsanitize=address,undefined -fno-sanitize-recover=all \
+	    -fno-sanitize=null,vptr,nonnull-attribute,returns-nonnull-attribute -fdelete-null-pointer-checks -D_GLIBCXX_ASSERTIONS -fPIC -shared -o $@ $< \
+	    $$(tail -n +2 build/tensorflow.flags)
+
+sanitize: $(VENV)/.installed-dev $(SANITIZED) ## run the tests of the C++ ops with kernels that check every access
+	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
+	    $(VENV)/bin/python -m tests.ops.sanitized
 
 format: $(VENV)/.installed-dev ## put the code into the house style, where a tool can
 	$(VENV)/bin/ruff check --fix

@@ -140,11 +140,25 @@ def symbolic_gradient(forward: Function, *leaves: Tensor) -> Any:
 
     ``leaves`` are ``(*x, *dy)``, with a dy for each output. Such a gradient is in no registry of Python's: a tape and
     ``tf.gradients`` find nothing there. TensorFlow's op SymbolicGradient finds it, of a function within a graph; so
-    both are traced, once for each choice of dtypes.
+    both are traced, once for each choice of dtypes. That op has no gradient of its own: call this in a ``vjp`` that has
+    a ``vjp_vjp`` beside it.
+
+    Raises ``OpFault`` where the result itself is differentiated.
     """
-    with tf.init_scope():
-        gradient = _symbolic(forward, tuple(leaf.dtype for leaf in leaves))
-    return gradient(*leaves)
+
+    @tf.custom_gradient
+    def pull(*leaves: Tensor) -> Any:
+        with tf.init_scope():
+            gradient = _symbolic(forward, tuple(leaf.dtype for leaf in leaves))
+
+        def pull_back_again(*ddxs: Tensor) -> Any:
+            del ddxs
+            expected = "a vjp_vjp beside it, for the second order"
+            raise OpFault(forward.__name__, "its gradient in C++", expected=expected, got="none")
+
+        return gradient(*(tf.stop_gradient(leaf) for leaf in leaves)), pull_back_again
+
+    return pull(*leaves)
 
 
 @functools.cache

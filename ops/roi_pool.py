@@ -90,8 +90,8 @@ def reference(
         cells = [(row, column) for row in rows for column in columns]
         if cells:
             values = [features[int(rois[r, 0]), row, column, c] for row, column in cells]
-            row, column = cells[int(np.argmax(values))]
-            pooled[r, i, j, c], argmax[r, i, j, c] = max(values), row * width + column
+            first = int(np.argmax(values))
+            pooled[r, i, j, c], argmax[r, i, j, c] = values[first], cells[first][0] * width + cells[first][1]
     return pooled, argmax
 
 

@@ -185,10 +185,9 @@ def moved_to(point: Point, leaves: Named) -> Point:
     return replace(point, inputs={name: np.asarray(value, point.inputs[name].dtype) for name, value in arrays.items()})
 
 
-def float_inputs(point: Point) -> dict[str, Array]:
-    """Return the inputs that have a float dtype."""
-    names = [slot.name for slot in point.op.inputs if point.op.dtype_of(slot, point.dtype) in FLOATS]
-    return {name: point.inputs[name] for name in names}
+def differentiable_inputs(point: Point) -> dict[str, Array]:
+    """Return the inputs that may be moved a little: those that derivatives reach."""
+    return {name: point.inputs[name] for name in point.differentiable(point.op.inputs)}
 
 
 @dataclass(frozen=True)
@@ -205,7 +204,7 @@ class Truth:
 
 def truth(point: Point, kind: Kind, along: Mapping[str, Named], order: int = 2) -> Truth:
     """Ask for an operation in float64, and for its sensitivity to its inputs and directions."""
-    leaves = {("inputs", name): value for name, value in float_inputs(point).items()}
+    leaves = {("inputs", name): value for name, value in differentiable_inputs(point).items()}
     leaves |= {(field, name): value for field, named in along.items() for name, value in named.items()}
     flat = {"/".join(key): value for key, value in leaves.items()}
 

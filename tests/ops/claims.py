@@ -22,9 +22,9 @@ from tests.ops.cases import (
     answer,
     bounds,
     close,
+    differentiable_inputs,
     directions,
     eps,
-    float_inputs,
     moved_to,
     room,
     truth,
@@ -87,7 +87,7 @@ def check_first(point: Point, rng: np.random.Generator) -> None:
     weights = _weights(point, along["cotangents"])
     match claim:
         case Formula(vjp=formula):
-            leaves = float_inputs(point)
+            leaves = differentiable_inputs(point)
 
             def claimed(xs: Named) -> dict[str, Array]:
                 slots = formula(_primals(point, xs), list(weights.values()))
@@ -100,7 +100,7 @@ def check_first(point: Point, rng: np.random.Generator) -> None:
                 gradient,
                 within,
                 lambda xs: _outputs(point, of(_primals(point, xs), frozen)),
-                float_inputs(point),
+                differentiable_inputs(point),
                 weights=weights,
                 what="dx against the derivative of the surrogate",
                 reach=room(point),
@@ -111,7 +111,7 @@ def check_first(point: Point, rng: np.random.Generator) -> None:
                 gradient,
                 within,
                 lambda xs: _outputs(point, point.op.reference(*_primals(point, xs), **static)),
-                float_inputs(point),
+                differentiable_inputs(point),
                 weights=weights,
                 what="dx against the derivative of the reference",
                 reach=room(point),
@@ -124,7 +124,7 @@ def check_second(point: Point, rng: np.random.Generator) -> None:
     found = truth(point, "hvp", used(along, "hvp"))
     products, within = _exact(point, found, "products")
     dys, vectors = list(_weights(point, along["cotangents"]).values()), along["vectors"]
-    leaves = float_inputs(point)
+    leaves = differentiable_inputs(point)
     if isinstance(claim, Formula):
 
         def claimed(xs: Named) -> dict[str, Array]:

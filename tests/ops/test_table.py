@@ -17,9 +17,9 @@ from tests.ops.cases import (
     bounds,
     cases,
     close,
+    differentiable_inputs,
     directions,
     eps,
-    float_inputs,
     kinds,
     room,
     samples,
@@ -34,7 +34,6 @@ CASES = cases()
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 every_op = pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
 FIRST_CASES = list({case.op.name: case for case in reversed(CASES)}.values())
-every_mode = pytest.mark.parametrize("mode", MODES)
 every_dtype = pytest.mark.parametrize(
     ("case", "dtype"), [pytest.param(c, d, id=f"{c}-{d}") for c in CASES for d in c.dtypes]
 )
@@ -51,12 +50,12 @@ def test_forward_is_the_reference(case: Case, dtype: str) -> None:
         ys = found if isinstance(found, tuple) else [found]
         return dict(zip([slot.name for slot in case.op.outputs], ys, strict=True))
 
-    leaves = {name: inputs[name] for name in float_inputs(point)}
+    leaves = {name: inputs[name] for name in differentiable_inputs(point)}
     within = bounds(reference, leaves, eps(dtype), elementwise=case.elementwise)
     along = used(directions(point, case.rng), "gradients")
     expected, found = reference(leaves), answer(point, "gradients", along, case.order)
-    for name, y in expected.items():
-        assert found[f"outputs/{name}"].dtype == DTYPES[dtype].numpy
+    for slot, (name, y) in zip(case.op.outputs, expected.items(), strict=True):
+        assert found[f"outputs/{name}"].dtype == DTYPES[case.op.dtype_of(slot, dtype)].numpy
         close(found[f"outputs/{name}"], y, within[name] + tiny(dtype), f"{case} {name} in {dtype}")
 
 
@@ -70,8 +69,9 @@ def test_every_dtype_has_the_derivatives_of_the_widest(case: Case, dtype: str) -
     agree(expected, answer(point, "gradients", along, case.order), dtype, f"{case} in {dtype}")
 
 
-@every_mode
-@pytest.mark.parametrize("case", FIRST_CASES, ids=str)
+@pytest.mark.parametrize(
+    ("case", "mode"), [pytest.param(case, mode, id=f"{case}-{mode}") for case in FIRST_CASES for mode in case.op.modes]
+)
 def test_forward_alone_is_that_of_the_derivatives(case: Case, mode: Mode) -> None:
     expected = truth_of(case, "vjp")
     for name, y in answer(case.point(mode=mode), "forward", {}).items():
@@ -82,7 +82,7 @@ def mode_cases() -> list:
     """Return every case in every mode; XLA, which compiles for each shape, gets one for each choice of attributes."""
     choices = {(case.op.name, repr(case.point().attrs.static())): case for case in reversed(CASES)}
     compiled = [case for case in choices.values() if case.op.batching != "none" or case in FIRST_CASES]
-    chosen = [(case, mode) for case in CASES for mode in MODES if mode != "xla" or case in compiled]
+    chosen = [(case, mode) for case in CASES for mode in case.op.modes if mode != "xla" or case in compiled]
     return [pytest.param(case, mode, id=f"{case}-{mode}") for case, mode in chosen]
 
 
@@ -99,7 +99,7 @@ def test_every_mode_has_the_same_derivatives(case: Case, mode: Mode) -> None:
 BATCHED_CASES = [
     pytest.param(case, mode, id=f"{case}-{mode}")
     for case in FIRST_CASES
-    for mode in MODES
+    for mode in case.op.modes
     if mode != "v1" or case.op.batching != "none"
 ]
 
@@ -190,18 +190,22 @@ def test_the_diagonal_is_that_of_the_hessian(case: Case) -> None:
 
 
 INTEGER_CASES = [
-    pytest.param(case, dtype, id=f"{case}-{dtype}") for case in CASES for dtype in case.op.dtypes if dtype in INTEGERS
+    pytest.param(case, dtype, mode, id=f"{case}-{dtype}-{mode}")
+    for case in CASES
+    for dtype in case.op.dtypes
+    for mode in case.op.modes
+    if dtype in INTEGERS
 ]
 
 
-@every_mode
-@pytest.mark.parametrize(("case", "dtype"), INTEGER_CASES)
+@pytest.mark.parametrize(("case", "dtype", "mode"), INTEGER_CASES)
 def test_integers_have_values_and_no_gradients(case: Case, dtype: str, mode: Mode) -> None:
     point = case.point(dtype, mode)
     expected = case.op.reference(*point.inputs.values(), **point.attrs.model_dump())
-    y = answer(point, "forward", {})[f"outputs/{case.op.outputs[0].name}"]
-    assert y.dtype == np.dtype(dtype)
-    np.testing.assert_array_equal(y, expected)
+    found = answer(point, "forward", {})
+    for slot, y in zip(case.op.outputs, expected if isinstance(expected, tuple) else (expected,), strict=True):
+        assert found[f"outputs/{slot.name}"].dtype == np.dtype(case.op.dtype_of(slot, dtype))
+        np.testing.assert_array_equal(found[f"outputs/{slot.name}"], y)
     gradients = answer(point, "gradients", {})
     assert {value for name, value in gradients.items() if name.startswith("gradients/")} == {Absent.NOT_DIFFERENTIABLE}
 
@@ -226,6 +230,15 @@ def test_samples_are_valid_in_every_dtype(case: Case) -> None:
             drawn = case.op.sample(case.rng, dtype, case.point().attrs)
             point = case.point(dtype, inputs=drawn)
             assert all(x.dtype == point.inputs[name].dtype for name, x in drawn.items())
+
+
+@pytest.mark.parametrize(
+    ("case", "mode"),
+    [pytest.param(c, m, id=f"{c}-{m}") for c in FIRST_CASES for m in MODES if m not in c.op.modes],
+)
+def test_a_mode_without_a_kernel_is_refused(case: Case, mode: Mode) -> None:
+    with pytest.raises(Unprocessable, match="has no kernel for this mode"):
+        case.point(mode=mode)
 
 
 def test_every_page_is_served() -> None:

@@ -1,0 +1,109 @@
+"""C++ ops: their libraries, where their kernels run, and what the table of tests does not ask of the small ones."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ops import _native, discover, relu, zero_out, zero_out_indexed
+from ops._native import NotBuilt, load
+from tests.ops.cases import REGISTRY, Case
+from tests.ops.places import by_gradients
+
+LENGTHS = (0, 1, 7, 8, 9, 31, 1000, 100_003)
+NATIVE = [op for op in REGISTRY.ops.values() if Path("ops", f"{op.name}.cc").exists()]
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch) -> Path:
+    """An empty folder in place of build/."""
+    monkeypatch.setattr(_native, "BUILD", tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_relu_is_right_at_every_length_and_number(length, dtype) -> None:
+    rng = np.random.default_rng(length)
+    x = rng.choice(np.array([-np.inf, -1.5, -0.0, 0.0, np.finfo(dtype).tiny, 2.5, np.inf, np.nan], dtype), length)
+    dy = rng.normal(size=length).astype(dtype)
+    y, dx = relu.kernels.pullback_relu(x), relu.kernels.pullback_relu_grad(dy, x)
+    np.testing.assert_array_equal(y, np.maximum(x, 0))
+    np.testing.assert_array_equal(dx, np.where(x <= 0, 0, dy))
+    assert not np.signbit(y).any() or np.isnan(y[np.signbit(y)]).all()
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32])
+def test_zero_out_is_right_at_every_length(length, dtype) -> None:
+    x = np.arange(3, 3 + length).astype(dtype)
+    expected, index = zero_out_indexed.reference(x)
+    np.testing.assert_array_equal(zero_out.kernels.pullback_zero_out(x), expected)
+    for found, wanted in zip(zero_out_indexed.kernels.pullback_zero_out_indexed(x), (expected, index), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_an_input_is_not_written_to() -> None:
+    """A kernel may reuse the memory of an input, but of one that nobody else looks at."""
+    x = tf.constant([3.0, -1.0, 2.0])
+    zero_out.kernels.pullback_zero_out(x)
+    relu.kernels.pullback_relu(x)
+    relu.kernels.pullback_relu_grad(x, x)
+    assert x.numpy().tolist() == [3.0, -1.0, 2.0]
+
+
+def test_relu_grad_refuses_a_cotangent_of_another_shape() -> None:
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"dy: expected the shape of x, \[3\], got \[2\]"):
+        relu.kernels.pullback_relu_grad([1.0, 2.0], [1.0, 2.0, 3.0])
+
+
+def test_the_gradient_of_relu_is_in_no_registry_of_python() -> None:
+    """Reached by ``vjp``, then, it can only be the one that C++ gave."""
+    with tf.Graph().as_default():
+        x = tf.compat.v1.placeholder(tf.float32, [3])
+        with pytest.raises(LookupError, match=r"No gradient defined for operation.*PullbackRelu"):
+            tf.gradients(relu.kernels.pullback_relu(x), x)
+    with tf.GradientTape() as tape:
+        x = tf.constant([-1.0, 2.0])
+        tape.watch(x)
+        y = relu.OP.function(x)
+    assert tape.gradient(y, x, output_gradients=tf.constant([3.0, 5.0])).numpy().tolist() == [0.0, 5.0]
+
+
+@pytest.mark.parametrize("op", NATIVE, ids=lambda op: op.name)
+def test_kernels_are_placed_on_the_cpu_beside_ops_of_a_gpu(op) -> None:
+    """Placement is asked for while a graph is built, which needs no GPU."""
+    point = Case(op, op.examples[0]).point(op.dtypes[0])
+    with tf.Graph().as_default() as graph, tf.device("/device:GPU:0"):
+        xs = [tf.compat.v1.placeholder(x.dtype, x.shape) for x in point.inputs.values()]
+        numbers = {name: tf.constant(value, xs[0].dtype) for name, value in point.attrs.numbers().items()}
+        ys = op.function(*(x * 2 for x in xs), **point.attrs.static(), **numbers)
+        by_gradients(lambda _: ys[0] if isinstance(ys, tuple) else ys, xs[0], 1)
+    ours = [o for o in graph.get_operations() if o.type.startswith("Pullback")]
+    assert ours
+    assert all(o.device.endswith("CPU:0") for o in ours)
+    assert any(o.device.endswith("GPU:0") for o in graph.get_operations() if o.type == "Mul")
+
+
+def test_a_page_whose_library_is_not_built_is_unavailable_and_says_the_cure(tmp_path, elsewhere) -> None:
+    shutil.copy("ops/relu.py", tmp_path / "not_built.py")
+    registry = discover([tmp_path])
+    assert "square" in registry.ops
+    (missing,) = registry.unavailable
+    assert missing.name == "not_built"
+    assert missing.reason.startswith("NotBuilt: build/not_built.so is missing; build it with: make native")
+
+
+def test_a_library_for_another_tensorflow_is_refused(elsewhere) -> None:
+    (elsewhere / "old.so").touch()
+    (elsewhere / "tensorflow.flags").write_text("2.5.0\n-I...\n")
+    with pytest.raises(NotBuilt, match=r"old\.so is for TensorFlow 2\.5\.0, and this is 2\..*make native"):
+        load("old.py")
+
+
+def test_a_library_that_does_not_load_is_refused(elsewhere) -> None:
+    (elsewhere / "torn.so").write_bytes(b"\x7fELF, and no more")
+    with pytest.raises(NotBuilt, match=r"torn\.so does not load: .*make native"):
+        load("torn.py")
