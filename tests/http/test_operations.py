@@ -522,7 +522,7 @@ def test_the_catalogue(client: httpx.Client):
 def test_a_contract(client: httpx.Client, op: str):
     contract = client.get(f"/v1/ops/{op}").json()
     summary = next(one for one in client.get("/v1/ops").json()["ops"] if one["name"] == op)
-    more = {"doc", "source", "batching", "dtypes", "default_mode", "inputs", "outputs", "attrs", "examples"}
+    more = {"doc", "source", "batching", "dtypes", "modes", "default_mode", "inputs", "outputs", "attrs", "examples"}
     assert set(contract) == set(summary) | more
     assert {name: contract[name] for name in summary} == summary
     slot = {"name", "dtypes", "shape", "differentiable", "doc"}
