@@ -8,7 +8,7 @@ MINOR := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve native test sanitize format lock clean
+.PHONY: help serve native test sanitize bench format lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -41,10 +41,13 @@ endif
 native: build/tensorflow.flags ## build the C++ ops, those of PULLBACK_OPS_PATH as well
 	@$(MAKE) --no-print-directory --jobs=$$(nproc) $(STEMS:%=build/%.so)
 
+# Warnings are about the op: TensorFlow's headers, named once more as the system's, are warned of no more.
+QUIET = $$(sed -n 's/^-I/-isystem /p' build/tensorflow.flags)
+
 vpath %.cc $(OPS)
 build/%.so: %.cc build/tensorflow.flags
 	@echo "Compiling $<"
-	@$(CXX) -O3 -Wall -Wno-sign-compare -Wno-deprecated-declarations -fPIC -shared -o $@ $< $$(tail -n +2 build/tensorflow.flags)
+	@$(CXX) -O3 -Wall $(QUIET) -fPIC -shared -o $@ $< $$(tail -n +2 build/tensorflow.flags)
 
 # TensorFlow's version, and the flags to compile and link with it; made anew with every TensorFlow that is installed.
 TENSORFLOW := $(VENV)/lib/python$(MINOR)/site-packages/tensorflow/include/tensorflow/core/public/release_version.h
@@ -60,13 +63,16 @@ SANITIZED := $(STEMS:%=build/sanitized/%.so)
 build/sanitized/%.so: %.cc build/tensorflow.flags
 	@mkdir -p build/sanitized
 	@echo "Compiling $< with sanitizers"
-	@$(CXX) -O1 -g -w -fsanitize=address,undefined -fno-sanitize-recover=all \
+	@$(CXX) -O1 -g -Wall $(QUIET) -fsanitize=address,undefined -fno-sanitize-recover=all \
 	    -fno-sanitize=null,vptr,nonnull-attribute,returns-nonnull-attribute -fdelete-null-pointer-checks -D_GLIBCXX_ASSERTIONS -fPIC -shared -o $@ $< \
 	    $$(tail -n +2 build/tensorflow.flags)
 
 sanitize: $(VENV)/.installed-dev $(SANITIZED) ## run the tests of the C++ ops with kernels that check every access
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 	    $(VENV)/bin/python -m tests.ops.sanitized
+
+bench: $(VENV)/.installed-bench native ## measure speed, side by side with others
+	@$(VENV)/bin/python -m benchmarks.native
 
 format: $(VENV)/.installed-dev ## put the code into the house style, where a tool can
 	$(VENV)/bin/ruff check --fix
@@ -80,6 +86,7 @@ lock: $(VENV)/.installed-dev ## compile requirements/*.in into *.txt (UPGRADE=1 
 	@echo "Compiling the locks. The GPU one may have to download gigabytes."
 	cd requirements && $(COMPILE) --output-file cpu.txt cpu.in
 	cd requirements && $(COMPILE) --output-file dev.txt dev.in
+	cd requirements && $(COMPILE) --output-file bench.txt bench.in
 	cd requirements && $(COMPILE) --output-file gpu.txt gpu.in
 
 clean: ## remove .venv and all that was built or cached

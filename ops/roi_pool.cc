@@ -35,8 +35,9 @@ using tensorflow::shape_inference::ShapeHandle;
 
 // Scaled coordinates beyond this are no places on any feature map, and sums of two of them must not overflow.
 constexpr double kFarthest = 1 << 30;
-// One cache line of floats: shards of the scatter never write to the same line.
-constexpr int64_t kChannelBlock = 16;
+// Channels that are scattered together: no less than a cache line of floats, which two shards must not share; no more
+// than stay in the cache, of the image below the regions.
+constexpr int64_t kFewestChannels = 16, kMostChannels = 64;
 
 // The shape [R, pooled_height, pooled_width, C] of what is pooled, R of rois at input 1, C of shape [N, H, W, C].
 absl::Status PooledShape(InferenceContext* context, ShapeHandle features, ShapeHandle* pooled) {
@@ -329,29 +330,33 @@ class RoiPoolGrad : public RoiPoolKernel {
 
     // A shard has channels of its own, so that no two write to one number, and each number is added up in the order of
     // the rois, however many threads there are.
+    const auto& workers = *context->device()->tensorflow_cpu_worker_threads();
+    const int64_t share = channels / workers.num_threads / kFewestChannels * kFewestChannels;
+    const int64_t block = std::clamp(share, kFewestChannels, kMostChannels);
     std::atomic<bool> outside{false};
     const auto scatter = [&](int64_t begin, int64_t end) {
-      const int64_t first = begin * kChannelBlock, last = std::min(end * kChannelBlock, channels);
-      for (int64_t roi = 0; roi < static_cast<int64_t>(regions.size()); ++roi) {
-        T* const image = out + regions[roi].image * area * channels;
-        for (int64_t bin = roi * bins; bin < (roi + 1) * bins; ++bin) {
-          for (int64_t c = first; c < last; ++c) {
-            const int64_t cell = cells[bin * channels + c];
-            if (cell >= 0 && cell < area) {
-              image[cell * channels + c] += from[bin * channels + c];
-            } else if (cell != -1) {
-              outside = true;
+      for (int64_t first = begin * block; first < std::min(end * block, channels); first += block) {
+        const int64_t last = std::min(first + block, channels);
+        for (int64_t roi = 0; roi < static_cast<int64_t>(regions.size()); ++roi) {
+          T* const image = out + regions[roi].image * area * channels;
+          for (int64_t bin = roi * bins; bin < (roi + 1) * bins; ++bin) {
+            for (int64_t c = first; c < last; ++c) {
+              const int64_t cell = cells[bin * channels + c];
+              if (cell >= 0 && cell < area) {
+                image[cell * channels + c] += from[bin * channels + c];
+              } else if (cell != -1) {
+                outside = true;
+              }
             }
           }
         }
       }
     };
-    const auto& workers = *context->device()->tensorflow_cpu_worker_threads();
     tensorflow::Shard(workers.num_threads, workers.workers, dx->NumElements(), 1,
                       [out](int64_t begin, int64_t end) { std::fill(out + begin, out + end, T(0)); });
     constexpr int64_t kCyclesOfAnAddition = 4;
-    tensorflow::Shard(workers.num_threads, workers.workers, (channels + kChannelBlock - 1) / kChannelBlock,
-                      kCyclesOfAnAddition * kChannelBlock * rois.dim_size(0) * bins, scatter);
+    tensorflow::Shard(workers.num_threads, workers.workers, (channels + block - 1) / block,
+                      kCyclesOfAnAddition * block * rois.dim_size(0) * bins, scatter);
     OP_REQUIRES(context, !outside,
                 absl::InvalidArgumentError(absl::StrCat("argmax: expected -1 or a cell in 0..", area - 1)));
   }
