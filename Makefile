@@ -8,7 +8,7 @@ MINOR := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve native test sanitize bench format lock clean
+.PHONY: help serve native libraries test sanitize bench format lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -39,7 +39,9 @@ $(error Expected one C++ file of a name, since each becomes build/<name>.so, got
 endif
 
 native: build/tensorflow.flags ## build the C++ ops, those of PULLBACK_OPS_PATH as well
-	@$(MAKE) --no-print-directory --jobs=$$(nproc) $(STEMS:%=build/%.so)
+	@$(MAKE) --no-print-directory --jobs=$$(nproc) libraries
+libraries: $(STEMS:%=build/%.so)
+	@:
 
 # Warnings are about the op: TensorFlow's headers, named once more as the system's, are warned of no more.
 QUIET = $$(sed -n 's/^-I/-isystem /p' build/tensorflow.flags)

@@ -131,9 +131,7 @@ def main() -> None:
     tf.config.threading.set_intra_op_parallelism_threads(THREADS)
     tf.config.threading.set_inter_op_parallelism_threads(THREADS)
     rng = np.random.default_rng(0)
-    print(
-        f"TensorFlow {tf.__version__}, onnxruntime {onnxruntime.__version__}, {THREADS} threads, {os.cpu_count()} cores"
-    )
+    print(f"TensorFlow {tf.__version__}, onnxruntime {onnxruntime.__version__}, {THREADS} threads")
     for what, bench in (
         (f"roi_pool: features {list(IMAGE)}, {REGIONS} regions, {BINS} x {BINS}", bench_roi_pool),
         (f"elementwise: {4 * ELEMENTS >> 20} MB of float32", bench_elementwise),

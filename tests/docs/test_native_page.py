@@ -1,0 +1,77 @@
+"""The page on ops in C++ keeps its word: its two files are built, served, asked and held to their claims."""
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ops import discover
+from tests.conftest import ROOT, Start
+from tests.docs.test_docs import ADD_A_NATIVE_OP, FENCE, differences, needs_curl, quoted, rows, text_of
+from tests.ops import claims
+from tests.ops.cases import Case, answer, close
+
+FILE = re.compile(r"`my_ops/(\w+\.\w+)`")
+SHOWN = ("cpp", "python")
+
+
+def page_files() -> dict[str, str]:
+    """Return the files that the page shows, by the name that the text before each one gives it."""
+    files: dict[str, str] = {}
+    text, end = text_of(ADD_A_NATIVE_OP), 0
+    for fence in FENCE.finditer(text):
+        if fence[1] in SHOWN:
+            files[FILE.findall(text[end : fence.start()])[-1]] = fence[2]
+        end = fence.end()
+    return files
+
+
+def mistakes() -> list[tuple[str, list[str]]]:
+    """Return the page's wrong versions of its second file, and what the answer says to each."""
+    page, found = page_files()["softsign.py"], []
+    for line, instead, words in rows(ADD_A_NATIVE_OP, "line"):
+        assert page.count(quoted(line)[0]) == 1
+        found.append((page.replace(quoted(line)[0], quoted(instead)[0]), quoted(words)))
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The page's files, built."""
+    folder = tmp_path_factory.mktemp("my_ops")
+    for name, body in page_files().items():
+        (folder / name).write_text(body)
+    env = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    command = ["make", "native", f"PULLBACK_OPS_PATH={folder}"]
+    subprocess.run(command, cwd=ROOT, env=env, check=True, capture_output=True, timeout=300)
+    yield folder
+    (ROOT / "build" / "softsign.so").unlink()
+
+
+@needs_curl
+def test_the_op_of_the_page_is_served_as_it_says(folder: Path, start: Start) -> None:
+    service = start(OPS_PATH=str(folder)).wait_until_ready()
+    assert differences(ADD_A_NATIVE_OP, service.url) == []
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(("page", "words"), mistakes(), ids=lambda value: "" if isinstance(value, str) else value[0])
+def test_a_mistake_is_answered_as_the_page_says(page: str, words: list[str], start: Start, tmp_path: Path) -> None:
+    (tmp_path / "softsign.py").write_text(page)
+    with start(OPS_PATH=str(tmp_path)).wait_until_ready().client() as client:
+        answered = client.post("/v1/ops/softsign/gradients", json={"inputs": {"x": [1, 2]}, "order": 2})
+    assert answered.status_code == 500
+    assert [word for word in words if word not in answered.json()["detail"]] == []
+
+
+def test_the_op_of_the_page_is_what_it_claims(folder: Path) -> None:
+    op = discover([folder]).ops["softsign"]
+    case = Case(op, op.examples[0])
+    found = answer(case.point(), "forward", {})["outputs/y"]
+    close(found, op.reference(case.point().inputs["x"]), 1e-15, "softsign")
+    claims.check_first(case.point(), case.rng)
+    claims.check_second(case.point(), case.rng)
+    claims.check_cotangent_slots(case.point(), case.rng)
