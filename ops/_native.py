@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 BUILD = Path(__file__).parents[1] / "build"
-CURE = "build it with: make native (for plug-ins: PULLBACK_OPS_PATH=... make native)"
+CURE = "run make native (with PULLBACK_OPS_PATH, for a plug-in) and start again"
 
 
 class NotBuilt(ImportError):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 
+from ops._native import NotBuilt
 from ops._op import Op
 
 _FOLDERS = re.compile(r"(?:/[\w.@~+-]+)+/")
@@ -54,7 +55,8 @@ def discover(plug_in_folders: Sequence[Path] = ()) -> Registry:
             try:
                 op = _op_of(_imported(path, own))
             except Exception as error:
-                log.warning("op %s is unavailable: %s", path, error, exc_info=True)
+                # What is not built says all there is to say; of other errors the author wants the trace.
+                log.warning("op %s is unavailable: %s", path, error, exc_info=not isinstance(error, NotBuilt))
                 unavailable.append(Unavailable(path.stem, _reason(error)))
                 continue
             if op.name in found:

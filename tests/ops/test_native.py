@@ -93,7 +93,7 @@ def test_a_page_whose_library_is_not_built_is_unavailable_and_says_the_cure(tmp_
     assert "square" in registry.ops
     (missing,) = registry.unavailable
     assert missing.name == "not_built"
-    assert missing.reason.startswith("NotBuilt: build/not_built.so is missing; build it with: make native")
+    assert missing.reason.startswith("NotBuilt: build/not_built.so is missing; run make native")
 
 
 def test_a_library_for_another_tensorflow_is_refused(elsewhere) -> None:
