@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 
-from ops import discover
+from ops import Mode, _native, discover, load
 from tests.conftest import ROOT, Start
-from tests.docs.test_docs import ADD_A_NATIVE_OP, FENCE, differences, needs_curl, quoted, rows, text_of
+from tests.docs.test_docs import ADD_A_NATIVE_OP, FENCE, blocks, differences, needs_curl, quoted, rows, text_of
 from tests.ops import claims
 from tests.ops.cases import Case, answer, close
 
@@ -31,7 +32,7 @@ def page_files() -> dict[str, str]:
 
 def mistakes() -> list[tuple[str, list[str]]]:
     """Return the page's wrong versions of its second file, and what the answer says to each."""
-    page, found = page_files()["softsign.py"], []
+    page, found = page_files()["softsign.py"], list[tuple[str, list[str]]]()
     for line, instead, words in rows(ADD_A_NATIVE_OP, "line"):
         assert page.count(quoted(line)[0]) == 1
         found.append((page.replace(quoted(line)[0], quoted(instead)[0]), quoted(words)))
@@ -46,9 +47,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         (folder / name).write_text(body)
     env = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     command = ["make", "native", f"PULLBACK_OPS_PATH={folder}"]
-    subprocess.run(command, cwd=ROOT, env=env, check=True, capture_output=True, timeout=300)
-    yield folder
-    (ROOT / "build" / "softsign.so").unlink()
+    try:
+        done = subprocess.run(command, cwd=ROOT, env=env, check=False, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        yield folder
+    finally:
+        (ROOT / "build" / "softsign.so").unlink(missing_ok=True)
 
 
 @needs_curl
@@ -67,11 +71,24 @@ def test_a_mistake_is_answered_as_the_page_says(page: str, words: list[str], sta
     assert [word for word in words if word not in answered.json()["detail"]] == []
 
 
-def test_the_op_of_the_page_is_what_it_claims(folder: Path) -> None:
+@pytest.mark.parametrize("mode", ["graph", "eager", "v1"])
+def test_the_op_of_the_page_is_what_it_claims(folder: Path, mode: Mode) -> None:
     op = discover([folder]).ops["softsign"]
     case = Case(op, op.examples[0])
-    found = answer(case.point(), "forward", {})["outputs/y"]
-    close(found, op.reference(case.point().inputs["x"]), 1e-15, "softsign")
-    claims.check_first(case.point(), case.rng)
-    claims.check_second(case.point(), case.rng)
-    claims.check_cotangent_slots(case.point(), case.rng)
+    point = case.point(mode=mode)
+    close(answer(point, "forward", {})["outputs/y"], op.reference(point.inputs["x"]), 1e-15, "softsign")
+    claims.check_first(point, case.rng)
+    claims.check_second(point, case.rng)
+    claims.check_cotangent_slots(point, case.rng)
+
+
+def test_the_kernel_of_the_page_refuses_a_cotangent_of_another_shape(folder: Path) -> None:
+    kernels = load(str(folder / "softsign.py"))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"dy: expected the shape of x, \[3\], got \[2\]"):
+        kernels.my_ops_softsign_grad([1.0, 2.0, 3.0], [1.0, 2.0])
+
+
+def test_what_is_not_built_is_told_as_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_native, "BUILD", tmp_path)
+    (tmp_path / "softsign.py").write_text(page_files()["softsign.py"])
+    assert [f"{one.reason}\n" for one in discover([tmp_path]).unavailable] == blocks(ADD_A_NATIVE_OP, "text")
