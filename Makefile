@@ -58,6 +58,8 @@ build/tensorflow.flags: $(TENSORFLOW)
 	@TF_CPP_MIN_LOG_LEVEL=2 TF_ENABLE_ONEDNN_OPTS=0 $(VENV)/bin/python -c 'import tensorflow as tf; print(tf.__version__, \
 	    *tf.sysconfig.get_compile_flags(), *tf.sysconfig.get_link_flags(), sep="\n")' >$@
 $(TENSORFLOW): | $(VENV)/.installed-cpu
+# One after the other, under --jobs too: two pips at work in one folder harm each other.
+$(VENV)/.installed-dev $(VENV)/.installed-bench: | $(VENV)/.installed-cpu
 
 # The C++ ops compiled to stop at the first access out of bounds and at all that C++ leaves undefined. TensorFlow is not
 # compiled so: what it leaks at its end is not ours.

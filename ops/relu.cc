@@ -15,6 +15,8 @@
 #else
 #define FOR_THIS_PROCESSOR
 #endif
+// Into such a function a template must be inlined: it cannot be compiled twice itself.
+#define INLINE inline __attribute__((always_inline))
 
 namespace pullback {
 
@@ -54,16 +56,29 @@ absl::Status ReluGradient(const tensorflow::AttrSlice& attrs, tensorflow::Functi
 REGISTER_OP_GRADIENT("PullbackRelu", ReluGradient);
 
 // A NaN of x is not <= 0, and goes through.
-#define DEFINE_LOOPS(T)                                                                           \
-  FOR_THIS_PROCESSOR void Rectify(const T* x, T* y, int64_t begin, int64_t end) {                 \
-    for (int64_t i = begin; i < end; ++i) y[i] = x[i] <= 0 ? 0 : x[i];                            \
-  }                                                                                               \
-  FOR_THIS_PROCESSOR void Mask(const T* dy, const T* x, T* dx, int64_t begin, int64_t end) {      \
-    for (int64_t i = begin; i < end; ++i) dx[i] = x[i] <= 0 ? 0 : dy[i];                          \
-  }
-DEFINE_LOOPS(float)
-DEFINE_LOOPS(double)
-#undef DEFINE_LOOPS
+template <typename T>
+INLINE void RectifyOf(const T* x, T* y, int64_t begin, int64_t end) {
+  for (int64_t i = begin; i < end; ++i) y[i] = x[i] <= 0 ? 0 : x[i];
+}
+
+template <typename T>
+INLINE void MaskOf(const T* dy, const T* x, T* dx, int64_t begin, int64_t end) {
+  for (int64_t i = begin; i < end; ++i) dx[i] = x[i] <= 0 ? 0 : dy[i];
+}
+
+FOR_THIS_PROCESSOR void Rectify(const float* x, float* y, int64_t begin, int64_t end) { RectifyOf(x, y, begin, end); }
+
+FOR_THIS_PROCESSOR void Rectify(const double* x, double* y, int64_t begin, int64_t end) {
+  RectifyOf(x, y, begin, end);
+}
+
+FOR_THIS_PROCESSOR void Mask(const float* dy, const float* x, float* dx, int64_t begin, int64_t end) {
+  MaskOf(dy, x, dx, begin, end);
+}
+
+FOR_THIS_PROCESSOR void Mask(const double* dy, const double* x, double* dx, int64_t begin, int64_t end) {
+  MaskOf(dy, x, dx, begin, end);
+}
 
 template <typename T>
 class Relu : public OpKernel {

@@ -21,6 +21,8 @@
 #else
 #define FOR_THIS_PROCESSOR
 #endif
+// Into such a function a template must be inlined: it cannot be compiled twice itself.
+#define INLINE inline __attribute__((always_inline))
 
 namespace pullback {
 
@@ -201,56 +203,60 @@ using Lane = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
 
 // The maxima of a bin for `channels` channels, and in which cell each stands; of equal ones the first, and a NaN counts
 // as the largest. `image` is the first cell of the image, of rows of `width` cells with `channels` numbers each.
-#define DEFINE_POOL_BIN(T)                                                                                          \
-  FOR_THIS_PROCESSOR void PoolBin(const T* image, int64_t width, int64_t channels, Range rows, Range columns,       \
-                                  T* pooled, int32_t* argmax) {                                                     \
-    typedef T Values __attribute__((vector_size(32)));                                                              \
-    typedef Lane<T> Cells __attribute__((vector_size(32)));                                                         \
-    constexpr int64_t kLanes = 32 / sizeof(T), kVectors = 4, kStep = kVectors * kLanes;                             \
-    int64_t c = 0;                                                                                                  \
-    for (; c + kStep <= channels; c += kStep) {                                                                     \
-      Values best[kVectors];                                                                                        \
-      Cells where[kVectors];                                                                                        \
-      const int64_t start = rows.first * width + columns.first;                                                     \
-      for (int v = 0; v < kVectors; ++v) {                                                                          \
-        std::memcpy(&best[v], image + start * channels + c + v * kLanes, sizeof(Values));                           \
-        where[v] = Cells{} + static_cast<Lane<T>>(start);                                                           \
-      }                                                                                                             \
-      for (int64_t row = rows.first; row < rows.last; ++row) {                                                      \
-        for (int64_t cell = row * width + columns.first; cell < row * width + columns.last; ++cell) {               \
-          for (int v = 0; v < kVectors; ++v) {                                                                      \
-            Values x;                                                                                               \
-            std::memcpy(&x, image + cell * channels + c + v * kLanes, sizeof(Values));                              \
-            const Cells larger = ~(best[v] >= x) & (best[v] == best[v]);                                            \
-            best[v] = larger ? x : best[v];                                                                         \
-            where[v] = larger ? Cells{} + static_cast<Lane<T>>(cell) : where[v];                                    \
-          }                                                                                                         \
-        }                                                                                                           \
-      }                                                                                                             \
-      for (int v = 0; v < kVectors; ++v) {                                                                          \
-        std::memcpy(pooled + c + v * kLanes, &best[v], sizeof(Values));                                             \
-        for (int i = 0; i < kLanes; ++i) argmax[c + v * kLanes + i] = static_cast<int32_t>(where[v][i]);            \
-      }                                                                                                             \
-    }                                                                                                               \
-    for (; c < channels; ++c) {                                                                                     \
-      int64_t where = rows.first * width + columns.first;                                                           \
-      T best = image[where * channels + c];                                                                         \
-      for (int64_t row = rows.first; row < rows.last; ++row) {                                                      \
-        for (int64_t cell = row * width + columns.first; cell < row * width + columns.last; ++cell) {               \
-          const T x = image[cell * channels + c];                                                                   \
-          if (!(best >= x) && best == best) {                                                                       \
-            best = x;                                                                                               \
-            where = cell;                                                                                           \
-          }                                                                                                         \
-        }                                                                                                           \
-      }                                                                                                             \
-      pooled[c] = best;                                                                                             \
-      argmax[c] = static_cast<int32_t>(where);                                                                      \
-    }                                                                                                               \
+template <typename T>
+INLINE void PoolBinOf(const T* image, int64_t width, int64_t channels, Range rows, Range columns, T* pooled,
+                      int32_t* argmax) {
+  typedef T Values __attribute__((vector_size(32)));
+  typedef Lane<T> Cells __attribute__((vector_size(32)));
+  // Four vectors at a time, which stay in registers from cell to cell.
+  constexpr int64_t kLanes = 32 / sizeof(T), kVectors = 4, kStep = kVectors * kLanes;
+  const int64_t start = rows.first * width + columns.first;
+  int64_t c = 0;
+  for (; c + kStep <= channels; c += kStep) {
+    Values best[kVectors];
+    std::memcpy(best, image + start * channels + c, sizeof(best));
+    const Cells first = Cells{} + static_cast<Lane<T>>(start);
+    Cells where[kVectors] = {first, first, first, first};
+    for (int64_t row = rows.first; row < rows.last; ++row) {
+      for (int64_t cell = row * width + columns.first; cell < row * width + columns.last; ++cell) {
+        for (int v = 0; v < kVectors; ++v) {
+          Values x;
+          std::memcpy(&x, image + cell * channels + c + v * kLanes, sizeof(x));
+          const Cells larger = ~(best[v] >= x) & (best[v] == best[v]);
+          best[v] = larger ? x : best[v];
+          where[v] = larger ? Cells{} + static_cast<Lane<T>>(cell) : where[v];
+        }
+      }
+    }
+    std::memcpy(pooled + c, best, sizeof(best));
+    for (int64_t i = 0; i < kStep; ++i) argmax[c + i] = static_cast<int32_t>(where[i / kLanes][i % kLanes]);
   }
-DEFINE_POOL_BIN(float)
-DEFINE_POOL_BIN(double)
-#undef DEFINE_POOL_BIN
+  for (; c < channels; ++c) {
+    int64_t where = start;
+    T best = image[start * channels + c];
+    for (int64_t row = rows.first; row < rows.last; ++row) {
+      for (int64_t cell = row * width + columns.first; cell < row * width + columns.last; ++cell) {
+        const T x = image[cell * channels + c];
+        if (!(best >= x) && best == best) {
+          best = x;
+          where = cell;
+        }
+      }
+    }
+    pooled[c] = best;
+    argmax[c] = static_cast<int32_t>(where);
+  }
+}
+
+FOR_THIS_PROCESSOR void PoolBin(const float* image, int64_t width, int64_t channels, Range rows, Range columns,
+                                float* pooled, int32_t* argmax) {
+  PoolBinOf(image, width, channels, rows, columns, pooled, argmax);
+}
+
+FOR_THIS_PROCESSOR void PoolBin(const double* image, int64_t width, int64_t channels, Range rows, Range columns,
+                                double* pooled, int32_t* argmax) {
+  PoolBinOf(image, width, channels, rows, columns, pooled, argmax);
+}
 
 template <typename T>
 class RoiPool : public RoiPoolKernel {
