@@ -74,7 +74,7 @@ def _estimated(middle: Floats, right: Floats, left: Floats, steps: Floats, unit:
     central = (right - left) / (2 * steps)
     size = np.fmax(np.abs(middle), np.fmax(np.abs(right), np.abs(left)))
     noise = np.fmax(unit * size, _noise(central, steps))
-    value, error = _extrapolated(central, noise / steps, unit)
+    value, error = _extrapolated(central, noise / steps)
     trouble = np.full(middle.shape, Trouble.NONE, dtype=object)
     trouble[~(error <= NO_DIGITS * np.fmax(np.abs(value), _natural(middle, right, left, unit) / steps[0]))] = (
         Trouble.NO_DIGITS
@@ -100,7 +100,7 @@ def _noise(central: Floats, steps: Floats) -> Floats:
     return np.fmax.reduce(np.abs(np.diff(central[-QUIET:], axis=0)) * steps[-QUIET + 1 :])
 
 
-def _extrapolated(central: Floats, noise: Floats, unit: float) -> tuple[Floats, Floats]:
+def _extrapolated(central: Floats, noise: Floats) -> tuple[Floats, Floats]:
     """Return the entry of Richardson's tableau with the least error bar, and the bar."""
     values, errors = [central], [np.vstack([np.full_like(central[:1], np.inf), np.abs(np.diff(central, axis=0))])]
     amplified = noise
@@ -113,9 +113,7 @@ def _extrapolated(central: Floats, noise: Floats, unit: float) -> tuple[Floats, 
         values.append(entry)
         errors.append(distance + amplified)
     errors[0] = errors[0] + noise
-    table = np.stack(values)
-    # The slopes are rounded too, however small the values that they are made of.
-    bars = np.stack(errors) + 2 * unit * np.abs(table)
+    table, bars = np.stack(values), np.stack(errors)
     bars[~np.isfinite(table) | np.isnan(bars)] = np.inf
     return _anchored(table, bars, central, noise)
 

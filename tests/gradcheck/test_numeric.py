@@ -110,6 +110,13 @@ def test_the_error_bars_are_narrow() -> None:
     assert np.max(relative) < 0.02
 
 
+def test_a_wave_that_large_steps_cannot_see_is_seen_by_the_small_ones() -> None:
+    """At every multiple of 1/64 the wave is 0: the first rungs all agree on the slope of the line beneath it."""
+    found = estimated(lambda x: x + np.sin(2 * np.pi * 64 * x), 0.0)
+    assert found.trouble[0] == Trouble.NONE
+    assert abs(found.value[0] - (1 + 2 * np.pi * 64)) <= BARS * found.error[0]
+
+
 TROUBLES = [
     pytest.param(np.abs, 0.0, Trouble.KINK, id="abs"),
     pytest.param(lambda x: np.maximum(x, 0), 0.0, Trouble.KINK, id="relu"),

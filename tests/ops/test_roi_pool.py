@@ -96,6 +96,22 @@ def test_the_linear_kernels_follow_the_argmax_or_refuse_it(call: Call, seed: int
     np.testing.assert_array_equal(kernels.pullback_roi_pool_take(call.features, call.rois, argmax, **call.attrs), taken)
 
 
+def test_the_linear_kernels_are_each_others_gradients_at_every_order() -> None:
+    rng = np.random.default_rng(0)
+    rois, attrs = np.array([[0, 0, 0, 3, 3], [0, 1, 1, 2, 2]], float), {"pooled_height": 2, "pooled_width": 2}
+    x, dy, ddx = (rng.normal(size=shape) for shape in ((1, 4, 4, 3), (2, 2, 2, 3), (1, 4, 4, 3)))
+    _, argmax = kernels.pullback_roi_pool(x, rois, **attrs)
+    scattered = kernels.pullback_roi_pool_grad(x, rois, argmax, dy, **attrs)
+    taken = kernels.pullback_roi_pool_take(ddx, rois, argmax, **attrs)
+    weights, dys = tf.constant(ddx), tf.constant(dy)
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch([weights, dys])
+        take = kernels.pullback_roi_pool_take(weights, rois, argmax, **attrs)
+        scatter = kernels.pullback_roi_pool_grad(x, rois, argmax, dys, **attrs)
+    np.testing.assert_array_equal(tape.gradient(take, weights, output_gradients=tf.constant(dy)), scattered)
+    np.testing.assert_array_equal(tape.gradient(scatter, dys, output_gradients=tf.constant(ddx)), taken)
+
+
 FEATURES, ROIS = np.ones((1, 4, 4, 2), np.float32), np.array([[0, 0, 0, 3, 3]], np.float32)
 ONE = {"pooled_height": 1, "pooled_width": 1}
 MISTAKES = {
