@@ -111,6 +111,57 @@ def hvp(
     return _absent_filled(point, wrt, {name: found["products", name] for name in live})
 
 
+def second(point: Point, cotangents: Mapping[str, Array], vectors: Mapping[str, Array]) -> dict[Key, Array]:
+    """Return what there is at one point, x and dy taken as leaves of their own, zeros where there is no path.
+
+    Keys: ``("outputs", y)``; ``("gradients", x)``, dx at ``cotangents``; and of Σ ⟨dx, v⟩, v the ``vectors``, the
+    derivatives ``("products", x)`` in x and ``("slots", y)`` in dy. Cotangents are of all differentiable outputs and
+    vectors of all differentiable inputs.
+    """
+    found = _run(point, "second", cotangents=cotangents, along=vectors, outputs=True)
+    zeros = {("slots", name): dy for name, dy in cotangents.items()}
+    zeros |= {(what, name): vector for what in ("gradients", "products") for name, vector in vectors.items()}
+    return _without_shapes(found, zeros)
+
+
+def composite(point: Point, weights: Mapping[str, Array], vectors: Mapping[str, Array]) -> dict[Key, Array]:
+    """Return the gradient of Σ c y²/2, c the ``weights``, and its own derivative along the ``vectors``.
+
+    Keys: ``("gradients", x)`` and ``("products", x)``, zeros where there is no path.
+    """
+    found = _run(point, "composite", cotangents=weights, along=vectors)
+    zeros = {(what, name): vector for what in ("gradients", "products") for name, vector in vectors.items()}
+    return _without_shapes(found, zeros)
+
+
+def _without_shapes(found: Mapping[Key, Array | None], zeros: Mapping[Key, Array]) -> dict[Key, Array]:
+    return {
+        key: np.zeros_like(zeros[key]) if value is None else value
+        for key, value in found.items()
+        if not str(key[0]).endswith("shape")
+    }
+
+
+def program_at(
+    point: Point,
+    kind: Kind,
+    *,
+    wrt: tuple[str, ...] = (),
+    cotangents: Mapping[str, Array] | None = None,
+    along: Mapping[str, Array] | None = None,
+) -> tuple[Program, list[Array]]:
+    """Return a program of the point's op, and the point's leaves for it."""
+    named = None if cotangents is None else tuple(cotangents)
+    static = tuple(point.attrs.static().items())
+    program = Program(point.op, point.dtype, static, kind, wrt=wrt, cotangents=named, along=tuple(along or {}))
+    return program, _leaves(point, cotangents, along)
+
+
+def _leaves(point: Point, cotangents: Mapping[str, Array] | None, along: Mapping[str, Array] | None) -> list[Array]:
+    numbers = [number(value, point.dtype) for value in point.attrs.numbers().values()]
+    return [*point.inputs.values(), *numbers, *(cotangents or {}).values(), *(along or {}).values()]
+
+
 def _run(
     point: Point,
     kind: Kind,
@@ -131,8 +182,7 @@ def _run(
     program = Program(
         point.op, point.dtype, static, kind, order, wrt, named, tuple(along), batched=batched, outputs=outputs
     )
-    numbers = [number(value, point.dtype) for value in point.attrs.numbers().values()]
-    leaves = [*point.inputs.values(), *numbers, *(cotangents or {}).values(), *along.values()]
+    leaves = _leaves(point, cotangents, along)
     simpler = _simpler(point, kind, tuple(along), cotangents)
     with op_errors(point.op.name, simpler):
         found = modes.run(program, point.mode, leaves, point.device)
@@ -181,7 +231,7 @@ def _simpler(
             return None
         case "gradients" | "vjp":
             return partial(_run, point, "forward")
-        case "jvp" | "hvp":
+        case "jvp" | "hvp" | "second" | "composite":
             return partial(_run, point, "vjp", wrt=along, cotangents=cotangents)
 
 
@@ -191,8 +241,8 @@ def _check_shape(point: Point, found: Mapping[Key, Array | None], key: Key, valu
     if what in ("outputs", "output shape"):
         output = next(slot for slot in point.op.outputs if slot.name == name)
         function, expected = "forward", point.output_shape(output)
-    elif what == "tangents":
-        function, expected = "the gradient of the gradient function", _told(found["output shape", name])
+    elif what in ("tangents", "slots"):
+        function, expected = "the gradient of the gradient function", _output_shape(found, name)
     else:
         function, expected = "the gradient function", point.inputs[name].shape
     if what in ("output shape", "gradient shape"):
@@ -201,6 +251,11 @@ def _check_shape(point: Point, found: Mapping[Key, Array | None], key: Key, valu
         shape = value.shape[int(batched and what != "outputs") :]
     if expected is not None and shape != expected:
         raise OpFault(function, name, expected=f"shape {list(expected)}", got=f"{list(shape)}")
+
+
+def _output_shape(found: Mapping[Key, Array | None], name: str) -> tuple[int, ...]:
+    """Return the shape of an output of a run, which came itself or as a tensor that tells it."""
+    return _told(found["output shape", name]) if ("output shape", name) in found else _array(found["outputs", name]).shape
 
 
 def _told(shape: Array | None) -> tuple[int, ...]:

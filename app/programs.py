@@ -14,7 +14,7 @@ from app.calculus import Calculus
 from app.modes import Key, Results
 from ops import Op, OpFault, Tensor, many
 
-Kind = Literal["forward", "gradients", "vjp", "jvp", "hvp"]
+Kind = Literal["forward", "gradients", "vjp", "jvp", "hvp", "second", "composite"]
 _Gradients: TypeAlias = Mapping[str, Tensor | None]
 
 
@@ -45,7 +45,7 @@ class Program:
     @property
     def orders(self) -> int:
         """How many pullbacks are nested in it."""
-        return {"forward": 0, "gradients": self.order, "vjp": 1, "jvp": 2, "hvp": 2}[self.kind]
+        return {"forward": 0, "gradients": self.order, "vjp": 1}.get(self.kind, 2)
 
     @property
     def runs_eagerly(self) -> bool:
@@ -192,13 +192,86 @@ def _hvp(trace: _Trace) -> Results:
     return {**{("products", name): product for name, product in found.items()}, **_shapes(gradients)}
 
 
+def _second(trace: _Trace) -> Results:
+    """Return dx, and what arrives at x and at dy when the directions arrive at dx: x and dy are leaves of their own."""
+    dys = trace.dys or {}
+    trace.calculus.watch(dys.values())
+    gradients = trace.vjp(trace.program.along, dys)
+    # No input has a name with a space in it.
+    slots = {f"cotangent of {name}": dy for name, dy in dys.items()}
+    found = trace.pulled_back(gradients, {**{name: trace.xs[name] for name in trace.program.along}, **slots})
+    return {
+        **{("gradients", name): dx for name, dx in gradients.items()},
+        **{("products", name): found[name] for name in gradients},
+        **{("slots", name): found[slot] for name, slot in zip(dys, slots, strict=True)},
+    }
+
+
+def _composite(trace: _Trace) -> Results:
+    """Return the gradient of Σ c y²/2 and the product of its Hessian, c the cotangents: dy depends on x there."""
+    dys = {name: c * trace.ys[name] for name, c in (trace.dys or {}).items()}
+    gradients = trace.vjp(trace.program.along, dys)
+    found = trace.pulled_back(gradients, {name: trace.xs[name] for name in trace.program.along})
+    return {
+        **{("gradients", name): dx for name, dx in gradients.items()},
+        **{("products", name): product for name, product in found.items()},
+    }
+
+
 _RULES: Mapping[Kind, Callable[[_Trace], Results]] = {
     "forward": _forward,
     "gradients": _gradients,
     "vjp": _vjp,
     "jvp": _jvp,
     "hvp": _hvp,
+    "second": _second,
+    "composite": _composite,
 }
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """A program at many points: every leaf has a leading axis of points, and so has every result.
+
+    A loop inside the graph: for ops whose inputs cannot share one call.
+    """
+
+    program: Program
+
+    @property
+    def owner(self) -> str:
+        """The op's name."""
+        return self.program.owner
+
+    @property
+    def orders(self) -> int:
+        """How many pullbacks are nested in it."""
+        return self.program.orders
+
+    @property
+    def runs_eagerly(self) -> bool:
+        """Tell that it needs a graph."""
+        return False
+
+    @property
+    def ranks(self) -> tuple[int | None, ...]:
+        """The rank of each leaf."""
+        return tuple(_plus(rank, 1) for rank in self.program.ranks)
+
+    def build(self, calculus: Calculus, leaves: Sequence[Tensor]) -> Results:
+        """Compute the results of the program at each point, those that exist."""
+
+        def one(rows: Sequence[Tensor]) -> list[Tensor]:
+            results = self.program.build(calculus, rows)
+            return [results[key] for key in keys]  # pyright: ignore[reportReturnType] - missing ones are no keys
+
+        # The first point tells which results there are; what only that takes is cut out of the graph.
+        first = self.program.build(calculus, [leaf[0] for leaf in leaves])
+        keys = [key for key, tensor in first.items() if tensor is not None and not str(key[0]).endswith("shape")]
+        kinds = [tensor.dtype for key, tensor in first.items() if key in keys and tensor is not None]
+        found = tf.map_fn(one, list(leaves), fn_output_signature=kinds)
+        missing = {key: None for key, tensor in first.items() if tensor is None}
+        return {**dict(zip(keys, found, strict=True)), **missing}
 
 
 def _shapes(gradients: _Gradients) -> Results:

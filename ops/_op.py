@@ -179,7 +179,8 @@ class Op:
     ``function(*inputs, **attrs)`` is any TensorFlow function, whatever gives it its gradient; ``reference`` is the same
     forward in independent NumPy, float64 inside. ``validate(inputs, attrs)`` refuses bad values with ``InvalidInput``
     before any mode runs, because XLA drops assertions. ``sample(rng, dtype, attrs)`` draws a valid joint point.
-    ``modes`` are those that the op can run in.
+    ``singular(inputs, attrs)`` tells where a derivative is infinite by nature though the value is not, and no input's
+    own poles say so: where eigenvalues meet, for one. ``modes`` are those that the op can run in.
     ``batching`` says when requests may share a call. ``cost(dims)``, of the shapes' symbols, is the multiply-adds of
     forward where they grow faster than its tensors: requests are admitted by it. ``null_gradients`` names the inputs
     whose missing first-order gradient is on purpose.
@@ -204,6 +205,7 @@ class Op:
     cost: Callable[[Mapping[str, Any]], int] | None = None
     validate: Callable[[Mapping[str, Array], Any], None] | None = None
     sample: Callable[[np.random.Generator, str, Any], dict[str, Array]] | None = None
+    singular: Callable[[Mapping[str, Array], Any], bool] | None = None
     null_gradients: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -35,7 +35,7 @@ from pydantic import Field
 from ops import Array, Arrays, Attrs, Claim, Example, Formula, Input, InvalidInput, Op, Output, Tensor, custom_gradient
 from ops.self_adjoint_eig import OP as EIG
 from ops.self_adjoint_eig import forward as eigenpairs
-from ops.self_adjoint_eig import lorentzian, refuse_tiny_broadening
+from ops.self_adjoint_eig import lorentzian, meet, refuse_tiny_broadening
 
 
 class ConvEigAttrs(Attrs):
@@ -195,6 +195,12 @@ def validate(inputs: Mapping[str, Array], attrs: ConvEigAttrs) -> None:
         raise InvalidInput("f", f"the filter must fit in the feature map: {got}", expected=expected, got=got)
 
 
+def singular(inputs: Mapping[str, Array], attrs: ConvEigAttrs) -> bool:
+    """Tell whether two eigenvalues of an image are one in this dtype, and nothing is broadened."""
+    x, f = (np.asarray(inputs[name], np.float64) for name in ("x", "f"))
+    return attrs.broadening == 0 and meet(reference(x, f, broadening=0.0), inputs["x"].dtype)
+
+
 def sample(rng: np.random.Generator, dtype: str, attrs: ConvEigAttrs) -> dict[str, Array]:
     """Draw small feature maps and filters whose eigenvalues are apart by a tenth of the largest or more."""
     del attrs
@@ -227,6 +233,7 @@ OP = Op(
     cost=cost,
     validate=validate,
     sample=sample,
+    singular=singular,
     examples=(
         Example(
             "edges",

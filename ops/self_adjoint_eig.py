@@ -215,6 +215,19 @@ def validate(inputs: Mapping[str, Array], attrs: EigAttrs) -> None:
         raise InvalidInput("a", message, expected="finite numbers", got=got, index=index)
 
 
+def singular(inputs: Mapping[str, Array], attrs: EigAttrs) -> bool:
+    """Tell whether two eigenvalues are one in this dtype, and nothing is broadened."""
+    w, _ = reference(np.asarray(inputs["a"], np.float64), broadening=0.0)
+    return attrs.broadening == 0 and meet(w, inputs["a"].dtype)
+
+
+def meet(w: Array, dtype: np.dtype[Any]) -> bool:
+    """Tell whether neighbours among ascending eigenvalues are apart by rounding alone, or by too little to square."""
+    limits = np.finfo(dtype)
+    gaps, size = np.diff(w), np.abs(w).max(initial=0)
+    return bool((gaps <= max(2.0**10 * float(limits.eps) * size, float(limits.tiny) ** 0.5)).any())
+
+
 def sample(rng: np.random.Generator, dtype: str, attrs: EigAttrs) -> dict[str, Array]:
     """Draw a symmetric matrix, eigenvalues at least 1/2 apart and no eigenvector near a change of its sign."""
     del attrs
@@ -248,6 +261,7 @@ OP = Op(
     cost=cost,
     validate=validate,
     sample=sample,
+    singular=singular,
     examples=(
         Example("symmetric", {"a": [[2.0, 1.0, 0.0], [1.0, 3.0, -1.0], [0.0, -1.0, 5.0]]}),
         Example("stack", {"a": [[[1.0, 4.0], [0.0, -2.0]], [[3.0, -1.0], [2.0, 7.0]]]}),

@@ -1,0 +1,24 @@
+"""Dtypes: each agrees with the widest within its own rounding, at inputs that it holds exactly."""
+
+from collections.abc import Iterator
+
+from app.errors import Overloaded
+from app.gradcheck.agreement import agree
+from app.gradcheck.target import Target
+from app.gradcheck.verdict import Finding
+
+NAME = "dtypes"
+
+
+def check(target: Target) -> Iterator[Finding]:
+    """Compare every dtype with the widest."""
+    for dtype in target.dtypes:
+        if dtype == target.widest:
+            continue
+        narrow = [here for site in target.sites if (here := target.at(site, dtype)) is not None]
+        try:
+            pairs = [(here.values, wide := target.widen(here), wide) for here in narrow]
+        except Overloaded as error:
+            yield Finding(NAME, "skipped", error.detail, mode="graph", dtype=dtype)
+            continue
+        yield from agree(target, NAME, pairs, dtype, target.widest, dtype, "graph")

@@ -1,0 +1,31 @@
+"""Modes and devices: eager, graph, xla and v1 give the same values and gradients, and so does every GPU."""
+
+from collections.abc import Iterator
+
+from app.errors import Overloaded
+from app.gradcheck.agreement import agree
+from app.gradcheck.target import Target
+from app.gradcheck.verdict import Finding
+from ops import Mode
+
+NAME = "modes"
+
+
+def check(target: Target) -> Iterator[Finding]:
+    """Compare every mode, and every device, with mode graph on the first device."""
+    for mode in target.modes:
+        if mode != "graph":
+            yield from _compared(target, mode, target.device, f"mode {mode}")
+    for name, device in list(target.options.devices.items())[1:]:
+        yield from _compared(target, "graph", device, name)
+
+
+def _compared(target: Target, mode: Mode, device: str, what: str) -> Iterator[Finding]:
+    # XLA compiles for every shape: one site tells what there is to tell.
+    sites = target.sites[:1] if mode == "xla" else target.sites
+    try:
+        pairs = [(site.moved(mode, device).values, site, site) for site in sites]
+    except Overloaded as error:
+        yield Finding(NAME, "skipped", error.detail, mode=mode, dtype=target.widest)
+        return
+    yield from agree(target, NAME, pairs, what, "mode graph", target.widest, mode)

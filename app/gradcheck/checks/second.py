@@ -1,0 +1,143 @@
+"""Second order, x and dy as independent leaves: what arrives at them when a random ddx arrives at dx.
+
+At x: the numeric derivative of the op's own vjp (never of forward twice), or what the second claim says. At dy: always
+the numeric derivative of the op's own vjp. Where both claims are derivatives also Σ c y²/2, whose cotangent depends on x.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from app.derivatives import composite
+from app.gradcheck.checks.derivative import troubles
+from app.gradcheck.claimed import Differentiated, Gradient, compare, compare_with_formula, row_by_row
+from app.gradcheck.claims import all_outputs, named_slots, primals
+from app.gradcheck.numeric import Trouble
+from app.gradcheck.rows import Rows
+from app.gradcheck.site import Site
+from app.gradcheck.target import Target
+from app.gradcheck.verdict import Finding, Tally
+from ops import Array, Derivative, Formula, Surrogate
+
+NAME = "second"
+AGAINST = {
+    Derivative: "the numeric derivative of its own vjp",
+    Surrogate: "the numeric derivative of its second surrogate",
+    Formula: "the declared second formula",
+}
+
+
+def check(target: Target) -> Iterator[Finding]:
+    """Check the x slots, the dy slots and the composite."""
+    first = target.sites[0]
+    for name, tally in _tallied(target, first.vectors, _x_slots).items():
+        what = f"d⟨vjp, v⟩/d{name}"
+        yield tally.finding(NAME, what, AGAINST[type(first.claim.second)], order=2, input=name, mode="graph")
+    for name, tally in _tallied(target, first.cotangents, _dy_slots).items():
+        what = f"d⟨vjp, v⟩/dd{name}"
+        yield tally.finding(NAME, what, AGAINST[Derivative], order=2, output=name, mode="graph")
+    if _is_honest(first):
+        for name, tally in _tallied(target, first.vectors, _composite).items():
+            what = f"the second derivative of Σ c y²/2 in {name}"
+            yield tally.finding(NAME, what, "the numeric derivative of its first", order=2, input=name, mode="graph")
+
+
+def _tallied(target: Target, names: Mapping[str, Array], compared: object) -> dict[str, Tally]:
+    assert callable(compared)
+    tallies = {name: Tally(target.widest) for name in names}
+    for site in target.smooth:
+        compared(target, site, tallies)
+    return tallies
+
+
+def _is_honest(site: Site) -> bool:
+    claims = (site.claim.first, site.claim.second)
+    return all(isinstance(claim, Derivative) for claim in claims) and site.claim.linear
+
+
+def _gradient(target: Target, site: Site, what: str, tallies: Mapping[str, Tally]) -> Gradient:
+    parts = {name: site.values[what, name] for name in tallies}
+    return Gradient(parts, {name: site.bound((what, name), target.widest) for name in tallies}, tallies)
+
+
+def _x_slots(target: Target, site: Site, tallies: Mapping[str, Tally]) -> None:
+    gradient, claim = _gradient(target, site, "products", tallies), site.claim.second
+    if isinstance(claim, Formula):
+        vectors = [site.vectors.get(name, 0 * x) for name, x in site.point.inputs.items()]
+        dys = all_outputs(site, site.cotangents)
+        compare_with_formula(
+            target, site, gradient, lambda xs: named_slots(site, claim.vjp(primals(site, xs), dys, vectors))
+        )
+    else:
+        compare(target, site, gradient, lambda near: _differentiated(target, near))
+
+
+def _differentiated(target: Target, site: Site) -> Differentiated:
+    """Return the op's own vjp at the site's cotangents as a function of x, or the second surrogate."""
+    claim, at = site.claim.second, primals(site, {})
+    rows, dys = Rows(site.point, target.batching, target.checkpoint), all_outputs(site, site.cotangents)
+
+    def surrogate(inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+        assert isinstance(claim, Surrogate)
+        return named_slots(site, claim.of(primals(site, inputs), dys, at))
+
+    def own(moved: Mapping[str, Array]) -> Mapping[str, Array]:
+        return rows.vjp(moved, _repeated(site.cotangents, moved))
+
+    function = row_by_row(site, surrogate) if isinstance(claim, Surrogate) else own
+    return Differentiated(function, {name: site.point.inputs[name] for name in site.vectors}, site.vectors)
+
+
+def _dy_slots(target: Target, site: Site, tallies: Mapping[str, Tally]) -> None:
+    compare(target, site, _gradient(target, site, "slots", tallies), lambda near: _of_cotangents(target, near))
+
+
+def _of_cotangents(target: Target, site: Site) -> Differentiated:
+    """Return the op's own vjp at the site as a function of dy."""
+    rows = Rows(site.point, target.batching, target.checkpoint)
+
+    def own(moved: Mapping[str, Array]) -> Mapping[str, Array]:
+        kept = {name: dy for name, dy in site.cotangents.items() if name not in moved}
+        cast = {name: dy.astype(site.cotangents[name].dtype) for name, dy in moved.items()}
+        return rows.vjp({}, {name: {**cast, **_repeated(kept, moved)}[name] for name in site.cotangents})
+
+    return Differentiated(own, site.cotangents, site.vectors)
+
+
+def _composite(target: Target, site: Site, tallies: Mapping[str, Tally]) -> None:
+    # At a kink of y a gradient is one of many, and its product with itself is nothing's derivative.
+    doubts = troubles(target, site)
+    if not site.is_elementwise and any((doubt != Trouble.NONE).any() for doubt in doubts.values()):
+        return
+    found = composite(site.point, site.cotangents, site.vectors)
+    parts = {name: found["products", name] for name in tallies}
+    # What it is made of: H at dy = c y, and Jᵀ of c J v.
+    size = sum(float(np.abs(site.values["outputs", name]).max(initial=0)) for name in site.cotangents)
+    slots = sum(float(np.abs(site.values["slots", name]).max(initial=0)) for name in site.cotangents)
+    bounds = {
+        name: site.bound(("products", name), target.widest) * (1 + 2 * size)
+        + site.bound(("gradients", name), target.widest) * (1 + 2 * slots)
+        for name in tallies
+    }
+    # Coordinates one by one are looked at in the slots.
+    gradient = Gradient(parts, bounds, tallies, doubts=doubts, single=False)
+    compare(target, site, gradient, lambda near: _of_squares(target, near))
+
+
+def _of_squares(target: Target, site: Site) -> Differentiated:
+    """Return the gradient of Σ c y²/2, that is the op's own vjp at dy = c y, as a function of x."""
+    rows = Rows(site.point, target.batching, target.checkpoint)
+
+    def own(moved: Mapping[str, Array]) -> Mapping[str, Array]:
+        ys = rows.forward(moved)
+        with np.errstate(invalid="ignore", over="ignore"):
+            # Rows of a gathered site come flat, as its cotangents are.
+            dys = {name: (c * ys[name].reshape(-1, *c.shape)).astype(c.dtype) for name, c in site.cotangents.items()}
+        return rows.vjp(moved, dys)
+
+    return Differentiated(own, {name: site.point.inputs[name] for name in site.vectors}, site.vectors)
+
+
+def _repeated(values: Mapping[str, Array], rows: Mapping[str, Array]) -> dict[str, Array]:
+    count = len(next(iter(rows.values())))
+    return {name: np.broadcast_to(value, (count, *value.shape)) for name, value in values.items()}

@@ -1,0 +1,252 @@
+"""A gradient beside what it claims to be: the numeric derivative of a function, or a formula."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from app.binding import authored
+from app.gradcheck import rounding
+from app.gradcheck.numeric import DOUBT, RUNGS, Slopes, Trouble, slopes
+from app.gradcheck.rows import numbers_of
+from app.gradcheck.site import Gathered, Site
+from app.gradcheck.target import Target
+from app.gradcheck.verdict import Tally
+from ops import Array
+
+Named: TypeAlias = Mapping[str, Array]
+Function: TypeAlias = Callable[[Named], Named]
+
+# Coordinates that are moved one by one: of an elementwise op all at once, of any other in a call each.
+COORDINATES, SINGLE_COORDINATES = 4096, 32
+DIRECTIONS = 3
+# A vector that is larger is moved along one direction only.
+LARGE = 1 << 16
+# The first step, as a part of the number that moves; and the second opinion's, as a part of the first.
+REACH, NEARER = 0.25, 1 / 8
+
+
+@dataclass(frozen=True)
+class Differentiated:
+    """What is differentiated: the sum of a function's results, weighted, in some leaves.
+
+    ``function`` takes and returns arrays with rows first; the leaves that it is not given stay where they are.
+    """
+
+    function: Function
+    leaves: Named
+    weights: Named
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """A gradient that is under test: its parts by leaf, how far rounding may put each off, and where they are told."""
+
+    parts: Named
+    bounds: Named
+    tallies: Mapping[str, Tally]
+    troubles: dict[str, Array] = field(default_factory=dict[str, Array])
+    """Found by ``compare``: what is wrong with the numeric derivative at the coordinates that it chose."""
+    doubts: Named = field(default_factory=dict[str, Array])
+    """Known before: troubles that make a comparison worthless, coordinate by coordinate."""
+    single: bool = True
+    """Whether coordinates are moved one by one where that takes a row each."""
+
+
+def compare(target: Target, site: Site, gradient: Gradient, of: Callable[[Site], Differentiated]) -> None:
+    """Compare a gradient with the numeric derivative, coordinate by coordinate and along random directions.
+
+    ``of(site)`` is what is differentiated there. Of a large elementwise op the coordinates are a sample.
+    """
+    size = max((x.size for x in site.point.inputs.values()), default=0)
+    near = site
+    if site.is_elementwise and size > COORDINATES:
+        chosen = np.sort(np.random.default_rng(target.options.seed).choice(size, COORDINATES, replace=False))
+        near = Gathered.of(site, chosen)
+    differentiated = of(near)
+    for name in gradient.parts if gradient.single or site.is_elementwise else ():
+        _compare_coordinates(target, near, name, gradient, differentiated)
+    if near is not site or not site.is_elementwise:
+        _compare_directions(target, gradient, of(site))
+
+
+def compare_with_formula(target: Target, site: Site, gradient: Gradient, formula: Function) -> None:
+    """Compare a gradient with a formula, which is itself a float64 computation and rounds."""
+    inputs = {name: np.asarray(site.point.inputs[name], np.float64) for name in gradient.parts}
+    rng = np.random.default_rng(0)
+    with authored(site.point.op, "claim"), np.errstate(all="ignore"):
+        expected = formula(inputs)
+        units = rounding.units(formula, inputs, rng, elementwise=site.is_elementwise)
+    for name, part in gradient.parts.items():
+        value = np.broadcast_to(expected.get(name, np.zeros(())), part.shape)
+        exact = rounding.eps("float64") * units[name] if name in units else 0.0
+        allowed = widened(target, gradient.bounds[name] + exact, value)
+        settled = np.ones(value.shape, bool)
+        gradient.tallies[name].add(part, value, allowed, settled=settled, x=inputs[name], index=site.index(name))
+
+
+def widened(target: Target, allowed: Any, value: Array) -> Array:
+    """Return a bound with the tolerances that were asked for on top."""
+    with np.errstate(invalid="ignore"):
+        return allowed + target.options.absolute + target.options.relative * np.abs(np.nan_to_num(value))
+
+
+def row_by_row(site: Site, function: Function) -> Function:
+    """Return a NumPy function of one point as one of many, rows first."""
+
+    def of_rows(moved: Named) -> Named:
+        with authored(site.point.op, "claim"), np.errstate(all="ignore"):
+            if site.is_elementwise:
+                return {name: np.broadcast_to(y, next(iter(moved.values())).shape) for name, y in function(moved).items()}
+            count = len(next(iter(moved.values())))
+            rows = [function({name: x[i] for name, x in moved.items()}) for i in range(count)]
+            return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+
+    return of_rows
+
+
+def _compare_coordinates(target: Target, site: Site, name: str, gradient: Gradient, of: Differentiated) -> None:
+    x = np.asarray(of.leaves[name], np.float64).ravel()
+    chosen = _chosen(target, site, x.size)
+    if not len(chosen):
+        return
+    ask = _elementwise(of, name) if site.is_elementwise else _single(of, name, chosen)
+    scale, unit = _scale(x[chosen]), rounding.eps(target.widest)
+    found = slopes(ask, scale, unit)
+    analytic, bar = (
+        np.asarray(site.gathered(values[name]), np.float64).ravel()[chosen]
+        for values in (gradient.parts, gradient.bounds)
+    )
+    tally = gradient.tallies[name]
+    found = _second_opinion(ask, found, analytic, bar, scale, unit)
+    place = site.index(name)
+    tally.add(
+        analytic,
+        found.value,
+        widened(target, DOUBT * found.error + bar, found.value),
+        trouble=_either(found.trouble, gradient.doubts.get(name)),
+        settled=np.abs(analytic - found.value) <= DOUBT * found.error,
+        x=x[chosen],
+        index=lambda i: place(int(chosen[i])),
+    )
+    tally.evaluations += found.evaluations
+    gradient.troubles[name] = found.trouble
+
+
+def _either(trouble: Array, doubt: Array | None) -> Array:
+    return trouble if doubt is None else np.where(doubt != Trouble.NONE, doubt, trouble)
+
+
+def _second_opinion(
+    ask: Callable[[Array], Array], found: Slopes, analytic: Array, bar: Array, scale: Array, unit: float
+) -> Slopes:
+    """Ask once more, much nearer, where the gradient seems wrong: two estimates that differ tell nothing."""
+    with np.errstate(invalid="ignore"):
+        doubtful = (found.trouble == Trouble.NONE) & ~(np.abs(analytic - found.value) <= DOUBT * found.error + bar)
+    if not doubtful.any():
+        return found
+    nearer = slopes(ask, scale * NEARER, unit)
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(nearer.value - found.value) > DOUBT * (nearer.error + found.error)
+    trouble = np.where(doubtful & apart, Trouble.NO_DIGITS, found.trouble)
+    trouble = np.where(doubtful & (nearer.trouble != Trouble.NONE), nearer.trouble, trouble)
+    return Slopes(found.value, found.error, trouble, found.evaluations + nearer.evaluations)
+
+
+def _compare_directions(target: Target, gradient: Gradient, of: Differentiated) -> None:
+    """Compare along random directions in each leaf: what no coordinate was chosen for counts there."""
+    rng = np.random.default_rng([target.options.seed, 1])
+    for name, part in gradient.parts.items():
+        x = np.asarray(of.leaves[name], np.float64)
+        if not x.size:
+            continue
+        count = 1 if x.size > LARGE else DIRECTIONS
+        signs = rng.uniform(0.25, 1, (count, *x.shape)) * rng.choice([-1.0, 1.0], (count, *x.shape))
+        d = signs * _scale(x)
+        found = slopes(_directed(of, name, d), np.ones(count), rounding.eps(target.widest))
+        axes = tuple(range(1, d.ndim))
+        analytic = (d * part).sum(axis=axes)
+        allowed = widened(target, DOUBT * found.error + (np.abs(d) * gradient.bounds[name]).sum(axis=axes), found.value)
+        settled = np.ones(count, bool)
+        gradient.tallies[name].add(
+            analytic, found.value, allowed, trouble=found.trouble, settled=settled, index=_nowhere
+        )
+        gradient.tallies[name].evaluations += found.evaluations
+
+
+def _chosen(target: Target, site: Site, size: int) -> Array:
+    """Return the coordinates to move one by one: all, or a sample where that would be too much work."""
+    rows = target.options.work // max(1, numbers_of(site.point), site.point.cost)
+    most = min(SINGLE_COORDINATES, max(1, rows // (2 * RUNGS + 1)))
+    if site.is_elementwise or size <= most:
+        return np.arange(size)
+    return np.sort(np.random.default_rng(target.options.seed).choice(size, most, replace=False))
+
+
+def _scale(x: Array) -> Array:
+    """Return the first step of each number: a power of two, so that all steps are exact."""
+    size = np.where((x == 0) | ~np.isfinite(x), 1.0, np.abs(x))
+    return 2.0 ** np.floor(np.log2(REACH * size))
+
+
+def _nowhere(i: int) -> None:
+    """Tell that a number belongs to no element."""
+    del i
+
+
+def _elementwise(of: Differentiated, name: str) -> Callable[[Array], Array]:
+    """Move all numbers at once: each result depends on its own place alone."""
+    at = {leaf: np.asarray(x, np.float64).ravel() for leaf, x in of.leaves.items()}
+    weights = {y: np.asarray(w, np.float64).ravel() for y, w in of.weights.items()}
+
+    def along(steps: Array) -> Array:
+        moved = {leaf: np.broadcast_to(x, steps.shape) for leaf, x in at.items()}
+        values = of.function({**moved, name: at[name] + steps})
+        with np.errstate(invalid="ignore", over="ignore"):
+            parts = [np.asarray(values[y], np.float64).reshape(steps.shape) * w for y, w in weights.items()]
+            return np.sum(parts, axis=0)
+
+    return along
+
+
+def _single(of: Differentiated, name: str, chosen: Array) -> Callable[[Array], Array]:
+    """Move one number at a time, a row each."""
+    x = np.asarray(of.leaves[name], np.float64)
+
+    def along(steps: Array) -> Array:
+        rows = np.repeat(x.reshape(1, -1), steps.size, axis=0)
+        rows[np.arange(steps.size), np.tile(chosen, len(steps))] += steps.ravel()
+        return _weighted(of, name, rows.reshape(steps.size, *x.shape)).reshape(steps.shape)
+
+    return along
+
+
+def _directed(of: Differentiated, name: str, d: Array) -> Callable[[Array], Array]:
+    """Move all numbers of a leaf along each direction, a few rows at a time."""
+    x = np.asarray(of.leaves[name], np.float64)
+
+    def along(steps: Array) -> Array:
+        few = max(1, LARGE // max(1, x.size))
+        chunks = [steps[start : start + few] for start in range(0, len(steps), few)]
+        columns = [
+            np.concatenate([_weighted(of, name, x + _column(chunk[:, i], x.ndim) * d[i]) for chunk in chunks])
+            for i in range(len(d))
+        ]
+        return np.stack(columns, axis=1)
+
+    return along
+
+
+def _column(steps: Array, ndim: int) -> Array:
+    return steps.reshape(-1, *(1,) * ndim)
+
+
+def _weighted(of: Differentiated, name: str, rows: Array) -> Array:
+    values, count = of.function({name: rows}), len(rows)
+    with np.errstate(invalid="ignore", over="ignore"):
+        return np.sum([np.asarray(values[y], np.float64).reshape(count, -1) @ _flat(w) for y, w in of.weights.items()], axis=0)
+
+
+def _flat(w: Array) -> Array:
+    return np.asarray(w, np.float64).ravel()

@@ -1,0 +1,108 @@
+"""An op at many points: outputs and gradients along a leading axis of rows, in as few TensorFlow calls as may be."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from app import modes
+from app.binding import Point, bind_dims
+from app.derivatives import CALL_COST, CALL_ELEMENTS, Absent, forward, program_at, vjp
+from app.op_errors import op_errors
+from app.programs import Kind, Mapped
+from ops import Array, Batching
+
+Arrays: TypeAlias = dict[str, Array]
+Named: TypeAlias = Mapping[str, Array]
+Checkpoint: TypeAlias = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """An op at many points near one: what is not moved stays as it is at ``point``.
+
+    ``batching`` says how rows may share a call: side by side (elementwise, leading_axis), or in a loop (none).
+    """
+
+    point: Point
+    batching: Batching
+    checkpoint: Checkpoint
+
+    def forward(self, moved: Named) -> Arrays:
+        """Return the outputs, rows first, of inputs that have rows first."""
+        return self._run("forward", moved, {})
+
+    def vjp(self, moved: Named, cotangents: Named) -> Arrays:
+        """Return the gradients of all differentiable inputs, rows first; cotangents have rows first as well."""
+        return self._run("vjp", moved, cotangents)
+
+    def _run(self, kind: Kind, moved: Named, cotangents: Named) -> Arrays:
+        count = len(next(iter((*moved.values(), *cotangents.values()))))
+        size = sum(x.size for x in self.point.inputs.values()) + sum(dy[0].size for dy in cotangents.values())
+        step = max(1, min(CALL_ELEMENTS // (size + 1), CALL_COST // (self.point.cost + 1)))
+        parts: list[Arrays] = []
+        for start in range(0, count, step):
+            self.checkpoint()
+            rows = slice(start, min(start + step, count))
+            some = {name: x[rows] for name, x in moved.items()}
+            parts.append(self._call(kind, some, {name: dy[rows] for name, dy in cotangents.items()}))
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def _call(self, kind: Kind, moved: Named, cotangents: Named) -> Arrays:
+        count = len(next(iter((*moved.values(), *cotangents.values()))))
+        inputs = {
+            name: np.asarray(moved[name], x.dtype) if name in moved else np.broadcast_to(x, (count, *x.shape))
+            for name, x in self.point.inputs.items()
+        }
+        if self.batching == "none":
+            return self._looped(kind, inputs, cotangents)
+        return self._side_by_side(kind, inputs, cotangents)
+
+    def _side_by_side(self, kind: Kind, inputs: Named, cotangents: Named) -> Arrays:
+        flat = {name: self._joined(x) for name, x in inputs.items()}
+        point = replace(self.point, inputs=flat, dims=bind_dims(self.point.op, flat, self.point.attrs))
+        count = len(next(iter(inputs.values())))
+        if kind == "forward":
+            found = forward(point)
+            return {name: y.reshape(count, *self._shape(y.shape, count)) for name, y in found.items()}
+        live = point.differentiable(point.op.inputs)
+        dys = {name: self._joined(dy) for name, dy in cotangents.items()}
+        _, gradients = vjp(point, live, dys, batched=False, outputs=False)
+        return {
+            name: np.zeros_like(inputs[name]) if isinstance(dx, Absent) else dx.reshape(inputs[name].shape)
+            for name, dx in gradients.items()
+        }
+
+    def _joined(self, rows: Array) -> Array:
+        """Put rows side by side: all numbers of an elementwise op, else along the leading axis of the op itself."""
+        if self.batching == "elementwise":
+            return rows.reshape(-1)
+        return rows.reshape(rows.shape[0] * rows.shape[1], *rows.shape[2:])
+
+    def _shape(self, joined: tuple[int, ...], count: int) -> tuple[int, ...]:
+        """Return the shape of one row of an output."""
+        if self.batching == "elementwise":
+            return next(iter(self.point.inputs.values())).shape
+        return (joined[0] // count, *joined[1:])
+
+    def _looped(self, kind: Kind, inputs: Named, cotangents: Named) -> Arrays:
+        count = len(next(iter(inputs.values())))
+        live = self.point.differentiable(self.point.op.inputs) if kind == "vjp" else ()
+        program, _ = program_at(self.point, kind, wrt=live, cotangents=cotangents or None)
+        _, numbers = program_at(replace(self.point, inputs={}), kind)
+        repeated = [np.broadcast_to(value, (count, *value.shape)) for value in numbers]
+        leaves = [*inputs.values(), *repeated, *cotangents.values()]
+        with op_errors(self.point.op.name):
+            found = modes.run(Mapped(program), "graph", leaves, self.point.device)
+        wanted = live or tuple(slot.name for slot in self.point.op.outputs)
+        what = "gradients" if live else "outputs"
+        values = {name: found.get((what, name)) for name in wanted}
+        return {name: np.zeros_like(inputs[name]) if value is None else value for name, value in values.items()}
+
+
+def numbers_of(point: Point) -> int:
+    """Return how many numbers one row has, inputs and outputs."""
+    outputs = [point.output_shape(slot) or () for slot in point.op.outputs]
+    return sum(x.size for x in point.inputs.values()) + sum(map(math.prod, outputs))

@@ -1,0 +1,172 @@
+"""What is to be checked: an op at one choice of attributes, at points that are given, its examples and drawn ones."""
+
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from app.binding import Decode, Point, authored, bind
+from app.errors import Loc, Unprocessable
+from app.gradcheck import rounding
+from app.gradcheck.site import Site, site_at
+from app.tensors.dtypes import DTYPES
+from ops import FLOATS, MODES, Array, Batching, Input, Mode, Op
+
+# Beside the examples: numbers drawn of an elementwise op, points drawn of any other.
+NUMBERS, POINTS = 48, 2
+SIZES: Mapping[str, tuple[int, ...]] = {"...": (4,)}
+# As near to a kink or pole no number is drawn, as a part of the domain.
+APART = 1 / 32
+
+Checkpoint = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a check is to be made; ``None`` is all that the op has.
+
+    ``absolute`` and ``relative`` widen every comparison of numbers. ``work`` is how many numbers one numeric derivative
+    may ask the op for; ``devices`` are TensorFlow's names by ours, the first the one that all is compared with.
+    """
+
+    devices: Mapping[str, str]
+    dtypes: tuple[str, ...] | None = None
+    modes: tuple[Mode, ...] | None = None
+    orders: tuple[int, ...] = (1, 2)
+    seed: int = 0
+    absolute: float = 0.0
+    relative: float = 0.0
+    work: int = 1 << 24
+    max_elements: int = 1 << 22
+
+
+@dataclass(eq=False)
+class Target:
+    """An op at one choice of attributes. What is computed once is shared by all its checks.
+
+    ``inputs`` of ``None``: the examples with these attributes, and points that are drawn. ``batching`` is the op's
+    own until its claim turns out wrong.
+    """
+
+    op: Op
+    attrs: Mapping[str, Any]
+    options: Options
+    decode: Decode
+    inputs: Mapping[str, Any] | None = None
+    batching: Batching = field(init=False)
+    checkpoint: Checkpoint = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Trust the op's batching at first."""
+        self.batching, self.checkpoint = self.op.batching, _go_on
+
+    @cached_property
+    def rng(self) -> np.random.Generator:
+        """The generator of this target: another for each op and choice of attributes, the same for each seed."""
+        text = f"{self.op.name} {sorted(self.attrs.items())}"
+        return np.random.default_rng([self.options.seed, zlib.crc32(text.encode())])
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """The float dtypes to check, the widest first."""
+        wanted = self.options.dtypes or self.op.dtypes
+        floats = [dtype for dtype in wanted if dtype in FLOATS and dtype in self.op.dtypes]
+        return tuple(sorted(floats, key=rounding.eps))
+
+    @property
+    def widest(self) -> str:
+        """The dtype of the truth: the widest that the op has, asked for or not."""
+        floats = [dtype for dtype in self.op.dtypes if dtype in FLOATS]
+        return min(floats, key=rounding.eps) if floats else self.op.dtypes[0]
+
+    @property
+    def modes(self) -> tuple[Mode, ...]:
+        """The modes to compare with graph."""
+        return tuple(mode for mode in MODES if mode in (self.options.modes or self.op.modes))
+
+    @property
+    def device(self) -> str:
+        """TensorFlow's name of the device that the checks run on."""
+        return next(iter(self.options.devices.values()))
+
+    @cached_property
+    def points(self) -> list[Point]:
+        """Where to check, in the widest dtype: bound, nothing of it computed yet."""
+        if self.inputs is not None:
+            return [self.bound(self.inputs, self.widest)]
+        examples = [e for e in self.op.examples if dict(e.attrs) == dict(self.attrs)]
+        points = [self.bound(example.inputs, self.widest) for example in examples]
+        if self.op.batching == "elementwise":
+            return [self._gathered(points)]
+        return points + [self.bound(self._drawn((3,)), self.widest) for _ in range(POINTS)]
+
+    @cached_property
+    def sites(self) -> list[Site]:
+        """The points, in the widest dtype and mode graph."""
+        return [site_at(point, self.rng) for point in self.points]
+
+    @property
+    def smooth(self) -> list[Site]:
+        """The points where the op does not say that derivatives are infinite by nature."""
+        return [site for site in self.sites if not site.is_singular]
+
+    def bound(self, inputs: Mapping[str, Any], dtype: str) -> Point:
+        """Return these inputs as a point; raises ``Unprocessable`` where the op refuses them."""
+        run = {"mode": "graph", "device": self.device, "max_elements": self.options.max_elements}
+        return bind(self.op, inputs, self.attrs, dtype, self._decoded, **run)
+
+    def at(self, site: Site, dtype: str) -> Site | None:
+        """Return a site in a narrower dtype, or ``None`` where the op refuses the rounded inputs."""
+        try:
+            return site.cast(self.bound(site.point.inputs, dtype))
+        except Unprocessable:
+            return None
+
+    def widen(self, site: Site) -> Site:
+        """Return a site in the widest dtype, with the same numbers."""
+        return site.cast(self.bound(site.point.inputs, self.widest))
+
+    def _decoded(self, value: Any, dtype: str, loc: Loc) -> Array:
+        return value.astype(DTYPES[dtype].numpy) if isinstance(value, np.ndarray) else self.decode(value, dtype, loc)
+
+    def _gathered(self, points: list[Point]) -> Point:
+        """Return one point of an elementwise op: the numbers of its examples, and drawn ones."""
+        drawn = [self._drawn((NUMBERS,))]
+        while self.op.sample and sum(next(iter(one.values())).size for one in drawn) < NUMBERS:
+            drawn.append(self._drawn((NUMBERS,)))
+        parts = [*(point.inputs for point in points), *drawn]
+        return self.bound(
+            {slot.name: np.concatenate([np.ravel(part[slot.name]) for part in parts]) for slot in self.op.inputs},
+            self.widest,
+        )
+
+    def _drawn(self, ellipsis: tuple[int, ...]) -> dict[str, Array]:
+        """Draw a valid joint point, away from kinks and poles."""
+        if self.op.sample is not None:
+            attrs = self.op.attrs.model_validate(self.attrs)
+            with authored(self.op, "sample"):
+                return dict(self.op.sample(self.rng, self.widest, attrs))
+        sizes = {**SIZES, "...": ellipsis}
+        return {slot.name: _away(slot, self._uniform(slot, sizes)) for slot in self.op.inputs}
+
+    def _uniform(self, slot: Input, sizes: Mapping[str, tuple[int, ...]]) -> Array:
+        shape = [n for symbol in slot.shape for n in ([symbol] if isinstance(symbol, int) else sizes.get(symbol, (3,)))]
+        drawn = self.rng.uniform(*slot.domain, shape)
+        return drawn if self.op.dtype_of(slot, self.widest) in FLOATS else np.floor(drawn)
+
+
+def _go_on() -> None:
+    """Let the work go on: nobody has said yet how it can be given up."""
+
+
+def _away(slot: Input, x: Array) -> Array:
+    """Move numbers that lie at a kink or pole to where there is room, within the domain."""
+    low, high = slot.domain
+    room = APART * (high - low)
+    for at in (*slot.kinks, *slot.poles):
+        near = np.abs(x - at) < room
+        x = np.where(near, np.where(at + 2 * room < high, at + 1.5 * room, at - 1.5 * room), x)
+    return x
