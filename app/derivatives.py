@@ -38,7 +38,7 @@ Named: TypeAlias = dict[str, Derivative]
 
 def forward(point: Point) -> dict[str, Array]:
     """Return the outputs."""
-    found = _run(point, "forward")
+    found = run_at(point, "forward")
     return {slot.name: _array(found["outputs", slot.name]) for slot in point.op.outputs}
 
 
@@ -48,7 +48,7 @@ def gradients(
     """Return the outputs and, an order at a time, the gradient of the sum of all gradients of the order before."""
     _check_cotangents(point, cotangents)
     live = live_inputs(point, wrt)
-    found = _run(point, "gradients", wrt=live, cotangents=cotangents, order=order, outputs=True)
+    found = run_at(point, "gradients", wrt=live, cotangents=cotangents, order=order, outputs=True)
     outputs = {slot.name: _array(found["outputs", slot.name]) for slot in point.op.outputs}
     levels = [{name: found.get((k, name)) for name in live} for k in range(order)]
     return outputs, [_absent_filled(point, wrt, level) for level in levels]
@@ -65,7 +65,7 @@ def vjp(
     live = live_inputs(point, wrt)
     if batched:
         point.admit(_directions(cotangents) * sum(point.inputs[name].size for name in live), "gradients")
-    found = _run(point, "vjp", wrt=live, cotangents=cotangents, batched=batched, outputs=outputs)
+    found = run_at(point, "vjp", wrt=live, cotangents=cotangents, batched=batched, outputs=outputs)
     values = {slot.name: _array(found["outputs", slot.name]) for slot in point.op.outputs if outputs}
     return values, _absent_filled(point, wrt, {name: found["gradients", name] for name in live})
 
@@ -85,7 +85,7 @@ def jvp(point: Point, tangents: Mapping[str, Array], *, batched: bool) -> Named:
         point.admit(
             _directions(tangents) * sum(math.prod(shape) for shape in output_shapes(point).values()), "tangents"
         )
-    found = _run(point, "jvp", along=tangents, batched=batched)
+    found = run_at(point, "jvp", along=tangents, batched=batched)
     live = point.differentiable(point.op.outputs)
     return {
         slot.name: _or_disconnected(found["tangents", slot.name]) if slot.name in live else Absent.NOT_DIFFERENTIABLE
@@ -107,39 +107,8 @@ def hvp(
     live = live_inputs(point, wrt)
     if batched:
         point.admit(_directions(vectors) * sum(point.inputs[name].size for name in live), "products")
-    found = _run(point, "hvp", wrt=live, cotangents=cotangents, along=vectors, batched=batched)
+    found = run_at(point, "hvp", wrt=live, cotangents=cotangents, along=vectors, batched=batched)
     return _absent_filled(point, wrt, {name: found["products", name] for name in live})
-
-
-def second(point: Point, cotangents: Mapping[str, Array], vectors: Mapping[str, Array]) -> dict[Key, Array]:
-    """Return what there is at one point, x and dy taken as leaves of their own, zeros where there is no path.
-
-    Keys: ``("outputs", y)``; ``("gradients", x)``, dx at ``cotangents``; and of Σ ⟨dx, v⟩, v the ``vectors``, the
-    derivatives ``("products", x)`` in x and ``("slots", y)`` in dy. Cotangents are of all differentiable outputs and
-    vectors of all differentiable inputs.
-    """
-    found = _run(point, "second", cotangents=cotangents, along=vectors, outputs=True)
-    zeros = {("slots", name): dy for name, dy in cotangents.items()}
-    zeros |= {(what, name): vector for what in ("gradients", "products") for name, vector in vectors.items()}
-    return _without_shapes(found, zeros)
-
-
-def composite(point: Point, weights: Mapping[str, Array], vectors: Mapping[str, Array]) -> dict[Key, Array]:
-    """Return the gradient of Σ c y²/2, c the ``weights``, and its own derivative along the ``vectors``.
-
-    Keys: ``("gradients", x)`` and ``("products", x)``, zeros where there is no path.
-    """
-    found = _run(point, "composite", cotangents=weights, along=vectors)
-    zeros = {(what, name): vector for what in ("gradients", "products") for name, vector in vectors.items()}
-    return _without_shapes(found, zeros)
-
-
-def _without_shapes(found: Mapping[Key, Array | None], zeros: Mapping[Key, Array]) -> dict[Key, Array]:
-    return {
-        key: np.zeros_like(zeros[key]) if value is None else value
-        for key, value in found.items()
-        if not str(key[0]).endswith("shape")
-    }
 
 
 def program_at(
@@ -162,7 +131,7 @@ def _leaves(point: Point, cotangents: Mapping[str, Array] | None, along: Mapping
     return [*point.inputs.values(), *numbers, *(cotangents or {}).values(), *(along or {}).values()]
 
 
-def _run(
+def run_at(
     point: Point,
     kind: Kind,
     *,
@@ -215,7 +184,7 @@ def _run_in_parts(
     for start in range(0, count, rows):
         chunk = {name: direction[start : start + rows] for name, direction in directions.items()}
         along, dys = (None, chunk) if kind == "vjp" else (chunk, cotangents)
-        parts.append(_run(point, kind, wrt=wrt, cotangents=dys, along=along, batched=True, outputs=outputs))
+        parts.append(run_at(point, kind, wrt=wrt, cotangents=dys, along=along, batched=True, outputs=outputs))
     joined = parts[0]
     for key in [key for key, value in joined.items() if key[0] in _BATCHED and value is not None]:
         joined[key] = np.concatenate([_array(part[key]) for part in parts])
@@ -230,9 +199,9 @@ def _simpler(
         case "forward":
             return None
         case "gradients" | "vjp":
-            return partial(_run, point, "forward")
+            return partial(run_at, point, "forward")
         case "jvp" | "hvp" | "second" | "composite":
-            return partial(_run, point, "vjp", wrt=along, cotangents=cotangents)
+            return partial(run_at, point, "vjp", wrt=along, cotangents=cotangents)
 
 
 def _check_shape(point: Point, found: Mapping[Key, Array | None], key: Key, value: Array, *, batched: bool) -> None:
@@ -255,7 +224,9 @@ def _check_shape(point: Point, found: Mapping[Key, Array | None], key: Key, valu
 
 def _output_shape(found: Mapping[Key, Array | None], name: str) -> tuple[int, ...]:
     """Return the shape of an output of a run, which came itself or as a tensor that tells it."""
-    return _told(found["output shape", name]) if ("output shape", name) in found else _array(found["outputs", name]).shape
+    return (
+        _told(found["output shape", name]) if ("output shape", name) in found else _array(found["outputs", name]).shape
+    )
 
 
 def _told(shape: Array | None) -> tuple[int, ...]:

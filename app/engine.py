@@ -10,13 +10,20 @@ from ops import Op, Registry
 
 @dataclass(frozen=True)
 class Engine:
-    """The service behind its routes."""
+    """The service behind its routes.
+
+    ``deadline_s`` is the longest that a request may take, ``checks_s`` a stream of checks; ``check_work`` is how many
+    numbers one numeric derivative may ask an op for.
+    """
 
     registry: Registry
     lane: Lane
     devices: Mapping[str, str]
     default_device: str
     max_elements: int
+    deadline_s: float
+    checks_s: float
+    check_work: int
 
     def op(self, name: str) -> Op:
         """Return the op, or raise ``NotFound`` with near names, or with why it is unavailable."""

@@ -16,6 +16,7 @@ from app.limits import limits
 from app.observe import observe
 from app.problems import HANDLERS
 from app.routes.catalogue import catalogue
+from app.routes.checks import checks
 from app.routes.derivatives import operations
 from app.routes.health import health
 from app.routes.openapi import openapi
@@ -39,7 +40,16 @@ def create_app(settings: Settings | None = None) -> ASGIApp:
     registry = _registry(settings)
     known = devices()
     lane, lifecycle = Lane(settings.queue), Lifecycle()
-    engine = Engine(registry, lane, known, default_device(settings.device, known), settings.max_elements)
+    engine = Engine(
+        registry,
+        lane,
+        known,
+        default_device(settings.device, known),
+        settings.max_elements,
+        settings.deadline_s,
+        settings.checks_s,
+        settings.check_work,
+    )
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
@@ -62,7 +72,7 @@ def create_app(settings: Settings | None = None) -> ASGIApp:
     fastapi.include_router(catalogue(engine))
     fastapi.include_router(health(engine, lifecycle))
     fastapi.openapi = openapi(fastapi, registry.ops)
-    return observe(limits(operations(fastapi, engine), settings), settings, lifecycle)
+    return observe(limits(checks(operations(fastapi, engine), engine), settings), settings, lifecycle)
 
 
 def _registry(settings: Settings) -> Registry:

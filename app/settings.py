@@ -35,6 +35,10 @@ class Settings(BaseSettings):
     deadline_s: float = Field(
         default=60.0, gt=0, le=3600, description="Limit of a request, from its headers to its answer."
     )
+    checks_s: float = Field(default=600.0, gt=0, le=86400, description="Limit of a stream of checks (/v1/checks).")
+    check_work: int = Field(
+        default=1 << 24, ge=1 << 10, description="Limit of the numbers that one numeric derivative asks an op for."
+    )
     drain_s: float = Field(
         default=5.0, ge=0, le=600, description="Readiness is 503 for so long before the server stops."
     )

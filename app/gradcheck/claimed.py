@@ -10,7 +10,7 @@ from app.binding import authored
 from app.gradcheck import rounding
 from app.gradcheck.numeric import DOUBT, RUNGS, Slopes, Trouble, slopes
 from app.gradcheck.rows import numbers_of
-from app.gradcheck.site import Gathered, Site
+from app.gradcheck.site import Gathered, Site, nowhere
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Tally
 from ops import Array
@@ -82,8 +82,7 @@ def compare_with_formula(target: Target, site: Site, gradient: Gradient, formula
         value = np.broadcast_to(expected.get(name, np.zeros(())), part.shape)
         exact = rounding.eps("float64") * units[name] if name in units else 0.0
         allowed = widened(target, gradient.bounds[name] + exact, value)
-        settled = np.ones(value.shape, bool)
-        gradient.tallies[name].add(part, value, allowed, settled=settled, x=inputs[name], index=site.index(name))
+        gradient.tallies[name].add(part, value, allowed, x=inputs[name], index=site.index(name))
 
 
 def widened(target: Target, allowed: Any, value: Array) -> Array:
@@ -98,7 +97,9 @@ def row_by_row(site: Site, function: Function) -> Function:
     def of_rows(moved: Named) -> Named:
         with authored(site.point.op, "claim"), np.errstate(all="ignore"):
             if site.is_elementwise:
-                return {name: np.broadcast_to(y, next(iter(moved.values())).shape) for name, y in function(moved).items()}
+                return {
+                    name: np.broadcast_to(y, next(iter(moved.values())).shape) for name, y in function(moved).items()
+                }
             count = len(next(iter(moved.values())))
             rows = [function({name: x[i] for name, x in moved.items()}) for i in range(count)]
             return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
@@ -112,14 +113,12 @@ def _compare_coordinates(target: Target, site: Site, name: str, gradient: Gradie
     if not len(chosen):
         return
     ask = _elementwise(of, name) if site.is_elementwise else _single(of, name, chosen)
-    scale, unit = _scale(x[chosen]), rounding.eps(target.widest)
-    found = slopes(ask, scale, unit)
     analytic, bar = (
         np.asarray(site.gathered(values[name]), np.float64).ravel()[chosen]
         for values in (gradient.parts, gradient.bounds)
     )
     tally = gradient.tallies[name]
-    found = _second_opinion(ask, found, analytic, bar, scale, unit)
+    found = _Question(ask, _scale(x[chosen]), rounding.eps(target.widest)).answer(analytic, bar)
     place = site.index(name)
     tally.add(
         analytic,
@@ -138,20 +137,28 @@ def _either(trouble: Array, doubt: Array | None) -> Array:
     return trouble if doubt is None else np.where(doubt != Trouble.NONE, doubt, trouble)
 
 
-def _second_opinion(
-    ask: Callable[[Array], Array], found: Slopes, analytic: Array, bar: Array, scale: Array, unit: float
-) -> Slopes:
-    """Ask once more, much nearer, where the gradient seems wrong: two estimates that differ tell nothing."""
-    with np.errstate(invalid="ignore"):
-        doubtful = (found.trouble == Trouble.NONE) & ~(np.abs(analytic - found.value) <= DOUBT * found.error + bar)
-    if not doubtful.any():
-        return found
-    nearer = slopes(ask, scale * NEARER, unit)
-    with np.errstate(invalid="ignore"):
-        apart = np.abs(nearer.value - found.value) > DOUBT * (nearer.error + found.error)
-    trouble = np.where(doubtful & apart, Trouble.NO_DIGITS, found.trouble)
-    trouble = np.where(doubtful & (nearer.trouble != Trouble.NONE), nearer.trouble, trouble)
-    return Slopes(found.value, found.error, trouble, found.evaluations + nearer.evaluations)
+@dataclass(frozen=True)
+class _Question:
+    """Functions to differentiate: how they are asked, the largest step of each, and the rounding of their values."""
+
+    ask: Callable[[Array], Array]
+    scale: Array
+    unit: float
+
+    def answer(self, analytic: Array, bar: Array) -> Slopes:
+        """Return the slopes; where a gradient seems wrong, ask again nearer: two estimates that differ tell nothing."""
+        found = slopes(self.ask, self.scale, self.unit)
+        with np.errstate(invalid="ignore"):
+            right = np.abs(analytic - found.value) <= DOUBT * found.error + bar
+        doubtful = (found.trouble == Trouble.NONE) & ~right
+        if not doubtful.any():
+            return found
+        nearer = slopes(self.ask, self.scale * NEARER, self.unit)
+        with np.errstate(invalid="ignore"):
+            apart = np.abs(nearer.value - found.value) > DOUBT * (nearer.error + found.error)
+        trouble = np.where(doubtful & apart, Trouble.NO_DIGITS, found.trouble)
+        trouble = np.where(doubtful & (nearer.trouble != Trouble.NONE), nearer.trouble, trouble)
+        return Slopes(found.value, found.error, trouble, found.evaluations + nearer.evaluations)
 
 
 def _compare_directions(target: Target, gradient: Gradient, of: Differentiated) -> None:
@@ -164,15 +171,13 @@ def _compare_directions(target: Target, gradient: Gradient, of: Differentiated) 
         count = 1 if x.size > LARGE else DIRECTIONS
         signs = rng.uniform(0.25, 1, (count, *x.shape)) * rng.choice([-1.0, 1.0], (count, *x.shape))
         d = signs * _scale(x)
-        found = slopes(_directed(of, name, d), np.ones(count), rounding.eps(target.widest))
         axes = tuple(range(1, d.ndim))
-        analytic = (d * part).sum(axis=axes)
-        allowed = widened(target, DOUBT * found.error + (np.abs(d) * gradient.bounds[name]).sum(axis=axes), found.value)
-        settled = np.ones(count, bool)
-        gradient.tallies[name].add(
-            analytic, found.value, allowed, trouble=found.trouble, settled=settled, index=_nowhere
-        )
-        gradient.tallies[name].evaluations += found.evaluations
+        analytic, bar = (d * part).sum(axis=axes), (np.abs(d) * gradient.bounds[name]).sum(axis=axes)
+        found = _Question(_directed(of, name, d), np.ones(count), rounding.eps(target.widest)).answer(analytic, bar)
+        allowed = widened(target, DOUBT * found.error + bar, found.value)
+        tally = gradient.tallies[name]
+        tally.add(analytic, found.value, allowed, trouble=found.trouble, index=nowhere)
+        tally.evaluations += found.evaluations
 
 
 def _chosen(target: Target, site: Site, size: int) -> Array:
@@ -188,11 +193,6 @@ def _scale(x: Array) -> Array:
     """Return the first step of each number: a power of two, so that all steps are exact."""
     size = np.where((x == 0) | ~np.isfinite(x), 1.0, np.abs(x))
     return 2.0 ** np.floor(np.log2(REACH * size))
-
-
-def _nowhere(i: int) -> None:
-    """Tell that a number belongs to no element."""
-    del i
 
 
 def _elementwise(of: Differentiated, name: str) -> Callable[[Array], Array]:
@@ -245,7 +245,9 @@ def _column(steps: Array, ndim: int) -> Array:
 def _weighted(of: Differentiated, name: str, rows: Array) -> Array:
     values, count = of.function({name: rows}), len(rows)
     with np.errstate(invalid="ignore", over="ignore"):
-        return np.sum([np.asarray(values[y], np.float64).reshape(count, -1) @ _flat(w) for y, w in of.weights.items()], axis=0)
+        return np.sum(
+            [np.asarray(values[y], np.float64).reshape(count, -1) @ _flat(w) for y, w in of.weights.items()], axis=0
+        )
 
 
 def _flat(w: Array) -> Array:

@@ -29,6 +29,8 @@ COLUMNS = 7
 """How often an entry is extrapolated at most: the error is then of order h¹⁴."""
 DOUBT = 4.0
 """How many error bars apart two estimates of one slope contradict each other."""
+FOOLED = 32.0
+"""How many error bars a smaller step must be off to show that the larger ones were fooled: such are off by far."""
 QUIET = 6
 """How many of the least steps tell the noise."""
 JUMP = 1e3
@@ -127,7 +129,7 @@ def _anchored(table: Floats, bars: Floats, central: Floats, noise: Floats) -> tu
         best = flat.argmin(axis=0)
         value, error = _picked(table.reshape(flat.shape), best), _picked(flat, best)
         below = np.isfinite(error) & (rungs > best % len(central))
-        against = below & (np.abs(central - value) > DOUBT * (error + noise + change))
+        against = below & (np.abs(central - value) > FOOLED * (error + noise + change))
         if not against.any():
             return value, error
         # The tableau was fooled down to the first rung that contradicts it: it starts anew there.

@@ -1,16 +1,19 @@
 """The check of an op, step by step, and the report of it."""
 
+import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from app.binding import Decode, bind_attrs
-from app.errors import Overloaded, PullbackError
-from app.gradcheck.checks import CHECKS, SECOND_ORDER, contract
+from app.errors import MAX_TEXT, OpFailed, Overloaded, PullbackError, Unprocessable, clip
+from app.gradcheck.checks import CHECKS, SECOND_ORDER, batching, contract
 from app.gradcheck.target import Checkpoint, Options, Target
-from app.gradcheck.verdict import Finding, Verdict, worst_verdict
+from app.gradcheck.verdict import Finding, Place, Verdict, worst_verdict
 from ops import FLOATS, Op
+
+log = logging.getLogger("pullback")
 
 
 @dataclass(eq=False)
@@ -25,23 +28,31 @@ class Step:
         """Do it, and add what it found to the report."""
         began, self.target.checkpoint = time.perf_counter(), checkpoint
         findings = list(self._findings())
+        if any(f.place.check == batching.NAME and f.verdict == "fail" for f in findings):
+            self.target.batching = "none"
         seconds = time.perf_counter() - began
         for finding in findings:
             self.report.add(self.target, finding, seconds / len(findings))
 
     def _findings(self) -> Iterator[Finding]:
-        about = {"mode": "graph", "dtype": self.target.widest}
+        about = Place(self.check, dtype=self.target.widest)
         if self.report.is_broken(self.target):
-            yield Finding(self.check, "skipped", "the contract is broken: see there", **about)
+            yield Finding(about, "skipped", "the contract is broken: see there")
             return
         try:
             yield from CHECKS[self.check](self.target)
         except Overloaded as error:
-            yield Finding(self.check, "skipped", error.detail, **about)
+            yield Finding(about, "skipped", error.detail)
         except PullbackError as error:
-            if error.status != 500:  # noqa: PLR2004 - the op refuses its own examples, or what was drawn of its domain
+            # An op that refuses its own examples, or what was drawn from its domain, is at fault as well.
+            own = isinstance(error, Unprocessable) and self.target.inputs is None
+            if not own and not isinstance(error, OpFailed):
                 raise
-            yield Finding(self.check, "fail", error.detail, **about)
+            yield Finding(about, "fail", error.detail)
+        except Exception as error:
+            log.warning("op %s: check %s broke off", self.report.op.name, self.check, exc_info=True)
+            told = clip(f"the check broke off: {type(error).__name__}: {error}", MAX_TEXT)
+            yield Finding(about, "fail", told)
 
 
 @dataclass(eq=False)
@@ -55,7 +66,7 @@ class Report:
 
     def add(self, target: Target, finding: Finding, seconds: float) -> None:
         """Add a finding, and what it cost."""
-        if finding.check == contract.NAME and finding.verdict == "fail":
+        if finding.place.check == contract.NAME and finding.verdict == "fail":
             self._broken.add(id(target))
         device = next(iter(self.options.devices))
         entry = finding.document()
@@ -143,4 +154,3 @@ def _choices(op: Op, attrs: Mapping[str, Any] | None, has_inputs: bool) -> Itera
 def _is_differentiable(op: Op, dtype: str) -> bool:
     sides = (op.inputs, op.outputs)
     return dtype in FLOATS and all(any(op.is_differentiable(slot, dtype) for slot in side) for side in sides)
-

@@ -6,8 +6,9 @@ with sensitivity L to a relative change of the inputs may be off by ``C eps (max
 constants that an op computes with, as 1 + eˣ does.
 """
 
+import math
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import ml_dtypes
 import numpy as np
@@ -28,12 +29,12 @@ DRAWS = 2
 
 def eps(dtype: str) -> float:
     """Return the relative distance of neighbouring numbers."""
-    return float(ml_dtypes.finfo(dtype).eps)
+    return float(_limits(dtype).eps)
 
 
 def tiny(dtype: str) -> float:
     """Return the least normal number: kernels flush what is below, simplified graphs keep it."""
-    return float(ml_dtypes.finfo(dtype).smallest_normal)
+    return float(_limits(dtype).smallest_normal)
 
 
 def units(
@@ -49,7 +50,7 @@ def units(
     relative to the largest element of each leaf. A jump counts for nothing: half the step jumps as far as the whole,
     and it is the part of the change which is halved that counts. Sums over n elements add n roundings.
     """
-    step = STEP if all(leaf.dtype in (np.float64, np.float32) for leaf in leaves.values()) else STEP_IN_NARROW
+    step = STEP if all(leaf.dtype.itemsize >= np.float32().itemsize for leaf in leaves.values()) else STEP_IN_NARROW
     at = {name: np.asarray(value, np.float64) for name, value in answers(leaves).items()}
     largest = {name: np.zeros_like(value) for name, value in at.items()}
     for _ in range(DRAWS):
@@ -60,18 +61,20 @@ def units(
                 change = 2 * np.abs(np.asarray(whole[name], np.float64) - np.asarray(half[name], np.float64)) / step
             largest[name] = np.fmax(largest[name], np.nan_to_num(change, nan=0.0, posinf=0.0))
     terms = 1 if elementwise else max((max(leaf.shape, default=1) for leaf in leaves.values()), default=1)
-    return {
-        name: ROUNDINGS * terms * (np.maximum(1, _size(at[name], elementwise)) + largest[name]) for name in at
-    }
+    return {name: ROUNDINGS * terms * (np.maximum(1, _size(at[name], elementwise)) + largest[name]) for name in at}
 
 
 def ulps(difference: float, of: float, dtype: str) -> float:
     """Return a difference in units in the last place of a number of ``dtype``."""
-    limits = ml_dtypes.finfo(dtype)
     if not np.isfinite(of):
         return difference
-    least = float(limits.smallest_normal)
-    return difference / (2.0 ** np.floor(np.log2(max(abs(of), least))) * float(limits.eps))
+    return difference / (2.0 ** math.floor(math.log2(max(abs(of), tiny(dtype)))) * eps(dtype))
+
+
+def _limits(dtype: str) -> Any:
+    # Its type is a union of NumPy's class and one of its own, which has no stub.
+    limits: Any = cast(Any, ml_dtypes).finfo(dtype)
+    return limits
 
 
 def _size(value: Array, elementwise: bool) -> Any:

@@ -8,9 +8,10 @@ from typing import TypeAlias
 import numpy as np
 
 from app.binding import Point, authored, bind_dims
-from app.derivatives import output_shapes, second
+from app.derivatives import output_shapes
 from app.gradcheck import rounding
 from app.modes import Key
+from app.second_order import second
 from app.tensors.dtypes import DTYPES
 from ops import Array, Claim, Mode
 
@@ -39,7 +40,7 @@ class Site:
 
     @cached_property
     def values(self) -> dict[Key, Array]:
-        """All that there is here: see ``app.derivatives.second``."""
+        """All that there is here: see ``app.second_order.second``."""
         return second(self.point, self.cotangents, self.vectors)
 
     @cached_property
@@ -63,6 +64,17 @@ class Site:
         """Return the place in an input, or an output, of each of its numbers in order."""
         leaf = self.point.inputs[name] if name in self.point.inputs else self.cotangents[name]
         return lambda i: tuple(int(k) for k in np.unravel_index(i, leaf.shape))
+
+    @property
+    def sum_index(self) -> Callable[[int], tuple[int, ...] | None]:
+        """Return the place of what is ``summed``: an element of an elementwise op, nowhere of any other."""
+        return self.index(next(iter(self.vectors))) if self.is_elementwise else nowhere
+
+    def summed(self, named: Named) -> Array:
+        """Add what belongs together: place by place of an elementwise op, else all."""
+        if self.is_elementwise:
+            return np.sum(list(named.values()), axis=0)
+        return np.asarray(sum(float(np.sum(np.asarray(value, np.float64))) for value in named.values()))
 
     def gathered(self, values: Array) -> Array:
         """Return of an array like an input those numbers that are at this site: all of them."""
@@ -128,6 +140,11 @@ class Gathered(Site):
     def gathered(self, values: Array) -> Array:
         """Take the chosen numbers."""
         return values.ravel()[self.chosen]
+
+
+def nowhere(i: int) -> None:
+    """Tell that a number belongs to no element."""
+    del i
 
 
 def site_at(point: Point, rng: np.random.Generator) -> Site:

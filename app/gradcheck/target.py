@@ -4,7 +4,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -115,8 +115,8 @@ class Target:
 
     def bound(self, inputs: Mapping[str, Any], dtype: str) -> Point:
         """Return these inputs as a point; raises ``Unprocessable`` where the op refuses them."""
-        run = {"mode": "graph", "device": self.device, "max_elements": self.options.max_elements}
-        return bind(self.op, inputs, self.attrs, dtype, self._decoded, **run)
+        run = {"device": self.device, "max_elements": self.options.max_elements}
+        return bind(self.op, inputs, self.attrs, dtype, self._decoded, mode="graph", **run)
 
     def at(self, site: Site, dtype: str) -> Site | None:
         """Return a site in a narrower dtype, or ``None`` where the op refuses the rounded inputs."""
@@ -130,7 +130,9 @@ class Target:
         return site.cast(self.bound(site.point.inputs, self.widest))
 
     def _decoded(self, value: Any, dtype: str, loc: Loc) -> Array:
-        return value.astype(DTYPES[dtype].numpy) if isinstance(value, np.ndarray) else self.decode(value, dtype, loc)
+        if isinstance(value, np.ndarray):
+            return cast(Array, value).astype(DTYPES[dtype].numpy)
+        return self.decode(value, dtype, loc)
 
     def _gathered(self, points: list[Point]) -> Point:
         """Return one point of an elementwise op: the numbers of its examples, and drawn ones."""

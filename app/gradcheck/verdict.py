@@ -1,21 +1,23 @@
 """Verdicts: what a check found, number by number, and how a person is told."""
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from app.gradcheck.numeric import Trouble
 from app.gradcheck.rounding import ulps
-from ops import Array
+from ops import Array, Mode
 
 Verdict = Literal["pass", "fail", "inconclusive", "skipped"]
 Index: TypeAlias = tuple[int, ...]
 
 NO_DIGITS = 0.01
 """The part of a number that its error bar may be, if a comparison is to prove anything."""
+ALIKE = 1e-3
+"""How far the ratios of wrong to right may be apart, to be called one."""
 
 
 @dataclass(frozen=True)
@@ -62,17 +64,24 @@ class Element:
 
 
 @dataclass(frozen=True)
-class Finding:
-    """What one check found of one thing: its verdict, a sentence, and the worst element."""
+class Place:
+    """What a finding is about: the check, the order (0: values), the slot, and how the op was run."""
 
     check: str
-    verdict: Verdict
-    sentence: str
     order: int | None = None
     output: str | None = None
     input: str | None = None
-    mode: str = ""
+    mode: Mode = "graph"
     dtype: str = ""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check found of one thing: its verdict, a sentence, and the worst element."""
+
+    place: Place
+    verdict: Verdict
+    sentence: str
     points: int = 0
     evaluations: int = 0
     inconclusive: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -81,14 +90,9 @@ class Finding:
     def document(self) -> dict[str, Any]:
         """Return the finding as it stands in a report."""
         return {
-            "check": self.check,
+            **asdict(self.place),
             "verdict": self.verdict,
             "sentence": self.sentence,
-            "order": self.order,
-            "output": self.output,
-            "input": self.input,
-            "mode": self.mode,
-            "dtype": self.dtype,
             "points": self.points,
             "evaluations": self.evaluations,
             "inconclusive": dict(self.inconclusive),
@@ -99,14 +103,13 @@ class Finding:
 class Tally:
     """Compares numbers with what they should be, keeps the worst and counts what tells nothing."""
 
-    def __init__(self, dtype: str) -> None:
-        """Take the dtype of the numbers that are checked."""
-        self.dtype = dtype
+    def __init__(self, place: Place) -> None:
+        """Take what the numbers are about; their dtype tells the units in the last place."""
+        self.place = place
         self.points = self.wrong = self.evaluations = 0
         self.inconclusive: Counter[str] = Counter()
         self.worst: Element | None = None
-        self.place: dict[str, Any] = {}
-        self.ratios: list[Array] = []
+        self._ratios: list[Array] = []
         self._badness = -1.0
 
     def add(
@@ -116,42 +119,44 @@ class Tally:
         allowed: Array,
         *,
         trouble: Array | None = None,
-        settled: Array | None = None,
+        settled: Array | bool = True,
         x: Array | None = None,
-        index: Any = None,
-        **place: Any,
+        index: Callable[[int], Index | None] | None = None,
+        of_input: str | None = None,
+        of_output: str | None = None,
     ) -> None:
         """Compare arrays of one shape, number by number.
 
-        ``trouble`` says where there is nothing to compare with. A bar wider than ``NO_DIGITS`` of both numbers proves
-        nothing, unless ``settled`` says that it does. ``index(i)`` names the i-th number; ``place`` what all are.
+        ``trouble`` says where there is nothing to compare with. Where it is not ``settled`` that a bar tells enough,
+        one wider than ``NO_DIGITS`` of both numbers proves nothing. ``index(i)`` names the place of the i-th number;
+        ``of_input`` or ``of_output`` whose they are, where the tally's place does not.
         """
-        a, n, bar = (np.ravel(np.asarray(v, np.float64)) for v in np.broadcast_arrays(analytic, numeric, allowed))
+        a, n, bar, sure = (np.ravel(v) for v in np.broadcast_arrays(_wide(analytic), _wide(numeric), allowed, settled))
         if not a.size:
             return
+        same, off = _distance(a, n)
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-            same = (a == n) | (np.isnan(a) & np.isnan(n))
-            off = np.where(same, 0.0, np.abs(a - n))
-            off = np.where(np.isnan(off), np.inf, off)
             right = off <= bar
-            vague = right & ~same & (bar > NO_DIGITS * np.fmax(np.abs(a), np.abs(n)))
+            vague = right & ~same & ~sure & (bar > NO_DIGITS * np.fmax(np.abs(a), np.abs(n)))
             badness = np.where(same, 0.0, off / np.fmax(bar, np.finfo(np.float64).tiny))
-        unsettled = vague if settled is None else vague & ~np.ravel(settled)
-        reasons = np.where(unsettled, Trouble.NO_DIGITS, Trouble.NONE).astype(object)
+            ratio = a / n
+        reasons = np.where(vague, Trouble.NO_DIGITS, Trouble.NONE).astype(object)
         if trouble is not None:
             reasons = np.where(np.ravel(trouble) != Trouble.NONE, np.ravel(trouble), reasons)
         known = reasons == Trouble.NONE
         self.points += a.size
         self.wrong += int((known & ~right).sum())
         self.inconclusive.update(str(reason) for reason in reasons[~known])
-        with np.errstate(invalid="ignore", divide="ignore"):
-            self.ratios.append((a / n)[known & ~right])
+        self._ratios.append(ratio[known & ~right])
         badness = np.where(known, badness, -0.5)
-        if (at := int(np.argmax(badness))) is not None and badness[at] > self._badness:
-            self._badness, self.place = float(badness[at]), place
-            where = index(at) if index else tuple(int(i) for i in np.unravel_index(at, np.shape(analytic)))
+        at = int(np.argmax(badness))
+        if badness[at] > self._badness:
+            self._badness = float(badness[at])
+            place = _unravelled(at, np.shape(analytic)) if index is None else index(at)
             value = None if x is None else float(np.ravel(x)[at])
-            self.worst = Element(where, value, float(a[at]), float(n[at]), float(bar[at]), self.dtype)
+            self.worst = Element(place, value, float(a[at]), float(n[at]), float(bar[at]), self.place.dtype)
+            if of_input or of_output:
+                self.place = replace(self.place, input=of_input, output=of_output)
 
     @property
     def verdict(self) -> Verdict:
@@ -162,29 +167,23 @@ class Tally:
             return "skipped"
         return "inconclusive" if self.inconclusive.total() == self.points else "pass"
 
-    def finding(self, check: str, what: str, against: str, **about: Any) -> Finding:
+    def finding(self, what: str, against: str) -> Finding:
         """Return the finding: ``what`` was compared ``against`` something."""
-        sentence = {
-            "fail": self._failure,
-            "pass": self._success,
-            "inconclusive": self._riddle,
-            "skipped": lambda what, against: f"{what}: there is nothing to compare",
-        }[self.verdict](what, against)
-        keys = {"dtype": self.dtype, "points": self.points, "evaluations": self.evaluations, **self.place, **about}
-        return Finding(
-            check, self.verdict, sentence, inconclusive=dict(self.inconclusive), worst=self._shown, **keys
-        )
-
-    @property
-    def _shown(self) -> Element | None:
-        return self.worst if self.verdict in ("pass", "fail") else None
+        match self.verdict:
+            case "fail":
+                told = self._failure(what, against)
+            case "pass":
+                told = self._success(what, against)
+            case "inconclusive":
+                told = f"{what} cannot be told from {against}: {self._reasons}"
+            case "skipped":
+                told = f"{what}: there is nothing to compare"
+        worst = self.worst if self.verdict in ("pass", "fail") else None
+        return Finding(self.place, self.verdict, told, self.points, self.evaluations, dict(self.inconclusive), worst)
 
     def _success(self, what: str, against: str) -> str:
         told = f"{what} agrees with {against} at {_count(self.points - self.inconclusive.total(), 'point')}"
         return told + (f"; {self._reasons} tell nothing" if self.inconclusive else "")
-
-    def _riddle(self, what: str, against: str) -> str:
-        return f"{what} cannot be told from {against}: {self._reasons}"
 
     @property
     def _reasons(self) -> str:
@@ -195,30 +194,52 @@ class Tally:
         assert worst is not None
         place = "" if worst.index is None else f"[{', '.join(map(str, worst.index))}]"
         at = "" if worst.x is None else f" at x = {worst.x:.6g}"
-        told = f"{what}{place}{at} is {worst.analytic:.9g}, but {against} is {worst.numeric:.9g} ± {worst.error_bar:.2g}"
+        was, should = _told_apart(worst.analytic, worst.numeric)
+        told = f"{what}{place}{at} is {was}, but {against} is {should} ± {worst.error_bar:.2g}"
         return f"{told}; {self.wrong} of {_count(self.points, 'point')} wrong{self._pattern}"
 
     @property
     def _pattern(self) -> str:
         """What all the wrong numbers have in common, for that is often the fault."""
-        ratios = np.concatenate(self.ratios)
-        few = 2
-        if len(ratios) < few or not np.isfinite(ratios).all():
+        ratios = np.concatenate(self._ratios)
+        if len(ratios) == 1 or not np.isfinite(ratios).all():
             return ""
         middle = float(np.median(ratios))
-        if np.abs(ratios - middle).max() > 1e-3 * abs(middle):
+        if np.abs(ratios - middle).max() > ALIKE * abs(middle):
             return ""
         known = {-1.0: ": the sign is flipped", 0.0: ": all are 0"}
         return known.get(round(middle, 6), f": all are {middle:.4g} times what they should be")
 
 
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
-
-
-def worst_verdict(verdicts: list[Verdict]) -> Verdict:
+def worst_verdict(verdicts: Sequence[Verdict]) -> Verdict:
     """Return the verdict on many: a failure fails, nothing but passes (and what is skipped) passes."""
     for verdict in ("fail", "pass", "inconclusive"):
         if verdict in verdicts:
             return verdict
     return "inconclusive"
+
+
+def _wide(values: Array) -> Array:
+    return np.asarray(values, np.float64)
+
+
+def _distance(a: Array, n: Array) -> tuple[Array, Array]:
+    """Return where numbers are the same, NaN and infinities too, and how far apart they are: ∞ if one is NaN."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        same = (a == n) | (np.isnan(a) & np.isnan(n))
+        off = np.where(same, 0.0, np.abs(a - n))
+    return same, np.where(np.isnan(off), np.inf, off)
+
+
+def _unravelled(at: int, shape: tuple[int, ...]) -> Index:
+    return tuple(int(i) for i in np.unravel_index(at, shape))
+
+
+def _told_apart(one: float, other: float) -> tuple[str, str]:
+    """Return two numbers with as many digits as it takes to see that they differ."""
+    texts = ((f"{one:.{digits}g}", f"{other:.{digits}g}") for digits in (6, 9, 12, 17))
+    return next((pair for pair in texts if pair[0] != pair[1]), (repr(one), repr(other)))
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

@@ -5,36 +5,23 @@ a plain function in front of it answers twice as many of them.
 """
 
 import asyncio
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
-from pydantic import ValidationError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.binding import bind
 from app.body import ClientGone, read_body, while_client_waits
 from app.derivatives import Absent
 from app.engine import Engine
-from app.errors import (
-    DeadlinePassed,
-    MethodNotAllowed,
-    NotAcceptable,
-    NotFound,
-    UnsupportedMediaType,
-    near,
-    unprocessable,
-    wrong,
-)
+from app.errors import DeadlinePassed, MethodNotAllowed, NotFound, near
 from app.limits import charge_answer, deadline_of
 from app.modes import default_mode
 from app.routes import wire
 from app.routes.operations import OPERATIONS, Operation, Tree, Work
-from app.tensors.casting import describe
-from app.tensors.json import Encoding, decode, dumps, encode, parse
-from app.validation import entries
+from app.routes.reading import accepted, read
+from app.tensors.json import Encoding, decode, dumps, encode
 from ops import Op
 
 # Beyond it, reading and writing tensors would hold the event loop for milliseconds, and the work is long.
@@ -72,7 +59,7 @@ async def _answered(engine: Engine, op_name: str, operation_name: str, scope: Sc
         detail = f"expected POST, got {scope['method']}"
         raise MethodNotAllowed(detail, headers={"Allow": "POST"})
     op = engine.op(op_name)
-    _check_media_types(dict(scope["headers"]))
+    accepted(dict(scope["headers"]))
     body = await read_body(receive)
     deadline = deadline_of(scope)
     try:
@@ -107,23 +94,6 @@ async def _send(body: bytes, send: Send) -> None:
         raise ClientGone from None
 
 
-def _check_media_types(headers: Mapping[bytes, bytes]) -> None:
-    kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-    if kind != b"application/json":
-        got = kind.decode("latin-1") or "none"
-        raise UnsupportedMediaType(f"expected Content-Type: application/json, got {got}")
-    accepted = headers.get(b"accept", b"").decode("latin-1").lower()
-    if accepted.strip() and not any(_is_json(part) for part in accepted.split(",")):
-        raise NotAcceptable(f"this answers application/json; the request accepts {accepted}")
-
-
-def _is_json(accepted: str) -> bool:
-    """Tell whether one part of an Accept header takes JSON: ``*/*;q=0.8`` does, ``application/json;q=0`` does not."""
-    kind, *parameters = (part.strip().replace(" ", "") for part in accepted.split(";"))
-    refused = any(re.fullmatch(r"q=0(\.0*)?", parameter) for parameter in parameters)
-    return kind in ("application/json", "application/*", "*/*") and not refused
-
-
 @dataclass(frozen=True)
 class _Prepared:
     """The work that a body asks for, whether it is long, and how to write what comes of it."""
@@ -134,16 +104,7 @@ class _Prepared:
 
 
 def _prepare(engine: Engine, operation: Operation, op: Op, body: bytes | bytearray) -> _Prepared:
-    document = parse(body)
-    if not isinstance(document, dict):
-        raise wrong((), "not an object", expected='an object such as {"inputs": {...}}', got=describe(document))
-    if len(fields := cast(dict[str, Any], document)) > wire.MAX_NAMES:
-        expected = f"at most {wire.MAX_NAMES} fields"
-        raise wrong((), "too many fields", expected=expected, got=str(len(fields)))
-    try:
-        request = operation.request.model_validate(document)
-    except ValidationError as error:
-        raise unprocessable(entries(error.errors(include_url=False), operation.request.model_fields)) from None
+    request = read(body, operation.request)
     dtype = request.dtype
     mode = request.mode or default_mode(op.name, operation.name, dtype or op.dtypes[0])
     device = engine.device(request.device)

@@ -8,33 +8,30 @@ import numpy as np
 from app.binding import bind_dims
 from app.derivatives import Absent, forward, vjp
 from app.gradcheck.claimed import widened
-from app.gradcheck.site import Named, Site
+from app.gradcheck.site import Site
 from app.gradcheck.target import Target
-from app.gradcheck.verdict import Finding, Tally
+from app.gradcheck.verdict import Finding, Place, Tally
 from app.modes import Key
 from ops import Array
 
 NAME = "batching"
-# Parts of an elementwise op's numbers: a single one, a few, and the rest.
-PARTS = (1, 4)
+# Where a batch is cut: a single one, a few, and the rest.
+CUTS = (1, 4)
 
 
 def check(target: Target) -> Iterator[Finding]:
     """Cut each site in parts and compare what they answer with the whole; a claim that fails is not trusted again."""
-    claimed = target.op.batching
-    if claimed == "none":
-        yield Finding(NAME, "skipped", "the op does not claim that requests may share a call", mode="graph", dtype=target.widest)
+    about = Place(NAME, dtype=target.widest)
+    if target.op.batching == "none":
+        yield Finding(about, "skipped", "the op does not claim that requests may share a call")
         return
-    tally = Tally(target.widest)
+    tally = Tally(about)
     for site in target.sites:
         length = _length(site)
-        cuts = [cut for cut in PARTS if cut < length]
+        cuts = [cut for cut in CUTS if cut < length]
         for start, stop in zip((0, *cuts), (*cuts, length), strict=True):
             _compare(target, tally, site, slice(start, stop))
-    finding = tally.finding(NAME, "a part of the batch, alone,", "the same part in company", mode="graph")
-    if finding.verdict == "fail":
-        target.batching = "none"
-    yield finding
+    yield tally.finding("a part of the batch, alone,", "the same part in company")
 
 
 def _length(site: Site) -> int:
@@ -47,18 +44,16 @@ def _compare(target: Target, tally: Tally, site: Site, part: slice) -> None:
     point = replace(site.point, inputs=inputs, dims=bind_dims(site.point.op, inputs, site.point.attrs))
     found: dict[Key, Array] = {("outputs", name): y for name, y in forward(point).items()}
     _, gradients = vjp(point, tuple(site.vectors), dys, batched=False, outputs=False)
-    found |= {("gradients", n): np.zeros_like(inputs[n]) if isinstance(dx, Absent) else dx for n, dx in gradients.items()}
-    for key, value in found.items():
+    for name, dx in gradients.items():
+        found["gradients", name] = np.zeros_like(inputs[name]) if isinstance(dx, Absent) else dx
+    for (what, name), value in found.items():
+        key = what, name
         expected, bar = (_cut(site, x, part) for x in (site.values[key], site.bound(key, target.widest)))
-        place = {"output": key[1]} if key[0] == "outputs" else {"input": key[1]}
-        if np.shape(value) != np.shape(expected):
-            value, expected = np.asarray(np.nan), np.asarray(0.0)
-            bar = np.asarray(0.0)
-        tally.add(value, expected, widened(target, bar, expected), settled=np.ones(np.shape(value), bool), **place)
+        alone = value if value.shape == expected.shape else np.asarray(np.nan)
+        output = name if what == "outputs" else None
+        allowed = widened(target, bar, expected)
+        tally.add(alone, expected, allowed, of_output=output, of_input=None if output else name)
 
 
 def _cut(site: Site, x: Array, part: slice) -> Array:
     return x.ravel()[part] if site.is_elementwise else x[part]
-
-
-__all__ = ["NAME", "Named", "check"]

@@ -5,14 +5,15 @@ that is declared differentiable, and none for the others.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from app.derivatives import forward, program_at, vjp
-from app.errors import Overloaded, PullbackError
+from app.errors import OpFailed, Overloaded
 from app.gradcheck.site import Site
 from app.gradcheck.target import Target
-from app.gradcheck.verdict import Finding
+from app.gradcheck.verdict import Finding, Place
 from app.modes import run
 from app.op_errors import op_errors
 from ops import FLOATS, Mode
@@ -23,40 +24,39 @@ MODES: tuple[Mode, ...] = ("graph", "eager")
 
 def check(target: Target) -> Iterator[Finding]:
     """Ask for everything once in each dtype, and let the service's own refusals speak."""
-    for mode in (mode for mode in MODES if mode in target.op.modes):
-        for dtype in target.dtypes:
-            yield _asked(target, mode, dtype)
-    yield from _undeclared(target)
+    for mode in MODES:
+        if mode in target.op.modes:
+            yield from (_asked(target, mode, dtype) for dtype in target.dtypes)
+    for slot in target.op.inputs:
+        if not slot.differentiable and target.op.dtype_of(slot, target.widest) in FLOATS:
+            yield _undeclared(target, slot.name)
 
 
 def _asked(target: Target, mode: Mode, dtype: str) -> Finding:
-    about = {"mode": mode, "dtype": dtype, "points": len(target.sites)}
+    place, count = Place(NAME, mode=mode, dtype=dtype), len(target.points)
     try:
         for site in target.sites:
             if (here := target.at(site, dtype)) is not None:
                 _ask(here.moved(mode, target.device), max(target.options.orders))
     except Overloaded as error:
-        return Finding(NAME, "skipped", error.detail, **about)
-    except PullbackError as error:
-        slot = str(error.entries[0].loc[-1]) if error.entries else ""
-        inputs = [one.name for one in target.op.inputs]
-        return Finding(NAME, "fail", error.detail, input=slot if slot in inputs else None, **about)
-    return Finding(NAME, "pass", "count, types, shapes and dtypes of outputs and gradients are as declared", **about)
+        return Finding(place, "skipped", error.detail)
+    except OpFailed as error:
+        slots = [entry.loc[-1] for entry in error.entries]
+        inputs = [slot.name for slot in target.op.inputs if slot.name in slots]
+        return Finding(replace(place, input=inputs[0] if inputs else None), "fail", error.detail, count)
+    return Finding(place, "pass", "count, types, shapes and dtypes of outputs and gradients are as declared", count)
 
 
 def _ask(site: Site, order: int) -> None:
     """Ask for everything; where that fails, in the order in which a fault is plainest."""
+    if order == 1:
+        _first_order(site)
+        return
     try:
-        if order > 1:
-            _ = site.values
-    except Overloaded:
-        raise
-    except PullbackError:
+        _ = site.values
+    except OpFailed:
         _first_order(site)
         raise
-    else:
-        if order == 1:
-            _first_order(site)
 
 
 def _first_order(site: Site) -> None:
@@ -64,28 +64,21 @@ def _first_order(site: Site) -> None:
     vjp(site.point, tuple(site.vectors), site.cotangents, batched=False, outputs=False)
 
 
-def _undeclared(target: Target) -> Iterator[Finding]:
-    """Look for gradients of inputs that are declared to have none."""
-    for slot in target.op.inputs:
-        if slot.differentiable or target.op.dtype_of(slot, target.widest) not in FLOATS:
-            continue
-        about = {"order": 1, "input": slot.name, "mode": "graph", "dtype": target.widest, "points": len(target.sites)}
-        if any(_has_gradient(site, slot.name) for site in target.sites):
-            told = f"{slot.name} is declared not differentiable, but has a gradient that is not 0"
-            yield Finding(NAME, "fail", told, **about)
-        else:
-            yield Finding(NAME, "pass", f"{slot.name} has no gradient, as declared", **about)
+def _undeclared(target: Target, name: str) -> Finding:
+    """Look for a gradient of an input that is declared to have none."""
+    place, count = Place(NAME, 1, input=name, dtype=target.widest), len(target.points)
+    if any(_has_gradient(site, name) for site in target.sites):
+        return Finding(place, "fail", f"{name} is declared not differentiable, but has a gradient that is not 0", count)
+    return Finding(place, "pass", f"{name} has no gradient, as declared", count)
 
 
 def _has_gradient(site: Site, name: str) -> bool:
-    # Cotangents of all outputs but those of which there are none: a missing gradient is then no fault.
     program, leaves = program_at(site.point, "vjp", wrt=(name,), cotangents=site.cotangents)
     try:
         with op_errors(site.point.op.name):
             found = run(program, "graph", leaves, site.point.device)
-    except Overloaded:
-        raise
-    except PullbackError:
+    except OpFailed:
+        # The service refuses a gradient that is missing, which is what should be.
         return False
     dx = found.get(("gradients", name))
     return dx is not None and bool(np.any(dx))

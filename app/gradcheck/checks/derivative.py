@@ -14,7 +14,7 @@ from app.gradcheck.numeric import Trouble
 from app.gradcheck.rows import Rows
 from app.gradcheck.site import Site
 from app.gradcheck.target import Target
-from app.gradcheck.verdict import Finding, Tally
+from app.gradcheck.verdict import Finding, Place, Tally
 from ops import Array, Derivative, Formula, Surrogate
 
 NAME = "derivative"
@@ -28,19 +28,18 @@ AGAINST = {
 def check(target: Target) -> Iterator[Finding]:
     """Check each input against each output in turn, the cotangents of the other outputs 0."""
     for output in target.sites[0].cotangents:
-        tallies = {name: Tally(target.widest) for name in target.sites[0].vectors}
+        tallies = {name: Tally(Place(NAME, 1, output, name, dtype=target.widest)) for name in target.sites[0].vectors}
         for site in target.smooth:
             _at(target, site, output, tallies)
         against = AGAINST[type(target.sites[0].claim.first)]
-        for name, tally in tallies.items():
-            yield tally.finding(NAME, f"d{name}", against, order=1, output=output, input=name, mode="graph")
+        yield from (tally.finding(f"d{name}", against) for name, tally in tallies.items())
 
 
 def troubles(target: Target, site: Site) -> dict[str, Array]:
     """Return for each input where forward has no derivative: kinks and jumps, coordinate by coordinate."""
     if not site.troubles:
         for output in site.cotangents:
-            _at(target, site, output, {name: Tally(target.widest) for name in site.vectors})
+            _at(target, site, output, {name: Tally(Place(NAME)) for name in site.vectors})
     return site.troubles
 
 

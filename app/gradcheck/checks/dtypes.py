@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from app.errors import Overloaded
 from app.gradcheck.agreement import agree
 from app.gradcheck.target import Target
-from app.gradcheck.verdict import Finding
+from app.gradcheck.verdict import Finding, Place
 
 NAME = "dtypes"
 
@@ -15,10 +15,11 @@ def check(target: Target) -> Iterator[Finding]:
     for dtype in target.dtypes:
         if dtype == target.widest:
             continue
+        place = Place(NAME, dtype=dtype)
         narrow = [here for site in target.sites if (here := target.at(site, dtype)) is not None]
         try:
-            pairs = [(here.values, wide := target.widen(here), wide) for here in narrow]
+            pairs = [(here.values, target.widen(here)) for here in narrow]
         except Overloaded as error:
-            yield Finding(NAME, "skipped", error.detail, mode="graph", dtype=dtype)
+            yield Finding(place, "skipped", error.detail)
             continue
-        yield from agree(target, NAME, pairs, dtype, target.widest, dtype, "graph")
+        yield from agree(target, place, pairs, dtype, target.widest)

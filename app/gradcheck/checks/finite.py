@@ -1,10 +1,12 @@
 """Finiteness: no NaN and no infinity in a gradient where the value is finite, at the ends of what a dtype holds.
 
-0, ±tiny, ±eps, ±1, ±√max, ±max/4, alone and as entries that are all alike. Declared poles are excepted, points that the
-op calls singular, and points where the claim itself is not finite.
+0, ±tiny, ±eps, ±1, ±√max and ±max/4 of an elementwise op; of any other, which multiplies them, to ±⁴√max, alone and as
+entries that are all alike. Declared poles are excepted, points that the op calls singular, and points where the claim
+itself is not finite.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,7 +16,7 @@ from app.gradcheck import rounding
 from app.gradcheck.claims import all_outputs, named_slots, primals
 from app.gradcheck.site import Site, site_at
 from app.gradcheck.target import Target
-from app.gradcheck.verdict import Element, Finding
+from app.gradcheck.verdict import Element, Finding, Place
 from app.tensors.dtypes import DTYPES
 from ops import Array, Derivative, Formula, Input, Surrogate
 
@@ -33,7 +35,8 @@ def check(target: Target) -> Iterator[Finding]:
 
 
 def _looked(target: Target, sites: list[Site], order: int, dtype: str) -> Finding:
-    points, wrong, faults = 0, 0, list[tuple[Element, str, str]]()
+    place, points, wrong = Place(NAME, order, dtype=dtype), 0, 0
+    worst: tuple[Element, str, str] | None = None
     for site in sites:
         target.checkpoint()
         expected = _expected_finite(site, order)
@@ -42,15 +45,14 @@ def _looked(target: Target, sites: list[Site], order: int, dtype: str) -> Findin
                 continue
             bad = ~np.isfinite(np.asarray(value, np.float64)) & expected
             points, wrong = points + int(np.broadcast_to(expected, value.shape).sum()), wrong + int(bad.sum())
-            if bad.any():
-                faults.append((_element(site, name, value, bad, dtype), what, name))
-    about = {"order": order, "mode": "graph", "dtype": dtype, "points": points}
-    if not faults:
+            if worst is None and bad.any():
+                worst = _element(site, name, value, bad, dtype), str(what), name
+    if worst is None:
         told = f"finite at all {points} extreme points where the value is finite" if points else "nothing to look at"
-        return Finding(NAME, "pass" if points else "skipped", told, **about)
-    worst, what, name = faults[0]
-    slot = {"output": name} if what == "slots" else {"input": name}
-    return Finding(NAME, "fail", _sentence(worst, what, name, wrong, points), worst=worst, **slot, **about)
+        return Finding(place, "pass" if points else "skipped", told, points)
+    element, what, name = worst
+    place = replace(place, output=name) if what == "slots" else replace(place, input=name)
+    return Finding(place, "fail", _sentence(*worst, wrong, points), points, worst=element)
 
 
 def _sentence(worst: Element, what: str, name: str, wrong: int, points: int) -> str:
@@ -103,10 +105,11 @@ def _is_away(slot: Input, x: Array) -> Array:
     return np.logical_and.reduce([np.ones(wide.shape, bool), *far])
 
 
-def _extremes(dtype: str) -> Array:
+def _extremes(dtype: str, *, elementwise: bool) -> Array:
     row = DTYPES[dtype]
     most = float(np.finfo(np.float64).max) if np.isinf(row.high) else row.high
-    sizes = np.array([0.0, rounding.tiny(dtype), rounding.eps(dtype), 1.0, most**0.5 / 2, most / 4])
+    huge = [most**0.5 / 2, most / 4] if elementwise else [most**0.25]
+    sizes = np.array([0.0, rounding.tiny(dtype), rounding.eps(dtype), 1.0, *huge])
     return np.concatenate([sizes, -sizes]).astype(row.numpy)
 
 
@@ -128,8 +131,9 @@ def _sites(target: Target, dtype: str) -> Iterator[Site]:
 def _extreme_inputs(
     target: Target, inputs: Mapping[str, Array], name: str, dtype: str
 ) -> Iterator[Mapping[str, Array]]:
-    extremes = _extremes(dtype)
-    if target.op.batching == "elementwise":
+    elementwise = target.op.batching == "elementwise"
+    extremes = _extremes(dtype, elementwise=elementwise)
+    if elementwise:
         for value in extremes:
             some = {other: np.ravel(x)[:1] for other, x in inputs.items()}
             yield {**some, name: np.asarray([value])}
@@ -140,4 +144,3 @@ def _extreme_inputs(
         one = x.copy()
         one.reshape(-1)[:1] = value
         yield {**inputs, name: one}
-

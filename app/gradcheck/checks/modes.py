@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from app.errors import Overloaded
 from app.gradcheck.agreement import agree
 from app.gradcheck.target import Target
-from app.gradcheck.verdict import Finding
+from app.gradcheck.verdict import Finding, Place
 from ops import Mode
 
 NAME = "modes"
@@ -21,11 +21,12 @@ def check(target: Target) -> Iterator[Finding]:
 
 
 def _compared(target: Target, mode: Mode, device: str, what: str) -> Iterator[Finding]:
+    place = Place(NAME, mode=mode, dtype=target.widest)
     # XLA compiles for every shape: one site tells what there is to tell.
     sites = target.sites[:1] if mode == "xla" else target.sites
     try:
-        pairs = [(site.moved(mode, device).values, site, site) for site in sites]
+        pairs = [(site.moved(mode, device).values, site) for site in sites]
     except Overloaded as error:
-        yield Finding(NAME, "skipped", error.detail, mode=mode, dtype=target.widest)
+        yield Finding(place, "skipped", error.detail)
         return
-    yield from agree(target, NAME, pairs, what, "mode graph", target.widest, mode)
+    yield from agree(target, place, pairs, what, "mode graph")

@@ -1,14 +1,14 @@
 """Second order, x and dy as independent leaves: what arrives at them when a random ddx arrives at dx.
 
 At x: the numeric derivative of the op's own vjp (never of forward twice), or what the second claim says. At dy: always
-the numeric derivative of the op's own vjp. Where both claims are derivatives also Σ c y²/2, whose cotangent depends on x.
+the numeric derivative of the op's own vjp. Where both claims are derivatives also Σ c y²/2, where dy depends on x.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 
-from app.derivatives import composite
 from app.gradcheck.checks.derivative import troubles
 from app.gradcheck.claimed import Differentiated, Gradient, compare, compare_with_formula, row_by_row
 from app.gradcheck.claims import all_outputs, named_slots, primals
@@ -16,7 +16,8 @@ from app.gradcheck.numeric import Trouble
 from app.gradcheck.rows import Rows
 from app.gradcheck.site import Site
 from app.gradcheck.target import Target
-from app.gradcheck.verdict import Finding, Tally
+from app.gradcheck.verdict import Finding, Place, Tally
+from app.second_order import composite
 from ops import Array, Derivative, Formula, Surrogate
 
 NAME = "second"
@@ -29,25 +30,21 @@ AGAINST = {
 
 def check(target: Target) -> Iterator[Finding]:
     """Check the x slots, the dy slots and the composite."""
-    first = target.sites[0]
-    for name, tally in _tallied(target, first.vectors, _x_slots).items():
-        what = f"d⟨vjp, v⟩/d{name}"
-        yield tally.finding(NAME, what, AGAINST[type(first.claim.second)], order=2, input=name, mode="graph")
-    for name, tally in _tallied(target, first.cotangents, _dy_slots).items():
-        what = f"d⟨vjp, v⟩/dd{name}"
-        yield tally.finding(NAME, what, AGAINST[Derivative], order=2, output=name, mode="graph")
-    if _is_honest(first):
-        for name, tally in _tallied(target, first.vectors, _composite).items():
-            what = f"the second derivative of Σ c y²/2 in {name}"
-            yield tally.finding(NAME, what, "the numeric derivative of its first", order=2, input=name, mode="graph")
-
-
-def _tallied(target: Target, names: Mapping[str, Array], compared: object) -> dict[str, Tally]:
-    assert callable(compared)
-    tallies = {name: Tally(target.widest) for name in names}
+    first, about = target.sites[0], Place(NAME, 2, dtype=target.widest)
+    inputs = {name: Tally(replace(about, input=name)) for name in first.vectors}
+    outputs = {name: Tally(replace(about, output=name)) for name in first.cotangents}
+    squares = {name: Tally(replace(about, input=name)) for name in first.vectors if _is_honest(first)}
     for site in target.smooth:
-        compared(target, site, tallies)
-    return tallies
+        _x_slots(target, site, inputs)
+        _dy_slots(target, site, outputs)
+        if squares:
+            _composite(target, site, squares)
+    for name, tally in inputs.items():
+        yield tally.finding(f"d⟨vjp, v⟩/d{name}", AGAINST[type(first.claim.second)])
+    for name, tally in outputs.items():
+        yield tally.finding(f"d⟨vjp, v⟩/dd{name}", AGAINST[Derivative])
+    for name, tally in squares.items():
+        yield tally.finding(f"the second derivative of Σ c y²/2 in {name}", "the numeric derivative of its first")
 
 
 def _is_honest(site: Site) -> bool:
