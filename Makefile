@@ -8,7 +8,7 @@ MINOR := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve native libraries test sanitize bench format lock clean
+.PHONY: help serve native libraries test sanitize bench accuracy format lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -21,10 +21,10 @@ ifdef PORT
 serve: export PULLBACK_PORT := $(PORT)
 endif
 
-serve: $(VENV)/.installed-cpu native ## run the service (HOST=... and PORT=... say where)
+serve: $(VENV)/bin/pullback native ## run the service (HOST=... and PORT=... say where)
 	@exec $(VENV)/bin/python -m app
 
-test: $(VENV)/.installed-dev native ## check style and types, and run the tests
+test: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## check style and types, and run the tests
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/pyright
@@ -59,7 +59,7 @@ build/tensorflow.flags: $(TENSORFLOW)
 	    *tf.sysconfig.get_compile_flags(), *tf.sysconfig.get_link_flags(), sep="\n")' >$@
 $(TENSORFLOW): | $(VENV)/.installed-cpu
 # One after the other, under --jobs too: two pips at work in one folder harm each other.
-$(VENV)/.installed-dev $(VENV)/.installed-bench: | $(VENV)/.installed-cpu
+$(VENV)/.installed-dev $(VENV)/.installed-bench: | $(VENV)/bin/pullback
 
 # The C++ ops compiled to stop at the first access out of bounds and at all that C++ leaves undefined. TensorFlow is not
 # compiled so: what it leaks at its end is not ours.
@@ -77,6 +77,9 @@ sanitize: $(VENV)/.installed-dev $(SANITIZED) ## run the tests of the C++ ops wi
 
 bench: $(VENV)/.installed-bench native ## measure speed, side by side with others
 	@$(VENV)/bin/python -m benchmarks.native
+
+accuracy: $(VENV)/.installed-bench ## compare our numeric derivatives with those of SciPy and numdifftools, in docs/
+	@$(VENV)/bin/python -m benchmarks.accuracy docs/gradient-checks.md
 
 format: $(VENV)/.installed-dev ## put the code into the house style, where a tool can
 	$(VENV)/bin/ruff check --fix
@@ -97,10 +100,17 @@ clean: ## remove .venv and all that was built or cached
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
+# The command `pullback`, of this very folder: what is changed here is changed there.
+$(VENV)/bin/pullback: pyproject.toml | $(VENV)/.installed-cpu
+	@$(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+PIP := $(VENV)/bin/python -m pip install -qq --no-input --disable-pip-version-check
+
 # A stamp is written only after its step has succeeded, so that an interrupted step is run again.
 $(VENV)/.installed-%: requirements/%.txt $(VENV)/.made-$(MINOR)
 	@echo "Installing $< into $(VENV) (a minute or two the first time)"
-	@$(VENV)/bin/python -m pip install -qq --no-input --disable-pip-version-check -r $<
+	@$(PIP) -r $<
 	@touch $@
 
 # Made anew when it is half made, when it is of another minor version, or when its Python is gone. The old one is

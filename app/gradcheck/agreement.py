@@ -39,5 +39,7 @@ def _add(target: Target, tally: Tally, key: Key, found: Array, site: Site) -> No
     expected = np.where(np.abs(expected) >= DTYPES[dtype].high, np.copysign(np.inf, expected), expected)
     is_whole = site.values[key].dtype.kind in "iu"
     allowed = np.zeros(()) if is_whole else widened(target, site.bound(key, dtype), expected)
+    # Nor does it tell anything where rounding may throw an answer beyond all that it holds.
+    allowed = np.where(allowed >= DTYPES[dtype].high, np.inf, allowed)
     output = name if what in ("outputs", "slots") else None
     tally.add(found, expected, allowed, of_output=output, of_input=None if output else name)

@@ -31,8 +31,12 @@ DOUBT = 4.0
 """How many error bars apart two estimates of one slope contradict each other."""
 FOOLED = 32.0
 """How many error bars a smaller step must be off to show that the larger ones were fooled: such are off by far."""
+RIVALS = 8.0
+"""How many times as long as the least bar that of an entry may be which is as good."""
 QUIET = 6
-"""How many of the least steps tell the noise."""
+"""How many of the least steps tell a jump, or that a function stands still."""
+LESSER = 14
+"""How many of the lesser steps tell the noise."""
 JUMP = 1e3
 """How many roundings are no noise any more."""
 NO_DIGITS = 0.01
@@ -75,7 +79,7 @@ def slopes(along: Along, scale: Floats, unit: float) -> Slopes:
 def _estimated(middle: Floats, right: Floats, left: Floats, steps: Floats, unit: float) -> Slopes:
     central = (right - left) / (2 * steps)
     size = np.fmax(np.abs(middle), np.fmax(np.abs(right), np.abs(left)))
-    noise = np.fmax(unit * size, _noise(central, steps))
+    noise = np.fmax(unit * size, np.fmax(_noise(central, steps), _stair(middle, right, left)))
     value, error = _extrapolated(central, noise / steps)
     trouble = np.full(middle.shape, Trouble.NONE, dtype=object)
     trouble[~(error <= NO_DIGITS * np.fmax(np.abs(value), _natural(middle, right, left, unit) / steps[0]))] = (
@@ -95,11 +99,25 @@ def _natural(middle: Floats, right: Floats, left: Floats, unit: float) -> Floats
 
 
 def _noise(central: Floats, steps: Floats) -> Floats:
-    """Return how far a value may be off, as the least steps show, where nothing but noise moves.
+    """Return how far a value may be off, as the lesser steps show, where nothing but noise moves.
 
-    D(h) and D(h/2) differ by noise / h there.
+    D(h) and D(h/2) differ by noise / h there; what a fast function still moves is of order h⁶ once extrapolated twice.
     """
-    return np.fmax.reduce(np.abs(np.diff(central[-QUIET:], axis=0)) * steps[-QUIET + 1 :])
+    once = central[1:] + np.diff(central, axis=0) / 3
+    twice = once[1:] + np.diff(once, axis=0) / 15
+    return np.fmax.reduce(np.abs(np.diff(twice[-LESSER:], axis=0)) * steps[-LESSER + 1 :])
+
+
+def _stair(middle: Floats, right: Floats, left: Floats) -> Floats:
+    """Return the height of the stair where a function that rounds inside stands still at the least steps, else 0.
+
+    Its values are alike there, as if it were flat and without noise; the least move that it makes tells how coarse
+    they are.
+    """
+    moves = np.abs(np.concatenate([right - middle, left - middle]))
+    still = ~np.concatenate([right[-QUIET:] - middle, left[-QUIET:] - middle]).any(axis=0)
+    height = np.where(moves > 0, moves, np.inf).min(axis=0)
+    return np.where(still & np.isfinite(height), height, 0.0)
 
 
 def _extrapolated(central: Floats, noise: Floats) -> tuple[Floats, Floats]:
@@ -131,10 +149,16 @@ def _anchored(table: Floats, bars: Floats, central: Floats, noise: Floats) -> tu
         below = np.isfinite(error) & (rungs > best % len(central))
         against = below & (np.abs(central - value) > FOOLED * (error + noise + change))
         if not against.any():
-            return value, error
+            return value, np.fmax(error, _spread(table.reshape(flat.shape), flat, value, error))
         # The tableau was fooled down to the first rung that contradicts it: it starts anew there.
         last = np.where(against, rungs, -1).max(axis=0)
         bars[:, (rungs < last) & against.any(axis=0)] = np.inf
+
+
+def _spread(table: Floats, bars: Floats, value: Floats, error: Floats) -> Floats:
+    """Return how far the rivals of the best entry are from it: of many bars the least is too short, by chance."""
+    apart = np.where(bars <= RIVALS * error, np.abs(table - value), 0.0)
+    return np.fmax.reduce(apart)
 
 
 def _picked(rows: Floats, at: NDArray[np.intp]) -> Floats:

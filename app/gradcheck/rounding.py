@@ -3,7 +3,7 @@
 The bound is that of a *mixed stable* algorithm: its answer is the exact one for inputs that are off by a few units of
 rounding, and is itself off by a few (Higham, "Accuracy and Stability of Numerical Algorithms", 1.5). So an answer y
 with sensitivity L to a relative change of the inputs may be off by ``C eps (max(1, |y|) + L)``, where 1 stands for the
-constants that an op computes with, as 1 + eˣ does.
+constants that an op computes with, as 1 + eˣ does, times the directions that they are multiplied by.
 """
 
 import math
@@ -43,12 +43,14 @@ def units(
     rng: np.random.Generator,
     *,
     elementwise: bool,
+    ones: Callable[[Q], float],
 ) -> dict[Q, Array]:
     """Return for each number of each answer by how many ``eps`` of its dtype it may be off.
 
     The sensitivity is that to random relative changes of the leaves: element by element for an elementwise op, else
     relative to the largest element of each leaf. A jump counts for nothing: half the step jumps as far as the whole,
-    and it is the part of the change which is halved that counts. Sums over n elements add n roundings.
+    and it is the part of the change which is halved that counts. Sums over n elements add n roundings. ``ones`` says
+    for each answer what the constants of an op, which are about 1, have become: it is linear in its directions.
     """
     step = STEP if all(leaf.dtype.itemsize >= np.float32().itemsize for leaf in leaves.values()) else STEP_IN_NARROW
     at = {name: np.asarray(value, np.float64) for name, value in answers(leaves).items()}
@@ -61,7 +63,9 @@ def units(
                 change = 2 * np.abs(np.asarray(whole[name], np.float64) - np.asarray(half[name], np.float64)) / step
             largest[name] = np.fmax(largest[name], np.nan_to_num(change, nan=0.0, posinf=0.0))
     terms = 1 if elementwise else max((max(leaf.shape, default=1) for leaf in leaves.values()), default=1)
-    return {name: ROUNDINGS * terms * (np.maximum(1, _size(at[name], elementwise)) + largest[name]) for name in at}
+    return {
+        name: ROUNDINGS * terms * (np.maximum(ones(name), _size(at[name], elementwise)) + largest[name]) for name in at
+    }
 
 
 def ulps(difference: float, of: float, dtype: str) -> float:

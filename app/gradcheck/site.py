@@ -47,7 +47,7 @@ class Site:
     def units(self) -> dict[Key, Array]:
         """By how many ``eps`` each of the values may be off in any dtype."""
         rng = np.random.default_rng(0)
-        return rounding.units(self._answers, self._leaves, rng, elementwise=self.is_elementwise)
+        return rounding.units(self._answers, self._leaves, rng, elementwise=self.is_elementwise, ones=_ones)
 
     @cached_property
     def is_singular(self) -> bool:
@@ -140,6 +140,11 @@ class Gathered(Site):
     def gathered(self, values: Array) -> Array:
         """Take the chosen numbers."""
         return values.ravel()[self.chosen]
+
+
+def _ones(key: Key) -> float:
+    """Return what the constants of an op have become: directions are up to 2."""
+    return {"outputs": 1.0, "gradients": 2.0, "products": 4.0, "slots": 2.0}[str(key[0])]
 
 
 def nowhere(i: int) -> None:

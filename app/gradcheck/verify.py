@@ -86,7 +86,9 @@ def _expected(
         return {name: np.zeros_like(inputs[name]) if isinstance(dx, Absent) else dx for name, dx in found.items()}
 
     elementwise = point.op.batching == "elementwise"
-    return ask(leaves), rounding.units(ask, leaves, np.random.default_rng(0), elementwise=elementwise)
+    largest = max((float(np.abs(dy).max(initial=0)) for dy in (cotangents or {}).values()), default=1.0)
+    rng = np.random.default_rng(0)
+    return ask(leaves), rounding.units(ask, leaves, rng, elementwise=elementwise, ones=lambda name: largest)
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,20 @@
 """The OpenAPI document: FastAPI's own, with the operations of ``app.routes.operations`` and our problem documents."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from app.routes.operations import OPERATIONS, Operation
-from app.routes.wire import Problem
+from app.routes.reports import CheckAnswer, CheckRequest, ChecksAnswer, ChecksRequest, VerifyAnswer, VerifyRequest
+from app.routes.wire import Answer, Problem
 from ops import Op
 
+_JSON = "application/json"
 _REF = "#/components/schemas/{model}"
 _PROBLEM = {"application/problem+json": {"schema": {"$ref": _REF.format(model="Problem")}}}
 _PROBLEMS = {
@@ -25,6 +29,35 @@ _PROBLEMS = {
     "503": "Overloaded or draining: try again after the Retry-After header's seconds.",
     "504": "The deadline passed.",
 }
+
+
+@dataclass(frozen=True)
+class Check:
+    """One of the gradient checks: its path, its models, what its answer is written in, and a request to try."""
+
+    name: str
+    path: str
+    summary: str
+    request: type[BaseModel]
+    answer: type[Answer]
+    media_types: tuple[str, ...]
+    example: Mapping[str, Any]
+
+
+_VERIFIED = {"inputs": {"x": [1, 2, 3]}, "gradients": {"x": [2, 4, 6.54]}}
+CHECKS = (
+    Check("check", "/v1/ops/{op}/check", "Is its gradient right?", CheckRequest, CheckAnswer, (_JSON,), {}),
+    Check("verify", "/v1/ops/{op}/verify", "Is yours?", VerifyRequest, VerifyAnswer, (_JSON,), _VERIFIED),
+    Check(
+        "checks",
+        "/v1/checks",
+        "Are all gradients right? A stream of events",
+        ChecksRequest,
+        ChecksAnswer,
+        ("text/event-stream", "application/x-ndjson"),
+        {"ops": ["square"]},
+    ),
+)
 
 
 def openapi(app: FastAPI, ops: Mapping[str, Op]) -> Callable[[], dict[str, Any]]:
@@ -53,41 +86,68 @@ def _document(app: FastAPI, ops: Mapping[str, Op]) -> dict[str, Any]:
             operation["responses"]["default"] = {"description": "What is wrong.", "content": _PROBLEM}
     for operation in OPERATIONS.values():
         document["paths"][f"/v1/ops/{{op}}/{operation.name}"] = {"post": _operation(operation, ops)}
+    for check in CHECKS:
+        document["paths"][check.path] = {"post": _check(check, ops)}
     return document
 
 
 def _schemas() -> dict[str, Any]:
-    requests: list[Any] = [(operation.request, "validation") for operation in OPERATIONS.values()]
-    answers: list[Any] = [(operation.answer, "serialization") for operation in OPERATIONS.values()]
+    described = (*OPERATIONS.values(), *CHECKS)
+    requests: list[Any] = [(one.request, "validation") for one in described]
+    answers: list[Any] = [(one.answer, "serialization") for one in described]
     _, definitions = models_json_schema([*requests, *answers, (Problem, "serialization")], ref_template=_REF)
     return definitions["$defs"]
 
 
 def _operation(operation: Operation, ops: Mapping[str, Op]) -> dict[str, Any]:
-    answer = {"schema": {"$ref": _REF.format(model=operation.answer.__name__)}}
-    request = {"schema": {"$ref": _REF.format(model=operation.request.__name__)}, "examples": _examples(operation, ops)}
-    problems = {status: {"description": text, "content": _PROBLEM} for status, text in _PROBLEMS.items()}
-    names = {"type": "string", "enum": list(ops)}
+    examples = _examples(operation, ops)
     return {
         "tags": ["derivatives"],
         "summary": operation.summary,
         "operationId": operation.name,
-        "parameters": [
-            {"name": "op", "in": "path", "required": True, "schema": names},
-            {
-                "name": "Pullback-Deadline-Ms",
-                "in": "header",
-                "required": False,
-                "description": "Milliseconds for the whole request, if fewer than the server allows.",
-                "schema": {"type": "integer", "minimum": 1},
-            },
-        ],
-        "requestBody": {"required": True, "content": {"application/json": request}},
-        "responses": {
-            "200": {"description": operation.answer.__doc__, "content": {"application/json": answer}},
-            **problems,
-        },
+        "parameters": [_op_parameter(ops), _DEADLINE],
+        "requestBody": _body(operation.request, examples),
+        "responses": {"200": _answer(operation.answer, (_JSON,)), **_problems()},
     }
+
+
+def _check(check: Check, ops: Mapping[str, Op]) -> dict[str, Any]:
+    parameters = [_op_parameter(ops), _DEADLINE] if "{op}" in check.path else [_DEADLINE]
+    return {
+        "tags": ["checks"],
+        "summary": check.summary,
+        "operationId": check.name,
+        "parameters": parameters,
+        "requestBody": _body(check.request, {"square": {"value": dict(check.example)}}),
+        "responses": {"200": _answer(check.answer, check.media_types), **_problems()},
+    }
+
+
+_DEADLINE = {
+    "name": "Pullback-Deadline-Ms",
+    "in": "header",
+    "required": False,
+    "description": "Milliseconds for the whole request, if fewer than the server allows.",
+    "schema": {"type": "integer", "minimum": 1},
+}
+
+
+def _op_parameter(ops: Mapping[str, Op]) -> dict[str, Any]:
+    return {"name": "op", "in": "path", "required": True, "schema": {"type": "string", "enum": list(ops)}}
+
+
+def _body(request: type[BaseModel], examples: Mapping[str, Any]) -> dict[str, Any]:
+    schema = {"$ref": _REF.format(model=request.__name__)}
+    return {"required": True, "content": {_JSON: {"schema": schema, "examples": dict(examples)}}}
+
+
+def _answer(answer: type[Answer], media_types: Sequence[str]) -> dict[str, Any]:
+    schema = {"$ref": _REF.format(model=answer.__name__)}
+    return {"description": answer.__doc__, "content": {media_type: {"schema": schema} for media_type in media_types}}
+
+
+def _problems() -> dict[str, Any]:
+    return {status: {"description": text, "content": _PROBLEM} for status, text in _PROBLEMS.items()}
 
 
 def _examples(operation: Operation, ops: Mapping[str, Op]) -> dict[str, Any]:

@@ -1,0 +1,227 @@
+"""Our numeric derivatives beside SciPy's and numdifftools', against closed forms: ``make accuracy``.
+
+The forty functions of ``tests/gradcheck/functions.py``, at all their points. Each method tells a derivative and how far
+it may be off; counted is how far off it is, in bars of its own, and what it costs. Nothing is timed, so two runs on one
+machine print the same.
+
+``python -m benchmarks.accuracy`` prints Markdown, and ``python -m benchmarks.accuracy PAGE`` writes it into a page,
+between the two lines that it begins and ends with.
+"""
+
+import math
+import statistics
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numdifftools
+import numpy as np
+from scipy import differentiate
+
+from app.gradcheck.numeric import Trouble, slopes
+from tests.gradcheck.functions import BARS, CONFIDENTLY_WRONG, FUNCTIONS, UNIT, Function, scale
+
+BEGIN, END = "<!-- accuracy table: begin -->", "<!-- accuracy table: end -->"
+EXACT_ULPS = 4
+"""How many units in the last place count as none: the closed forms are rounded too, and some are a few units off."""
+
+F = Callable[[Any], Any]
+ABOUT = """\
+{cases} derivatives: {functions} functions, each at two to four points. An *error bar* is what a method itself says of
+how far it may be off: `Slopes.error` here, `error` of SciPy's result, `error_estimate` of numdifftools'. These are
+SciPy {scipy}, numdifftools {numdifftools} and NumPy {numpy}, with their defaults; and once more with the largest step
+that ours is given, for their defaults know nothing of the function's scale. Our own tests hold ours to these functions.
+
+- An error under {ulps} units in the last place of the closed form (evaluated in 80 bits, for some of them cancel) is
+  none, and no bar is taken to be narrower than that.
+- *No answer* is a NaN, or an estimate that the method itself says has failed: `trouble` here, not `success` there. In
+  the medians it is infinitely far off. The row *success or not* takes SciPy's estimates even so.
+- SciPy's defaults ask for a relative error of 1.5e-8 and stop there. A derivative that is 0 can hardly meet that, and
+  ends in no answer: an absolute tolerance would help.
+- An error relative to a derivative that is 0 is left out of the medians, and is "–" where a function has no other.
+"""
+
+
+class Estimate(NamedTuple):
+    """A derivative as a method tells it, with its error bar; ``answered`` is whether it stands by it."""
+
+    value: float
+    bar: float
+    answered: bool
+
+
+class Judged(NamedTuple):
+    """How far off an estimate is, in bars of its own and relative; not a number where there is nothing to say."""
+
+    answered: bool
+    bars: float
+    relative: float
+    relative_bar: float
+    evaluations: int
+
+
+def ours(f: F, x: float) -> Estimate:
+    """Estimate as the service does."""
+    found = slopes(lambda t: f(x + t), np.array([scale(x)]), UNIT)
+    return Estimate(float(found.value[0]), float(found.error[0]), found.trouble[0] == Trouble.NONE)
+
+
+def with_scipy(f: F, x: float, **options: Any) -> Estimate:
+    """Estimate with scipy.differentiate."""
+    found = differentiate.derivative(f, x, **options)
+    return Estimate(float(found.df), float(found.error), bool(found.success))
+
+
+def with_numdifftools(f: F, x: float, **options: Any) -> Estimate:
+    """Estimate with numdifftools, which says of no estimate that it has failed."""
+    with warnings.catch_warnings():
+        # It warns where all is NaN: that is counted here.
+        warnings.simplefilter("ignore")
+        found = numdifftools.Derivative(f, full_output=True, **options)(x)
+    return Estimate(float(found.estimate), float(found.error_estimate), answered=True)
+
+
+def scaled_scipy(f: F, x: float) -> Estimate:
+    """Estimate with scipy.differentiate, from our largest step on."""
+    return with_scipy(f, x, initial_step=scale(x))
+
+
+def any_scipy(f: F, x: float) -> Estimate:
+    """Estimate with scipy.differentiate, and take what it says has failed."""
+    return with_scipy(f, x)._replace(answered=True)
+
+
+def scaled_numdifftools(f: F, x: float) -> Estimate:
+    """Estimate with numdifftools, from our largest step on."""
+    return with_numdifftools(f, x, step=numdifftools.MaxStepGenerator(base_step=scale(x), step_nom=1.0))
+
+
+METHODS: dict[str, Callable[[F, float], Estimate]] = {
+    "ours": ours,
+    "SciPy": with_scipy,
+    "numdifftools": with_numdifftools,
+    "SciPy, success or not": any_scipy,
+    "SciPy, our step": scaled_scipy,
+    "numdifftools, our step": scaled_numdifftools,
+}
+IN_DETAIL = ("ours", "SciPy", "numdifftools")
+
+
+def true_slope(one: Function, x: float) -> np.longdouble:
+    """Return the closed form at x, in more digits than it is compared in: some of them cancel."""
+    try:
+        return np.longdouble(one.slope(np.longdouble(x)))
+    except TypeError:
+        # Two of SciPy's special functions know float64 alone. They are right to 4 units at our points.
+        return np.longdouble(one.slope(np.float64(x)))
+
+
+def judged(method: Callable[[F, float], Estimate], one: Function, x: float) -> Judged:
+    """Run a method on a function at a point, and compare."""
+    asked = 0
+
+    def f(x: Any) -> Any:
+        nonlocal asked
+        asked += np.size(x)
+        return one.f(x)
+
+    found, truth = method(f, x), true_slope(one, x)
+    least = EXACT_ULPS * float(np.spacing(abs(np.float64(truth))))
+    wrong, bar = float(abs(found.value - truth)), max(found.bar, least)
+    if not found.answered or math.isnan(wrong) or math.isnan(found.bar):
+        return Judged(False, math.inf, math.inf, math.inf, asked)
+    wrong, size = (wrong if wrong >= least else 0.0), float(abs(truth)) or math.nan
+    return Judged(True, wrong / bar, wrong / size, bar / size, asked)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table in Markdown, its first column of words and the others of numbers."""
+    lines = [head, ["---", *["--:"] * (len(head) - 1)], *rows]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def median(values: Iterable[float]) -> str:
+    """Return the median of what is a number."""
+    return f"{statistics.median(value for value in values if not math.isnan(value)):.0e}"
+
+
+def total(name: str, cases: Sequence[Judged]) -> list[str]:
+    """Return the row of a method."""
+    answered = [case for case in cases if case.answered]
+    return [
+        name,
+        str(len(cases)),
+        str(sum(case.bars <= BARS for case in answered)),
+        str(sum(case.bars > CONFIDENTLY_WRONG for case in answered)),
+        str(len(cases) - len(answered)),
+        median(case.relative for case in cases),
+        median(case.relative_bar for case in cases),
+        f"{statistics.mean(case.evaluations for case in cases):.0f}",
+    ]
+
+
+def worst(errors: Iterable[float], digits: str) -> str:
+    """Return the largest error of a function's points, of those that are numbers."""
+    most = max((error for error in errors if not math.isnan(error)), default=math.nan)
+    return "–" if math.isnan(most) else f"{most:{digits}}" if most else "exact"
+
+
+def silence(cases: Sequence[Judged]) -> str:
+    """Return at how many of a function's points there is no answer."""
+    silent = sum(not case.answered for case in cases)
+    return f"no answer at {silent} of {len(cases)}" if silent else ""
+
+
+def detail(name: str, of: dict[str, list[Judged]]) -> list[str]:
+    """Return the row of a function."""
+    told = [[case for case in of[method] if case.answered] for method in IN_DETAIL]
+    bars = [worst((case.bars for case in cases), ".2g") if cases else "" for cases in told]
+    silent = [silence(of[method]) for method in IN_DETAIL]
+    both = [", ".join(filter(None, words)) for words in zip(bars, silent, strict=True)]
+    return [name, *both, *(worst((case.relative for case in cases), ".0e") for cases in told)]
+
+
+def part() -> str:
+    """Return the part of the page: how it was done, the totals, and a row a function."""
+    found = {
+        name: {method: [judged(run, one, x) for x in one.at] for method, run in METHODS.items()}
+        for name, one in FUNCTIONS.items()
+    }
+    cases = {method: [case for of in found.values() for case in of[method]] for method in METHODS}
+    versions = {library: version(library) for library in ("scipy", "numdifftools", "numpy")}
+    about = ABOUT.format(cases=len(cases["ours"]), functions=len(FUNCTIONS), ulps=EXACT_ULPS, **versions)
+    within, over = f"within {BARS:g} bars", f"off by over {CONFIDENTLY_WRONG:g}"
+    medians = ("median relative error", "median relative bar", "evaluations, mean")
+    totals = table(
+        ("method", "cases", within, over, "no answer", *medians), (total(name, of) for name, of in cases.items())
+    )
+    columns = [f"{method}, {unit}" for unit in ("bars", "relative") for method in IN_DETAIL]
+    details = table(("worst error of", *columns), (detail(name, of) for name, of in found.items()))
+    return f"{BEGIN}\n\n{about}\n{totals}\n{details}\n{END}\n"
+
+
+def write(page: Path, text: str) -> None:
+    """Put the part in the place of the one that the page has."""
+    before, begin, rest = page.read_text().partition(BEGIN)
+    _, end, after = rest.partition(f"{END}\n")
+    if not begin or not end:
+        raise SystemExit(f"expected the lines {BEGIN} and {END} in {page}, got a page without them")
+    page.write_text(before + text + after)
+
+
+def main() -> None:
+    """Print the part, or write it into the page that is named."""
+    # The functions are asked outside of their domains too: what comes of it is counted.
+    with np.errstate(all="ignore"):
+        text = part()
+    if pages := sys.argv[1:]:
+        write(Path(pages[0]), text)
+    else:
+        print(text, end="")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,420 @@
+"""Wrong ops, each with one mistake that people make: all are caught, by the check that names the mistake."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ops import FLOATS, Claim, Derivative, Example, Formula, Input, InvalidInput, Op, Output, Surrogate, custom_gradient
+from tests.gradcheck.checking import entries, failed, report
+
+WIDE = ("float64",)
+BOTH = ("float32", "float64")
+X = [-1.5, -0.25, 0.5, 2.0]
+
+
+def elementwise(function, **changes) -> Op:
+    """Return an op of one number after the other, in float64 unless told."""
+    dtypes = changes.pop("dtypes", WIDE)
+    slot = changes.pop("slot", {})
+    fields = {
+        "name": "planted",
+        "summary": "wrong",
+        "doc": __doc__,
+        "function": function,
+        "reference": np.asarray,
+        "inputs": (Input("x", dtypes, **slot),),
+        "outputs": (Output("y", dtypes),),
+        "mechanism": "custom_gradient",
+        "source": "a test",
+        "batching": "elementwise",
+        "examples": (Example("four", {"x": X}),),
+    }
+    return Op(**(fields | changes))
+
+
+def rows(function, **changes) -> Op:
+    """Return an op of x (N, M) and w (M,), in float64."""
+    fields = {
+        "inputs": (Input("x", WIDE, ("N", "M")), Input("w", WIDE, ("M",))),
+        "outputs": (Output("y", WIDE, ("N",)),),
+        "batching": "none",
+        "examples": (Example("one", {"x": [[1.0, -2.0], [0.5, 3.0]], "w": [1.5, -0.75]}),),
+    }
+    return elementwise(function, **(fields | changes))
+
+
+def cube(x):
+    return x * x * x
+
+
+def cube_vjp(x, dy):
+    return 3 * x * x * dy
+
+
+def cube_vjp_vjp(x, dy, ddx):
+    return 6 * x * dy * ddx, 3 * x * x * ddx
+
+
+def made(first=cube_vjp, second=None, value=cube, **changes) -> Op:
+    return elementwise(custom_gradient(value, first, second), **changes)
+
+
+def matvec(x, w):
+    return tf.linalg.matvec(x * x, w)
+
+
+def matvec_vjp(x, w, dy):
+    return 2 * x * dy[:, None] * w, tf.linalg.matvec(x * x, dy, transpose_a=True)
+
+
+def too_large(x, dy):
+    return 1.09 * cube_vjp(x, dy)
+
+
+def slightly_too_large(x, dy):
+    return (1 + 1e-9) * cube_vjp(x, dy)
+
+
+def flipped(x, dy):
+    return -cube_vjp(x, dy)
+
+
+def without_dy(x, dy):
+    return 3 * x * x * tf.ones_like(dy)
+
+
+def dy_squared(x, dy):
+    return cube_vjp(x, dy * dy)
+
+
+def affine(x, dy):
+    return cube_vjp(x, dy) + 1e-6
+
+
+def clipped(x, dy):
+    return tf.clip_by_value(cube_vjp(x, dy), -1.0, 1.0)
+
+
+def zero(x, dy):
+    return tf.zeros_like(x)
+
+
+def frozen(x, dy):
+    return cube_vjp(tf.stop_gradient(x), dy)
+
+
+def other_dtype(x, dy):
+    return tf.cast(cube_vjp(x, dy), tf.float32)
+
+
+def summed(x, dy):
+    return tf.reduce_sum(cube_vjp(x, dy))
+
+
+def none(x, dy):
+    return None
+
+
+def too_many(x, dy):
+    return cube_vjp(x, dy), dy
+
+
+@tf.custom_gradient
+def dy_inside(x):
+    """The seeds' mistake: the inner function holds dy, which so gets no gradient of its own."""
+
+    def pull_back(dy):
+        @tf.custom_gradient
+        def inner(x):
+            return 3 * x * x * dy, lambda ddx: 6 * x * ddx
+
+        return inner(x)
+
+    return x * x * x, pull_back
+
+
+def second_only_at_one(x, dy, ddx):
+    """Right where dy is 1."""
+    return 6 * x * ddx, 3 * x * x * ddx
+
+
+def second_half(x, dy, ddx):
+    return 3 * x * dy * ddx, 3 * x * x * ddx
+
+
+def second_without_slot(x, dy, ddx):
+    return 6 * x * dy * ddx, None
+
+
+def second_slot_twice(x, dy, ddx):
+    return 6 * x * dy * ddx, 6 * x * x * ddx
+
+
+def transposed(x, w, dy):
+    dx, dw = matvec_vjp(x, w, dy)
+    return tf.transpose(dx), dw
+
+
+def swapped(x, w, dy):
+    return 2 * x * w[:, None] * dy, matvec_vjp(x, w, dy)[1]
+
+
+def shifted(x, w, dy):
+    """A scatter that is off by one."""
+    dx, dw = matvec_vjp(x, w, dy)
+    return tf.roll(dx, 1, axis=1), dw
+
+
+def one_row_lost(x, w, dy):
+    return matvec_vjp(x, w, dy)[0], (x * x)[0] * dy[0]
+
+
+def asymmetric(x, w, dy, ddx, ddw):
+    """The mixed term at w alone."""
+    of_x = 2 * dy[:, None] * w * ddx
+    return of_x, tf.linalg.matvec(2 * x * ddx, dy, transpose_a=True), tf.linalg.matvec(2 * x * ddx, w)
+
+
+def naive_norm(x):
+    return tf.sqrt(tf.reduce_sum(x * x, axis=-1))
+
+
+def root_square(x):
+    return tf.sqrt(x * x * x * x)
+
+
+def overflowing(x):
+    """softplus, whose gradient is eˣ/(1 + eˣ)."""
+    return tf.math.softplus(x)
+
+
+def overflowing_vjp(x, dy):
+    return dy * tf.exp(x) / (1 + tf.exp(x))
+
+
+@tf.RegisterGradient("PlantedIgnored")
+def _ignored(operation, dy):
+    return -dy * tf.cos(operation.inputs[0])
+
+
+def ignored_override(x):
+    with tf.compat.v1.get_default_graph().gradient_override_map({"Sin": "PlantedIgnored"}):
+        return tf.sin(x)
+
+
+def misspelt_override(x):
+    with tf.compat.v1.get_default_graph().gradient_override_map({"round": "PlantedIgnored"}):
+        return tf.round(x)
+
+
+def negative_sine(primals, at):
+    return (-np.sin(primals[0]),)
+
+
+def line(primals, at):
+    return (primals[0],)
+
+
+def by_mode(x, dy):
+    return cube_vjp(x, dy) * (1.0 if tf.executing_eagerly() else 1.001)
+
+
+def by_dtype(x, dy):
+    return cube_vjp(x, dy) * (1.001 if x.dtype == tf.float32 else 1.0)
+
+
+def of_its_batch(x):
+    return x / (1e-3 * tf.reduce_max(tf.abs(x)) + 1)
+
+
+def centred_rows(x):
+    return x - tf.reduce_mean(x, axis=0, keepdims=True)
+
+
+def noisy(x, dy):
+    return cube_vjp(x, dy) + 1e-13 * tf.random.normal(tf.shape(x), dtype=x.dtype)
+
+
+def undeclared(x, w):
+    return matvec(x, w)
+
+
+def doubled_formula(primals, cotangents):
+    return (2 * 3 * primals[0] ** 2 * cotangents[0],)
+
+
+def second_formula(primals, cotangents, ddx):
+    return (primals[0] * cotangents[0] * ddx[0],)
+
+
+def claiming(claim: Claim, first=cube_vjp, second=None) -> Op:
+    return made(first, second, claim=lambda attrs: claim)
+
+
+PLANTED = {
+    "9% too large": (made(too_large), "derivative", "all are 1.09 times"),
+    "a billionth too large": (made(slightly_too_large), "derivative", "times what they should be"),
+    "sign flipped": (made(flipped), "derivative", "the sign is flipped"),
+    "dy forgotten": (made(without_dy), "derivative", ""),
+    "dy squared": (made(dy_squared), "linearity", "2 vjp(a) + 3 vjp(b)"),
+    "affine in dy": (made(affine), "linearity", ""),
+    "a clip that is not declared": (made(clipped), "linearity", ""),
+    "a clip's adjoint": (made(clipped), "adjoint", ""),
+    "a gradient of 0": (made(zero), "derivative", "all are 0"),
+    "x stopped in the gradient": (made(frozen), "second", "all are 0"),
+    "dy inside the inner function": (elementwise(dy_inside), "second", ""),
+    "second order right at dy = 1 only": (made(second=second_only_at_one), "second", "d⟨vjp, v⟩/dx"),
+    "second order halved": (made(second=second_half), "second", "all are 0.5 times"),
+    "dy slot missing": (made(second=second_without_slot), "second", "d⟨vjp, v⟩/ddy"),
+    "dy slot doubled": (made(second=second_slot_twice), "adjoint", ""),
+    "transposed": (rows(custom_gradient(matvec, transposed)), "derivative", "dx["),
+    "weights along the wrong axis": (rows(custom_gradient(matvec, swapped)), "derivative", "dx["),
+    "a scatter off by one": (rows(custom_gradient(matvec, shifted)), "derivative", "dx["),
+    "rows lost in a sum": (rows(custom_gradient(matvec, one_row_lost)), "derivative", "dw["),
+    "asymmetric Hessian": (rows(custom_gradient(matvec, matvec_vjp, asymmetric)), "symmetry", "its transpose"),
+    "another dtype": (made(other_dtype), "contract", "expected a tensor of float64"),
+    "another shape": (made(summed), "contract", "expected shape"),
+    "None for a differentiable input": (made(none), "contract", "None, or no path at all"),
+    "one gradient too many": (made(too_many), "contract", "expected one value for each of x, got 2"),
+    "a gradient that is declared not to be": (
+        rows(undeclared, inputs=(Input("x", WIDE, ("N", "M")), Input("w", WIDE, ("M",), differentiable=False))),
+        "contract",
+        "declared not differentiable",
+    ),
+    "NaN at 0": (
+        rows(
+            naive_norm,
+            inputs=(Input("x", WIDE, ("N", "M")),),
+            examples=(Example("one", {"x": [[3.0, 4.0], [5.0, 12.0]]}),),
+        ),
+        "finite",
+        "declare the pole",
+    ),
+    "NaN at 0, a number after the other": (elementwise(root_square), "finite", "dx is nan at x = 0"),
+    "inf/inf at large x": (made(overflowing_vjp, value=overflowing), "finite", "dx is nan"),
+    "a bare override map": (
+        elementwise(ignored_override, claim=lambda attrs: Claim(Surrogate(negative_sine))),
+        "modes",
+        "mode eager",
+    ),
+    "an override with a misspelt name": (
+        elementwise(misspelt_override, claim=lambda attrs: Claim(Surrogate(line))),
+        "contract",
+        "no path at all",
+    ),
+    "another gradient in graphs": (made(by_mode), "modes", "mode eager"),
+    "wrong in float32 alone": (made(by_dtype, dtypes=BOTH), "dtypes", "dx (float32)"),
+    "not elementwise": (elementwise(of_its_batch), "batching", "alone"),
+    "rows that share a mean": (
+        elementwise(
+            centred_rows,
+            inputs=(Input("x", WIDE, ("N", "M")),),
+            outputs=(Output("y", WIDE, ("N", "M")),),
+            batching="leading_axis",
+            examples=(Example("one", {"x": [[1.0, -2.0], [0.5, 3.0]]}),),
+        ),
+        "batching",
+        "alone",
+    ),
+    "random noise": (made(noisy), "determinism", "the first"),
+    "not that surrogate": (claiming(Claim(Surrogate(line))), "derivative", "its surrogate"),
+    "not that formula": (claiming(Claim(Formula(doubled_formula))), "derivative", "all are 0.5 times"),
+    "not that second formula": (
+        claiming(Claim(second=Formula(second_formula))),
+        "second",
+        "the declared second formula",
+    ),
+}
+
+
+@pytest.mark.parametrize(("op", "check", "told"), PLANTED.values(), ids=PLANTED)
+def test_a_wrong_op_is_caught_by_the_check_that_names_its_mistake(op: Op, check: str, told: str) -> None:
+    found = report(op)
+    assert found["verdict"] == "fail"
+    assert check in failed(found), found["sentence"]
+    assert any(told in entry["sentence"] for entry in entries(found, check)), entries(found, check)
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(PLANTED) >= 25
+    assert {check for _, check, _ in PLANTED.values()} == {
+        "contract",
+        "derivative",
+        "second",
+        "linearity",
+        "adjoint",
+        "symmetry",
+        "modes",
+        "dtypes",
+        "finite",
+        "batching",
+        "determinism",
+    }
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        made(),
+        made(second=cube_vjp_vjp),
+        made(dtypes=FLOATS),
+        rows(custom_gradient(matvec, matvec_vjp)),
+        claiming(Claim(Derivative(), Derivative())),
+    ],
+)
+def test_the_right_ones_pass(op: Op) -> None:
+    found = report(op)
+    assert failed(found) == []
+    assert found["verdict"] == "pass"
+
+
+def test_the_worst_element_is_the_wrong_one() -> None:
+    """One number of four is wrong: the report has its place, its x, what came and what should have come."""
+
+    def third(x, dy):
+        return cube_vjp(x, dy) + tf.where(x == 0.5, 0.25 * dy, 0)
+
+    (entry,) = entries(report(made(third), inputs={"x": X}, checks=["derivative"]), "derivative")
+    worst = entry["worst"]
+    assert worst["index"] == [2]
+    assert worst["x"] == X[2]
+    assert worst["relative"] == pytest.approx(1 / 3, rel=1e-9)
+    assert worst["analytic"] / worst["numeric"] == pytest.approx(4 / 3, rel=1e-9)
+    assert entry["sentence"].startswith("dx[2] at x = 0.5 is")
+    assert "1 of 4 points wrong" in entry["sentence"]
+
+
+def test_a_broken_contract_spares_the_other_checks() -> None:
+    found = report(made(none))
+    assert failed(found) == ["contract"]
+    assert {one["sentence"] for one in found["checks"] if one["verdict"] == "skipped"} == {
+        "the contract is broken: see there"
+    }
+
+
+def test_a_checks_own_breakdown_is_a_failure() -> None:
+    """A surrogate of another shape, and a claim that raises: the report says so, and nothing else breaks."""
+
+    def lost(primals, at):
+        raise RuntimeError("lost")
+
+    def misshapen(primals, at):
+        return (np.zeros((2, 3, 4)),)
+
+    for function, told in ((lost, "its claim raised RuntimeError"), (misshapen, "its claim raised ValueError")):
+        found = report(claiming(Claim(Surrogate(function))), checks=["derivative", "linearity"])
+        (entry,) = entries(found, "derivative")
+        assert told in entry["sentence"]
+        assert entries(found, "linearity", "pass")
+
+
+def test_an_op_that_refuses_what_is_drawn_from_its_domain_is_at_fault() -> None:
+    def validate(inputs, attrs):
+        if (inputs["x"] < 0).any():
+            raise InvalidInput("x", "x is negative", expected="x >= 0", got="a negative number")
+
+    examples = (Example("one", {"x": [1.0, 2.0]}),)
+    found = report(made(validate=validate, examples=examples))
+    assert found["verdict"] == "fail"
+    assert "x is negative" in entries(found, "contract")[0]["sentence"]
+    assert report(made(validate=validate, examples=examples, slot={"domain": (0.0, 3.0)}))["verdict"] == "pass"
