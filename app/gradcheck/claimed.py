@@ -8,7 +8,7 @@ import numpy as np
 
 from app.binding import authored
 from app.gradcheck import rounding
-from app.gradcheck.numeric import DOUBT, RUNGS, Slopes, Trouble, slopes
+from app.gradcheck.numeric import DOUBT, NO_DIGITS, RUNGS, Slopes, Trouble, slopes
 from app.gradcheck.rows import numbers_of
 from app.gradcheck.site import Gathered, Site, nowhere
 from app.gradcheck.target import Target
@@ -125,12 +125,20 @@ def _compare_coordinates(target: Target, site: Site, name: str, gradient: Gradie
         found.value,
         widened(target, DOUBT * found.error + bar, found.value),
         trouble=_either(found.trouble, gradient.doubts.get(name)),
-        settled=np.abs(analytic - found.value) <= DOUBT * found.error,
+        settled=_settled(analytic, found, bar),
         x=x[chosen],
         index=lambda i: place(int(chosen[i])),
     )
     tally.evaluations += found.evaluations
     gradient.troubles[name] = found.trouble
+
+
+def _settled(analytic: Array, found: Slopes, bar: Array) -> Array:
+    """Tell where agreement proves something: within the numeric bar alone, or within a hundredth of the numbers."""
+    with np.errstate(invalid="ignore"):
+        size = np.fmax(np.abs(analytic), np.abs(found.value))
+        near = np.abs(analytic - found.value) <= DOUBT * found.error
+        return near | (DOUBT * found.error + bar <= NO_DIGITS * size)
 
 
 def _either(trouble: Array, doubt: Array | None) -> Array:

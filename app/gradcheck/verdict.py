@@ -14,8 +14,6 @@ from ops import Array, Mode
 Verdict = Literal["pass", "fail", "inconclusive", "skipped"]
 Index: TypeAlias = tuple[int, ...]
 
-NO_DIGITS = 0.01
-"""The part of a number that its error bar may be, if a comparison is to prove anything."""
 ALIKE = 1e-3
 """How far the ratios of wrong to right may be apart, to be called one."""
 
@@ -127,8 +125,8 @@ class Tally:
     ) -> None:
         """Compare arrays of one shape, number by number.
 
-        ``trouble`` says where there is nothing to compare with. Where it is not ``settled`` that a bar tells enough,
-        one wider than ``NO_DIGITS`` of both numbers proves nothing. ``index(i)`` names the place of the i-th number;
+        ``trouble`` says where there is nothing to compare with; where it is not ``settled`` that the bar is narrow
+        enough, numbers that agree prove nothing. ``index(i)`` names the place of the i-th number;
         ``of_input`` or ``of_output`` whose they are, where the tally's place does not.
         """
         a, n, bar, sure = (np.ravel(v) for v in np.broadcast_arrays(_wide(analytic), _wide(numeric), allowed, settled))
@@ -137,10 +135,9 @@ class Tally:
         same, off = _distance(a, n)
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
             right = off <= bar
-            vague = right & ~same & ~sure & (bar > NO_DIGITS * np.fmax(np.abs(a), np.abs(n)))
             badness = np.where(same, 0.0, off / np.fmax(bar, np.finfo(np.float64).tiny))
             ratio = a / n
-        reasons = np.where(vague, Trouble.NO_DIGITS, Trouble.NONE).astype(object)
+        reasons = np.where(right & ~same & ~sure, Trouble.NO_DIGITS, Trouble.NONE).astype(object)
         if trouble is not None:
             reasons = np.where(np.ravel(trouble) != Trouble.NONE, np.ravel(trouble), reasons)
         known = reasons == Trouble.NONE

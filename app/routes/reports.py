@@ -188,5 +188,8 @@ class ChecksAnswer(Answer):
     done: int = Field(default=0, description="progress: steps that are done.")
     report: CheckAnswer | None = Field(default=None, description="report: of one op.")
     verdict: Verdict | None = Field(default=None, description="summary: of all.")
+    pass_: int = Field(default=0, alias="pass", description="summary: how many ops pass.")
+    fail: int = Field(default=0, description="summary: how many fail.")
+    inconclusive: int = Field(default=0, description="summary: of how many nothing can be told.")
     seconds: float = Field(default=0.0, description="summary.")
     problem: dict[str, Any] | None = Field(default=None, description="error: why the stream ends early.")

@@ -99,8 +99,20 @@ def test_the_document_is_valid(document: dict[str, Any]):
 
 def test_every_route_is_there(document: dict[str, Any]):
     posts = {f"/v1/ops/{{op}}/{operation}" for operation in OPERATIONS}
-    assert set(document["paths"]) == {*posts, "/v1/ops", "/v1/ops/{op}", "/health/live", "/health/ready"}
-    assert all("post" in document["paths"][path] for path in posts)
+    checks = {"/v1/ops/{op}/check", "/v1/ops/{op}/verify", "/v1/checks"}
+    gets = {"/v1/ops", "/v1/ops/{op}", "/health/live", "/health/ready"}
+    assert set(document["paths"]) == {*posts, *checks, *gets}
+    assert all("post" in document["paths"][path] for path in {*posts, *checks})
+
+
+def test_the_examples_of_the_checks_are_answered(document: dict[str, Any], client: httpx.Client):
+    for path in ("/v1/ops/{op}/check", "/v1/ops/{op}/verify", "/v1/checks"):
+        [media] = document["paths"][path]["post"]["requestBody"]["content"].values()
+        for name, example in media["examples"].items():
+            validator(document, media["schema"]).validate(example["value"])
+            response = client.post(path.format(op=name), json=example["value"])
+            assert response.status_code == 200
+            assert response.headers["content-type"] in document["paths"][path]["post"]["responses"]["200"]["content"]
 
 
 def test_every_documented_get_answers(document: dict[str, Any], client: httpx.Client):

@@ -1,0 +1,310 @@
+"""Gradient checks over HTTP: reports, streams of events, and somebody else's gradients."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from jsonschema import Draft202012Validator
+
+from tests.http.asking import JSON, fault, post, problem
+
+CHECKS = [
+    "contract",
+    "derivative",
+    "second",
+    "linearity",
+    "adjoint",
+    "symmetry",
+    "modes",
+    "dtypes",
+    "finite",
+    "batching",
+    "determinism",
+]
+LINES = {**JSON, "accept": "application/x-ndjson"}
+
+
+def report(client: httpx.Client, op: str, /, **body: Any) -> dict[str, Any]:
+    response = post(client, op, "check", **body)
+    assert response.status_code == 200, response.text
+    return json.loads(response.content, parse_constant=lambda word: 1 / 0)
+
+
+def stream(client: httpx.Client, **body: Any) -> Iterator[dict[str, Any]]:
+    with client.stream("POST", "/v1/checks", content=json.dumps(body), headers=LINES) as response:
+        assert response.status_code == 200
+        for line in response.iter_lines():
+            yield json.loads(line, parse_constant=lambda word: 1 / 0)
+
+
+def untimed(found: dict[str, Any]) -> dict[str, Any]:
+    return {**found, "seconds": 0, "checks": [{**entry, "seconds": 0} for entry in found["checks"]]}
+
+
+@pytest.fixture(scope="module")
+def schemas(client: httpx.Client) -> dict[str, Any]:
+    return client.get("/openapi.json").json()
+
+
+def validator(schemas: dict[str, Any], name: str) -> Draft202012Validator:
+    reference = {"$ref": f"#/components/schemas/{name}"}
+    return Draft202012Validator({**reference, "components": schemas["components"]})
+
+
+def test_a_right_op_passes_every_check(client: httpx.Client, schemas: dict[str, Any]) -> None:
+    found = report(client, "square")
+    assert found["verdict"] == "pass"
+    assert list(dict.fromkeys(entry["check"] for entry in found["checks"])) == CHECKS
+    assert {entry["verdict"] for entry in found["checks"]} == {"pass"}
+    assert {entry["dtype"] for entry in found["checks"]} == {"float32", "float64", "float16", "bfloat16"}
+    assert {entry["mode"] for entry in found["checks"]} == {"graph", "eager", "xla", "v1"}
+    assert sum(entry["evaluations"] for entry in found["checks"]) == found["evaluations"] > 0
+    validator(schemas, "CheckAnswer").validate(found)
+
+
+def test_the_same_seed_has_the_same_report(client: httpx.Client) -> None:
+    body = {"seed": 7, "checks": ["derivative", "second", "symmetry"]}
+    one, again = (untimed(report(client, "softmax_cross_entropy", **body)) for _ in range(2))
+    assert one == again
+    assert untimed(report(client, "softmax_cross_entropy", **{**body, "seed": 8})) != one
+
+
+def test_a_wrong_op_is_told_where_and_by_how_much(plugged: httpx.Client, schemas: dict[str, Any]) -> None:
+    found = report(plugged, "steep")
+    assert found["verdict"] == "fail"
+    assert "derivative" in found["sentence"]
+    (entry,) = (one for one in found["checks"] if one["check"] == "derivative" and one["verdict"] == "fail")
+    worst = entry["worst"]
+    assert abs(worst["analytic"] - worst["numeric"]) == pytest.approx(worst["absolute"])
+    assert worst["absolute"] > 1e6 * worst["error_bar"]
+    assert worst["ulps"] > 1e6
+    assert worst["relative"] == pytest.approx(0.09)
+    assert entry["sentence"].startswith(f"dx{worst['index']} at x = ")
+    assert entry["sentence"].endswith("all are 1.09 times what they should be")
+    validator(schemas, "CheckAnswer").validate(found)
+
+
+@pytest.mark.parametrize(
+    "name", ["bare_dtype", "bare_many", "helper_zero", "forward_dtype", "raises", "not_registered"]
+)
+def test_an_op_with_a_broken_function_has_a_report(plugged: httpx.Client, name: str) -> None:
+    found = report(plugged, name)
+    assert found["verdict"] == "fail"
+    assert next(one["check"] for one in found["checks"] if one["verdict"] == "fail") == "contract"
+    assert "Traceback" not in json.dumps(found)
+    assert "/" not in "".join(one["sentence"] for one in found["checks"]).replace("y²/2", "")
+
+
+def test_a_point_may_be_given(client: httpx.Client) -> None:
+    found = report(client, "relu", inputs={"x": [[0.0, -1.0], [2.0, 3.0]]}, checks=["derivative"], dtypes=["float64"])
+    (entry,) = found["checks"]
+    assert entry["verdict"] == "pass"
+    assert entry["points"] == 4
+    assert entry["inconclusive"] == {"kink": 1}
+    found = report(client, "relu", inputs={"x": 0}, checks=["derivative"])
+    assert found["verdict"] == found["checks"][0]["verdict"] == "inconclusive"
+
+
+def test_a_typed_point_is_widened(client: httpx.Client) -> None:
+    x = {"dtype": "float16", "shape": [2], "data": [0.1, 3]}
+    (entry,) = report(client, "square", inputs={"x": x}, checks=["derivative"])["checks"]
+    assert entry["dtype"] == "float64"
+    assert entry["worst"]["x"] in (float(np.float16(0.1)), 3.0)
+
+
+def test_attributes_choose_the_claim(client: httpx.Client) -> None:
+    found = report(client, "clip_gradient", attrs={"by": "norm", "limit": 0.5})
+    assert found["verdict"] == "pass"
+    assert {entry["attrs"]["by"] for entry in found["checks"]} == {"norm"}
+    skipped = {entry["check"] for entry in found["checks"] if entry["verdict"] == "skipped"}
+    assert skipped >= {"linearity", "adjoint"}
+
+
+def test_a_choice_of_checks_orders_dtypes_and_modes(client: httpx.Client) -> None:
+    body = {"orders": [1], "dtypes": ["float32"], "modes": ["v1"]}
+    found = report(client, "log1pexp", **body)
+    assert {entry["check"] for entry in found["checks"]} == set(CHECKS) - {"second", "symmetry"}
+    assert {entry["order"] for entry in found["checks"]} <= {None, 0, 1}
+    assert {entry["mode"] for entry in found["checks"] if entry["check"] == "modes"} == {"v1"}
+    assert {entry["dtype"] for entry in found["checks"] if entry["check"] == "dtypes"} == {"float32"}
+
+
+def test_tolerances_widen_the_bars(plugged: httpx.Client) -> None:
+    strict = report(plugged, "steep", checks=["derivative"])
+    loose = report(plugged, "steep", checks=["derivative"], tolerances={"absolute": 100.0})
+    assert (strict["verdict"], loose["verdict"]) == ("fail", "pass")
+
+
+@pytest.mark.parametrize(
+    ("body", "loc"),
+    [
+        ({"checks": ["slopes"]}, ["checks", 0]),
+        ({"checks": []}, ["checks"]),
+        ({"dtypes": ["int32"]}, ["dtypes", 0]),
+        ({"modes": ["fast"]}, ["modes", 0]),
+        ({"orders": [3]}, ["orders", 0]),
+        ({"seed": -1}, ["seed"]),
+        ({"seed": 1 << 40}, ["seed"]),
+        ({"tolerances": {"relative": -1}}, ["tolerances", "relative"]),
+        ({"device": "tpu"}, ["device"]),
+        ({"inputs": {"z": 1}}, ["inputs", "z"]),
+        ({"inputs": {"x": [None]}}, ["inputs", "x", 0]),
+        ({"attrs": {"by": 1}}, ["attrs", "by"]),
+        ({"steps": 3}, ["steps"]),
+    ],
+)
+def test_a_wrong_request_is_refused(client: httpx.Client, body: dict[str, Any], loc: list[Any]) -> None:
+    assert fault(post(client, "square", "check", **body))["loc"] == loc
+
+
+def test_other_refusals_have_the_one_shape(client: httpx.Client) -> None:
+    problem(post(client, "squar", "check"), 404)
+    problem(client.get("/v1/ops/square/check"), 405)
+    problem(client.get("/v1/checks"), 405)
+    problem(client.post("/v1/checks", content=b"{}"), 415)
+    problem(client.post("/v1/checks", content=b"{}", headers={**JSON, "accept": "text/html"}), 406)
+    problem(client.post("/v1/checks", content=b'{"ops": ["squar"]}', headers=JSON), 404)
+    problem(client.post("/v1/checks", content=b"{", headers=JSON), 400)
+    soon = {**JSON, "pullback-deadline-ms": "100"}
+    problem(client.post("/v1/ops/self_adjoint_eig/check", content=b"{}", headers=soon), 504)
+
+
+def test_the_stream_tells_what_is_done_as_it_is_done(client: httpx.Client, schemas: dict[str, Any]) -> None:
+    events = list(stream(client, ops=["square", "sign"], checks=["contract", "derivative"]))
+    assert [one["event"] for one in events[:2]] == ["start", "progress"]
+    assert events[0]["ops"] == ["square", "sign"]
+    progress = [one for one in events if one["event"] == "progress"]
+    # sign has three mechanisms, each with its own examples.
+    assert [one["done"] for one in progress] == list(range(events[0]["steps"])) == list(range(2 + 3 * 2))
+    reports = [one["report"] for one in events if one["event"] == "report"]
+    assert [one["op"] for one in reports] == ["square", "sign"]
+    assert events[-1]["event"] == "summary"
+    assert {name: events[-1][name] for name in ("verdict", "pass", "fail", "inconclusive")} == {
+        "verdict": "pass",
+        "pass": 2,
+        "fail": 0,
+        "inconclusive": 0,
+    }
+    for event in events:
+        validator(schemas, "ChecksAnswer").validate(event)
+
+
+def test_the_stream_may_be_server_sent_events(client: httpx.Client) -> None:
+    response = client.post("/v1/checks", content=b'{"ops": ["square"], "checks": ["derivative"]}', headers=JSON)
+    assert response.headers["content-type"] == "text/event-stream"
+    blocks = [block.split("\n") for block in response.text.strip().split("\n\n")]
+    assert [block[0] for block in blocks] == ["event: start", "event: progress", "event: report", "event: summary"]
+    for name, data in blocks:
+        assert json.loads(data.removeprefix("data: "))["event"] == name.removeprefix("event: ")
+
+
+def test_a_stream_names_what_is_not_served(plugged: httpx.Client) -> None:
+    first = next(stream(plugged, checks=["linearity"]))
+    assert [one["op"] for one in first["unavailable"]] == ["broken"]
+
+
+def test_a_stream_ends_at_its_deadline_and_says_so(client: httpx.Client) -> None:
+    headers = {**LINES, "pullback-deadline-ms": "200"}
+    response = client.post("/v1/checks", content=b"{}", headers=headers)
+    events = [json.loads(line) for line in response.text.splitlines()]
+    assert events[0]["event"] == "start"
+    assert events[-1]["event"] == "error"
+    assert events[-1]["problem"]["status"] == 504
+
+
+def test_other_work_comes_in_between_and_a_client_that_leaves_stops_it(service) -> None:
+    """A stream over all ops takes a minute; a Jacobian, long work too, is answered between two of its steps."""
+    events: list[str] = []
+
+    def follow() -> None:
+        with service.client() as one:
+            for event in stream(one):
+                events.append(event["event"])
+                if leave.is_set():
+                    return
+
+    leave = threading.Event()
+    reader = threading.Thread(target=follow)
+    reader.start()
+    with service.client() as other:
+        for _ in range(3):
+            assert post(other, "square", "jacobian", inputs={"x": [1, 2]}).status_code == 200
+        assert "summary" not in events
+        leave.set()
+        reader.join(30)
+        assert not reader.is_alive()
+        until = time.monotonic() + 30
+        while "POST /v1/checks 200" not in service.log() and time.monotonic() < until:
+            time.sleep(0.05)
+        assert post(other, "square", "jacobian", inputs={"x": [1, 2]}).status_code == 200
+    assert "summary" not in events
+
+
+X = [[3.0, 4.0], [5.0, 12.0], [8.0, 15.0]]
+NORM = [[3 / 5, 4 / 5], [5 / 13, 12 / 13], [8 / 17, 15 / 17]]
+
+
+def test_your_own_gradient_is_verified(client: httpx.Client, schemas: dict[str, Any]) -> None:
+    found = post(client, "safe_norm", "verify", inputs={"x": X}, gradients={"x": NORM}).json()
+    assert found["verdict"] == "pass"
+    assert found["gradients"]["x"]["worst"]["ulps"] <= 1
+    assert (found["dtype"], found["against"]) == ("float32", "float64")
+    validator(schemas, "VerifyAnswer").validate(found)
+
+
+def test_a_wrong_block_of_your_gradient_shows(client: httpx.Client, schemas: dict[str, Any]) -> None:
+    mine = np.array(NORM)
+    mine[1, 0] *= 1.0001
+    found = post(client, "safe_norm", "verify", inputs={"x": X}, gradients={"x": mine.tolist()}).json()
+    x = found["gradients"]["x"]
+    assert found["verdict"] == x["verdict"] == "fail"
+    assert (x["elements"], x["wrong"]) == (6, 1)
+    assert x["worst"]["index"] == [1, 0]
+    assert x["worst"]["expected"] == 5 / 13
+    assert x["worst"]["relative"] == pytest.approx(1e-4, rel=1e-3)
+    assert [block["verdict"] for block in x["blocks"]] == ["pass", "fail", "pass"]
+    assert [(block["start"], block["stop"]) for block in x["blocks"]] == [(0, 1), (1, 2), (2, 3)]
+    validator(schemas, "VerifyAnswer").validate(found)
+    body = {"inputs": {"x": X}, "gradients": {"x": mine.tolist()}, "tolerances": {"relative": 1e-3}}
+    assert post(client, "safe_norm", "verify", **body).json()["verdict"] == "pass"
+
+
+def test_cotangents_weight_what_is_verified(client: httpx.Client) -> None:
+    body = {"inputs": {"x": [1, 2]}, "cotangents": {"y": [0.5, 3]}, "gradients": {"x": [1, 12]}, "dtype": "float16"}
+    assert post(client, "square", "verify", **body).json()["verdict"] == "pass"
+    assert post(client, "square", "verify", **{**body, "gradients": {"x": [2, 4]}}).json()["verdict"] == "fail"
+
+
+def test_nan_in_your_gradient_is_wrong(client: httpx.Client) -> None:
+    found = post(client, "square", "verify", inputs={"x": [1, 2]}, gradients={"x": [2, "NaN"]}).json()
+    assert found["gradients"]["x"]["worst"]["yours"] == "NaN"
+    assert found["gradients"]["x"]["worst"]["absolute"] == "NaN"
+    assert found["verdict"] == "fail"
+
+
+@pytest.mark.parametrize(
+    ("body", "loc"),
+    [
+        ({"gradients": {"x": [1, 2, 3]}}, ["gradients", "x"]),
+        ({"gradients": {}}, ["gradients"]),
+        ({}, ["gradients"]),
+        ({"gradients": {"z": [1, 2]}}, ["gradients", "z"]),
+        ({"gradients": {"x": [2, 4]}, "cotangents": {"y": [1]}}, ["cotangents", "y"]),
+        ({"gradients": {"x": [2, 4]}, "dtype": "int32"}, ["gradients", "x"]),
+    ],
+)
+def test_a_wrong_gradient_to_verify_is_refused(client: httpx.Client, body: dict[str, Any], loc: list[Any]) -> None:
+    assert fault(post(client, "square", "verify", inputs={"x": [1, 2]}, **body))["loc"] == loc
+
+
+def test_a_large_elementwise_op_is_sampled_and_covered(client: httpx.Client) -> None:
+    x = np.linspace(-3, 3, 50_000).tolist()
+    found = report(client, "log1pexp", inputs={"x": x}, modes=["graph"], dtypes=["float64"])
+    assert found["verdict"] == "pass"
+    (entry,) = (one for one in found["checks"] if one["check"] == "derivative")
+    assert entry["points"] == 4096 + 3
