@@ -1,3 +1,60 @@
-"""Pullback: gradient evaluation over HTTP."""
+"""Pullback: gradient evaluation over HTTP.
+
+This package is the client: ``Client`` and ``AsyncClient`` ask, ``errors`` says what may go wrong. The command line is
+``python -m pullback``.
+"""
+
+from pullback.answers import Forward, Gradients, Hessian, Jacobian, Orders, Products, Tangents
+from pullback.async_client import AsyncClient, AsyncOp
+from pullback.catalogue import Contract, OpSummary
+from pullback.client import Client, Op
+from pullback.errors import (
+    BadArgument,
+    CannotConnect,
+    ConnectionLost,
+    DeadlinePassed,
+    NotFound,
+    NotPullback,
+    OpFailed,
+    Overloaded,
+    ProblemError,
+    PullbackError,
+    TimedOut,
+    TooLarge,
+    Unprocessable,
+)
+from pullback.reports import Report, Verification
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "AsyncClient",
+    "AsyncOp",
+    "BadArgument",
+    "CannotConnect",
+    "Client",
+    "ConnectionLost",
+    "Contract",
+    "DeadlinePassed",
+    "Forward",
+    "Gradients",
+    "Hessian",
+    "Jacobian",
+    "NotFound",
+    "NotPullback",
+    "Op",
+    "OpFailed",
+    "OpSummary",
+    "Orders",
+    "Overloaded",
+    "ProblemError",
+    "Products",
+    "PullbackError",
+    "Report",
+    "Tangents",
+    "TimedOut",
+    "TooLarge",
+    "Unprocessable",
+    "Verification",
+    "__version__",
+]

@@ -1,0 +1,60 @@
+"""Values as they are typed: ``@file.npy``, ``@file.json``, ``1,2,3``, ``[[1,2],[3,4]]``, ``0.5``."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pullback.errors import BadArgument
+
+FORMS = "@file.npy, @file.json, 1,2,3 or [[1,2],[3,4]]"
+
+
+def tensor(name: str, text: str) -> Any:
+    """Return the array of a file, or the numbers of a text; raise ``BadArgument``."""
+    if text.startswith("@"):
+        return _file(name, Path(text[1:]))
+    try:
+        return json.loads(text) if text.lstrip().startswith("[") else _numbers(text)
+    except (ValueError, RecursionError):
+        raise BadArgument(f"{name}: expected {FORMS}, got {text!r}") from None
+
+
+def attribute(text: str, schema: Any) -> Any:
+    """Return the value of an attribute: JSON where it is, unless its schema wants a string."""
+    if isinstance(schema, dict) and schema.get("type") == "string":  # pyright: ignore[reportUnknownMemberType]
+        return text
+    if text.startswith("@"):
+        return _file("attribute", Path(text[1:]))
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _file(name: str, path: Path) -> Any:
+    try:
+        if path.suffix == ".npy":
+            with path.open("rb") as file:
+                return np.lib.format.read_array(file, allow_pickle=False)
+        if path.suffix == ".json":
+            return json.loads(path.read_bytes())
+    except (OSError, ValueError, EOFError, MemoryError, RecursionError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise BadArgument(f"{name}: {path} cannot be read: {why}") from error
+    raise BadArgument(f"{name}: expected a file that ends in .npy or .json, got {path}")
+
+
+def _numbers(text: str) -> Any:
+    """Return one number, or a list where there is a comma; ``nan`` and ``inf`` are numbers here."""
+    if "," not in text:
+        return _number(text)
+    return [_number(part) for part in text.removesuffix(",").split(",")]
+
+
+def _number(text: str) -> int | float:
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)

@@ -1,0 +1,242 @@
+"""The client.
+
+::
+
+    with pullback.Client() as client:
+        square = client.op("square")
+        dx = square.vjp({"x": x}, cotangents={"y": dy}).gradients["x"]
+"""
+
+import time
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+
+import httpx
+
+from pullback import answers, calls, transport
+from pullback.arrays import Arrays
+from pullback.calls import LINES, Call, CheckOptions, Common
+from pullback.catalogue import Contract, OpSummary
+from pullback.reports import Event, Report, Verification
+
+T = TypeVar("T")
+
+
+class Client:
+    """A connection to a service, used again from call to call; ``close`` it, or use it as a context.
+
+    ``url`` is that of ``PULLBACK_URL`` when it is not given, else http://127.0.0.1:8000; ``timeout`` is for every wait,
+    in seconds. At a 503 that says when to come back, a call is sent again up to ``retries`` times, for half a minute in
+    all. Every method raises a ``PullbackError``.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        timeout: float = transport.DEFAULT_TIMEOUT,
+        retries: int = transport.DEFAULT_RETRIES,
+    ) -> None:
+        """Take the address; nothing is sent yet."""
+        self._address = transport.address(url, timeout)
+        self._retries = retries
+        self._http = httpx.Client(**self._address.options())
+
+    @property
+    def url(self) -> str:
+        """The address of the service."""
+        return self._address.url
+
+    def ops(self) -> list[OpSummary]:
+        """Return every op in a line."""
+        return self.send(calls.ops())
+
+    def op(self, name: str) -> "Op":
+        """Return an op to ask; whether there is one of this name shows when it is asked."""
+        return Op(self, name)
+
+    def checks(self, ops: Iterable[str] | None = None, **options: Unpack[CheckOptions]) -> Generator[Event, None, None]:
+        """Check the gradients of these ops, or of all; yield the events as they come, ``Summary`` at last.
+
+        The request is sent when the first event is asked for. Closing the iterator closes the connection, and the
+        service then stops the work. Raises ``ConnectionLost`` when the events end without a summary.
+        """
+        return self._events(calls.checks(ops, options))
+
+    def send(self, call: Call[T]) -> T:
+        """Send a call and return its answer."""
+        retries = transport.Retries(self._retries)
+        while True:
+            try:
+                response = self._http.request(call.method, call.path, content=call.body, headers=call.headers())
+            except (httpx.HTTPError, httpx.InvalidURL) as error:
+                raise self._address.failure(error) from error
+            pause = retries.pause(response)
+            if pause is None:
+                return transport.result(self._address, call, response)
+            time.sleep(pause)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _events(self, call: Call[None]) -> Generator[Event, None, None]:
+        stream = transport.Stream(self._address)
+        try:
+            with self._opened(call) as response:
+                for chunk in response.iter_bytes():
+                    yield from stream.feed(chunk)
+        except httpx.HTTPError as error:
+            raise self._address.failure(error) from error
+        stream.end()
+
+    @contextmanager
+    def _opened(self, call: Call[None]) -> Generator[httpx.Response, None, None]:
+        """Send a call that is answered by a stream; yield the answer when it begins."""
+        retries, headers = transport.Retries(self._retries), call.headers(LINES)
+        while True:
+            with self._http.stream(call.method, call.path, content=call.body, headers=headers) as response:
+                pause = retries.pause(response)
+                if pause is None:
+                    if not response.is_success:
+                        response.read()
+                    transport.check_stream(self._address, response)
+                    yield response
+                    return
+            time.sleep(pause)
+
+
+class Op:
+    """An op of a service.
+
+    Arrays are given by name. What has a dtype is sent in it, exactly; lists and scalars take the dtype that the op
+    wants. What else may be given, by keyword, is in ``calls.Common``: ``attrs``, ``dtype``, ``mode``, ``device``.
+    """
+
+    def __init__(self, client: Client, name: str) -> None:
+        """Take the client to ask by, and the name."""
+        self._client = client
+        self.name = name
+
+    def contract(self) -> Contract:
+        """Return the contract: formulas, kinks, shapes, dtypes, attributes, examples."""
+        return self._client.send(calls.contract(self.name))
+
+    def forward(self, inputs: Arrays, **common: Unpack[Common]) -> answers.Forward:
+        """Return the outputs."""
+        return self._client.send(calls.forward(self.name, inputs, common))
+
+    def gradients(
+        self,
+        inputs: Arrays,
+        *,
+        order: int = 1,
+        cotangents: Arrays | None = None,
+        wrt: Sequence[str] | None = None,
+        **common: Unpack[Common],
+    ) -> answers.Orders:
+        """Return the outputs and the gradients of order 1 to ``order``, at most 4.
+
+        The first is weighted by ``cotangents``; each further one is that of the sum of all entries of the one before.
+        """
+        return self._client.send(
+            calls.gradients(self.name, inputs, common, order=order, cotangents=cotangents, wrt=wrt)
+        )
+
+    def vjp(
+        self,
+        inputs: Arrays,
+        *,
+        cotangents: Arrays | None = None,
+        wrt: Sequence[str] | None = None,
+        outputs: bool = False,
+        batched: bool = False,
+        **common: Unpack[Common],
+    ) -> answers.Gradients:
+        """Return cotangents (ones, if none are given) pulled back to the inputs, the outputs too when asked for.
+
+        With ``batched``, cotangents and gradients have a leading axis.
+        """
+        return self._client.send(
+            calls.vjp(self.name, inputs, common, cotangents=cotangents, wrt=wrt, outputs=outputs, batched=batched)
+        )
+
+    def jvp(
+        self, inputs: Arrays, *, tangents: Arrays, batched: bool = False, **common: Unpack[Common]
+    ) -> answers.Tangents:
+        """Return tangents of the inputs pushed forward to the outputs."""
+        return self._client.send(calls.jvp(self.name, inputs, common, tangents=tangents, batched=batched))
+
+    def jacobian(
+        self,
+        inputs: Arrays,
+        *,
+        of: Sequence[str] | None = None,
+        wrt: Sequence[str] | None = None,
+        **common: Unpack[Common],
+    ) -> answers.Jacobian:
+        """Return every output, or those in ``of``, by every input, or those in ``wrt``."""
+        return self._client.send(calls.jacobian(self.name, inputs, common, of=of, wrt=wrt))
+
+    def hvp(
+        self,
+        inputs: Arrays,
+        *,
+        vectors: Arrays,
+        cotangents: Arrays | None = None,
+        wrt: Sequence[str] | None = None,
+        batched: bool = False,
+        **common: Unpack[Common],
+    ) -> answers.Products:
+        """Return Hᵀv, the products of the derivative of the vjp and the vectors."""
+        return self._client.send(
+            calls.hvp(self.name, inputs, common, vectors=vectors, cotangents=cotangents, wrt=wrt, batched=batched)
+        )
+
+    def hessian(
+        self,
+        inputs: Arrays,
+        *,
+        cotangents: Arrays | None = None,
+        wrt: Sequence[str] | None = None,
+        diagonal: bool = False,
+        **common: Unpack[Common],
+    ) -> answers.Hessian:
+        """Return the derivative of the vjp, or, of an elementwise op, the ``diagonal`` of it alone."""
+        return self._client.send(
+            calls.hessian(self.name, inputs, common, cotangents=cotangents, wrt=wrt, diagonal=diagonal)
+        )
+
+    def check(
+        self,
+        inputs: Arrays | None = None,
+        *,
+        attrs: Mapping[str, Any] | None = None,
+        **options: Unpack[CheckOptions],
+    ) -> Report:
+        """Check the gradients at a point, or at the op's examples and at points drawn from its domain."""
+        return self._client.send(calls.check(self.name, inputs, attrs, options))
+
+    def verify(
+        self,
+        inputs: Arrays,
+        gradients: Arrays,
+        *,
+        cotangents: Arrays | None = None,
+        tolerances: Mapping[str, float] | None = None,
+        **common: Unpack[Common],
+    ) -> Verification:
+        """Compare gradients of yours, by input, with the op's own in its widest dtype."""
+        return self._client.send(
+            calls.verify(self.name, inputs, gradients, common, cotangents=cotangents, tolerances=tolerances)
+        )

@@ -1,0 +1,164 @@
+"""How reports look, on told events; and names and values as they are typed."""
+
+import io
+import json
+import xml.etree.ElementTree as ET
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from pullback import catalogue, cli_names, cli_values, reports
+from pullback.cli_follow import follow
+from pullback.cli_junit import junit
+from pullback.errors import BadArgument
+from tests.client.strange_servers import of_events
+from tests.client.told import FAILING, PASSING, RIDDLE, check, report, stream
+
+
+def shown(*told: dict[str, Any], terminal: bool = False, **options: Any) -> str:
+    file = io.StringIO()
+    out = Console(file=file, force_terminal=terminal, width=120, soft_wrap=not terminal, highlight=False)
+    events = [reports.event(json.dumps(event)) for event in stream(*told, unavailable={"gone": "no library"})]
+    follow(out, [event for event in events if event is not None], **options)
+    return file.getvalue()
+
+
+def test_an_op_is_a_line() -> None:
+    assert shown(PASSING) == (
+        "square: pass (1 passed, 1 skipped; 0.52 s)\n"
+        "unavailable, and so not checked: gone: no library\n"
+        "1 passed, 0 failed, 0 inconclusive of 1 ops in 31.2 s\n"
+    )
+    assert "gone" not in shown(PASSING, all_ops=False)
+
+
+def test_a_failure_has_both_numbers_side_by_side() -> None:
+    out = shown(PASSING, FAILING)
+    assert "skewed: fail (1 passed, 2 failed; 0.52 s)\n" in out
+    assert "FAIL skewed derivative, dy/dx, order 1, float64, graph, cpu\n" in out
+    assert '  dy/dx: fail, as was <planned> & "meant"\n' in out
+    assert "  worst element [3] at x = 0.5:  analytic 1.09  |  numeric 1 ± 1e-13\n" in out
+    assert "  apart by 0.09, relative 0.09, 4.05e+14 ULP\n" in out
+    assert "  worst element:  analytic nan  |  numeric 1 ± 1e-13\n" in out
+
+
+def test_what_is_inconclusive_has_a_reason() -> None:
+    out = shown(RIDDLE)
+    assert "INCONCLUSIVE kinky derivative" in out
+    assert "tells nothing: 2 kink\n" in out
+
+
+def test_quiet_prints_failures_alone() -> None:
+    assert shown(PASSING, RIDDLE, quiet=True) == ""
+    assert shown(PASSING, FAILING, quiet=True).startswith("FAIL skewed")
+
+
+def test_a_terminal_has_a_table_in_colour() -> None:
+    out = shown(PASSING, FAILING, RIDDLE, terminal=True)
+    assert "\x1b[32mpass" in out
+    assert "\x1b[31mfail" in out
+    assert "\x1b[33minconclusive" in out
+    assert "seconds" in out
+
+
+def test_control_characters_are_not_obeyed() -> None:
+    planted = report("square", check("fail", sentence="\x1b]0;owned\x07 [red]not a style[/red]"))
+    out = shown(planted)
+    assert "\x1b" not in out
+    assert "[red]not a style[/red]" in out
+
+
+@pytest.mark.parametrize(
+    ("told", "code"), [((PASSING,), 0), ((PASSING, RIDDLE), 0), ((RIDDLE,), 0), ((PASSING, FAILING), 1)]
+)
+def test_a_wrong_gradient_is_an_exit_code(run, strange, told: tuple[dict[str, Any], ...], code: int) -> None:
+    ran = run("check", url=strange(of_events(*stream(*told))).url)
+    assert (ran.code, ran.err) == (code, "")
+
+
+def test_options_of_check_are_sent(run, strange) -> None:
+    server = strange(of_events(*stream(PASSING)))
+    options = ["--dtype", "float32", "--dtype", "float64", "--mode", "eager", "--order", "1", "--check", "adjoint"]
+    run("check", "square", *options, "--seed", "3", "--device", "cpu", "--relative", "0.5", url=server.url)
+    assert server.requests[0][2] == {
+        "ops": ["square"],
+        "dtypes": ["float32", "float64"],
+        "modes": ["eager"],
+        "orders": [1],
+        "checks": ["adjoint"],
+        "seed": 3,
+        "device": "cpu",
+        "tolerances": {"absolute": 0.0, "relative": 0.5},
+    }
+
+
+def test_junit_is_read_back() -> None:
+    odd = report("odd", check("fail", sentence="\x00\x1b < ]]> & \ud800"), check("inconclusive"))
+    root = ET.fromstring(junit([reports.report(one) for one in (PASSING, FAILING, odd)]))
+    assert root.attrib == {"name": "pullback", "tests": "7", "failures": "3", "errors": "0", "skipped": "2"} | {
+        "time": root.attrib["time"]
+    }
+    assert [suite.attrib["name"] for suite in root] == ["square", "skewed", "odd"]
+    failure = root[1][1].find("failure")
+    assert failure is not None
+    assert failure.attrib["message"] == 'dy/dx: fail, as was <planned> & "meant"'
+    assert "analytic 1.09  |  numeric 1 ± 1e-13" in str(failure.text)
+    assert root[2][0][0].attrib["message"] == "�� < ]]> & �"
+    assert root[2][1][0].tag == "skipped"
+    assert root[2][1][0].attrib["message"].startswith("inconclusive: ")
+    assert {case.attrib["classname"] for case in root[0]} == {"pullback.square"}
+
+
+def contract(inputs: list[str], outputs: list[str], attrs: list[str]) -> catalogue.Contract:
+    slot = {"dtypes": ["float32"], "shape": ["..."], "differentiable": True, "doc": ""}
+    return catalogue.Contract(
+        *("planted", "", "", None, True),
+        inputs=tuple(catalogue.InputSlot(name, **slot, domain=(0, 1), kinks=[], poles=[]) for name in inputs),
+        outputs=tuple(catalogue.Slot(name, **slot) for name in outputs),
+        attrs={"properties": {name: {"type": "string"} for name in attrs}},
+    )
+
+
+def test_a_name_that_means_two_things_is_refused() -> None:
+    op = contract(["x", "dy"], ["y"], ["x"])
+    with pytest.raises(BadArgument, match=r"x: this means two things; write inputs\.x=\.\.\. or attrs\.x=\.\.\."):
+        cli_names.arguments(op, "forward", ["x=1"])
+    with pytest.raises(BadArgument, match=r"inputs\.dy=\.\.\. or cotangents\.y"):
+        cli_names.arguments(op, "vjp", ["dy=1"])
+    found = cli_names.arguments(op, "vjp", ["inputs.x=1", "attrs.x=1", "cotangents.y=2", "inputs.dy=3"])
+    assert (found.inputs, found.attrs, found.cotangents) == ({"x": 1, "dy": 3}, {"x": "1"}, {"y": 2})
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1", 1),
+        ("-0.5e3", -500.0),
+        ("1,2,3", [1, 2, 3]),
+        ("1,", [1]),
+        ("[]", []),
+        ("[[1, 2], [3, NaN]]", [[1, 2], [3, np.nan]]),
+        ("inf,-Infinity", [np.inf, -np.inf]),
+    ],
+)
+def test_values(text: str, value: Any) -> None:
+    np.testing.assert_array_equal(cli_values.tensor("x", text), value)
+
+
+@pytest.mark.parametrize(
+    ("text", "schema", "value"),
+    [("1", {"type": "string"}, "1"), ("1", {}, 1), ("a", None, "a"), ("[1]", {}, [1]), ("true", {}, True)],
+)
+def test_attributes(text: str, schema: Any, value: Any) -> None:
+    assert cli_values.attribute(text, schema) == value
+
+
+@pytest.mark.parametrize("content", [b"", b"not an array", b"\x93NUMPY\x01\x00", b"PK\x03\x04", b"[" * 5000])
+def test_broken_files(content: bytes, tmp_path) -> None:
+    for suffix in ("npy", "json"):
+        path = tmp_path / f"broken.{suffix}"
+        path.write_bytes(content)
+        with pytest.raises(BadArgument, match=r"x: .* cannot be read"):
+            cli_values.tensor("x", f"@{path}")

@@ -1,0 +1,249 @@
+"""The client on a real service."""
+
+import asyncio
+import inspect
+import json
+import pickle
+import sys
+from array import array
+from contextlib import aclosing, closing
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import pullback
+from pullback import reports
+from pullback.arrays import DTYPES
+from tests.conftest import Service
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+
+def test_the_catalogue_comes_as_the_service_has_it(ours, client) -> None:
+    listed = client.get("/v1/ops").json()["ops"]
+    assert [(op.name, op.summary) for op in ours.ops()] == [(op["name"], op["summary"]) for op in listed]
+    contract = ours.op("roi_pool").contract()
+    assert [slot.name for slot in contract.inputs] == ["features", "rois"]
+    assert [slot.differentiable for slot in contract.outputs] == [True, False]
+    assert set(contract.attr_schemas) == {"pooled_height", "pooled_width", "spatial_scale"}
+    assert contract.claim == pullback.catalogue.Claim("derivative", "derivative", True)
+
+
+def test_a_pullback_reads_as_it_is_written(ours) -> None:
+    x, dy = np.array([1.0, 2.0]), np.array([1.0, 10.0])
+    answer = ours.op("square").vjp({"x": x}, cotangents={"y": dy}, outputs=True)
+    np.testing.assert_array_equal(answer.gradients["x"], [2.0, 40.0])
+    np.testing.assert_array_equal(answer.outputs["y"], [1.0, 4.0])
+    assert answer.gradients["x"].dtype == np.float64
+    assert answer.absent == {}
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_typed_arrays_decide_the_dtype(ours, dtype: str) -> None:
+    x = np.array([[1.5, np.nan], [np.inf, -0.0]]).astype(getattr(ml_dtypes, dtype, dtype))
+    y = ours.op("gradient_reversal").forward({"x": x}).outputs["y"]
+    assert y.dtype == x.dtype
+    np.testing.assert_array_equal(y.astype(float), x.astype(float))
+    assert np.signbit(y[1, 1].astype(float))
+
+
+def test_lists_take_the_dtype_of_the_arrays_beside_them(ours) -> None:
+    answer = ours.op("square").vjp({"x": [1, 2]}, cotangents={"y": np.array([1.0, 1.0])})
+    assert answer.gradients["x"].dtype == np.float64
+    assert ours.op("square").forward({"x": 3}).outputs["y"].dtype == np.float32
+    assert ours.op("square").forward({"x": 3}, dtype="float64").outputs["y"].shape == ()
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        np.arange(6.0).reshape(2, 3).T,
+        np.arange(6.0)[::-2],
+        np.arange(4, dtype=">f8"),
+        np.zeros((0, 3)),
+        np.float64(2.5),
+        np.array(3.0),
+        range(3),
+        array("d", [1, 2]),
+    ],
+    ids=["transposed", "strided", "big-endian", "empty", "scalar", "0-d", "range", "buffer"],
+)
+def test_every_layout_arrives(ours, x) -> None:
+    y = ours.op("square").forward({"x": x}).outputs["y"]
+    np.testing.assert_array_equal(y, np.square(x))
+    assert y.shape == np.shape(x)
+    assert y.flags.writeable
+
+
+def test_numbers_in_lists_may_be_anything_that_is_a_number(ours) -> None:
+    y = ours.op("gradient_reversal").forward({"x": [[1, float("nan")], (np.float32(np.inf), -np.inf)]}).outputs["y"]
+    np.testing.assert_array_equal(y, [[1, np.nan], [np.inf, -np.inf]])
+
+
+def test_what_has_no_gradient_is_none_with_a_reason(ours) -> None:
+    op = ours.op("softmax_cross_entropy")
+    answer = op.vjp({"logits": np.zeros((1, 2)), "labels": [1]})
+    assert answer.gradients["labels"] is None
+    assert answer.absent == {"labels": "not_differentiable"}
+    orders = ours.op("square").gradients({"x": [1, 3]}, order=3)
+    assert [list(order) for order in orders.gradients] == [["x"]] * 3
+    assert orders.gradients[2]["x"] is None
+    assert orders.absent[2] == {"x": "disconnected"}
+
+
+def test_every_operation_answers(ours) -> None:
+    op, x = ours.op("square"), {"x": np.array([1.0, 3.0])}
+    np.testing.assert_array_equal(op.jvp(x, tangents={"x": [1, 10]}).tangents["y"], [2, 60])
+    np.testing.assert_array_equal(op.jacobian(x, of=["y"], wrt=["x"]).jacobian["y"]["x"], [[2, 0], [0, 6]])
+    np.testing.assert_array_equal(op.hvp(x, vectors={"x": [1, 1]}, cotangents={"y": [1, 10]}).products["x"], [2, 20])
+    np.testing.assert_array_equal(op.hessian(x).hessian["x"]["x"], [[2, 0], [0, 2]])
+    np.testing.assert_array_equal(op.hessian(x, diagonal=True).diagonal["x"], [2, 2])
+    batched = op.vjp(x, cotangents={"y": np.eye(2)}, batched=True)
+    np.testing.assert_array_equal(batched.gradients["x"], [[2, 0], [0, 6]])
+
+
+def test_attributes_modes_and_devices_are_sent(ours) -> None:
+    op, x = ours.op("scale_gradient"), {"x": [1.0]}
+    answer = op.vjp(x, attrs={"scale": np.float64(3)}, mode="eager", device="cpu", dtype="float64")
+    assert answer.gradients["x"] == [3.0]
+
+
+@pytest.mark.parametrize(
+    ("ask", "kind", "told"),
+    [
+        (lambda c: c.op("sqare").contract(), pullback.NotFound, "near it: square"),
+        (lambda c: c.op("a/../b?c#d").forward({}), pullback.NotFound, "no path|no op"),
+        (lambda c: c.op("square").forward({"x": "a"}), pullback.Unprocessable, "inputs.x: this is no number"),
+        (lambda c: c.op("square").forward({"x": np.array([1])}), pullback.Unprocessable, "never cast.*int64"),
+        (lambda c: c.op("square").forward({"x": np.array([True])}), pullback.BadArgument, r"inputs\.x: .*got bool"),
+        (lambda c: c.op("square").forward({"x": [object()]}), pullback.BadArgument, "got object"),
+        (lambda c: c.op("square").forward({"x": object()}), pullback.BadArgument, "got object"),
+        (lambda c: c.op("square").forward({"x": circle()}), pullback.BadArgument, "at most 8 dimensions"),
+        (lambda c: c.op("square").vjp({"x": [1]}, wrt="x"), pullback.BadArgument, r"\['x'\]"),
+        (lambda c: list(c.checks(["square", "nothing"])), pullback.NotFound, "nothing"),
+    ],
+)
+def test_what_is_wrong_is_told_in_a_line(ours, ask, kind, told: str) -> None:
+    with pytest.raises(kind, match=told) as caught:
+        ask(ours)
+    assert "\n" not in str(caught.value)
+    assert isinstance(caught.value, pullback.PullbackError)
+
+
+def circle() -> list:
+    found: list = []
+    found.append(found)
+    return found
+
+
+def test_a_problem_carries_its_document(ours) -> None:
+    with pytest.raises(pullback.Unprocessable) as caught:
+        ours.op("square").forward({"x": [1, [2]]})
+    error = caught.value
+    assert (error.status, error.title) == (422, "Unprocessable request")
+    assert error.errors[0].loc[:2] == ("inputs", "x")
+    assert error.document["instance"] == "/v1/ops/square/forward"
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again), again.errors) == (type(error), str(error), error.errors)
+
+
+def test_a_check_comes_as_a_report(ours) -> None:
+    report = ours.op("square").check({"x": np.array([0.5, 2.0])}, checks=["derivative"], orders=(1,), seed=3)
+    assert (report.op, report.verdict, report.seed) == ("square", "pass", 3)
+    assert {check.check for check in report.checks} == {"derivative"}
+    assert report.count("pass") == len(report.checks) > 0
+
+
+def test_a_stream_of_checks_ends_with_a_summary(ours) -> None:
+    events = list(ours.checks(["square", "round_ste"], checks=["contract"], dtypes=["float64"]))
+    assert isinstance(events[0], reports.Start)
+    assert events[0].ops == ["square", "round_ste"]
+    assert [event.op for event in events if isinstance(event, reports.Report)] == ["square", "round_ste"]
+    assert isinstance(events[-1], reports.Summary)
+    assert (events[-1].verdict, events[-1].passed) == ("pass", 2)
+
+
+def test_a_stream_may_be_left(ours) -> None:
+    with closing(ours.checks(["square"])) as events:
+        assert isinstance(next(events), reports.Start)
+    assert ours.op("square").forward({"x": 2}).outputs["y"] == 4
+
+
+def test_gradients_of_mine_are_verified(ours) -> None:
+    x = np.linspace(1, 2, 100)
+    mine = 2 * x
+    mine[17] += 0.5
+    found = ours.op("square").verify({"x": x}, {"x": mine}, cotangents={"y": np.ones(100)})
+    assert (found.verdict, found.dtype) == ("fail", "float64")
+    one = found.gradients["x"]
+    assert (one.elements, one.wrong) == (100, 1)
+    assert one.worst.index == (17,)
+    assert one.worst.analytic == mine[17]
+    assert [block.start <= 17 < block.stop for block in one.blocks if block.verdict == "fail"] == [True]
+    wide = {"absolute": 1.0, "relative": 0.0}
+    assert ours.op("square").verify({"x": x}, {"x": mine}, tolerances=wide).verdict == "pass"
+
+
+def test_the_url_may_come_from_the_environment(service: Service, monkeypatch) -> None:
+    monkeypatch.setenv("PULLBACK_URL", f"{service.url}/")
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with pullback.Client() as client:
+        assert client.url == service.url
+        assert client.ops()
+
+
+def test_asyncio_has_the_same(service: Service) -> None:
+    async def ask() -> None:
+        async with pullback.AsyncClient(service.url) as client:
+            op = client.op("square")
+            answers = await asyncio.gather(*(op.vjp({"x": [float(i)]}) for i in range(8)))
+            assert [answer.gradients["x"].item() for answer in answers] == [2.0 * i for i in range(8)]
+            assert len(await client.ops()) > 0
+            events = [event async for event in client.checks(["square"], checks=["contract"])]
+            assert isinstance(events[-1], reports.Summary)
+            async with aclosing(client.checks(["square"])) as left:
+                assert isinstance(await anext(left), reports.Start)
+            with pytest.raises(pullback.NotFound):
+                await client.op("nothing").contract()
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize(("one", "other"), [(pullback.Client, pullback.AsyncClient), (pullback.Op, pullback.AsyncOp)])
+def test_both_clients_are_called_alike(one: type, other: type) -> None:
+    def methods(kind: type) -> dict[str, str]:
+        found = inspect.getmembers(kind, inspect.isfunction)
+        return {name: str(inspect.signature(f)).partition(" -> ")[0] for name, f in found if name[0] != "_"}
+
+    assert methods(one) == methods(other)
+
+
+def test_importing_the_client_needs_httpx_and_numpy_alone(python) -> None:
+    # httpx takes rich where it is installed, for a command line of its own.
+    before, after = "import json, sys, httpx, numpy; old = set(sys.modules)", "print(json.dumps(list(sys.modules)))"
+    all_of_them = json.loads(python(f"import json, sys, pullback; {after}"))
+    assert {"tensorflow", "pydantic", "typer", "app", "ops", "ml_dtypes"}.isdisjoint(map(package, all_of_them))
+    new = json.loads(python(f"{before}; import pullback; print(json.dumps(list(set(sys.modules) - old)))"))
+    assert {name for name in map(package, new) if name not in sys.stdlib_module_names} <= {"pullback", "numpy"}
+    assert not [name for name in new if name.startswith("pullback.cli_")]
+
+
+def package(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def test_without_ml_dtypes_bfloat16_is_widened(python) -> None:
+    tensor = {"dtype": "bfloat16", "shape": [2], "base64": "gD8AwA=="}
+    hidden = "import sys; sys.modules['ml_dtypes'] = None; from pullback.arrays import decode; "
+    assert python(f"{hidden} a = decode({tensor}); print(a.dtype, a.tolist())").split(" ", 1) == [
+        "float32",
+        "[1.0, -2.0]\n",
+    ]
+
+
+def test_the_dtypes_are_those_of_the_service() -> None:
+    from app.tensors.dtypes import DTYPES as served  # noqa: PLC0415
+
+    assert set(DTYPES) == set(served)

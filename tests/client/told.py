@@ -1,0 +1,75 @@
+"""Reports and events as the service tells them."""
+
+from typing import Any
+
+WORST = {
+    "index": [3],
+    "x": 0.5,
+    "analytic": 1.09,
+    "numeric": 1.0,
+    "error_bar": 1e-13,
+    "absolute": 0.09,
+    "relative": 0.09,
+    "ulps": 4.05e14,
+}
+UNBOUNDED = WORST | {"x": None, "index": None, "analytic": "NaN", "ulps": "Infinity", "relative": "Infinity"}
+
+
+def check(verdict: str = "pass", **fields: Any) -> dict[str, Any]:
+    return {
+        "check": "derivative",
+        "verdict": verdict,
+        "sentence": f'dy/dx: {verdict}, as was <planned> & "meant"',
+        "order": 1,
+        "output": "y",
+        "input": "x",
+        "attrs": {},
+        "mode": "graph",
+        "dtype": "float64",
+        "device": "cpu",
+        "points": 68,
+        "evaluations": 4148,
+        "seconds": 0.004,
+        "inconclusive": {"kink": 2} if verdict == "inconclusive" else {},
+        "worst": WORST if verdict == "fail" else None,
+    } | fields
+
+
+def report(op: str, *checks: dict[str, Any]) -> dict[str, Any]:
+    verdicts = [entry["verdict"] for entry in checks]
+    verdict = next((v for v in ("fail", "pass") if v in verdicts), "inconclusive")
+    return {
+        "op": op,
+        "verdict": verdict,
+        "sentence": f"{op}: so it is",
+        "seed": 0,
+        "points": 68,
+        "evaluations": 4148,
+        "seconds": 0.52,
+        "checks": list(checks),
+    }
+
+
+def stream(*reports: dict[str, Any], unavailable: dict[str, str] | None = None) -> list[dict[str, Any]]:
+    ops, verdicts = [one["op"] for one in reports], [one["verdict"] for one in reports]
+    missing = [{"op": op, "reason": reason} for op, reason in (unavailable or {}).items()]
+    events: list[dict[str, Any]] = [{"event": "start", "ops": ops, "unavailable": missing, "steps": len(ops)}]
+    for done, one in enumerate(reports):
+        progress = {"event": "progress", "op": one["op"], "check": "derivative", "done": done, "steps": len(ops)}
+        events += [progress, {"event": "report", "report": one}]
+    counts = {verdict: verdicts.count(verdict) for verdict in ("pass", "fail", "inconclusive")}
+    worst = next((v for v in ("fail", "pass") if v in verdicts), "inconclusive")
+    return [*events, {"event": "summary", "verdict": worst, **counts, "seconds": 31.2}]
+
+
+PROBLEM = {
+    "type": "urn:pullback:problem:deadline-passed",
+    "title": "Deadline passed",
+    "status": 504,
+    "detail": "it took too long",
+    "instance": "/v1/checks",
+    "errors": [],
+}
+PASSING = report("square", check(), check("skipped", check="symmetry"))
+FAILING = report("skewed", check(), check("fail"), check("fail", check="second", order=2, worst=UNBOUNDED))
+RIDDLE = report("kinky", check("inconclusive"))
