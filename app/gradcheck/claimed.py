@@ -10,7 +10,7 @@ from app.binding import authored
 from app.gradcheck import rounding
 from app.gradcheck.numeric import DOUBT, NO_DIGITS, RUNGS, Slopes, Trouble, slopes
 from app.gradcheck.rows import numbers_of
-from app.gradcheck.site import Gathered, Site, nowhere
+from app.gradcheck.site import Site, nowhere
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Tally
 from ops import Array
@@ -18,8 +18,8 @@ from ops import Array
 Named: TypeAlias = Mapping[str, Array]
 Function: TypeAlias = Callable[[Named], Named]
 
-# Coordinates that are moved one by one: of an elementwise op all at once, of any other in a call each.
-COORDINATES, SINGLE_COORDINATES = 4096, 32
+# Coordinates that are moved one by one in a row each, as those of elementwise ops need not be.
+COORDINATES = 32
 DIRECTIONS = 3
 # A vector that is larger is moved along one direction only.
 LARGE = 1 << 16
@@ -52,23 +52,22 @@ class Gradient:
     """Known before: troubles that make a comparison worthless, coordinate by coordinate."""
     single: bool = True
     """Whether coordinates are moved one by one where that takes a row each."""
+    everywhere: bool = False
+    """Whether directions go through all numbers of a large elementwise op as well."""
 
 
-def compare(target: Target, site: Site, gradient: Gradient, of: Callable[[Site], Differentiated]) -> None:
-    """Compare a gradient with the numeric derivative, coordinate by coordinate and along random directions.
+def compare(target: Target, sample: Site, gradient: Gradient, of: Callable[[Site], Differentiated]) -> None:
+    """Compare the gradient at a sample's site with the numeric derivative, by coordinates and along random directions.
 
-    ``of(site)`` is what is differentiated there. Of a large elementwise op the coordinates are a sample.
+    ``of(site)`` is what is differentiated there. The coordinates are those of the sample.
     """
-    size = max((x.size for x in site.point.inputs.values()), default=0)
-    near = site
-    if site.is_elementwise and size > COORDINATES:
-        chosen = np.sort(np.random.default_rng(target.options.seed).choice(size, COORDINATES, replace=False))
-        near = Gathered.of(site, chosen)
-    differentiated = of(near)
-    for name in gradient.parts if gradient.single or site.is_elementwise else ():
-        _compare_coordinates(target, near, name, gradient, differentiated)
-    if near is not site or not site.is_elementwise:
-        _compare_directions(target, gradient, of(site))
+    differentiated, whole = of(sample), target.whole(sample)
+    for name in gradient.parts if gradient.single or sample.is_elementwise else ():
+        _compare_coordinates(target, sample, name, gradient, differentiated)
+    if not sample.is_elementwise:
+        _compare_directions(target, gradient, differentiated)
+    elif gradient.everywhere and sample is not whole:
+        _compare_directions(target, gradient, of(whole))
 
 
 def compare_with_formula(target: Target, site: Site, gradient: Gradient, formula: Function) -> None:
@@ -191,7 +190,7 @@ def _compare_directions(target: Target, gradient: Gradient, of: Differentiated) 
 def _chosen(target: Target, site: Site, size: int) -> Array:
     """Return the coordinates to move one by one: all, or a sample where that would be too much work."""
     rows = target.options.work // max(1, numbers_of(site.point), site.point.cost)
-    most = min(SINGLE_COORDINATES, max(1, rows // (2 * RUNGS + 1)))
+    most = min(COORDINATES, max(1, rows // (2 * RUNGS + 1)))
     if site.is_elementwise or size <= most:
         return np.arange(size)
     return np.sort(np.random.default_rng(target.options.seed).choice(size, most, replace=False))

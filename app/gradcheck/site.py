@@ -112,7 +112,7 @@ class Site:
 
 @dataclass(frozen=True, eq=False)
 class Gathered(Site):
-    """Some numbers of an elementwise op's site, in a row; what the op answers there is what it answers on the whole."""
+    """Some numbers of an elementwise op's site, in a row: a site of its own, which knows their places in the whole."""
 
     whole: Site = field(kw_only=True)
     chosen: Array = field(kw_only=True)
@@ -126,11 +126,6 @@ class Gathered(Site):
         )
         point = replace(whole.point, inputs=inputs, dims=bind_dims(whole.point.op, inputs, whole.point.attrs))
         return cls(point, dys, vectors, whole=whole, chosen=chosen)
-
-    @cached_property
-    def values(self) -> dict[Key, Array]:
-        """Those of the whole."""
-        return {key: value.ravel()[self.chosen] for key, value in self.whole.values.items()}
 
     def index(self, name: str) -> Callable[[int], tuple[int, ...]]:
         """Return the place in the whole."""

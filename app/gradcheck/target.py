@@ -11,12 +11,14 @@ import numpy as np
 from app.binding import Decode, Point, authored, bind
 from app.errors import Loc, Unprocessable
 from app.gradcheck import rounding
-from app.gradcheck.site import Site, site_at
+from app.gradcheck.site import Gathered, Site, site_at
 from app.tensors.dtypes import DTYPES
 from ops import FLOATS, MODES, Array, Batching, Input, Mode, Op
 
 # Beside the examples: numbers drawn of an elementwise op, points drawn of any other.
 NUMBERS, POINTS = 48, 2
+# Of a larger point of an elementwise op so many numbers are looked at one by one.
+NUMBERS_OF_LARGE = 4096
 SIZES: Mapping[str, tuple[int, ...]] = {"...": (4,)}
 # As near to a kink or pole no number is drawn, as a part of the domain.
 APART = 1 / 32
@@ -108,10 +110,25 @@ class Target:
         """The points, in the widest dtype and mode graph."""
         return [site_at(point, self.rng) for point in self.points]
 
+    @cached_property
+    def samples(self) -> list[Site]:
+        """The sites, of large ones of an elementwise op some numbers: what one of them shows, all do."""
+        return [self._sampled(site) for site in self.sites]
+
     @property
     def smooth(self) -> list[Site]:
-        """The points where the op does not say that derivatives are infinite by nature."""
-        return [site for site in self.sites if not site.is_singular]
+        """The samples where the op does not say that derivatives are infinite by nature."""
+        return [site for site in self.samples if not site.is_singular]
+
+    def whole(self, sample: Site) -> Site:
+        """Return the site that a sample is of."""
+        return self.sites[self.samples.index(sample)]
+
+    def _sampled(self, site: Site) -> Site:
+        size = max((x.size for x in site.point.inputs.values()), default=0)
+        if not site.is_elementwise or size <= NUMBERS_OF_LARGE:
+            return site
+        return Gathered.of(site, np.sort(self.rng.choice(size, NUMBERS_OF_LARGE, replace=False)))
 
     def bound(self, inputs: Mapping[str, Any], dtype: str) -> Point:
         """Return these inputs as a point; raises ``Unprocessable`` where the op refuses them."""

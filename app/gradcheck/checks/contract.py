@@ -35,7 +35,7 @@ def check(target: Target) -> Iterator[Finding]:
 def _asked(target: Target, mode: Mode, dtype: str) -> Finding:
     place, count = Place(NAME, mode=mode, dtype=dtype), len(target.points)
     try:
-        for site in target.sites:
+        for site in target.samples:
             if (here := target.at(site, dtype)) is not None:
                 _ask(here.moved(mode, target.device), max(target.options.orders))
     except Overloaded as error:
@@ -67,7 +67,7 @@ def _first_order(site: Site) -> None:
 def _undeclared(target: Target, name: str) -> Finding:
     """Look for a gradient of an input that is declared to have none."""
     place, count = Place(NAME, 1, input=name, dtype=target.widest), len(target.points)
-    if any(_has_gradient(site, name) for site in target.sites):
+    if any(_has_gradient(site, name) for site in target.samples):
         return Finding(place, "fail", f"{name} is declared not differentiable, but has a gradient that is not 0", count)
     return Finding(place, "pass", f"{name} has no gradient, as declared", count)
 

@@ -44,13 +44,17 @@ def troubles(target: Target, site: Site) -> dict[str, Array]:
 
 
 def _at(target: Target, site: Site, output: str, tallies: Mapping[str, Tally]) -> None:
-    bounds = {name: site.bound(("gradients", name), target.widest) for name in tallies}
-    gradient = Gradient(_gradients(site, output), bounds, tallies)
+    whole = target.whole(site)
+    bounds = {name: whole.bound(("gradients", name), target.widest) for name in tallies}
+    gradient = Gradient(_gradients(whole, output), bounds, tallies, everywhere=True)
     claim = site.claim.first
     if isinstance(claim, Formula):
-        dys = {name: dy if name == output else 0 * dy for name, dy in site.cotangents.items()}
+        dys = {name: dy if name == output else 0 * dy for name, dy in whole.cotangents.items()}
         compare_with_formula(
-            target, site, gradient, lambda xs: named_slots(site, claim.vjp(primals(site, xs), all_outputs(site, dys)))
+            target,
+            whole,
+            gradient,
+            lambda xs: named_slots(whole, claim.vjp(primals(whole, xs), all_outputs(whole, dys))),
         )
     else:
         compare(target, site, gradient, lambda near: _differentiated(target, near, output))

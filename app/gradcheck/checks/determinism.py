@@ -15,7 +15,7 @@ def check(target: Target) -> Iterator[Finding]:
     """Ask twice in the widest dtype, and twice in the op's default one."""
     for dtype in dict.fromkeys((target.widest, target.op.dtypes[0])):
         tally = Tally(Place(NAME, dtype=dtype))
-        for site in target.sites:
+        for site in target.samples:
             if (here := target.at(site, dtype)) is not None:
                 _compare(tally, here, Site(here.point, here.cotangents, here.vectors))
         yield tally.finding("the second answer", "the first")

@@ -23,7 +23,7 @@ def check(target: Target) -> Iterator[Finding]:
 def _compared(target: Target, mode: Mode, device: str, what: str) -> Iterator[Finding]:
     place = Place(NAME, mode=mode, dtype=target.widest)
     # XLA compiles for every shape: one site tells what there is to tell.
-    sites = target.sites[:1] if mode == "xla" else target.sites
+    sites = target.samples[:1] if mode == "xla" else target.samples
     try:
         pairs = [(site.moved(mode, device).values, site) for site in sites]
     except Overloaded as error:

@@ -53,17 +53,18 @@ def _is_honest(site: Site) -> bool:
 
 
 def _gradient(target: Target, site: Site, what: str, tallies: Mapping[str, Tally]) -> Gradient:
-    parts = {name: site.values[what, name] for name in tallies}
-    return Gradient(parts, {name: site.bound((what, name), target.widest) for name in tallies}, tallies)
+    whole = target.whole(site)
+    parts = {name: whole.values[what, name] for name in tallies}
+    return Gradient(parts, {name: whole.bound((what, name), target.widest) for name in tallies}, tallies)
 
 
 def _x_slots(target: Target, site: Site, tallies: Mapping[str, Tally]) -> None:
-    gradient, claim = _gradient(target, site, "products", tallies), site.claim.second
+    gradient, claim, whole = _gradient(target, site, "products", tallies), site.claim.second, target.whole(site)
     if isinstance(claim, Formula):
-        vectors = [site.vectors.get(name, 0 * x) for name, x in site.point.inputs.items()]
-        dys = all_outputs(site, site.cotangents)
+        vectors = [whole.vectors.get(name, 0 * x) for name, x in whole.point.inputs.items()]
+        dys = all_outputs(whole, whole.cotangents)
         compare_with_formula(
-            target, site, gradient, lambda xs: named_slots(site, claim.vjp(primals(site, xs), dys, vectors))
+            target, whole, gradient, lambda xs: named_slots(whole, claim.vjp(primals(whole, xs), dys, vectors))
         )
     else:
         compare(target, site, gradient, lambda near: _differentiated(target, near))
@@ -106,14 +107,15 @@ def _composite(target: Target, site: Site, tallies: Mapping[str, Tally]) -> None
     doubts = troubles(target, site)
     if not site.is_elementwise and any((doubt != Trouble.NONE).any() for doubt in doubts.values()):
         return
-    found = composite(site.point, site.cotangents, site.vectors)
+    whole = target.whole(site)
+    found = composite(whole.point, whole.cotangents, whole.vectors)
     parts = {name: found["products", name] for name in tallies}
     # What it is made of: H at dy = c y, and Jᵀ of c J v.
     size = sum(float(np.abs(site.values["outputs", name]).max(initial=0)) for name in site.cotangents)
     slots = sum(float(np.abs(site.values["slots", name]).max(initial=0)) for name in site.cotangents)
     bounds = {
-        name: site.bound(("products", name), target.widest) * (1 + 2 * size)
-        + site.bound(("gradients", name), target.widest) * (1 + 2 * slots)
+        name: whole.bound(("products", name), target.widest) * (1 + 2 * size)
+        + whole.bound(("gradients", name), target.widest) * (1 + 2 * slots)
         for name in tallies
     }
     # Coordinates one by one are looked at in the slots.
