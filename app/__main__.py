@@ -27,7 +27,7 @@ from app.validation import entries
 
 CANNOT_LISTEN, WRONG_SETTING = 1, 2
 PING_S = 0.5
-PREFIX = "PULLBACK_"
+PREFIX, OF_THE_CLIENT = "PULLBACK_", "PULLBACK_URL"
 WILDCARDS = ("0.0.0.0", "::", "")
 
 EXAMPLE = '{"inputs":{"x":[1,100]},"order":2}'
@@ -198,7 +198,7 @@ def faults(error: ValidationError) -> list[str]:
 def unknown(environment: Mapping[str, str]) -> list[str]:
     """Return a line for each variable that looks like a setting and is none."""
     known = [PREFIX + name.upper() for name in Settings.model_fields]
-    strange = [name for name in environment if name.startswith(PREFIX) and name not in known]
+    strange = [name for name in environment if name.startswith(PREFIX) and name not in (*known, OF_THE_CLIENT)]
     return [f"warning: {name} is no setting and changes nothing; expected {near(name, known)}" for name in strange]
 
 

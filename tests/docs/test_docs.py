@@ -13,12 +13,16 @@ import pytest
 
 from app import modes
 from app.errors import PullbackError
+from app.gradcheck.checks import CHECKS
 from app.routes.operations import OPERATIONS
+from app.routes.reports import CheckRequest, ChecksRequest
 from app.settings import Settings
 from tests.conftest import ROOT, Service, Start
 
 README, HTTP_API, ADD_AN_OP = "README.md", "docs/http-api.md", "docs/add-an-op.md"
 ADD_A_NATIVE_OP = "docs/add-a-native-op.md"
+GRADIENT_CHECKS = "docs/gradient-checks.md"
+EVENTS = ("start", "progress", "report", "summary", "error")
 PAGES = [README, *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
 ON_THE_PAGES = "http://127.0.0.1:8000"
 MARK = "\x1e"
@@ -147,9 +151,30 @@ def test_same_tells_what_differs() -> None:
         assert not same({"a": [1.0, "NaN", None]}, other)
 
 
-def test_the_python_example_prints_what_the_page_says(service: Service) -> None:
-    [program], [output] = blocks(README, "python"), blocks(README, "text")
+@pytest.mark.parametrize("page", [README, GRADIENT_CHECKS])
+def test_the_python_example_prints_what_the_page_says(page: str, service: Service) -> None:
+    [program], [*_, output] = blocks(page, "python"), blocks(page, "text")
     assert run([sys.executable, "-W", "error", "-c", program], service.url) == output
+
+
+def test_the_check_of_a_wrong_op_prints_what_the_pages_say(start: Start, tmp_path) -> None:
+    shutil.copy(ROOT / "tests/http/plugins/steep.py", tmp_path)
+    service = start(OPS_PATH=str(tmp_path)).wait_until_ready()
+    command = [sys.executable, "-m", "pullback", "check", "steep", "--url", service.url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stderr) == (1, "")
+    # How long it took, and the last digits of numbers, are each machine's own.
+    own = re.compile(r"; [\d.]+ s\)|± [\d.e-]+|[\d.e+]+ ULP")
+    for page, language in ((README, ""), (GRADIENT_CHECKS, "text")):
+        assert own.sub("", blocks(page, language)[0]) in own.sub("", done.stdout)
+
+
+def test_every_field_of_the_checks_is_in_their_table() -> None:
+    told = [quoted(cells[0])[0] for cells in rows(GRADIENT_CHECKS, "field")]
+    assert set(told) == set(CheckRequest.model_fields)
+    assert set(ChecksRequest.model_fields) == set(told) - {"inputs", "attrs"} | {"ops"}
+    assert [cells[0] for cells in rows(GRADIENT_CHECKS, "check")] == list(CHECKS)
+    assert [quoted(cells[0])[0] for cells in rows(GRADIENT_CHECKS, "event")] == list(EVENTS)
 
 
 def test_every_op_is_in_the_table(service: Service) -> None:
