@@ -25,6 +25,8 @@ DIRECTIONS = 3
 LARGE = 1 << 16
 # The first step, as a part of the number that moves; and the second opinion's, as a part of the first.
 REACH, NEARER = 0.25, 1 / 8
+# As a part of a slope, the error that leaves it a digit.
+ONE_DIGIT = 0.5
 
 
 @dataclass(frozen=True)
@@ -123,13 +125,13 @@ def _compare_coordinates(target: Target, site: Site, name: str, gradient: Gradie
         analytic,
         found.value,
         widened(target, DOUBT * found.error + bar, found.value),
-        trouble=_either(found.trouble, gradient.doubts.get(name)),
+        trouble=_either(_troubled(found), gradient.doubts.get(name)),
         settled=_settled(analytic, found, bar),
         x=x[chosen],
         index=lambda i: place(int(chosen[i])),
     )
     tally.evaluations += found.evaluations
-    gradient.troubles[name] = found.trouble
+    gradient.troubles[name] = _troubled(found)
 
 
 def _settled(analytic: Array, found: Slopes, bar: Array) -> Array:
@@ -137,7 +139,15 @@ def _settled(analytic: Array, found: Slopes, bar: Array) -> Array:
     with np.errstate(invalid="ignore"):
         size = np.fmax(np.abs(analytic), np.abs(found.value))
         near = np.abs(analytic - found.value) <= DOUBT * found.error
-        return near | (DOUBT * found.error + bar <= NO_DIGITS * size)
+        narrow = DOUBT * found.error + bar <= NO_DIGITS * size
+    return (near | narrow) & (found.trouble != Trouble.NO_DIGITS)
+
+
+def _troubled(found: Slopes) -> Array:
+    """Return what makes a slope worthless; one with a digit left may still tell a number that is far off."""
+    with np.errstate(invalid="ignore"):
+        has_one = DOUBT * found.error <= ONE_DIGIT * np.abs(found.value)
+    return np.where((found.trouble == Trouble.NO_DIGITS) & has_one, Trouble.NONE, found.trouble)
 
 
 def _either(trouble: Array, doubt: Array | None) -> Array:
@@ -157,14 +167,14 @@ class _Question:
         found = slopes(self.ask, self.scale, self.unit)
         with np.errstate(invalid="ignore"):
             right = np.abs(analytic - found.value) <= DOUBT * found.error + bar
-        doubtful = (found.trouble == Trouble.NONE) & ~right
+        doubtful = (_troubled(found) == Trouble.NONE) & ~right
         if not doubtful.any():
             return found
         nearer = slopes(self.ask, self.scale * NEARER, self.unit)
         with np.errstate(invalid="ignore"):
             apart = np.abs(nearer.value - found.value) > DOUBT * (nearer.error + found.error)
-        trouble = np.where(doubtful & apart, Trouble.NO_DIGITS, found.trouble)
-        trouble = np.where(doubtful & (nearer.trouble != Trouble.NONE), nearer.trouble, trouble)
+        trouble = np.where(doubtful & apart, Trouble.CONTRADICTION, found.trouble)
+        trouble = np.where(doubtful & (_troubled(nearer) != Trouble.NONE), nearer.trouble, trouble)
         return Slopes(found.value, found.error, trouble, found.evaluations + nearer.evaluations)
 
 
@@ -183,7 +193,8 @@ def _compare_directions(target: Target, gradient: Gradient, of: Differentiated) 
         found = _Question(_directed(of, name, d), np.ones(count), rounding.eps(target.widest)).answer(analytic, bar)
         allowed = widened(target, DOUBT * found.error + bar, found.value)
         tally = gradient.tallies[name]
-        tally.add(analytic, found.value, allowed, trouble=found.trouble, index=nowhere)
+        settled = _settled(analytic, found, bar)
+        tally.add(analytic, found.value, allowed, trouble=_troubled(found), settled=settled, index=nowhere)
         tally.evaluations += found.evaluations
 
 

@@ -11,6 +11,7 @@ At a kink the slopes of the two sides differ however small the step is; at a jum
 derivative, and the estimate says so.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,8 +24,8 @@ Floats: TypeAlias = NDArray[np.float64]
 Along: TypeAlias = Callable[[Floats], NDArray[Any]]
 """Steps of shape (S, P), one column a function, to values of the same shape."""
 
-RUNGS = 30
-"""How many steps: the last is 2⁻²⁹ of the first."""
+RUNGS, FEWEST_RUNGS = 30, 5
+"""How many steps: the last is 2⁻²⁹ of the first, or what a narrower dtype can still add to a number."""
 COLUMNS = 7
 """How often an entry is extrapolated at most: the error is then of order h¹⁴."""
 DOUBT = 4.0
@@ -51,6 +52,7 @@ class Trouble(StrEnum):
     JUMP = "jump"
     NOT_FINITE = "not finite"
     NO_DIGITS = "no digits"
+    CONTRADICTION = "estimates differ"
 
 
 @dataclass(frozen=True)
@@ -69,11 +71,17 @@ def slopes(along: Along, scale: Floats, unit: float) -> Slopes:
     ``scale`` (P,) is the largest step of each: the function is asked within ±scale. ``unit`` is the relative error of
     its values: the distance of neighbouring numbers in the dtype that it is computed in.
     """
-    steps = np.ldexp(1.0, -np.arange(RUNGS))[:, None] * scale
+    count = rungs(unit)
+    steps = np.ldexp(1.0, -np.arange(count))[:, None] * scale
     values = np.asarray(along(np.concatenate([np.zeros((1, len(scale))), steps, -steps])), np.float64)
-    middle, right, left = values[0], values[1 : RUNGS + 1], values[RUNGS + 1 :]
+    middle, right, left = values[0], values[1 : count + 1], values[count + 1 :]
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         return _estimated(middle, right, left, steps, unit)
+
+
+def rungs(unit: float) -> int:
+    """Return how many steps there are for values of this relative error: the least is a few of its units."""
+    return min(RUNGS, max(FEWEST_RUNGS, int(-math.log2(unit)) - 4))
 
 
 def _estimated(middle: Floats, right: Floats, left: Floats, steps: Floats, unit: float) -> Slopes:
@@ -89,7 +97,7 @@ def _estimated(middle: Floats, right: Floats, left: Floats, steps: Floats, unit:
     trouble[_is_jump(right - left, unit * size[-1])] = Trouble.JUMP
     # The least steps must stay where the function is finite; the large ones may leave its domain.
     trouble[~np.isfinite(np.stack([middle, right[-1], left[-1]])).all(axis=0)] = Trouble.NOT_FINITE
-    return Slopes(value, error, trouble, evaluations=(2 * RUNGS + 1) * middle.size)
+    return Slopes(value, error, trouble, evaluations=(2 * len(steps) + 1) * middle.size)
 
 
 def _natural(middle: Floats, right: Floats, left: Floats, unit: float) -> Floats:
@@ -105,7 +113,8 @@ def _noise(central: Floats, steps: Floats) -> Floats:
     """
     once = central[1:] + np.diff(central, axis=0) / 3
     twice = once[1:] + np.diff(once, axis=0) / 15
-    return np.fmax.reduce(np.abs(np.diff(twice[-LESSER:], axis=0)) * steps[-LESSER + 1 :])
+    moved = np.abs(np.diff(twice[-LESSER:], axis=0))
+    return np.fmax.reduce(moved * steps[-len(moved) :])
 
 
 def _stair(middle: Floats, right: Floats, left: Floats) -> Floats:

@@ -123,3 +123,15 @@ def test_a_wrong_slope_beside_a_kink_is_not_excused_by_it() -> None:
     (entry,) = entries(found, "derivative")
     assert entry["inconclusive"] == {"kink": 1}
     assert "2 of 3 points wrong: all are 0.5 times" in entry["sentence"]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_an_op_of_one_dtype_is_checked_in_it(dtype: str) -> None:
+    """A wrong sign shows in each, though half precision has not the digits to tell that a slope is right."""
+
+    def flipped(x, dy):
+        return -2 * x * dy
+
+    right, wrong = (nasty(f, [0.5, 1.0, -2.0], (dtype,)) for f in (tf.square, custom_gradient(tf.square, flipped)))
+    assert failed(report(right, modes=("graph",), checks=DRAWN)) == []
+    assert "derivative" in failed(report(wrong, modes=("graph",), checks=DRAWN))
