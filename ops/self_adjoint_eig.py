@@ -41,7 +41,8 @@ from pydantic import Field
 from ops import Array, Arrays, Attrs, Claim, Example, Formula, Input, InvalidInput, Op, Output, Tensor, custom_gradient
 
 TIE = 2.0**-16
-SMALL_ANGLE = 2.0**-16
+SMALL_ANGLE = 2.0**-8
+ROTATIONS = 2
 
 
 class EigAttrs(Attrs):
@@ -121,9 +122,11 @@ def _polished(s: Tensor, w: Tensor, v: Tensor) -> Tensor:
     XLA's solver stops at a residual of 1e-6 whatever the dtype, and leaves float64 eigenvectors that are off by 1e-7.
     """
     f, _ = lorentzian(w, tf.zeros([], w.dtype))
-    x = f * _conjugated(tf.linalg.matrix_transpose(v), s)
-    x = tf.where(tf.abs(x) < SMALL_ANGLE, x, tf.zeros_like(x))
-    return v + tf.matmul(v, x + tf.matmul(x, x) / 2)
+    for _ in range(ROTATIONS):
+        x = f * _conjugated(tf.linalg.matrix_transpose(v), s)
+        x = tf.where(tf.abs(x) < SMALL_ANGLE, x, tf.zeros_like(x))
+        v += tf.matmul(v, x + tf.matmul(x, x) / 2)
+    return v
 
 
 def _signed(v: Tensor) -> Tensor:

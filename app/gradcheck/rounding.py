@@ -24,7 +24,7 @@ ROUNDINGS = 8
 # A relative step for the sensitivity: small enough to be local, large enough for a difference of float64 numbers.
 STEP = 2.0**-20
 STEP_IN_NARROW = 2.0**-8
-DRAWS = 2
+DRAWS = 3
 
 
 def eps(dtype: str) -> float:
@@ -63,9 +63,11 @@ def units(
                 change = 2 * np.abs(np.asarray(whole[name], np.float64) - np.asarray(half[name], np.float64)) / step
             largest[name] = np.fmax(largest[name], np.nan_to_num(change, nan=0.0, posinf=0.0))
     terms = 1 if elementwise else max((max(leaf.shape, default=1) for leaf in leaves.values()), default=1)
-    return {
-        name: ROUNDINGS * terms * (np.maximum(ones(name), _size(at[name], elementwise)) + largest[name]) for name in at
-    }
+    if not elementwise:
+        # That one number does not feel the few changes that are drawn is chance, where its neighbours do.
+        largest = {name: np.fmax(change, _mean_square_root(change)) for name, change in largest.items()}
+    sizes = {name: np.maximum(ones(name), _size(value, elementwise)) for name, value in at.items()}
+    return {name: ROUNDINGS * terms * (size + largest[name]) for name, size in sizes.items()}
 
 
 def ulps(difference: float, of: float, dtype: str) -> float:
@@ -81,6 +83,11 @@ def _limits(dtype: str) -> Any:
     return limits
 
 
+def _mean_square_root(values: Array) -> float:
+    with np.errstate(over="ignore"):
+        return float(np.sqrt(np.mean(values**2))) if values.size else 0.0
+
+
 def _size(value: Array, elementwise: bool) -> Any:
     finite = np.abs(np.nan_to_num(value, nan=0.0, posinf=0.0, neginf=0.0))
     return finite if elementwise else finite.max(initial=0.0)
@@ -89,7 +96,6 @@ def _size(value: Array, elementwise: bool) -> Any:
 def _moved(leaves: Mapping[K, Array], signs: Mapping[K, Array], step: float, elementwise: bool) -> dict[K, Array]:
     wide = {name: np.asarray(leaf, np.float64) for name, leaf in leaves.items()}
     sizes = {name: np.abs(leaf) if elementwise else np.abs(leaf).max(initial=0) for name, leaf in wide.items()}
-    return {
-        name: np.asarray(leaf + step * sizes[name] * signs[name]).astype(leaves[name].dtype)
-        for name, leaf in wide.items()
-    }
+    with np.errstate(invalid="ignore", over="ignore"):
+        moved = {name: np.asarray(leaf + step * sizes[name] * signs[name]) for name, leaf in wide.items()}
+        return {name: leaf.astype(leaves[name].dtype) for name, leaf in moved.items()}

@@ -136,11 +136,13 @@ class Target:
         return bind(self.op, inputs, self.attrs, dtype, self._decoded, mode="graph", **run)
 
     def at(self, site: Site, dtype: str) -> Site | None:
-        """Return a site in a narrower dtype, or ``None`` where the op refuses the rounded inputs."""
+        """Return a site in a narrower dtype, or ``None`` where it overflows, or the op refuses it."""
         try:
-            return site.cast(self.bound(site.point.inputs, dtype))
+            here = site.cast(self.bound(site.point.inputs, dtype))
         except Unprocessable:
             return None
+        pairs = ((x, here.point.inputs[name]) for name, x in site.point.inputs.items())
+        return here if all(np.isfinite(narrow[np.isfinite(x)]).all() for x, narrow in pairs) else None
 
     def widen(self, site: Site) -> Site:
         """Return a site in the widest dtype, with the same numbers."""
@@ -148,7 +150,8 @@ class Target:
 
     def _decoded(self, value: Any, dtype: str, loc: Loc) -> Array:
         if isinstance(value, np.ndarray):
-            return cast(Array, value).astype(DTYPES[dtype].numpy)
+            with np.errstate(over="ignore"):
+                return cast(Array, value).astype(DTYPES[dtype].numpy)
         return self.decode(value, dtype, loc)
 
     def _gathered(self, points: list[Point]) -> Point:

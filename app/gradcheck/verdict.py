@@ -1,5 +1,6 @@
 """Verdicts: what a check found, number by number, and how a person is told."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -14,8 +15,8 @@ from ops import Array, Mode
 Verdict = Literal["pass", "fail", "inconclusive", "skipped"]
 Index: TypeAlias = tuple[int, ...]
 
-ALIKE = 1e-3
-"""How far the ratios of wrong to right may be apart, to be called one."""
+ALIKE = 1e-2
+"""How far the ratios of wrong to right may be apart, as a part of what they are off by, to be called one."""
 
 
 @dataclass(frozen=True)
@@ -202,10 +203,10 @@ class Tally:
         if len(ratios) == 1 or not np.isfinite(ratios).all():
             return ""
         middle = float(np.median(ratios))
-        if np.abs(ratios - middle).max() > ALIKE * abs(middle):
+        if np.abs(ratios - middle).max() > ALIKE * abs(middle - 1):
             return ""
         known = {-1.0: ": the sign is flipped", 0.0: ": all are 0"}
-        return known.get(round(middle, 6), f": all are {middle:.4g} times what they should be")
+        return known.get(round(middle, 6), f": all are {_apart_from_one(middle)} times what they should be")
 
 
 def worst_verdict(verdicts: Sequence[Verdict]) -> Verdict:
@@ -236,6 +237,12 @@ def _told_apart(one: float, other: float) -> tuple[str, str]:
     """Return two numbers with as many digits as it takes to see that they differ."""
     texts = ((f"{one:.{digits}g}", f"{other:.{digits}g}") for digits in (6, 9, 12, 17))
     return next((pair for pair in texts if pair[0] != pair[1]), (repr(one), repr(other)))
+
+
+def _apart_from_one(ratio: float) -> str:
+    """Return a ratio with as many digits as it takes to see that it is not 1."""
+    digits = 4 + max(0, -math.floor(math.log10(abs(ratio - 1)))) if ratio != 1 else 4
+    return f"{ratio:.{digits}g}"
 
 
 def _count(number: int, thing: str) -> str:

@@ -111,8 +111,7 @@ def _composite(target: Target, site: Site, tallies: Mapping[str, Tally]) -> None
     found = composite(whole.point, whole.cotangents, whole.vectors)
     parts = {name: found["products", name] for name in tallies}
     # What it is made of: H at dy = c y, and Jᵀ of c J v.
-    size = sum(float(np.abs(site.values["outputs", name]).max(initial=0)) for name in site.cotangents)
-    slots = sum(float(np.abs(site.values["slots", name]).max(initial=0)) for name in site.cotangents)
+    size, slots = (sum(_largest(site.values[what, name]) for name in site.cotangents) for what in ("outputs", "slots"))
     bounds = {
         name: whole.bound(("products", name), target.widest) * (1 + 2 * size)
         + whole.bound(("gradients", name), target.widest) * (1 + 2 * slots)
@@ -121,6 +120,11 @@ def _composite(target: Target, site: Site, tallies: Mapping[str, Tally]) -> None
     # Coordinates one by one are looked at in the slots.
     gradient = Gradient(parts, bounds, tallies, doubts=doubts, single=False)
     compare(target, site, gradient, lambda near: _of_squares(target, near))
+
+
+def _largest(values: Array) -> float:
+    """Return the size of the largest number that is one."""
+    return float(np.abs(np.nan_to_num(np.asarray(values, np.float64), posinf=0, neginf=0)).max(initial=0))
 
 
 def _of_squares(target: Target, site: Site) -> Differentiated:

@@ -253,7 +253,7 @@ def claiming(claim: Claim, first=cube_vjp, second=None) -> Op:
 
 PLANTED = {
     "9% too large": (made(too_large), "derivative", "all are 1.09 times"),
-    "a billionth too large": (made(slightly_too_large), "derivative", "times what they should be"),
+    "a billionth too large": (made(slightly_too_large), "derivative", "all are 1.000000001 times"),
     "sign flipped": (made(flipped), "derivative", "the sign is flipped"),
     "dy forgotten": (made(without_dy), "derivative", ""),
     "dy squared": (made(dy_squared), "linearity", "2 vjp(a) + 3 vjp(b)"),
