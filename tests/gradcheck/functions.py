@@ -73,7 +73,7 @@ FUNCTIONS: dict[str, Function] = {
     "abs beside its kink": Function(np.abs, np.sign, (1e-3, -1.0)),
     "relu beside its kink": Function(lambda x: np.maximum(x, 0), lambda x: 1.0 * (x > 0), (0.5, -1e-6)),
     "step beside its jump": Function(np.sign, lambda x: 0 * x, (1.0, -1e-2)),
-    "cancelling": Function(lambda x: (1e6 + x) - 1e6, lambda x: 0 * x + 1, (0.0, 1.0)),
+    "cancelling": Function(lambda x: (1e6 + x) - 1e6, lambda x: 0 * x + 1, (0.0, 1e-6, 1.0)),
 }
 """By name. What is written ``0 * x`` is a constant of the shape of ``x``."""
 
