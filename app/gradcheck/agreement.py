@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from app.gradcheck.claimed import widened
+from app.gradcheck.comparison import widened
 from app.gradcheck.site import Site
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Finding, Place, Tally

@@ -384,6 +384,35 @@ def test_the_worst_element_is_the_wrong_one() -> None:
     assert "1 of 4 points wrong" in entry["sentence"]
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_one_wrong_number_of_many_is_found_along_random_directions(seed: int) -> None:
+    """Of 400 coordinates 32 are moved one by one; what is wrong at another shows in sums over all of them."""
+
+    def one_wrong(x, w, dy):
+        dx, dw = matvec_vjp(x, w, dy)
+        return dx * factors, dw
+
+    factors = np.ones((40, 10))
+    factors[17, 3] = 1.25
+    op, x = rows(custom_gradient(matvec, one_wrong)), np.random.default_rng(7).uniform(0.5, 2, (40, 10))
+    inputs = {"x": x.tolist(), "w": [1.0] * 10}
+    (entry,) = entries(report(op, inputs=inputs, checks=["derivative"], seed=seed), "derivative")
+    assert entry["input"] == "x"
+
+
+def test_a_composite_sees_both_orders_at_once() -> None:
+    found = report(made(too_large), checks=["second"])
+    assert [one["sentence"] for one in entries(found, "second") if "Σ c y²/2" in one["sentence"]]
+
+
+def test_a_kink_at_one_number_spares_no_other() -> None:
+    """|x|, 9% too large at both sides of a kink: its composite is wrong at every number but that of the kink."""
+    op = made(lambda x, dy: 1.09 * dy * tf.sign(x), value=tf.abs)
+    found = report(op, inputs={"x": [0.0, 1.5, -2.0]}, checks=["second"])
+    (entry,) = [one for one in entries(found, "second") if "Σ c y²/2" in one["sentence"]]
+    assert "2 of 3 points wrong" in entry["sentence"]
+
+
 def test_a_broken_contract_spares_the_other_checks() -> None:
     found = report(made(none))
     assert failed(found) == ["contract"]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from app.gradcheck.claimed import widened
+from app.gradcheck.comparison import widened
 from app.gradcheck.site import Named, Site
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Finding, Place, Tally

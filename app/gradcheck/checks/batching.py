@@ -7,7 +7,7 @@ import numpy as np
 
 from app.binding import bind_dims
 from app.derivatives import Absent, forward, vjp
-from app.gradcheck.claimed import widened
+from app.gradcheck.comparison import widened
 from app.gradcheck.site import Site
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Finding, Place, Tally

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from app.derivatives import Absent, vjp
-from app.gradcheck.claimed import widened
+from app.gradcheck.comparison import widened
 from app.gradcheck.site import Named, Site, draw
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Finding, Place, Tally

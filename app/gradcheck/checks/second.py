@@ -10,8 +10,8 @@ from dataclasses import replace
 import numpy as np
 
 from app.gradcheck.checks.derivative import troubles
-from app.gradcheck.claimed import Differentiated, Gradient, compare, compare_with_formula, row_by_row
 from app.gradcheck.claims import all_outputs, named_slots, primals
+from app.gradcheck.comparison import Differentiated, Gradient, compare, compare_with_formula, row_by_row
 from app.gradcheck.numeric import Trouble
 from app.gradcheck.rows import Rows
 from app.gradcheck.site import Site

@@ -5,7 +5,7 @@ from itertools import combinations
 
 import numpy as np
 
-from app.gradcheck.claimed import widened
+from app.gradcheck.comparison import widened
 from app.gradcheck.site import Named, Site, draw
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Finding, Place, Tally
