@@ -8,7 +8,7 @@ from typing import Any
 
 from app.binding import Decode, bind_attrs
 from app.errors import MAX_TEXT, OpFailed, Overloaded, PullbackError, Unprocessable, clip
-from app.gradcheck.checks import CHECKS, SECOND_ORDER, batching, contract
+from app.gradcheck.checks import CHECKS, FOUNDATIONS, SECOND_ORDER, batching, contract
 from app.gradcheck.target import Checkpoint, Options, Target
 from app.gradcheck.verdict import Finding, Place, Verdict, worst_verdict
 from ops import FLOATS, Op
@@ -23,16 +23,18 @@ class Step:
     check: str
     target: Target
     report: "Report"
+    is_asked: bool = True
 
     def run(self, checkpoint: Checkpoint) -> None:
         """Do it, and add what it found to the report."""
         began, self.target.checkpoint = time.perf_counter(), checkpoint
         findings = list(self._findings())
         if any(f.place.check == batching.NAME and f.verdict == "fail" for f in findings):
-            self.target.batching = "none"
+            self.target.distrust_batching()
         seconds = time.perf_counter() - began
         for finding in findings:
-            self.report.add(self.target, finding, seconds / len(findings))
+            if self.is_asked or finding.verdict == "fail":
+                self.report.add(self.target, finding, seconds / len(findings))
 
     def _findings(self) -> Iterator[Finding]:
         about = Place(self.check, dtype=self.target.widest)
@@ -125,10 +127,11 @@ def steps(
     if inputs is not None:
         for target in targets:
             _ = target.points
-    names = [name for name in CHECKS if checks is None or name in checks]
+    asked = [name for name in CHECKS if checks is None or name in checks]
     if max(options.orders) == 1:
-        names = [name for name in names if name not in SECOND_ORDER]
-    return report, [Step(name, target, report) for target in targets for name in names]
+        asked = [name for name in asked if name not in SECOND_ORDER]
+    names = [name for name in CHECKS if name in asked or name in FOUNDATIONS]
+    return report, [Step(name, target, report, name in asked) for target in targets for name in names]
 
 
 def _targets(

@@ -12,7 +12,7 @@ from app.binding import Point, bind_dims
 from app.derivatives import CALL_COST, CALL_ELEMENTS, Absent, forward, program_at, vjp
 from app.op_errors import op_errors
 from app.programs import Kind, Mapped
-from ops import Array, Batching
+from ops import Array
 
 Arrays: TypeAlias = dict[str, Array]
 Named: TypeAlias = Mapping[str, Array]
@@ -23,11 +23,10 @@ Checkpoint: TypeAlias = Callable[[], None]
 class Rows:
     """An op at many points near one: what is not moved stays as it is at ``point``.
 
-    ``batching`` says how rows may share a call: side by side (elementwise, leading_axis), or in a loop (none).
+    Rows share a call as the op says that they may: side by side (elementwise, leading_axis), or in a loop (none).
     """
 
     point: Point
-    batching: Batching
     checkpoint: Checkpoint
 
     def forward(self, moved: Named) -> Arrays:
@@ -56,7 +55,7 @@ class Rows:
             name: np.asarray(moved[name], x.dtype) if name in moved else np.broadcast_to(x, (count, *x.shape))
             for name, x in self.point.inputs.items()
         }
-        if self.batching == "none":
+        if self.point.op.batching == "none":
             return self._looped(kind, inputs, cotangents)
         return self._side_by_side(kind, inputs, cotangents)
 
@@ -77,13 +76,13 @@ class Rows:
 
     def _joined(self, rows: Array) -> Array:
         """Put rows side by side: all numbers of an elementwise op, else along the leading axis of the op itself."""
-        if self.batching == "elementwise":
+        if self.point.op.batching == "elementwise":
             return rows.reshape(-1)
         return rows.reshape(rows.shape[0] * rows.shape[1], *rows.shape[2:])
 
     def _shape(self, joined: tuple[int, ...], count: int) -> tuple[int, ...]:
         """Return the shape of one row of an output."""
-        if self.batching == "elementwise":
+        if self.point.op.batching == "elementwise":
             return next(iter(self.point.inputs.values())).shape
         return (joined[0] // count, *joined[1:])
 

@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
@@ -13,7 +13,7 @@ from app.errors import Loc, Unprocessable
 from app.gradcheck import rounding
 from app.gradcheck.site import Gathered, Site, site_at
 from app.tensors.dtypes import DTYPES
-from ops import FLOATS, MODES, Array, Batching, Input, Mode, Op
+from ops import FLOATS, MODES, Array, Input, Mode, Op
 
 # Beside the examples: numbers drawn of an elementwise op, points drawn of any other.
 NUMBERS, POINTS = 48, 2
@@ -49,8 +49,7 @@ class Options:
 class Target:
     """An op at one choice of attributes. What is computed once is shared by all its checks.
 
-    ``inputs`` of ``None``: the examples with these attributes, and points that are drawn. ``batching`` is the op's
-    own until its claim turns out wrong.
+    ``inputs`` of ``None``: the examples with these attributes, and points that are drawn.
     """
 
     op: Op
@@ -58,12 +57,14 @@ class Target:
     options: Options
     decode: Decode
     inputs: Mapping[str, Any] | None = None
-    batching: Batching = field(init=False)
-    checkpoint: Checkpoint = field(init=False)
+    checkpoint: Checkpoint = lambda: None
+    """Called between calls of the op; what it raises ends the work."""
 
-    def __post_init__(self) -> None:
-        """Trust the op's batching at first."""
-        self.batching, self.checkpoint = self.op.batching, _go_on
+    def distrust_batching(self) -> None:
+        """Go on as if the op did not say that points may share a call: it turned out wrong."""
+        self.op = replace(self.op, batching="none")
+        for seen in ("points", "sites", "samples"):
+            self.__dict__.pop(seen, None)
 
     @cached_property
     def rng(self) -> np.random.Generator:
@@ -178,10 +179,6 @@ class Target:
         shape = [n for symbol in slot.shape for n in ([symbol] if isinstance(symbol, int) else sizes.get(symbol, (3,)))]
         drawn = self.rng.uniform(*slot.domain, shape)
         return drawn if self.op.dtype_of(slot, self.widest) in FLOATS else np.floor(drawn)
-
-
-def _go_on() -> None:
-    """Let the work go on: nobody has said yet how it can be given up."""
 
 
 def _away(slot: Input, x: Array) -> Array:

@@ -10,6 +10,7 @@ from ops import Mode
 
 CheckName = Literal[
     "contract",
+    "batching",
     "derivative",
     "second",
     "linearity",
@@ -18,7 +19,6 @@ CheckName = Literal[
     "modes",
     "dtypes",
     "finite",
-    "batching",
     "determinism",
 ]
 Verdict = Literal["pass", "fail", "inconclusive"]

@@ -72,6 +72,8 @@ NASTY = {
     "sqrt at 1e-8 in float32": nasty(tf.sqrt, [1e-8, 1e-6, 4.0], SINGLE),
     "sin(1000x)": nasty(fast_sine, np.linspace(-2, 2, 41).tolist()),
     "sin(1000x) in float32": nasty(fast_sine, np.linspace(-2, 2, 41).tolist(), SINGLE),
+    # One in thirty looks wrong until it is asked again nearer.
+    "sin(100x) in float32": nasty(lambda x: tf.sin(100 * x), np.linspace(0.01, 3, 2001).tolist(), SINGLE),
     "exp at 80": nasty(tf.exp, [80.0, -80.0, 1.0], ("float32", "float64")),
     "exp at 80 in float32": nasty(tf.exp, [80.0, -80.0, 1.0], SINGLE),
     "relu at 0": nasty(tf.nn.relu, [0.0, -1e-6, 1e-6, 2.0]),
@@ -110,6 +112,15 @@ def test_what_has_no_derivative_is_inconclusive_and_says_why() -> None:
         (entry,) = entries(found, "derivative", "inconclusive")
         assert entry["inconclusive"] == {reason: 1}
         assert reason in entry["sentence"]
+
+
+def test_an_infinite_gradient_at_a_declared_pole_is_right() -> None:
+    """The root of 0 is 0 and its slope infinite: a fault of who does not say so."""
+    slot = {"domain": (0.1, 2.0)}
+    silent = nasty(tf.sqrt, [1.0, 4.0], inputs=(Input("x", FLOATS, **slot),))
+    told = nasty(tf.sqrt, [1.0, 4.0], inputs=(Input("x", FLOATS, poles=(0.0,), **slot),))
+    assert failed(report(silent, checks=["finite"])) == ["finite"]
+    assert failed(report(told, checks=["finite"])) == []
 
 
 def test_a_wrong_slope_beside_a_kink_is_not_excused_by_it() -> None:

@@ -235,6 +235,10 @@ def noisy(x, dy):
     return cube_vjp(x, dy) + 1e-13 * tf.random.normal(tf.shape(x), dtype=x.dtype)
 
 
+def squeezed(x):
+    return tf.squeeze(x * x)
+
+
 def undeclared(x, w):
     return matvec(x, w)
 
@@ -315,6 +319,17 @@ PLANTED = {
         ),
         "batching",
         "alone",
+    ),
+    "an axis lost in a batch of one": (
+        elementwise(
+            squeezed,
+            inputs=(Input("x", WIDE, ("N", "M")),),
+            outputs=(Output("y", WIDE, ("N", "M")),),
+            batching="leading_axis",
+            examples=(Example("one", {"x": [[1.0, -2.0], [0.5, 3.0]]}),),
+        ),
+        "batching",
+        "expected shape [1, 2], got [2]",
     ),
     "random noise": (made(noisy), "determinism", "the first"),
     "not that surrogate": (claiming(Claim(Surrogate(line))), "derivative", "its surrogate"),
@@ -411,6 +426,21 @@ def test_a_kink_at_one_number_spares_no_other() -> None:
     found = report(op, inputs={"x": [0.0, 1.5, -2.0]}, checks=["second"])
     (entry,) = [one for one in entries(found, "second") if "Σ c y²/2" in one["sentence"]]
     assert "2 of 3 points wrong" in entry["sentence"]
+
+
+@pytest.mark.parametrize("batching", ["elementwise", "leading_axis"])
+def test_a_wrong_batching_claim_is_not_built_upon(batching: str) -> None:
+    """The gradients of a softmax are right; they only look wrong where points share a call."""
+    found = report(
+        elementwise(
+            lambda x: tf.exp(x) / tf.reduce_sum(tf.exp(x), axis=0),
+            inputs=(Input("x", WIDE, ("N", "M") if batching == "leading_axis" else ("...",)),),
+            outputs=(Output("y", WIDE, ("N", "M") if batching == "leading_axis" else ("...",)),),
+            batching=batching,
+            examples=(Example("one", {"x": [[1.0, -2.0], [0.5, 3.0]]}),),
+        )
+    )
+    assert failed(found) == ["batching"]
 
 
 def test_a_broken_contract_spares_the_other_checks() -> None:

@@ -24,6 +24,7 @@ CHECKS: Mapping[str, Check] = {
     module.NAME: module.check
     for module in (
         contract,
+        batching,
         derivative,
         second,
         linearity,
@@ -32,9 +33,10 @@ CHECKS: Mapping[str, Check] = {
         modes,
         dtypes,
         finite,
-        batching,
         determinism,
     )
 }
+FOUNDATIONS = (contract.NAME, batching.NAME)
+"""What the others build upon: done first and always, told where it was asked for or fails."""
 SECOND_ORDER = (second.NAME, symmetry.NAME)
 """What is left out where only the first order is asked for."""

@@ -49,10 +49,9 @@ def _compare(target: Target, tally: Tally, site: Site, part: slice) -> None:
     for (what, name), value in found.items():
         key = what, name
         expected, bar = (_cut(site, x, part) for x in (site.values[key], site.bound(key, target.widest)))
-        alone = value if value.shape == expected.shape else np.asarray(np.nan)
         output = name if what == "outputs" else None
         allowed = widened(target, bar, expected)
-        tally.add(alone, expected, allowed, of_output=output, of_input=None if output else name)
+        tally.add(value, expected, allowed, of_output=output, of_input=None if output else name)
 
 
 def _cut(site: Site, x: Array, part: slice) -> Array:

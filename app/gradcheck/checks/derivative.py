@@ -71,7 +71,7 @@ def _differentiated(target: Target, site: Site, output: str) -> Differentiated:
         names = [slot.name for slot in site.point.op.outputs]
         return dict(zip(names, claim.of(primals(site, inputs), at), strict=True))
 
-    rows = Rows(site.point, target.batching, target.checkpoint)
+    rows = Rows(site.point, target.checkpoint)
     function = row_by_row(site, surrogate) if isinstance(claim, Surrogate) else rows.forward
     leaves = {name: site.point.inputs[name] for name in site.vectors}
     return Differentiated(function, leaves, {output: site.cotangents[output]})

@@ -73,7 +73,7 @@ def _x_slots(target: Target, site: Site, tallies: Mapping[str, Tally]) -> None:
 def _differentiated(target: Target, site: Site) -> Differentiated:
     """Return the op's own vjp at the site's cotangents as a function of x, or the second surrogate."""
     claim, at = site.claim.second, primals(site, {})
-    rows, dys = Rows(site.point, target.batching, target.checkpoint), all_outputs(site, site.cotangents)
+    rows, dys = Rows(site.point, target.checkpoint), all_outputs(site, site.cotangents)
 
     def surrogate(inputs: Mapping[str, Array]) -> Mapping[str, Array]:
         assert isinstance(claim, Surrogate)
@@ -92,7 +92,7 @@ def _dy_slots(target: Target, site: Site, tallies: Mapping[str, Tally]) -> None:
 
 def _of_cotangents(target: Target, site: Site) -> Differentiated:
     """Return the op's own vjp at the site as a function of dy."""
-    rows = Rows(site.point, target.batching, target.checkpoint)
+    rows = Rows(site.point, target.checkpoint)
 
     def own(moved: Mapping[str, Array]) -> Mapping[str, Array]:
         kept = {name: dy for name, dy in site.cotangents.items() if name not in moved}
@@ -129,7 +129,7 @@ def _largest(values: Array) -> float:
 
 def _of_squares(target: Target, site: Site) -> Differentiated:
     """Return the gradient of Σ c y²/2, that is the op's own vjp at dy = c y, as a function of x."""
-    rows = Rows(site.point, target.batching, target.checkpoint)
+    rows = Rows(site.point, target.checkpoint)
 
     def own(moved: Mapping[str, Array]) -> Mapping[str, Array]:
         ys = rows.forward(moved)
