@@ -8,10 +8,10 @@ MINOR := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve native libraries test sanitize bench accuracy format lock clean
+.PHONY: help serve native libraries test docker-test sanitize bench accuracy format lock clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 # The application reads PULLBACK_HOST and PULLBACK_PORT; HOST and PORT, where given, take their place.
 ifdef HOST
@@ -29,6 +29,15 @@ test: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## check style and type
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/pyright
 	$(VENV)/bin/python -m pytest
+
+# What a build is to be told beside that: make docker-test DOCKER_BUILD='--network host'
+DOCKER_BUILD :=
+IMAGE := docker build $(DOCKER_BUILD) --build-arg REVISION=$$(git rev-parse HEAD)
+
+docker-test: $(VENV)/.installed-dev $(VENV)/bin/pullback ## build the images, and test the service in containers
+	$(IMAGE) --target cpu --tag pullback:cpu .
+	$(IMAGE) --target gpu --tag pullback:gpu .
+	$(VENV)/bin/python -m pytest tests/docker -m docker -n 0
 
 # A C++ op is two files with one stem, in ops/ or in a plug-in folder; its library is build/<stem>.so.
 OPS := ops $(subst :, ,$(PULLBACK_OPS_PATH))
@@ -51,13 +60,16 @@ build/%.so: %.cc build/tensorflow.flags
 	@echo "Compiling $<"
 	@$(CXX) -O3 -Wall $(QUIET) -fPIC -shared -o $@ $< $$(tail -n +2 build/tensorflow.flags)
 
+# Which of the locks has TensorFlow: cpu, or gpu where that is installed in its place.
+BUILD := cpu
+
 # TensorFlow's version, and the flags to compile and link with it; made anew with every TensorFlow that is installed.
 TENSORFLOW := $(VENV)/lib/python$(MINOR)/site-packages/tensorflow/include/tensorflow/core/public/release_version.h
 build/tensorflow.flags: $(TENSORFLOW)
 	@mkdir -p build
 	@TF_CPP_MIN_LOG_LEVEL=2 TF_ENABLE_ONEDNN_OPTS=0 $(VENV)/bin/python -c 'import tensorflow as tf; print(tf.__version__, \
 	    *tf.sysconfig.get_compile_flags(), *tf.sysconfig.get_link_flags(), sep="\n")' >$@
-$(TENSORFLOW): | $(VENV)/.installed-cpu
+$(TENSORFLOW): | $(VENV)/.installed-$(BUILD)
 # One after the other, under --jobs too: two pips at work in one folder harm each other.
 $(VENV)/.installed-dev $(VENV)/.installed-bench: | $(VENV)/bin/pullback
 

@@ -1,12 +1,39 @@
-"""The devices that requests may name, and the one they get when they name none."""
+"""The devices that requests may name, the one they get when they name none, and how GPUs are shared."""
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
 from app.errors import CannotStart
 
+log = logging.getLogger("pullback")
+
 TENSORFLOW_VERSION: str = tf.__version__
+BUILT_WITH_CUDA: bool = bool(tf.test.is_built_with_cuda())
+
+
+def gpus() -> Sequence[tf.config.PhysicalDevice]:
+    """Return the GPUs that TensorFlow sees."""
+    return tf.config.list_physical_devices("GPU")
+
+
+def share_gpus(limit_mb: int) -> None:
+    """Take of a GPU's memory what is needed and no more, so that others may have the rest; 0 is no further limit.
+
+    To be called before TensorFlow uses a GPU.
+    """
+    for gpu in gpus():
+        if limit_mb:
+            part = tf.config.LogicalDeviceConfiguration(memory_limit=limit_mb)
+            tf.config.set_logical_device_configuration(gpu, [part])
+        else:
+            tf.config.experimental.set_memory_growth(gpu, True)
+
+
+def gpu_memory(limit_mb: int) -> str:
+    """Return in words how much of a GPU's memory is taken."""
+    return f"{limit_mb} MiB of each GPU at most" if limit_mb else "taken as it is needed"
 
 
 def devices() -> dict[str, str]:
@@ -15,14 +42,19 @@ def devices() -> dict[str, str]:
     return {"cpu": "/device:CPU:0"} | {f"gpu:{i}": f"/device:GPU:{i}" for i in range(len(gpus))}
 
 
-def default_device(setting: str, known: Mapping[str, str]) -> str:
+def default_device(setting: str, known: Mapping[str, str], why_not: Callable[[], str]) -> str:
     """Return the device for requests that name none: ``auto`` is the first GPU where there is one.
 
-    Raises ``CannotStart`` when the setting names one that is not there.
+    A TensorFlow that is built for GPUs and has none is warned of; ``why_not`` tells why there is none.
+
+    Raises ``CannotStart`` when the setting names a device that is not there.
     """
     if setting == "auto":
+        if BUILT_WITH_CUDA and "gpu:0" not in known:
+            log.warning("PULLBACK_DEVICE=auto: computing on the CPU, for there is no GPU: %s", why_not())
         return "gpu:0" if "gpu:0" in known else "cpu"
     name = "gpu:0" if setting == "gpu" else setting
     if name not in known:
-        raise CannotStart(f"PULLBACK_DEVICE: expected auto or one of {', '.join(known)}, got {setting}")
+        reason = f": {why_not()}" if name.startswith("gpu") else ""
+        raise CannotStart(f"PULLBACK_DEVICE: expected auto or one of {', '.join(known)}, got {setting}{reason}")
     return name

@@ -7,7 +7,8 @@ from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 from starlette.types import ASGIApp
 
-from app.devices import default_device, devices
+from app.devices import default_device, devices, share_gpus
+from app.doctor import examination, why_no_gpu
 from app.engine import Engine
 from app.errors import CannotStart
 from app.execution import Lane
@@ -37,6 +38,8 @@ def create_app(settings: Settings | None = None) -> ASGIApp:
     Raises ``CannotStart`` when the ops cannot be registered, or when the device is not there.
     """
     settings = settings or Settings()
+    # First of all: an op's module may use a GPU as it is imported, and then it is too late.
+    share_gpus(settings.gpu_memory_mb)
     registry = _registry(settings)
     known = devices()
     lane, lifecycle = Lane(settings.queue), Lifecycle()
@@ -44,7 +47,7 @@ def create_app(settings: Settings | None = None) -> ASGIApp:
         registry,
         lane,
         known,
-        default_device(settings.device, known),
+        default_device(settings.device, known, why_no_gpu),
         settings.max_elements,
         settings.deadline_s,
         settings.checks_s,
@@ -70,7 +73,7 @@ def create_app(settings: Settings | None = None) -> ASGIApp:
         redoc_url=None,
     )
     fastapi.include_router(catalogue(engine))
-    fastapi.include_router(health(engine, lifecycle))
+    fastapi.include_router(health(engine, lifecycle, examination(settings, registry)))
     fastapi.openapi = openapi(fastapi, registry.ops)
     return observe(limits(checks(operations(fastapi, engine), engine), settings), settings, lifecycle)
 

@@ -23,6 +23,9 @@ class Settings(BaseSettings):
     )
     strict: bool = Field(default=False, description="Refuse to start when a plug-in op is broken.")
     device: str = Field(default="auto", description="Where requests without a device run: auto, cpu, gpu or gpu:N.")
+    gpu_memory_mb: int = Field(
+        default=0, ge=0, description="Memory of each GPU to take at most; 0: what is needed, and no more."
+    )
     max_json_mb: int = Field(default=32, ge=1, le=1024, description="Limit of a JSON body.")
     max_body_mb: int = Field(default=256, ge=1, le=65536, description="Limit of a binary body.")
     max_inflight_mb: int = Field(

@@ -10,7 +10,7 @@ from ops._mechanisms import (
     register_gradient,
     symbolic_gradient,
 )
-from ops._native import load
+from ops._native import load, native_libraries
 from ops._op import (
     ANY_SHAPE,
     FLOATS,
@@ -69,6 +69,7 @@ __all__ = [
     "load",
     "many",
     "multiplicative",
+    "native_libraries",
     "override",
     "register_gradient",
     "symbolic_gradient",

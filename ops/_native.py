@@ -37,12 +37,21 @@ class Kernels:
         return on_cpu
 
 
-@functools.cache
+_loaded: dict[str, Kernels] = {}
+
+
+def native_libraries() -> list[str]:
+    """Return the stems of the libraries that are loaded, in order."""
+    return sorted({Path(page).stem for page in _loaded})
+
+
 def load(page: str) -> Kernels:
     """Load the library of the page whose ``__file__`` this is, once.
 
     Raises ``NotBuilt``, with the command that cures it, when the library is not there or does not fit.
     """
+    if page in _loaded:
+        return _loaded[page]
     stem = Path(page).stem
     path, flags = BUILD / f"{stem}.so", BUILD / "tensorflow.flags"
     if not path.exists():
@@ -51,6 +60,7 @@ def load(page: str) -> Kernels:
     if built != tf.__version__:
         raise NotBuilt(f"build/{stem}.so is for TensorFlow {built}, and this is {tf.__version__}; {CURE}")
     try:
-        return Kernels(tf.load_op_library(str(path)))
+        _loaded[page] = Kernels(tf.load_op_library(str(path)))
     except tf.errors.NotFoundError as error:
         raise NotBuilt(f"build/{stem}.so does not load: {error.message}; {CURE}") from error
+    return _loaded[page]

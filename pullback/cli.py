@@ -1,4 +1,4 @@
-"""The command line: ``pullback serve | ops | show | call | check | verify``.
+"""The command line: ``pullback serve | doctor | ops | show | call | check | verify``.
 
 It exits with 0; with 1 where a gradient is wrong; with 2, after one line that says why, where it could not do what was
 asked; with 130 after Ctrl-C.
@@ -17,6 +17,7 @@ from pullback import __version__, cli_call, cli_check, cli_verify
 from pullback.cli_catalogue import print_contract, print_ops
 from pullback.cli_console import clean, console
 from pullback.cli_options import OpName, Timeout, Url, client
+from pullback.cli_serve import examine
 from pullback.cli_serve import serve as become_service
 from pullback.errors import PullbackError
 from pullback.transport import DEFAULT_TIMEOUT
@@ -109,6 +110,15 @@ def serve(
 ) -> None:
     """Run the service, as the PULLBACK_* environment variables say."""
     raise typer.Exit(become_service(host, port))
+
+
+@app.command()
+def doctor() -> None:
+    """Look at what this machine has for the service: TensorFlow, CUDA, GPUs, ops.
+
+    Exits with 1 if something is missing.
+    """
+    raise typer.Exit(examine())
 
 
 @app.command()

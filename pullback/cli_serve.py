@@ -1,4 +1,4 @@
-"""``pullback serve``: the service itself, where it is at hand."""
+"""``pullback serve`` and ``doctor``: the service itself, and its look at the machine, where it is at hand."""
 
 import importlib.util
 import os
@@ -21,10 +21,19 @@ def is_at_hand() -> bool:
 
 def serve(host: str | None, port: int | None) -> int:
     """Become the service; return 2 where there is none."""
+    return _become("app", environment(host, port))
+
+
+def examine() -> int:
+    """Become the service's doctor; return 2 where there is no service."""
+    return _become("app.doctor", environment(None, None))
+
+
+def _become(module: str, environment: dict[str, str]) -> int:
     if is_at_hand():
         sys.stdout.flush()
         # -P: not an `app` of the folder that we happen to be in, but the one beside this package.
-        os.execve(sys.executable, [sys.executable, "-P", "-m", "app"], environment(host, port))
+        os.execve(sys.executable, [sys.executable, "-P", "-m", module], environment)
     print(HOW, file=sys.stderr)
     return 2
 

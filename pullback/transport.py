@@ -42,6 +42,11 @@ class Address:
     url: str
     timeout: float
 
+    @property
+    def told(self) -> str:
+        """The URL as errors may show it: without a password."""
+        return str(httpx.URL(self.url).copy_with(userinfo=b""))
+
     def options(self) -> dict[str, Any]:
         """Return the arguments of an httpx client: the environment's proxies are not for this machine itself."""
         timeout = httpx.Timeout(self.timeout, connect=min(self.timeout, CONNECT_S))
@@ -52,27 +57,27 @@ class Address:
         """Return the error that tells of one of httpx."""
         match error:
             case httpx.ConnectError() | httpx.ConnectTimeout() | httpx.ProxyError():
-                told = f"cannot connect to {self.url} ({error})"
+                told = f"cannot connect to {self.told} ({error})"
                 return CannotConnect(f"{told}: start the service there, or name another URL")
             case httpx.TimeoutException():
-                told = f"no answer from {self.url} within {self.timeout:g} s"
+                told = f"no answer from {self.told} within {self.timeout:g} s"
                 return TimedOut(f"{told}: allow a longer timeout, or ask for less")
             case httpx.RemoteProtocolError() if "disconnected" in str(error) or "closed" in str(error):
                 return self.lost()
             case httpx.RemoteProtocolError() | httpx.DecodingError():
                 return self.stranger("it does not speak HTTP as it should")
             case httpx.UnsupportedProtocol() | httpx.InvalidURL() | httpx.LocalProtocolError():
-                return BadArgument(f"{self.url}: {error}")
+                return BadArgument(f"{self.told}: {error}")
             case _:
                 return self.lost()
 
     def lost(self) -> ConnectionLost:
         """Return the error of a connection that ended too early."""
-        return ConnectionLost(f"{self.url} ended the connection before its answer was complete: see the service's log")
+        return ConnectionLost(f"{self.told} ended the connection before its answer was complete: see the service's log")
 
     def stranger(self, why: str) -> NotPullback:
         """Return the error of an answer that is not Pullback's."""
-        return NotPullback(f"what answers at {self.url} is not Pullback ({why}): name the URL of the service")
+        return NotPullback(f"what answers at {self.told} is not Pullback ({why}): name the URL of the service")
 
 
 def address(url: str | None, timeout: float) -> Address:

@@ -10,7 +10,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, NoReturn
 
 import httpx
 import pytest
@@ -62,7 +62,7 @@ class Service:
 
     @property
     def port(self) -> int:
-        return int(self.url.rpartition(":")[2])
+        return port_of(self.url)
 
     def log(self) -> str:
         """Return what it has written to stderr so far."""
@@ -70,7 +70,7 @@ class Service:
         return os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode()
 
     def client(self) -> httpx.Client:
-        return httpx.Client(base_url=self.url, timeout=60, trust_env=False)
+        return client_of(self.url)
 
     def wait(self) -> int:
         """Wait for its end; return the exit code."""
@@ -88,6 +88,31 @@ class Service:
         self._reader.join(STOP_S)
 
 
+class Distant:
+    """A service that runs elsewhere, in a container for one: tests that look into its process are skipped."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+
+    @property
+    def port(self) -> int:
+        return port_of(self.url)
+
+    def client(self) -> httpx.Client:
+        return client_of(self.url)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        pytest.skip(f"the {name} of a service that runs elsewhere")
+
+
+def port_of(url: str) -> int:
+    return int(url.rpartition(":")[2])
+
+
+def client_of(url: str) -> httpx.Client:
+    return httpx.Client(base_url=url, timeout=60, trust_env=False)
+
+
 def environment(**settings: str) -> dict[str, str]:
     """Return this environment with these settings and no others; by default a free port and no draining."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PULLBACK_")}
@@ -98,8 +123,14 @@ def environment(**settings: str) -> dict[str, str]:
 Start = Callable[..., Service]
 
 
-def starting() -> Iterator[Start]:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--url", help="ask the service there, and skip the tests that need one of their own")
+
+
+def starting(request: pytest.FixtureRequest) -> Iterator[Start]:
     """Start services with other settings; one may not become ready: see ``Service.wait_until_ready``."""
+    if request.config.getoption("url"):
+        pytest.skip("needs a service of its own")
     with contextlib.ExitStack() as stack:
 
         def started(**settings: str) -> Service:
@@ -116,9 +147,12 @@ start_for_session = pytest.fixture(scope="session")(starting)
 
 
 @pytest.fixture(scope="session")
-def service(start_for_session: Start) -> Iterator[Service]:
+def service(request: pytest.FixtureRequest) -> Iterator[Service | Distant]:
     """The service with default limits, one for all tests, which it must survive."""
-    one = start_for_session().wait_until_ready()
+    if url := request.config.getoption("url"):
+        yield Distant(url)
+        return
+    one = request.getfixturevalue("start_for_session")().wait_until_ready()
     yield one
     assert one.process.poll() is None, f"the service has ended; its log:\n{one.log()}"
 

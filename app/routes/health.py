@@ -6,6 +6,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from app.devices import TENSORFLOW_VERSION
+from app.doctor import Part
 from app.engine import Engine
 from app.errors import Overloaded
 from app.lifecycle import Lifecycle
@@ -35,6 +36,7 @@ class Ready(BaseModel):
     tensorflow: str = Field(description="TensorFlow's version.")
     devices: list[str]
     default_device: str
+    machine: list[Part] = Field(description="What was looked at when the service started, as `pullback doctor` does.")
     ops: int = Field(description="How many ops are served.")
     unavailable: list[UnavailableOp] = Field(description="Ops that failed to load, and why.")
     traces: int = Field(
@@ -43,7 +45,7 @@ class Ready(BaseModel):
     compiled: int = Field(description="How many of them XLA compiled.")
 
 
-def health(engine: Engine, lifecycle: Lifecycle) -> APIRouter:
+def health(engine: Engine, lifecycle: Lifecycle, machine: list[Part]) -> APIRouter:
     """Return the health routes."""
     router = APIRouter(tags=["health"])
     unavailable = [UnavailableOp(op=op.name, reason=op.reason) for op in engine.registry.unavailable]
@@ -65,6 +67,7 @@ def health(engine: Engine, lifecycle: Lifecycle) -> APIRouter:
             tensorflow=TENSORFLOW_VERSION,
             devices=list(engine.devices),
             default_device=engine.default_device,
+            machine=machine,
             ops=len(engine.registry.ops),
             unavailable=unavailable,
             traces=traces,

@@ -235,3 +235,14 @@ def test_the_proxies_of_the_environment_are_for_others(host: str, is_ours: bool)
     assert transport.is_this_machine(host) == is_ours
     url = f"http://[{host}]:1" if ":" in host else f"http://{host}:1"
     assert transport.address(url, 1).options()["trust_env"] == (not is_ours)
+
+
+def test_no_error_shows_a_password(dead: str, strange) -> None:
+    for url in (dead, strange(HTML).url):
+        with (
+            pullback.Client(url.replace("//", "//me:secret@")) as client,
+            pytest.raises(pullback.PullbackError) as caught,
+        ):
+            client.ops()
+        assert "secret" not in str(caught.value)
+        assert url in str(caught.value)

@@ -11,17 +11,18 @@ from typing import Any, NamedTuple
 
 import pytest
 
+import pullback
 from app import modes
 from app.errors import PullbackError
 from app.gradcheck.checks import CHECKS
 from app.routes.operations import OPERATIONS
 from app.routes.reports import CheckRequest, ChecksRequest
 from app.settings import Settings
-from tests.conftest import ROOT, Service, Start
+from tests.conftest import ROOT, Service, Start, environment
 
 README, HTTP_API, ADD_AN_OP = "README.md", "docs/http-api.md", "docs/add-an-op.md"
 ADD_A_NATIVE_OP = "docs/add-a-native-op.md"
-GRADIENT_CHECKS = "docs/gradient-checks.md"
+GRADIENT_CHECKS, DEPLOYMENT = "docs/gradient-checks.md", "docs/deployment.md"
 EVENTS = ("start", "progress", "report", "summary", "error")
 PAGES = [README, *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
 ON_THE_PAGES = "http://127.0.0.1:8000"
@@ -192,11 +193,40 @@ def test_every_setting_is_in_the_table_with_its_default(monkeypatch: pytest.Monk
     for name in [name for name in os.environ if name.startswith("PULLBACK_")]:
         monkeypatch.delenv(name)
     defaults = Settings()
-    told = {quoted(cells[0])[0]: quoted(cells[1])[0].strip() for cells in rows(README, "variable")}
+    told = {quoted(cells[0])[0]: quoted(cells[1])[0].strip() for cells in rows(DEPLOYMENT, "variable")}
     assert list(told) == [f"PULLBACK_{name.upper()}" for name in Settings.model_fields]
     for name, default in told.items():
         monkeypatch.setenv(name, default)
     assert Settings() == defaults
+
+
+def test_every_setting_is_in_the_compose_file_at_its_default() -> None:
+    """What is there as a comment, but for what the image sets and the service's own device."""
+    told = {quoted(cells[0])[0]: quoted(cells[1])[0].strip() for cells in rows(DEPLOYMENT, "variable")}
+    there = dict(re.findall(r"^  (?:# )?(PULLBACK_\w+): (\S+)$", text_of("docker-compose.yml"), re.MULTILINE))
+    assert there == told | {"PULLBACK_HOST": "0.0.0.0", "PULLBACK_OPS_PATH": "/ops-extra"}
+    image = dict(re.findall(r"(PULLBACK_\w+)=(\S+)", text_of("Dockerfile")))
+    assert image == {name: there[name] for name in ("PULLBACK_HOST", "PULLBACK_PORT", "PULLBACK_OPS_PATH")}
+
+
+def test_the_image_is_of_this_version() -> None:
+    assert set(re.findall(r"^ARG VERSION=(.+)$", text_of("Dockerfile"), re.MULTILINE)) == {pullback.__version__}
+
+
+def test_a_container_has_the_time_that_the_service_takes_to_stop() -> None:
+    longest = Settings().drain_s + Settings().grace_s
+    compose = re.search(r"stop_grace_period: (\d+)s", text_of("docker-compose.yml"))
+    pod = re.search(r"terminationGracePeriodSeconds: (\d+)", text_of(DEPLOYMENT))
+    assert compose
+    assert pod
+    assert min(int(compose[1]), int(pod[1])) > longest
+
+
+def test_the_doctor_says_what_the_page_says() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "app.doctor"], cwd=ROOT, env=environment(), capture_output=True, text=True, check=True
+    )
+    assert done.stdout == blocks(DEPLOYMENT, "text")[0]
 
 
 def test_every_route_is_in_the_table(service: Service) -> None:

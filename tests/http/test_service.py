@@ -216,6 +216,7 @@ def test_the_readiness_document(client: httpx.Client):
         "tensorflow",
         "devices",
         "default_device",
+        "machine",
         "ops",
         "unavailable",
         "traces",
@@ -227,6 +228,10 @@ def test_the_readiness_document(client: httpx.Client):
     assert ready["default_device"] in ready["devices"]
     assert ready["ops"] == len(client.get("/v1/ops").json()["ops"])
     assert ready["unavailable"] == []
+    found = {part["name"]: part for part in ready["machine"]}
+    assert set(found) >= {"tensorflow", "cuda", "gpu memory", "xla", "ops", "native ops"}
+    assert found["native ops"]["found"] == "relu, roi_pool, zero_out, zero_out_indexed"
+    assert all(part["status"] in ("ok", "missing", "off") for part in ready["machine"])
 
 
 def test_a_broken_plug_in_is_told_and_the_rest_is_served(plugged: httpx.Client):

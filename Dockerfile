@@ -1,0 +1,79 @@
+# Pullback in a container: `docker build --target cpu .` or `--target gpu`. docker-compose.yml says how to run it.
+ARG PYTHON_IMAGE=python:3.11-slim-bookworm
+
+FROM ${PYTHON_IMAGE} AS compiler
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends g++ make \
+    && rm -rf /var/lib/apt/lists/*
+WORKDIR /pullback
+COPY Makefile pyproject.toml ./
+
+# What both images are, but for what is installed: a user who owns nothing, and writes nothing but a log to stderr.
+FROM ${PYTHON_IMAGE} AS service
+RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin pullback \
+    && mkdir /ops-extra \
+    && printf '#!/bin/sh\nexec python -m pullback "$@"\n' >/usr/local/bin/pullback \
+    && chmod 755 /usr/local/bin/pullback
+ENV PATH=/pullback/.venv/bin:$PATH \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONPATH=/pullback \
+    PULLBACK_HOST=0.0.0.0 \
+    PULLBACK_PORT=8000 \
+    PULLBACK_OPS_PATH=/ops-extra
+WORKDIR /pullback
+USER pullback
+EXPOSE 8000
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=5s --timeout=5s --start-period=60s --retries=3 \
+    CMD ["python", "-S", "-c", "import os, sys; from http.client import HTTPConnection as C; c = C('127.0.0.1', int(os.environ['PULLBACK_PORT']), timeout=4); c.request('GET', '/health/ready'); sys.exit(c.getresponse().status != 200)"]
+CMD ["python", "-m", "app"]
+LABEL org.opencontainers.image.title="Pullback" \
+      org.opencontainers.image.description="Gradient evaluation over HTTP: TensorFlow ops with custom gradients, served and proved right" \
+      org.opencontainers.image.licenses="Apache-2.0"
+
+# What takes long comes first, so that a change of app/ or of ops/*.py rebuilds none of it: the pinned dependencies, then
+# the C++ ops. What only a build needs goes: TensorFlow's headers, the library of clang that it asks for, pip.
+FROM compiler AS build-cpu
+COPY requirements/cpu.txt requirements/
+RUN make .venv/.installed-cpu
+COPY ops/*.cc ops/
+RUN make native \
+    && rm -rf .venv/bin/pip* \
+    && cd .venv/lib/python3*/site-packages \
+    && rm -rf tensorflow/include clang/native pip pip-*
+
+FROM service AS cpu
+COPY --from=build-cpu /pullback/.venv .venv
+COPY --from=build-cpu /pullback/build build
+COPY pullback pullback
+COPY app app
+COPY ops ops
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.version="${VERSION}" org.opencontainers.image.revision="${REVISION}"
+
+FROM compiler AS build-gpu
+COPY requirements/gpu.txt requirements/
+RUN make .venv/.installed-gpu
+COPY ops/*.cc ops/
+RUN make native BUILD=gpu \
+    && rm -rf .venv/bin/pip* \
+    && cd .venv/lib/python3*/site-packages \
+    && rm -rf tensorflow/include clang/native pip pip-*
+
+FROM service AS gpu
+COPY --from=build-gpu /pullback/.venv .venv
+# CUDA's libraries lie in the wheels of NVIDIA, where the loader does not look unless it is told to.
+USER root
+RUN printf '%s\n' /pullback/.venv/lib/python3*/site-packages/nvidia/*/lib >/etc/ld.so.conf.d/pullback.conf && ldconfig
+USER pullback
+COPY --from=build-gpu /pullback/build build
+COPY pullback pullback
+COPY app app
+COPY ops ops
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.version="${VERSION}" org.opencontainers.image.revision="${REVISION}"
+
+# The last target is what a build gets that names none.
+FROM cpu

@@ -1,0 +1,189 @@
+"""The CPU image as operators run it: small, hardened, and hard to kill. `make docker-test` builds it first."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+import pullback
+from tests.docker.conftest import CPU, ROOT, Deployment, call, docker
+
+pytestmark = pytest.mark.docker
+
+MIB = 1 << 20
+LARGEST = 1_600_000_000
+TEXT_LINE = re.compile(r"\S+Z (GET|POST) \S+ \d{3} [\d.]+ms in=\d+ out=\d+ client=\S+ id=\S+")
+
+
+def square(client: httpx.Client, x: float, **headers: str) -> httpx.Response:
+    return client.post("/v1/ops/square/forward", json={"inputs": {"x": x}}, headers=headers)
+
+
+def test_the_image_is_small_and_says_what_it_is():
+    [image] = json.loads(docker("image", "inspect", CPU))
+    assert image["Size"] < LARGEST
+    labels = {name.rpartition(".")[2]: value for name, value in image["Config"]["Labels"].items()}
+    assert labels["title"] == "Pullback"
+    assert labels["version"] == pullback.__version__
+    assert {"description", "licenses", "revision"} <= set(labels)
+
+
+def test_there_is_nothing_in_it_that_the_service_does_not_need(deployment: Deployment):
+    for program in ("g++", "make"):
+        assert deployment.run("sh", "-c", f"command -v {program}").returncode != 0
+    assert deployment.run("python", "-m", "pip").returncode == 1
+    assert set(deployment.run("ls", "-A", "/pullback").stdout.split()) == {".venv", "app", "build", "ops", "pullback"}
+    assert deployment.run("find", "/pullback/app", "/pullback/ops", "-name", "__pycache__").stdout == ""
+
+
+def test_it_has_no_more_rights_than_it_needs(deployment: Deployment):
+    assert deployment.run("id", "-u").stdout == "10001\n"
+    status = dict(line.split(":\t", 1) for line in deployment.run("cat", "/proc/1/status").stdout.splitlines())
+    assert {int(status[f"Cap{which}"], 16) for which in ("Inh", "Prm", "Eff", "Bnd", "Amb")} == {0}
+    assert status["NoNewPrivs"].strip() == "1"
+    for path in ("/pullback/app/x", "/ops-extra/x", "/etc/x"):
+        assert "Read-only file system" in deployment.run("touch", path).stderr
+    assert deployment.run("touch", "/tmp/x").returncode == 0
+    bound = deployment.inspected["HostConfig"]
+    assert (bound["Memory"], bound["PidsLimit"]) == (4096 * MIB, 512)
+    [address] = {port["HostIp"] for ports in bound["PortBindings"].values() for port in ports}
+    assert address == "127.0.0.1"
+
+
+def test_all_ops_are_there_and_those_of_the_volume_as_well(deployment: Deployment):
+    with deployment.client() as client:
+        ready = client.get("/health/ready").json()
+        machine = {part["name"]: part["found"] for part in ready["machine"]}
+        found = client.post("/v1/ops/squares/forward", json={"inputs": {"x": 3, "z": 4}}).json()
+    assert ready["unavailable"] == []
+    assert machine["native ops"] == "relu, roi_pool, zero_out, zero_out_indexed"
+    assert found["outputs"]["y"]["data"] == 144
+
+
+def test_the_doctor_is_at_hand(deployment: Deployment):
+    done = deployment.run("pullback", "doctor")
+    assert done.returncode == 0, done.stdout
+    assert "native ops" in done.stdout
+
+
+def test_too_large_a_request_is_refused_and_the_container_lives(deployment: Deployment):
+    with deployment.client() as client:
+        too_long = client.post(
+            "/v1/ops/square/forward",
+            content=b'{"inputs": {"x": [' + b"1," * (17 * MIB) + b"1]}}",
+            headers={"content-type": "application/json"},
+        )
+        assert (too_long.status_code, too_long.headers["content-type"]) == (413, "application/problem+json")
+        too_wide = client.post("/v1/ops/square/jacobian", json={"inputs": {"x": [1.0] * 4096}})
+        assert too_wide.status_code == 422
+        assert square(client, 3).json()["outputs"]["y"]["data"] == 9
+    state = deployment.inspected
+    assert (state["State"]["OOMKilled"], state["RestartCount"]) == (False, 0)
+
+
+def test_it_keeps_within_its_memory_under_the_largest_bodies(deployment: Deployment):
+    """Four clients at once, each with nearly as much JSON as a body may be."""
+    body = b'{"inputs": {"x": [' + b"1.5," * (7 * MIB) + b"1]}}"
+
+    def post(_: int) -> int:
+        with deployment.client() as client:
+            headers = {"content-type": "application/json", "accept-encoding": "identity"}
+            return client.post("/v1/ops/square/forward", content=body, headers=headers).status_code
+
+    with ThreadPoolExecutor(4) as pool:
+        assert set(pool.map(post, range(4))) <= {200, 503}
+    state = deployment.inspected
+    assert (state["State"]["OOMKilled"], state["RestartCount"]) == (False, 0)
+
+
+def test_the_log_has_a_line_for_each_request(deployment: Deployment):
+    with deployment.client() as client:
+        square(client, 2, **{"x-request-id": "the-one"})
+    [line] = [line for line in deployment.log().splitlines() if line.endswith("id=the-one")]
+    assert TEXT_LINE.fullmatch(line)
+
+
+def test_the_log_is_json_when_asked():
+    hardened = ["--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL"]
+    name = docker(
+        "run", "--detach", *hardened, "--env", "PULLBACK_LOG=json", "--env", "PULLBACK_DRAIN_S=0", CPU
+    ).strip()
+    try:
+        ask = "import urllib.request as r; r.urlopen('http://127.0.0.1:8000/v1/ops').read()"
+        for _ in range(100):
+            if call("docker", "exec", name, "python", "-S", "-c", ask).returncode == 0:
+                break
+            time.sleep(0.3)
+        docker("stop", "--time", "30", name)
+        log = call("docker", "logs", name).stderr.splitlines()
+        lines = [json.loads(line) for line in log]
+        assert [line["path"] for line in lines if line.get("method") == "GET"] == ["/v1/ops"]
+        assert json.loads(docker("inspect", name))[0]["State"]["ExitCode"] == 0
+    finally:
+        docker("rm", "--force", name)
+
+
+def test_the_integration_tests_pass_against_a_fresh_clone(fresh: Deployment):
+    tests = ["tests/http", "tests/client"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PULLBACK_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *tests, "--url", fresh.url, "-m", "not docker", "-rf"],
+        cwd=ROOT,
+        env=environment,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stdout[-8000:]
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed
+    assert int(passed[1]) > 700
+
+
+def test_every_gradient_is_right_in_a_fresh_clone(fresh: Deployment):
+    done = call(sys.executable, "-m", "pullback", "check", "--url", fresh.url, cwd=str(ROOT))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " 0 failed, 0 inconclusive of 17 ops" in done.stdout
+
+
+def test_a_stop_loses_no_request_that_is_in_flight(deployment: Deployment):
+    with deployment.client() as client:
+        client.post("/v1/ops/sleepy/forward", json={"inputs": {"x": 0}})
+
+    def wait(_: int) -> httpx.Response:
+        with deployment.client() as client:
+            return client.post("/v1/ops/sleepy/forward", json={"inputs": {"x": 1}})
+
+    with ThreadPoolExecutor(6) as pool:
+        waiting = [pool.submit(wait, i) for i in range(6)]
+        time.sleep(0.5)
+        began = time.monotonic()
+        deployment.compose("stop", "pullback")
+        took = time.monotonic() - began
+        answers = [one.result() for one in waiting]
+    assert [answer.status_code for answer in answers] == [200] * 6
+    assert took < 35
+    assert deployment.inspected["State"]["ExitCode"] == 0
+    assert "draining" in deployment.log()
+    deployment.up()
+
+
+def test_it_is_back_after_a_kill(deployment: Deployment):
+    """From the host's side, as the kernel kills what takes too much memory: Docker takes its own kill for a stop."""
+    before = deployment.inspected
+    kill = f"import os; os.kill({before['State']['Pid']}, 9)"
+    docker("run", "--rm", "--pid", "host", "--user", "0", "--network", "none", CPU, "python", "-S", "-c", kill)
+    end = time.monotonic() + 30
+    while deployment.inspected["RestartCount"] == before["RestartCount"]:
+        assert time.monotonic() < end
+        time.sleep(0.2)
+    deployment.wait_until_healthy()
+    with deployment.client() as client:
+        assert square(client, 3).json()["outputs"]["y"]["data"] == 9
