@@ -12,7 +12,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from app.binding import Point
-from app.derivatives import Absent, Derivative, Named, hvp, live_inputs, output_shapes, rows_per_call, vjp
+from app.call import rows_per_call
+from app.derivatives import Absent, Derivative, Named, hvp, live_inputs, output_shapes, vjp
 from app.errors import wrong
 from app.tensors.dtypes import DTYPES
 from ops import Array
@@ -33,7 +34,7 @@ def jacobian(point: Point, of: Sequence[str], wrt: Sequence[str], checkpoint: Ch
             blocks[y] = dict.fromkeys(wrt, Absent.NOT_DIFFERENTIABLE)
         elif point.op.batching == "elementwise":
             ones = np.ones(shapes[y], _dtype(point, y))
-            _, diagonals = vjp(point, wrt, {y: ones}, batched=False, outputs=False)
+            _, diagonals = vjp(point, wrt, {y: ones}, batched=False, outputs=False).run()
             blocks[y] = {x: _diagonal_block(diagonal) for x, diagonal in diagonals.items()}
         else:
             rows = _unit_directions(point, _dtype(point, y), shapes[y])
@@ -56,7 +57,7 @@ def hessian(
         if a not in live:
             blocks[a] = dict.fromkeys(wrt, Absent.NOT_DIFFERENTIABLE)
         elif point.op.batching == "elementwise":
-            diagonals = hvp(point, wrt, cotangents, {a: np.ones_like(point.inputs[a])}, batched=False)
+            diagonals = hvp(point, wrt, cotangents, {a: np.ones_like(point.inputs[a])}, batched=False).run()
             blocks[a] = {b: _diagonal_block(diagonal) for b, diagonal in diagonals.items()}
         else:
             rows = _unit_directions(point, point.inputs[a].dtype, shapes[a])
@@ -74,7 +75,7 @@ def hessian_diagonal(point: Point, wrt: Sequence[str], cotangents: Mapping[str, 
         message = f"{point.op.name} is not elementwise, so its Hessian is not a diagonal"
         raise wrong(("diagonal",), message, expected="false", got="true")
     live = live_inputs(point, wrt)
-    found = {a: hvp(point, (a,), cotangents, {a: np.ones_like(point.inputs[a])}, batched=False) for a in live}
+    found = {a: hvp(point, (a,), cotangents, {a: np.ones_like(point.inputs[a])}, batched=False).run() for a in live}
     return {a: found[a][a] if a in live else Absent.NOT_DIFFERENTIABLE for a in wrt}
 
 
@@ -104,13 +105,13 @@ def _unit_directions(point: Point, dtype: np.dtype[Any], shape: tuple[int, ...])
 
 
 def _jacobian_rows(point: Point, wrt: Sequence[str], y: str, chunk: Array) -> Named:
-    return vjp(point, wrt, {y: chunk}, batched=True, outputs=False)[1]
+    return vjp(point, wrt, {y: chunk}, batched=True, outputs=False).run()[1]
 
 
 def _hessian_rows(
     point: Point, wrt: Sequence[str], cotangents: Mapping[str, Array] | None, a: str, chunk: Array
 ) -> Named:
-    return hvp(point, wrt, cotangents, {a: chunk}, batched=True)
+    return hvp(point, wrt, cotangents, {a: chunk}, batched=True).run()
 
 
 def _checked_in(checkpoint: Checkpoint, rows: Callable[..., Named], *args: Any) -> Named:

@@ -13,12 +13,15 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Protocol, Self, TypeAlias
 
+import numpy as np
 import tensorflow as tf
 
-# Private, for there is no public way to cancel an eager call or a graph function between two of its kernels.
-from tensorflow.python.eager import cancellation
+# Private, for there is no public way to cancel an eager call or a graph function between two of its kernels; and the
+# public way of calling functions and making tensors takes several times as long as what is to be done.
+from tensorflow.python.eager import cancellation, context
+from tensorflow.python.framework.ops import EagerTensor
 
 from app.calculus import Calculus, Graph, Tapes
 from app.errors import Overloaded
@@ -194,7 +197,7 @@ class _Trace:
         else:
             build = partial(self._build, program)
             function = tf.function(build, input_signature=specs, autograph=False, jit_compile=mode == "xla")
-            self._call = partial(_call_concrete, function.get_concrete_function())
+            self._call = partial(_call_concrete, _Callable(function.get_concrete_function()))
 
     def _build(self, program: Program, *tensors: Tensor) -> list[Tensor]:
         results = program.build(Graph(), tensors)
@@ -229,8 +232,9 @@ class _Traces:
         self.compiled: Counter[str] = Counter()
 
     def get(self, program: Program, mode: Mode, leaves: Sequence[Array], device: str) -> _Trace:
-        specs = tuple(_spec(leaf, rank, mode) for leaf, rank in zip(leaves, program.ranks, strict=True))
-        key = (program, mode, device, specs)
+        # Any shape will do for a trace, but for XLA, which compiles for each.
+        kinds = tuple((leaf.dtype, leaf.shape) if mode == "xla" else leaf.dtype for leaf in leaves)
+        key = (program, mode, device, kinds)
         with self._lock:
             future = self._traces.get(key)
             made = future is not None
@@ -240,6 +244,7 @@ class _Traces:
         if not made:
             with _uninterrupted():
                 try:
+                    specs = [_spec(leaf, rank, mode) for leaf, rank in zip(leaves, program.ranks, strict=True)]
                     future.set_result(_Trace(program, mode, specs, device))
                 except BaseException as error:  # noqa: BLE001 - an author's code runs here, and may raise anything
                     future.set_exception(_plainest(error, program, leaves))
@@ -273,8 +278,25 @@ def _spec(leaf: Array, rank: int | None, mode: Mode) -> tf.TensorSpec:
     return tf.TensorSpec(shape, tf.as_dtype(leaf.dtype))
 
 
-def _call_concrete(function: Any, leaves: Sequence[Array]) -> list[Array]:
-    return [tensor.numpy() for tensor in function(*(tf.constant(leaf) for leaf in leaves))]
+class _Callable:
+    """A concrete function without the layers that look at its arguments and watch for tapes: what it calls itself."""
+
+    def __init__(self, function: tf.types.experimental.ConcreteFunction) -> None:
+        self._function = function  # which the runtime's own function lives as long as
+        self._name, self._captured, self._count = function.name, list(function.captured_inputs), len(function.outputs)
+
+    def __call__(self, tensors: Sequence[Tensor]) -> Sequence[EagerTensor]:
+        return context.context().call_function(self._name, [*tensors, *self._captured], self._count) or ()
+
+
+def _call_concrete(function: _Callable, leaves: Sequence[Array]) -> list[Array]:
+    """Call a function; tensors share the memory of the leaves where that is aligned, and results that of tensors."""
+    device = context.context().device_name
+    tensors = [EagerTensor(leaf, device, None) for leaf in leaves]
+    found = [np.asarray(tensor._numpy()) for tensor in function(tensors)]
+    for array in found:
+        array.flags.writeable = False
+    return found
 
 
 def _call_session(call: Callable[..., list[Array]], leaves: Sequence[Array]) -> list[Array]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from app.binding import Point
-from app.derivatives import run_at
+from app.call import Call, as_found
 from app.modes import Key
 from ops import Array
 
@@ -17,10 +17,10 @@ def second(point: Point, cotangents: Mapping[str, Array], vectors: Mapping[str, 
     derivatives ``("products", x)`` in x and ``("slots", y)`` in dy. Cotangents are of all differentiable outputs and
     vectors of all differentiable inputs.
     """
-    found = run_at(point, "second", cotangents=cotangents, along=vectors, outputs=True)
+    results = Call(point, "second", as_found, cotangents=cotangents, along=vectors, outputs=True).run()
     zeros: dict[Key, Array] = {("slots", name): dy for name, dy in cotangents.items()}
     zeros |= {(what, name): vector for what in ("gradients", "products") for name, vector in vectors.items()}
-    return _without_shapes(found, zeros)
+    return _without_shapes(results, zeros)
 
 
 def composite(point: Point, weights: Mapping[str, Array], vectors: Mapping[str, Array]) -> dict[Key, Array]:
@@ -28,16 +28,16 @@ def composite(point: Point, weights: Mapping[str, Array], vectors: Mapping[str, 
 
     Keys: ``("gradients", x)`` and ``("products", x)``, zeros where there is no path.
     """
-    found = run_at(point, "composite", cotangents=weights, along=vectors)
+    results = Call(point, "composite", as_found, cotangents=weights, along=vectors).run()
     zeros: dict[Key, Array] = {
         (what, name): vector for what in ("gradients", "products") for name, vector in vectors.items()
     }
-    return _without_shapes(found, zeros)
+    return _without_shapes(results, zeros)
 
 
-def _without_shapes(found: Mapping[Key, Array | None], zeros: Mapping[Key, Array]) -> dict[Key, Array]:
+def _without_shapes(results: Mapping[Key, Array | None], zeros: Mapping[Key, Array]) -> dict[Key, Array]:
     return {
         key: np.zeros_like(zeros[key]) if value is None else value
-        for key, value in found.items()
+        for key, value in results.items()
         if not str(key[0]).endswith("shape")
     }

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from pydantic import create_model
 
-from app import derivatives, matrices
+from app import call, derivatives, matrices
 from app.binding import MAX_COST, Point, bind, number
 from app.errors import DeadlinePassed, OpFailed, Unprocessable
 from app.modes import Interruptible
@@ -61,13 +61,13 @@ def without_a_path(x):
 def ways_to_the_first_order(at: Point) -> dict[str, Any]:
     one = np.ones(2, np.float32)
     return {
-        "vjp": lambda: derivatives.vjp(at, ["x"], None, batched=False, outputs=False),
-        "vjp of a cotangent": lambda: derivatives.vjp(at, ["x"], {"y": one}, batched=False, outputs=False),
-        "batched vjp": lambda: derivatives.vjp(at, ["x"], {"y": one[None]}, batched=True, outputs=False),
-        "gradients": lambda: derivatives.gradients(at, ["x"], None, 2),
+        "vjp": lambda: derivatives.vjp(at, ["x"], None, batched=False, outputs=False).run(),
+        "vjp of a cotangent": lambda: derivatives.vjp(at, ["x"], {"y": one}, batched=False, outputs=False).run(),
+        "batched vjp": lambda: derivatives.vjp(at, ["x"], {"y": one[None]}, batched=True, outputs=False).run(),
+        "gradients": lambda: derivatives.gradients(at, ["x"], None, 2).run(),
         "jacobian": lambda: matrices.jacobian(at, ["y"], ["x"], go_on),
-        "jvp": lambda: derivatives.jvp(at, {"x": one}, batched=False),
-        "hvp": lambda: derivatives.hvp(at, ["x"], None, {"x": one}, batched=False),
+        "jvp": lambda: derivatives.jvp(at, {"x": one}, batched=False).run(),
+        "hvp": lambda: derivatives.hvp(at, ["x"], None, {"x": one}, batched=False).run(),
         "hessian": lambda: matrices.hessian(at, ["x"], None, go_on),
     }
 
@@ -90,16 +90,16 @@ def scalar_for_dy(x, dy, ddx):
 def test_no_directions_at_all_have_an_empty_answer(mode: Mode):
     none = np.ones((0, 2), np.float32)
     at = point(OPS["square"], X, mode)
-    assert derivatives.vjp(at, ["x"], {"y": none}, batched=True, outputs=False)[1]["x"].shape == (0, 2)
-    assert derivatives.jvp(at, {"x": none}, batched=True)["y"].shape == (0, 2)
-    assert derivatives.hvp(at, ["x"], None, {"x": none}, batched=True)["x"].shape == (0, 2)
+    assert derivatives.vjp(at, ["x"], {"y": none}, batched=True, outputs=False).run()[1]["x"].shape == (0, 2)
+    assert derivatives.jvp(at, {"x": none}, batched=True).run()["y"].shape == (0, 2)
+    assert derivatives.hvp(at, ["x"], None, {"x": none}, batched=True).run()["x"].shape == (0, 2)
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_tangent_of_another_shape_is_refused(mode: Mode):
     op = op_of(custom_gradient(double, lambda x, dy: 2 * dy, scalar_for_dy))
     with pytest.raises(OpFailed):
-        derivatives.jvp(point(op, X, mode), {"x": np.ones(2, np.float32)}, batched=False)
+        derivatives.jvp(point(op, X, mode), {"x": np.ones(2, np.float32)}, batched=False).run()
 
 
 @pytest.mark.parametrize("mode", ["graph", "eager"])
@@ -109,7 +109,7 @@ def test_an_output_of_another_shape_is_refused(mode: Mode):
         with pytest.raises(OpFailed):
             way()
     with pytest.raises(OpFailed, match=r"forward is at fault, y: expected shape \[2\], got \[\]"):
-        derivatives.forward(point(op, X, mode))
+        derivatives.forward(point(op, X, mode)).run()
 
 
 def test_a_jacobian_has_the_dtype_of_its_output_whatever_the_type_variable():
@@ -164,14 +164,14 @@ def test_many_directions_in_parts_are_those_in_one(mode: Mode, monkeypatch):
 
     def answers() -> list[np.ndarray]:
         return [
-            derivatives.vjp(at, ["logits"], {"loss": dys}, batched=True, outputs=True)[1]["logits"],
-            derivatives.jvp(at, {"logits": ts}, batched=True)["loss"],
-            derivatives.hvp(at, ["logits"], None, {"logits": ts}, batched=True)["logits"],
+            derivatives.vjp(at, ["logits"], {"loss": dys}, batched=True, outputs=True).run()[1]["logits"],
+            derivatives.jvp(at, {"logits": ts}, batched=True).run()["loss"],
+            derivatives.hvp(at, ["logits"], None, {"logits": ts}, batched=True).run()["logits"],
         ]
 
     whole = answers()
-    monkeypatch.setattr(derivatives, "CALL_ELEMENTS", 2 * (6 + 2 + 2 + 1))
-    assert derivatives.rows_per_call(at) == 2
+    monkeypatch.setattr(call, "CALL_ELEMENTS", 2 * (6 + 2 + 2 + 1))
+    assert call.rows_per_call(at) == 2
     for part, one in zip(answers(), whole, strict=True):
         assert part.shape == one.shape
         # The same formula on the same numbers, but for where in a vector register they lie: a unit in the last place.
@@ -186,7 +186,7 @@ def exits(x):
 def test_an_op_that_exits_is_at_fault_each_time_it_is_asked(mode: Mode):
     for _ in range(2):
         with pytest.raises(OpFailed):
-            derivatives.forward(point(op_of(exits), X, mode))
+            derivatives.forward(point(op_of(exits), X, mode)).run()
 
 
 def test_a_trace_is_not_kept_as_one_callers_impatience():
@@ -204,9 +204,9 @@ def test_a_trace_is_not_kept_as_one_callers_impatience():
 
     at = point(op_of(impatient), X)
     with Interruptible(time.monotonic() + 60) as block, contextlib.suppress(DeadlinePassed):
-        derivatives.forward(at)
+        derivatives.forward(at).run()
     with Interruptible(time.monotonic() + 60):
-        assert derivatives.forward(at)["y"].tolist() == [2.0, 4.0]
+        assert derivatives.forward(at).run()["y"].tolist() == [2.0, 4.0]
 
 
 def raises_key_error(*_: Any) -> Any:
@@ -243,7 +243,7 @@ def test_a_number_has_the_float_dtype_whatever_comes_first():
         examples=(Example("two", {"n": 1, **X}),),
         attrs=Scale,
     )
-    found = derivatives.vjp(point(op, {"n": 1, **X}), ["x"], None, batched=False, outputs=False)[1]["x"]
+    found = derivatives.vjp(point(op, {"n": 1, **X}), ["x"], None, batched=False, outputs=False).run()[1]["x"]
     assert isinstance(found, np.ndarray)
     assert found.tolist() == [1.5, 1.5]
     assert op.function(tf.constant(1), tf.constant([2.0]), scale=2.0).numpy().tolist() == [4.0]

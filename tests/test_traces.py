@@ -109,7 +109,7 @@ def point(op: Op, x: list[float], mode: Mode, power: int = 2) -> Point:
 
 
 def gradient(op: Op, x: list[float], mode: Mode, power: int = 2) -> list[float]:
-    _, found = derivatives.vjp(point(op, x, mode, power), ("x",), None, batched=False, outputs=False)
+    _, found = derivatives.vjp(point(op, x, mode, power), ("x",), None, batched=False, outputs=False).run()
     assert isinstance(found["x"], np.ndarray)
     return found["x"].tolist()
 
@@ -184,7 +184,7 @@ def test_a_trace_that_fails_is_made_once():
     object.__setattr__(broken, "function", fails)
     for _ in range(5):
         with pytest.raises(Exception, match="no such luck"):
-            derivatives.forward(point(broken, [1.0], "graph"))
+            derivatives.forward(point(broken, [1.0], "graph")).run()
     assert modes.trace_counts()[0] == 1
     # Once for the trace, and once eagerly for a plainer reason.
     assert len(calls) <= 2

@@ -9,7 +9,8 @@ import numpy as np
 
 from app import modes
 from app.binding import Point, bind_dims
-from app.derivatives import CALL_COST, CALL_ELEMENTS, Absent, forward, program_at, vjp
+from app.call import CALL_COST, CALL_ELEMENTS, Call, as_found
+from app.derivatives import Absent, forward, vjp
 from app.op_errors import op_errors
 from app.programs import Kind, Mapped
 from ops import Array
@@ -64,11 +65,11 @@ class Rows:
         point = replace(self.point, inputs=flat, dims=bind_dims(self.point.op, flat, self.point.attrs))
         count = len(next(iter(inputs.values())))
         if kind == "forward":
-            found = forward(point)
+            found = forward(point).run()
             return {name: y.reshape(count, *self._shape(y.shape, count)) for name, y in found.items()}
         live = point.differentiable(point.op.inputs)
         dys = {name: self._joined(dy) for name, dy in cotangents.items()}
-        _, gradients = vjp(point, live, dys, batched=False, outputs=False)
+        _, gradients = vjp(point, live, dys, batched=False, outputs=False).run()
         return {
             name: np.zeros_like(inputs[name]) if isinstance(dx, Absent) else dx.reshape(inputs[name].shape)
             for name, dx in gradients.items()
@@ -89,12 +90,12 @@ class Rows:
     def _looped(self, kind: Kind, inputs: Named, cotangents: Named) -> Arrays:
         count = len(next(iter(inputs.values())))
         live = self.point.differentiable(self.point.op.inputs) if kind == "vjp" else ()
-        program, _ = program_at(self.point, kind, wrt=live, cotangents=cotangents or None)
-        _, numbers = program_at(replace(self.point, inputs={}), kind)
+        call = Call(self.point, kind, as_found, wrt=live, cotangents=cotangents or None)
+        numbers = Call(replace(self.point, inputs={}), kind, as_found).leaves
         repeated = [np.broadcast_to(value, (count, *value.shape)) for value in numbers]
         leaves = [*inputs.values(), *repeated, *cotangents.values()]
         with op_errors(self.point.op.name):
-            found = modes.run(Mapped(program), "graph", leaves, self.point.device)
+            found = modes.run(Mapped(call.program), "graph", leaves, self.point.device)
         wanted = live or tuple(slot.name for slot in self.point.op.outputs)
         what = "gradients" if live else "outputs"
         values = {name: found.get((what, name)) for name in wanted}

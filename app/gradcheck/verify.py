@@ -82,7 +82,7 @@ def _expected(
     def ask(moved: Mapping[Key, Array]) -> dict[str, Array]:
         inputs = {name: moved.get(("inputs", name), x) for name, x in point.inputs.items()}
         dys = {name: moved["cotangents", name] for name in cotangents or {}} or None
-        _, found = vjp(replace(point, inputs=inputs), wrt, dys, batched=False, outputs=False)
+        _, found = vjp(replace(point, inputs=inputs), wrt, dys, batched=False, outputs=False).run()
         return {name: np.zeros_like(inputs[name]) if isinstance(dx, Absent) else dx for name, dx in found.items()}
 
     elementwise = point.op.batching == "elementwise"

@@ -29,7 +29,7 @@ class Operation:
 
 def _forward(request: wire.ForwardRequest, point: Point) -> Work:
     del request
-    return lambda checkpoint: {"outputs": derivatives.forward(point)}
+    return lambda checkpoint: {"outputs": derivatives.forward(point).run()}
 
 
 def _gradients(request: wire.GradientsRequest, point: Point) -> Work:
@@ -38,7 +38,7 @@ def _gradients(request: wire.GradientsRequest, point: Point) -> Work:
 
     def work(checkpoint: Checkpoint) -> dict[str, Tree]:
         del checkpoint
-        outputs, found = derivatives.gradients(point, wrt, cotangents, request.order)
+        outputs, found = derivatives.gradients(point, wrt, cotangents, request.order).run()
         return {"outputs": outputs, "gradients": found}
 
     return work
@@ -50,7 +50,7 @@ def _vjp(request: wire.VjpRequest, point: Point) -> Work:
 
     def work(checkpoint: Checkpoint) -> dict[str, Tree]:
         del checkpoint
-        outputs, found = derivatives.vjp(point, wrt, cotangents, batched=request.batched, outputs=request.outputs)
+        outputs, found = derivatives.vjp(point, wrt, cotangents, batched=request.batched, outputs=request.outputs).run()
         return {"outputs": outputs, "gradients": found} if request.outputs else {"gradients": found}
 
     return work
@@ -58,7 +58,7 @@ def _vjp(request: wire.VjpRequest, point: Point) -> Work:
 
 def _jvp(request: wire.JvpRequest, point: Point) -> Work:
     tangents = bind_directions(point, request.tangents, point.op.inputs, decode, "tangents")
-    return lambda checkpoint: {"tangents": derivatives.jvp(point, tangents or {}, batched=request.batched)}
+    return lambda checkpoint: {"tangents": derivatives.jvp(point, tangents or {}, batched=request.batched).run()}
 
 
 def _jacobian(request: wire.JacobianRequest, point: Point) -> Work:
@@ -74,7 +74,7 @@ def _hvp(request: wire.HvpRequest, point: Point) -> Work:
 
     def work(checkpoint: Checkpoint) -> dict[str, Tree]:
         del checkpoint
-        return {"products": derivatives.hvp(point, wrt, cotangents, vectors or {}, batched=request.batched)}
+        return {"products": derivatives.hvp(point, wrt, cotangents, vectors or {}, batched=request.batched).run()}
 
     return work
 

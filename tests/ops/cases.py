@@ -121,18 +121,18 @@ def answer(point: Point, kind: Kind, along: Mapping[str, Named], order: int = 2,
     dys = dict(along.get("cotangents", {})) or None
     match kind:
         case "forward":
-            return _named("outputs", derivatives.forward(point))
+            return _named("outputs", derivatives.forward(point).run())
         case "vjp":
-            outputs, found = derivatives.vjp(point, wrt, dys, batched=batched, outputs=not batched)
+            outputs, found = derivatives.vjp(point, wrt, dys, batched=batched, outputs=not batched).run()
             return _named("outputs", outputs) | _named("gradients", found)
         case "gradients":
-            outputs, levels = derivatives.gradients(point, wrt, dys, order)
+            outputs, levels = derivatives.gradients(point, wrt, dys, order).run()
             found = [_named("outputs", outputs), *(_named(f"gradients/{i}", level) for i, level in enumerate(levels))]
             return {key: value for level in found for key, value in level.items()}
         case "jvp":
-            return _named("tangents", derivatives.jvp(point, along["tangents"], batched=batched))
+            return _named("tangents", derivatives.jvp(point, along["tangents"], batched=batched).run())
         case "hvp":
-            return _named("products", derivatives.hvp(point, wrt, dys, along["vectors"], batched=batched))
+            return _named("products", derivatives.hvp(point, wrt, dys, along["vectors"], batched=batched).run())
         case "jacobian":
             blocks = matrices.jacobian(point, live, wrt, _go_on)
         case "hessian":

@@ -42,8 +42,8 @@ def _length(site: Site) -> int:
 def _compare(target: Target, tally: Tally, site: Site, part: slice) -> None:
     inputs, dys = ({n: _cut(site, x, part) for n, x in named.items()} for named in (site.point.inputs, site.cotangents))
     point = replace(site.point, inputs=inputs, dims=bind_dims(site.point.op, inputs, site.point.attrs))
-    found: dict[Key, Array] = {("outputs", name): y for name, y in forward(point).items()}
-    _, gradients = vjp(point, tuple(site.vectors), dys, batched=False, outputs=False)
+    found: dict[Key, Array] = {("outputs", name): y for name, y in forward(point).run().items()}
+    _, gradients = vjp(point, tuple(site.vectors), dys, batched=False, outputs=False).run()
     for name, dx in gradients.items():
         found["gradients", name] = np.zeros_like(inputs[name]) if isinstance(dx, Absent) else dx
     for (what, name), value in found.items():

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from app.derivatives import forward, program_at, vjp
+from app.call import Call, as_found
+from app.derivatives import forward, vjp
 from app.errors import OpFailed, Overloaded
 from app.gradcheck.site import Site
 from app.gradcheck.target import Target
@@ -60,8 +61,8 @@ def _ask(site: Site, order: int) -> None:
 
 
 def _first_order(site: Site) -> None:
-    forward(site.point)
-    vjp(site.point, tuple(site.vectors), site.cotangents, batched=False, outputs=False)
+    forward(site.point).run()
+    vjp(site.point, tuple(site.vectors), site.cotangents, batched=False, outputs=False).run()
 
 
 def _undeclared(target: Target, name: str) -> Finding:
@@ -73,10 +74,10 @@ def _undeclared(target: Target, name: str) -> Finding:
 
 
 def _has_gradient(site: Site, name: str) -> bool:
-    program, leaves = program_at(site.point, "vjp", wrt=(name,), cotangents=site.cotangents)
+    call = Call(site.point, "vjp", as_found, wrt=(name,), cotangents=site.cotangents)
     try:
         with op_errors(site.point.op.name):
-            found = run(program, "graph", leaves, site.point.device)
+            found = run(call.program, "graph", call.leaves, site.point.device)
     except OpFailed:
         # The service refuses a gradient that is missing, which is what should be.
         return False

@@ -80,5 +80,7 @@ def _differentiated(target: Target, site: Site, output: str) -> Differentiated:
 def _gradients(site: Site, output: str) -> dict[str, Array]:
     if list(site.cotangents) == [output]:
         return {name: site.values["gradients", name] for name in site.vectors}
-    _, found = vjp(site.point, tuple(site.vectors), {output: site.cotangents[output]}, batched=False, outputs=False)
+    _, found = vjp(
+        site.point, tuple(site.vectors), {output: site.cotangents[output]}, batched=False, outputs=False
+    ).run()
     return {name: 0 * site.vectors[name] if isinstance(dx, str) else dx for name, dx in found.items()}

@@ -38,5 +38,5 @@ def _compare(target: Target, site: Site, tallies: Mapping[str, Tally]) -> None:
 
 
 def _gradients(site: Site, dys: Named) -> Named:
-    _, found = vjp(site.point, tuple(site.vectors), dys, batched=False, outputs=False)
+    _, found = vjp(site.point, tuple(site.vectors), dys, batched=False, outputs=False).run()
     return {name: 0 * site.vectors[name] if isinstance(dx, Absent) else dx for name, dx in found.items()}

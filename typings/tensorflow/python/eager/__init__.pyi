@@ -1,3 +1,4 @@
 """``tensorflow.python.eager``, private."""
 
 from tensorflow.python.eager import cancellation as cancellation
+from tensorflow.python.eager import context as context

@@ -1,0 +1,3 @@
+"""``tensorflow.python.framework``, private."""
+
+from tensorflow.python.framework import ops as ops
