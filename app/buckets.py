@@ -53,6 +53,11 @@ def run(program: Program, mode: Mode, members: Sequence[Sequence[Array]], device
     ]
 
 
+def length_for(count: int) -> int:
+    """Return the length of the array that so many numbers, at most the longest, are padded to."""
+    return next(length for length in LENGTHS if length >= count)
+
+
 def _numbers(program: Program) -> range:
     """Return the places of the number attributes among the leaves."""
     first = len(program.op.inputs)
@@ -67,7 +72,7 @@ def _joined(arrays: Sequence[Array]) -> Array:
 
 def _padded(row: Array) -> Array:
     """Return a row in aligned memory, of one of the lengths, its last number repeated: that is in the op's domain."""
-    length = next(length for length in LENGTHS if length >= len(row))
+    length = length_for(len(row))
     if len(row) == length and row.ctypes.data % ALIGNMENT == 0:
         return row
     padded = _aligned(length, row.dtype)

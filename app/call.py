@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Generic, TypeVar, cast
+from typing import Generic, TypeVar, cast, final
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from app.programs import Kind, Program
 from ops import Array, OpFault
 
 Result = TypeVar("Result")
+Other = TypeVar("Other")
 
 # Numbers that the directions of one call may come with, 32 MB of float64, and multiply-adds: a second or so.
 CALL_ELEMENTS = 1 << 22
@@ -24,6 +25,7 @@ CALL_COST = 1 << 33
 _BATCHED = ("gradients", "tangents", "products")
 
 
+@final
 @dataclass(frozen=True, eq=False)
 class Call(Generic[Result]):
     """A program at a point, and what to make of its results.
@@ -67,7 +69,7 @@ class Call(Generic[Result]):
     @property
     def company(self) -> Hashable | None:
         """What calls must have in common to be run together, ``None`` where this one must be alone."""
-        if self.leaves[0].size > buckets.SHARED or not self.is_bucketed:
+        if self.size > buckets.SHARED or not self.is_bucketed:
             return None
         return self.program, self.point.mode, self.point.device, tuple(self.point.attrs.numbers().values())
 
@@ -75,6 +77,20 @@ class Call(Generic[Result]):
     def is_bucketed(self) -> bool:
         """Whether shapes are of no account, because each number depends on its own place alone."""
         return buckets.fits(self.program, self.point.mode, self.leaves)
+
+    @property
+    def size(self) -> int:
+        """How many numbers each leaf of an elementwise op has."""
+        return self.leaves[0].size
+
+    def then(self, finish: Callable[[Result], Other]) -> "Call[Other]":
+        """Return the same call with more made of its results."""
+        before = self.finish
+
+        def finished(results: Found) -> Other:
+            return finish(before(results))
+
+        return replace(cast("Call[Other]", self), finish=finished)
 
     def run(self) -> Result:
         """Run it alone, its directions a bounded number at a time.

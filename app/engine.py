@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from app.batches import Batches
 from app.errors import NotFound, near, wrong
 from app.execution import Lane
 from ops import Op, Registry
@@ -18,6 +19,7 @@ class Engine:
 
     registry: Registry
     lane: Lane
+    batches: Batches
     devices: Mapping[str, str]
     default_device: str
     max_elements: int

@@ -7,6 +7,7 @@ from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 from starlette.types import ASGIApp
 
+from app.batches import Batches
 from app.devices import default_device, devices, share_gpus
 from app.doctor import examination, why_no_gpu
 from app.engine import Engine
@@ -46,6 +47,7 @@ def create_app(settings: Settings | None = None) -> ASGIApp:
     engine = Engine(
         registry,
         lane,
+        Batches(lane, settings.queue),
         known,
         default_device(settings.device, known, why_no_gpu),
         settings.max_elements,

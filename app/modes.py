@@ -21,10 +21,11 @@ import tensorflow as tf
 # Private, for there is no public way to cancel an eager call or a graph function between two of its kernels; and the
 # public way of calling functions and making tensors takes several times as long as what is to be done.
 from tensorflow.python.eager import cancellation, context
-from tensorflow.python.framework.ops import EagerTensor
+from tensorflow.python.framework.ops import EagerTensor  # for the same reason
 
 from app.calculus import Calculus, Graph, Tapes
 from app.errors import Overloaded
+from app.plain import is_plain
 from ops import Array, Mode, OpFault, Tensor
 
 Key: TypeAlias = tuple[str | int, str]
@@ -190,6 +191,7 @@ class _Trace:
     """A program, traced: a graph function (compiled or not), or a v1 graph with its session."""
 
     def __init__(self, program: Program, mode: Mode, specs: Sequence[tf.TensorSpec], device: str) -> None:
+        self.is_plain = False
         self._keys: list[Key] = []
         self._missing: list[Key] = []
         if mode == "v1":
@@ -197,7 +199,9 @@ class _Trace:
         else:
             build = partial(self._build, program)
             function = tf.function(build, input_signature=specs, autograph=False, jit_compile=mode == "xla")
-            self._call = partial(_call_concrete, _Callable(function.get_concrete_function()))
+            concrete = function.get_concrete_function()
+            self.is_plain = is_plain(concrete.graph)
+            self._call = partial(_call_concrete, _Callable(concrete))
 
     def _build(self, program: Program, *tensors: Tensor) -> list[Tensor]:
         results = program.build(Graph(), tensors)
@@ -228,6 +232,7 @@ class _Traces:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._traces: dict[Hashable, Future[_Trace]] = {}
+        self._plain: set[tuple[Program, Mode]] = set()
         self.made: Counter[str] = Counter()
         self.compiled: Counter[str] = Counter()
 
@@ -245,10 +250,15 @@ class _Traces:
             with _uninterrupted():
                 try:
                     specs = [_spec(leaf, rank, mode) for leaf, rank in zip(leaves, program.ranks, strict=True)]
-                    future.set_result(_Trace(program, mode, specs, device))
+                    future.set_result(trace := _Trace(program, mode, specs, device))
+                    if trace.is_plain:
+                        self._plain.add((program, mode))
                 except BaseException as error:  # noqa: BLE001 - an author's code runs here, and may raise anything
                     future.set_exception(_plainest(error, program, leaves))
         return future.result()
+
+    def does_arithmetic(self, program: Program, mode: Mode) -> bool:
+        return (program, mode) in self._plain
 
     def _spend(self, owner: str, mode: Mode) -> None:
         """Count a trace, or refuse it: neither all ops together nor one of them may have more than their share."""
@@ -265,6 +275,11 @@ def _check(spent: Counter[str], budget: int, owner: str, what: str) -> None:
 
 
 _traces = _Traces()
+
+
+def does_arithmetic(program: Program, mode: Mode) -> bool:
+    """Tell whether a program, which must have been run in this mode, does arithmetic and nothing else."""
+    return _traces.does_arithmetic(program, mode)
 
 
 def trace_counts() -> tuple[int, int]:

@@ -13,9 +13,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.binding import bind
 from app.body import ClientGone, read_body, while_client_waits
+from app.call import Call
 from app.derivatives import Absent
 from app.engine import Engine
 from app.errors import DeadlinePassed, MethodNotAllowed, NotFound, near
+from app.execution import Slot
 from app.limits import charge_answer, deadline_of
 from app.modes import default_mode
 from app.routes import wire
@@ -74,10 +76,15 @@ async def _computed(engine: Engine, operation: Operation, op: Op, body: bytes | 
     small = len(body) <= SMALL_BODY
     prepare = partial(_prepare, engine, operation, op, body)
     prepared = prepare() if small else await asyncio.to_thread(prepare)
-    if small and not prepared.is_long:
-        return _written(await engine.lane.run(prepared.work, slot="short", deadline=deadline), prepared.encoding)
-    tree = await engine.lane.run(prepared.work, slot="long", deadline=deadline)
-    return await asyncio.to_thread(_written, tree, prepared.encoding)
+    brief = small and not prepared.is_long
+    tree = await _run(engine, prepared.work, "short" if brief else "long", deadline)
+    return _written(tree, prepared.encoding) if brief else await asyncio.to_thread(_written, tree, prepared.encoding)
+
+
+async def _run(engine: Engine, work: Work, slot: Slot, deadline: float) -> dict[str, Tree]:
+    if isinstance(work, Call):
+        return await engine.batches.run(work, slot=slot, deadline=deadline)
+    return await engine.lane.run(work, slot=slot, deadline=deadline)
 
 
 async def _send(body: bytes, send: Send) -> None:
@@ -114,7 +121,7 @@ def _prepare(engine: Engine, operation: Operation, op: Op, body: bytes | bytearr
     # XLA compiles for seconds, and short work should not have to wait for that.
     batched = isinstance(request, wire.BatchedRequest) and request.batched
     is_long = operation.is_long or batched or mode == "xla" or point.cost > SHORT_COST
-    return _Prepared(operation.prepare(request, point), is_long, request.encoding)
+    return _Prepared(operation.work(request, point), is_long, request.encoding)
 
 
 def _written(tree: dict[str, Tree], encoding: Encoding) -> bytes:

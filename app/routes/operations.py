@@ -6,13 +6,16 @@ from typing import Any, TypeAlias
 
 from app import derivatives, matrices
 from app.binding import Point, bind_directions, bind_names
+from app.call import Call
 from app.execution import Checkpoint
 from app.routes import wire
 from app.tensors.json import decode
 
 Tree: TypeAlias = Any
 """An answer before it is written: objects and lists of arrays and ``Absent``."""
-Work: TypeAlias = Callable[[Checkpoint], dict[str, Tree]]
+Steps: TypeAlias = Callable[[Checkpoint], dict[str, Tree]]
+"""What is computed in steps, alone."""
+Work: TypeAlias = Call[dict[str, Tree]] | Steps
 
 
 @dataclass(frozen=True)
@@ -26,60 +29,59 @@ class Operation:
     prepare: Callable[[Any, Point], Work]
     is_long: bool = False
 
+    def work(self, request: Any, point: Point) -> Work:
+        """Return the work; where only the op knows its outputs' shapes, even what must be checked first is work."""
+        if all(point.output_shape(slot) is not None for slot in point.op.outputs):
+            return self.prepare(request, point)
 
-def _forward(request: wire.ForwardRequest, point: Point) -> Work:
+        def steps(checkpoint: Checkpoint) -> dict[str, Tree]:
+            work = self.prepare(request, point)
+            return work.run() if isinstance(work, Call) else work(checkpoint)
+
+        return steps
+
+
+def _forward(request: wire.ForwardRequest, point: Point) -> Call[dict[str, Tree]]:
     del request
-    return lambda checkpoint: {"outputs": derivatives.forward(point).run()}
+    return derivatives.forward(point).then(lambda outputs: {"outputs": outputs})
 
 
-def _gradients(request: wire.GradientsRequest, point: Point) -> Work:
+def _gradients(request: wire.GradientsRequest, point: Point) -> Call[dict[str, Tree]]:
     wrt = bind_names(request.wrt, point.op.inputs, "wrt")
     cotangents = bind_directions(point, request.cotangents, point.op.outputs, decode, "cotangents")
-
-    def work(checkpoint: Checkpoint) -> dict[str, Tree]:
-        del checkpoint
-        outputs, found = derivatives.gradients(point, wrt, cotangents, request.order).run()
-        return {"outputs": outputs, "gradients": found}
-
-    return work
+    call = derivatives.gradients(point, wrt, cotangents, request.order)
+    return call.then(lambda found: dict(zip(("outputs", "gradients"), found, strict=True)))
 
 
-def _vjp(request: wire.VjpRequest, point: Point) -> Work:
+def _vjp(request: wire.VjpRequest, point: Point) -> Call[dict[str, Tree]]:
     wrt = bind_names(request.wrt, point.op.inputs, "wrt")
     cotangents = bind_directions(point, request.cotangents, point.op.outputs, decode, "cotangents")
-
-    def work(checkpoint: Checkpoint) -> dict[str, Tree]:
-        del checkpoint
-        outputs, found = derivatives.vjp(point, wrt, cotangents, batched=request.batched, outputs=request.outputs).run()
-        return {"outputs": outputs, "gradients": found} if request.outputs else {"gradients": found}
-
-    return work
+    call = derivatives.vjp(point, wrt, cotangents, batched=request.batched, outputs=request.outputs)
+    if request.outputs:
+        return call.then(lambda found: dict(zip(("outputs", "gradients"), found, strict=True)))
+    return call.then(lambda found: {"gradients": found[1]})
 
 
-def _jvp(request: wire.JvpRequest, point: Point) -> Work:
+def _jvp(request: wire.JvpRequest, point: Point) -> Call[dict[str, Tree]]:
     tangents = bind_directions(point, request.tangents, point.op.inputs, decode, "tangents")
-    return lambda checkpoint: {"tangents": derivatives.jvp(point, tangents or {}, batched=request.batched).run()}
+    return derivatives.jvp(point, tangents or {}, batched=request.batched).then(lambda found: {"tangents": found})
 
 
-def _jacobian(request: wire.JacobianRequest, point: Point) -> Work:
+def _jacobian(request: wire.JacobianRequest, point: Point) -> Steps:
     wrt = bind_names(request.wrt, point.op.inputs, "wrt")
     of = bind_names(request.of, point.op.outputs, "of")
     return lambda checkpoint: {"jacobian": matrices.jacobian(point, of, wrt, checkpoint)}
 
 
-def _hvp(request: wire.HvpRequest, point: Point) -> Work:
+def _hvp(request: wire.HvpRequest, point: Point) -> Call[dict[str, Tree]]:
     wrt = bind_names(request.wrt, point.op.inputs, "wrt")
     cotangents = bind_directions(point, request.cotangents, point.op.outputs, decode, "cotangents")
     vectors = bind_directions(point, request.vectors, point.op.inputs, decode, "vectors")
-
-    def work(checkpoint: Checkpoint) -> dict[str, Tree]:
-        del checkpoint
-        return {"products": derivatives.hvp(point, wrt, cotangents, vectors or {}, batched=request.batched).run()}
-
-    return work
+    call = derivatives.hvp(point, wrt, cotangents, vectors or {}, batched=request.batched)
+    return call.then(lambda found: {"products": found})
 
 
-def _hessian(request: wire.HessianRequest, point: Point) -> Work:
+def _hessian(request: wire.HessianRequest, point: Point) -> Steps:
     wrt = bind_names(request.wrt, point.op.inputs, "wrt")
     cotangents = bind_directions(point, request.cotangents, point.op.outputs, decode, "cotangents")
     if request.diagonal:

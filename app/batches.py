@@ -1,0 +1,168 @@
+"""Natural batching: calls that may share one of TensorFlow do so, when they come while another is at work.
+
+Whoever comes first opens a batch, which waits for its turn and no longer: an idle service adds two turns of the event
+loop, in which what has come in already is read; a busy one fills the next batch while the last one runs.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from app import buckets, modes
+from app.call import Call, run_together
+from app.errors import DeadlinePassed, Overloaded
+from app.execution import Checkpoint, Lane, Slot
+
+Result = TypeVar("Result")
+
+# What takes less, and does nothing but arithmetic, runs on the event loop itself: to hand it over takes as long.
+BRIEF_S = 5e-4
+
+
+@dataclass(eq=False)
+class _Member:
+    """A call in a batch, and who waits for it."""
+
+    call: Call[Any]
+    deadline: float
+    future: asyncio.Future[Any]
+    outcome: Any = None
+    error: BaseException | None = None
+
+    def answer(self) -> None:
+        """Tell who waits, if anybody still does."""
+        if self.future.done():
+            return
+        if self.error is None:
+            self.future.set_result(self.outcome)
+        else:
+            self.future.set_exception(self.error)
+
+
+@dataclass(eq=False)
+class _Batch:
+    """Calls of one company."""
+
+    members: list[_Member] = field(default_factory=list[_Member])
+    size: int = 0
+
+    def run(self) -> None:
+        """Run the calls that anybody waits for: together, and when that fails each alone, to see which is at fault."""
+        now = time.monotonic()
+        waiting = [member for member in self.members if not member.future.done() and member.deadline > now]
+        if not waiting:
+            return
+        try:
+            for member, outcome in zip(waiting, run_together([one.call for one in waiting]), strict=True):
+                member.outcome = outcome
+        except BaseException as error:  # noqa: BLE001 - it goes to whoever waits
+            if len(waiting) == 1:
+                waiting[0].error = error
+                return
+            for member in waiting:
+                _run_alone(member)
+
+
+def _run_alone(member: _Member) -> None:
+    try:
+        member.outcome = member.call.run()
+    except BaseException as error:  # noqa: BLE001 - it goes to whoever waits
+        member.error = error
+
+
+class Batches:
+    """The open batches of a process; all but ``_closed`` and ``_Batch.run`` happens on the event loop."""
+
+    def __init__(self, lane: Lane, waiting: int) -> None:
+        """Run batches on ``lane``, with at most ``waiting`` calls in them."""
+        self._lane, self._limit, self._waiting = lane, waiting, 0
+        self._open: dict[Hashable, _Batch] = {}
+        self._lock = threading.Lock()
+        self._seconds: dict[Hashable, float] = {}
+
+    async def run(self, call: Call[Result], *, slot: Slot, deadline: float) -> Result:
+        """Return what a call finds, alone or in company; ``deadline`` and errors are those of ``Lane.run``."""
+        company = call.company
+        if company is None or slot == "long":
+            return await self._lane.run(lambda checkpoint: call.run(), slot=slot, deadline=deadline)
+        if self._waiting >= self._limit:
+            raise Overloaded(f"{self._limit} requests are waiting already; try again in a moment")
+        member = _Member(call, deadline, asyncio.get_running_loop().create_future())
+        self._join(company, member)
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                return await member.future
+        except TimeoutError:
+            raise DeadlinePassed("expected an answer before the deadline; ask for less, or for more time") from None
+        finally:
+            self._waiting -= 1
+            member.future.cancel()
+            del member
+
+    def _join(self, company: Hashable, member: _Member) -> None:
+        size = member.call.size
+        with self._lock:
+            batch = self._open.get(company)
+            if batch is None or batch.size + size > buckets.SHARED:
+                batch = self._open[company] = _Batch()
+                loop = asyncio.get_running_loop()
+                loop.call_soon(loop.call_soon, self._begin, company, batch)
+            batch.members.append(member)
+            batch.size += size
+
+    def _begin(self, company: Hashable, batch: _Batch) -> None:
+        if self._is_brief(batch):
+            self._closed(company, batch)
+            self._measured(batch)
+            _answer(batch)
+        else:
+            asyncio.get_running_loop().create_task(self._through_the_lane(company, batch))
+
+    async def _through_the_lane(self, company: Hashable, batch: _Batch) -> None:
+        def work(checkpoint: Checkpoint) -> None:
+            del checkpoint
+            self._closed(company, batch)
+            self._measured(batch)
+
+        latest = max(member.deadline for member in batch.members)
+        try:
+            await self._lane.run(work, slot="short", deadline=latest)
+        except BaseException as error:
+            self._closed(company, batch)
+            for member in batch.members:
+                member.error = member.error or error
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            _answer(batch)
+
+    def _closed(self, company: Hashable, batch: _Batch) -> None:
+        """Let nobody join any more."""
+        with self._lock:
+            if self._open.get(company) is batch:
+                del self._open[company]
+
+    def _measured(self, batch: _Batch) -> None:
+        began = time.perf_counter()
+        batch.run()
+        self._seconds[_cost(batch)] = time.perf_counter() - began
+
+    def _is_brief(self, batch: _Batch) -> bool:
+        call = batch.members[0].call
+        took = self._seconds.get(_cost(batch))
+        return took is not None and took < BRIEF_S and modes.does_arithmetic(call.program, call.point.mode)
+
+
+def _cost(batch: _Batch) -> Hashable:
+    """Return what batches have in common that take as long as this one."""
+    call = batch.members[0].call
+    return call.program, call.point.mode, call.point.device, buckets.length_for(batch.size)
+
+
+def _answer(batch: _Batch) -> None:
+    for member in batch.members:
+        member.answer()
