@@ -35,7 +35,7 @@ _PROBLEMS = {
     "408": "The body was too slow.",
     "413": "The body is over the byte limit.",
     "415": "No content type, one that is not taken here, or a compressed body.",
-    "422": "A valid document that is wrong: a tensor, shape, dtype, attribute, field, mode, device, or too large an answer.",
+    "422": "A document that is wrong: a tensor, shape, dtype, attribute, field, mode, device, or too large an answer.",
     "500": "The op failed, or its gradient is no gradient.",
     "503": "Overloaded or draining: try again after the Retry-After header's seconds.",
     "504": "The deadline passed.",
