@@ -144,7 +144,9 @@ def test_the_bytes_are_these():
 @pytest.mark.parametrize("name", DTYPES)
 def test_any_layout_is_written_in_row_major_order(name):
     base = np.arange(24).reshape(2, 3, 4).astype(DTYPES[name].numpy)
-    for array in (base.T, base[:, ::2, ::-1], np.asfortranarray(base), np.broadcast_to(base[0], (2, 3, 4))):
+    line = base.reshape(-1)
+    stretched = np.broadcast_to(base[0], (2, 3, 4))
+    for array in (base.T, base[:, ::2, ::-1], np.asfortranarray(base), stretched, line[::2], line[::-1], line[:0:2]):
         found, _ = published(b"".join(write({"y": array}, {})))
         assert_same_bits(found["y"], np.ascontiguousarray(array))
     found, _ = published(b"".join(write({"y": base.astype(base.dtype.newbyteorder(">"))}, {})))
