@@ -4,10 +4,12 @@ import asyncio
 import contextlib
 from collections.abc import Generator, Mapping
 
+import numpy as np
 from starlette.types import Message, Receive
 
-from app.errors import BodyTooLarge, BodyTooSlow, Overloaded
+from app.errors import BodyTooLarge, BodyTooSlow, Malformed, Overloaded
 from app.settings import MB
+from app.tensors.document import Body
 
 # Most answers are there before, and a timer costs them next to nothing.
 WATCH_AFTER_S = 0.05
@@ -91,6 +93,24 @@ async def read_body(receive: Receive) -> bytes | bytearray:
     while message.get("more_body", False):
         message = await _piece(receive)
         body += message.get("body", b"")
+    return body
+
+
+async def read_aligned(receive: Receive, size: int, alignment: int) -> Body:
+    """Return the whole body of ``size`` bytes, copied once, to an address that is a multiple of ``alignment``.
+
+    Raises what ``read_body`` does, and ``Malformed`` when there are more or fewer bytes.
+    """
+    room = np.empty(size + alignment, np.uint8)
+    start = -room.ctypes.data % alignment
+    body, came, more = room[start : start + size].data, 0, True
+    while more:
+        message = await _piece(receive)
+        piece, more = message.get("body", b""), message.get("more_body", False)
+        if came + len(piece) > size or (not more and came + len(piece) < size):
+            raise Malformed(f"expected {size} bytes, as Content-Length says, got {came + len(piece)}")
+        body[came : came + len(piece)] = piece
+        came += len(piece)
     return body
 
 

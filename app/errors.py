@@ -3,14 +3,14 @@
 ::
 
     PullbackError             status  when
-    ├── Malformed             400     the body is not JSON, or the request not HTTP
+    ├── Malformed             400     the body is not what its content type says, or the request not HTTP
     ├── NotFound              404     no such path, op or operation
     ├── MethodNotAllowed      405     the path exists, for another method
     ├── NotAcceptable         406     no format that the client accepts
     ├── BodyTooSlow           408     the body did not come in time
     ├── BodyTooLarge          413     the body is over the byte limit
-    ├── UnsupportedMediaType  415     no content type, another than JSON, or a compressed body
-    ├── Unprocessable         422     valid JSON that is wrong
+    ├── UnsupportedMediaType  415     no content type, an unknown one, or a compressed body
+    ├── Unprocessable         422     a valid document that is wrong
     ├── HeadTooLarge          431     the headers are over the byte limit
     ├── OpFailed              500     the op failed, or its gradient is no gradient
     ├── InternalError         500     a fault of the service itself

@@ -24,7 +24,7 @@ from app.gradcheck.target import Options
 from app.gradcheck.verdict import Verdict, worst_verdict
 from app.limits import deadline_of
 from app.modes import default_mode
-from app.routes.reading import accepted, read
+from app.routes.reading import accepted, brought, read
 from app.routes.reports import CheckRequest, ChecksRequest, VerifyRequest
 from app.tensors import json
 from app.tensors.dtypes import DTYPES
@@ -47,12 +47,14 @@ def checks(fallback: ASGIApp, engine: Engine) -> ASGIApp:
             case ["", "v1", "ops", name, ("check" | "verify") as what]:
                 _refuse_other_methods(scope)
                 op = engine.op(name)
-                accepted(dict(scope["headers"]))
+                brought(headers := dict(scope["headers"]))
+                accepted(headers)
                 answer = await _answered(answers[what], engine, op, scope, receive)
                 await _send(answer, send)
             case ["", "v1", "checks"]:
                 _refuse_other_methods(scope)
-                media_type = accepted(dict(scope["headers"]), (EVENTS, LINES))
+                brought(headers := dict(scope["headers"]))
+                media_type = accepted(headers, (EVENTS, LINES))
                 await _stream(engine, media_type, scope, receive, send)
             case _:
                 await fallback(scope, receive, send)

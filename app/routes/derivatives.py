@@ -7,23 +7,24 @@ a plain function in front of it answers twice as many of them.
 import asyncio
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.binding import bind
-from app.body import ClientGone, read_body, while_client_waits
+from app.body import ClientGone, read_aligned, read_body, while_client_waits
 from app.call import Call
-from app.derivatives import Absent
 from app.engine import Engine
 from app.errors import DeadlinePassed, MethodNotAllowed, NotFound, near
 from app.execution import Slot
 from app.limits import charge_answer, deadline_of
 from app.modes import default_mode
 from app.routes import wire
+from app.routes.formats import FORMATS, Format, Reply
 from app.routes.operations import OPERATIONS, Operation, Tree, Work
-from app.routes.reading import accepted, read
-from app.tensors.json import Encoding, decode, dumps, encode
+from app.routes.reading import accepted, brought, read
+from app.tensors.document import Body
+from app.tensors.json import Encoding
+from app.tensors.safetensors import ALIGNMENT, decode
 from ops import Op
 
 # Beyond it, reading and writing tensors would hold the event loop for milliseconds, and the work is long.
@@ -32,6 +33,7 @@ SMALL_BODY = 1 << 16
 SHORT_COST = 1 << 24
 # An answer goes out in pieces of so many bytes, and all of it within so many seconds.
 PIECE, SEND_S = 1 << 18, 60.0
+MEDIA_TYPES = tuple(FORMATS)
 
 
 def operations(fallback: ASGIApp, engine: Engine) -> ASGIApp:
@@ -43,17 +45,17 @@ def operations(fallback: ASGIApp, engine: Engine) -> ASGIApp:
     async def dispatched(scope: Scope, receive: Receive, send: Send) -> None:
         match scope["path"].split("/") if scope["type"] == "http" else ():
             case ["", "v1", "ops", op, operation]:
-                body = await _answered(engine, op, operation, scope, receive)
-                if len(body) > PIECE:
-                    charge_answer(scope, len(body))
-                await _send(body, send)
+                reply = await _answered(engine, op, operation, scope, receive)
+                if reply.size > PIECE:
+                    charge_answer(scope, reply.size)
+                await _send(reply, send)
             case _:
                 await fallback(scope, receive, send)
 
     return dispatched
 
 
-async def _answered(engine: Engine, op_name: str, operation_name: str, scope: Scope, receive: Receive) -> bytes:
+async def _answered(engine: Engine, op_name: str, operation_name: str, scope: Scope, receive: Receive) -> Reply:
     operation = OPERATIONS.get(operation_name)
     if operation is None:
         raise NotFound(f"there is no operation {operation_name!r}; expected {near(operation_name, OPERATIONS)}")
@@ -61,24 +63,38 @@ async def _answered(engine: Engine, op_name: str, operation_name: str, scope: Sc
         detail = f"expected POST, got {scope['method']}"
         raise MethodNotAllowed(detail, headers={"Allow": "POST"})
     op = engine.op(op_name)
-    accepted(dict(scope["headers"]))
-    body = await read_body(receive)
+    headers = dict(scope["headers"])
+    source, target = FORMATS[brought(headers, MEDIA_TYPES)], FORMATS[accepted(headers, MEDIA_TYPES)]
+    size = int(headers.get(b"content-length", b"0")) if source.is_binary else 0
+    body = await (read_aligned(receive, size, ALIGNMENT) if size else read_body(receive))
+    asked = _Asked(body, source, target)
     deadline = deadline_of(scope)
     try:
         async with asyncio.timeout_at(deadline):
             with while_client_waits(receive):
-                return await _computed(engine, operation, op, body, deadline)
+                return await _computed(engine, operation, op, asked, deadline)
     except TimeoutError:
         raise DeadlinePassed("expected an answer before the deadline; ask for less, or for more time") from None
 
 
-async def _computed(engine: Engine, operation: Operation, op: Op, body: bytes | bytearray, deadline: float) -> bytes:
-    small = len(body) <= SMALL_BODY
-    prepare = partial(_prepare, engine, operation, op, body)
+@dataclass(frozen=True)
+class _Asked:
+    """A body, the format that it came in, and the one to answer in."""
+
+    body: Body
+    source: Format
+    target: Format
+
+
+async def _computed(engine: Engine, operation: Operation, op: Op, asked: _Asked, deadline: float) -> Reply:
+    small, target = len(asked.body) <= SMALL_BODY, asked.target
+    prepare = partial(_prepare, engine, operation, op, asked)
     prepared = prepare() if small else await asyncio.to_thread(prepare)
     brief = small and not prepared.is_long
     tree = await _run(engine, prepared.work, "short" if brief else "long", deadline)
-    return _written(tree, prepared.encoding) if brief else await asyncio.to_thread(_written, tree, prepared.encoding)
+    if brief:
+        return target.reply(tree, prepared.encoding)
+    return await asyncio.to_thread(target.reply, tree, prepared.encoding)
 
 
 async def _run(engine: Engine, work: Work, slot: Slot, deadline: float) -> dict[str, Tree]:
@@ -87,16 +103,16 @@ async def _run(engine: Engine, work: Work, slot: Slot, deadline: float) -> dict[
     return await engine.lane.run(work, slot=slot, deadline=deadline)
 
 
-async def _send(body: bytes, send: Send) -> None:
+async def _send(reply: Reply, send: Send) -> None:
     """Send an answer in pieces, each when the client has taken those before: one that reads nothing holds little."""
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    left = reply.size
+    headers = [(b"content-type", reply.media_type.encode()), (b"content-length", b"%d" % left)]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
-    pieces = memoryview(body)
     try:
         async with asyncio.timeout(SEND_S):
-            for start in range(0, len(body), PIECE):
-                piece, more = bytes(pieces[start : start + PIECE]), start + PIECE < len(body)
-                await send({"type": "http.response.body", "body": piece, "more_body": more})
+            for piece in reply.cut(PIECE):
+                left -= len(piece)
+                await send({"type": "http.response.body", "body": piece, "more_body": left > 0})
     except TimeoutError:
         raise ClientGone from None
 
@@ -110,8 +126,8 @@ class _Prepared:
     encoding: Encoding
 
 
-def _prepare(engine: Engine, operation: Operation, op: Op, body: bytes | bytearray) -> _Prepared:
-    request = read(body, operation.request)
+def _prepare(engine: Engine, operation: Operation, op: Op, asked: _Asked) -> _Prepared:
+    request = read(asked.body, operation.request, asked.source.parse)
     dtype = request.dtype
     mode = request.mode or default_mode(op.name, operation.name, dtype or op.dtypes[0])
     device = engine.device(request.device)
@@ -122,31 +138,3 @@ def _prepare(engine: Engine, operation: Operation, op: Op, body: bytes | bytearr
     batched = isinstance(request, wire.BatchedRequest) and request.batched
     is_long = operation.is_long or batched or mode == "xla" or point.cost > SHORT_COST
     return _Prepared(operation.work(request, point), is_long, request.encoding)
-
-
-def _written(tree: dict[str, Tree], encoding: Encoding) -> bytes:
-    """Return the answer as JSON: tensors encoded, what is absent as null, with its reason under ``absent``."""
-    document = {name: _encoded(value, encoding) for name, value in tree.items()}
-    for value in tree.values():
-        if absent := _absent(value):
-            document["absent"] = absent
-    return dumps(document)
-
-
-def _encoded(tree: Tree, encoding: Encoding) -> Any:
-    if isinstance(tree, dict):
-        return {name: _encoded(value, encoding) for name, value in cast(dict[str, Tree], tree).items()}
-    if isinstance(tree, list):
-        return [_encoded(value, encoding) for value in cast(list[Tree], tree)]
-    return None if isinstance(tree, Absent) else encode(tree, encoding)
-
-
-def _absent(tree: Tree) -> Any:
-    """Return the reasons in a tree, in its shape, without the branches that have none; lists keep their places."""
-    if isinstance(tree, dict):
-        found = {name: _absent(value) for name, value in cast(dict[str, Tree], tree).items()}
-        return {name: reasons for name, reasons in found.items() if reasons}
-    if isinstance(tree, list):
-        levels = [_absent(value) for value in cast(list[Tree], tree)]
-        return levels if any(levels) else []
-    return str(tree) if isinstance(tree, Absent) else ""

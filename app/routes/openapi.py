@@ -12,19 +12,30 @@ from pydantic.json_schema import models_json_schema
 from app.routes.operations import OPERATIONS, Operation
 from app.routes.reports import CheckAnswer, CheckRequest, ChecksAnswer, ChecksRequest, VerifyAnswer, VerifyRequest
 from app.routes.wire import Answer, Problem
+from app.tensors.safetensors import MEDIA_TYPE
 from ops import Op
 
 _JSON = "application/json"
+_BINARY = {
+    MEDIA_TYPE: {
+        "schema": {
+            "type": "string",
+            "format": "binary",
+            "description": "The tensors by their paths, such as inputs/x; what else the JSON has is in the metadata, "
+            "under pullback.",
+        }
+    }
+}
 _REF = "#/components/schemas/{model}"
 _PROBLEM = {"application/problem+json": {"schema": {"$ref": _REF.format(model="Problem")}}}
 _PROBLEMS = {
-    "400": "The body is not JSON.",
+    "400": "The body is not what its content type says.",
     "404": "No such op or operation.",
     "406": "No format that the client accepts.",
     "408": "The body was too slow.",
     "413": "The body is over the byte limit.",
-    "415": "No content type, another than application/json, or a compressed body.",
-    "422": "Valid JSON that is wrong: a tensor, shape, dtype, attribute, field, mode, device, or too large an answer.",
+    "415": "No content type, one that is not taken here, or a compressed body.",
+    "422": "A document that is wrong: a tensor, shape, dtype, attribute, field, mode, device, or too large an answer.",
     "500": "The op failed, or its gradient is no gradient.",
     "503": "Overloaded or draining: try again after the Retry-After header's seconds.",
     "504": "The deadline passed.",
@@ -100,14 +111,16 @@ def _schemas() -> dict[str, Any]:
 
 
 def _operation(operation: Operation, ops: Mapping[str, Op]) -> dict[str, Any]:
-    examples = _examples(operation, ops)
+    body, answer = _body(operation.request, _examples(operation, ops)), _answer(operation.answer, (_JSON,))
+    for part in (body, answer):
+        part["content"].update(_BINARY)
     return {
         "tags": ["derivatives"],
         "summary": operation.summary,
         "operationId": operation.name,
         "parameters": [_op_parameter(ops), _DEADLINE],
-        "requestBody": _body(operation.request, examples),
-        "responses": {"200": _answer(operation.answer, (_JSON,)), **_problems()},
+        "requestBody": body,
+        "responses": {"200": answer, **_problems()},
     }
 
 

@@ -9,7 +9,7 @@ from app.binding import Point, bind_directions, bind_names
 from app.call import Call
 from app.execution import Checkpoint
 from app.routes import wire
-from app.tensors.json import decode
+from app.tensors.safetensors import decode
 
 Tree: TypeAlias = Any
 """An answer before it is written: objects and lists of arrays and ``Absent``."""

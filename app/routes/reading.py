@@ -1,7 +1,7 @@
 """A request as it comes in: what it may be written in, and its body as one of our models."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
@@ -9,38 +9,60 @@ from pydantic import BaseModel, ValidationError
 from app.errors import NotAcceptable, UnsupportedMediaType, unprocessable, wrong
 from app.routes.wire import MAX_NAMES
 from app.tensors.casting import describe
-from app.tensors.json import parse
+from app.tensors.document import Body, parse
 from app.validation import entries
 
+JSON = "application/json"
+QUALITY = re.compile(r"q=(0(?:\.[0-9]*)?|1(?:\.0*)?)")
+
+Headers = Mapping[bytes, bytes]
 Model = TypeVar("Model", bound=BaseModel)
 
 
-def accepted(headers: Mapping[bytes, bytes], offered: Sequence[str] = ("application/json",)) -> str:
-    """Return the media type to answer in: the first offered that the client takes.
+def brought(headers: Headers, taken: Sequence[str] = (JSON,)) -> str:
+    """Return the media type of the body; raises ``UnsupportedMediaType`` for one that is not ``taken``."""
+    kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower().decode("latin-1")
+    if kind not in taken:
+        raise UnsupportedMediaType(f"expected Content-Type: {' or '.join(taken)}, got {kind or 'none'}")
+    return kind
 
-    Raises ``UnsupportedMediaType`` for a body that is not JSON, ``NotAcceptable`` where nothing offered will do.
+
+def accepted(headers: Headers, offered: Sequence[str] = (JSON,)) -> str:
+    """Return the media type to answer in: what the client wants most, and the first offered where it is all the same.
+
+    Raises ``NotAcceptable`` where nothing offered will do.
     """
-    kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-    if kind != b"application/json":
-        got = kind.decode("latin-1") or "none"
-        raise UnsupportedMediaType(f"expected Content-Type: application/json, got {got}")
     accept = headers.get(b"accept", b"").decode("latin-1").lower()
-    parts = accept.split(",") if accept.strip() else ["*/*"]
-    for media_type in offered:
-        if any(_takes(part, media_type) for part in parts):
-            return media_type
-    raise NotAcceptable(f"this answers {' or '.join(offered)}; the request accepts {accept}")
+    if accept.strip() in ("", "*/*"):
+        return offered[0]
+    parts = [(kind, _quality(parameters)) for kind, *parameters in map(_pieces, accept.split(","))]
+    wishes = {media_type: _wish(media_type, parts) for media_type in offered}
+    best = max(offered, key=wishes.__getitem__)
+    if not wishes[best][0]:
+        raise NotAcceptable(f"this answers {' or '.join(offered)}; the request accepts {accept}")
+    return best
 
 
-def _takes(part: str, media_type: str) -> bool:
-    """Tell whether one part of an Accept header takes a type: ``*/*;q=0.8`` does, ``application/json;q=0`` does not."""
-    kind, *parameters = (piece.strip().replace(" ", "") for piece in part.split(";"))
-    refused = any(re.fullmatch(r"q=0(\.0*)?", parameter) for parameter in parameters)
-    return kind in (media_type, f"{media_type.partition('/')[0]}/*", "*/*") and not refused
+def _wish(media_type: str, parts: Sequence[tuple[str, float]]) -> tuple[float, int, int]:
+    """Return how much the client wants a type: its quality, then how exactly it is named, then how early."""
+    for vagueness, name in enumerate((media_type, f"{media_type.partition('/')[0]}/*", "*/*")):
+        for place, (kind, quality) in enumerate(parts):
+            if kind == name:
+                return quality, -vagueness, -place
+    return 0.0, 0, 0
 
 
-def read(body: bytes | bytearray, model: type[Model]) -> Model:
-    """Return a JSON body as a model; raises ``Malformed`` or ``Unprocessable``."""
+def _pieces(part: str) -> list[str]:
+    return ["".join(piece.split()) for piece in part.split(";")]
+
+
+def _quality(parameters: Sequence[str]) -> float:
+    """Return the quality among the parameters of a media type, 1 where there is none."""
+    return next((float(found[1]) for one in parameters if (found := QUALITY.fullmatch(one))), 1.0)
+
+
+def read(body: Body, model: type[Model], parse: Callable[[Body], Any] = parse) -> Model:
+    """Return a body, which ``parse`` makes a document of, as a model; raises ``Malformed`` or ``Unprocessable``."""
     document = parse(body)
     if not isinstance(document, dict):
         raise wrong((), "not an object", expected='an object such as {"inputs": {...}}', got=describe(document))

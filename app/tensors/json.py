@@ -25,7 +25,7 @@ from app.tensors import casting, dtypes
 from app.tensors.document import dumps, parse
 from app.tensors.dtypes import DTYPES, MAX_BYTES, MAX_DIMENSION, MAX_RANK, DType
 
-__all__ = ["Encoding", "decode", "dumps", "encode", "parse"]
+__all__ = ["Encoding", "decode", "dumps", "encode", "parse", "refuse_cast"]
 
 Encoding = Literal["nested", "flat", "base64"]
 Shape = tuple[int, ...]
@@ -66,6 +66,13 @@ def encode(array: NDArray[Any], encoding: Encoding) -> dict[str, Any]:
         native = np.asarray(array, row.numpy, order="C")
         tensor["data"] = _data(native if encoding == "nested" else native.reshape(-1), row)
     return tensor
+
+
+def refuse_cast(name: Any, target: DType, loc: Loc) -> None:
+    """Refuse a typed tensor at ``loc`` whose dtype has another name than the one wanted."""
+    if name != target.name:
+        got = casting.describe(name)
+        raise wrong((*loc, "dtype"), "a typed tensor is never cast", expected=f'"{target.name}"', got=got)
 
 
 def _data(array: NDArray[Any], row: DType) -> Any:
@@ -148,9 +155,7 @@ def _cast(flat: list[Any], kinds: set[type], target: DType, shape: Shape, loc: L
 
 def _typed(tensor: dict[str, Any], target: DType, loc: Loc) -> NDArray[Any]:
     _check_keys(tensor, loc)
-    if tensor["dtype"] != target.name:
-        got = casting.describe(tensor["dtype"])
-        raise wrong((*loc, "dtype"), "a typed tensor is never cast", expected=f'"{target.name}"', got=got)
+    refuse_cast(tensor["dtype"], target, loc)
     shape = _shape(tensor["shape"], target, (*loc, "shape"))
     if "data" in tensor:
         return _from_data(tensor["data"], shape, target, (*loc, "data"))

@@ -152,7 +152,7 @@ def test_same_tells_what_differs() -> None:
         assert not same({"a": [1.0, "NaN", None]}, other)
 
 
-@pytest.mark.parametrize("page", [README, GRADIENT_CHECKS])
+@pytest.mark.parametrize("page", [README, GRADIENT_CHECKS, HTTP_API])
 def test_the_python_example_prints_what_the_page_says(page: str, service: Service) -> None:
     [program], [*_, output] = blocks(page, "python"), blocks(page, "text")
     assert run([sys.executable, "-W", "error", "-c", program], service.url) == output

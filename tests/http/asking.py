@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 
 JSON = {"content-type": "application/json"}
+BINARY = "application/vnd.safetensors"
 MODES = ("graph", "eager", "xla", "v1")
 OPERATIONS = ("forward", "gradients", "vjp", "jvp", "jacobian", "hvp", "hessian")
 WORDS = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}

@@ -8,7 +8,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
-from tests.http.asking import OPERATIONS, post, problem
+from tests.http.asking import BINARY, OPERATIONS, post, problem
 
 RIGHT = {
     "forward": {},
@@ -58,7 +58,8 @@ def request_of(document: dict[str, Any], operation: str) -> dict[str, Any]:
 
 
 def content(part: dict[str, Any]) -> dict[str, Any]:
-    [media] = part["content"].values()
+    """Return the schema of what is not binary."""
+    [media] = (media for name, media in part["content"].items() if name != BINARY)
     return media["schema"]
 
 
@@ -130,7 +131,7 @@ def test_every_documented_get_answers(document: dict[str, Any], client: httpx.Cl
 def test_the_examples_are_requests_that_are_answered_as_documented(
     document: dict[str, Any], client: httpx.Client, operation: str
 ):
-    [media] = document["paths"][f"/v1/ops/{{op}}/{operation}"]["post"]["requestBody"]["content"].values()
+    media = document["paths"][f"/v1/ops/{{op}}/{operation}"]["post"]["requestBody"]["content"]["application/json"]
     ops = document["paths"][f"/v1/ops/{{op}}/{operation}"]["post"]["parameters"][0]["schema"]["enum"]
     requests, answers = (validator(document, s) for s in (media["schema"], schema_of(document, operation)))
     assert {name.partition("/")[0] for name in media["examples"]} == set(ops)
@@ -203,6 +204,13 @@ def test_every_status_of_an_operation_has_the_problem_schema(document: dict[str,
 def test_the_schemas_refuse_what_the_service_refuses(document: dict[str, Any], client: httpx.Client, body: dict):
     assert not validator(document, request_of(document, "gradients")).is_valid(body)
     problem(post(client, "square", "gradients", **body), 422)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_both_formats_are_documented_both_ways(document: dict[str, Any], operation: str):
+    described = document["paths"][f"/v1/ops/{{op}}/{operation}"]["post"]
+    for part in (described["requestBody"], described["responses"]["200"]):
+        assert list(part["content"]) == ["application/json", BINARY]
 
 
 def test_the_docs_page_loads_nothing_from_elsewhere(client: httpx.Client):

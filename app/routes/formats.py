@@ -1,0 +1,105 @@
+"""The formats of requests and answers: how a body becomes a document, and how an answer's tree becomes bytes."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from app.derivatives import Absent
+from app.routes.operations import Tree
+from app.tensors import json, safetensors
+from app.tensors.document import Body
+from app.tensors.json import Encoding
+from ops import Array
+
+Answer = Mapping[str, Tree]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The bytes of an answer, in one piece or in several, and what they are."""
+
+    media_type: str
+    pieces: Sequence[Body]
+
+    @property
+    def size(self) -> int:
+        """How many bytes there are."""
+        return sum(map(len, self.pieces))
+
+    def cut(self, limit: int) -> Iterator[bytes]:
+        """Yield them in pieces of at most ``limit`` bytes; where all of them fit into one, they are one."""
+        for piece in self.pieces if self.size > limit else [b"".join(self.pieces)]:
+            view = memoryview(piece)
+            for start in range(0, len(view), limit):
+                yield bytes(view[start : start + limit])
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format; the tensors of a document that is ``is_binary`` are views of its body."""
+
+    media_type: str
+    parse: Callable[[Body], Any]
+    write: Callable[[Answer, Encoding], Sequence[Body]]
+    is_binary: bool = False
+
+    def reply(self, answer: Answer, encoding: Encoding) -> Reply:
+        """Return an answer in this format."""
+        return Reply(self.media_type, self.write(answer, encoding))
+
+
+def _in_json(answer: Answer, encoding: Encoding) -> Sequence[Body]:
+    """Return the answer as JSON: tensors encoded, what is absent as null, with its reason under ``absent``."""
+    return [json.dumps({name: _encoded(value, encoding) for name, value in answer.items()} | _reasons(answer))]
+
+
+def _in_safetensors(answer: Answer, encoding: Encoding) -> Sequence[Body]:
+    """Return the answer as tensors named by their paths; what is absent is left out, and its reason in the metadata."""
+    del encoding
+    return safetensors.write(dict(_named(answer)), _reasons(answer))
+
+
+def _encoded(tree: Tree, encoding: Encoding) -> Any:
+    if isinstance(tree, dict):
+        return {name: _encoded(value, encoding) for name, value in cast(dict[str, Tree], tree).items()}
+    if isinstance(tree, list):
+        return [_encoded(value, encoding) for value in cast(list[Tree], tree)]
+    return None if isinstance(tree, Absent) else json.encode(tree, encoding)
+
+
+def _named(tree: Tree, *path: str) -> Iterator[tuple[str, Array]]:
+    """Yield the tensors of a tree by their paths; lists, which are orders, count from 1."""
+    if isinstance(tree, dict):
+        for name, value in cast(dict[str, Tree], tree).items():
+            yield from _named(value, *path, name)
+    elif isinstance(tree, list):
+        for order, value in enumerate(cast(list[Tree], tree), 1):
+            yield from _named(value, *path, str(order))
+    elif not isinstance(tree, Absent):
+        yield "/".join(path), tree
+
+
+def _reasons(answer: Answer) -> dict[str, Any]:
+    """Return what an answer says of the derivatives that are absent, nothing where none is."""
+    absent = next((found for value in answer.values() if (found := _absent(value))), None)
+    return {"absent": absent} if absent else {}
+
+
+def _absent(tree: Tree) -> Any:
+    """Return the reasons in a tree, in its shape, without the branches that have none; lists keep their places."""
+    if isinstance(tree, dict):
+        found = {name: _absent(value) for name, value in cast(dict[str, Tree], tree).items()}
+        return {name: reasons for name, reasons in found.items() if reasons}
+    if isinstance(tree, list):
+        levels = [_absent(value) for value in cast(list[Tree], tree)]
+        return levels if any(levels) else []
+    return str(tree) if isinstance(tree, Absent) else ""
+
+
+FORMATS: Mapping[str, Format] = {
+    known.media_type: known
+    for known in (
+        Format("application/json", json.parse, _in_json),
+        Format(safetensors.MEDIA_TYPE, safetensors.parse, _in_safetensors, is_binary=True),
+    )
+}

@@ -1,0 +1,227 @@
+r"""Tensors in safetensors: a JSON header that says where each lies, then their bytes, little-endian, row-major.
+
+A name is a path. In, it is ``field/name``: ``inputs/x``, ``cotangents/y``. What else a request says stands in the
+header's ``__metadata__``, as JSON under ``pullback``, where small tensors may be too, in their JSON forms::
+
+    {"__metadata__": {"pullback": "{\"dtype\": \"float64\"}"},
+     "inputs/x": {"dtype": "F64", "shape": [2], "data_offsets": [0, 16]}}
+
+Out, it is as long as the answer is deep: ``outputs/y``, ``hessian/x/x``. Typed tensors, these too are never cast.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from app.errors import Loc, Malformed, clip
+from app.tensors import document, dtypes, json
+from app.tensors.casting import describe
+from app.tensors.document import Body
+from app.tensors.dtypes import DTYPES, MAX_BYTES, MAX_DIMENSION, MAX_RANK, DType
+
+MEDIA_TYPE = "application/vnd.safetensors"
+FIELDS = ("inputs", "cotangents", "tangents", "vectors")
+MAX_HEADER, MAX_TENSORS = 1 << 20, 64
+# TensorFlow takes an array as it lies when it begins at such a multiple, and copies it otherwise.
+ALIGNMENT = 64
+
+_LENGTH = 8
+_METADATA, _OURS = "__metadata__", "pullback"
+_KEYS = ("dtype", "shape", "data_offsets")
+_SPELLINGS: Mapping[str, str] = {
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "float32": "F32",
+    "float64": "F64",
+    "int8": "I8",
+    "int16": "I16",
+    "int32": "I32",
+    "int64": "I64",
+    "uint8": "U8",
+    "uint16": "U16",
+    "uint32": "U32",
+    "uint64": "U64",
+}
+_ROWS: Mapping[str, DType] = {spelling: DTYPES[name] for name, spelling in _SPELLINGS.items()}
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A tensor as the header has it; its data run from ``begin`` to before ``end``, counted from the header's end."""
+
+    name: str
+    row: DType
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+
+
+def parse(body: Body) -> dict[str, Any]:
+    """Return the document that a body stands for, as JSON would give it, with arrays in place of tensors.
+
+    The arrays are views of the body, at whatever address. Raises ``Malformed``, with what was expected and what came,
+    for what is not strict safetensors, has names other than ``field/name``, or more than ``MAX_TENSORS`` of them.
+    """
+    header, start = _header(body)
+    found = _metadata(header.pop(_METADATA, {}))
+    if len(header) > MAX_TENSORS:
+        raise Malformed(f"expected at most {MAX_TENSORS} tensors, got {len(header)}")
+    entries = [_entry(name, value) for name, value in header.items()]
+    _refuse_gaps(entries, len(body) - start)
+    for entry in entries:
+        array = np.ndarray(entry.shape, entry.row.wire, body, start + entry.begin)
+        _put(found, entry.name, array.astype(entry.row.numpy, copy=False))
+    return found
+
+
+def decode(value: Any, dtype: str, loc: Loc) -> NDArray[Any]:
+    """Return the tensor that ``value`` stands for in a document of ours or of JSON: C-contiguous, of exactly ``dtype``.
+
+    The array may be read-only. Raises ``Unprocessable`` for an array of another dtype, and what ``json.decode`` does.
+    """
+    if not isinstance(value, np.ndarray):
+        return json.decode(value, dtype, loc)
+    array = cast("NDArray[Any]", value)
+    json.refuse_cast(array.dtype.name, DTYPES[dtype], loc)
+    return array if array.flags.aligned else array.copy()
+
+
+def write(tensors: Mapping[str, NDArray[Any]], fields: Mapping[str, Any]) -> list[Body]:
+    """Return the pieces of a body: the header, then the bytes of each array, not copied where they lie as they must.
+
+    ``fields`` go into the metadata. The data begin at a multiple of ``ALIGNMENT``, and the wider numbers come first, so
+    that each tensor lies at a multiple of its itemsize. Raises ``TypeError`` for a dtype that is not in the table.
+    """
+    rows = {name: dtypes.of(array.dtype) for name, array in tensors.items()}
+    header: dict[str, Any] = {_METADATA: {_OURS: orjson.dumps(fields).decode()}} if fields else {}
+    pieces: list[Body] = []
+    begin = 0
+    for name, row in sorted(rows.items(), key=lambda item: -item[1].itemsize):
+        array: NDArray[Any] = np.asarray(tensors[name], row.wire, order="C")
+        end = begin + array.nbytes
+        header[name] = {"dtype": _SPELLINGS[row.name], "shape": list(array.shape), "data_offsets": [begin, end]}
+        pieces.append(array.reshape(-1).view(np.uint8).data)
+        begin = end
+    text = orjson.dumps(header)
+    text += b" " * (-(_LENGTH + len(text)) % ALIGNMENT)
+    return [len(text).to_bytes(_LENGTH, "little") + text, *pieces]
+
+
+def _header(body: Body) -> tuple[dict[str, Any], int]:
+    """Return the header, and where the data begin."""
+    if len(body) < _LENGTH:
+        raise Malformed(f"expected safetensors, with the length of its header in {_LENGTH} bytes, got {len(body)}")
+    length, rest = int.from_bytes(body[:_LENGTH], "little"), len(body) - _LENGTH
+    if length > MAX_HEADER:
+        raise Malformed(f"expected safetensors with a header of at most {MAX_HEADER} bytes, got one of {length}")
+    if length > rest:
+        raise Malformed(f"expected a header of {length} bytes, as the first {_LENGTH} say, got {rest}")
+    raw = body[_LENGTH : _LENGTH + length]
+    if raw[:1] != b"{":
+        raise Malformed(f"expected a header that begins with {{, got {bytes(raw[:1])!r}")
+    return _object(raw, "the header"), _LENGTH + length
+
+
+def _object(raw: Body, where: str) -> dict[str, Any]:
+    try:
+        found = document.parse(raw)
+    except Malformed as error:
+        raise Malformed(f"in {where}: {error.detail}") from None
+    if not isinstance(found, dict):
+        raise Malformed(f"expected an object in {where}, got {describe(found)}")
+    return cast("dict[str, Any]", found)
+
+
+def _metadata(value: Any) -> dict[str, Any]:
+    """Return the fields of a request that the metadata have."""
+    if not isinstance(value, dict):
+        raise Malformed(f"{_METADATA}: expected an object of strings, got {describe(value)}")
+    metadata = cast("dict[str, Any]", value)
+    for name, text in metadata.items():
+        if not isinstance(text, str):
+            raise Malformed(f"{_METADATA}.{clip(name, 64)}: expected a string, got {describe(text)}")
+    return _object(metadata[_OURS].encode(), f"{_METADATA}.{_OURS}") if _OURS in metadata else {}
+
+
+def _entry(name: str, value: Any) -> _Entry:
+    field, _, slot = name.partition("/")
+    if field not in FIELDS or not slot or "/" in slot:
+        raise _bad(name, f"a name such as inputs/x, that begins with one of {', '.join(FIELDS)}", "this one")
+    if not isinstance(value, dict):
+        raise _bad(name, "an object", describe(value))
+    fields = cast("dict[str, Any]", value)
+    if fields.keys() != set(_KEYS):
+        raise _bad(name, f"the keys {', '.join(_KEYS)}", clip(", ".join(fields), 64) or "none")
+    row = _ROWS.get(fields["dtype"]) if isinstance(fields["dtype"], str) else None
+    if row is None:
+        raise _bad(name, f"a dtype of {', '.join(_ROWS)}", describe(fields["dtype"]))
+    shape = _shape(name, fields["shape"])
+    begin, end = _offsets(name, fields["data_offsets"])
+    _refuse_size(name, row, shape, end - begin)
+    return _Entry(name, row, shape, begin, end)
+
+
+def _shape(name: str, value: Any) -> tuple[int, ...]:
+    if not _is_integers(value, MAX_DIMENSION) or len(value) > MAX_RANK:
+        expected = f"a shape of at most {MAX_RANK} integers from 0 to {MAX_DIMENSION}"
+        raise _bad(name, expected, _shown(value))
+    return tuple(value)
+
+
+def _offsets(name: str, value: Any) -> tuple[int, int]:
+    match value:
+        case [begin, end] if _is_integers(value, MAX_BYTES) and begin <= end:
+            return begin, end
+        case _:
+            raise _bad(name, "data_offsets of two integers, [begin, end], in this order", _shown(value))
+
+
+def _is_integers(value: Any, high: int) -> bool:
+    return isinstance(value, list) and all(type(item) is int and 0 <= item <= high for item in cast("list[Any]", value))
+
+
+def _refuse_size(name: str, row: DType, shape: Sequence[int], size: int) -> None:
+    """Refuse data that are not as long as the shape says, and a shape that NumPy cannot have even when it is empty."""
+    if math.prod(shape) * row.itemsize != size:
+        expected = f"{math.prod(shape) * row.itemsize} bytes for shape {list(shape)} of {_SPELLINGS[row.name]}"
+        raise _bad(name, expected, f"{size} bytes")
+    if (vast := math.prod(length for length in shape if length) * row.itemsize) > MAX_BYTES:
+        raise _bad(name, "a shape of less than 2^63 bytes", f"{vast}")
+
+
+def _refuse_gaps(entries: Iterable[_Entry], size: int) -> None:
+    """Refuse data that overlap, that nobody names, or that did not come."""
+    reached = 0
+    for entry in sorted(entries, key=lambda entry: (entry.begin, entry.end)):
+        if entry.begin != reached:
+            what = "overlap" if entry.begin < reached else "leave a hole"
+            raise _bad(entry.name, f"data from {reached} on, where those before end", f"{entry.begin}: they {what}")
+        reached = entry.end
+    if reached != size:
+        raise Malformed(f"expected {reached} bytes of data after the header, as its offsets say, got {size}")
+
+
+def _put(found: dict[str, Any], name: str, array: NDArray[Any]) -> None:
+    field, _, slot = name.partition("/")
+    named = found.setdefault(field, {})
+    if not isinstance(named, dict):
+        raise _bad(name, f"an object under {field} in {_METADATA}.{_OURS}, or nothing", describe(named))
+    if slot in named:
+        raise _bad(name, f"each tensor once, here or in {_METADATA}.{_OURS}", "both")
+    named[slot] = array
+
+
+def _shown(value: Any) -> str:
+    """Return a short list of numbers as it is; what may be long or deep is described."""
+    items = cast("list[Any]", value) if isinstance(value, list) else []
+    is_short = 0 < len(items) <= MAX_RANK and all(isinstance(item, int | float) for item in items)
+    return clip(str(items), 64) if is_short else describe(value)
+
+
+def _bad(name: str, expected: str, got: str) -> Malformed:
+    return Malformed(f"tensor {clip(name, 64)}: expected {expected}, got {got}")

@@ -1,0 +1,338 @@
+"""Tensors in binary over HTTP: bit for bit what JSON says, either way and both, and its errors."""
+
+import base64
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import httpx
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tests.http.asking import BINARY, JSON, OPERATIONS, array, ask, fault, post, problem
+
+OPS = sorted(path.stem for path in (Path(__file__).parents[2] / "ops").glob("[!_]*.py"))
+FIELDS = ("inputs", "cotangents", "tangents", "vectors")
+BFLOAT16 = np.dtype(getattr(ml_dtypes, "bfloat16"))  # noqa: B009
+SPELLINGS = {
+    "F16": np.float16,
+    "BF16": BFLOAT16,
+    "F32": np.float32,
+    "F64": np.float64,
+    "I32": np.int32,
+    "I64": np.int64,
+    "U8": np.uint8,
+}
+SQUARE = "/v1/ops/square/forward"
+
+
+def spelling(dtype: np.dtype) -> str:
+    return next(word for word, known in SPELLINGS.items() if np.dtype(known) == dtype)
+
+
+def written(tensors: dict[str, np.ndarray], **fields: Any) -> bytes:
+    """Return a request by the published format, the header not padded at all."""
+    header: dict[str, Any] = {"__metadata__": {"pullback": json.dumps(fields)}} if fields else {}
+    data = b""
+    for name, value in tensors.items():
+        offsets = [len(data), len(data) + value.nbytes]
+        header[name] = {"dtype": spelling(value.dtype), "shape": list(value.shape), "data_offsets": offsets}
+        data += value.tobytes()
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + data
+
+
+def read(body: bytes) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Return the tensors of an answer, whose data must begin and follow as promised, and its metadata."""
+    length = int.from_bytes(body[:8], "little")
+    assert (8 + length) % 64 == 0
+    header = json.loads(body[8 : 8 + length])
+    said = header.pop("__metadata__", {})
+    found = {}
+    for name, entry in header.items():
+        begin, end = entry["data_offsets"]
+        found[name] = np.frombuffer(body[8 + length :][begin:end], SPELLINGS[entry["dtype"]]).reshape(entry["shape"])
+    return found, json.loads(said["pullback"]) if said else {}
+
+
+def flat(tree: Any, *path: str) -> dict[str, np.ndarray]:
+    """Return the tensors of an answer in JSON by their paths."""
+    if tree is None:
+        return {}
+    if isinstance(tree, dict) and "dtype" in tree:
+        return {"/".join(path): array(tree)}
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree, 1)
+    return {name: value for key, below in items for name, value in flat(below, *path, str(key)).items()}
+
+
+def binary(client: httpx.Client, to: str, content: bytes, accept: str = BINARY) -> httpx.Response:
+    return client.post(f"/v1/ops/{to}", content=content, headers={"content-type": BINARY, "accept": accept})
+
+
+def assert_same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    assert set(found) == set(expected)
+    for name, value in expected.items():
+        assert (found[name].dtype, found[name].shape) == (value.dtype, value.shape), name
+        assert found[name].tobytes() == value.tobytes(), name
+
+
+def example_of(client: httpx.Client, op: str, operation: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Return a request at an op's first example: its tensors by their paths, and its other fields."""
+    contract = client.get(f"/v1/ops/{op}").json()
+    example = contract["examples"][0]
+    inputs = {x["name"]: np.array(example["inputs"][x["name"]], x["dtypes"][0]) for x in contract["inputs"]}
+    tensors = {f"inputs/{name}": value for name, value in inputs.items()}
+    if field := {"jvp": "tangents", "hvp": "vectors"}.get(operation):
+        live = [x["name"] for x in contract["inputs"] if x["differentiable"]]
+        tensors |= {f"{field}/{name}": inputs[name] for name in live}
+    more = {"gradients": {"order": 2}, "vjp": {"outputs": True}}.get(operation, {})
+    return tensors, {"attrs": example["attrs"], **more}
+
+
+def in_json(tensors: dict[str, np.ndarray], fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the same request in JSON, tensors in base64, and so those of the answer."""
+    body: dict[str, Any] = {**fields, "encoding": "base64"}
+    for path, value in tensors.items():
+        field, name = path.split("/")
+        text = base64.b64encode(value.tobytes()).decode()
+        body.setdefault(field, {})[name] = {"dtype": value.dtype.name, "shape": list(value.shape), "base64": text}
+    return body
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_every_operation_answers_bit_for_bit_as_in_json(client: httpx.Client, op: str):
+    for operation in OPERATIONS:
+        tensors, fields = example_of(client, op, operation)
+        told = post(client, op, operation, **in_json(tensors, fields))
+        response = binary(client, f"{op}/{operation}", written(tensors, **fields))
+        if told.status_code != 200:
+            assert (op, operation) == ("clip_gradient", "jvp")
+            assert problem(response, 422) == told.json()
+            continue
+        assert response.status_code == 200, response.text
+        assert response.headers["content-type"] == BINARY
+        expected = told.json()
+        absent = expected.pop("absent", None)
+        found, said = read(response.content)
+        assert said == ({"absent": absent} if absent else {})
+        assert_same(found, flat(expected))
+
+
+PATHS = [
+    ("square/forward", {}, {"outputs/y"}),
+    ("square/gradients", {"order": 2}, {"outputs/y", "gradients/1/x", "gradients/2/x"}),
+    ("square/vjp", {}, {"gradients/x"}),
+    ("square/vjp", {"outputs": True}, {"outputs/y", "gradients/x"}),
+    ("square/jvp", {"tangents": {"x": [1, 2]}}, {"tangents/y"}),
+    ("square/jacobian", {}, {"jacobian/y/x"}),
+    ("square/hvp", {"vectors": {"x": [1, 2]}}, {"products/x"}),
+    ("square/hessian", {}, {"hessian/x/x"}),
+    ("square/hessian", {"diagonal": True}, {"diagonal/x"}),
+]
+
+
+@pytest.mark.parametrize(("to", "fields", "names"), PATHS)
+def test_tensors_are_called_after_their_places(client: httpx.Client, to: str, fields: dict, names: set[str]):
+    x = np.float32([1, 2])
+    found, said = read(binary(client, to, written({"inputs/x": x}, **fields)).content)
+    assert (set(found), said) == (names, {})
+    if to == "square/gradients":
+        assert found["gradients/1/x"].tolist() == [2, 4]
+        assert found["gradients/2/x"].tolist() == [2, 2]
+
+
+def test_what_is_absent_is_left_out_and_its_reason_told(client: httpx.Client):
+    tensors = {"inputs/logits": np.zeros((1, 2), np.float32), "inputs/labels": np.int32([1])}
+    for operation, absent in (
+        ("vjp", {"labels": "not_differentiable"}),
+        ("gradients", [{"labels": "not_differentiable"}]),
+        ("jacobian", {"loss": {"labels": "not_differentiable"}}),
+    ):
+        found, said = read(binary(client, f"softmax_cross_entropy/{operation}", written(tensors)).content)
+        assert said == {"absent": absent}
+        assert not any("labels" in name for name in found)
+    found, said = read(binary(client, "softmax_cross_entropy/vjp", written(tensors, wrt=["labels"])).content)
+    assert (found, said) == ({}, {"absent": {"labels": "not_differentiable"}})
+    found, said = read(binary(client, "softmax_cross_entropy/vjp", written(tensors, wrt=["logits"])).content)
+    assert (found["gradients/logits"].tolist(), said) == ([[0.5, -0.5]], {})
+    found, said = read(binary(client, "square/gradients", written({"inputs/x": np.float32(3)}, order=3)).content)
+    assert said == {"absent": [{}, {}, {"x": "disconnected"}]}
+    assert set(found) == {"outputs/y", "gradients/1/x", "gradients/2/x"}
+
+
+@pytest.mark.parametrize("dtype", [np.float16, BFLOAT16, np.float32, np.float64, np.int32, np.int64, np.uint8])
+def test_every_dtype_and_shape_goes_both_ways(client: httpx.Client, dtype: Any):
+    for value in ([1, 2, 3], [[1], [2]], 3, [], [[], []], np.arange(500)):
+        x = np.array(value).astype(dtype) % 5
+        body = written({"inputs/x": x}, dtype=x.dtype.name)
+        found, _ = read(binary(client, "square/forward", body).content)
+        assert_same(found, {"outputs/y": (x * x).astype(dtype)})
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_short_floats_keep_every_bit(client: httpx.Client, dtype: str):
+    bits = np.arange(2**16, dtype=np.uint16).view(BFLOAT16 if dtype == "bfloat16" else np.float16)
+    x = bits[np.isfinite(bits.astype(np.float32))]
+    body = written({"inputs/x": x}, dtype=dtype, attrs={"by": "none"})
+    found, _ = read(binary(client, "clip_gradient/forward", body).content)
+    assert_same(found, {"outputs/y": x})
+
+
+def test_formats_mix(client: httpx.Client):
+    x = np.float32([1, 2])
+    body, text = written({"inputs/x": x}), json.dumps({"inputs": {"x": [1, 2]}, "encoding": "base64"})
+    told = binary(client, "square/forward", body, accept="application/json")
+    assert told.headers["content-type"] == "application/json"
+    assert told.json() == ask(client, "square", "forward", inputs={"x": [1, 2]})
+    response = client.post(SQUARE, content=text, headers=JSON | {"accept": BINARY})
+    assert response.headers["content-type"] == BINARY
+    assert_same(read(response.content)[0], {"outputs/y": x * x})
+    body = written({"inputs/x": x}, tangents={"x": [1, {}]})
+    assert fault(binary(client, "square/jvp", body))["loc"] == ["tangents", "x", 1]
+    body = written({"inputs/x": x}, tangents={"x": [1, 3]}, encoding="flat")
+    assert read(binary(client, "square/jvp", body).content)[0]["tangents/y"].tolist() == [2, 12]
+    body = written({}, inputs={"x": [1, 3]})
+    assert read(binary(client, "square/forward", body).content)[0]["outputs/y"].tolist() == [1, 9]
+
+
+@pytest.mark.parametrize(
+    ("accept", "chosen"),
+    [
+        (None, "application/json"),
+        ("", "application/json"),
+        ("*/*", "application/json"),
+        ("application/*", "application/json"),
+        (BINARY, BINARY),
+        (BINARY.upper(), BINARY),
+        (f"{BINARY}, */*", BINARY),
+        (f"*/*, {BINARY}", BINARY),
+        (f"text/html, {BINARY};v=1", BINARY),
+        (f"{BINARY}, application/json", BINARY),
+        (f"application/json, {BINARY}", "application/json"),
+        (f"application/json;q=0.5, {BINARY}", BINARY),
+        (f"{BINARY};q=0.5, application/json", "application/json"),
+        (f"{BINARY};q=0.5, */*;q=0.1", BINARY),
+        (f"{BINARY};q=0, */*", "application/json"),
+        ("application/json;q=0, */*", BINARY),
+        ("application/*;q=0, */*", None),
+        (f"{BINARY};q=0", None),
+        (f"{BINARY};q=0.000, application/json;q=0.0", None),
+        ("application/safetensors", None),
+    ],
+)
+def test_the_client_chooses_the_format(client: httpx.Client, accept: str | None, chosen: str | None):
+    request = client.build_request("POST", SQUARE, content=b'{"inputs":{"x":1}}', headers=JSON)
+    del request.headers["accept"]
+    if accept is not None:
+        request.headers["accept"] = accept
+    response = client.send(request)
+    if chosen:
+        assert (response.status_code, response.headers["content-type"]) == (200, chosen)
+    else:
+        assert f"this answers application/json or {BINARY}; " in problem(response, 406)["detail"]
+
+
+def test_the_checks_speak_json_alone(client: httpx.Client):
+    body = written({"inputs/x": np.float32([1])})
+    for path in ("/v1/ops/square/check", "/v1/ops/square/verify", "/v1/checks"):
+        detail = problem(client.post(path, content=body, headers={"content-type": BINARY}), 415)["detail"]
+        assert detail == f"expected Content-Type: application/json, got {BINARY}"
+    problem(client.post("/v1/ops/square/check", json={}, headers={"accept": BINARY}), 406)
+
+
+X = np.float32([1, 2])
+WRONG = [
+    ("square/forward", {"inputs/x": np.float64([1])}, {}, ["inputs", "x", "dtype"], '"float32"', '"float64"'),
+    ("square/forward", {"inputs/x": X}, {"dtype": "bfloat16"}, ["inputs", "x", "dtype"], '"bfloat16"', '"float32"'),
+    ("square/forward", {"inputs/y": X}, {}, ["inputs", "y"], "x", "y"),
+    ("square/forward", {"inputs/x": X}, {"model": 1}, ["model"], "mode", "model"),
+    ("square/forward", {"inputs/x": X}, {"mode": "fast"}, ["mode"], "eager", "fast"),
+    ("square/forward", {"inputs/x": X}, {"encoding": "hex"}, ["encoding"], "base64", "hex"),
+    ("square/forward", {"inputs/x": X, "tangents/x": X}, {}, ["tangents"], "", "tangents"),
+    ("square/forward", {}, {}, ["inputs"], "the field inputs", "nothing"),
+    ("square/jvp", {"inputs/x": X}, {}, ["tangents"], "the field tangents", "nothing"),
+    ("square/vjp", {"inputs/x": X, "cotangents/y": np.float32([1])}, {}, ["cotangents", "y"], "[2]", "[1]"),
+    ("safe_norm/forward", {"inputs/x": np.float32(1)}, {}, ["inputs", "x"], "[..., N]", "[]"),
+    ("square/jacobian", {"inputs/x": np.zeros(6000, np.float32)}, {}, ["inputs"], "4194304 elements", "36000000"),
+]
+
+
+@pytest.mark.parametrize("case", WRONG, ids=lambda case: f"{case[0]}-{'.'.join(case[3])}-{case[5]}")
+def test_errors_are_those_of_json(client: httpx.Client, case: tuple):
+    to, tensors, fields, loc, expected, got = case
+    response = binary(client, to, written(tensors, **fields))
+    entry = fault(response)
+    assert entry["loc"] == loc
+    assert expected in entry["expected"]
+    assert got in entry["got"]
+    fields = {"encoding": "base64"} | fields
+    assert post(client, *to.split("/"), **(in_json(tensors, {}) | fields)).json() == response.json()
+
+
+def test_what_is_no_safetensors_is_400(client: httpx.Client):
+    right = written({"inputs/x": X})
+    for body, said in (
+        (b"", "got 0"),
+        (b'{"inputs":{"x":[1,2]}}', "at most 1048576 bytes"),
+        (right[:-1], "expected 8 bytes of data after the header, as its offsets say, got 7"),
+        (right + b"\0", "got 9"),
+        (right[:20], "as the first 8 say, got 12"),
+        (right.replace(b"F32", b"F33"), "tensor inputs/x: expected a dtype of F16, BF16"),
+        (right.replace(b"inputs/x", b"outputs/"), "expected a name such as inputs/x"),
+    ):
+        for accept in (BINARY, "application/json", "*/*"):
+            document = problem(binary(client, "square/forward", body, accept), 400)
+            assert said in document["detail"]
+            assert document["errors"] == []
+
+
+def test_binary_in_the_name_of_json_is_400(client: httpx.Client):
+    problem(client.post(SQUARE, content=written({"inputs/x": X}), headers=JSON), 400)
+
+
+def test_a_body_in_chunks_and_one_in_many_packets(client: httpx.Client, service):
+    x = np.arange(300_000, dtype=np.float32)
+    body = written({"inputs/x": x})
+    chunks = (body[i : i + 70_001] for i in range(0, len(body), 70_001))
+    headers = {"content-type": BINARY, "accept": BINARY}
+    for content in (body, chunks):
+        response = client.post(SQUARE, content=content, headers=headers)
+        assert int(response.headers["content-length"]) == len(response.content)
+        assert_same(read(response.content)[0], {"outputs/y": x * x})
+    small = written({"inputs/x": X})
+    head = f"POST {SQUARE} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: {BINARY}\r\naccept: {BINARY}\r\n"
+    with socket.create_connection(("127.0.0.1", service.port), timeout=30) as sock:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.sendall(f"{head}content-length: {len(small)}\r\n\r\n".encode())
+        for byte in small:
+            sock.sendall(bytes([byte]))
+        came = b"".join(iter(lambda: sock.recv(1 << 16), b""))
+    assert_same(read(came.partition(b"\r\n\r\n")[2])[0], {"outputs/y": X * X})
+
+
+def test_a_large_answer_of_many_tensors(client: httpx.Client):
+    x = np.linspace(-1, 1, 200_000, dtype=np.float64)
+    found, _ = read(binary(client, "square/gradients", written({"inputs/x": x}, order=2, dtype="float64")).content)
+    assert_same(found, {"outputs/y": x * x, "gradients/1/x": 2 * x, "gradients/2/x": np.full_like(x, 2)})
+
+
+def test_tensors_at_any_address(client: httpx.Client):
+    for shift in range(8):
+        body = written({"inputs/x": np.float64([1, 2, 3])}, dtype="float64", attrs={"by": "none"})
+        length = int.from_bytes(body[:8], "little") + shift
+        body = length.to_bytes(8, "little") + body[8 : 8 + length - shift] + b" " * shift + body[8 + length - shift :]
+        found, _ = read(binary(client, "clip_gradient/vjp", body).content)
+        assert found["gradients/x"].tolist() == [1, 1, 1]
+
+
+def test_the_limit_is_that_of_other_bodies(start_for_module):
+    small = start_for_module(MAX_JSON_MB="1", MAX_BODY_MB="2").wait_until_ready()
+    with small.client() as client:
+        for mega, status in ((1.5, 200), (2, 413)):
+            x = np.zeros(int(mega * (1 << 18)), np.float32)
+            response = binary(client, "square/forward", written({"inputs/x": x}))
+            assert response.status_code == status
+        document = problem(response, 413)
+        assert "at most 2097152 bytes" in document["detail"]

@@ -1,0 +1,434 @@
+"""Safetensors: every bit both ways, and whatever is not strict refused in words."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from app.errors import Malformed, PullbackError, Unprocessable
+from app.tensors import json as json_format
+from app.tensors.dtypes import DTYPES
+from app.tensors.safetensors import ALIGNMENT, MAX_HEADER, decode, parse, write
+
+PROPERTY = settings(max_examples=60, deadline=None, database=None)
+LOC = ("inputs", "x")
+SPELLINGS = {
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "F32": "float32",
+    "F64": "float64",
+    "I8": "int8",
+    "I16": "int16",
+    "I32": "int32",
+    "I64": "int64",
+    "U8": "uint8",
+    "U16": "uint16",
+    "U32": "uint32",
+    "U64": "uint64",
+}
+SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
+
+
+def encoded(header: Any, data: bytes = b"") -> bytes:
+    """Return a body by the published format, with a header that may be anything, already text or not."""
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + data
+
+
+def tensor(dtype: str = "F32", shape: Any = (2,), offsets: Any = (0, 8), **more: Any) -> dict[str, Any]:
+    return {"dtype": dtype, "shape": list(shape), "data_offsets": list(offsets), **more}
+
+
+def metadata(**fields: Any) -> dict[str, Any]:
+    return {"__metadata__": {"pullback": json.dumps(fields)}}
+
+
+def published(body: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Read a body as the format is published, a byte at a time where it matters: another reader than ours."""
+    length = sum(byte << (8 * i) for i, byte in enumerate(body[:8]))
+    header, data = json.loads(body[8 : 8 + length].decode("utf-8")), body[8 + length :]
+    assert body[8:9] == b"{"
+    assert not body[8 : 8 + length].rstrip(b" ").endswith(b"\n")
+    said = header.pop("__metadata__", {})
+    tensors, reached = {}, 0
+    for name, entry in header.items():
+        assert set(entry) == {"dtype", "shape", "data_offsets"}
+        begin, end = entry["data_offsets"]
+        assert begin == reached, "no holes, and in order"
+        reached = end
+        dtype = DTYPES[SPELLINGS[entry["dtype"]]].wire
+        assert (8 + length + begin) % dtype.itemsize == 0
+        flat = np.array(
+            [np.frombuffer(data[at : at + dtype.itemsize], dtype)[0] for at in range(begin, end, dtype.itemsize)]
+        )
+        tensors[name] = flat.astype(dtype).reshape(entry["shape"])
+    assert reached == len(data)
+    assert (8 + length) % 64 == 0
+    return tensors, said
+
+
+def arrays(name: str) -> Any:
+    """Arrays of every shape; the bits are drawn, so that NaN, infinities, subnormals and -0.0 come up."""
+    row = DTYPES[name]
+    bits = st.integers(0, 2 ** (8 * row.itemsize) - 1)
+    return hnp.arrays(f"u{row.itemsize}", SHAPES, elements=bits).map(lambda array: array.view(row.numpy))
+
+
+ANY_ARRAYS = st.sampled_from(sorted(DTYPES)).flatmap(arrays)
+DOCUMENTS = st.dictionaries(
+    st.sampled_from(["inputs", "cotangents", "tangents", "vectors"]),
+    st.dictionaries(st.from_regex(r"[a-z][a-z0-9_]{0,9}", fullmatch=True), ANY_ARRAYS, min_size=1, max_size=3),
+)
+
+
+def assert_same_bits(found: np.ndarray, array: np.ndarray) -> None:
+    assert (found.shape, found.dtype) == (array.shape, array.dtype)
+    assert found.flags.c_contiguous
+    assert found.dtype.isnative
+    assert found.tobytes() == array.tobytes()
+
+
+def refusal(body: bytes) -> str:
+    with pytest.raises(Malformed) as caught:
+        parse(body)
+    assert caught.value.entries == ()
+    assert caught.value.document("/")["detail"] == caught.value.detail, "it is short enough to be told whole"
+    return caught.value.detail
+
+
+@PROPERTY
+@given(DOCUMENTS, st.sampled_from([bytes, bytearray, memoryview]), st.booleans())
+def test_what_is_written_is_read_with_every_bit(document, kind, with_fields):
+    named = {f"{field}/{name}": array for field, tensors in document.items() for name, array in tensors.items()}
+    fields = {"order": 2, "wrt": ["x: é"]} if with_fields else {}
+    found = parse(kind(b"".join(write(named, fields))))
+    assert {name: found.pop(name) for name in fields} == fields
+    assert {field: set(tensors) for field, tensors in found.items()} == {f: set(t) for f, t in document.items()}
+    for field, tensors in document.items():
+        for name, array in tensors.items():
+            assert_same_bits(found[field][name], array)
+            assert_same_bits(decode(found[field][name], array.dtype.name, LOC), array)
+
+
+@PROPERTY
+@given(st.dictionaries(st.text(max_size=8), ANY_ARRAYS, max_size=5), st.booleans())
+def test_what_is_written_is_the_published_format(tensors, with_fields):
+    fields = {"absent": {"x": "disconnected"}} if with_fields else {}
+    found, said = published(b"".join(write(tensors, fields)))
+    assert said == ({"pullback": json.dumps(fields, separators=(",", ":"))} if fields else {})
+    assert set(found) == set(tensors)
+    for name, array in tensors.items():
+        assert_same_bits(found[name], array)
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_every_short_float_keeps_its_bits(name):
+    array = np.arange(2**16, dtype=np.uint16).view(DTYPES[name].numpy)
+    assert_same_bits(parse(b"".join(write({"inputs/x": array}, {})))["inputs"]["x"], array)
+
+
+def test_the_bytes_are_these():
+    header = b'{"inputs/x":{"dtype":"BF16","shape":[2,1],"data_offsets":[0,4]}}'
+    body = (120).to_bytes(8, "little") + header + b" " * (120 - len(header)) + b"\x80\x3f\x00\xc0"
+    array = np.array([[1], [-2]], DTYPES["bfloat16"].numpy)
+    assert b"".join(write({"inputs/x": array}, {})) == body
+    assert_same_bits(parse(body)["inputs"]["x"], array)
+    assert parse(encoded({})) == {}
+    assert parse(encoded({"__metadata__": {"format": "pt", "made": "{"}})) == {}
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_any_layout_is_written_in_row_major_order(name):
+    base = np.arange(24).reshape(2, 3, 4).astype(DTYPES[name].numpy)
+    line = base.reshape(-1)
+    stretched = np.broadcast_to(base[0], (2, 3, 4))
+    for array in (base.T, base[:, ::2, ::-1], np.asfortranarray(base), stretched, line[::2], line[::-1], line[:0:2]):
+        found, _ = published(b"".join(write({"y": array}, {})))
+        assert_same_bits(found["y"], np.ascontiguousarray(array))
+    found, _ = published(b"".join(write({"y": base.astype(base.dtype.newbyteorder(">"))}, {})))
+    assert_same_bits(found["y"], base)
+
+
+def test_wide_numbers_come_first_and_nothing_is_copied():
+    byte, double = np.ones(3, np.int8), np.ones((2, 2))
+    header, first, second = write({"a": byte, "b": double}, {})
+    assert len(header) % ALIGNMENT == 0
+    assert np.shares_memory(np.frombuffer(first, np.float64), double)
+    assert np.shares_memory(np.frombuffer(second, np.int8), byte)
+
+
+def test_a_dtype_that_is_not_in_the_table_is_not_written():
+    for array in (np.array(True), np.array(1j), np.array("x")):
+        with pytest.raises(TypeError):
+            write({"x": array}, {})
+
+
+def test_arrays_are_views_of_the_body():
+    body = b"".join(write({"inputs/x": np.arange(6.0)}, {}))
+    assert np.shares_memory(parse(body)["inputs"]["x"], np.frombuffer(body, np.uint8))
+
+
+def test_an_array_at_an_odd_address_is_copied_to_a_better_one():
+    for shift in range(9):
+        body = encoded(json.dumps({"inputs/x": tensor()}).encode() + b" " * shift, np.float32([1, 2]).tobytes())
+        found = parse(body)["inputs"]["x"]
+        decoded = decode(found, "float32", LOC)
+        assert decoded.flags.aligned
+        assert (decoded is found) == found.flags.aligned
+        assert_same_bits(decoded, np.float32([1, 2]))
+
+
+def test_other_fields_stand_in_the_metadata():
+    header = {"inputs/x": tensor(), **metadata(inputs={"n": 3}, order=2, encoding="flat", attrs={"a": "b: c"})}
+    found = parse(encoded(header, bytes(8)))
+    assert list(found) == ["inputs", "order", "encoding", "attrs"]
+    assert (found["order"], found["encoding"], found["attrs"]) == (2, "flat", {"a": "b: c"})
+    assert found["inputs"]["n"] == 3
+    assert decode(found["inputs"]["n"], "int32", LOC) == np.int32(3)
+    assert found["inputs"]["x"].tolist() == [0, 0]
+
+
+def test_tensors_may_stand_in_any_order():
+    one, two = np.float32([1]), np.int64([2, 3])
+    header = {
+        "inputs/b": tensor("I64", [2], [4, 20]),
+        "inputs/none": tensor("F32", [0], [4, 4]),
+        "inputs/a": tensor("F32", [1], [0, 4]),
+    }
+    found = parse(encoded(header, one.tobytes() + two.tobytes()))["inputs"]
+    assert [found[name].tolist() for name in ("a", "b", "none")] == [[1], [2, 3], []]
+
+
+MANY = {f"inputs/x{i}": tensor("F32", [0], [0, 0]) for i in range(65)}
+FULL = bytes(8)
+MALFORMED = {
+    "nothing": (b"", "got 0"),
+    "no length": (b"1234567", "8 bytes, got 7"),
+    "JSON": (b'{"inputs":{"x":[1,2]}}', f"at most {MAX_HEADER} bytes"),
+    "a header over the limit": (encoded(b"{" + b" " * MAX_HEADER), f"{MAX_HEADER} bytes, got one of {MAX_HEADER + 1}"),
+    "the largest length": (b"\xff" * 8 + b"{}", f"got one of {2**64 - 1}"),
+    "a header over the body": (encoded({})[:-1], "header of 2 bytes, as the first 8 say, got 1"),
+    "no header": (encoded(b""), "begins with {, got b''"),
+    "a list": (encoded([]), "begins with {, got b'['"),
+    "a blank first": (encoded(b" {}"), "begins with {, got b' '"),
+    "not JSON": (encoded(b"{'x': 1}"), "in the header: line 1 column 2: not JSON"),
+    "JSON cut short": (encoded(b'{"x": '), "cut short"),
+    "two documents": (encoded(b"{}{}"), "not JSON"),
+    "not UTF-8": (encoded(b'{"\xff": 1}'), "UTF-8"),
+    "a bare NaN": (encoded(b'{"inputs/x": NaN}'), "JSON has no NaN"),
+    "a name twice": (
+        encoded(b'{"inputs/x":%(t)b,"inputs/x":%(t)b}' % {b"t": json.dumps(tensor()).encode()}, FULL),
+        'the key "inputs/x" stands twice',
+    ),
+    "a key of an entry twice": (
+        encoded(b'{"inputs/x":{"dtype":"F64","dtype":"F32","shape":[2],"data_offsets":[0,8]}}', FULL),
+        'the key "dtype" stands twice',
+    ),
+    "many tensors": (encoded(MANY), "at most 64 tensors, got 65"),
+    "an entry that is a list": (encoded({"inputs/x": [1]}), "expected an object, got a list of 1"),
+    "an entry that is null": (encoded({"inputs/x": None}), "expected an object, got null"),
+    "an unknown key": (encoded({"inputs/x": tensor(device="cpu")}, FULL), "keys dtype, shape, data_offsets"),
+    "a key left out": (encoded({"inputs/x": {"dtype": "F32", "shape": [2]}}, FULL), "got dtype, shape"),
+    "no key": (encoded({"inputs/x": {}}), "got none"),
+    "a bool": (
+        encoded({"inputs/x": tensor("BOOL", [8])}, FULL),
+        'F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, got the string "BOOL"',
+    ),
+    "our own spelling": (encoded({"inputs/x": tensor("float32")}, FULL), 'the string "float32"'),
+    "a small spelling": (encoded({"inputs/x": tensor("f32")}, FULL), 'the string "f32"'),
+    "a dtype that is a list": (encoded({"inputs/x": tensor(["F32"])}, FULL), "got a list of 1"),
+    "a shape that is a number": (
+        encoded({"inputs/x": tensor() | {"shape": 2}}, FULL),
+        "8 integers from 0 to 2147483647, got 2",
+    ),
+    "a shape of true": (encoded({"inputs/x": tensor(shape=[True, 2])}, FULL), "got [True, 2]"),
+    "a shape of 2.0": (encoded({"inputs/x": tensor(shape=[2.0])}, FULL), "got [2.0]"),
+    "a negative shape": (encoded({"inputs/x": tensor(shape=[-1, -2])}, FULL), "got [-1, -2]"),
+    "a long dimension": (encoded({"inputs/x": tensor(shape=[0, 2**31], offsets=[0, 0])}), "got [0, 2147483648]"),
+    "a shape of lists": (encoded({"inputs/x": tensor(shape=[[2]])}, FULL), "got a list of 1"),
+    "rank 9": (encoded({"inputs/x": tensor(shape=[2, *[1] * 8])}, FULL), "got a list of 9"),
+    "a vast empty shape": (
+        encoded({"inputs/x": tensor(shape=[0, *[2**31 - 1] * 3], offsets=[0, 0])}),
+        "less than 2^63 bytes",
+    ),
+    "offsets that are a number": (
+        encoded({"inputs/x": tensor() | {"data_offsets": 8}}, FULL),
+        "[begin, end], in this order, got 8",
+    ),
+    "one offset": (encoded({"inputs/x": tensor(offsets=[8])}, FULL), "got [8]"),
+    "three offsets": (encoded({"inputs/x": tensor(offsets=[0, 8, 8])}, FULL), "got [0, 8, 8]"),
+    "offsets of strings": (encoded({"inputs/x": tensor(offsets=["0", "8"])}, FULL), "got a list of 2"),
+    "offsets of floats": (encoded({"inputs/x": tensor(offsets=[0.0, 8.0])}, FULL), "got [0.0, 8.0]"),
+    "offsets of false": (encoded({"inputs/x": tensor(offsets=[False, 8])}, FULL), "got [False, 8]"),
+    "negative offsets": (encoded({"inputs/x": tensor(offsets=[-8, 0])}, FULL), "got [-8, 0]"),
+    "offsets out of order": (encoded({"inputs/x": tensor(offsets=[8, 0])}, FULL), "in this order, got [8, 0]"),
+    "data that are too long": (
+        encoded({"inputs/x": tensor(shape=[1])}, FULL),
+        "4 bytes for shape [1] of F32, got 8 bytes",
+    ),
+    "data that are too short": (
+        encoded({"inputs/x": tensor("F64")}, FULL),
+        "16 bytes for shape [2] of F64, got 8 bytes",
+    ),
+    "a scalar without data": (
+        encoded({"inputs/x": tensor(shape=[], offsets=[0, 0])}),
+        "4 bytes for shape [] of F32, got 0",
+    ),
+    "offsets out of range": (encoded({"inputs/x": tensor()}, bytes(7)), "expected 8 bytes of data after the header"),
+    "vast offsets": (
+        encoded({"inputs/x": tensor("U8", [2**31 - 1], [2**62, 2**62 + 2**31 - 1])}, FULL),
+        "leave a hole",
+    ),
+    "data that nobody names": (encoded({"inputs/x": tensor()}, bytes(9)), "as its offsets say, got 9"),
+    "data without tensors": (encoded({}, b"x"), "expected 0 bytes of data after the header, as its offsets say, got 1"),
+    "a hole at the beginning": (
+        encoded({"inputs/x": tensor(offsets=[4, 12])}, bytes(12)),
+        "data from 0 on, where those before end, got 4: they leave a hole",
+    ),
+    "a hole between": (
+        encoded({"inputs/x": tensor(), "inputs/z": tensor(offsets=[9, 17])}, bytes(17)),
+        "tensor inputs/z: expected data from 8 on, where those before end, got 9: they leave a hole",
+    ),
+    "an overlap": (
+        encoded({"inputs/x": tensor(), "inputs/z": tensor(offsets=[4, 12])}, bytes(12)),
+        "tensor inputs/z: expected data from 8 on, where those before end, got 4: they overlap",
+    ),
+    "the same data twice": (encoded({"inputs/x": tensor(), "inputs/z": tensor()}, FULL), "they overlap"),
+    "an empty tensor within another": (
+        encoded({"inputs/x": tensor(), "inputs/z": tensor(shape=[0], offsets=[4, 4])}, FULL),
+        "they overlap",
+    ),
+    "a bare name": (encoded({"x": tensor()}, FULL), "tensor x: expected a name such as inputs/x"),
+    "no name": (encoded({"inputs/": tensor()}, FULL), "tensor inputs/: expected a name such as inputs/x"),
+    "a longer path": (encoded({"inputs/x/y": tensor()}, FULL), "tensor inputs/x/y: expected a name such as inputs/x"),
+    "another field": (encoded({"attrs/x": tensor()}, FULL), "one of inputs, cotangents, tangents, vectors"),
+    "an empty name": (encoded({"": tensor()}, FULL), "a name such as inputs/x"),
+    "a long name": (encoded({"n" * 100_000: tensor()}, FULL), "nnn…: expected a name such as inputs/x"),
+    "metadata that are a list": (
+        encoded({"__metadata__": []}),
+        "__metadata__: expected an object of strings, got a list of 0",
+    ),
+    "metadata that are null": (
+        encoded({"__metadata__": None}),
+        "__metadata__: expected an object of strings, got null",
+    ),
+    "metadata of numbers": (encoded({"__metadata__": {"epoch": 3}}), "__metadata__.epoch: expected a string, got 3"),
+    "fields that are no string": (
+        encoded({"__metadata__": {"pullback": {}}}),
+        "__metadata__.pullback: expected a string",
+    ),
+    "fields that are not JSON": (
+        encoded({"__metadata__": {"pullback": "order=2"}}),
+        "in __metadata__.pullback: line 1",
+    ),
+    "fields that are empty": (
+        encoded({"__metadata__": {"pullback": ""}}),
+        "in __metadata__.pullback: the body is empty",
+    ),
+    "fields that are a list": (
+        encoded({"__metadata__": {"pullback": "[1]"}}),
+        "expected an object in __metadata__.pullback, got a list of 1",
+    ),
+    "a field twice": (encoded({"__metadata__": {"pullback": '{"order":1,"order":2}'}}), 'the key "order" stands twice'),
+    "a tensor twice": (
+        encoded({"inputs/x": tensor(), **metadata(inputs={"x": [1, 2]})}, FULL),
+        "tensor inputs/x: expected each tensor once, here or in __metadata__.pullback, got both",
+    ),
+    "a field of another kind": (
+        encoded({"inputs/x": tensor(), **metadata(inputs=[1])}, FULL),
+        "expected an object under inputs in __metadata__.pullback, or nothing, got a list of 1",
+    ),
+    "a field that is null": (encoded({"cotangents/y": tensor(), **metadata(cotangents=None)}, FULL), "got null"),
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_what_is_no_safetensors_is_refused_in_words(name):
+    body, said = MALFORMED[name]
+    for kind in (bytes, bytearray, memoryview):
+        assert said in refusal(kind(body))
+
+
+def test_a_header_of_the_largest_size_is_read():
+    text = json.dumps({"inputs/x": tensor()}).encode()
+    assert parse(encoded(text + b" " * (MAX_HEADER - len(text)), FULL))["inputs"]["x"].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("where", ["shape", "data_offsets"])
+def test_deep_lists_are_refused_like_others(where):
+    deep: Any = []
+    for _ in range(900):
+        deep = [deep]
+    assert "got a list of 1" in refusal(encoded({"inputs/x": tensor() | {where: deep}}, FULL))
+
+
+@pytest.mark.parametrize("wanted", [name for name in DTYPES if name != "float32"])
+def test_an_array_is_never_cast_in_the_same_words_as_in_json(wanted):
+    found = []
+    typed = {"dtype": "float32", "shape": [2], "data": [1, 2]}
+    for value, decoding in ((np.float32([1, 2]), decode), (typed, decode), (typed, json_format.decode)):
+        with pytest.raises(Unprocessable) as caught:
+            decoding(value, wanted, LOC)
+        found.append(caught.value.entries)
+    assert found[0] == found[1] == found[2]
+    assert found[0][0].loc == ("inputs", "x", "dtype")
+
+
+def raises_nothing_else(body: bytes) -> None:
+    try:
+        parse(body)
+    except PullbackError as error:
+        error.document("/")
+
+
+@settings(max_examples=300, deadline=None, database=None)
+@given(st.binary(max_size=200))
+def test_any_bytes_are_read_or_refused(body):
+    raises_nothing_else(body)
+    raises_nothing_else(encoded(body, body))
+    raises_nothing_else(encoded(b"{" + body))
+
+
+SOME_JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-1, 2**64)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+SOME_ENTRIES = st.fixed_dictionaries(
+    {
+        "dtype": st.sampled_from([*SPELLINGS, "BOOL"]) | SOME_JSON,
+        "shape": st.lists(st.sampled_from([0, 1, 2, 2**31 - 1])) | SOME_JSON,
+        "data_offsets": st.lists(st.sampled_from([0, 4, 8, 16]), min_size=2, max_size=2) | SOME_JSON,
+    }
+)
+SOME_HEADERS = st.dictionaries(st.sampled_from(["inputs/x", "inputs/y", "tangents/x", "x"]), SOME_ENTRIES | SOME_JSON)
+
+
+@settings(max_examples=300, deadline=None, database=None)
+@given(SOME_HEADERS, SOME_JSON, st.integers(0, 24))
+def test_any_header_is_read_or_refused(header, said, size):
+    raises_nothing_else(encoded(header, bytes(size)))
+    raises_nothing_else(encoded(header | {"__metadata__": said}, bytes(size)))
+    raises_nothing_else(encoded(header | {"__metadata__": {"pullback": json.dumps(said)}}, bytes(size)))
+
+
+@PROPERTY
+@given(st.data())
+def test_a_body_with_a_changed_byte_is_read_or_refused(data):
+    body = bytearray(b"".join(write({"inputs/x": np.arange(4.0), "inputs/y": np.int8([1])}, {"order": 2})))
+    for _ in range(data.draw(st.integers(1, 3))):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    raises_nothing_else(bytes(body))
+    raises_nothing_else(bytes(body[: data.draw(st.integers(0, len(body)))]))
+
+
+def test_the_reader_of_this_test_knows_every_dtype():
+    assert set(SPELLINGS.values()) == set(DTYPES)
