@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from app import buckets, modes
 from app.call import Call, run_together
-from app.errors import DeadlinePassed, Overloaded
+from app.errors import Overloaded
 from app.execution import Checkpoint, Lane, Slot
 
 Result = TypeVar("Result")
@@ -84,7 +84,11 @@ class Batches:
         self._seconds: dict[Hashable, float] = {}
 
     async def run(self, call: Call[Result], *, slot: Slot, deadline: float) -> Result:
-        """Return what a call finds, alone or in company; ``deadline`` and errors are those of ``Lane.run``."""
+        """Return what a call finds, alone or in company.
+
+        Work that has not begun at its ``deadline`` is dropped; whoever awaits this keeps the time. Raises as
+        ``Lane.run`` does.
+        """
         company = call.company
         if company is None or slot == "long":
             return await self._lane.run(lambda checkpoint: call.run(), slot=slot, deadline=deadline)
@@ -94,10 +98,7 @@ class Batches:
         self._join(company, member)
         self._waiting += 1
         try:
-            async with asyncio.timeout(deadline - time.monotonic()):
-                return await member.future
-        except TimeoutError:
-            raise DeadlinePassed("expected an answer before the deadline; ask for less, or for more time") from None
+            return await member.future
         finally:
             self._waiting -= 1
             member.future.cancel()
@@ -128,9 +129,11 @@ class Batches:
             self._closed(company, batch)
             self._measured(batch)
 
+        # XLA may have to compile for this length, and short work should not have to wait for that.
+        is_new = batch.members[0].call.point.mode == "xla" and _cost(batch) not in self._seconds
         latest = max(member.deadline for member in batch.members)
         try:
-            await self._lane.run(work, slot="short", deadline=latest)
+            await self._lane.run(work, slot="long" if is_new else "short", deadline=latest)
         except BaseException as error:
             self._closed(company, batch)
             for member in batch.members:

@@ -13,7 +13,7 @@ import numpy as np
 from app import modes
 from app.modes import Key
 from app.programs import Program
-from ops import Array, Mode, OpFault
+from ops import Array, Mode
 
 Found: TypeAlias = dict[Key, Array | None]
 
@@ -25,6 +25,10 @@ ALIGNMENT = 64
 MODES: tuple[Mode, ...] = ("graph", "xla")
 
 
+class NotElementwise(Exception):
+    """A result has another shape than the inputs: what is wrong there shows at the shape that was asked for."""
+
+
 def fits(program: Program, mode: Mode, leaves: Sequence[Array]) -> bool:
     """Tell whether a program at these leaves can be run in buckets: not where there is nothing, or many directions."""
     return program.op.batching == "elementwise" and mode in MODES and not program.batched and leaves[0].size > 0
@@ -33,7 +37,7 @@ def fits(program: Program, mode: Mode, leaves: Sequence[Array]) -> bool:
 def run(program: Program, mode: Mode, members: Sequence[Sequence[Array]], device: str) -> list[Found]:
     """Run a program for members side by side: each has leaves of one shape, and the same number attributes as all.
 
-    Raises ``OpFault`` where the op does not keep the shape, and what ``modes.run`` raises.
+    Raises ``NotElementwise`` where the op does not keep the shape, and what ``modes.run`` raises.
     """
     counts, numbers = [leaves[0].size for leaves in members], _numbers(program)
     columns = list(zip(*members, strict=True))
@@ -88,17 +92,14 @@ def _aligned(length: int, dtype: np.dtype[Any]) -> Array:
 
 
 def _checked(key: Key, value: Array | None, length: int, count: int) -> Array | None:
-    """Return the part of a result that was asked for, or refuse what has another shape than the inputs."""
+    """Return the part of a result that was asked for; raises ``NotElementwise``."""
     if value is None:
         return None
     what, name = key
     is_told = str(what).endswith("shape")
     shape = tuple(value.tolist()) if is_told else value.shape
     if shape != (length,):
-        function = "forward" if what in ("outputs", "output shape") else "the gradient function"
-        raise OpFault(
-            function, name, expected="the shape of its inputs: the op says that it is elementwise", got=str(list(shape))
-        )
+        raise NotElementwise(f"{name} has shape {list(shape)}, and the inputs {[length]}")
     return value if is_told else value[:count]
 
 

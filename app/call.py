@@ -142,12 +142,23 @@ def run_together(calls: Sequence[Call[Result]]) -> list[Result]:
     first = calls[0]
     point, program = first.point, first.program
     with op_errors(point.op.name, first.simpler):
-        if first.is_bucketed:
+        if not first.is_bucketed:
+            return [first.finish(_run_as_it_is(first))]
+        try:
             results = buckets.run(program, point.mode, [call.leaves for call in calls], point.device)
-        else:
-            results = [modes.run(program, point.mode, first.leaves, point.device)]
-            _check_shapes(first, results[0])
+        except buckets.NotElementwise:
+            if len(calls) > 1:
+                raise
+            results = [_run_as_it_is(first)]
     return [call.finish(one) for call, one in zip(calls, results, strict=True)]
+
+
+def _run_as_it_is(call: Call[Result]) -> Found:
+    results = modes.run(call.program, call.point.mode, call.leaves, call.point.device)
+    for key, value in results.items():
+        if value is not None:
+            _check_shape(call.point, results, key, value, batched=call.batched)
+    return results
 
 
 def as_found(results: Found) -> Found:
@@ -166,12 +177,6 @@ def rows_per_call(point: Point) -> int:
     outputs = [point.output_shape(slot) or () for slot in point.op.outputs]
     per_row = sum(x.size for x in point.inputs.values()) + sum(map(math.prod, outputs))
     return max(1, min(CALL_ELEMENTS // (per_row + 1), CALL_COST // (point.cost + 1)))
-
-
-def _check_shapes(call: Call[Result], results: Found) -> None:
-    for key, value in results.items():
-        if value is not None:
-            _check_shape(call.point, results, key, value, batched=call.batched)
 
 
 def _check_shape(point: Point, results: Found, key: Key, value: Array, *, batched: bool) -> None:

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from app.batches import Batches
+from app.default_mode import default_mode
 from app.errors import NotFound, near, wrong
 from app.execution import Lane
-from ops import Op, Registry
+from ops import Mode, Op, Registry
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,10 @@ class Engine:
                     raise NotFound(f"op {name} is unavailable: {broken.reason}")
             raise NotFound(f"there is no op {name!r}; expected {near(name, self.registry.ops)}")
         return found
+
+    def default_mode(self, op: Op, dtype: str | None, device: str | None) -> Mode:
+        """Return the mode of requests that name none, for a dtype (``None``: the op's first) and a device."""
+        return default_mode(op, dtype or op.dtypes[0], device or self.default_device)
 
     def device(self, name: str | None) -> str:
         """Return TensorFlow's name of a device, or raise ``Unprocessable``."""

@@ -1,5 +1,6 @@
 """The application: a chain of plain ASGI callables around FastAPI, each with one concern."""
 
+import gc
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
@@ -60,6 +61,9 @@ def create_app(settings: Settings | None = None) -> ASGIApp:
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
         del app
         lane.start()
+        # What is there now stays: the collector need not look at TensorFlow's half a million objects again and again.
+        gc.collect()
+        gc.freeze()
         with drain_on_term(lifecycle, settings.drain_s):
             yield
         lane.stop()

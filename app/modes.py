@@ -32,8 +32,6 @@ Key: TypeAlias = tuple[str | int, str]
 """What a result is, and the name that it belongs to."""
 Results: TypeAlias = Mapping[Key, Tensor | None]
 
-DEFAULT_MODE: Mode = "graph"
-
 # A trace keeps about 0.25 MB for ever, one that XLA compiles up to 2 MB more.
 TRACE_BUDGET = 2048
 XLA_BUDGET = 256
@@ -140,10 +138,9 @@ def _manager() -> cancellation.CancellationManager | None:
 cancellation.context = _manager
 
 
-def default_mode(op: str, operation: str, dtype: str) -> Mode:
-    """Return the mode of requests that name none: one constant for an op, an operation and a dtype."""
-    del op, operation, dtype
-    return DEFAULT_MODE
+def may_compile(owner: str) -> bool:
+    """Tell whether an op may have XLA compile once more for it."""
+    return _traces.may_compile(owner)
 
 
 def run(program: Program, mode: Mode, leaves: Sequence[Array], device: str) -> dict[Key, Array | None]:
@@ -259,6 +256,14 @@ class _Traces:
 
     def does_arithmetic(self, program: Program, mode: Mode) -> bool:
         return (program, mode) in self._plain
+
+    def may_compile(self, owner: str) -> bool:
+        try:
+            _check(self.compiled, XLA_BUDGET, owner, "")
+            _check(self.made, TRACE_BUDGET, owner, "")
+        except _BudgetSpent:
+            return False
+        return True
 
     def _spend(self, owner: str, mode: Mode) -> None:
         """Count a trace, or refuse it: neither all ops together nor one of them may have more than their share."""

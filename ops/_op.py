@@ -27,6 +27,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal, TypeAlias, get_args, get_origin
 
 import numpy as np
@@ -74,9 +75,16 @@ class Attrs(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     @classmethod
+    @cache
     def number_names(cls) -> tuple[str, ...]:
         """Return the names of the number attributes, in order of declaration."""
         return tuple(name for name, info in cls.model_fields.items() if info.annotation is float)
+
+    @classmethod
+    @cache
+    def static_names(cls) -> tuple[str, ...]:
+        """Return the names of the static attributes, in order of declaration."""
+        return tuple(name for name, info in cls.model_fields.items() if info.annotation is not float)
 
     def numbers(self) -> dict[str, float]:
         """Return the number attributes, in order of declaration."""
@@ -84,8 +92,7 @@ class Attrs(BaseModel):
 
     def static(self) -> dict[str, Any]:
         """Return the static attributes, in order of declaration."""
-        numbers = self.number_names()
-        return {name: getattr(self, name) for name in type(self).model_fields if name not in numbers}
+        return {name: getattr(self, name) for name in self.static_names()}
 
 
 @dataclass(frozen=True)

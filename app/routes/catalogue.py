@@ -6,7 +6,6 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from app.engine import Engine
-from app.modes import default_mode
 from app.routes.operations import OPERATIONS
 from ops import Attrs, Derivative, Formula, Input, Mode, Op, Output, Surrogate, Unavailable
 
@@ -93,12 +92,12 @@ def catalogue(engine: Engine) -> APIRouter:
     @router.get("/v1/ops/{op}", summary="One op's whole contract", response_model_exclude_unset=True)
     async def op(op: str) -> OpContract:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
         """Return one op's whole contract."""
-        return contract(engine.op(op))
+        return contract(engine, engine.op(op))
 
     return router
 
 
-def contract(op: Op) -> OpContract:
+def contract(engine: Engine, op: Op) -> OpContract:
     """Return the contract of an op."""
     return OpContract(
         **_summary(op).model_dump(exclude_unset=True),
@@ -107,7 +106,7 @@ def contract(op: Op) -> OpContract:
         batching=op.batching,
         dtypes=list(op.dtypes),
         modes=list(op.modes),
-        default_mode={name: {t: default_mode(op.name, name, t) for t in op.dtypes} for name in OPERATIONS},
+        default_mode={name: {t: engine.default_mode(op, t, None) for t in op.dtypes} for name in OPERATIONS},
         inputs=[_input(slot) for slot in op.inputs],
         outputs=[OutputSlot(**_slot(slot)) for slot in op.outputs],
         attrs=attrs_schema(op.attrs),

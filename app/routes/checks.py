@@ -23,7 +23,6 @@ from app.gradcheck.report import Report, Step, steps
 from app.gradcheck.target import Options
 from app.gradcheck.verdict import Verdict, worst_verdict
 from app.limits import deadline_of
-from app.modes import default_mode
 from app.routes.reading import accepted, brought, read
 from app.routes.reports import CheckRequest, ChecksRequest, VerifyRequest
 from app.tensors import json
@@ -101,7 +100,7 @@ async def _verify(engine: Engine, op: Op, body: Body, deadline: float) -> Event:
 
 def _compared(engine: Engine, op: Op, body: Body) -> Callable[[], Event]:
     request = read(body, VerifyRequest)
-    mode = request.mode or default_mode(op.name, "vjp", request.dtype or op.dtypes[0])
+    mode = request.mode or engine.default_mode(op, request.dtype, request.device)
     run = {"device": engine.device(request.device), "max_elements": engine.max_elements}
     point = bind(op, request.inputs, request.attrs, request.dtype, json.decode, mode=mode, **run)
     dys = bind_directions(point, request.cotangents, op.outputs, json.decode, "cotangents")

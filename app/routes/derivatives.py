@@ -17,7 +17,6 @@ from app.engine import Engine
 from app.errors import DeadlinePassed, MethodNotAllowed, NotFound, near
 from app.execution import Slot
 from app.limits import charge_answer, deadline_of
-from app.modes import default_mode
 from app.routes import wire
 from app.routes.formats import FORMATS, Format, Reply
 from app.routes.operations import OPERATIONS, Operation, Tree, Work
@@ -128,13 +127,14 @@ class _Prepared:
 
 def _prepare(engine: Engine, operation: Operation, op: Op, asked: _Asked) -> _Prepared:
     request = read(asked.body, operation.request, asked.source.parse)
-    dtype = request.dtype
-    mode = request.mode or default_mode(op.name, operation.name, dtype or op.dtypes[0])
+    dtype, batched = request.dtype, isinstance(request, wire.BatchedRequest) and request.batched
+    # Of many directions XLA would compile every number.
+    mode = request.mode or ("graph" if batched else engine.default_mode(op, dtype, request.device))
     device = engine.device(request.device)
     point = bind(
         op, request.inputs, request.attrs, dtype, decode, mode=mode, device=device, max_elements=engine.max_elements
     )
     # XLA compiles for seconds, and short work should not have to wait for that.
-    batched = isinstance(request, wire.BatchedRequest) and request.batched
-    is_long = operation.is_long or batched or mode == "xla" or point.cost > SHORT_COST
+    compiles = mode == "xla" and op.batching != "elementwise"
+    is_long = operation.is_long or batched or compiles or point.cost > SHORT_COST
     return _Prepared(operation.work(request, point), is_long, request.encoding)

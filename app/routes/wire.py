@@ -57,7 +57,7 @@ class Request(BaseModel):
 
     inputs: Tensors = Field(description="The op's inputs, by name.")
     attrs: Annotated[dict[str, Any], Field(max_length=MAX_NAMES)] = Field(
-        default={}, description="The op's attributes; omitted ones have their defaults."
+        default_factory=dict, description="The op's attributes; omitted ones have their defaults."
     )
     dtype: str | None = Field(default=None, description="The dtype of the op's type variable; omitted: its first.")
     mode: Mode | None = Field(

@@ -1,0 +1,194 @@
+"""What elementwise calls share: the bits of an answer depend neither on its company nor on its shape."""
+
+import asyncio
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app import buckets, derivatives
+from app.batches import Batches
+from app.binding import Point, bind
+from app.call import Call, run_together
+from app.default_mode import default_mode, does_arithmetic
+from app.errors import OpFailed
+from app.execution import Lane
+from app.tensors.json import decode
+from ops import Example, Input, Op, Output, discover
+
+CPU = "/device:CPU:0"
+REGISTRY = discover().ops
+ELEMENTWISE = [op for op in REGISTRY.values() if op.batching == "elementwise"]
+KINDS = ("forward", "vjp", "gradients", "hvp", "jvp")
+
+
+def point(op: Op, x: np.ndarray, dtype: str, mode: str, attrs=None) -> Point:
+    inputs = {slot.name: x.tolist() for slot in op.inputs}
+    run = {"device": CPU, "max_elements": 1 << 22}
+    return bind(op, inputs, attrs or {}, dtype, decode, mode=mode, **run)
+
+
+def call(op: Op, kind: str, x: np.ndarray, dtype: str, mode: str) -> Call:
+    at = point(op, x, dtype, mode)
+    names, outputs = tuple(at.inputs), tuple(slot.name for slot in op.outputs)
+    directions = {name: np.cos(value).astype(value.dtype) for name, value in at.inputs.items()}
+    dys = dict.fromkeys(outputs, directions[names[0]])
+    match kind:
+        case "forward":
+            return derivatives.forward(at)
+        case "vjp":
+            return derivatives.vjp(at, names, dys, batched=False, outputs=True)
+        case "gradients":
+            return derivatives.gradients(at, names, None, 2)
+        case "hvp":
+            return derivatives.hvp(at, names, dys, directions, batched=False)
+        case _:
+            return derivatives.jvp(at, directions, batched=False)
+
+
+def bits(found) -> list[bytes]:
+    """Return the bits of all arrays of an answer, in order."""
+    if isinstance(found, np.ndarray):
+        return [found.tobytes(), repr((found.shape, found.dtype)).encode()]
+    values = found.values() if isinstance(found, dict) else found if isinstance(found, list | tuple) else ()
+    return [one for value in values for one in bits(value)]
+
+
+def is_asked(op: Op, kind: str, dtype: str) -> bool:
+    return dtype in op.dtypes and not (kind == "jvp" and not op.claim(op.attrs()).linear)
+
+
+@pytest.mark.parametrize("mode", ["graph", "xla"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("op", ELEMENTWISE, ids=lambda op: op.name)
+def test_an_answer_is_the_same_alone_and_in_company(op: Op, kind: str, mode: str) -> None:
+    if mode not in op.modes:
+        pytest.skip("the op has no kernels for it")
+    low, high = op.inputs[0].domain
+    for dtype in (dtype for dtype in ("float32", "float64") if is_asked(op, kind, dtype)):
+        rng = np.random.default_rng(3)
+        members = [rng.uniform(low, high, shape) for shape in ((3,), (), (5, 7), (1,), (64,), (2, 300), (999,))]
+        calls = [call(op, kind, x, dtype, mode) for x in members]
+        assert len({one.company for one in calls}) == 1
+        for alone, together in zip([one.run() for one in calls], run_together(calls), strict=True):
+            assert bits(alone) == bits(together)
+
+
+@pytest.mark.parametrize("mode", ["graph", "xla"])
+def test_an_answer_is_the_same_in_pieces(mode: str) -> None:
+    x = np.random.default_rng(4).uniform(-20, 20, 2 * buckets.LENGTHS[-1] + 777)
+    whole = call(REGISTRY["log1pexp"], "vjp", x, "float32", mode)
+    assert whole.company is None
+    values, found = whole.run()
+    for start in (0, 1, buckets.LENGTHS[-1] - 5, len(x) - 13):
+        piece = slice(start, start + 13)
+        at = point(REGISTRY["log1pexp"], x[piece], "float32", mode)
+        dy = {"y": np.cos(whole.point.inputs["x"][piece])}
+        some, part = derivatives.vjp(at, ("x",), dy, batched=False, outputs=True).run()
+        assert bits((values["y"][piece], found["x"][piece])) == bits((some["y"], part["x"]))
+
+
+def test_number_attributes_keep_calls_apart() -> None:
+    op = REGISTRY["scale_gradient"]
+    x = np.ones(3)
+    one, same, other = (
+        derivatives.vjp(point(op, x, "float32", "graph", {"scale": s}), ("x",), None, batched=False, outputs=False)
+        for s in (2.0, 2.0, 3.0)
+    )
+    assert one.company == same.company != other.company
+
+
+def picky(x):
+    with tf.control_dependencies([tf.debugging.assert_less(x, 100.0, message="x is too large")]):
+        return tf.identity(x) * x
+
+
+PICKY = Op(
+    name="picky",
+    summary="x²",
+    doc=__doc__,
+    function=picky,
+    reference=np.square,
+    inputs=(Input("x", ("float32",)),),
+    outputs=(Output("y", ("float32",)),),
+    mechanism="custom_gradient",
+    source="a test",
+    batching="elementwise",
+    examples=(Example("one", {"x": [1.0]}),),
+)
+
+
+def test_what_checks_its_values_is_not_compiled_unasked() -> None:
+    """XLA drops the check."""
+    assert not does_arithmetic(PICKY)
+    assert default_mode(PICKY, "float32", "cpu") == "graph"
+    assert default_mode(REGISTRY["log1pexp"], "float32", "cpu") == "xla"
+    assert default_mode(REGISTRY["log1pexp"], "float16", "cpu") == "graph"
+    assert default_mode(REGISTRY["log1pexp"], "float32", "gpu:0") == "graph"
+    assert default_mode(REGISTRY["relu"], "float32", "cpu") == "graph"
+
+
+def test_an_op_that_does_not_keep_the_shape_is_at_fault() -> None:
+    def shrunk(x):
+        return x[:1]
+
+    op = Op(**{**{name: getattr(PICKY, name) for name in PICKY.__dataclass_fields__}, "function": shrunk})
+    with pytest.raises(OpFailed, match=r"forward is at fault, y: expected shape \[3\], got \[1\]"):
+        derivatives.forward(point(op, np.ones(3), "float32", "graph")).run()
+
+
+def together(calls: list[Call], **options) -> list:
+    """Run calls at once, as requests do; return what each found or raised."""
+
+    async def run() -> list:
+        lane = Lane(64)
+        lane.start()
+        batches = Batches(lane, options.get("waiting", 64))
+        deadline = time.monotonic() + 60
+        try:
+            asked = (batches.run(one, slot="short", deadline=deadline) for one in calls)
+            return await asyncio.gather(*asked, return_exceptions=True)
+        finally:
+            lane.stop()
+
+    return asyncio.run(run())
+
+
+def test_one_callers_bad_value_is_nobody_elses() -> None:
+    calls = [derivatives.forward(point(PICKY, np.full(2, value), "float32", "graph")) for value in (1.0, 200.0, 3.0)]
+    first, bad, last = together(calls)
+    assert first["y"].tolist() == [1, 1]
+    assert last["y"].tolist() == [9, 9]
+    assert "x is too large" in str(bad)
+
+
+def test_calls_that_come_together_are_one_call_of_tensorflow(monkeypatch) -> None:
+    sizes: list[int] = []
+    run = buckets.run
+
+    def counted(program, mode, members, device):
+        sizes.append(len(members))
+        return run(program, mode, members, device)
+
+    monkeypatch.setattr(buckets, "run", counted)
+    op = REGISTRY["square"]
+    for _ in range(2):  # the second time on the event loop, where that is as fast
+        sizes.clear()
+        found = together([call(op, "vjp", np.full(3, float(i)), "float64", "graph") for i in range(20)])
+        assert sizes == [20]
+        for i, (values, _gradients) in enumerate(found):
+            assert values["y"].tolist() == [float(i * i)] * 3
+
+
+def test_a_batch_takes_no_more_numbers_than_fit() -> None:
+    size = buckets.SHARED // 2
+    found = together(
+        [call(REGISTRY["square"], "forward", np.full(size, float(i)), "float64", "graph") for i in range(5)]
+    )
+    assert [one["y"][0] for one in found] == [0, 1, 4, 9, 16]
+
+
+def test_more_calls_than_may_wait_are_turned_away() -> None:
+    found = together([call(REGISTRY["square"], "forward", np.ones(2), "float64", "graph") for _ in range(5)], waiting=3)
+    assert sum("waiting already" in str(one) for one in found) == 2
