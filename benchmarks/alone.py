@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -106,24 +107,27 @@ def costs(server: Server, found: Alone, seconds: float) -> None:
 
 
 def healths(server: Server, found: Alone, seconds: int) -> None:
-    """Ask for /health/live under three loads."""
+    """Ask for /health/live under each load."""
     small, large = numbers(10), numbers(1_000_000)
-    loads: list[tuple[str, Request, Callable[[Posted], Sample]]] = [
-        ("n = 10 as JSON, c = 64", pullback_json(*small), lambda posted: posted.by_wrk(server.port, 64, seconds)),
-        ("n = 1,000,000 as JSON, c = 4", pullback_json(*large), lambda p: p.by_sockets(server.port, 4, seconds)),
-        ("n = 1,000,000 in base64, c = 4", pullback_base64(*large), lambda p: p.by_sockets(server.port, 4, seconds)),
-        (
-            "n = 1,000,000 as safetensors, c = 4",
-            pullback_safetensors(*large),
-            lambda p: p.by_sockets(server.port, 4, seconds),
-        ),
-    ]
+
+    def many_small(posted: Posted) -> Sample:
+        return posted.by_wrk(server.port, 64, seconds)
+
+    def few_large(posted: Posted) -> Sample:
+        return posted.by_sockets(server.port, 4, seconds)
+
+    loads = (
+        ("n = 10 as JSON, c = 64", pullback_json(*small), many_small),
+        ("n = 1,000,000 as JSON, c = 4", pullback_json(*large), few_large),
+        ("n = 1,000,000 in base64, c = 4", pullback_base64(*large), few_large),
+        ("n = 1,000,000 as safetensors, c = 4", pullback_safetensors(*large), few_large),
+    )
     for title, request, post in loads:
         with Posted(request) as posted:
             if (first := posted.by_sockets(server.port, 1, 0, count=1)).refused or first.failed:
                 found.nots.append(f"/health/live under {title}: the load was refused")
                 continue
-            found.health.append(_probed(server, title, lambda post=post, posted=posted: post(posted)))
+            found.health.append(_probed(server, title, partial(post, posted)))
 
 
 def _probed(server: Server, title: str, load: Callable[[], Sample]) -> Health:

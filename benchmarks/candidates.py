@@ -1,4 +1,4 @@
-"""What is asked of each server, how, and what its answer says: one VJP of y = log1p(e^x), in the server's best format."""
+"""What each server is asked, and what its answer says: one VJP of y = log1p(e^x), in the server's own best format."""
 
 import base64
 import json

@@ -1,7 +1,7 @@
 """What is measured beside each other: the cells, what each candidate was found to do in one, and ratios of that."""
 
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -79,9 +79,3 @@ def fastest_peer(outcomes: Mapping[str, Outcome]) -> str | None:
 def figure(value: float) -> str:
     """Return a number in three digits, or with all that stand before the point."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"  # noqa: PLR2004 - three digits
-
-
-def median(values: Iterable[float]) -> float | None:
-    """Return the median, ``None`` of nothing."""
-    found = list(values)
-    return statistics.median(found) if found else None

@@ -1,4 +1,4 @@
-"""The servers: the environment of each, made on first need and kept, and its process, on a free port of this machine."""
+"""The servers: the environment of each, made on first need and kept, and its process, on a free port."""
 
 import hashlib
 import http.client
@@ -8,8 +8,10 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -23,8 +25,8 @@ HOST = "127.0.0.1"
 DEBIAN_PYTHON = "/usr/bin/python3.11"
 START_S, STOP_S, INSTALL_S = 120.0, 10.0, 1200.0
 JSON_MB, DRAIN_S = 64, 0
-# Of two ports in a row the second is for a protocol that a server insists on beside HTTP.
-PORTS = 2
+# Stands for a folder of the server's own, which is gone when it stops: Tesseract keeps a record of every request.
+SCRATCH = "{scratch}"
 
 
 class Unavailable(Exception):
@@ -46,7 +48,10 @@ class Recipe:
 
 
 def script(name: str) -> Callable[[Path, int], list[str]]:
-    """Return the command of ``servers/NAME.py``. Its folder is no place to import from: some are named as packages are."""
+    """Return the command of ``servers/NAME.py``.
+
+    Nothing is imported from its folder, where some files are named as packages are.
+    """
     return lambda python, port: [str(python), "-P", str(SERVERS / f"{name}.py"), str(port)]
 
 
@@ -69,7 +74,7 @@ RECIPES = {
         "/health",
         {
             "TESSERACT_API_PATH": str(SERVERS / "tesseract_api.py"),
-            "TESSERACT_OUTPUT_PATH": str(BUILD / "tesseract-runs"),
+            "TESSERACT_OUTPUT_PATH": SCRATCH,
         },
     ),
     "triton": Recipe(script("triton"), "/v2/models/log1pexp/ready", python=DEBIAN_PYTHON),
@@ -122,19 +127,21 @@ def _run(command: list[str]) -> None:
 class Server:
     """A server in a process, and a process group, of its own; as a context manager it is stopped at the end."""
 
-    def __init__(self, name: str, **variables: str) -> None:
+    def __init__(self, name: str) -> None:
         """Start it, and wait until it answers; raise ``Unavailable`` where it does not."""
         recipe = RECIPES[name]
         self.name, self.port = name, free_port()
         python = installed(name, recipe)
         (BUILD / "logs").mkdir(parents=True, exist_ok=True)
         self._log = BUILD / "logs" / f"{name}.log"
+        self._scratch = tempfile.TemporaryDirectory(prefix="pullback-bench-")
         own = {"PULLBACK_HOST": HOST, "PULLBACK_PORT": str(self.port)}
+        told = {key: value.replace(SCRATCH, self._scratch.name) for key, value in recipe.environment.items()}
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 recipe.command(python, self.port),
                 cwd=ROOT,
-                env={**environment(), **own, **recipe.environment, **variables},
+                env={**environment(), **own, **told},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -171,26 +178,21 @@ class Server:
         """End its process group: politely, and then for good."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGTERM)
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 self._process.wait(STOP_S)
-            except subprocess.TimeoutExpired:
-                pass
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self._process.wait()
+        self._scratch.cleanup()
 
     def _wait(self, ready: str) -> None:
         end = time.monotonic() + START_S
         while time.monotonic() < end:
             if self._process.poll() is not None:
                 raise Unavailable(f"it stopped as it started: {self._last_words()}")
-            try:
+            with suppress(OSError):
                 if self.get(ready)[0] == http.client.OK:
                     return
-            except OSError:
-                pass
             time.sleep(0.2)
         self.stop()
         raise Unavailable(f"it was not ready after {START_S:.0f} s: {self._last_words()}")
@@ -201,7 +203,7 @@ class Server:
 
 
 def free_port() -> int:
-    """Return a port that is free, and so is the next one."""
+    """Return a port that is free, and so is the next one: some servers insist on a second protocol beside HTTP."""
     for _ in range(100):
         with socket.socket() as first, socket.socket() as second:
             first.bind((HOST, 0))

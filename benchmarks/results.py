@@ -5,13 +5,14 @@ import platform
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.alone import Alone
 from benchmarks.candidates import CANDIDATES, Candidate
 from benchmarks.cells import Cell, Found, figure
 from benchmarks.load import wrk_version
 from benchmarks.processes import versions
-from benchmarks.targets import Judged
+from benchmarks.targets import judged
 
 PEERS = {
     "umbridge_numpy": ("umbridge", "aiohttp", "numpy"),
@@ -34,22 +35,26 @@ FOOT = """\
 requests one after the other. An echo answers half of the bytes that it got, as a gradient is half of what it takes."""
 
 
-def markdown(
-    names: Sequence[str],
-    found: Found,
-    absent: Mapping[str, str],
-    targets: Sequence[Judged],
-    alone: Alone | None,
-    kind: str,
-) -> str:
+class Run(NamedTuple):
+    """A run: the candidates, what was found of them, why some servers were not there, and what kind of run it was."""
+
+    names: Sequence[str]
+    found: Found
+    absent: Mapping[str, str]
+    alone: Alone | None
+    kind: str
+
+
+def markdown(run: Run) -> str:
     """Return the page."""
     parts = [HEAD]
-    if found:
-        parts += ["![Requests a second](serving.png)\n", beside(names, found, absent), "", FOOT, ""]
-    parts += ["## Targets\n", table(("figure", "found", "target", ""), (judged.row() for judged in targets)), ""]
-    if alone:
-        parts += ["## Pullback by itself\n", by_itself(alone), ""]
-    parts += ["## Where\n", where(names, absent, kind)]
+    if run.found:
+        parts += ["![Requests a second](serving.png)\n", beside(run), "", FOOT, ""]
+    rows = (one.row() for one in judged(run.found, run.alone))
+    parts += ["## Targets\n", table(("figure", "found", "target", ""), rows), ""]
+    if run.alone:
+        parts += ["## Pullback by itself\n", by_itself(run.alone), ""]
+    parts += ["## Where\n", where(run)]
     return "\n".join(parts) + "\n"
 
 
@@ -59,20 +64,20 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def beside(names: Sequence[str], found: Found, absent: Mapping[str, str]) -> str:
+def beside(run: Run) -> str:
     """Return the candidates, a line each."""
-    rows = [[_title(CANDIDATES[name]), *(_text(found, cell, name, absent) for cell in found)] for name in names]
-    return table(["", *(cell.title for cell in found)], rows)
+    rows = [[_title(CANDIDATES[name]), *(_text(run, cell, name) for cell in run.found)] for name in run.names]
+    return table(["", *(cell.title for cell in run.found)], rows)
 
 
 def _title(candidate: Candidate) -> str:
     return f"**{candidate.title}**" if candidate.side == "ours" else candidate.title
 
 
-def _text(found: Found, cell: Cell, name: str, absent: Mapping[str, str]) -> str:
-    if CANDIDATES[name].server in absent:
+def _text(run: Run, cell: Cell, name: str) -> str:
+    if CANDIDATES[name].server in run.absent:
         return "left out"
-    return found[cell][name].text() if name in found[cell] else "–"
+    return run.found[cell][name].text() if name in run.found[cell] else "–"
 
 
 def by_itself(alone: Alone) -> str:
@@ -98,15 +103,15 @@ def by_itself(alone: Alone) -> str:
     return "\n".join(lines)
 
 
-def where(names: Sequence[str], absent: Mapping[str, str], kind: str) -> str:
+def where(run: Run) -> str:
     """Return the machine, the versions, and who was left out and why."""
-    servers = dict.fromkeys(CANDIDATES[name].server for name in names)
+    servers = dict.fromkeys(CANDIDATES[name].server for name in run.names)
     own = ", ".join(f"{package.replace('_', '-')} {version(package)}" for package in OURS)
     lines = [
-        f"- {kind[0].upper()}{kind[1:]}; {machine()}; Linux, Python {platform.python_version()}.",
+        f"- {run.kind}; {machine()}; Linux, Python {platform.python_version()}.",
         f"- Pullback and the echo: {own}.",
         *(f"- {server}: {versions(server, *PEERS[server])}." for server in servers if server in PEERS),
-        *(f"- {server} was left out: {why}." for server, why in absent.items()),
+        *(f"- {server} was left out: {why}." for server, why in run.absent.items()),
         f"- Load: {wrk_version()}, one thread; at n = 1,000,000 `benchmarks/sockets.py`.",
     ]
     return "\n".join(lines)

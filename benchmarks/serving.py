@@ -2,9 +2,9 @@
 
 Everywhere y = log1p(e^x) and dx = dy σ(x) in float32, x and dy sent and dx answered. Each server is one process in an
 environment of its own, and is asked in its own best format, by a load from another process. Every answer is checked
-once against NumPy. In every cell each candidate is warmed up; then every round loads each of them once, in turn, so that a
-busy machine is busy for all of them alike. What is told is the median of the rounds with the least and the greatest;
-a ratio is the median of the ratios of the rounds.
+once against NumPy. In every cell each candidate is warmed up; then every round loads each of them once, in turn, so
+that a busy machine is busy for all of them alike. What is told is the median of the rounds with the least and the
+greatest; a ratio is the median of the ratios of the rounds.
 
 ``--quick`` is a short version, and ``--only NAME,...`` a choice of candidates (``alone`` is Pullback by itself); what
 these find goes to ``build/bench/results``, and what the whole run finds to ``benchmarks/results``.
@@ -30,8 +30,7 @@ from benchmarks.cells import CELLS, LARGE, Cell, Found, Outcome, wanted
 from benchmarks.load import Posted, Sample, wrk_version
 from benchmarks.plot import plot
 from benchmarks.processes import BUILD, HOST, ROOT, Server, Unavailable, environment
-from benchmarks.results import markdown
-from benchmarks.targets import judged
+from benchmarks.results import Run, markdown
 
 ALONE = "alone"
 ANSWER_S = 60.0
@@ -180,8 +179,9 @@ def options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="a short version, for use while tuning")
     parser.add_argument("--only", metavar="NAME,...", help=f"candidates, of {', '.join(CHOICES)}")
     chosen = parser.parse_args()
-    chosen.names = chosen.only.split(",") if chosen.only else list(CHOICES)
-    if strange := [name for name in chosen.names if name not in CHOICES]:
+    only = chosen.only.split(",") if chosen.only else CHOICES
+    chosen.names = [name for name in CHOICES if name in only]
+    if strange := [name for name in only if name not in CHOICES]:
         parser.error(f"--only: expected some of {', '.join(CHOICES)}, got {', '.join(strange)}")
     return chosen
 
@@ -207,8 +207,8 @@ def main() -> None:
             found[cell] = measured(cell, names, running, plan)
     alone: Alone | None = measured_alone(quick=chosen.quick) if ALONE in chosen.names else None
     minutes = (time.monotonic() - began) / 60
-    kind = f"{'a quick' if chosen.quick else 'the whole'} run of {minutes:.0f} minutes, load {busy:.1f} before it"
-    text = markdown(names, found, absent, judged(found, alone), alone, kind)
+    kind = f"{'A quick' if chosen.quick else 'The whole'} run of {minutes:.0f} minutes, load {busy:.1f} before it"
+    text = markdown(Run(names, found, absent, alone, kind))
     folder = ROOT / "benchmarks" / "results" if not (chosen.quick or chosen.only) else BUILD / "results"
     write(folder, text, found)
 

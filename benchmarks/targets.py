@@ -1,11 +1,12 @@
 """What the service is to reach, and whether it did: figures of one run, and ratios rather than rates."""
 
+import statistics
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from benchmarks.alone import Alone
 from benchmarks.candidates import CANDIDATES
-from benchmarks.cells import LARGE, Cell, Found, fastest_peer, figure, median, ratio
+from benchmarks.cells import LARGE, Cell, Found, fastest_peer, figure, ratio
 
 JSON, BINARY = "pullback-json", "pullback-safetensors"
 
@@ -73,10 +74,8 @@ def _format(ours: str) -> str:
 def _tail(found: Found) -> Iterator[Judged]:
     outcome = found.get(Cell(10, 64), {}).get(JSON)
     if outcome and outcome.rates:
-        tail = median(sample.p99 / sample.p50 for sample in outcome.samples)
-        p50, p99 = (
-            1e3 * (median(values) or 0) for values in zip(*((s.p50, s.p99) for s in outcome.samples), strict=True)
-        )
+        tail = statistics.median(sample.p99 / sample.p50 for sample in outcome.samples)
+        p50, p99 = (1e3 * statistics.median(getattr(s, at) for s in outcome.samples) for at in ("p50", "p99"))
         yield Judged(f"n = 10, c = 64: JSON, p99 / p50 ({figure(p99)} ms / {figure(p50)} ms)", tail, 5, "")
 
 

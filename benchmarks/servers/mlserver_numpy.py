@@ -1,4 +1,4 @@
-"""MLServer with the gradient in NumPy: ``python mlserver_numpy.py PORT``; gRPC, which it wants too, is on the next one."""
+"""MLServer with the gradient in NumPy: ``python mlserver_numpy.py PORT``; it wants the next one too, for gRPC."""
 
 import asyncio
 import logging

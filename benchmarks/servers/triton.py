@@ -28,10 +28,7 @@ def main(port: int) -> None:
         triton.bind(
             model_name="log1pexp",
             infer_func=pulled_back,
-            inputs=[
-                Tensor(name="x", dtype=np.float32, shape=vector),
-                Tensor(name="dy", dtype=np.float32, shape=vector),
-            ],
+            inputs=[Tensor(name=name, dtype=np.float32, shape=vector) for name in ("x", "dy")],
             outputs=[Tensor(name="dx", dtype=np.float32, shape=vector)],
             config=ModelConfig(max_batch_size=64, batcher=DynamicBatcher()),
         )
