@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -55,16 +56,22 @@ def measured(*, quick: bool) -> Alone:
     """Measure a server of its own, which has done nothing before."""
     found = Alone()
     with Server("pullback") as server:
-        print("Pullback alone: many shapes", flush=True)
-        found.shapes = many_shapes(server, *((2_000, 200) if quick else (20_000, 2_000)))
-        print("Pullback alone: the cost of a number", flush=True)
-        costs(server, found, 1.0 if quick else 3.0)
-        print("Pullback alone: /health/live under load", flush=True)
-        healths(server, found, 2 if quick else 5)
+        parts: dict[str, Callable[[], None]] = {
+            "many shapes": partial(many_shapes, server, found, *((2_000, 200) if quick else (20_000, 2_000))),
+            "the cost of a number": partial(costs, server, found, 1.0 if quick else 3.0),
+            "/health/live under load": partial(healths, server, found, 2 if quick else 5),
+        }
+        for title, part in parts.items():
+            print(f"Pullback alone: {title}", flush=True)
+            try:
+                part()
+            except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
+                # What was found before is not to be lost for it.
+                found.nots.append(f"{title}: {str(error)[:200]}")
     return found
 
 
-def many_shapes(server: Server, requests: int, shapes: int) -> Shapes:
+def many_shapes(server: Server, found: Alone, requests: int, shapes: int) -> None:
     """Post ``requests`` of ``shapes`` random shapes, after as many as a tenth of both that differ from them."""
     rng = np.random.default_rng(1)
     drawn: dict[tuple[int, ...], None] = {}
@@ -75,7 +82,7 @@ def many_shapes(server: Server, requests: int, shapes: int) -> Shapes:
     before, traces, compiled = server.rss_mb(), *_traces(server)
     _post_shapes(server, others, requests)
     after, *now = server.rss_mb(), *_traces(server)
-    return Shapes(requests, shapes, after - before, after, (traces, now[0]), (compiled, now[1]))
+    found.shapes = Shapes(requests, shapes, after - before, after, (traces, now[0]), (compiled, now[1]))
 
 
 def _post_shapes(server: Server, shapes: list[tuple[int, ...]], requests: int) -> None:

@@ -103,7 +103,8 @@ def installed(name: str, recipe: Recipe) -> Path:
 
 def versions(name: str, *packages: str) -> str:
     """Return the versions of packages as a server's pins have them."""
-    pins = dict(line.split("==") for line in (SERVERS / f"{name}.txt").read_text().splitlines() if "==" in line)
+    lines = (SERVERS / f"{name}.txt").read_text().replace("_", "-").splitlines()
+    pins = dict(line.split("==") for line in lines if "==" in line)
     return ", ".join(f"{package} {pins[package]}" for package in packages)
 
 
