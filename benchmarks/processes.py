@@ -122,7 +122,7 @@ def _run(command: list[str]) -> None:
         raise Unavailable(f"its installation took more than {INSTALL_S:.0f} s") from None
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if line.strip()] or ["no reason was given"]
-        raise Unavailable(f"it could not be installed: {said[-1].strip()[:160]}")
+        raise Unavailable(f"it could not be installed: {quoted(said[-1])}")
 
 
 class Server:
@@ -200,7 +200,12 @@ class Server:
 
     def _last_words(self) -> str:
         lines = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
-        return lines[-1].strip()[:160] if lines else "no word of why"
+        return quoted(lines[-1]) if lines else "no word of why"
+
+
+def quoted(line: str) -> str:
+    """Return a line of a log as it may stand on a page: short, and without the place where this folder is."""
+    return line.strip().replace(f"{ROOT}/", "")[:160]
 
 
 def free_port() -> int:
