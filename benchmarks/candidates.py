@@ -113,7 +113,7 @@ def _safetensors_data(answer: bytes) -> Array:
 
 def umbridge(x: Array, dy: Array) -> Request:
     """Lists: UM-Bridge has no other format over HTTP."""
-    document = {"name": "log1pexp", "outWrt": 0, "inWrt": 0, "input": [x], "sens": dy, "config": {}}
+    document: dict[str, Any] = {"name": "log1pexp", "outWrt": 0, "inWrt": 0, "input": [x], "sens": dy, "config": {}}
     return _json("/Gradient", document)
 
 

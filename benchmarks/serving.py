@@ -50,7 +50,7 @@ class Plan(NamedTuple):
         return (self.large_rounds, self.large_seconds) if cell.n >= LARGE else (self.rounds, self.seconds)
 
 
-FULL, QUICK = Plan(5, 2, 5, 3), Plan(2, 1, 2, 1)
+FULL, QUICK = Plan(4, 2, 4, 2), Plan(2, 1, 2, 1)
 
 
 class InProcess:
