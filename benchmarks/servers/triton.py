@@ -1,5 +1,6 @@
 """Triton with the gradient in NumPy, by PyTriton: ``python -P triton.py PORT``."""
 
+import signal
 import sys
 import threading
 from typing import Any
@@ -20,6 +21,8 @@ def pulled_back(x: Any, dy: Any) -> dict[str, Any]:
 
 def main(port: int) -> None:
     """Serve until told to stop."""
+    # Ended by the signal alone, it would leave its shared memory behind.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     config = TritonConfig(
         http_address=HOST, http_port=port, grpc_address=HOST, grpc_port=port + 1, allow_metrics=False, log_verbose=0
     )
