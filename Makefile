@@ -89,6 +89,7 @@ sanitize: $(VENV)/.installed-dev $(SANITIZED) ## run the tests of the C++ ops wi
 
 bench: $(VENV)/.installed-bench native ## measure speed, side by side with others
 	@$(VENV)/bin/python -m benchmarks.native
+	@$(VENV)/bin/python -m benchmarks.serving
 
 accuracy: $(VENV)/.installed-bench ## compare our numeric derivatives with those of SciPy and numdifftools, in docs/
 	@$(VENV)/bin/python -m benchmarks.accuracy docs/gradient-checks.md

@@ -1,0 +1,125 @@
+"""The page: figures beside each other, targets, Pullback by itself, and what it was measured with."""
+
+import os
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.alone import Alone
+from benchmarks.candidates import CANDIDATES, Candidate
+from benchmarks.cells import Cell, Found, figure
+from benchmarks.load import wrk_version
+from benchmarks.processes import versions
+from benchmarks.targets import judged
+
+PEERS = {
+    "umbridge_numpy": ("umbridge", "aiohttp", "numpy"),
+    "umbridge_tensorflow": ("umbridge", "tensorflow-cpu"),
+    "tesseract": ("tesseract-core", "fastapi", "uvicorn", "numpy"),
+    "triton": ("nvidia-pytriton", "numpy"),
+    "mlserver": ("mlserver", "fastapi", "uvicorn", "numpy"),
+}
+OURS = ("tensorflow_cpu", "uvicorn", "httptools", "uvloop", "numpy")
+
+HEAD = """\
+# Serving, side by side
+
+What `python -m benchmarks.serving` found, and wrote here. One VJP of y = log1p(eˣ) at n float32 numbers, the cotangent
+sent along, over c connections: requests a second, the median of the rounds (least–greatest). Figures of another machine
+are others; what counts are the ratios within this run.
+"""
+FOOT = """\
+"–": not asked, for there is nothing to learn: without HTTP there are no connections, and UM-Bridge computes large
+requests one after the other. An echo answers half of the bytes that it got, as a gradient is half of what it takes."""
+
+
+class Run(NamedTuple):
+    """A run: the candidates, what was found of them, why some servers were not there, and what kind of run it was."""
+
+    names: Sequence[str]
+    found: Found
+    absent: Mapping[str, str]
+    alone: Alone | None
+    kind: str
+
+
+def markdown(run: Run) -> str:
+    """Return the page."""
+    parts = [HEAD]
+    if run.found:
+        parts += ["![Requests a second](serving.png)\n", beside(run), "", FOOT, ""]
+    rows = (one.row() for one in judged(run.found, run.alone))
+    parts += ["## Targets\n", table(("figure", "found", "target", ""), rows), ""]
+    if run.alone:
+        parts += ["## Pullback by itself\n", by_itself(run.alone), ""]
+    parts += ["## Where\n", where(run)]
+    return "\n".join(parts) + "\n"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def beside(run: Run) -> str:
+    """Return the candidates, a line each."""
+    rows = [[_title(CANDIDATES[name]), *(_text(run, cell, name) for cell in run.found)] for name in run.names]
+    return table(["", *(cell.title for cell in run.found)], rows)
+
+
+def _title(candidate: Candidate) -> str:
+    return f"**{candidate.title}**" if candidate.side == "ours" else candidate.title
+
+
+def _text(run: Run, cell: Cell, name: str) -> str:
+    if CANDIDATES[name].server in run.absent:
+        return "left out"
+    return run.found[cell][name].text() if name in run.found[cell] else "–"
+
+
+def by_itself(alone: Alone) -> str:
+    """Return what was found of Pullback alone, in sentences and a table."""
+    lines: list[str] = []
+    if shapes := alone.shapes:
+        lines.append(
+            f"- {shapes.requests:,} requests of {shapes.shapes:,} random shapes, new to the process, left "
+            f"{shapes.grown_mb:.0f} MB in it ({shapes.rss_mb:.0f} MB in all); traces went from {shapes.traces[0]} to "
+            f"{shapes.traces[1]}, compiled ones from {shapes.compiled[0]} to {shapes.compiled[1]}."
+        )
+    lines += [
+        f"- `/health/live` under {h.load}: {1e3 * h.p99:.1f} ms at the 99th percentile of {h.probes} probes, "
+        f"{1e3 * h.longest:.1f} ms at most."
+        for h in alone.health
+    ]
+    lines += [f"- Not measured: {what}." for what in alone.nots]
+    if alone.costs:
+        rows = [
+            (f"{n:,}", f"{figure(1e9 * cost)} ns", f"{figure(1e3 * n * cost)} ms") for n, cost in alone.costs.items()
+        ]
+        lines += ["", "Safetensors, one request at a time:", "", table(("n", "a number", "a request"), rows)]
+    return "\n".join(lines)
+
+
+def where(run: Run) -> str:
+    """Return the machine, the versions, and who was left out and why."""
+    servers = dict.fromkeys(CANDIDATES[name].server for name in run.names)
+    own = ", ".join(f"{package.replace('_', '-')} {version(package)}" for package in OURS)
+    lines = [
+        f"- {run.kind}; {machine()}; Linux, Python {platform.python_version()}.",
+        f"- Pullback and the echo: {own}.",
+        *(f"- {server}: {versions(server, *PEERS[server])}." for server in servers if server in PEERS),
+        *(f"- {server} was left out: {why}." for server, why in run.absent.items()),
+        f"- Load: {wrk_version()}, one thread; at n = 1,000,000 `benchmarks/sockets.py`.",
+    ]
+    return "\n".join(lines)
+
+
+def machine() -> str:
+    """Return the cores, the processor and the memory."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
+    return f"{len(os.sched_getaffinity(0))} cores, {model or platform.machine()}, {memory:.0f} GB"

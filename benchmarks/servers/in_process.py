@@ -1,0 +1,58 @@
+"""No server at all: the same gradient, called in a process of its own, from NumPy to NumPy with the copies both ways.
+
+``python -m benchmarks.servers.in_process`` reads lines of "N SECONDS", and answers each with what it found, in JSON.
+"""
+
+import json
+import sys
+import time
+from typing import Any
+
+from app.binding import bind
+from app.derivatives import vjp
+from app.devices import devices
+from benchmarks.candidates import is_gradient, numbers
+from ops.log1pexp import OP
+
+
+def given(value: Any, dtype: str, loc: object) -> Any:
+    """Return an array as it is: nothing is written, so nothing is read."""
+    del dtype, loc
+    return value
+
+
+def measured(n: int, seconds: float) -> dict[str, float]:
+    """Return what `load.Sample` holds, of calls one after the other."""
+    x, dy = numbers(n)
+    point = bind(OP, {"x": x}, {}, "float32", given, mode="graph", device=devices()["cpu"], max_elements=n)
+
+    def call() -> Any:
+        return vjp(point, ("x",), {"y": dy}, batched=False, outputs=False)[1]["x"]
+
+    assert is_gradient(call(), x, dy)
+    times = list[float]()
+    start = time.perf_counter()
+    while not times or time.perf_counter() - start < seconds:
+        began = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - began)
+    taken = time.perf_counter() - start
+    times.sort()
+    return {
+        "requests": len(times),
+        "seconds": taken,
+        "p50": times[len(times) // 2],
+        "p99": times[len(times) * 99 // 100],
+        "longest": times[-1],
+    }
+
+
+def main() -> None:
+    """Answer line after line."""
+    for line in sys.stdin:
+        n, seconds = line.split()
+        print(json.dumps(measured(int(n), float(seconds))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

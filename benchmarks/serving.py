@@ -1,0 +1,226 @@
+"""Pullback beside other servers of gradients, in one run: ``make bench``, or ``python -m benchmarks.serving``.
+
+Everywhere y = log1p(e^x) and dx = dy σ(x) in float32, x and dy sent and dx answered. Each server is one process in an
+environment of its own, and is asked in its own best format, by a load from another process. Every answer is checked
+once against NumPy. In every cell each candidate is warmed up; then every round loads each of them once, in turn, so
+that a busy machine is busy for all of them alike. What is told is the median of the rounds with the least and the
+greatest; a ratio is the median of the ratios of the rounds.
+
+``--quick`` is a short version, and ``--only NAME,...`` a choice of candidates (``alone`` is Pullback by itself); what
+these find goes to ``build/bench/results``, and what the whole run finds to ``benchmarks/results``.
+"""
+
+import argparse
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from benchmarks.alone import Alone
+from benchmarks.alone import measured as measured_alone
+from benchmarks.candidates import CANDIDATES, Candidate, Request, is_gradient, numbers
+from benchmarks.cells import CELLS, LARGE, Cell, Found, Outcome, wanted
+from benchmarks.load import Posted, Sample, wrk_version
+from benchmarks.plot import plot
+from benchmarks.processes import BUILD, HOST, ROOT, Server, Unavailable, environment
+from benchmarks.results import Run, markdown
+
+ALONE = "alone"
+ANSWER_S = 60.0
+CHOICES = (*CANDIDATES, ALONE)
+
+
+class Plan(NamedTuple):
+    """How often and how long, in seconds; the requests of a large cell are few, and take longer."""
+
+    rounds: int
+    seconds: int
+    large_rounds: int
+    large_seconds: int
+
+    def of(self, cell: Cell) -> tuple[int, int]:
+        """Return rounds and seconds for a cell."""
+        return (self.large_rounds, self.large_seconds) if cell.n >= LARGE else (self.rounds, self.seconds)
+
+
+FULL, QUICK = Plan(4, 2, 4, 2), Plan(2, 1, 2, 1)
+
+
+class InProcess:
+    """The process without HTTP: not a server, but something that can be loaded like one."""
+
+    def __init__(self) -> None:
+        """Start it."""
+        command = [sys.executable, "-m", "benchmarks.servers.in_process"]
+        variables = {**environment(), "TF_CPP_MIN_LOG_LEVEL": "2"}
+        self._process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=variables,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        )
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Stop: its input ends."""
+        self._process.communicate(timeout=30)
+
+    def sample(self, n: int, seconds: float) -> Sample:
+        """Let it call for so long."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(n, seconds, file=self._process.stdin, flush=True)
+        return Sample(**json.loads(self._process.stdout.readline()))
+
+
+Running = Mapping[str, Server | InProcess]
+
+
+def started(names: Sequence[str], stack: ExitStack) -> tuple[Running, dict[str, str]]:
+    """Return the servers that the candidates need, and why there is none of some."""
+    running: dict[str, Server | InProcess] = {}
+    absent: dict[str, str] = {}
+    for name in dict.fromkeys(CANDIDATES[name].server for name in names):
+        print(f"Starting {name}", flush=True)
+        try:
+            running[name] = stack.enter_context(InProcess() if name == "in_process" else Server(name))
+        except Unavailable as error:
+            absent[name] = str(error)
+            print(f"  left out: {error}", flush=True)
+    return running, absent
+
+
+def measured(cell: Cell, names: Sequence[str], running: Running, plan: Plan) -> dict[str, Outcome]:
+    """Measure a cell, round by round."""
+    rounds, seconds = plan.of(cell)
+    outcomes = {name: Outcome() for name in names if wanted(name, cell) and CANDIDATES[name].server in running}
+    print(f"{cell.title}: {rounds} rounds of {len(outcomes)} candidates, {seconds} s each", flush=True)
+    x, dy = numbers(cell.n)
+    with ExitStack() as stack:
+        posted = {name: stack.enter_context(Posted(CANDIDATES[name].request(x, dy))) for name in outcomes}
+        for name, outcome in outcomes.items():
+            outcome.why = checked(CANDIDATES[name], running, cell)
+            if not outcome.why:
+                load(outcome, cell, running[CANDIDATES[name].server], posted[name], 1)
+                outcome.samples.clear()
+        for _ in range(rounds):
+            for name, outcome in outcomes.items():
+                if not outcome.why:
+                    load(outcome, cell, running[CANDIDATES[name].server], posted[name], seconds)
+    for name, outcome in outcomes.items():
+        print(f"  {CANDIDATES[name].title:<28} {outcome.text()}", flush=True)
+    return outcomes
+
+
+def load(outcome: Outcome, cell: Cell, server: Server | InProcess, posted: Posted, seconds: int) -> None:
+    """Load a server once, and note what was found, or that it failed."""
+    try:
+        if isinstance(server, InProcess):
+            sample = server.sample(cell.n, seconds)
+        elif cell.n >= LARGE:
+            sample = posted.by_sockets(server.port, cell.connections, seconds)
+        else:
+            sample = posted.by_wrk(server.port, cell.connections, seconds)
+    except (RuntimeError, subprocess.TimeoutExpired) as error:
+        outcome.why = "failed"
+        print(f"  failed: {error}", flush=True)
+        return
+    outcome.samples.append(sample)
+    if sample.refused or sample.failed:
+        outcome.why = f"{sample.refused + sample.failed} of {sample.requests + sample.failed} requests failed"
+
+
+def checked(candidate: Candidate, running: Running, cell: Cell) -> str:
+    """Ask once, and return what is wrong with the answer."""
+    server = running[candidate.server]
+    if isinstance(server, InProcess):
+        return ""
+    x, dy = numbers(cell.n)
+    try:
+        status, answer = post(server.port, candidate.request(x, dy))
+    except OSError as error:
+        return f"no answer: {error}"
+    if status != http.client.OK:
+        print(f"  {candidate.title}: refused with {status}: {answer[:200]!r}", flush=True)
+        return "refused"
+    if candidate.gradient is not None and not is_gradient(candidate.gradient(answer), x, dy):
+        return "wrong numbers"
+    return ""
+
+
+def post(port: int, request: Request) -> tuple[int, bytes]:
+    """Return the status and the body that a request is answered with."""
+    connection = http.client.HTTPConnection(HOST, port, timeout=ANSWER_S)
+    try:
+        connection.request("POST", request.path, request.body, dict(request.headers))
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+def options() -> argparse.Namespace:
+    """Return what was asked for on the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.serving", description="Pullback beside other servers.")
+    parser.add_argument("--quick", action="store_true", help="a short version, for use while tuning")
+    parser.add_argument("--only", metavar="NAME,...", help=f"candidates, of {', '.join(CHOICES)}")
+    chosen = parser.parse_args()
+    only = chosen.only.split(",") if chosen.only else CHOICES
+    chosen.names = [name for name in CHOICES if name in only]
+    if strange := [name for name in only if name not in CHOICES]:
+        parser.error(f"--only: expected some of {', '.join(CHOICES)}, got {', '.join(strange)}")
+    return chosen
+
+
+def stop(number: int, frame: object) -> None:
+    """End as an error does, so that the servers are stopped."""
+    del frame
+    sys.exit(128 + number)
+
+
+def main() -> None:
+    """Run, print and write."""
+    chosen = options()
+    if wrk_version() is None:
+        sys.exit("Expected wrk, which makes the load. On Debian and Ubuntu: apt install wrk")
+    signal.signal(signal.SIGTERM, stop)
+    began, busy = time.monotonic(), os.getloadavg()[0]
+    names = [name for name in chosen.names if name != ALONE]
+    found, plan = Found(), QUICK if chosen.quick else FULL
+    with ExitStack() as stack:
+        running, absent = started(names, stack)
+        for cell in CELLS if names else ():
+            found[cell] = measured(cell, names, running, plan)
+    alone: Alone | None = measured_alone(quick=chosen.quick) if ALONE in chosen.names else None
+    minutes = (time.monotonic() - began) / 60
+    kind = f"{'A quick' if chosen.quick else 'The whole'} run of {minutes:.0f} minutes, load {busy:.1f} before it"
+    text = markdown(Run(names, found, absent, alone, kind))
+    folder = ROOT / "benchmarks" / "results" if not (chosen.quick or chosen.only) else BUILD / "results"
+    write(folder, text, found)
+
+
+def write(folder: Path, text: str, found: Found) -> None:
+    """Write the page and the plot, and print the page."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "serving.md").write_text(text)
+    if found:
+        plot(found, folder / "serving.png")
+    print(f"\n{text}\nWritten to {folder.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()
