@@ -18,8 +18,9 @@ from app.execution import Checkpoint, Lane, Slot
 
 Result = TypeVar("Result")
 
-# What takes less, and does nothing but arithmetic, runs on the event loop itself: to hand it over takes as long.
-BRIEF_S = 5e-4
+# What takes less, and does nothing but arithmetic, runs on the event loop itself: to hand it over takes as long, and
+# most of it is Python, which would hold up the loop from another thread as well.
+BRIEF_S = 2e-3
 
 
 @dataclass(eq=False)

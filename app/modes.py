@@ -258,12 +258,7 @@ class _Traces:
         return (program, mode) in self._plain
 
     def may_compile(self, owner: str) -> bool:
-        try:
-            _check(self.compiled, XLA_BUDGET, owner, "")
-            _check(self.made, TRACE_BUDGET, owner, "")
-        except _BudgetSpent:
-            return False
-        return True
+        return not (_is_spent(self.compiled, XLA_BUDGET, owner) or _is_spent(self.made, TRACE_BUDGET, owner))
 
     def _spend(self, owner: str, mode: Mode) -> None:
         """Count a trace, or refuse it: neither all ops together nor one of them may have more than their share."""
@@ -274,8 +269,12 @@ class _Traces:
         self.made[owner] += 1
 
 
+def _is_spent(spent: Counter[str], budget: int, owner: str) -> bool:
+    return spent[owner] >= budget * SHARE or spent.total() >= budget
+
+
 def _check(spent: Counter[str], budget: int, owner: str, what: str) -> None:
-    if spent.total() >= budget or spent[owner] >= budget * SHARE:
+    if _is_spent(spent, budget, owner):
         raise _BudgetSpent(f"the {what} that op {owner} may have in this process are made")
 
 
