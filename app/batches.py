@@ -21,6 +21,7 @@ Result = TypeVar("Result")
 # What takes less, and does nothing but arithmetic, runs on the event loop itself: to hand it over takes as long, and
 # most of it is Python, which would hold up the loop from another thread as well.
 BRIEF_S = 2e-3
+PATIENCE_S = 1.0
 
 
 @dataclass(eq=False)
@@ -45,10 +46,15 @@ class _Member:
 
 @dataclass(eq=False)
 class _Batch:
-    """Calls of one company."""
+    """Calls of one company, whose deadlines are at ``deadline`` or at most ``PATIENCE_S`` later."""
 
+    deadline: float
     members: list[_Member] = field(default_factory=list[_Member])
     size: int = 0
+
+    def takes(self, member: _Member) -> bool:
+        """Tell whether a call may join: it must neither be too much, nor wait for longer than the others."""
+        return self.size + member.call.size <= buckets.SHARED and member.deadline <= self.deadline + PATIENCE_S
 
     def run(self) -> None:
         """Run the calls that anybody waits for: together, and when that fails each alone, to see which is at fault."""
@@ -83,6 +89,7 @@ class Batches:
         self._open: dict[Hashable, _Batch] = {}
         self._lock = threading.Lock()
         self._seconds: dict[Hashable, float] = {}
+        self._tasks: set[asyncio.Task[None]] = set()  # which the loop itself would let go
 
     async def run(self, call: Call[Result], *, slot: Slot, deadline: float) -> Result:
         """Return what a call finds, alone or in company.
@@ -106,15 +113,14 @@ class Batches:
             del member
 
     def _join(self, company: Hashable, member: _Member) -> None:
-        size = member.call.size
         with self._lock:
             batch = self._open.get(company)
-            if batch is None or batch.size + size > buckets.SHARED:
-                batch = self._open[company] = _Batch()
+            if batch is None or not batch.takes(member):
+                batch = self._open[company] = _Batch(member.deadline)
                 loop = asyncio.get_running_loop()
                 loop.call_soon(loop.call_soon, self._begin, company, batch)
             batch.members.append(member)
-            batch.size += size
+            batch.size += member.call.size
 
     def _begin(self, company: Hashable, batch: _Batch) -> None:
         if self._is_brief(batch):
@@ -122,7 +128,9 @@ class Batches:
             self._measured(batch)
             _answer(batch)
         else:
-            asyncio.get_running_loop().create_task(self._through_the_lane(company, batch))
+            task = asyncio.get_running_loop().create_task(self._through_the_lane(company, batch))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def _through_the_lane(self, company: Hashable, batch: _Batch) -> None:
         def work(checkpoint: Checkpoint) -> None:
@@ -132,9 +140,9 @@ class Batches:
 
         # XLA may have to compile for this length, and short work should not have to wait for that.
         is_new = batch.members[0].call.point.mode == "xla" and _cost(batch) not in self._seconds
-        latest = max(member.deadline for member in batch.members)
+        slot: Slot = "long" if is_new else "short"
         try:
-            await self._lane.run(work, slot="long" if is_new else "short", deadline=latest)
+            await self._lane.run(work, slot=slot, deadline=batch.deadline + PATIENCE_S)
         except BaseException as error:
             self._closed(company, batch)
             for member in batch.members:

@@ -192,3 +192,26 @@ def test_a_batch_takes_no_more_numbers_than_fit() -> None:
 def test_more_calls_than_may_wait_are_turned_away() -> None:
     found = together([call(REGISTRY["square"], "forward", np.ones(2), "float64", "graph") for _ in range(5)], waiting=3)
     assert sum("waiting already" in str(one) for one in found) == 2
+
+
+def test_an_impatient_call_takes_nobody_with_it() -> None:
+    """The lane is busy for longer than one caller waits: the others, who came later and have time, are answered."""
+
+    async def run() -> list:
+        lane = Lane(64)
+        lane.start()
+        batches = Batches(lane, 64)
+        now = time.monotonic()
+        busy = asyncio.create_task(lane.run(lambda checkpoint: time.sleep(1.5), slot="short", deadline=now + 60))
+        await asyncio.sleep(0.05)
+        calls = [call(REGISTRY["round_ste"], "forward", np.ones(2), "float32", "graph") for _ in range(3)]
+        try:
+            deadlines = (now + 0.1, now + 60, now + 60)
+            asked = [batches.run(one, slot="short", deadline=at) for one, at in zip(calls, deadlines, strict=True)]
+            return await asyncio.gather(*asked, busy, return_exceptions=True)
+        finally:
+            lane.stop()
+
+    impatient, *others, _ = asyncio.run(run())
+    assert "deadline" in str(impatient)
+    assert [one["y"].tolist() for one in others] == [[1, 1], [1, 1]]
