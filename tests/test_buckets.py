@@ -2,12 +2,13 @@
 
 import asyncio
 import time
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from app import buckets, derivatives
+from app import buckets, derivatives, modes
 from app.batches import Batches
 from app.binding import Point, bind
 from app.call import Call, run_together
@@ -21,6 +22,15 @@ CPU = "/device:CPU:0"
 REGISTRY = discover().ops
 ELEMENTWISE = [op for op in REGISTRY.values() if op.batching == "elementwise"]
 KINDS = ("forward", "vjp", "gradients", "hvp", "jvp")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _traces_of_their_own() -> Iterator[None]:
+    """Leave the budget of this process, which other tests spend from as well, as it is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(modes, "_traces", modes._Traces())
+        patch.setattr(modes, "XLA_BUDGET", 1 << 12)
+        yield
 
 
 def point(op: Op, x: np.ndarray, dtype: str, mode: str, attrs=None) -> Point:
