@@ -24,10 +24,10 @@ def given(value: Any, dtype: str, loc: object) -> Any:
 def measured(n: int, seconds: float) -> dict[str, float]:
     """Return what `load.Sample` holds, of calls one after the other."""
     x, dy = numbers(n)
-    point = bind(OP, {"x": x}, {}, "float32", given, mode="graph", device=devices()["cpu"], max_elements=n)
+    point = bind(OP, {"x": x}, {}, "float32", given, mode="xla", device=devices()["cpu"], max_elements=n)
 
     def call() -> Any:
-        return vjp(point, ("x",), {"y": dy}, batched=False, outputs=False)[1]["x"]
+        return vjp(point, ("x",), {"y": dy}, batched=False, outputs=False).run()[1]["x"]
 
     assert is_gradient(call(), x, dy)
     times = list[float]()
