@@ -15,16 +15,14 @@ from functools import partial
 from types import TracebackType
 from typing import Protocol, Self, TypeAlias
 
-import numpy as np
 import tensorflow as tf
 
-# Private, for there is no public way to cancel an eager call or a graph function between two of its kernels; and the
-# public way of calling functions and making tensors takes several times as long as what is to be done.
-from tensorflow.python.eager import cancellation, context
-from tensorflow.python.framework.ops import EagerTensor  # for the same reason
+# Private, for there is no public way to cancel an eager call or a graph function between two of its kernels.
+from tensorflow.python.eager import cancellation
 
 from app.calculus import Calculus, Graph, Tapes
 from app.errors import Overloaded
+from app.function import Function
 from app.plain import is_plain
 from ops import Array, Mode, OpFault, Tensor
 
@@ -198,7 +196,7 @@ class _Trace:
             function = tf.function(build, input_signature=specs, autograph=False, jit_compile=mode == "xla")
             concrete = function.get_concrete_function()
             self.is_plain = is_plain(concrete.graph)
-            self._call = partial(_call_concrete, _Callable(concrete))
+            self._call = Function(concrete)
 
     def _build(self, program: Program, *tensors: Tensor) -> list[Tensor]:
         results = program.build(Graph(), tensors)
@@ -295,27 +293,6 @@ def _spec(leaf: Array, rank: int | None, mode: Mode) -> tf.TensorSpec:
     """Return the signature of a leaf: any shape of its rank, or for XLA, which compiles for each anyway, its shape."""
     shape = leaf.shape if mode == "xla" else None if rank is None else [None] * rank
     return tf.TensorSpec(shape, tf.as_dtype(leaf.dtype))
-
-
-class _Callable:
-    """A concrete function without the layers that look at its arguments and watch for tapes: what it calls itself."""
-
-    def __init__(self, function: tf.types.experimental.ConcreteFunction) -> None:
-        self._function = function  # which the runtime's own function lives as long as
-        self._name, self._captured, self._count = function.name, list(function.captured_inputs), len(function.outputs)
-
-    def __call__(self, tensors: Sequence[Tensor]) -> Sequence[EagerTensor]:
-        return context.context().call_function(self._name, [*tensors, *self._captured], self._count) or ()
-
-
-def _call_concrete(function: _Callable, leaves: Sequence[Array]) -> list[Array]:
-    """Call a function; tensors share the memory of the leaves where that is aligned, and results that of tensors."""
-    device = context.context().device_name
-    tensors = [EagerTensor(leaf, device, None) for leaf in leaves]
-    found = [np.asarray(tensor._numpy()) for tensor in function(tensors)]
-    for array in found:
-        array.flags.writeable = False
-    return found
 
 
 def _call_session(call: Callable[..., list[Array]], leaves: Sequence[Array]) -> list[Array]:
