@@ -1,6 +1,7 @@
 """What elementwise calls share: the bits of an answer depend neither on its company nor on its shape."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Iterator
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app import buckets, derivatives, modes
+from app import batches, buckets, derivatives, modes
 from app.batches import Batches
 from app.binding import Point, bind
 from app.call import Call, run_together
@@ -225,3 +226,38 @@ def test_an_impatient_call_takes_nobody_with_it() -> None:
     impatient, *others, _ = asyncio.run(run())
     assert "deadline" in str(impatient)
     assert [one["y"].tolist() for one in others] == [[1, 1], [1, 1]]
+
+
+def test_what_fills_up_an_array_is_in_the_ops_domain() -> None:
+    def positive(x):
+        with tf.control_dependencies([tf.debugging.assert_positive(x)]):
+            return tf.identity(x) * x
+
+    op = Op(**{**{name: getattr(PICKY, name) for name in PICKY.__dataclass_fields__}, "function": positive})
+    x = np.array([3.0, 2.0])
+    assert derivatives.forward(point(op, x, "float32", "graph")).run()["y"].tolist() == [9, 4]
+
+
+@pytest.mark.parametrize(("op", "on_the_loop"), [(REGISTRY["square"], True), (PICKY, False)])
+def test_only_brief_arithmetic_runs_on_the_event_loop(monkeypatch, op: Op, on_the_loop: bool) -> None:
+    threads: list[str] = []
+    run = buckets.run
+
+    def seen(*args):
+        threads.append(threading.current_thread().name)
+        return run(*args)
+
+    monkeypatch.setattr(buckets, "run", seen)
+    monkeypatch.setattr(batches, "BRIEF_S", 60.0)
+
+    async def ask() -> None:
+        lane = Lane(64)
+        lane.start()
+        shared = Batches(lane, 64)
+        for _ in range(2):
+            asked = derivatives.forward(point(op, np.ones(2), "float32", "graph"))
+            await shared.run(asked, slot="short", deadline=time.monotonic() + 60)
+        lane.stop()
+
+    asyncio.run(ask())
+    assert threads == ["lane-short", threading.current_thread().name if on_the_loop else "lane-short"]
