@@ -139,7 +139,7 @@ class Batches:
             self._measured(batch)
 
         # XLA may have to compile for this length, and short work should not have to wait for that.
-        is_new = batch.members[0].call.point.mode == "xla" and _cost(batch) not in self._seconds
+        is_new = batch.members[0].call.point.terms.mode == "xla" and _cost(batch) not in self._seconds
         slot: Slot = "long" if is_new else "short"
         try:
             await self._lane.run(work, slot=slot, deadline=batch.deadline + PATIENCE_S)
@@ -166,13 +166,13 @@ class Batches:
     def _is_brief(self, batch: _Batch) -> bool:
         call = batch.members[0].call
         took = self._seconds.get(_cost(batch))
-        return took is not None and took < BRIEF_S and modes.does_arithmetic(call.program, call.point.mode)
+        return took is not None and took < BRIEF_S and modes.does_arithmetic(call.program, call.point.terms.mode)
 
 
 def _cost(batch: _Batch) -> Hashable:
     """Return what batches have in common that take as long as this one."""
     call = batch.members[0].call
-    return call.program, call.point.mode, call.point.device, buckets.length_for(batch.size)
+    return call.program, call.point.terms.mode, call.point.terms.device, buckets.length_for(batch.size)
 
 
 def _answer(batch: _Batch) -> None:

@@ -1,8 +1,6 @@
 """A request's body on its way in: who has one, how it is read, and what bounds it while it comes."""
 
-import asyncio
-import contextlib
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 from starlette.types import Message, Receive
@@ -10,9 +8,6 @@ from starlette.types import Message, Receive
 from app.errors import BodyTooLarge, BodyTooSlow, Malformed, Overloaded
 from app.settings import MB
 from app.tensors.document import Body
-
-# Most answers are there before, and a timer costs them next to nothing.
-WATCH_AFTER_S = 0.05
 
 
 class ClientGone(Exception):
@@ -41,26 +36,23 @@ class Budget:
 
 
 class Intake:
-    """One body as it comes: never more than ``limit`` bytes, none of them after the deadline, all from the budget."""
+    """One body as it comes: never more than ``limit`` bytes, all of them from the budget."""
 
-    def __init__(self, receive: Receive, budget: Budget, *, declared: int, limit: int, deadline: float) -> None:
-        """Take the ``declared`` bytes from the budget; ``deadline`` is a time of the loop."""
+    def __init__(self, receive: Receive, budget: Budget, *, declared: int, limit: int) -> None:
+        """Take the ``declared`` bytes from the budget."""
         budget.take(declared)
-        self.held, self._came, self._complete = declared, 0, False
-        self._receive, self._budget, self._limit, self._deadline = receive, budget, limit, deadline
+        self.held, self._came = declared, 0
+        self._receive, self._budget, self._limit = receive, budget, limit
 
     async def receive(self) -> Message:
-        """Return the next message, or raise ``BodyTooSlow``, ``BodyTooLarge`` or ``Overloaded``."""
-        if self._complete:
-            return await self._receive()
-        try:
-            async with asyncio.timeout_at(self._deadline):
-                message = await self._receive()
-        except TimeoutError:
-            raise BodyTooSlow(f"the body was not there at the deadline; {self._came} bytes of it came") from None
+        """Return the next message, or raise ``BodyTooLarge`` or ``Overloaded``."""
+        message = await self._receive()
         self._count(len(message.get("body", b"")))
-        self._complete = not message.get("more_body", False)
         return message
+
+    def too_slow(self) -> BodyTooSlow:
+        """Return the error for a body that is not there at the deadline."""
+        return BodyTooSlow(f"the body was not there at the deadline; {self._came} bytes of it came")
 
     def charge(self, size: int) -> None:
         """Take ``size`` bytes more from the budget, for the answer, or raise ``Overloaded``."""
@@ -112,31 +104,6 @@ async def read_aligned(receive: Receive, size: int, alignment: int) -> Body:
         body[came : came + len(piece)] = piece
         came += len(piece)
     return body
-
-
-@contextlib.contextmanager
-def while_client_waits(receive: Receive) -> Generator[None]:
-    """Cancel what this block awaits when the client leaves, and raise ``ClientGone``; the body must have been read."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task
-    watching: list[asyncio.Task[None]] = []
-
-    async def watch() -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        task.cancel()
-
-    timer = loop.call_later(WATCH_AFTER_S, lambda: watching.append(loop.create_task(watch())))
-    try:
-        yield
-    except asyncio.CancelledError:
-        if any(one.done() for one in watching) and not task.uncancel():
-            raise ClientGone from None
-        raise
-    finally:
-        timer.cancel()
-        for one in watching:
-            one.cancel()
 
 
 async def _piece(receive: Receive) -> Message:

@@ -3,16 +3,16 @@
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Generic, TypeVar, cast, final
+from functools import cached_property, lru_cache
+from typing import Any, Generic, TypeVar, cast, final
 
 import numpy as np
 
 from app import buckets, modes
-from app.binding import Point, number
 from app.buckets import Found
 from app.modes import Key
 from app.op_errors import op_errors
+from app.point import Point
 from app.programs import Kind, Program
 from ops import Array, OpFault
 
@@ -26,7 +26,7 @@ _BATCHED = ("gradients", "tangents", "products")
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Call(Generic[Result]):
     """A program at a point, and what to make of its results.
 
@@ -47,36 +47,37 @@ class Call(Generic[Result]):
     @cached_property
     def program(self) -> Program:
         """The program: calls that are alike have it in common."""
-        return Program(
-            self.point.op,
-            self.point.dtype,
-            tuple(self.point.attrs.static().items()),
+        terms = self.point.terms
+        return _program(
+            terms.op,
+            terms.dtype,
+            terms.static,
             self.kind,
             self.order,
             self.wrt,
             None if self.cotangents is None else tuple(self.cotangents),
             tuple(self.along),
-            batched=self.batched,
-            outputs=self.outputs,
+            self.batched,
+            self.outputs,
         )
 
     @cached_property
     def leaves(self) -> list[Array]:
         """The point's leaves for it."""
-        numbers = [number(value, self.point.dtype) for value in self.point.attrs.numbers().values()]
-        return [*self.point.inputs.values(), *numbers, *(self.cotangents or {}).values(), *self.along.values()]
+        directions = (*(self.cotangents or {}).values(), *self.along.values())
+        return [*self.point.inputs.values(), *self.point.terms.numbers, *directions]
 
     @property
     def company(self) -> Hashable | None:
         """What calls must have in common to be run together, ``None`` where this one must be alone."""
         if self.size > buckets.SHARED or not self.is_bucketed:
             return None
-        return self.program, self.point.mode, self.point.device, tuple(self.point.attrs.numbers().values())
+        return self.program, self.point.terms.company
 
     @property
     def is_bucketed(self) -> bool:
         """Whether shapes are of no account, because each number depends on its own place alone."""
-        return buckets.fits(self.program, self.point.mode, self.leaves)
+        return buckets.fits(self.program, self.point.terms.mode, self.leaves)
 
     @property
     def size(self) -> int:
@@ -90,7 +91,17 @@ class Call(Generic[Result]):
         def finished(results: Found) -> Other:
             return finish(before(results))
 
-        return replace(cast("Call[Other]", self), finish=finished)
+        return Call(
+            self.point,
+            self.kind,
+            finished,
+            self.wrt,
+            self.cotangents,
+            self.along,
+            self.order,
+            self.batched,
+            self.outputs,
+        )
 
     def run(self) -> Result:
         """Run it alone, its directions a bounded number at a time.
@@ -137,6 +148,12 @@ class Call(Generic[Result]):
         return joined
 
 
+@lru_cache(maxsize=1024)
+def _program(*fields: Any) -> Program:
+    """Return the program of these fields, the same one each time: it is looked up by several times a call."""
+    return Program(*fields)
+
+
 def run_together(calls: Sequence[Call[Result]]) -> list[Result]:
     """Run calls of one ``company``, or a single one, in one go; raises as ``Call.run`` does."""
     first = calls[0]
@@ -145,7 +162,7 @@ def run_together(calls: Sequence[Call[Result]]) -> list[Result]:
         if not first.is_bucketed:
             return [first.finish(_run_as_it_is(first))]
         try:
-            results = buckets.run(program, point.mode, [call.leaves for call in calls], point.device)
+            results = buckets.run(program, point.terms.mode, [call.leaves for call in calls], point.terms.device)
         except buckets.NotElementwise:
             if len(calls) > 1:
                 raise
@@ -154,7 +171,7 @@ def run_together(calls: Sequence[Call[Result]]) -> list[Result]:
 
 
 def _run_as_it_is(call: Call[Result]) -> Found:
-    results = modes.run(call.program, call.point.mode, call.leaves, call.point.device)
+    results = modes.run(call.program, call.point.terms.mode, call.leaves, call.point.terms.device)
     for key, value in results.items():
         if value is not None:
             _check_shape(call.point, results, key, value, batched=call.batched)
@@ -174,7 +191,7 @@ def present(value: Array | None) -> Array:
 
 def rows_per_call(point: Point) -> int:
     """Return how many directions one call may take, so that its memory and its time are bounded."""
-    outputs = [point.output_shape(slot) or () for slot in point.op.outputs]
+    outputs = [shape or () for shape in point.output_shapes.values()]
     per_row = sum(x.size for x in point.inputs.values()) + sum(map(math.prod, outputs))
     return max(1, min(CALL_ELEMENTS // (per_row + 1), CALL_COST // (point.cost + 1)))
 
@@ -183,8 +200,7 @@ def _check_shape(point: Point, results: Found, key: Key, value: Array, *, batche
     """Refuse an output or a gradient of another shape than it must have: TensorFlow broadcasts such without a word."""
     what, name = key
     if what in ("outputs", "output shape"):
-        output = next(slot for slot in point.op.outputs if slot.name == name)
-        function, expected = "forward", point.output_shape(output)
+        function, expected = "forward", point.output_shapes[name]
     elif what in ("tangents", "slots"):
         function, expected = "the gradient of the gradient function", _output_shape(results, name)
     else:

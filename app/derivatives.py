@@ -4,14 +4,14 @@ A derivative that does not exist is an ``Absent``, never a zero made up; a zero 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import TypeAlias
 
-from app.binding import Point, authored
 from app.call import Call, Found, present
 from app.errors import wrong
-from ops import Array, Output
+from app.point import Point, authored
+from ops import Array
 
 
 class Absent(StrEnum):
@@ -69,7 +69,7 @@ def jvp(point: Point, tangents: Mapping[str, Array], *, batched: bool) -> Call[N
     Raises ``Unprocessable`` where the op claims a gradient that is not linear in the cotangent.
     """
     with authored(point.op, "claim"):
-        linear = point.op.claim(point.attrs).linear
+        linear = point.op.claim(point.terms.attrs).linear
     if not linear:
         message = f"the gradient of {point.op.name} is not linear in the cotangent here, so it has no jvp"
         raise wrong(("attrs",), message, expected="attributes that make it linear", got="a non-linear gradient")
@@ -78,7 +78,7 @@ def jvp(point: Point, tangents: Mapping[str, Array], *, batched: bool) -> Call[N
         point.admit(
             _directions(tangents) * sum(math.prod(shape) for shape in output_shapes(point).values()), "tangents"
         )
-    live = point.differentiable(point.op.outputs)
+    live = point.terms.outputs.live
 
     def finish(found: Found) -> Named:
         return {
@@ -114,7 +114,7 @@ def hvp(
 
 def _check_cotangents(point: Point, cotangents: Mapping[str, Array] | None, *, batched: bool = False) -> None:
     if cotangents is not None:
-        shapes = output_shapes(point, tuple(cotangents))
+        shapes = output_shapes(point, cotangents)
         for name, dy in cotangents.items():
             _match(("cotangents", name), dy.shape, shapes[name], batched=batched)
         _one_length(cotangents, "cotangents", batched=batched)
@@ -147,23 +147,21 @@ def _one_length(directions: Mapping[str, Array], field: str, *, batched: bool) -
         raise wrong((field,), "they differ in their number of directions", expected="one number", got=str(lengths))
 
 
-def output_shapes(point: Point, names: tuple[str, ...] | None = None) -> dict[str, tuple[int, ...]]:
+def output_shapes(point: Point, names: Collection[str] | None = None) -> dict[str, tuple[int, ...]]:
     """Return the shapes of outputs; where the symbols do not tell, the forward pass does."""
-    slots: list[Output] = [slot for slot in point.op.outputs if names is None or slot.name in names]
-    shapes = {slot.name: point.output_shape(slot) for slot in slots}
-    if any(shape is None for shape in shapes.values()):
+    shapes = {name: shape for name, shape in point.output_shapes.items() if names is None or name in names}
+    if None in shapes.values():
         return {name: y.shape for name, y in forward(point).run().items() if name in shapes}
     return {name: shape for name, shape in shapes.items() if shape is not None}
 
 
 def live_inputs(point: Point, wrt: Sequence[str]) -> tuple[str, ...]:
     """Return those of the inputs ``wrt`` that derivatives reach."""
-    differentiable = point.differentiable(point.op.inputs)
-    return tuple(name for name in wrt if name in differentiable)
+    return tuple(name for name in wrt if name in point.terms.inputs.live)
 
 
 def _absent_filled(point: Point, wrt: Sequence[str], found: Mapping[str, Array | None]) -> Named:
-    live = point.differentiable(point.op.inputs)
+    live = point.terms.inputs.live
     return {name: _or_disconnected(found[name]) if name in live else Absent.NOT_DIFFERENTIABLE for name in wrt}
 
 

@@ -6,20 +6,21 @@ from collections.abc import Mapping
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.body import Budget, Intake, has_body, too_large
+from app.clock import Clock
 from app.errors import Malformed, UnsupportedMediaType, clip, wrong
 from app.settings import MB, Settings
 
 Headers = Mapping[bytes, bytes]
 
-DEADLINE, DEADLINE_HEADER = "pullback.deadline", "Pullback-Deadline-Ms"
-INTAKE = "pullback.intake"
+DEADLINE_HEADER = "Pullback-Deadline-Ms"
+CLOCK, INTAKE = "pullback.clock", "pullback.intake"
 MAX_DIGITS = 18
 
 
 def limits(app: ASGIApp, settings: Settings) -> ASGIApp:
     """Return ``app`` behind the limits; what breaks one is raised as the ``PullbackError`` for it.
 
-    The deadline counts from the headers; ``deadline_of(scope)`` tells it to the inner application. A declared
+    The deadline counts from the headers; ``clock_of(scope)`` tells it to the inner application. A declared
     body is taken from the budget before a byte of it is read, a chunked one as it comes; both are given back when the
     request ends, however it ends. Budgets are of this process.
     """
@@ -30,26 +31,25 @@ def limits(app: ASGIApp, settings: Settings) -> ASGIApp:
             await app(scope, receive, send)
             return
         headers = dict(scope["headers"])
-        deadline = scope[DEADLINE] = asyncio.get_running_loop().time() + _allowed_s(headers, settings)
-        if not has_body(headers):
-            await app(scope, receive, send)
-            return
-        _refuse_encoding(headers)
-        limit = min(_limit(headers, settings), budget.limit)
-        declared = _declared(headers, limit)
-        intake = scope[INTAKE] = Intake(receive, budget, declared=declared, limit=limit, deadline=deadline)
+        deadline = asyncio.get_running_loop().time() + _allowed_s(headers, settings)
+        intake = scope[INTAKE] = _intake(receive, headers, budget, settings)
+        clock = scope[CLOCK] = Clock(receive, deadline, intake.too_slow)
         try:
             await app(scope, intake.receive, send)
+        except asyncio.CancelledError:
+            clock.explain()
+            raise
         finally:
+            clock.stop()
             budget.give(intake.held)
 
     return limited
 
 
-def deadline_of(scope: Scope) -> float:
-    """Return when the answer must be there, as a time of the event loop (``loop.time()``)."""
-    deadline: float = scope[DEADLINE]
-    return deadline
+def clock_of(scope: Scope) -> Clock:
+    """Return the clock of a request, which has its deadline, and wants to know how far it is."""
+    clock: Clock = scope[CLOCK]
+    return clock
 
 
 def charge_answer(scope: Scope, size: int) -> None:
@@ -59,6 +59,15 @@ def charge_answer(scope: Scope, size: int) -> None:
     """
     intake: Intake = scope[INTAKE]
     intake.charge(size)
+
+
+def _intake(receive: Receive, headers: Headers, budget: Budget, settings: Settings) -> Intake:
+    """Return the way in of a body, what it declares taken from the budget."""
+    if not has_body(headers):
+        return Intake(receive, budget, declared=0, limit=0)
+    _refuse_encoding(headers)
+    limit = min(_limit(headers, settings), budget.limit)
+    return Intake(receive, budget, declared=_declared(headers, limit), limit=limit)
 
 
 def _allowed_s(headers: Headers, settings: Settings) -> float:

@@ -11,10 +11,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from app.binding import Point
 from app.call import rows_per_call
 from app.derivatives import Absent, Derivative, Named, hvp, live_inputs, output_shapes, vjp
 from app.errors import wrong
+from app.point import Point
 from app.tensors.dtypes import DTYPES
 from ops import Array
 
@@ -25,7 +25,7 @@ Checkpoint: TypeAlias = Callable[[], None]
 
 def jacobian(point: Point, of: Sequence[str], wrt: Sequence[str], checkpoint: Checkpoint) -> Blocks:
     """Return ∂y/∂x as blocks ``[output][input]`` of shape ``(*y.shape, *x.shape)``."""
-    live, shapes = point.differentiable(point.op.outputs), output_shapes(point)
+    live, shapes = point.terms.outputs.live, output_shapes(point)
     sizes = (math.prod(shapes[y]) * point.inputs[x].size for y, x in product(of, live_inputs(point, wrt)) if y in live)
     point.admit(sum(sizes), "jacobian")
     blocks: Blocks = {}
@@ -80,8 +80,7 @@ def hessian_diagonal(point: Point, wrt: Sequence[str], cotangents: Mapping[str, 
 
 
 def _dtype(point: Point, output: str) -> np.dtype[Any]:
-    slot = next(slot for slot in point.op.outputs if slot.name == output)
-    return DTYPES[point.op.dtype_of(slot, point.dtype)].numpy
+    return DTYPES[point.terms.outputs.dtypes[output]].numpy
 
 
 def _diagonal_block(diagonal: Derivative) -> Derivative:
@@ -122,7 +121,7 @@ def _checked_in(checkpoint: Checkpoint, rows: Callable[..., Named], *args: Any) 
 def _stacked(point: Point, chunks: Iterator[Named], wrt: Sequence[str], rows: tuple[int, ...]) -> Named:
     """Join the chunks of rows into one block for each input; no rows at all make an empty block."""
     found = list(chunks)
-    live = point.differentiable(point.op.inputs)
+    live = point.terms.inputs.live
     blocks: Named = {}
     for name in wrt:
         shape = (*rows, *point.inputs[name].shape)

@@ -6,6 +6,7 @@ at both orders: a jvp is the vjp of the vjp with respect to its cotangent, an hv
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 import tensorflow as tf
@@ -36,6 +37,14 @@ class Program:
     along: tuple[str, ...] = ()
     batched: bool = False
     outputs: bool = False
+
+    def __hash__(self) -> int:
+        """Return the hash of its fields, reckoned once."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.op, self.dtype, self.static, self.kind, self.wrt, self.cotangents, self.along))
 
     @property
     def owner(self) -> str:

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from app.binding import Point
 from app.call import Call, as_found
 from app.modes import Key
+from app.point import Point
 from ops import Array
 
 

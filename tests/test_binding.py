@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from app.binding import bind, resolved_shape
+from app.binding import bind
 from app.errors import Unprocessable
+from app.point import resolved_shape
 from app.tensors.json import decode
 from ops import Attrs, Example, Input, Op, Output
 

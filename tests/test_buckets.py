@@ -11,11 +11,12 @@ import tensorflow as tf
 
 from app import batches, buckets, derivatives, modes
 from app.batches import Batches
-from app.binding import Point, bind
+from app.binding import bind
 from app.call import Call, run_together
 from app.default_mode import default_mode, does_arithmetic
 from app.errors import OpFailed
 from app.execution import Lane
+from app.point import Point
 from app.tensors.json import decode
 from ops import Example, Input, Op, Output, discover
 

@@ -10,9 +10,10 @@ import tensorflow as tf
 from pydantic import create_model
 
 from app import call, derivatives, matrices
-from app.binding import MAX_COST, Point, bind, number
+from app.binding import bind
 from app.errors import DeadlinePassed, OpFailed, Unprocessable
 from app.modes import Interruptible
+from app.point import MAX_COST, Point, number
 from app.tensors.json import decode
 from ops import INTEGERS, MODES, Attrs, Example, Input, Mode, Op, Output, custom_gradient, discover
 

@@ -10,8 +10,9 @@ import tensorflow as tf
 from pydantic import Field
 
 from app import derivatives, modes
-from app.binding import Point, bind
+from app.binding import bind
 from app.errors import Overloaded
+from app.point import Point
 from app.tensors.json import decode
 from ops import Attrs, Example, Input, Mode, Op, Output, Tensor, custom_gradient
 

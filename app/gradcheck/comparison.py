@@ -6,13 +6,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from app.binding import authored
 from app.gradcheck import rounding
 from app.gradcheck.numeric import DOUBT, NO_DIGITS, RUNGS, Slopes, Trouble, slopes
 from app.gradcheck.rows import numbers_of
 from app.gradcheck.site import Site, nowhere
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Tally
+from app.point import authored
 from ops import Array
 
 Named: TypeAlias = Mapping[str, Array]

@@ -8,10 +8,11 @@ from typing import TypeAlias
 import numpy as np
 
 from app import modes
-from app.binding import Point, bind_dims
+from app.binding import moved
 from app.call import CALL_COST, CALL_ELEMENTS, Call, as_found
 from app.derivatives import Absent, forward, vjp
 from app.op_errors import op_errors
+from app.point import Point
 from app.programs import Kind, Mapped
 from ops import Array
 
@@ -62,12 +63,12 @@ class Rows:
 
     def _side_by_side(self, kind: Kind, inputs: Named, cotangents: Named) -> Arrays:
         flat = {name: self._joined(x) for name, x in inputs.items()}
-        point = replace(self.point, inputs=flat, dims=bind_dims(self.point.op, flat, self.point.attrs))
+        point = moved(self.point, flat)
         count = len(next(iter(inputs.values())))
         if kind == "forward":
             found = forward(point).run()
             return {name: y.reshape(count, *self._shape(y.shape, count)) for name, y in found.items()}
-        live = point.differentiable(point.op.inputs)
+        live = point.terms.inputs.live
         dys = {name: self._joined(dy) for name, dy in cotangents.items()}
         _, gradients = vjp(point, live, dys, batched=False, outputs=False).run()
         return {
@@ -89,13 +90,13 @@ class Rows:
 
     def _looped(self, kind: Kind, inputs: Named, cotangents: Named) -> Arrays:
         count = len(next(iter(inputs.values())))
-        live = self.point.differentiable(self.point.op.inputs) if kind == "vjp" else ()
+        live = self.point.terms.inputs.live if kind == "vjp" else ()
         call = Call(self.point, kind, as_found, wrt=live, cotangents=cotangents or None)
         numbers = Call(replace(self.point, inputs={}), kind, as_found).leaves
         repeated = [np.broadcast_to(value, (count, *value.shape)) for value in numbers]
         leaves = [*inputs.values(), *repeated, *cotangents.values()]
         with op_errors(self.point.op.name):
-            found = modes.run(Mapped(call.program), "graph", leaves, self.point.device)
+            found = modes.run(Mapped(call.program), "graph", leaves, self.point.terms.device)
         wanted = live or tuple(slot.name for slot in self.point.op.outputs)
         what = "gradients" if live else "outputs"
         values = {name: found.get((what, name)) for name in wanted}
@@ -104,5 +105,5 @@ class Rows:
 
 def numbers_of(point: Point) -> int:
     """Return how many numbers one row has, inputs and outputs."""
-    outputs = [point.output_shape(slot) or () for slot in point.op.outputs]
+    outputs = [shape or () for shape in point.output_shapes.values()]
     return sum(x.size for x in point.inputs.values()) + sum(map(math.prod, outputs))

@@ -7,10 +7,11 @@ from typing import TypeAlias
 
 import numpy as np
 
-from app.binding import Point, authored, bind_dims
+from app.binding import moved
 from app.derivatives import output_shapes
 from app.gradcheck import rounding
 from app.modes import Key
+from app.point import Point, authored
 from app.second_order import second
 from app.tensors.dtypes import DTYPES
 from ops import Array, Claim, Mode
@@ -36,7 +37,7 @@ class Site:
     def claim(self) -> Claim:
         """What the gradient claims to be here."""
         with authored(self.point.op, "claim"):
-            return self.point.op.claim(self.point.attrs)
+            return self.point.op.claim(self.point.terms.attrs)
 
     @cached_property
     def values(self) -> dict[Key, Array]:
@@ -53,7 +54,9 @@ class Site:
     def is_singular(self) -> bool:
         """Whether the op says that derivatives are infinite here by nature."""
         with authored(self.point.op, "singular"):
-            return self.point.op.singular is not None and self.point.op.singular(self.point.inputs, self.point.attrs)
+            return self.point.op.singular is not None and self.point.op.singular(
+                self.point.inputs, self.point.terms.attrs
+            )
 
     @property
     def is_elementwise(self) -> bool:
@@ -86,18 +89,21 @@ class Site:
 
     def moved(self, mode: Mode, device: str) -> "Site":
         """Return the same site in another mode or on another device."""
-        return Site(replace(self.point, mode=mode, device=device), self.cotangents, self.vectors)
+        return Site(
+            replace(self.point, terms=replace(self.point.terms, mode=mode, device=device)),
+            self.cotangents,
+            self.vectors,
+        )
 
     def cast(self, point: Point) -> "Site":
         """Return the site at another point of the same shapes, directions in its dtypes."""
-        op, cast = point.op, {slot.name: point.op.dtype_of(slot, point.dtype) for slot in point.op.outputs}
-        dys = {name: dy.astype(DTYPES[cast[name]].numpy) for name, dy in self.cotangents.items()}
-        of = {slot.name: op.dtype_of(slot, point.dtype) for slot in op.inputs}
+        of, to = point.terms.inputs.dtypes, point.terms.outputs.dtypes
+        dys = {name: dy.astype(DTYPES[to[name]].numpy) for name, dy in self.cotangents.items()}
         return Site(point, dys, {name: v.astype(DTYPES[of[name]].numpy) for name, v in self.vectors.items()})
 
     @property
     def _leaves(self) -> dict[Key, Array]:
-        live = self.point.differentiable(self.point.op.inputs)
+        live = self.point.terms.inputs.live
         inputs = {name: self.point.inputs[name] for name in live}
         named = zip(FIELDS, (inputs, self.cotangents, self.vectors), strict=True)
         return {(field, name): value for field, values in named for name, value in values.items()}
@@ -124,7 +130,7 @@ class Gathered(Site):
             {name: x.ravel()[chosen] for name, x in named.items()}
             for named in (whole.point.inputs, whole.cotangents, whole.vectors)
         )
-        point = replace(whole.point, inputs=inputs, dims=bind_dims(whole.point.op, inputs, whole.point.attrs))
+        point = moved(whole.point, inputs)
         return cls(point, dys, vectors, whole=whole, chosen=chosen)
 
     def index(self, name: str) -> Callable[[int], tuple[int, ...]]:
@@ -149,10 +155,9 @@ def nowhere(i: int) -> None:
 
 def site_at(point: Point, rng: np.random.Generator) -> Site:
     """Return a point with directions drawn."""
-    op, shapes = point.op, output_shapes(point)
-    outputs = {name: shapes[name] for name in point.differentiable(op.outputs)}
-    inputs = {name: point.inputs[name].shape for name in point.differentiable(op.inputs)}
-    dtypes = {slot.name: op.dtype_of(slot, point.dtype) for slot in op.outputs}
+    shapes, dtypes = output_shapes(point), point.terms.outputs.dtypes
+    outputs = {name: shapes[name] for name in point.terms.outputs.live}
+    inputs = {name: point.inputs[name].shape for name in point.terms.inputs.live}
     dys = {name: draw(rng, shape).astype(DTYPES[dtypes[name]].numpy) for name, shape in outputs.items()}
     vectors = {name: draw(rng, shape).astype(point.inputs[name].dtype) for name, shape in inputs.items()}
     return Site(point, dys, vectors)

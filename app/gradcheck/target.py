@@ -8,10 +8,11 @@ from typing import Any, cast
 
 import numpy as np
 
-from app.binding import Decode, Point, authored, bind
+from app.binding import Decode, bind
 from app.errors import Loc, Unprocessable
 from app.gradcheck import rounding
 from app.gradcheck.site import Gathered, Site, site_at
+from app.point import Point, authored
 from app.tensors.dtypes import DTYPES
 from ops import FLOATS, MODES, Array, Input, Mode, Op
 

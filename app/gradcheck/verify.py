@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from app.binding import Point, bind_dims
+from app.binding import moved
 from app.derivatives import Absent, vjp
 from app.errors import wrong
 from app.gradcheck import rounding
 from app.gradcheck.verdict import Element, Place, Tally, worst_verdict
 from app.modes import Key
+from app.point import Point
 from app.tensors.dtypes import DTYPES
 from ops import FLOATS, Array
 
@@ -36,18 +37,18 @@ def verify(
     """
     _check_shapes(point, gradients)
     wide = _widened(point)
-    dys = None if cotangents is None else {name: _cast(point, wide, name, dy) for name, dy in cotangents.items()}
+    dys = None if cotangents is None else {name: _cast(wide, name, dy) for name, dy in cotangents.items()}
     expected, units = _expected(wide, tuple(gradients), dys)
     found: dict[str, dict[str, Any]] = {}
     for name, theirs in gradients.items():
-        place = Place("verify", 1, input=name, dtype=point.dtype)
+        place = Place("verify", 1, input=name, dtype=point.terms.dtype)
         found[name] = _document(_compared(place, theirs, expected[name], units[name], tolerances), wide)
     return {
         "op": point.op.name,
         "verdict": worst_verdict([one["verdict"] for one in found.values()]),
         "sentence": " ".join(one["sentence"] + "." for one in found.values()),
-        "dtype": point.dtype,
-        "against": wide.dtype,
+        "dtype": point.terms.dtype,
+        "against": wide.terms.dtype,
         "gradients": found,
     }
 
@@ -62,21 +63,20 @@ def _check_shapes(point: Point, gradients: Mapping[str, Array]) -> None:
 def _widened(point: Point) -> Point:
     """Return the point in the op's widest dtype, where each of its numbers is exact."""
     dtype = min((dtype for dtype in point.op.dtypes if dtype in FLOATS), key=rounding.eps)
-    dtypes = {slot.name: DTYPES[point.op.dtype_of(slot, dtype)].numpy for slot in point.op.inputs}
-    inputs = {name: x.astype(dtypes[name]) for name, x in point.inputs.items()}
-    return replace(point, dtype=dtype, inputs=inputs, dims=bind_dims(point.op, inputs, point.attrs))
+    terms = replace(point.terms, dtype=dtype)
+    inputs = {name: x.astype(DTYPES[terms.inputs.dtypes[name]].numpy) for name, x in point.inputs.items()}
+    return moved(replace(point, terms=terms), inputs)
 
 
-def _cast(point: Point, wide: Point, output: str, dy: Array) -> Array:
-    slot = next(slot for slot in point.op.outputs if slot.name == output)
-    return dy.astype(DTYPES[point.op.dtype_of(slot, wide.dtype)].numpy)
+def _cast(wide: Point, output: str, dy: Array) -> Array:
+    return dy.astype(DTYPES[wide.terms.outputs.dtypes[output]].numpy)
 
 
 def _expected(
     point: Point, wrt: tuple[str, ...], cotangents: Mapping[str, Array] | None
 ) -> tuple[dict[str, Array], dict[str, Array]]:
     """Return the op's own gradients, and by how many units of rounding anybody's may be off."""
-    leaves: dict[Key, Array] = {("inputs", name): point.inputs[name] for name in point.differentiable(point.op.inputs)}
+    leaves: dict[Key, Array] = {("inputs", name): point.inputs[name] for name in point.terms.inputs.live}
     leaves |= {("cotangents", name): dy for name, dy in (cotangents or {}).items()}
 
     def ask(moved: Mapping[Key, Array]) -> dict[str, Array]:
@@ -132,7 +132,7 @@ def _compared(place: Place, theirs: Array, ours: Array, units: Array, tolerances
 def _document(compared: _Compared, wide: Point) -> dict[str, Any]:
     name = str(compared.place.input)
     tally = compared.tally(x=np.asarray(wide.inputs[name], np.float64))
-    finding = tally.finding(f"your d{name}", f"op {wide.op.name} in {wide.dtype}")
+    finding = tally.finding(f"your d{name}", f"op {wide.op.name} in {wide.terms.dtype}")
     return {
         "verdict": finding.verdict,
         "sentence": finding.sentence,

@@ -15,14 +15,14 @@ from typing import Any, TypeAlias, cast
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.binding import bind, bind_directions
-from app.body import read_body, while_client_waits
+from app.body import read_body
 from app.engine import Engine
-from app.errors import DeadlinePassed, MethodNotAllowed, Overloaded, PullbackError, wrong
+from app.errors import MethodNotAllowed, Overloaded, PullbackError, wrong
 from app.gradcheck import rounding, verify
 from app.gradcheck.report import Report, Step, steps
 from app.gradcheck.target import Options
 from app.gradcheck.verdict import Verdict, worst_verdict
-from app.limits import deadline_of
+from app.limits import clock_of
 from app.routes.reading import accepted, brought, read
 from app.routes.reports import CheckRequest, ChecksRequest, VerifyRequest
 from app.tensors import json
@@ -31,6 +31,8 @@ from app.tensors.json import dumps
 from ops import FLOATS, Array, Op
 
 SMALL_BODY = 1 << 16
+# An answer goes out within so many seconds.
+SEND_S = 60.0
 EVENTS, LINES = "text/event-stream", "application/x-ndjson"
 
 Event: TypeAlias = dict[str, Any]
@@ -70,13 +72,11 @@ Answering: TypeAlias = Callable[[Engine, Op, Body, float], Coroutine[Any, Any, E
 
 
 async def _answered(answering: Answering, engine: Engine, op: Op, scope: Scope, receive: Receive) -> bytes:
-    body, deadline = await read_body(receive), deadline_of(scope)
-    try:
-        async with asyncio.timeout_at(deadline):
-            with while_client_waits(receive):
-                return dumps(spelled(await answering(engine, op, body, deadline)))
-    except TimeoutError:
-        raise DeadlinePassed("expected an answer before the deadline; ask for less, or for more time") from None
+    body, clock = await read_body(receive), clock_of(scope)
+    clock.working()
+    answer = dumps(spelled(await answering(engine, op, body, clock.deadline)))
+    clock.sending(SEND_S)
+    return answer
 
 
 async def _check(engine: Engine, op: Op, body: Body, deadline: float) -> Event:
@@ -103,8 +103,8 @@ def _compared(engine: Engine, op: Op, body: Body) -> Callable[[], Event]:
     mode = request.mode or engine.default_mode(op, request.dtype, request.device)
     run = {"device": engine.device(request.device), "max_elements": engine.max_elements}
     point = bind(op, request.inputs, request.attrs, request.dtype, json.decode, mode=mode, **run)
-    dys = bind_directions(point, request.cotangents, op.outputs, json.decode, "cotangents")
-    theirs = bind_directions(point, request.gradients, op.inputs, json.decode, "gradients") or {}
+    dys = bind_directions(request.cotangents, point.terms.outputs, json.decode, "cotangents")
+    theirs = bind_directions(request.gradients, point.terms.inputs, json.decode, "gradients") or {}
     tolerances = verify.Tolerances(request.tolerances.absolute, request.tolerances.relative)
     return partial(verify.verify, point, dys, theirs, tolerances)
 
@@ -119,10 +119,10 @@ async def _stream(engine: Engine, media_type: str, scope: Scope, receive: Receiv
             _refuse_unknown(op, options)
     headers = [(b"content-type", media_type.encode()), (b"cache-control", b"no-store")]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
-    with while_client_waits(receive):
-        async with aclosing(_events(engine, ops, options, request, scope)) as events:
-            async for event in events:
-                await send({"type": "http.response.body", "body": _written(event, media_type), "more_body": True})
+    clock_of(scope).working(until=math.inf)
+    async with aclosing(_events(engine, ops, options, request, scope)) as events:
+        async for event in events:
+            await send({"type": "http.response.body", "body": _written(event, media_type), "more_body": True})
     await send({"type": "http.response.body", "body": b""})
 
 
@@ -165,7 +165,7 @@ def _summary(reports: list[Event], seconds: float) -> Event:
 def _until(engine: Engine, scope: Scope) -> float:
     """Return when a stream ends: at the client's own deadline where it has one, else when the server says."""
     has_own = b"pullback-deadline-ms" in dict(scope["headers"])
-    return deadline_of(scope) if has_own else time.monotonic() + engine.checks_s
+    return clock_of(scope).deadline if has_own else time.monotonic() + engine.checks_s
 
 
 def _written(event: Event, media_type: str) -> bytes:

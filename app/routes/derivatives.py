@@ -6,30 +6,25 @@ a plain function in front of it answers twice as many of them.
 
 import asyncio
 from dataclasses import dataclass
-from functools import partial
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.binding import bind
-from app.body import ClientGone, read_aligned, read_body, while_client_waits
+from app.body import read_aligned, read_body
 from app.call import Call
 from app.engine import Engine
-from app.errors import DeadlinePassed, MethodNotAllowed, NotFound, near
+from app.errors import MethodNotAllowed, NotFound, near
 from app.execution import Slot
-from app.limits import charge_answer, deadline_of
-from app.routes import wire
+from app.limits import charge_answer, clock_of
 from app.routes.formats import FORMATS, Format, Reply
 from app.routes.operations import OPERATIONS, Operation, Tree, Work
-from app.routes.reading import accepted, brought, read
+from app.routes.plans import Plan, Plans, Task
+from app.routes.reading import accepted, brought, fields_of
 from app.tensors.document import Body
-from app.tensors.json import Encoding
-from app.tensors.safetensors import ALIGNMENT, decode
+from app.tensors.safetensors import ALIGNMENT
 from ops import Op
 
 # Beyond it, reading and writing tensors would hold the event loop for milliseconds, and the work is long.
 SMALL_BODY = 1 << 16
-# Multiply-adds of short work, which takes milliseconds.
-SHORT_COST = 1 << 24
 # An answer goes out in pieces of so many bytes, and all of it within so many seconds.
 PIECE, SEND_S = 1 << 18, 60.0
 MEDIA_TYPES = tuple(FORMATS)
@@ -40,13 +35,18 @@ def operations(fallback: ASGIApp, engine: Engine) -> ASGIApp:
 
     Raises, for what stands around it to render, every ``PullbackError`` of a request that is wrong.
     """
+    plans = Plans(engine)
 
     async def dispatched(scope: Scope, receive: Receive, send: Send) -> None:
         match scope["path"].split("/") if scope["type"] == "http" else ():
             case ["", "v1", "ops", op, operation]:
-                reply = await _answered(engine, op, operation, scope, receive)
+                asked = await _asked(engine, op, operation, scope, receive)
+                clock = clock_of(scope)
+                clock.working()
+                reply = await _computed(engine, plans, asked, clock.deadline)
                 if reply.size > PIECE:
                     charge_answer(scope, reply.size)
+                clock.sending(SEND_S)
                 await _send(reply, send)
             case _:
                 await fallback(scope, receive, send)
@@ -54,7 +54,18 @@ def operations(fallback: ASGIApp, engine: Engine) -> ASGIApp:
     return dispatched
 
 
-async def _answered(engine: Engine, op_name: str, operation_name: str, scope: Scope, receive: Receive) -> Reply:
+@dataclass(frozen=True)
+class _Asked:
+    """What is asked of which op: a body, the format that it came in, and the one to answer in."""
+
+    operation: Operation
+    op: Op
+    body: Body
+    source: Format
+    target: Format
+
+
+async def _asked(engine: Engine, op_name: str, operation_name: str, scope: Scope, receive: Receive) -> _Asked:
     operation = OPERATIONS.get(operation_name)
     if operation is None:
         raise NotFound(f"there is no operation {operation_name!r}; expected {near(operation_name, OPERATIONS)}")
@@ -66,34 +77,25 @@ async def _answered(engine: Engine, op_name: str, operation_name: str, scope: Sc
     source, target = FORMATS[brought(headers, MEDIA_TYPES)], FORMATS[accepted(headers, MEDIA_TYPES)]
     size = int(headers.get(b"content-length", b"0")) if source.is_binary else 0
     body = await (read_aligned(receive, size, ALIGNMENT) if size else read_body(receive))
-    asked = _Asked(body, source, target)
-    deadline = deadline_of(scope)
-    try:
-        async with asyncio.timeout_at(deadline):
-            with while_client_waits(receive):
-                return await _computed(engine, operation, op, asked, deadline)
-    except TimeoutError:
-        raise DeadlinePassed("expected an answer before the deadline; ask for less, or for more time") from None
+    return _Asked(operation, op, body, source, target)
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """A body, the format that it came in, and the one to answer in."""
+async def _computed(engine: Engine, plans: Plans, asked: _Asked, deadline: float) -> Reply:
+    if len(asked.body) > SMALL_BODY:
+        plan, task = await asyncio.to_thread(_planned, plans, asked)
+        tree = await _run(engine, task.work, "long", deadline)
+        return await asyncio.to_thread(asked.target.reply, tree, plan.encoding)
+    plan, task = _planned(plans, asked)
+    tree = await _run(engine, task.work, "long" if task.is_long else "short", deadline)
+    if task.is_long:
+        return await asyncio.to_thread(asked.target.reply, tree, plan.encoding)
+    return asked.target.reply(tree, plan.encoding)
 
-    body: Body
-    source: Format
-    target: Format
 
-
-async def _computed(engine: Engine, operation: Operation, op: Op, asked: _Asked, deadline: float) -> Reply:
-    small, target = len(asked.body) <= SMALL_BODY, asked.target
-    prepare = partial(_prepare, engine, operation, op, asked)
-    prepared = prepare() if small else await asyncio.to_thread(prepare)
-    brief = small and not prepared.is_long
-    tree = await _run(engine, prepared.work, "short" if brief else "long", deadline)
-    if brief:
-        return target.reply(tree, prepared.encoding)
-    return await asyncio.to_thread(target.reply, tree, prepared.encoding)
+def _planned(plans: Plans, asked: _Asked) -> tuple[Plan, Task]:
+    fields = fields_of(asked.body, asked.source.parse)
+    plan = plans.plan(asked.operation, asked.op, fields)
+    return plan, plan.task(fields)
 
 
 async def _run(engine: Engine, work: Work, slot: Slot, deadline: float) -> dict[str, Tree]:
@@ -107,34 +109,6 @@ async def _send(reply: Reply, send: Send) -> None:
     left = reply.size
     headers = [(b"content-type", reply.media_type.encode()), (b"content-length", b"%d" % left)]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
-    try:
-        async with asyncio.timeout(SEND_S):
-            for piece in reply.cut(PIECE):
-                left -= len(piece)
-                await send({"type": "http.response.body", "body": piece, "more_body": left > 0})
-    except TimeoutError:
-        raise ClientGone from None
-
-
-@dataclass(frozen=True)
-class _Prepared:
-    """The work that a body asks for, whether it is long, and how to write what comes of it."""
-
-    work: Work
-    is_long: bool
-    encoding: Encoding
-
-
-def _prepare(engine: Engine, operation: Operation, op: Op, asked: _Asked) -> _Prepared:
-    request = read(asked.body, operation.request, asked.source.parse)
-    dtype, batched = request.dtype, isinstance(request, wire.BatchedRequest) and request.batched
-    # Of many directions XLA would compile every number.
-    mode = request.mode or ("graph" if batched else engine.default_mode(op, dtype, request.device))
-    device = engine.device(request.device)
-    point = bind(
-        op, request.inputs, request.attrs, dtype, decode, mode=mode, device=device, max_elements=engine.max_elements
-    )
-    # XLA compiles for seconds, and short work should not have to wait for that.
-    compiles = mode == "xla" and op.batching != "elementwise"
-    is_long = operation.is_long or batched or compiles or point.cost > SHORT_COST
-    return _Prepared(operation.work(request, point), is_long, request.encoding)
+    for piece in reply.cut(PIECE):
+        left -= len(piece)
+        await send({"type": "http.response.body", "body": piece, "more_body": left > 0})

@@ -5,17 +5,30 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from app import derivatives, matrices
-from app.binding import Point, bind_directions, bind_names
+from app.binding import bind_directions
 from app.call import Call
 from app.execution import Checkpoint
+from app.point import Point
 from app.routes import wire
 from app.tensors.safetensors import decode
+from ops import Array
 
+Fields: TypeAlias = Mapping[str, Any]
+"""The fields of a request, its tensors not decoded yet."""
 Tree: TypeAlias = Any
 """An answer before it is written: objects and lists of arrays and ``Absent``."""
 Steps: TypeAlias = Callable[[Checkpoint], dict[str, Tree]]
 """What is computed in steps, alone."""
 Work: TypeAlias = Call[dict[str, Tree]] | Steps
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of an op at a point: the request without its tensors, and the names that it selects."""
+
+    request: Any
+    wrt: tuple[str, ...]
+    of: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -26,67 +39,65 @@ class Operation:
     summary: str
     request: type[wire.Request]
     answer: type[wire.Answer]
-    prepare: Callable[[Any, Point], Work]
+    prepare: Callable[[Asked, Point, Fields], Work]
     is_long: bool = False
 
-    def work(self, request: Any, point: Point) -> Work:
+    def work(self, asked: Asked, point: Point, fields: Fields) -> Work:
         """Return the work; where only the op knows its outputs' shapes, even what must be checked first is work."""
-        if all(point.output_shape(slot) is not None for slot in point.op.outputs):
-            return self.prepare(request, point)
+        if None not in point.output_shapes.values():
+            return self.prepare(asked, point, fields)
 
         def steps(checkpoint: Checkpoint) -> dict[str, Tree]:
-            work = self.prepare(request, point)
+            work = self.prepare(asked, point, fields)
             return work.run() if isinstance(work, Call) else work(checkpoint)
 
         return steps
 
 
-def _forward(request: wire.ForwardRequest, point: Point) -> Call[dict[str, Tree]]:
-    del request
+def _forward(asked: Asked, point: Point, fields: Fields) -> Call[dict[str, Tree]]:
+    del asked, fields
     return derivatives.forward(point).then(lambda outputs: {"outputs": outputs})
 
 
-def _gradients(request: wire.GradientsRequest, point: Point) -> Call[dict[str, Tree]]:
-    wrt = bind_names(request.wrt, point.op.inputs, "wrt")
-    cotangents = bind_directions(point, request.cotangents, point.op.outputs, decode, "cotangents")
-    call = derivatives.gradients(point, wrt, cotangents, request.order)
-    return call.then(lambda found: dict(zip(("outputs", "gradients"), found, strict=True)))
+def _gradients(asked: Asked, point: Point, fields: Fields) -> Call[dict[str, Tree]]:
+    call = derivatives.gradients(point, asked.wrt, _cotangents(point, fields), asked.request.order)
+    return call.then(lambda found: {"outputs": found[0], "gradients": found[1]})
 
 
-def _vjp(request: wire.VjpRequest, point: Point) -> Call[dict[str, Tree]]:
-    wrt = bind_names(request.wrt, point.op.inputs, "wrt")
-    cotangents = bind_directions(point, request.cotangents, point.op.outputs, decode, "cotangents")
-    call = derivatives.vjp(point, wrt, cotangents, batched=request.batched, outputs=request.outputs)
-    if request.outputs:
-        return call.then(lambda found: dict(zip(("outputs", "gradients"), found, strict=True)))
+def _vjp(asked: Asked, point: Point, fields: Fields) -> Call[dict[str, Tree]]:
+    batched, outputs = asked.request.batched, asked.request.outputs
+    call = derivatives.vjp(point, asked.wrt, _cotangents(point, fields), batched=batched, outputs=outputs)
+    if outputs:
+        return call.then(lambda found: {"outputs": found[0], "gradients": found[1]})
     return call.then(lambda found: {"gradients": found[1]})
 
 
-def _jvp(request: wire.JvpRequest, point: Point) -> Call[dict[str, Tree]]:
-    tangents = bind_directions(point, request.tangents, point.op.inputs, decode, "tangents")
-    return derivatives.jvp(point, tangents or {}, batched=request.batched).then(lambda found: {"tangents": found})
+def _jvp(asked: Asked, point: Point, fields: Fields) -> Call[dict[str, Tree]]:
+    tangents = bind_directions(fields["tangents"], point.terms.inputs, decode, "tangents") or {}
+    return derivatives.jvp(point, tangents, batched=asked.request.batched).then(lambda found: {"tangents": found})
 
 
-def _jacobian(request: wire.JacobianRequest, point: Point) -> Steps:
-    wrt = bind_names(request.wrt, point.op.inputs, "wrt")
-    of = bind_names(request.of, point.op.outputs, "of")
-    return lambda checkpoint: {"jacobian": matrices.jacobian(point, of, wrt, checkpoint)}
+def _jacobian(asked: Asked, point: Point, fields: Fields) -> Steps:
+    del fields
+    return lambda checkpoint: {"jacobian": matrices.jacobian(point, asked.of, asked.wrt, checkpoint)}
 
 
-def _hvp(request: wire.HvpRequest, point: Point) -> Call[dict[str, Tree]]:
-    wrt = bind_names(request.wrt, point.op.inputs, "wrt")
-    cotangents = bind_directions(point, request.cotangents, point.op.outputs, decode, "cotangents")
-    vectors = bind_directions(point, request.vectors, point.op.inputs, decode, "vectors")
-    call = derivatives.hvp(point, wrt, cotangents, vectors or {}, batched=request.batched)
+def _hvp(asked: Asked, point: Point, fields: Fields) -> Call[dict[str, Tree]]:
+    cotangents = _cotangents(point, fields)
+    vectors = bind_directions(fields["vectors"], point.terms.inputs, decode, "vectors") or {}
+    call = derivatives.hvp(point, asked.wrt, cotangents, vectors, batched=asked.request.batched)
     return call.then(lambda found: {"products": found})
 
 
-def _hessian(request: wire.HessianRequest, point: Point) -> Steps:
-    wrt = bind_names(request.wrt, point.op.inputs, "wrt")
-    cotangents = bind_directions(point, request.cotangents, point.op.outputs, decode, "cotangents")
-    if request.diagonal:
-        return lambda checkpoint: {"diagonal": matrices.hessian_diagonal(point, wrt, cotangents)}
-    return lambda checkpoint: {"hessian": matrices.hessian(point, wrt, cotangents, checkpoint)}
+def _hessian(asked: Asked, point: Point, fields: Fields) -> Steps:
+    cotangents = _cotangents(point, fields)
+    if asked.request.diagonal:
+        return lambda checkpoint: {"diagonal": matrices.hessian_diagonal(point, asked.wrt, cotangents)}
+    return lambda checkpoint: {"hessian": matrices.hessian(point, asked.wrt, cotangents, checkpoint)}
+
+
+def _cotangents(point: Point, fields: Fields) -> dict[str, Array] | None:
+    return bind_directions(fields.get("cotangents"), point.terms.outputs, decode, "cotangents")
 
 
 OPERATIONS: Mapping[str, Operation] = {

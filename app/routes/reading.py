@@ -61,15 +61,25 @@ def _quality(parameters: Sequence[str]) -> float:
     return next((float(found[1]) for one in parameters if (found := QUALITY.fullmatch(one))), 1.0)
 
 
-def read(body: Body, model: type[Model], parse: Callable[[Body], Any] = parse) -> Model:
-    """Return a body, which ``parse`` makes a document of, as a model; raises ``Malformed`` or ``Unprocessable``."""
+def read(body: Body, model: type[Model]) -> Model:
+    """Return a body as a model; raises ``Malformed`` or ``Unprocessable``."""
+    return validated(fields_of(body), model)
+
+
+def fields_of(body: Body, parse: Callable[[Body], Any] = parse) -> dict[str, Any]:
+    """Return the fields of a body, which ``parse`` makes a document of; raises ``Malformed`` or ``Unprocessable``."""
     document = parse(body)
     if not isinstance(document, dict):
         raise wrong((), "not an object", expected='an object such as {"inputs": {...}}', got=describe(document))
     if len(fields := cast(dict[str, Any], document)) > MAX_NAMES:
         expected = f"at most {MAX_NAMES} fields"
         raise wrong((), "too many fields", expected=expected, got=str(len(fields)))
+    return fields
+
+
+def validated(fields: Mapping[str, Any], model: type[Model]) -> Model:
+    """Return the fields of a request as a model; raises ``Unprocessable``."""
     try:
-        return model.model_validate(document)
+        return model.model_validate(fields)
     except ValidationError as error:
         raise unprocessable(entries(error.errors(include_url=False), model.model_fields)) from None

@@ -23,7 +23,7 @@ from app.body import Budget, ClientGone, read_aligned, read_body
 from app.connection import HEAD_LIMIT, Connection
 from app.errors import MAX_TEXT, Malformed, Overloaded, wrong
 from app.lifecycle import Lifecycle
-from app.limits import deadline_of, limits
+from app.limits import clock_of, limits
 from app.observe import observe
 from app.problems import HANDLERS
 from app.settings import Settings
@@ -54,7 +54,7 @@ class Inside:
                 body = await read_body(receive)
                 await answer(send, {"bytes": len(body), "kind": type(body).__name__})
             case "/deadline":
-                await answer(send, {"s": deadline_of(scope) - asyncio.get_running_loop().time()})
+                await answer(send, {"s": clock_of(scope).deadline - asyncio.get_running_loop().time()})
             case "/hold":
                 self.entered.set()
                 try:

@@ -15,11 +15,12 @@ from typing import Any, Literal
 import numpy as np
 
 from app import derivatives, matrices
-from app.binding import Array, Point, bind
+from app.binding import bind
 from app.derivatives import Absent
+from app.point import Point
 from app.settings import Settings
 from app.tensors.dtypes import DTYPES
-from ops import FLOATS, Example, Mode, Op, discover
+from ops import FLOATS, Array, Example, Mode, Op, discover
 
 REGISTRY = discover(Settings().ops_path)
 DEVICE = "/device:CPU:0"
@@ -103,11 +104,11 @@ def draw(rng: np.random.Generator, shape: Sequence[int]) -> Array:
 def directions(point: Point, rng: np.random.Generator) -> dict[str, dict[str, Array]]:
     """Draw a cotangent of every differentiable output, a tangent and a vector of every differentiable input."""
     op = point.op
-    inputs = {name: point.inputs[name].shape for name in point.differentiable(op.inputs)}
+    inputs = {name: point.inputs[name].shape for name in point.terms.inputs.live}
     shapes = derivatives.output_shapes(point)
-    outputs = {name: shapes[name] for name in point.differentiable(op.outputs)}
+    outputs = {name: shapes[name] for name in point.terms.outputs.live}
     wanted = {"cotangents": outputs, "tangents": inputs, "vectors": inputs}
-    dtypes = {slot.name: op.dtype_of(slot, point.dtype) for slot in (*op.inputs, *op.outputs)}
+    dtypes = {slot.name: op.dtype_of(slot, point.terms.dtype) for slot in (*op.inputs, *op.outputs)}
     return {
         field: {name: draw(rng, shape).astype(DTYPES[dtypes[name]].numpy) for name, shape in shapes.items()}
         for field, shapes in wanted.items()
@@ -187,7 +188,7 @@ def moved_to(point: Point, leaves: Named) -> Point:
 
 def differentiable_inputs(point: Point) -> dict[str, Array]:
     """Return the inputs that may be moved a little: those that derivatives reach."""
-    return {name: point.inputs[name] for name in point.differentiable(point.op.inputs)}
+    return {name: point.inputs[name] for name in point.terms.inputs.live}
 
 
 @dataclass(frozen=True)
@@ -253,7 +254,7 @@ def samples(case: Case, count: int = 1) -> Iterator[Point]:
     """Yield points drawn where the op says, in the widest dtype, at the attributes of the example."""
     rng, point = case.rng, case.point()
     for _ in range(count):
-        drawn = case.op.sample(rng, case.exact, point.attrs) if case.op.sample else _sampled(case, rng)
+        drawn = case.op.sample(rng, case.exact, point.terms.attrs) if case.op.sample else _sampled(case, rng)
         yield case.point(inputs=drawn)
 
 

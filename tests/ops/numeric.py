@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from app.binding import Array
+from ops import Array
 from tests.ops.cases import bounds, eps
 
 # Central differences of order 6, 8 and 10: f' = Σₖ wₖ (f(x + kh) - f(x - kh)) / h.

@@ -51,13 +51,13 @@ EMPTY = list(empty_cases())
 @pytest.mark.parametrize(("case", "found", "mode"), EMPTY)
 def test_empty_inputs_have_empty_answers(case: Case, found, mode) -> None:
     point = case.point("float32", mode, inputs(case, found))
-    expected = case.op.reference(*point.inputs.values(), **point.attrs.model_dump())
+    expected = case.op.reference(*point.inputs.values(), **point.terms.attrs.model_dump())
     expected = expected if isinstance(expected, tuple) else (expected,)
     answers = answer(point, "vjp", used(directions(point, case.rng), "vjp"))
     for slot, y in zip(case.op.outputs, expected, strict=True):
         shape = answers[f"outputs/{slot.name}"].shape
         assert shape == np.shape(y)
-        assert shape == point.output_shape(slot)
+        assert shape == point.output_shapes[slot.name]
     for name, x in point.inputs.items():
         dx = answers[f"gradients/{name}"]
         assert dx == Absent.NOT_DIFFERENTIABLE if isinstance(dx, Absent) else dx.shape == x.shape

@@ -43,7 +43,7 @@ every_dtype = pytest.mark.parametrize(
 def test_forward_is_the_reference(case: Case, dtype: str) -> None:
     point = case.point(dtype)
     inputs = {name: x.astype(np.float64) if x.dtype.kind not in "iu" else x for name, x in point.inputs.items()}
-    attrs = point.attrs.model_dump()
+    attrs = point.terms.attrs.model_dump()
 
     def reference(leaves):
         found = case.op.reference(*(leaves.get(name, x) for name, x in inputs.items()), **attrs)
@@ -201,7 +201,7 @@ INTEGER_CASES = [
 @pytest.mark.parametrize(("case", "dtype", "mode"), INTEGER_CASES)
 def test_integers_have_values_and_no_gradients(case: Case, dtype: str, mode: Mode) -> None:
     point = case.point(dtype, mode)
-    expected = case.op.reference(*point.inputs.values(), **point.attrs.model_dump())
+    expected = case.op.reference(*point.inputs.values(), **point.terms.attrs.model_dump())
     found = answer(point, "forward", {})
     for slot, y in zip(case.op.outputs, expected if isinstance(expected, tuple) else (expected,), strict=True):
         assert found[f"outputs/{slot.name}"].dtype == np.dtype(case.op.dtype_of(slot, dtype))

@@ -1,11 +1,10 @@
 """Batching: rows that share a call are answered as rows alone are, or else requests must not share calls."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
-from app.binding import bind_dims
+from app.binding import moved
 from app.derivatives import Absent, forward, vjp
 from app.gradcheck.comparison import widened
 from app.gradcheck.site import Site
@@ -41,7 +40,7 @@ def _length(site: Site) -> int:
 
 def _compare(target: Target, tally: Tally, site: Site, part: slice) -> None:
     inputs, dys = ({n: _cut(site, x, part) for n, x in named.items()} for named in (site.point.inputs, site.cotangents))
-    point = replace(site.point, inputs=inputs, dims=bind_dims(site.point.op, inputs, site.point.attrs))
+    point = moved(site.point, inputs)
     found: dict[Key, Array] = {("outputs", name): y for name, y in forward(point).run().items()}
     _, gradients = vjp(point, tuple(site.vectors), dys, batched=False, outputs=False).run()
     for name, dx in gradients.items():

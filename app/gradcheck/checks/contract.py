@@ -77,7 +77,7 @@ def _has_gradient(site: Site, name: str) -> bool:
     call = Call(site.point, "vjp", as_found, wrt=(name,), cotangents=site.cotangents)
     try:
         with op_errors(site.point.op.name):
-            found = run(call.program, "graph", call.leaves, site.point.device)
+            found = run(call.program, "graph", call.leaves, site.point.terms.device)
     except OpFailed:
         # The service refuses a gradient that is missing, which is what should be.
         return False

@@ -10,13 +10,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from app.binding import authored
 from app.errors import Unprocessable
 from app.gradcheck import rounding
 from app.gradcheck.claims import all_outputs, named_slots, primals
 from app.gradcheck.site import Site, site_at
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Element, Finding, Place
+from app.point import authored
 from app.tensors.dtypes import DTYPES
 from ops import Array, Derivative, Formula, Input, Surrogate
 
