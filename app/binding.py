@@ -196,7 +196,7 @@ def _expectation(pattern: Sequence[str | int], dims: Dims) -> str:
 def _admit_outputs(point: Point) -> None:
     """Refuse outputs over the element limit, unless they are no larger than the inputs are."""
     elements = sum(math.prod(shape) for shape in point.output_shapes.values() if shape is not None)
-    if elements > sum(x.size for x in point.inputs.values()):
+    if elements > point.size:
         point.admit(elements, "outputs")
 
 

@@ -48,11 +48,11 @@ def run(program: Program, mode: Mode, members: Sequence[Sequence[Array]], device
         leaves = [leaf if i in numbers else _padded(leaf[piece]) for i, leaf in enumerate(joined)]
         length, count = len(leaves[0]), len(joined[0][piece])
         found = modes.run(program, mode, leaves, device)
-        parts.append({key: _checked(key, value, length, count) for key, value in found.items()})
+        parts.append(_asked_for(found, length, count))
     whole = parts[0] if len(parts) == 1 else {key: _concatenated(parts, key) for key in parts[0]}
-    ends = np.cumsum(counts).tolist()
+    items, ends = whole.items(), np.cumsum(counts).tolist()
     return [
-        {key: _of_member(key, value, end - count, end, leaves[0].shape) for key, value in whole.items()}
+        {key: value if value is None else value[end - count : end].reshape(leaves[0].shape) for key, value in items}
         for leaves, count, end in zip(members, counts, ends, strict=True)
     ]
 
@@ -91,26 +91,22 @@ def _aligned(length: int, dtype: np.dtype[Any]) -> Array:
     return raw[start : start + length * dtype.itemsize].view(dtype)
 
 
-def _checked(key: Key, value: Array | None, length: int, count: int) -> Array | None:
-    """Return the part of a result that was asked for; raises ``NotElementwise``."""
-    if value is None:
-        return None
-    what, name = key
-    is_told = str(what).endswith("shape")
-    shape = tuple(value.tolist()) if is_told else value.shape
-    if shape != (length,):
-        raise NotElementwise(f"{name} has shape {list(shape)}, and the inputs {[length]}")
-    return value if is_told else value[:count]
+def _asked_for(found: Found, length: int, count: int) -> Found:
+    """Return the results without what fills them up, and without shapes, which have been checked here.
+
+    Raises ``NotElementwise``.
+    """
+    kept: Found = {}
+    for key, value in found.items():
+        what, name = key
+        tells = str(what).endswith("shape")
+        if value is not None and (shape := tuple(value.tolist()) if tells else value.shape) != (length,):
+            raise NotElementwise(f"{name} has shape {list(shape)}, and the inputs {[length]}")
+        if not tells:
+            kept[key] = value if value is None else value[:count]
+    return kept
 
 
 def _concatenated(parts: Sequence[Found], key: Key) -> Array | None:
     values = [value for value in (part[key] for part in parts) if value is not None]
     return np.concatenate(values) if values else None
-
-
-def _of_member(key: Key, value: Array | None, start: int, end: int, shape: tuple[int, ...]) -> Array | None:
-    if value is None:
-        return None
-    if str(key[0]).endswith("shape"):
-        return np.asarray(shape, np.int32)
-    return value[start:end].reshape(shape)

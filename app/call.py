@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, Generic, TypeVar, cast, final
 
 import numpy as np
@@ -17,7 +17,6 @@ from app.programs import Kind, Program
 from ops import Array, OpFault
 
 Result = TypeVar("Result")
-Other = TypeVar("Other")
 
 # Numbers that the directions of one call may come with, 32 MB of float64, and multiply-adds: a second or so.
 CALL_ELEMENTS = 1 << 22
@@ -43,12 +42,15 @@ class Call(Generic[Result]):
     order: int = 1
     batched: bool = False
     outputs: bool = False
+    program: Program = field(init=False)
+    leaves: list[Array] = field(init=False)
 
-    @cached_property
-    def program(self) -> Program:
-        """The program: calls that are alike have it in common."""
+    def __post_init__(self) -> None:
+        """Find the program, which calls that are alike have in common, and its leaves."""
         terms = self.point.terms
-        return _program(
+        directions = (*(self.cotangents or {}).values(), *self.along.values())
+        self.leaves = [*self.point.inputs.values(), *terms.numbers, *directions]
+        self.program = _program(
             terms.op,
             terms.dtype,
             terms.static,
@@ -60,12 +62,6 @@ class Call(Generic[Result]):
             self.batched,
             self.outputs,
         )
-
-    @cached_property
-    def leaves(self) -> list[Array]:
-        """The point's leaves for it."""
-        directions = (*(self.cotangents or {}).values(), *self.along.values())
-        return [*self.point.inputs.values(), *self.point.terms.numbers, *directions]
 
     @property
     def company(self) -> Hashable | None:
@@ -83,25 +79,6 @@ class Call(Generic[Result]):
     def size(self) -> int:
         """How many numbers each leaf of an elementwise op has."""
         return self.leaves[0].size
-
-    def then(self, finish: Callable[[Result], Other]) -> "Call[Other]":
-        """Return the same call with more made of its results."""
-        before = self.finish
-
-        def finished(results: Found) -> Other:
-            return finish(before(results))
-
-        return Call(
-            self.point,
-            self.kind,
-            finished,
-            self.wrt,
-            self.cotangents,
-            self.along,
-            self.order,
-            self.batched,
-            self.outputs,
-        )
 
     def run(self) -> Result:
         """Run it alone, its directions a bounded number at a time.
@@ -192,7 +169,7 @@ def present(value: Array | None) -> Array:
 def rows_per_call(point: Point) -> int:
     """Return how many directions one call may take, so that its memory and its time are bounded."""
     outputs = [shape or () for shape in point.output_shapes.values()]
-    per_row = sum(x.size for x in point.inputs.values()) + sum(map(math.prod, outputs))
+    per_row = point.size + sum(map(math.prod, outputs))
     return max(1, min(CALL_ELEMENTS // (per_row + 1), CALL_COST // (point.cost + 1)))
 
 

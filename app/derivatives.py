@@ -73,7 +73,7 @@ def jvp(point: Point, tangents: Mapping[str, Array], *, batched: bool) -> Call[N
     if not linear:
         message = f"the gradient of {point.op.name} is not linear in the cotangent here, so it has no jvp"
         raise wrong(("attrs",), message, expected="attributes that make it linear", got="a non-linear gradient")
-    _check_inputs_shapes(point, tangents, "tangents", batched=batched)
+    _check_shapes(tangents, _input_shapes(point), "tangents", batched=batched)
     if batched:
         point.admit(
             _directions(tangents) * sum(math.prod(shape) for shape in output_shapes(point).values()), "tangents"
@@ -101,7 +101,7 @@ def hvp(
 ) -> Call[Named]:
     """Return Hᵀv: for each input i the sum over j of the derivative of ⟨g_j, v_j⟩, g the vjp at ``cotangents``."""
     _check_cotangents(point, cotangents)
-    _check_inputs_shapes(point, vectors, "vectors", batched=batched)
+    _check_shapes(vectors, _input_shapes(point), "vectors", batched=batched)
     live = live_inputs(point, wrt)
     if batched:
         point.admit(_directions(vectors) * sum(point.inputs[name].size for name in live), "products")
@@ -114,19 +114,20 @@ def hvp(
 
 def _check_cotangents(point: Point, cotangents: Mapping[str, Array] | None, *, batched: bool = False) -> None:
     if cotangents is not None:
-        shapes = output_shapes(point, cotangents)
-        for name, dy in cotangents.items():
-            _match(("cotangents", name), dy.shape, shapes[name], batched=batched)
-        _one_length(cotangents, "cotangents", batched=batched)
+        _check_shapes(cotangents, output_shapes(point, cotangents), "cotangents", batched=batched)
     elif batched:
         expected = "cotangents with a leading axis of directions"
         raise wrong(("cotangents",), "a batched vjp needs cotangents", expected=expected, got="none")
 
 
-def _check_inputs_shapes(point: Point, directions: Mapping[str, Array], field: str, *, batched: bool) -> None:
+def _check_shapes(
+    directions: Mapping[str, Array], wanted: Mapping[str, tuple[int, ...]], field: str, *, batched: bool
+) -> None:
     for name, direction in directions.items():
-        _match((field, name), direction.shape, point.inputs[name].shape, batched=batched)
-    _one_length(directions, field, batched=batched)
+        _match((field, name), direction.shape, wanted[name], batched=batched)
+    if batched and len(set(map(len, directions.values()))) > 1:
+        lengths = {name: len(direction) for name, direction in directions.items()}
+        raise wrong((field,), "they differ in their number of directions", expected="one number", got=str(lengths))
 
 
 def _directions(named: Mapping[str, Array] | None) -> int:
@@ -141,18 +142,16 @@ def _match(loc: tuple[str, str], shape: tuple[int, ...], wanted: tuple[int, ...]
         raise wrong(loc, "the shape is another one", expected=str(list(wanted)), got=str(list(shape)))
 
 
-def _one_length(directions: Mapping[str, Array], field: str, *, batched: bool) -> None:
-    lengths = {name: len(direction) for name, direction in directions.items()} if batched else {}
-    if len(set(lengths.values())) > 1:
-        raise wrong((field,), "they differ in their number of directions", expected="one number", got=str(lengths))
+def _input_shapes(point: Point) -> dict[str, tuple[int, ...]]:
+    return {name: x.shape for name, x in point.inputs.items()}
 
 
 def output_shapes(point: Point, names: Collection[str] | None = None) -> dict[str, tuple[int, ...]]:
     """Return the shapes of outputs; where the symbols do not tell, the forward pass does."""
-    shapes = {name: shape for name, shape in point.output_shapes.items() if names is None or name in names}
+    shapes = point.output_shapes
     if None in shapes.values():
-        return {name: y.shape for name, y in forward(point).run().items() if name in shapes}
-    return {name: shape for name, shape in shapes.items() if shape is not None}
+        shapes = {name: y.shape for name, y in forward(point).run().items()}
+    return {name: shape for name, shape in shapes.items() if shape is not None and (names is None or name in names)}
 
 
 def live_inputs(point: Point, wrt: Sequence[str]) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ import logging
 import math
 from collections.abc import Generator, Hashable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -13,7 +13,7 @@ import numpy as np
 from app.errors import Entry, OpFailed, wrong
 from app.tensors.casting import narrow
 from app.tensors.dtypes import DTYPES
-from ops import Array, Attrs, Input, InvalidInput, Mode, Op, Output
+from ops import ANY_SHAPE, Array, Attrs, Input, InvalidInput, Mode, Op, Output
 
 Dims: TypeAlias = Mapping[str, int | tuple[int, ...]]
 
@@ -79,32 +79,38 @@ class Terms:
         return Side(self.dtype, {slot.name: self.op.dtype_of(slot, self.dtype) for slot in slots}, tuple(live))
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Point:
-    """Where an op is evaluated: typed inputs, and what the symbols of the op's shapes stand for there."""
+    """Where an op is evaluated: typed inputs, and what the symbols of the op's shapes stand for there.
+
+    ``size`` is how many numbers the inputs have; ``output_shapes`` are those that the symbols give, ``None`` where they
+    do not tell.
+    """
 
     terms: Terms
     inputs: Mapping[str, Array]
     dims: Dims
+    size: int = field(init=False)
+    output_shapes: Mapping[str, tuple[int, ...] | None] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Look at the sizes, once."""
+        self.size = sum([x.size for x in self.inputs.values()])
+        self.output_shapes = {slot.name: resolved_shape(slot.shape, self.dims) for slot in self.terms.op.outputs}
 
     @property
     def op(self) -> Op:
         """The op."""
         return self.terms.op
 
-    @cached_property
+    @property
     def cost(self) -> int:
         """The multiply-adds of one forward, roughly: what the op says, else one a number."""
-        sizes = sum(x.size for x in self.inputs.values())
-        if self.op.cost is None:
-            return sizes
-        with authored(self.op, "cost"):
-            return max(sizes, self.op.cost(self.dims))
-
-    @cached_property
-    def output_shapes(self) -> Mapping[str, tuple[int, ...] | None]:
-        """The shapes that the symbols give the outputs, ``None`` where they do not tell."""
-        return {slot.name: resolved_shape(slot.shape, self.dims) for slot in self.op.outputs}
+        op = self.terms.op
+        if op.cost is None:
+            return self.size
+        with authored(op, "cost"):
+            return max(self.size, op.cost(self.dims))
 
     def admit_work(self, times: int = 1) -> None:
         """Refuse work that would take minutes: ``times`` the op's, before any of it is done."""
@@ -121,13 +127,15 @@ class Point:
 
 def resolved_shape(pattern: Sequence[str | int], dims: Dims) -> tuple[int, ...] | None:
     """Return the shape that a symbolic one stands for, ``None`` where a symbol is not bound."""
-    shape: list[int] = []
+    if pattern == ANY_SHAPE and isinstance(shape := dims.get("..."), tuple):
+        return shape
+    sizes: list[int] = []
     for symbol in pattern:
         size = symbol if isinstance(symbol, int) else dims.get(symbol)
         if size is None:
             return None
-        shape.extend(size if isinstance(size, tuple) else (size,))
-    return tuple(shape)
+        sizes.extend(size if isinstance(size, tuple) else (size,))
+    return tuple(sizes)
 
 
 def number(value: float, dtype: str) -> Array:

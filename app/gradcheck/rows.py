@@ -106,4 +106,4 @@ class Rows:
 def numbers_of(point: Point) -> int:
     """Return how many numbers one row has, inputs and outputs."""
     outputs = [shape or () for shape in point.output_shapes.values()]
-    return sum(x.size for x in point.inputs.values()) + sum(map(math.prod, outputs))
+    return point.size + sum(map(math.prod, outputs))

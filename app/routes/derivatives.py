@@ -6,6 +6,7 @@ a plain function in front of it answers twice as many of them.
 
 import asyncio
 from dataclasses import dataclass
+from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -16,7 +17,7 @@ from app.errors import MethodNotAllowed, NotFound, near
 from app.execution import Slot
 from app.limits import charge_answer, clock_of
 from app.routes.formats import FORMATS, Format, Reply
-from app.routes.operations import OPERATIONS, Operation, Tree, Work
+from app.routes.operations import OPERATIONS, Operation, Work
 from app.routes.plans import Plan, Plans, Task
 from app.routes.reading import accepted, brought, fields_of
 from app.tensors.document import Body
@@ -83,13 +84,13 @@ async def _asked(engine: Engine, op_name: str, operation_name: str, scope: Scope
 async def _computed(engine: Engine, plans: Plans, asked: _Asked, deadline: float) -> Reply:
     if len(asked.body) > SMALL_BODY:
         plan, task = await asyncio.to_thread(_planned, plans, asked)
-        tree = await _run(engine, task.work, "long", deadline)
-        return await asyncio.to_thread(asked.target.reply, tree, plan.encoding)
+        found = await _run(engine, task.work, "long", deadline)
+        return await asyncio.to_thread(_written, plan, found, asked.target)
     plan, task = _planned(plans, asked)
-    tree = await _run(engine, task.work, "long" if task.is_long else "short", deadline)
+    found = await _run(engine, task.work, "long" if task.is_long else "short", deadline)
     if task.is_long:
-        return await asyncio.to_thread(asked.target.reply, tree, plan.encoding)
-    return asked.target.reply(tree, plan.encoding)
+        return await asyncio.to_thread(_written, plan, found, asked.target)
+    return _written(plan, found, asked.target)
 
 
 def _planned(plans: Plans, asked: _Asked) -> tuple[Plan, Task]:
@@ -98,7 +99,11 @@ def _planned(plans: Plans, asked: _Asked) -> tuple[Plan, Task]:
     return plan, plan.task(fields)
 
 
-async def _run(engine: Engine, work: Work, slot: Slot, deadline: float) -> dict[str, Tree]:
+def _written(plan: Plan, found: Any, target: Format) -> Reply:
+    return target.reply(plan.operation.tree(plan.asked, found), plan.encoding)
+
+
+async def _run(engine: Engine, work: Work, slot: Slot, deadline: float) -> Any:
     if isinstance(work, Call):
         return await engine.batches.run(work, slot=slot, deadline=deadline)
     return await engine.lane.run(work, slot=slot, deadline=deadline)

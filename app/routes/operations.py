@@ -17,9 +17,9 @@ Fields: TypeAlias = Mapping[str, Any]
 """The fields of a request, its tensors not decoded yet."""
 Tree: TypeAlias = Any
 """An answer before it is written: objects and lists of arrays and ``Absent``."""
-Steps: TypeAlias = Callable[[Checkpoint], dict[str, Tree]]
+Steps: TypeAlias = Callable[[Checkpoint], Any]
 """What is computed in steps, alone."""
-Work: TypeAlias = Call[dict[str, Tree]] | Steps
+Work: TypeAlias = Call[Any] | Steps
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,14 @@ class Asked:
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation: its models, and how a request at a point becomes work for the lane."""
+    """One operation: its models, how a request at a point becomes work for the lane, and what it finds an answer."""
 
     name: str
     summary: str
     request: type[wire.Request]
     answer: type[wire.Answer]
     prepare: Callable[[Asked, Point, Fields], Work]
+    tree: Callable[[Asked, Any], dict[str, Tree]]
     is_long: bool = False
 
     def work(self, asked: Asked, point: Point, fields: Fields) -> Work:
@@ -47,83 +48,108 @@ class Operation:
         if None not in point.output_shapes.values():
             return self.prepare(asked, point, fields)
 
-        def steps(checkpoint: Checkpoint) -> dict[str, Tree]:
+        def steps(checkpoint: Checkpoint) -> Any:
             work = self.prepare(asked, point, fields)
             return work.run() if isinstance(work, Call) else work(checkpoint)
 
         return steps
 
 
-def _forward(asked: Asked, point: Point, fields: Fields) -> Call[dict[str, Tree]]:
+def _forward(asked: Asked, point: Point, fields: Fields) -> Work:
     del asked, fields
-    return derivatives.forward(point).then(lambda outputs: {"outputs": outputs})
+    return derivatives.forward(point)
 
 
-def _gradients(asked: Asked, point: Point, fields: Fields) -> Call[dict[str, Tree]]:
-    call = derivatives.gradients(point, asked.wrt, _cotangents(point, fields), asked.request.order)
-    return call.then(lambda found: {"outputs": found[0], "gradients": found[1]})
+def _gradients(asked: Asked, point: Point, fields: Fields) -> Work:
+    return derivatives.gradients(point, asked.wrt, _cotangents(point, fields), asked.request.order)
 
 
-def _vjp(asked: Asked, point: Point, fields: Fields) -> Call[dict[str, Tree]]:
+def _vjp(asked: Asked, point: Point, fields: Fields) -> Work:
     batched, outputs = asked.request.batched, asked.request.outputs
-    call = derivatives.vjp(point, asked.wrt, _cotangents(point, fields), batched=batched, outputs=outputs)
-    if outputs:
-        return call.then(lambda found: {"outputs": found[0], "gradients": found[1]})
-    return call.then(lambda found: {"gradients": found[1]})
+    return derivatives.vjp(point, asked.wrt, _cotangents(point, fields), batched=batched, outputs=outputs)
 
 
-def _jvp(asked: Asked, point: Point, fields: Fields) -> Call[dict[str, Tree]]:
+def _jvp(asked: Asked, point: Point, fields: Fields) -> Work:
     tangents = bind_directions(fields["tangents"], point.terms.inputs, decode, "tangents") or {}
-    return derivatives.jvp(point, tangents, batched=asked.request.batched).then(lambda found: {"tangents": found})
+    return derivatives.jvp(point, tangents, batched=asked.request.batched)
 
 
-def _jacobian(asked: Asked, point: Point, fields: Fields) -> Steps:
+def _jacobian(asked: Asked, point: Point, fields: Fields) -> Work:
     del fields
-    return lambda checkpoint: {"jacobian": matrices.jacobian(point, asked.of, asked.wrt, checkpoint)}
+    return lambda checkpoint: matrices.jacobian(point, asked.of, asked.wrt, checkpoint)
 
 
-def _hvp(asked: Asked, point: Point, fields: Fields) -> Call[dict[str, Tree]]:
+def _hvp(asked: Asked, point: Point, fields: Fields) -> Work:
     cotangents = _cotangents(point, fields)
     vectors = bind_directions(fields["vectors"], point.terms.inputs, decode, "vectors") or {}
-    call = derivatives.hvp(point, asked.wrt, cotangents, vectors, batched=asked.request.batched)
-    return call.then(lambda found: {"products": found})
+    return derivatives.hvp(point, asked.wrt, cotangents, vectors, batched=asked.request.batched)
 
 
-def _hessian(asked: Asked, point: Point, fields: Fields) -> Steps:
+def _hessian(asked: Asked, point: Point, fields: Fields) -> Work:
     cotangents = _cotangents(point, fields)
     if asked.request.diagonal:
-        return lambda checkpoint: {"diagonal": matrices.hessian_diagonal(point, asked.wrt, cotangents)}
-    return lambda checkpoint: {"hessian": matrices.hessian(point, asked.wrt, cotangents, checkpoint)}
+        return lambda checkpoint: matrices.hessian_diagonal(point, asked.wrt, cotangents)
+    return lambda checkpoint: matrices.hessian(point, asked.wrt, cotangents, checkpoint)
 
 
 def _cotangents(point: Point, fields: Fields) -> dict[str, Array] | None:
     return bind_directions(fields.get("cotangents"), point.terms.outputs, decode, "cotangents")
 
 
+def _gradients_tree(asked: Asked, found: Any) -> dict[str, Tree]:
+    outputs, gradients = found
+    return {"outputs": outputs, "gradients": gradients} if outputs else {"gradients": gradients}
+
+
+def _hessian_tree(asked: Asked, found: Any) -> dict[str, Tree]:
+    return {"diagonal" if asked.request.diagonal else "hessian": found}
+
+
+def _as(field: str) -> Callable[[Asked, Any], dict[str, Tree]]:
+    return lambda asked, found: {field: found}
+
+
 OPERATIONS: Mapping[str, Operation] = {
     operation.name: operation
     for operation in (
-        Operation("forward", "The value of an op", wire.ForwardRequest, wire.ForwardAnswer, _forward),
+        Operation("forward", "The value of an op", wire.ForwardRequest, wire.ForwardAnswer, _forward, _as("outputs")),
         Operation(
             "gradients",
             "Gradients of order 1 to 4: each of the sum of the one before",
             wire.GradientsRequest,
             wire.GradientsAnswer,
             _gradients,
+            _gradients_tree,
         ),
-        Operation("vjp", "Pull cotangents back to the inputs", wire.VjpRequest, wire.VjpAnswer, _vjp),
-        Operation("jvp", "Push tangents forward to the outputs", wire.JvpRequest, wire.JvpAnswer, _jvp),
+        Operation("vjp", "Pull cotangents back to the inputs", wire.VjpRequest, wire.VjpAnswer, _vjp, _gradients_tree),
+        Operation(
+            "jvp", "Push tangents forward to the outputs", wire.JvpRequest, wire.JvpAnswer, _jvp, _as("tangents")
+        ),
         Operation(
             "jacobian",
             "Every output by every input",
             wire.JacobianRequest,
             wire.JacobianAnswer,
             _jacobian,
+            _as("jacobian"),
             is_long=True,
         ),
-        Operation("hvp", "The Hessian's transpose times vectors", wire.HvpRequest, wire.HvpAnswer, _hvp),
         Operation(
-            "hessian", "The derivative of the vjp", wire.HessianRequest, wire.HessianAnswer, _hessian, is_long=True
+            "hvp",
+            "The Hessian's transpose times vectors",
+            wire.HvpRequest,
+            wire.HvpAnswer,
+            _hvp,
+            _as("products"),
+        ),
+        Operation(
+            "hessian",
+            "The derivative of the vjp",
+            wire.HessianRequest,
+            wire.HessianAnswer,
+            _hessian,
+            _hessian_tree,
+            is_long=True,
         ),
     )
 }

@@ -14,6 +14,7 @@ Body: TypeAlias = bytes | bytearray | memoryview
 MAX_BRACKETS = 100_000
 _SLICE = 1 << 20
 _NAMED_BELOW = 1 << 20
+_SHALLOW = 3
 _MANY = 1 << 62
 
 _NONFINITE = re.compile(r"[-+]?(nan|inf(inity)?)\b", re.IGNORECASE)
@@ -90,10 +91,20 @@ def _refuse_duplicates(raw: bytes | bytearray, document: Any) -> None:
     with a list that mixes objects or lists with other things.)
     """
     colons = raw.count(b":")
+    if colons <= _keys(document, _SHALLOW):
+        return
     if colons > _colons(document, _objects) and colons > _colons(document, _containers):
         name = _duplicate(raw) if len(raw) < _NAMED_BELOW else None
         what = "a key" if name is None else f'the key "{name[:64]}"'
         raise Malformed(f"{what} stands twice in one object: send it once")
+
+
+def _keys(value: Any, depth: int) -> int:
+    """Count the keys of objects that stand in objects, and no deeper than ``depth``."""
+    if not isinstance(value, dict) or not depth:
+        return 0
+    fields = cast("dict[str, Any]", value)
+    return len(fields) + sum([_keys(field, depth - 1) for field in fields.values()])
 
 
 def _colons(document: Any, look: Callable[[list[Any]], tuple[int, list[Any]]]) -> int:
