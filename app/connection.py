@@ -9,6 +9,7 @@ from typing import cast
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from app.corked import Corked
 from app.errors import BodyTooSlow, HeadTooLarge, Malformed, PullbackError
 from app.problems import render
 
@@ -33,7 +34,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to wait for the first request."""
-        super().connection_made(cast(asyncio.Transport, transport))
+        super().connection_made(cast(asyncio.Transport, Corked(cast(asyncio.Transport, transport), self.loop)))
         self._wait_for_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
