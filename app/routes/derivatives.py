@@ -21,6 +21,7 @@ from app.routes import wire
 from app.routes.formats import FORMATS, Format, Reply
 from app.routes.operations import OPERATIONS, Operation, Tree, Work
 from app.routes.reading import accepted, brought, read
+from app.tally import Tally
 from app.tensors.document import Body
 from app.tensors.json import Encoding
 from app.tensors.safetensors import ALIGNMENT, decode
@@ -88,18 +89,19 @@ class _Asked:
 async def _computed(engine: Engine, operation: Operation, op: Op, asked: _Asked, deadline: float) -> Reply:
     small, target = len(asked.body) <= SMALL_BODY, asked.target
     prepare = partial(_prepare, engine, operation, op, asked)
-    prepared = prepare() if small else await asyncio.to_thread(prepare)
+    tally = engine.tally(op.name, operation.name)
+    prepared = tally.timed("parse", prepare) if small else await asyncio.to_thread(tally.timed, "parse", prepare)
     brief = small and not prepared.is_long
-    tree = await _run(engine, prepared.work, "short" if brief else "long", deadline)
+    tree = await _run(engine, prepared.work, "short" if brief else "long", deadline, tally)
     if brief:
-        return target.reply(tree, prepared.encoding)
-    return await asyncio.to_thread(target.reply, tree, prepared.encoding)
+        return tally.timed("serialise", target.reply, tree, prepared.encoding)
+    return await asyncio.to_thread(tally.timed, "serialise", target.reply, tree, prepared.encoding)
 
 
-async def _run(engine: Engine, work: Work, slot: Slot, deadline: float) -> dict[str, Tree]:
+async def _run(engine: Engine, work: Work, slot: Slot, deadline: float, tally: Tally) -> dict[str, Tree]:
     if isinstance(work, Call):
-        return await engine.batches.run(work, slot=slot, deadline=deadline)
-    return await engine.lane.run(work, slot=slot, deadline=deadline)
+        return await engine.batches.run(work, slot=slot, deadline=deadline, tally=tally)
+    return await engine.lane.run(tally.queued(work), slot=slot, deadline=deadline)
 
 
 async def _send(reply: Reply, send: Send) -> None:
