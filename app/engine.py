@@ -20,7 +20,7 @@ class Engine:
     """The service behind its routes.
 
     ``deadline_s`` is the longest that a request may take, ``checks_s`` a stream of checks; ``check_work`` is how many
-    numbers one numeric derivative may ask an op for.
+    numbers one numeric derivative may ask an op for. ``tally`` gives where to count what an operation on an op takes.
     """
 
     registry: Registry

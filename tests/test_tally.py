@@ -54,11 +54,12 @@ def test_what_was_told_is_not_told_again():
                 tally.answered(200, 0.0)
                 tally.batched([1.0], 2.0, 3.0)
                 metrics.tell()
+            tally.answered(200, 0.0)
 
     asyncio.run(keep_up())
     text = metrics.text("")[0].decode()
     labels = '{op="square",operation="vjp"'
-    assert f'pullback_requests_total{labels},status="200"}} 3.0\n' in text
+    assert f'pullback_requests_total{labels},status="200"}} 4.0\n' in text
     assert f"pullback_queue_seconds_total{labels}}} 3.0\n" in text
     assert f"pullback_compute_seconds_total{labels}}} 3.0\n" in text
     assert "pullback_parse_seconds_total{" not in text

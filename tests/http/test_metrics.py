@@ -23,7 +23,7 @@ HEAD = (
 ).encode()
 GROUPS = ("catalogue", "health", "docs", "metrics")
 STAGES = ("parse", "queue", "compute", "serialise")
-LONGEST_S = 60
+LONGEST_S, SCRAPES = 60, 8
 
 
 class Scrape:
@@ -196,22 +196,30 @@ def ask_until(one: Service, wanted: int) -> Mapping[str, int]:
     return counts
 
 
-def wait_for_total(one: Service, total: int, *, scrapes: int = 8) -> None:
-    """Wait until scrapes on so many connections in a row, by whatever worker, tell this many requests."""
+def told(client: httpx.Client) -> float:
+    """Return how many requests a scrape tells of those that ``ask_until`` makes."""
+    return scrape(client)("pullback_requests_total", op="square", operation="forward")
+
+
+def wait_for_total(one: Service, total: int) -> None:
+    """Wait until some scrapes in a row, on connections of their own to whatever worker, tell this many requests."""
     until, alike = time.monotonic() + LONGEST_S, 0
-    while alike < scrapes:
+    while alike < SCRAPES:
         with one.client() as client:
-            seen = scrape(client)
-        told = seen("pullback_requests_total", op="square", operation="forward")
-        assert told <= total
-        assert time.monotonic() < until, (told, total)
-        alike = alike + 1 if told == total else 0
+            found = told(client)
+        assert found <= total
+        assert time.monotonic() < until, (found, total)
+        alike = alike + 1 if found == total else 0
 
 
 def test_workers_report_together_and_what_has_ended_stays(start):
     one = start(WORKERS="2").wait_until_ready()
     folder = folder_of(workers(one)[0])
     total = sum(ask_until(one, 2).values())
+    until = time.monotonic() + LONGEST_S
+    with one.client() as client:  # one connection, so one worker: the other is asked by nobody
+        while told(client) < total:
+            assert time.monotonic() < until
     wait_for_total(one, total)
     for _ in range(2):
         ended, survivor = workers(one)
