@@ -10,7 +10,9 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, nullcontext
 from types import FrameType
 
 from pydantic import ValidationError
@@ -66,7 +68,8 @@ def serve(settings: Settings, listener: socket.socket) -> int:
     config = server_config(settings)
     if settings.workers > 1:
         workers = Workers(config, [listener], announce)
-        workers.run()
+        with shared_metrics() if settings.metrics else nullcontext():
+            workers.run()
         return STARTUP_FAILURE if workers.cannot_start else 0
     try:
         OneServer(config, announce).run(sockets=[listener])
@@ -74,6 +77,14 @@ def serve(settings: Settings, listener: socket.socket) -> int:
         logging.getLogger("pullback").exception("the service cannot start")
         return STARTUP_FAILURE
     return 0
+
+
+@contextmanager
+def shared_metrics() -> Generator[None]:
+    """Give the workers that start in this block a folder for what they count, empty at first and removed at the end."""
+    with tempfile.TemporaryDirectory(prefix="pullback-metrics-") as folder:
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
+        yield
 
 
 def application() -> ASGIApp:

@@ -15,6 +15,7 @@ from app import buckets, modes
 from app.call import Call, run_together
 from app.errors import Overloaded
 from app.execution import Checkpoint, Lane, Slot
+from app.tally import UNCOUNTED, Tally
 
 Result = TypeVar("Result")
 
@@ -31,6 +32,8 @@ class _Member:
     call: Call[Any]
     deadline: float
     future: asyncio.Future[Any]
+    tally: Tally
+    came: float = field(default_factory=time.perf_counter)
     outcome: Any = None
     error: BaseException | None = None
 
@@ -91,7 +94,12 @@ class Batches:
         self._seconds: dict[Hashable, float] = {}
         self._tasks: set[asyncio.Task[None]] = set()  # which the loop itself would let go
 
-    async def run(self, call: Call[Result], *, slot: Slot, deadline: float) -> Result:
+    @property
+    def waiting(self) -> int:
+        """How many calls in batches have no answer yet."""
+        return self._waiting
+
+    async def run(self, call: Call[Result], *, slot: Slot, deadline: float, tally: Tally = UNCOUNTED) -> Result:
         """Return what a call finds, alone or in company.
 
         Work that has not begun at its ``deadline`` is dropped; whoever awaits this keeps the time. Raises as
@@ -99,10 +107,10 @@ class Batches:
         """
         company = call.company
         if company is None or slot == "long":
-            return await self._lane.run(lambda checkpoint: call.run(), slot=slot, deadline=deadline)
+            return await self._lane.run(tally.queued(lambda checkpoint: call.run()), slot=slot, deadline=deadline)
         if self._waiting >= self._limit:
             raise Overloaded(f"{self._limit} requests are waiting already; try again in a moment")
-        member = _Member(call, deadline, asyncio.get_running_loop().create_future())
+        member = _Member(call, deadline, asyncio.get_running_loop().create_future(), tally)
         self._join(company, member)
         self._waiting += 1
         try:
@@ -161,7 +169,9 @@ class Batches:
     def _measured(self, batch: _Batch) -> None:
         began = time.perf_counter()
         batch.run()
-        self._seconds[_cost(batch)] = time.perf_counter() - began
+        ended = time.perf_counter()
+        self._seconds[_cost(batch)] = ended - began
+        batch.members[0].tally.batched([member.came for member in batch.members], began, ended)
 
     def _is_brief(self, batch: _Batch) -> bool:
         call = batch.members[0].call

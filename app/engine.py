@@ -1,13 +1,18 @@
 """What every protocol needs of the service: the ops, the lane, the devices and the limits."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from app.batches import Batches
 from app.default_mode import default_mode
 from app.errors import NotFound, near, wrong
 from app.execution import Lane
+from app.tally import Tally
 from ops import Mode, Op, Registry
+
+Count: TypeAlias = Callable[[str, str], Tally]
+"""Gives the tally of an op and an operation."""
 
 
 @dataclass(frozen=True)
@@ -15,7 +20,7 @@ class Engine:
     """The service behind its routes.
 
     ``deadline_s`` is the longest that a request may take, ``checks_s`` a stream of checks; ``check_work`` is how many
-    numbers one numeric derivative may ask an op for.
+    numbers one numeric derivative may ask an op for. ``tally`` gives where to count what an operation on an op takes.
     """
 
     registry: Registry
@@ -27,6 +32,7 @@ class Engine:
     deadline_s: float
     checks_s: float
     check_work: int
+    tally: Count
 
     def op(self, name: str) -> Op:
         """Return the op, or raise ``NotFound`` with near names, or with why it is unavailable."""

@@ -96,6 +96,11 @@ class Lane:
             ticket.abandon()
             del ticket
 
+    @property
+    def waiting(self) -> int:
+        """How many pieces of work have not begun."""
+        return sum(map(len, self._queues.values()))
+
     def overrun_s(self) -> float:
         """Return by how many seconds the work that is running is past its deadline, 0 when none is."""
         with self._changed:
@@ -104,7 +109,7 @@ class Lane:
 
     def _enter(self, slot: Slot, ticket: _Ticket) -> None:
         with self._changed:
-            if sum(map(len, self._queues.values())) >= self._limit:
+            if self.waiting >= self._limit:
                 raise Overloaded(f"{self._limit} requests are waiting already; try again in a moment")
             self._queues[slot].append(ticket)
             self._changed.notify_all()

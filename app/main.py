@@ -2,7 +2,7 @@
 
 import gc
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
@@ -16,14 +16,17 @@ from app.errors import CannotStart
 from app.execution import Lane
 from app.lifecycle import Lifecycle, drain_on_term
 from app.limits import limits
+from app.metrics import Metrics
 from app.observe import observe
 from app.problems import HANDLERS
 from app.routes.catalogue import catalogue
 from app.routes.checks import checks
 from app.routes.derivatives import operations
 from app.routes.health import health
+from app.routes.metrics import metrics_page, tally_of_path
 from app.routes.openapi import openapi
 from app.settings import Settings
+from app.tally import uncounted
 from ops import Registry, RegistryError, discover
 from pullback import __version__
 
@@ -45,16 +48,19 @@ def create_app(settings: Settings | None = None) -> ASGIApp:
     registry = _registry(settings)
     known = devices()
     lane, lifecycle = Lane(settings.queue), Lifecycle()
+    batches = Batches(lane, settings.queue)
+    metrics = Metrics(lane, batches, lifecycle) if settings.metrics else None
     engine = Engine(
         registry,
         lane,
-        Batches(lane, settings.queue),
+        batches,
         known,
         default_device(settings.device, known, why_no_gpu),
         settings.max_elements,
         settings.deadline_s,
         settings.checks_s,
         settings.check_work,
+        metrics.tally if metrics else uncounted,
     )
 
     @asynccontextmanager
@@ -65,7 +71,8 @@ def create_app(settings: Settings | None = None) -> ASGIApp:
         gc.collect()
         gc.freeze()
         with drain_on_term(lifecycle, settings.drain_s):
-            yield
+            async with metrics.kept_up() if metrics else nullcontext():
+                yield
         lane.stop()
 
     # With its own copy of the page's scripts: a server is often where the internet is not.
@@ -80,8 +87,11 @@ def create_app(settings: Settings | None = None) -> ASGIApp:
     )
     fastapi.include_router(catalogue(engine))
     fastapi.include_router(health(engine, lifecycle, examination(settings, registry)))
+    if metrics:
+        fastapi.include_router(metrics_page(metrics))
     fastapi.openapi = openapi(fastapi, registry.ops)
-    return observe(limits(checks(operations(fastapi, engine), engine), settings), settings, lifecycle)
+    inner = limits(checks(operations(fastapi, engine), engine), settings)
+    return observe(inner, settings, lifecycle, tally_of_path(engine.tally, registry.ops))
 
 
 def _registry(settings: Settings) -> Registry:

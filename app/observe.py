@@ -6,6 +6,7 @@ import logging
 import re
 import secrets
 import time
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
@@ -18,6 +19,7 @@ from app.lifecycle import Lifecycle
 from app.log import stamp, write_line
 from app.problems import FAULT, send_problem
 from app.settings import Settings
+from app.tally import Tally, uncounted
 
 CLIENT_GONE = 499
 FIRST_ERROR = 400
@@ -94,8 +96,12 @@ class Exchange:
             )
 
 
-def observe(app: ASGIApp, settings: Settings, lifecycle: Lifecycle) -> ASGIApp:
+def observe(
+    app: ASGIApp, settings: Settings, lifecycle: Lifecycle, tally_of: Callable[[str], Tally] = uncounted
+) -> ASGIApp:
     """Return ``app`` watched: every request counted in ``lifecycle`` and logged, every exception answered.
+
+    ``tally_of`` gives, for a path, where its answers are counted.
 
     A ``PullbackError`` from within becomes its problem document; ``ClientGone`` is logged as 499; anything else is
     told to the log alone, and the client gets a 500.
@@ -112,6 +118,7 @@ def observe(app: ASGIApp, settings: Settings, lifecycle: Lifecycle) -> ASGIApp:
             await _guarded(app, scope, exchange)
         finally:
             lifecycle.in_flight -= 1
+            tally_of(scope["path"]).answered(exchange.status, exchange.began)
             exchange.report(as_json)
 
     return observed

@@ -47,6 +47,7 @@ class Settings(BaseSettings):
     )
     grace_s: float = Field(default=25.0, ge=0, le=3600, description="Time for what is in flight when the server stops.")
     log: Literal["text", "json"] = Field(default="text", description="Form of the log, one line a request.")
+    metrics: bool = Field(default=True, description="Count, and answer /metrics.")
 
     @field_validator("ops_path", mode="before")
     @classmethod

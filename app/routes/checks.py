@@ -25,6 +25,7 @@ from app.gradcheck.verdict import Verdict, worst_verdict
 from app.limits import clock_of
 from app.routes.reading import accepted, brought, read
 from app.routes.reports import CheckRequest, ChecksRequest, VerifyRequest
+from app.tally import Tally
 from app.tensors import json
 from app.tensors.dtypes import DTYPES
 from app.tensors.json import dumps
@@ -50,7 +51,8 @@ def checks(fallback: ASGIApp, engine: Engine) -> ASGIApp:
                 op = engine.op(name)
                 brought(headers := dict(scope["headers"]))
                 accepted(headers)
-                answer = await _answered(answers[what], engine, op, scope, receive)
+                tally = engine.tally(op.name, what)
+                answer = await _answered(partial(answers[what], engine, op, tally), tally, scope, receive)
                 await _send(answer, send)
             case ["", "v1", "checks"]:
                 _refuse_other_methods(scope)
@@ -68,21 +70,22 @@ def _refuse_other_methods(scope: Scope) -> None:
         raise MethodNotAllowed(f"expected POST, got {scope['method']}", headers={"Allow": "POST"})
 
 
-Answering: TypeAlias = Callable[[Engine, Op, Body, float], Coroutine[Any, Any, Event]]
+Answering: TypeAlias = Callable[[Body, float], Coroutine[Any, Any, Event]]
 
 
-async def _answered(answering: Answering, engine: Engine, op: Op, scope: Scope, receive: Receive) -> bytes:
+async def _answered(answering: Answering, tally: Tally, scope: Scope, receive: Receive) -> bytes:
     body, clock = await read_body(receive), clock_of(scope)
     clock.working()
-    answer = dumps(spelled(await answering(engine, op, body, clock.deadline)))
+    document = await answering(body, clock.deadline)
+    answer = tally.timed("serialise", lambda: dumps(spelled(document)))
     clock.sending(SEND_S)
     return answer
 
 
-async def _check(engine: Engine, op: Op, body: Body, deadline: float) -> Event:
-    report, todo = await _off_loop(partial(_planned, engine, op, body), body)
+async def _check(engine: Engine, op: Op, tally: Tally, body: Body, deadline: float) -> Event:
+    report, todo = await _off_loop(partial(_planned, engine, op, body), body, tally)
     for step in todo:
-        await engine.lane.run(step.run, slot="long", deadline=deadline)
+        await engine.lane.run(tally.queued(step.run), slot="long", deadline=deadline)
     return report.document()
 
 
@@ -93,9 +96,9 @@ def _planned(engine: Engine, op: Op, body: Body) -> tuple[Report, list[Step]]:
     return steps(op, options, widening, checks=request.checks, inputs=request.inputs, attrs=request.attrs)
 
 
-async def _verify(engine: Engine, op: Op, body: Body, deadline: float) -> Event:
-    work = await _off_loop(partial(_compared, engine, op, body), body)
-    return await engine.lane.run(lambda checkpoint: work(), slot="long", deadline=deadline)
+async def _verify(engine: Engine, op: Op, tally: Tally, body: Body, deadline: float) -> Event:
+    work = await _off_loop(partial(_compared, engine, op, body), body, tally)
+    return await engine.lane.run(tally.queued(lambda checkpoint: work()), slot="long", deadline=deadline)
 
 
 def _compared(engine: Engine, op: Op, body: Body) -> Callable[[], Event]:
@@ -136,10 +139,11 @@ async def _events(
         unavailable = [{"op": op.name, "reason": op.reason} for op in engine.registry.unavailable]
         yield {"event": "start", "ops": [op.name for op in ops], "unavailable": unavailable, "steps": count}
         for report, todo in plans:
+            tally = engine.tally(report.op.name, "checks")
             for step in todo:
                 yield {"event": "progress", "op": report.op.name, "check": step.check, "done": done, "steps": count}
                 deadline = min(until, time.monotonic() + engine.deadline_s)
-                await engine.lane.run(step.run, slot="long", deadline=deadline)
+                await engine.lane.run(tally.queued(step.run), slot="long", deadline=deadline)
                 done += 1
             reports.append(report.document())
             yield {"event": "report", "report": reports[-1]}
@@ -179,9 +183,11 @@ async def _send(body: bytes, send: Send) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-async def _off_loop(work: Callable[[], Any], body: Body) -> Any:
-    """Do small work at once, and what would hold the event loop on a thread."""
-    return work() if len(body) <= SMALL_BODY else await asyncio.to_thread(work)
+async def _off_loop(parse: Callable[[], Any], body: Body, tally: Tally) -> Any:
+    """Parse a small body at once, and what would hold the event loop on a thread."""
+    if len(body) <= SMALL_BODY:
+        return tally.timed("parse", parse)
+    return await asyncio.to_thread(tally.timed, "parse", parse)
 
 
 def _options(engine: Engine, request: CheckRequest | ChecksRequest) -> Options:

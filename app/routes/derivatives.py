@@ -20,6 +20,7 @@ from app.routes.formats import FORMATS, Format, Reply
 from app.routes.operations import OPERATIONS, Operation, Work
 from app.routes.plans import Plan, Plans, Task
 from app.routes.reading import accepted, brought, fields_of
+from app.tally import Tally
 from app.tensors.document import Body
 from app.tensors.safetensors import ALIGNMENT
 from ops import Op
@@ -82,15 +83,16 @@ async def _asked(engine: Engine, op_name: str, operation_name: str, scope: Scope
 
 
 async def _computed(engine: Engine, plans: Plans, asked: _Asked, deadline: float) -> Reply:
+    tally = engine.tally(asked.op.name, asked.operation.name)
     if len(asked.body) > SMALL_BODY:
-        plan, task = await asyncio.to_thread(_planned, plans, asked)
-        found = await _run(engine, task.work, "long", deadline)
-        return await asyncio.to_thread(_written, plan, found, asked.target)
-    plan, task = _planned(plans, asked)
-    found = await _run(engine, task.work, "long" if task.is_long else "short", deadline)
+        plan, task = await asyncio.to_thread(tally.timed, "parse", _planned, plans, asked)
+        found = await _run(engine, task.work, "long", deadline, tally)
+        return await asyncio.to_thread(tally.timed, "serialise", _written, plan, found, asked.target)
+    plan, task = tally.timed("parse", _planned, plans, asked)
+    found = await _run(engine, task.work, "long" if task.is_long else "short", deadline, tally)
     if task.is_long:
-        return await asyncio.to_thread(_written, plan, found, asked.target)
-    return _written(plan, found, asked.target)
+        return await asyncio.to_thread(tally.timed, "serialise", _written, plan, found, asked.target)
+    return tally.timed("serialise", _written, plan, found, asked.target)
 
 
 def _planned(plans: Plans, asked: _Asked) -> tuple[Plan, Task]:
@@ -103,10 +105,10 @@ def _written(plan: Plan, found: Any, target: Format) -> Reply:
     return target.reply(plan.operation.tree(plan.asked, found), plan.encoding)
 
 
-async def _run(engine: Engine, work: Work, slot: Slot, deadline: float) -> Any:
+async def _run(engine: Engine, work: Work, slot: Slot, deadline: float, tally: Tally) -> Any:
     if isinstance(work, Call):
-        return await engine.batches.run(work, slot=slot, deadline=deadline)
-    return await engine.lane.run(work, slot=slot, deadline=deadline)
+        return await engine.batches.run(work, slot=slot, deadline=deadline, tally=tally)
+    return await engine.lane.run(tally.queued(work), slot=slot, deadline=deadline)
 
 
 async def _send(reply: Reply, send: Send) -> None:

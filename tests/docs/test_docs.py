@@ -10,6 +10,7 @@ import sys
 from typing import Any, NamedTuple
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 import pullback
 from app import modes
@@ -236,6 +237,17 @@ def test_every_route_is_in_the_table(service: Service) -> None:
         served = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
         assert told == served | {"GET /docs", "GET /openapi.json"}
         assert client.get("/docs").status_code == 200
+
+
+def test_every_metric_is_in_the_table_with_its_labels(service: Service) -> None:
+    told = {quoted(cells[0])[0]: set(quoted(cells[1])) for cells in rows(DEPLOYMENT, "metric")}
+    with service.client() as client:
+        client.post("/v1/ops/square/forward", json={"inputs": {"x": 1}})
+        families = list(text_string_to_metric_families(client.get("/metrics").text))
+    # A counter's family has not the suffix that its samples have.
+    names = {family.name + ("_total" if family.type == "counter" else ""): family for family in families}
+    served = {name: {label for sample in family.samples for label in sample.labels} for name, family in names.items()}
+    assert told == {name: labels - {"le"} for name, labels in served.items()}
 
 
 def test_every_field_is_in_the_table() -> None:

@@ -101,7 +101,7 @@ def test_the_document_is_valid(document: dict[str, Any]):
 def test_every_route_is_there(document: dict[str, Any]):
     posts = {f"/v1/ops/{{op}}/{operation}" for operation in OPERATIONS}
     checks = {"/v1/ops/{op}/check", "/v1/ops/{op}/verify", "/v1/checks"}
-    gets = {"/v1/ops", "/v1/ops/{op}", "/health/live", "/health/ready"}
+    gets = {"/v1/ops", "/v1/ops/{op}", "/health/live", "/health/ready", "/metrics"}
     assert set(document["paths"]) == {*posts, *checks, *gets}
     assert all("post" in document["paths"][path] for path in {*posts, *checks})
 
@@ -122,7 +122,9 @@ def test_every_documented_get_answers(document: dict[str, Any], client: httpx.Cl
             continue
         response = client.get(path.format(op="conv_eig"))
         assert response.status_code == 200
-        validator(document, content(item["get"]["responses"]["200"])).validate(response.json())
+        is_text = response.headers["content-type"].startswith("text/plain")
+        answer = response.text if is_text else response.json()
+        validator(document, content(item["get"]["responses"]["200"])).validate(answer)
     missing = problem(client.get("/v1/ops/nothing"), 404)
     validator(document, content(document["paths"]["/v1/ops/{op}"]["get"]["responses"]["default"])).validate(missing)
 

@@ -1,0 +1,51 @@
+"""GET /metrics, for Prometheus, and which paths are counted as what."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import PlainTextResponse
+
+from app.engine import Count
+from app.metrics import Metrics
+from app.routes.operations import OPERATIONS
+from app.tally import Tally
+
+ON_AN_OP = (*OPERATIONS, "check", "verify")
+ON_NONE = {
+    "/v1/ops": "catalogue",
+    "/v1/checks": "checks",
+    "/health/live": "health",
+    "/health/ready": "health",
+    "/metrics": "metrics",
+    "/docs": "docs",
+    "/openapi.json": "docs",
+}
+OTHER = "other"
+
+
+def metrics_page(metrics: Metrics) -> APIRouter:
+    """Return the route of the metrics."""
+    router = APIRouter(tags=["health"])
+
+    @router.get("/metrics", summary="What has been counted, for Prometheus", response_class=PlainTextResponse)
+    async def page(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
+        """Answer the metrics of all workers as text, in OpenMetrics where that is accepted."""
+        metrics.tell()
+        text, media_type = await asyncio.to_thread(metrics.text, request.headers.get("accept", ""))
+        return Response(text, media_type=media_type)
+
+    return router
+
+
+def tally_of_path(count: Count, ops: Iterable[str]) -> Callable[[str], Tally]:
+    """Return what finds the tally of a request by its path.
+
+    There is one for each path that is known, and one for all the rest: no client can make another.
+    """
+    tallies = {path: count("", operation) for path, operation in ON_NONE.items()}
+    for op in ops:
+        tallies[f"/v1/ops/{op}"] = count("", "catalogue")
+        tallies |= {f"/v1/ops/{op}/{operation}": count(op, operation) for operation in ON_AN_OP}
+    other = count("", OTHER)
+    return lambda path: tallies.get(path, other)

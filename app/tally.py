@@ -1,0 +1,101 @@
+"""What is counted of one operation on one op while it is answered: additions to plain numbers, a microsecond in all.
+
+Prometheus gets to see them now and then (``app.metrics``): its counters have locks, and where there are several workers
+their numbers are in files.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Literal, TypeVar, TypeVarTuple, get_args
+
+from prometheus_client import Histogram
+
+Stage = Literal["parse", "queue", "compute", "serialise"]
+STAGES: tuple[Stage, ...] = get_args(Stage)
+
+Args = TypeVarTuple("Args")
+Result = TypeVar("Result")
+
+
+class Tally:
+    """Counts nothing, and does so where nobody wants to know."""
+
+    def timed(self, stage: Stage, work: Callable[[*Args], Result], *args: *Args) -> Result:
+        """Return what ``work(*args)`` returns, and count its time as that of a stage."""
+        del stage
+        return work(*args)
+
+    def queued(self, work: Callable[[*Args], Result]) -> Callable[[*Args], Result]:
+        """Return ``work`` on its way into a queue: what passes until it begins is counted apart from what it takes."""
+        return work
+
+    def batched(self, came: Sequence[float], began: float, ended: float) -> None:
+        """Count a batch of calls that came, and were then run together, at these times of ``time.perf_counter``."""
+
+    def answered(self, status: int, began: float) -> None:
+        """Count an answer to a request that came when ``time.perf_counter`` was at ``began``."""
+
+
+UNCOUNTED = Tally()
+
+
+def uncounted(*labels: str) -> Tally:
+    """Return the tally that counts nothing, whatever it is asked to count."""
+    del labels
+    return UNCOUNTED
+
+
+class Counted(Tally):
+    """Counts, until Prometheus asks for ``answers`` and ``seconds``.
+
+    Answers are counted on the event loop alone. Seconds are added on any thread without a lock: the interpreter
+    changes threads at calls and at the ends of loops, and none of these is within an addition.
+    """
+
+    def __init__(self, durations: Callable[[], Histogram], sizes: Callable[[], Histogram]) -> None:
+        """Take how to get at the histograms of requests' durations and of batches' sizes, when there is one at all."""
+        self.answers: Counter[int] = Counter()
+        self.seconds: dict[Stage, float] = dict.fromkeys(STAGES, 0.0)
+        self._make_durations, self._make_sizes = durations, sizes
+
+    def timed(self, stage: Stage, work: Callable[[*Args], Result], *args: *Args) -> Result:
+        """Return what ``work(*args)`` returns, or raise what it raises: its time is counted anyhow."""
+        began = time.perf_counter()
+        try:
+            return work(*args)
+        finally:
+            took = time.perf_counter() - began
+            self.seconds[stage] += took
+
+    def queued(self, work: Callable[[*Args], Result]) -> Callable[[*Args], Result]:
+        """Return ``work``: the time from now until it begins is the queue's. Work that is given up is not counted."""
+        came = time.perf_counter()
+
+        def begun(*args: *Args) -> Result:
+            waited = time.perf_counter() - came
+            self.seconds["queue"] += waited
+            return self.timed("compute", work, *args)
+
+        return begun
+
+    def batched(self, came: Sequence[float], began: float, ended: float) -> None:
+        """Count a batch: each call has waited for itself, and all of them were computed once."""
+        waited, took = len(came) * began - sum(came), ended - began
+        self.seconds["queue"] += waited
+        self.seconds["compute"] += took
+        self._sizes.observe(len(came))
+
+    def answered(self, status: int, began: float) -> None:
+        """Count an answer and how long the client has waited for it."""
+        self.answers[status] += 1
+        self._durations.observe(time.perf_counter() - began)
+
+    @cached_property
+    def _durations(self) -> Histogram:
+        return self._make_durations()
+
+    @cached_property
+    def _sizes(self) -> Histogram:
+        return self._make_sizes()

@@ -1,0 +1,249 @@
+"""/metrics: what it says adds up, of one worker and of several, and no client can make it grow."""
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import httpx
+import pytest
+from prometheus_client.openmetrics import parser as openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.conftest import Service
+from tests.http.asking import OPERATIONS, ask, post, problem
+
+BODY = b'{"inputs":{"x":[1,2]}}'
+JSON = {"content-type": "application/json"}
+HEAD = (
+    "POST /v1/ops/square/forward HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    f"expect: 100-continue\r\ncontent-length: {len(BODY)}\r\n\r\n"
+).encode()
+GROUPS = ("catalogue", "health", "docs", "metrics")
+STAGES = ("parse", "queue", "compute", "serialise")
+LONGEST_S, SCRAPES = 60, 8
+
+
+class Scrape:
+    """The samples of one scrape."""
+
+    def __init__(self, text: str) -> None:
+        self.families = {family.name: family for family in text_string_to_metric_families(text)}
+
+    def __call__(self, name: str, **labels: str) -> float:
+        """Return the sum of the samples of this name that have these labels."""
+        samples = (sample for family in self.families.values() for sample in family.samples if sample.name == name)
+        return sum(sample.value for sample in samples if labels.items() <= sample.labels.items())
+
+    def values(self, label: str) -> set[str]:
+        """Return all values of a label."""
+        samples = (sample for family in self.families.values() for sample in family.samples)
+        return {sample.labels[label] for sample in samples if label in sample.labels}
+
+
+def scrape(client: httpx.Client) -> Scrape:
+    response = client.get("/metrics")
+    assert response.status_code == 200
+    assert response.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    return Scrape(response.text)
+
+
+def answers(seen: Scrape, op: str, operation: str) -> dict[str, float]:
+    """Return how many answers there were of each status."""
+    samples = seen.families["pullback_requests"].samples
+    wanted = {"op": op, "operation": operation}
+    return {one.labels["status"]: one.value for one in samples if wanted.items() <= one.labels.items()}
+
+
+@pytest.fixture(scope="module")
+def counting(start_for_module) -> Service:
+    """A service whose requests are this module's alone."""
+    return start_for_module().wait_until_ready()
+
+
+@pytest.fixture(scope="module")
+def caller(counting):
+    with counting.client() as one:
+        yield one
+
+
+def test_requests_are_counted_by_op_operation_and_status(caller: httpx.Client):
+    for _ in range(3):
+        ask(caller, "square", "vjp", inputs={"x": [1, 2]})
+    problem(post(caller, "square", "vjp", inputs={"x": ["one"]}), 422)
+    url = "/v1/ops/square/vjp"
+    problem(caller.post(url, content=BODY, headers={**JSON, "accept": "image/png"}), 406)
+    problem(caller.post(url, content=b"{", headers=JSON), 400)
+    problem(caller.get(url), 405)
+    problem(post(caller, "square", "verify", inputs={"x": [1]}), 422)
+    seen = scrape(caller)
+    assert answers(seen, "square", "vjp") == {"200": 3, "400": 1, "405": 1, "406": 1, "422": 1}
+    assert answers(seen, "square", "verify") == {"422": 1}
+    assert seen("pullback_request_duration_seconds_count", op="square", operation="vjp") == 7
+    # What is wrong is never computed.
+    assert seen("pullback_batch_size_sum", op="square", operation="vjp") == 3
+    assert seen("pullback_batch_size_bucket", op="square", operation="vjp", le="1.0") == 3
+
+
+@pytest.mark.parametrize("to", ["square/forward", "softmax_cross_entropy/vjp", "square/hessian", "square/check"])
+def test_time_is_told_by_stage_and_is_within_the_whole(caller: httpx.Client, to: str):
+    op, operation = to.split("/")
+    examples = caller.get(f"/v1/ops/{op}").json()["examples"]
+    body = {} if operation == "check" else {"inputs": examples[0]["inputs"], "attrs": examples[0]["attrs"]}
+    ask(caller, op, operation, **body)
+    seen, labels = scrape(caller), {"op": op, "operation": operation}
+    spent = {stage: seen(f"pullback_{stage}_seconds_total", **labels) for stage in STAGES}
+    assert all(seconds > 0 for seconds in spent.values()), spent
+    assert sum(spent.values()) <= seen("pullback_request_duration_seconds_sum", **labels)
+
+
+def test_a_stream_of_checks_is_one_request_and_the_work_that_of_its_ops(caller: httpx.Client):
+    response = caller.post("/v1/checks", json={"ops": ["square"]})
+    assert response.status_code == 200
+    seen = scrape(caller)
+    assert answers(seen, "", "checks") == {"200": 1}
+    assert seen("pullback_compute_seconds_total", op="square", operation="checks") > 0
+
+
+def test_unknown_names_make_no_labels(caller: httpx.Client):
+    names = ["nothing", "Square", "square%20", "%00", "a" * 5000, "%F0%9F%92%A5", '"}%0Apullback_x 1', "__name__"]
+    paths = [f"/v1/ops/{op}/{operation}" for op in names for operation in ("vjp", *names)]
+    paths += [f"/v1/ops/square/{name}" for name in names] + [f"/{name}" for name in names]
+    before = answers(scrape(caller), "", "other")
+    for path in paths:
+        problem(caller.post(path, content=BODY, headers=JSON), 404)
+    seen = scrape(caller)
+    assert answers(seen, "", "other")["404"] - before.get("404", 0) == len(paths)
+    served = {op["name"] for op in caller.get("/v1/ops").json()["ops"]}
+    assert seen.values("op") <= served | {""}
+    on_none = {"catalogue", "checks", "health", "metrics", "docs", "other"}
+    assert seen.values("operation") <= {*OPERATIONS, "check", "verify", *on_none}
+    assert all(status.isdigit() for status in seen.values("status"))
+
+
+def test_other_paths_are_grouped(caller: httpx.Client):
+    paths = ["/v1/ops", "/v1/ops/square", "/v1/ops/log1pexp", "/health/live", "/health/ready", "/docs"]
+    before = scrape(caller)
+    for path in paths:
+        assert caller.get(path).status_code == 200
+    after = scrape(caller)
+    grew = {group: answers(after, "", group)["200"] - answers(before, "", group).get("200", 0) for group in GROUPS}
+    assert grew == {"catalogue": 3, "health": 2, "docs": 1, "metrics": 1}
+
+
+def test_what_is_in_flight_is_told(counting: Service, caller: httpx.Client):
+    assert scrape(caller)("pullback_in_flight_requests") == 1  # the scrape itself
+    with socket.create_connection(("127.0.0.1", counting.port), timeout=60) as sock:
+        sock.sendall(HEAD)
+        assert sock.recv(100).startswith(b"HTTP/1.1 100 ")
+        assert scrape(caller)("pullback_in_flight_requests") == 2
+        sock.sendall(BODY)
+        assert b"HTTP/1.1 200 " in sock.recv(1000)
+    assert scrape(caller)("pullback_in_flight_requests") == 1
+    assert scrape(caller).values("queue") == {"lane", "batches"}
+
+
+def test_traces_are_those_of_the_readiness_document(caller: httpx.Client):
+    ask(caller, "square", "forward", inputs={"x": [1, 2, 3]}, mode="xla")
+    ready, seen = caller.get("/health/ready").json(), scrape(caller)
+    assert seen("pullback_traces_total") == ready["traces"] > 0
+    assert seen("pullback_xla_compilations_total") == ready["compiled"] > 0
+
+
+def test_openmetrics_is_answered_where_it_is_accepted(caller: httpx.Client):
+    response = caller.get("/metrics", headers={"accept": "application/openmetrics-text; version=1.0.0"})
+    assert response.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
+    families = list(openmetrics.text_string_to_metric_families(response.text))
+    assert families
+    assert all(family.documentation for family in families)
+
+
+def test_without_metrics_there_is_none(start):
+    one = start(METRICS="0").wait_until_ready()
+    with one.client() as client:
+        ask(client, "square", "forward", inputs={"x": 3})
+        problem(client.get("/metrics"), 404)
+        assert "/metrics" not in client.get("/openapi.json").json()["paths"]
+
+
+def workers(one: Service) -> list[int]:
+    """Return the process ids of the workers."""
+    pid = one.process.pid
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+    return [int(c) for c in children if b"spawn_main" in Path(f"/proc/{c}/cmdline").read_bytes()]
+
+
+def folder_of(pid: int) -> Path:
+    """Return where a worker keeps what it has counted."""
+    variables = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+    [folder] = [one.partition("=")[2] for one in variables if one.startswith("PROMETHEUS_MULTIPROC_DIR=")]
+    return Path(folder)
+
+
+def ask_until(one: Service, wanted: int) -> Mapping[str, int]:
+    """Ask on ever new connections until so many workers have answered; return the answers of each, by its mark."""
+    counts: dict[str, int] = {}
+    until = time.monotonic() + LONGEST_S
+    while len(counts) < wanted:
+        assert time.monotonic() < until, counts
+        with one.client() as client:
+            response = client.post("/v1/ops/square/forward", content=BODY, headers=JSON)
+        assert response.status_code == 200
+        mark = response.headers["x-request-id"].partition("-")[0]
+        counts[mark] = counts.get(mark, 0) + 1
+    return counts
+
+
+def told(client: httpx.Client) -> float:
+    """Return how many requests a scrape tells of those that ``ask_until`` makes."""
+    return scrape(client)("pullback_requests_total", op="square", operation="forward")
+
+
+def wait_for_total(one: Service, total: int) -> None:
+    """Wait until some scrapes in a row, on connections of their own to whatever worker, tell this many requests."""
+    until, alike = time.monotonic() + LONGEST_S, 0
+    while alike < SCRAPES:
+        with one.client() as client:
+            found = told(client)
+        assert found <= total
+        assert time.monotonic() < until, (found, total)
+        alike = alike + 1 if found == total else 0
+
+
+def test_workers_report_together_and_what_has_ended_stays(start):
+    one = start(WORKERS="2").wait_until_ready()
+    folder = folder_of(workers(one)[0])
+    total = sum(ask_until(one, 2).values())
+    until = time.monotonic() + LONGEST_S
+    with one.client() as client:  # one connection, so one worker: the other is asked by nobody
+        while told(client) < total:
+            assert time.monotonic() < until
+    wait_for_total(one, total)
+    for _ in range(2):
+        ended, survivor = workers(one)
+        os.kill(ended, signal.SIGKILL)
+        wait_for_total(one, total)
+        until = time.monotonic() + LONGEST_S
+        while len(now := workers(one)) < 2 or ended in now:
+            assert time.monotonic() < until
+        assert survivor in now
+        total += sum(ask_until(one, 2).values())
+        wait_for_total(one, total)
+        with one.client() as client:
+            assert scrape(client)("pullback_in_flight_requests") <= 2
+    # A worker goes on with the files of the one whose place it takes.
+    places = {path.stem.rpartition("_")[2] for path in folder.iterdir()}
+    assert places == {"0", "1"}
+    one.process.send_signal(signal.SIGTERM)
+    assert one.wait() == 0
+    assert not folder.exists()
+
+
+def test_workers_without_metrics_have_no_folder(start):
+    one = start(WORKERS="2", METRICS="0").wait_until_ready()
+    with pytest.raises(ValueError, match="not enough values"):
+        folder_of(workers(one)[0])
+    with one.client() as client:
+        problem(client.get("/metrics"), 404)
