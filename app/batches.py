@@ -25,7 +25,7 @@ BRIEF_S = 2e-3
 PATIENCE_S = 1.0
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _Member:
     """A call in a batch, and who waits for it."""
 

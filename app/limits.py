@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from functools import lru_cache
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -94,9 +95,13 @@ def _refuse_encoding(headers: Headers) -> None:
 
 def _limit(headers: Headers, settings: Settings) -> int:
     """Return the limit for a body of this content type: JSON, which is parsed at one go, has a smaller one."""
-    kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-    is_json = kind in (b"", b"application/json", b"text/json") or kind.endswith(b"+json")
-    return (settings.max_json_mb if is_json else settings.max_body_mb) * MB
+    return (settings.max_json_mb if _is_json(headers.get(b"content-type", b"")) else settings.max_body_mb) * MB
+
+
+@lru_cache(maxsize=64)
+def _is_json(content_type: bytes) -> bool:
+    kind = content_type.partition(b";")[0].strip().lower()
+    return kind in (b"", b"application/json", b"text/json") or kind.endswith(b"+json")
 
 
 def _declared(headers: Headers, limit: int) -> int:

@@ -37,7 +37,7 @@ class Exchange:
         """Start the clock; a request id that the client brings is used in place of ``request_id``."""
         headers = dict(scope["headers"])
         brought = headers.get(b"x-request-id", b"")
-        self.request_id: bytes = brought if REQUEST_ID.fullmatch(brought) else request_id
+        self.request_id: bytes = brought if brought and REQUEST_ID.fullmatch(brought) else request_id
         self.began, self.status, self.came, self.went = time.perf_counter(), 0, 0, 0
         self._scope, self._receive, self._send = scope, receive, send
         self._unread = has_body(headers)

@@ -5,8 +5,7 @@ a plain function in front of it answers twice as many of them.
 """
 
 import asyncio
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -56,8 +55,7 @@ def operations(fallback: ASGIApp, engine: Engine) -> ASGIApp:
     return dispatched
 
 
-@dataclass(frozen=True)
-class _Asked:
+class _Asked(NamedTuple):
     """What is asked of which op: a body, the format that it came in, and the one to answer in."""
 
     operation: Operation

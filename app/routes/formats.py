@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from app.derivatives import Absent
 from app.routes.operations import Tree
@@ -14,17 +14,12 @@ from ops import Array
 Answer = Mapping[str, Tree]
 
 
-@dataclass(frozen=True)
-class Reply:
-    """The bytes of an answer, in one piece or in several, and what they are."""
+class Reply(NamedTuple):
+    """The bytes of an answer, in one piece or in several, how many they are and what."""
 
     media_type: str
     pieces: Sequence[Body]
-
-    @property
-    def size(self) -> int:
-        """How many bytes there are."""
-        return sum(map(len, self.pieces))
+    size: int
 
     def cut(self, limit: int) -> Iterator[bytes]:
         """Yield them in pieces of at most ``limit`` bytes; where all of them fit into one, they are one."""
@@ -45,12 +40,15 @@ class Format:
 
     def reply(self, answer: Answer, encoding: Encoding) -> Reply:
         """Return an answer in this format."""
-        return Reply(self.media_type, self.write(answer, encoding))
+        pieces = self.write(answer, encoding)
+        return Reply(self.media_type, pieces, sum(map(len, pieces)))
 
 
 def _in_json(answer: Answer, encoding: Encoding) -> Sequence[Body]:
     """Return the answer as JSON: tensors encoded, what is absent as null, with its reason under ``absent``."""
-    return [json.dumps({name: _encoded(value, encoding) for name, value in answer.items()} | _reasons(answer))]
+    missing: list[Absent] = []
+    document = _encoded(answer, encoding, missing)
+    return [json.dumps(document | _reasons(answer) if missing else document)]
 
 
 def _in_safetensors(answer: Answer, encoding: Encoding) -> Sequence[Body]:
@@ -59,12 +57,16 @@ def _in_safetensors(answer: Answer, encoding: Encoding) -> Sequence[Body]:
     return safetensors.write(dict(_named(answer)), _reasons(answer))
 
 
-def _encoded(tree: Tree, encoding: Encoding) -> Any:
+def _encoded(tree: Tree, encoding: Encoding, missing: list[Absent]) -> Any:
+    """Return a tree with its tensors encoded, and add what is absent to ``missing``."""
     if isinstance(tree, dict):
-        return {name: _encoded(value, encoding) for name, value in cast(dict[str, Tree], tree).items()}
+        return {name: _encoded(value, encoding, missing) for name, value in cast(dict[str, Tree], tree).items()}
     if isinstance(tree, list):
-        return [_encoded(value, encoding) for value in cast(list[Tree], tree)]
-    return None if isinstance(tree, Absent) else json.encode(tree, encoding)
+        return [_encoded(value, encoding, missing) for value in cast(list[Tree], tree)]
+    if isinstance(tree, Absent):
+        missing.append(tree)
+        return None
+    return json.encode(tree, encoding)
 
 
 def _named(tree: Tree, *path: str) -> Iterator[tuple[str, Array]]:

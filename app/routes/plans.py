@@ -6,7 +6,7 @@ its numbers takes several times as long as to read those.
 
 import threading
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import orjson
 
@@ -28,8 +28,7 @@ SHORT_COST = 1 << 24
 TENSORS = ("inputs", "cotangents", "tangents", "vectors")
 
 
-@dataclass(frozen=True)
-class Task:
+class Task(NamedTuple):
     """The work of one request, and whether it is long."""
 
     work: Work

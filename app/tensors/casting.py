@@ -88,17 +88,13 @@ def _odd_float32(values: NDArray[np.float64]) -> NDArray[np.float32]:
 
 
 def _floats(flat: Sequence[Any], dtype: DType) -> NDArray[Any]:
+    # NumPy's reductions take longer to start than such a list takes; a NaN or an infinity may say no.
+    if 0 < len(flat) <= _SHORT and max(flat) < dtype.high and min(flat) > dtype.low and dtype.name != "bfloat16":
+        return np.array(flat, dtype.numpy)
     values = np.array(flat, np.float64)
-    if flat and not _within(flat, values, dtype):
+    if flat and not (values.max() < dtype.high and values.min() > dtype.low):
         _refuse_overflow(values, dtype)
     return narrow(values, dtype)
-
-
-def _within(flat: Sequence[Any], values: NDArray[np.float64], dtype: DType) -> bool:
-    """Tell whether every value is well inside the dtype; a NaN or an infinity says no."""
-    if len(flat) <= _SHORT:  # NumPy's reductions take longer to start than such a list takes
-        return max(flat) < dtype.high and min(flat) > dtype.low
-    return bool(values.max() < dtype.high and values.min() > dtype.low)
 
 
 def _refuse_overflow(values: NDArray[np.float64], dtype: DType) -> None:

@@ -32,7 +32,8 @@ Shape = tuple[int, ...]
 
 # The one float32 whose shortest text, 7.038531e-26, has as its nearest float64 a tie between two float32, and the tie
 # goes to the other: whoever reads JSON by way of float64 gets a neighbour. (All 2^31 were tried.) It needs more digits.
-_AMBIGUOUS = np.uint32(0x15AE43FD).view(np.float32)
+_AMBIGUOUS = float(np.uint32(0x15AE43FD).view(np.float32))
+_SHORT = 64
 
 _KEYS = ("dtype", "shape", "data", "base64")
 
@@ -79,19 +80,30 @@ def _data(array: NDArray[Any], row: DType) -> Any:
     if row.is_float:
         if row.name != "float64":  # the writer knows no bfloat16; it and float16 are exact in float32
             array = array.astype(np.float32, copy=False)
-        plain = np.isfinite(array)
-        if row.name == "float32":
-            plain &= np.abs(array) != _AMBIGUOUS
-        if np.count_nonzero(plain) != array.size:
-            return _spelled(array, plain)
+        if not _is_plain(array):
+            return _spelled(array)
     return array[()] if array.ndim == 0 else array  # the writer knows no array of rank 0
 
 
-def _spelled(array: NDArray[Any], plain: NDArray[np.bool_]) -> Any:
+def _is_plain(array: NDArray[Any]) -> bool:
+    """Tell whether the writer writes each of these floats as it must be written."""
+    if array.size <= _SHORT:  # NumPy takes longer to start than so few numbers take
+        numbers = array.reshape(-1).tolist()
+        return all(map(math.isfinite, numbers)) and not (_AMBIGUOUS in numbers or -_AMBIGUOUS in numbers)
+    return bool(_plain(array).all())
+
+
+def _plain(array: NDArray[Any]) -> NDArray[np.bool_]:
+    plain = np.isfinite(array)
+    return plain & (np.abs(array) != np.float32(_AMBIGUOUS)) if array.dtype == np.float32 else plain
+
+
+def _spelled(array: NDArray[Any]) -> Any:
     """Return nested lists with strings for what is not finite.
 
-    What is ``plain`` goes through the writer and back, so that a float32 keeps its short text.
+    What is plain goes through the writer and back, so that a float32 keeps its short text.
     """
+    plain = _plain(array)
     text = dumps(np.where(plain, array, array.dtype.type(0)).reshape(-1))
     spelled = np.array(orjson.loads(text), object).reshape(array.shape)
     for word, value in casting.NONFINITE.items():
