@@ -7,7 +7,7 @@ from functools import lru_cache
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.body import Budget, Intake, has_body, too_large
-from app.clock import Clock
+from app.clock import Clock, Clocks
 from app.errors import Malformed, UnsupportedMediaType, clip, wrong
 from app.settings import MB, Settings
 
@@ -25,23 +25,25 @@ def limits(app: ASGIApp, settings: Settings) -> ASGIApp:
     body is taken from the budget before a byte of it is read, a chunked one as it comes; both are given back when the
     request ends, however it ends. Budgets are of this process.
     """
-    budget = Budget(settings.max_inflight_mb * MB)
+    budget, clocks = Budget(settings.max_inflight_mb * MB), Clocks()
 
     async def limited(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await app(scope, receive, send)
             return
         headers = dict(scope["headers"])
-        deadline = asyncio.get_running_loop().time() + _allowed_s(headers, settings)
+        now = asyncio.get_running_loop().time()
+        deadline = now + _allowed_s(headers, settings)
         intake = scope[INTAKE] = _intake(receive, headers, budget, settings)
-        clock = scope[CLOCK] = Clock(receive, deadline, intake.too_slow)
+        clock = scope[CLOCK] = Clock(receive, now, deadline, intake.too_slow)
+        clocks.start(clock)
         try:
             await app(scope, intake.receive, send)
         except asyncio.CancelledError:
             clock.explain()
             raise
         finally:
-            clock.stop()
+            clocks.stop(clock)
             budget.give(intake.held)
 
     return limited
