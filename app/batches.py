@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from app import buckets, modes
 from app.call import Call, run_together
-from app.errors import Overloaded
 from app.execution import Checkpoint, Lane, Slot
+from app.turns import Places
 
 Result = TypeVar("Result")
 
@@ -85,7 +85,7 @@ class Batches:
 
     def __init__(self, lane: Lane, waiting: int) -> None:
         """Run batches on ``lane``, with at most ``waiting`` calls in them."""
-        self._lane, self._limit, self._waiting = lane, waiting, 0
+        self._lane, self._places = lane, Places(waiting)
         self._open: dict[Hashable, _Batch] = {}
         self._lock = threading.Lock()
         self._seconds: dict[Hashable, float] = {}
@@ -97,18 +97,16 @@ class Batches:
         Work that has not begun at its ``deadline`` is dropped; whoever awaits this keeps the time. Raises as
         ``Lane.run`` does.
         """
-        company = call.company
+        company, owner = call.company, call.point.op.name
         if company is None or slot == "long":
-            return await self._lane.run(lambda checkpoint: call.run(), slot=slot, deadline=deadline)
-        if self._waiting >= self._limit:
-            raise Overloaded(f"{self._limit} requests are waiting already; try again in a moment")
+            return await self._lane.run(lambda checkpoint: call.run(), slot=slot, deadline=deadline, owner=owner)
+        self._places.take(owner)
         member = _Member(call, deadline, asyncio.get_running_loop().create_future())
-        self._join(company, member)
-        self._waiting += 1
         try:
+            self._join(company, member)
             return await member.future
         finally:
-            self._waiting -= 1
+            self._places.give(owner)
             member.future.cancel()
             del member
 
@@ -138,11 +136,12 @@ class Batches:
             self._closed(company, batch)
             self._measured(batch)
 
+        point = batch.members[0].call.point
         # XLA may have to compile for this length, and short work should not have to wait for that.
-        is_new = batch.members[0].call.point.mode == "xla" and _cost(batch) not in self._seconds
+        is_new = point.mode == "xla" and _cost(batch) not in self._seconds
         slot: Slot = "long" if is_new else "short"
         try:
-            await self._lane.run(work, slot=slot, deadline=batch.deadline + PATIENCE_S)
+            await self._lane.run(work, slot=slot, deadline=batch.deadline + PATIENCE_S, owner=point.op.name)
         except BaseException as error:
             self._closed(company, batch)
             for member in batch.members:

@@ -82,7 +82,7 @@ async def _answered(answering: Answering, engine: Engine, op: Op, scope: Scope, 
 async def _check(engine: Engine, op: Op, body: Body, deadline: float) -> Event:
     report, todo = await _off_loop(partial(_planned, engine, op, body), body)
     for step in todo:
-        await engine.lane.run(step.run, slot="long", deadline=deadline)
+        await engine.lane.run(step.run, slot="long", deadline=deadline, owner=op.name)
     return report.document()
 
 
@@ -95,7 +95,7 @@ def _planned(engine: Engine, op: Op, body: Body) -> tuple[Report, list[Step]]:
 
 async def _verify(engine: Engine, op: Op, body: Body, deadline: float) -> Event:
     work = await _off_loop(partial(_compared, engine, op, body), body)
-    return await engine.lane.run(lambda checkpoint: work(), slot="long", deadline=deadline)
+    return await engine.lane.run(lambda checkpoint: work(), slot="long", deadline=deadline, owner=op.name)
 
 
 def _compared(engine: Engine, op: Op, body: Body) -> Callable[[], Event]:
@@ -139,7 +139,7 @@ async def _events(
             for step in todo:
                 yield {"event": "progress", "op": report.op.name, "check": step.check, "done": done, "steps": count}
                 deadline = min(until, time.monotonic() + engine.deadline_s)
-                await engine.lane.run(step.run, slot="long", deadline=deadline)
+                await engine.lane.run(step.run, slot="long", deadline=deadline, owner=report.op.name)
                 done += 1
             reports.append(report.document())
             yield {"event": "report", "report": reports[-1]}

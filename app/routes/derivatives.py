@@ -90,16 +90,16 @@ async def _computed(engine: Engine, operation: Operation, op: Op, asked: _Asked,
     prepare = partial(_prepare, engine, operation, op, asked)
     prepared = prepare() if small else await asyncio.to_thread(prepare)
     brief = small and not prepared.is_long
-    tree = await _run(engine, prepared.work, "short" if brief else "long", deadline)
+    tree = await _run(engine, prepared.work, "short" if brief else "long", deadline, op.name)
     if brief:
         return target.reply(tree, prepared.encoding)
     return await asyncio.to_thread(target.reply, tree, prepared.encoding)
 
 
-async def _run(engine: Engine, work: Work, slot: Slot, deadline: float) -> dict[str, Tree]:
+async def _run(engine: Engine, work: Work, slot: Slot, deadline: float, owner: str) -> dict[str, Tree]:
     if isinstance(work, Call):
         return await engine.batches.run(work, slot=slot, deadline=deadline)
-    return await engine.lane.run(work, slot=slot, deadline=deadline)
+    return await engine.lane.run(work, slot=slot, deadline=deadline, owner=owner)
 
 
 async def _send(reply: Reply, send: Send) -> None:
