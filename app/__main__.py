@@ -1,7 +1,7 @@
 """The launcher, and the only one: ``python -m app`` serves as the ``PULLBACK_*`` environment variables say.
 
 It exits with 0 when it was told to stop, 1 when it cannot listen, 2 when a setting is wrong, 3 when the application
-cannot start.
+cannot start, 4 when a computation is stuck (``app.watchdog``; of several workers only the one that is stuck).
 """
 
 import logging

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from app.errors import DeadlinePassed
 from app.modes import Interruptible
@@ -20,6 +20,13 @@ from app.turns import Places, Turns
 Result = TypeVar("Result")
 Checkpoint = Callable[[], None]
 Slot = Literal["short", "long"]
+
+
+class Overrun(NamedTuple):
+    """Work that goes on past its deadline, and whose it is."""
+
+    seconds: float
+    owner: str
 
 
 @dataclass(eq=False)
@@ -98,11 +105,12 @@ class Lane:
             ticket.abandon()
             del ticket
 
-    def overrun_s(self) -> float:
-        """Return by how many seconds the work that is running is past its deadline, 0 when none is."""
+    def overrun(self) -> Overrun | None:
+        """Return which running work is past its deadline, that by most where both slots' is, ``None`` where none is."""
+        now = time.monotonic()
         with self._changed:
-            now = time.monotonic()
-            return max((0.0, *(now - ticket.deadline for ticket in self._running.values())))
+            overruns = [Overrun(now - ticket.deadline, ticket.owner) for ticket in self._running.values()]
+        return max((one for one in overruns if one.seconds > 0), default=None)
 
     def _enter(self, slot: Slot, ticket: _Ticket) -> None:
         with self._changed:

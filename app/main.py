@@ -24,6 +24,7 @@ from app.routes.derivatives import operations
 from app.routes.health import health
 from app.routes.openapi import openapi
 from app.settings import Settings
+from app.watchdog import patience_s, watchdog
 from ops import Registry, RegistryError, discover
 from pullback import __version__
 
@@ -64,7 +65,7 @@ def create_app(settings: Settings | None = None) -> ASGIApp:
         # What is there now stays: the collector need not look at TensorFlow's half a million objects again and again.
         gc.collect()
         gc.freeze()
-        with drain_on_term(lifecycle, settings.drain_s):
+        with drain_on_term(lifecycle, settings.drain_s), watchdog(lane, patience_s(settings)):
             yield
         lane.stop()
 

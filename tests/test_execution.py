@@ -193,12 +193,16 @@ def test_long_work_learns_at_its_checkpoint_that_nobody_waits():
 def test_an_overrun_is_seen():
     async def test(lane: Lane) -> None:
         gate = Gate()
+        assert lane.overrun() is None
         with pytest.raises(DeadlinePassed):
-            await lane.run(gate, slot="short", deadline=later(0.05), owner="a")
-        while lane.overrun_s() < 0.02:
+            await lane.run(gate, slot="short", deadline=later(0.05), owner="slow")
+        other = asyncio.create_task(lane.run(gate, slot="long", deadline=later(30), owner="other"))
+        while (late := lane.overrun()) is None or late.seconds < 0.02:
             await asyncio.sleep(0.01)
+        assert late.owner == "slow"
         gate.opened.set()
+        assert await other == "done"
         assert await lane.run(lambda checkpoint: 1, slot="short", deadline=later(10), owner="a") == 1
-        assert lane.overrun_s() == 0
+        assert lane.overrun() is None
 
     in_a_lane(test)
