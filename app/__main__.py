@@ -78,10 +78,15 @@ def serve(settings: Settings, listener: socket.socket) -> int:
 
 def application() -> ASGIApp:
     """Return the application of this process; where it cannot start, say why in a line and exit."""
-    from app.main import create_app  # noqa: PLC0415 - TensorFlow comes with it, and main() must have its say before
+    # TensorFlow comes with them, and main() must have its say before.
+    from app.main import create_app  # noqa: PLC0415
+    from app.threads import share_cores  # noqa: PLC0415
 
+    settings = Settings()
+    # First of all: an op's module may compute something as it is imported.
+    share_cores(settings.workers)
     try:
-        return create_app()
+        return create_app(settings)
     except CannotStart as error:
         _complain(str(error))
         raise SystemExit(STARTUP_FAILURE) from None
