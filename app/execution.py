@@ -105,6 +105,12 @@ class Lane:
             ticket.abandon()
             del ticket
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing runs and nothing waits."""
+        with self._changed:
+            return not self._running and not any(self._queues.values())
+
     def overrun(self) -> Overrun | None:
         """Return which running work is past its deadline, that by most where both slots' is, ``None`` where none is."""
         now = time.monotonic()

@@ -24,6 +24,7 @@ from app.routes.derivatives import operations
 from app.routes.health import health
 from app.routes.openapi import openapi
 from app.settings import Settings
+from app.warmup import warm_up
 from app.watchdog import patience_s, watchdog
 from ops import Registry, RegistryError, discover
 from pullback import __version__
@@ -66,7 +67,8 @@ def create_app(settings: Settings | None = None) -> ASGIApp:
         gc.collect()
         gc.freeze()
         with drain_on_term(lifecycle, settings.drain_s), watchdog(lane, patience_s(settings)):
-            yield
+            async with warm_up(engine):
+                yield
         lane.stop()
 
     # With its own copy of the page's scripts: a server is often where the internet is not.
