@@ -1,7 +1,8 @@
 """Warm-up: the first requests find traced and compiled what they are likely to ask for.
 
-It asks as they will, through the same batches and the lane, so that these learn how long the calls take, too. It begins
-a piece only while the lane has nothing else to do: a service that is busy from the start is warm without it.
+It is work for the lane as theirs is, in the long slot, where short work does not wait for it, and tells the batches how
+long the calls take. It begins a piece only while the lane has nothing else to do: a service that is busy from the start
+is warm without it.
 """
 
 import asyncio
@@ -85,12 +86,9 @@ class _WarmUp:
         example = op.examples[0]
         point = bind(op, example.inputs, example.attrs, None, decode, mode=mode, **run)
         for call in (derivatives.forward(point), _vjp(point)):
-            # The first time compiles, on the slot for long work; the second tells how long it takes from then on.
-            for _ in range(2):
-                if not await self._may_begin():
-                    return
-                deadline = time.monotonic() + self.engine.deadline_s
-                await self.engine.batches.run(call, slot="short", deadline=deadline)
+            if not await self._may_begin():
+                return
+            await self.engine.batches.warm(call, deadline=time.monotonic() + self.engine.deadline_s)
             self.done.append(op.name)
 
     async def _may_begin(self) -> bool:

@@ -8,15 +8,18 @@ from collections.abc import Awaitable, Callable
 import httpx
 import pytest
 
-from app import batches, buckets, modes, warmup
+from app import batches, buckets, derivatives, modes, warmup
 from app.batches import Batches
+from app.binding import bind
 from app.devices import devices
 from app.engine import Engine
 from app.execution import Checkpoint, Lane
+from app.tensors.json import decode
 from ops import Registry, discover
 from tests.http.asking import ask
 
 REGISTRY = discover()
+CPU = "/device:CPU:0"
 Task = asyncio.Task[None]
 OPS = {name: REGISTRY.ops[name] for name in ("log1pexp", "roi_pool", "sign", "square")}
 
@@ -55,12 +58,12 @@ def test_ops_with_mistakes_do_not_end_it(plugged_service):
     plugged_service.wait_until_warm()
 
 
-def warming(test: Callable[[Engine, Task], Awaitable[object]]) -> None:
+def warming(test: Callable[[Engine, Task], Awaitable[object]], waiting: int = 64) -> None:
     """Run a test in the middle of a warm-up."""
 
     async def run() -> None:
-        lane = Lane(64)
-        shared = Batches(lane, 64)
+        lane = Lane(waiting)
+        shared = Batches(lane, waiting)
         engine = Engine(Registry(OPS), lane, shared, devices(), "cpu", 1 << 22, 60.0, 60.0, 1 << 24)
         lane.start()
         try:
@@ -110,11 +113,11 @@ def test_a_stop_waits_for_the_piece_that_runs_and_for_no_more(monkeypatch, trace
     began, ended = threading.Event(), []
     run = buckets.run
 
-    def slow(*args):
+    def slow(program, *args):
         began.set()
         time.sleep(0.5)
-        found = run(*args)
-        ended.append(args)
+        found = run(program, *args)
+        ended.append(program)
         return found
 
     async def test(engine: Engine, task: Task) -> None:
@@ -122,11 +125,38 @@ def test_a_stop_waits_for_the_piece_that_runs_and_for_no_more(monkeypatch, trace
 
     monkeypatch.setattr(buckets, "run", slow)
     warming(test)
-    assert len(ended) == 1
+    first, second = ended
+    assert first == second
+
+
+def test_it_takes_nobodys_place(monkeypatch, traces):
+    """While it compiles, another call has the only place that there is."""
+    began, opened = threading.Event(), threading.Event()
+    run = buckets.run
+
+    def slow(*args):
+        began.set()
+        assert opened.wait(30)
+        return run(*args)
+
+    async def test(engine: Engine, task: Task) -> None:
+        assert await asyncio.to_thread(began.wait, 30)
+        try:
+            point = bind(OPS["sign"], {"x": [1, -2]}, {}, None, decode, mode="graph", device=CPU, max_elements=9)
+            asked = engine.batches.run(derivatives.forward(point), slot="short", deadline=time.monotonic() + 30)
+            running = asyncio.create_task(asked)
+            await asyncio.sleep(0.1)
+            opened.set()
+            assert (await running)["y"].tolist() == [1, -1]
+        finally:
+            opened.set()
+
+    monkeypatch.setattr(buckets, "run", slow)
+    warming(test, waiting=1)
 
 
 def test_batches_know_how_long_the_calls_take(monkeypatch, traces):
-    """So the first request of a kind is run where the second is: on the event loop, where that is as fast."""
+    """So the first request of a kind is run where the second would be: on the event loop, where that is as fast."""
     monkeypatch.setattr(batches, "BRIEF_S", 60.0)
     threads: list[str] = []
     run = buckets.run
@@ -135,7 +165,12 @@ def test_batches_know_how_long_the_calls_take(monkeypatch, traces):
         threads.append(threading.current_thread().name)
         return run(*args)
 
+    async def test(engine: Engine, task: Task) -> None:
+        await task
+        point = bind(OPS["square"], {"x": [3, 4]}, {}, None, decode, mode="xla", device=CPU, max_elements=9)
+        found = await engine.batches.run(derivatives.forward(point), slot="short", deadline=time.monotonic() + 30)
+        assert found["y"].tolist() == [9, 16]
+
     monkeypatch.setattr(buckets, "run", seen)
-    warming(to_its_end)
-    # The first time compiles, which is long work; the second is brief.
-    assert threads == ["lane-long", threading.current_thread().name] * 4
+    warming(test)
+    assert threads == ["lane-long"] * 8 + [threading.current_thread().name]
