@@ -37,6 +37,7 @@ class _Ticket:
     deadline: float
     owner: str
     future: Future[Any] = field(default_factory=Future[Any])
+    waits: bool = False
     abandoned: bool = False
     running: Interruptible | None = None
 
@@ -120,14 +121,17 @@ class Lane:
 
     def _enter(self, slot: Slot, ticket: _Ticket) -> None:
         with self._changed:
-            self._places.take(ticket.owner)
+            # What an idle slot is about to begin needs no place.
+            ticket.waits = slot in self._running or bool(self._queues[slot])
+            if ticket.waits:
+                self._places.take(ticket.owner)
             self._queues[slot].put(ticket.owner, ticket)
             self._changed.notify_all()
 
     def _leave(self, slot: Slot, ticket: _Ticket) -> None:
         """Take work that nobody waits for out of the queue, where it would hold its tensors and a place."""
         with self._changed:
-            if self._queues[slot].remove(ticket.owner, ticket):
+            if self._queues[slot].remove(ticket.owner, ticket) and ticket.waits:
                 self._places.give(ticket.owner)
 
     def _serve(self, slot: Slot) -> None:
@@ -144,5 +148,6 @@ class Lane:
             if not queue:
                 return None
             ticket = self._running[slot] = queue.take()
-            self._places.give(ticket.owner)
+            if ticket.waits:
+                self._places.give(ticket.owner)
             return ticket

@@ -92,7 +92,9 @@ def test_a_full_queue_is_refused_and_has_room_again():
         tasks += [asyncio.create_task(lane.run(gate, slot="long", deadline=later(30), owner=name)) for name in "ab"]
         await asyncio.sleep(0)
         with pytest.raises(Overloaded, match="1 requests of b are waiting already, 1 of other ops") as refused:
-            await lane.run(gate, slot="short", deadline=later(30), owner="b")
+            await lane.run(gate, slot="long", deadline=later(30), owner="b")
+        # The other slot has nothing to do.
+        assert await lane.run(lambda checkpoint: 1, slot="short", deadline=later(30), owner="b") == 1
         assert refused.value.headers == {"Retry-After": "1"}
         gate.opened.set()
         assert await asyncio.gather(*tasks) == ["done"] * 3
@@ -206,3 +208,12 @@ def test_an_overrun_is_seen():
         assert lane.overrun() is None
 
     in_a_lane(test)
+
+
+def test_what_an_idle_slot_begins_at_once_takes_no_place():
+    async def test(lane: Lane) -> None:
+        both = [lane.run(lambda checkpoint: 1, slot=slot, deadline=later(10), owner=slot) for slot in ("long", "short")]
+        assert await asyncio.gather(*both) == [1, 1]
+
+    for _ in range(20):
+        in_a_lane(test, waiting=1)
