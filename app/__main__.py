@@ -1,7 +1,7 @@
 """The launcher, and the only one: ``python -m app`` serves as the ``PULLBACK_*`` environment variables say.
 
 It exits with 0 when it was told to stop, 1 when it cannot listen, 2 when a setting is wrong, 3 when the application
-cannot start.
+cannot start, 4 when a computation is stuck (``app.watchdog``; of several workers only the one that is stuck).
 """
 
 import logging
@@ -89,10 +89,15 @@ def shared_metrics() -> Generator[None]:
 
 def application() -> ASGIApp:
     """Return the application of this process; where it cannot start, say why in a line and exit."""
-    from app.main import create_app  # noqa: PLC0415 - TensorFlow comes with it, and main() must have its say before
+    # TensorFlow comes with them, and main() must have its say before.
+    from app.main import create_app  # noqa: PLC0415
+    from app.threads import share_cores  # noqa: PLC0415
 
+    settings = Settings()
+    # First of all: an op's module may compute something as it is imported.
+    share_cores(settings.workers)
     try:
-        return create_app()
+        return create_app(settings)
     except CannotStart as error:
         _complain(str(error))
         raise SystemExit(STARTUP_FAILURE) from None

@@ -7,15 +7,15 @@ loop, in which what has come in already is read; a busy one fills the next batch
 import asyncio
 import threading
 import time
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from app import buckets, modes
 from app.call import Call, run_together
-from app.errors import Overloaded
 from app.execution import Checkpoint, Lane, Slot
 from app.tally import UNCOUNTED, Tally
+from app.turns import Places
 
 Result = TypeVar("Result")
 
@@ -88,7 +88,7 @@ class Batches:
 
     def __init__(self, lane: Lane, waiting: int) -> None:
         """Run batches on ``lane``, with at most ``waiting`` calls in them."""
-        self._lane, self._limit, self._waiting = lane, waiting, 0
+        self._lane, self._places = lane, Places(waiting)
         self._open: dict[Hashable, _Batch] = {}
         self._lock = threading.Lock()
         self._seconds: dict[Hashable, float] = {}
@@ -97,7 +97,7 @@ class Batches:
     @property
     def waiting(self) -> int:
         """How many calls in batches have no answer yet."""
-        return self._waiting
+        return self._places.taken
 
     async def run(self, call: Call[Result], *, slot: Slot, deadline: float, tally: Tally = UNCOUNTED) -> Result:
         """Return what a call finds, alone or in company.
@@ -105,20 +105,35 @@ class Batches:
         Work that has not begun at its ``deadline`` is dropped; whoever awaits this keeps the time. Raises as
         ``Lane.run`` does.
         """
-        company = call.company
+        company, owner = call.company, call.point.op.name
         if company is None or slot == "long":
-            return await self._lane.run(tally.queued(lambda checkpoint: call.run()), slot=slot, deadline=deadline)
-        if self._waiting >= self._limit:
-            raise Overloaded(f"{self._limit} requests are waiting already; try again in a moment")
+            return await self._lane.run(tally.queued(_alone(call)), slot=slot, deadline=deadline, owner=owner)
+        self._places.take(owner)
         member = _Member(call, deadline, asyncio.get_running_loop().create_future(), tally)
-        self._join(company, member)
-        self._waiting += 1
         try:
+            self._join(company, member)
             return await member.future
         finally:
-            self._waiting -= 1
+            self._places.give(owner)
             member.future.cancel()
             del member
+
+    async def warm(self, call: Call[Any], *, deadline: float) -> None:
+        """Run a call twice, alone and as long work: the first time compiles, the second tells how long it takes.
+
+        It takes no caller's place. Raises as ``Lane.run`` does.
+        """
+        member = _Member(call, deadline, asyncio.get_running_loop().create_future(), UNCOUNTED)
+        batch = _Batch(deadline, [member], call.size)
+
+        def work(checkpoint: Checkpoint) -> None:
+            self._measured(batch)
+            checkpoint()
+            self._measured(batch)
+
+        await self._lane.run(work, slot="long", deadline=deadline, owner=call.point.op.name)
+        if member.error is not None:
+            raise member.error
 
     def _join(self, company: Hashable, member: _Member) -> None:
         with self._lock:
@@ -146,11 +161,12 @@ class Batches:
             self._closed(company, batch)
             self._measured(batch)
 
+        point = batch.members[0].call.point
         # XLA may have to compile for this length, and short work should not have to wait for that.
-        is_new = batch.members[0].call.point.terms.mode == "xla" and _cost(batch) not in self._seconds
+        is_new = point.terms.mode == "xla" and _cost(batch) not in self._seconds
         slot: Slot = "long" if is_new else "short"
         try:
-            await self._lane.run(work, slot=slot, deadline=batch.deadline + PATIENCE_S)
+            await self._lane.run(work, slot=slot, deadline=batch.deadline + PATIENCE_S, owner=point.op.name)
         except BaseException as error:
             self._closed(company, batch)
             for member in batch.members:
@@ -177,6 +193,16 @@ class Batches:
         call = batch.members[0].call
         took = self._seconds.get(_cost(batch))
         return took is not None and took < BRIEF_S and modes.does_arithmetic(call.program, call.point.terms.mode)
+
+
+def _alone(call: Call[Result]) -> Callable[[Checkpoint], Result]:
+    """Return a call as work for the lane."""
+
+    def work(checkpoint: Checkpoint) -> Result:
+        del checkpoint
+        return call.run()
+
+    return work
 
 
 def _cost(batch: _Batch) -> Hashable:

@@ -1,34 +1,43 @@
 """The lane: every TensorFlow call of the service runs here, on threads of its own, never on the event loop.
 
-There are two slots, one for short work and one for long, so that neither starves the other. Both draw on one bounded
-queue; work that nobody waits for any more is dropped before it starts.
+There are two slots, one for short work and one for long, so that neither starves the other. Each serves the ops in
+turn, so that no op starves another. Both draw on the places of one waiting room; work that nobody waits for any more is
+dropped before it starts.
 """
 
 import asyncio
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
-from app.errors import DeadlinePassed, Overloaded
+from app.errors import DeadlinePassed
 from app.modes import Interruptible
+from app.turns import Places, Turns
 
 Result = TypeVar("Result")
 Checkpoint = Callable[[], None]
 Slot = Literal["short", "long"]
 
 
+class Overrun(NamedTuple):
+    """Work that goes on past its deadline, and whose it is."""
+
+    seconds: float
+    owner: str
+
+
 @dataclass(eq=False)
 class _Ticket:
-    """A piece of work, and whether anybody still waits for it."""
+    """A piece of an op's work, and whether anybody still waits for it."""
 
     work: Callable[[Checkpoint], Any]
     deadline: float
+    owner: str
     future: Future[Any] = field(default_factory=Future[Any])
+    waits: bool = False
     abandoned: bool = False
     running: Interruptible | None = None
 
@@ -60,8 +69,8 @@ class Lane:
 
     def __init__(self, waiting: int) -> None:
         """Hold at most ``waiting`` pieces of work that have not begun."""
-        self._limit = waiting
-        self._queues: dict[Slot, deque[_Ticket]] = {"short": deque(), "long": deque()}
+        self._places = Places(waiting)
+        self._queues: dict[Slot, Turns[_Ticket]] = {"short": Turns(), "long": Turns()}
         self._running: dict[Slot, _Ticket] = {}
         self._changed = threading.Condition()
         self._ended = False
@@ -77,13 +86,14 @@ class Lane:
             self._ended = True
             self._changed.notify_all()
 
-    async def run(self, work: Callable[[Checkpoint], Result], *, slot: Slot, deadline: float) -> Result:
-        """Return what ``work(checkpoint)`` returns, run on a slot's thread.
+    async def run(self, work: Callable[[Checkpoint], Result], *, slot: Slot, deadline: float, owner: str) -> Result:
+        """Return what ``work(checkpoint)`` returns, run on a slot's thread when the turn has come to its ``owner``.
 
-        ``deadline`` is a time of ``time.monotonic``, which the loop's clock agrees with. Raises ``Overloaded`` when the
-        queue is full, ``DeadlinePassed`` at the deadline, whether or not the work has ended, and what ``work`` raises.
+        ``deadline`` is a time of ``time.monotonic``, which the loop's clock agrees with. Raises ``Overloaded`` when no
+        more of the owner's work may wait, ``DeadlinePassed`` at the deadline, whether or not the work has ended, and
+        what ``work`` raises.
         """
-        ticket = _Ticket(work, deadline)
+        ticket = _Ticket(work, deadline, owner)
         del work  # an error holds the frames that it passes, and this one would hold the tensors
         self._enter(slot, ticket)
         try:
@@ -99,25 +109,35 @@ class Lane:
     @property
     def waiting(self) -> int:
         """How many pieces of work have not begun."""
-        return sum(map(len, self._queues.values()))
+        return self._places.taken
 
-    def overrun_s(self) -> float:
-        """Return by how many seconds the work that is running is past its deadline, 0 when none is."""
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing runs and nothing waits."""
         with self._changed:
-            now = time.monotonic()
-            return max((0.0, *(now - ticket.deadline for ticket in self._running.values())))
+            return not self._running and not any(self._queues.values())
+
+    def overrun(self) -> Overrun | None:
+        """Return which running work is past its deadline, that by most where both slots' is, ``None`` where none is."""
+        now = time.monotonic()
+        with self._changed:
+            overruns = [Overrun(now - ticket.deadline, ticket.owner) for ticket in self._running.values()]
+        return max((one for one in overruns if one.seconds > 0), default=None)
 
     def _enter(self, slot: Slot, ticket: _Ticket) -> None:
         with self._changed:
-            if self.waiting >= self._limit:
-                raise Overloaded(f"{self._limit} requests are waiting already; try again in a moment")
-            self._queues[slot].append(ticket)
+            # What an idle slot is about to begin needs no place.
+            ticket.waits = slot in self._running or bool(self._queues[slot])
+            if ticket.waits:
+                self._places.take(ticket.owner)
+            self._queues[slot].put(ticket.owner, ticket)
             self._changed.notify_all()
 
     def _leave(self, slot: Slot, ticket: _Ticket) -> None:
         """Take work that nobody waits for out of the queue, where it would hold its tensors and a place."""
-        with self._changed, suppress(ValueError):
-            self._queues[slot].remove(ticket)
+        with self._changed:
+            if self._queues[slot].remove(ticket.owner, ticket) and ticket.waits:
+                self._places.give(ticket.owner)
 
     def _serve(self, slot: Slot) -> None:
         while (ticket := self._next(slot)) is not None:
@@ -132,5 +152,7 @@ class Lane:
             self._changed.wait_for(lambda: queue or self._ended)
             if not queue:
                 return None
-            self._running[slot] = queue[0]
-            return queue.popleft()
+            ticket = self._running[slot] = queue.take()
+            if ticket.waits:
+                self._places.give(ticket.owner)
+            return ticket

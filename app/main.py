@@ -27,6 +27,8 @@ from app.routes.metrics import metrics_page, tally_of_path
 from app.routes.openapi import openapi
 from app.settings import Settings
 from app.tally import uncounted
+from app.warmup import warm_up
+from app.watchdog import patience_s, watchdog
 from ops import Registry, RegistryError, discover
 from pullback import __version__
 
@@ -75,8 +77,8 @@ def create_app(settings: Settings | None = None) -> ASGIApp:
         gc.freeze()
         # A request makes hundreds of objects, and hardly ever a cycle: looked at so often, they took a tenth of it.
         gc.set_threshold(GARBAGE, 20, 20)
-        with drain_on_term(lifecycle, settings.drain_s):
-            async with metrics.kept_up() if metrics else nullcontext():
+        with drain_on_term(lifecycle, settings.drain_s), watchdog(lane, patience_s(settings)):
+            async with metrics.kept_up() if metrics else nullcontext(), warm_up(engine):
                 yield
         lane.stop()
 

@@ -34,7 +34,9 @@ class Settings(BaseSettings):
     max_elements: int = Field(
         default=1 << 22, ge=1, description="Limit of the numbers in a matrix or a batch of directions."
     )
-    queue: int = Field(default=1024, ge=1, description="Limit of requests waiting for TensorFlow.")
+    queue: int = Field(
+        default=1024, ge=1, description="Limit of requests waiting for TensorFlow; of one op alone, half of it."
+    )
     deadline_s: float = Field(
         default=60.0, gt=0, le=3600, description="Limit of a request, from its headers to its answer."
     )

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, NoReturn
@@ -60,6 +61,13 @@ class Service:
         self.url = found[1]
         return self
 
+    def wait_until_warm(self) -> "Service":
+        until = time.monotonic() + START_S
+        while " warmed up " not in self.log():
+            assert time.monotonic() < until, self.log()
+            time.sleep(0.05)
+        return self
+
     @property
     def port(self) -> int:
         return port_of(self.url)
@@ -97,6 +105,9 @@ class Distant:
     @property
     def port(self) -> int:
         return port_of(self.url)
+
+    def wait_until_warm(self) -> "Distant":
+        return self
 
     def client(self) -> httpx.Client:
         return client_of(self.url)

@@ -201,9 +201,10 @@ def test_a_batch_takes_no_more_numbers_than_fit() -> None:
     assert [one["y"][0] for one in found] == [0, 1, 4, 9, 16]
 
 
-def test_more_calls_than_may_wait_are_turned_away() -> None:
-    found = together([call(REGISTRY["square"], "forward", np.ones(2), "float64", "graph") for _ in range(5)], waiting=3)
-    assert sum("waiting already" in str(one) for one in found) == 2
+def test_more_calls_of_an_op_than_may_wait_are_turned_away_and_no_other_is() -> None:
+    ops = [REGISTRY["square"]] * 5 + [REGISTRY["round_ste"]]
+    found = together([call(op, "forward", np.ones(2), "float64", "graph") for op in ops], waiting=4)
+    assert ["waiting already" in str(one) for one in found] == [False, False, True, True, True, False]
 
 
 def test_an_impatient_call_takes_nobody_with_it() -> None:
@@ -214,7 +215,9 @@ def test_an_impatient_call_takes_nobody_with_it() -> None:
         lane.start()
         batches = Batches(lane, 64)
         now = time.monotonic()
-        busy = asyncio.create_task(lane.run(lambda checkpoint: time.sleep(1.5), slot="short", deadline=now + 60))
+        busy = asyncio.create_task(
+            lane.run(lambda checkpoint: time.sleep(1.5), slot="short", deadline=now + 60, owner="a")
+        )
         await asyncio.sleep(0.05)
         calls = [call(REGISTRY["round_ste"], "forward", np.ones(2), "float32", "graph") for _ in range(3)]
         try:

@@ -18,6 +18,7 @@ from app.binding import bind, bind_directions
 from app.body import read_body
 from app.engine import Engine
 from app.errors import MethodNotAllowed, Overloaded, PullbackError, wrong
+from app.execution import Checkpoint
 from app.gradcheck import rounding, verify
 from app.gradcheck.report import Report, Step, steps
 from app.gradcheck.target import Options
@@ -85,7 +86,7 @@ async def _answered(answering: Answering, tally: Tally, scope: Scope, receive: R
 async def _check(engine: Engine, op: Op, tally: Tally, body: Body, deadline: float) -> Event:
     report, todo = await _off_loop(partial(_planned, engine, op, body), body, tally)
     for step in todo:
-        await engine.lane.run(tally.queued(step.run), slot="long", deadline=deadline)
+        await engine.lane.run(tally.queued(step.run), slot="long", deadline=deadline, owner=op.name)
     return report.document()
 
 
@@ -97,8 +98,13 @@ def _planned(engine: Engine, op: Op, body: Body) -> tuple[Report, list[Step]]:
 
 
 async def _verify(engine: Engine, op: Op, tally: Tally, body: Body, deadline: float) -> Event:
-    work = await _off_loop(partial(_compared, engine, op, body), body, tally)
-    return await engine.lane.run(tally.queued(lambda checkpoint: work()), slot="long", deadline=deadline)
+    compared = await _off_loop(partial(_compared, engine, op, body), body, tally)
+
+    def work(checkpoint: Checkpoint) -> Event:
+        del checkpoint
+        return compared()
+
+    return await engine.lane.run(tally.queued(work), slot="long", deadline=deadline, owner=op.name)
 
 
 def _compared(engine: Engine, op: Op, body: Body) -> Callable[[], Event]:
@@ -143,7 +149,8 @@ async def _events(
             for step in todo:
                 yield {"event": "progress", "op": report.op.name, "check": step.check, "done": done, "steps": count}
                 deadline = min(until, time.monotonic() + engine.deadline_s)
-                await engine.lane.run(tally.queued(step.run), slot="long", deadline=deadline)
+                work = tally.queued(step.run)
+                await engine.lane.run(work, slot="long", deadline=deadline, owner=report.op.name)
                 done += 1
             reports.append(report.document())
             yield {"event": "report", "report": reports[-1]}

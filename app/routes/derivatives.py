@@ -42,12 +42,10 @@ def operations(fallback: ASGIApp, engine: Engine) -> ASGIApp:
         match scope["path"].split("/") if scope["type"] == "http" else ():
             case ["", "v1", "ops", op, operation]:
                 asked = await _asked(engine, op, operation, scope, receive)
-                clock = clock_of(scope)
-                clock.working()
-                reply = await _computed(engine, plans, asked, clock.deadline)
+                reply = await _computed(engine, plans, asked)
                 if reply.size > PIECE:
                     charge_answer(scope, reply.size)
-                clock.sending(SEND_S)
+                clock_of(scope).sending(SEND_S)
                 await _send(reply, send)
             case _:
                 await fallback(scope, receive, send)
@@ -56,13 +54,15 @@ def operations(fallback: ASGIApp, engine: Engine) -> ASGIApp:
 
 
 class _Asked(NamedTuple):
-    """What is asked of which op: a body, the format that it came in, and the one to answer in."""
+    """What is asked of which op, and until when: a body, the format that it came in, and the one to answer in."""
 
     operation: Operation
     op: Op
     body: Body
     source: Format
     target: Format
+    tally: Tally
+    deadline: float
 
 
 async def _asked(engine: Engine, op_name: str, operation_name: str, scope: Scope, receive: Receive) -> _Asked:
@@ -77,20 +77,22 @@ async def _asked(engine: Engine, op_name: str, operation_name: str, scope: Scope
     source, target = FORMATS[brought(headers, MEDIA_TYPES)], FORMATS[accepted(headers, MEDIA_TYPES)]
     size = int(headers.get(b"content-length", b"0")) if source.is_binary else 0
     body = await (read_aligned(receive, size, ALIGNMENT) if size else read_body(receive))
-    return _Asked(operation, op, body, source, target)
+    tally, clock = engine.tally(op_name, operation_name), clock_of(scope)
+    clock.working()
+    return _Asked(operation, op, body, source, target, tally, clock.deadline)
 
 
-async def _computed(engine: Engine, plans: Plans, asked: _Asked, deadline: float) -> Reply:
-    tally = engine.tally(asked.op.name, asked.operation.name)
+async def _computed(engine: Engine, plans: Plans, asked: _Asked) -> Reply:
+    timed, target = asked.tally.timed, asked.target
     if len(asked.body) > SMALL_BODY:
-        plan, task = await asyncio.to_thread(tally.timed, "parse", _planned, plans, asked)
-        found = await _run(engine, task.work, "long", deadline, tally)
-        return await asyncio.to_thread(tally.timed, "serialise", _written, plan, found, asked.target)
-    plan, task = tally.timed("parse", _planned, plans, asked)
-    found = await _run(engine, task.work, "long" if task.is_long else "short", deadline, tally)
+        plan, task = await asyncio.to_thread(timed, "parse", _planned, plans, asked)
+        found = await _run(engine, asked, task.work, "long")
+        return await asyncio.to_thread(timed, "serialise", _written, plan, found, target)
+    plan, task = timed("parse", _planned, plans, asked)
+    found = await _run(engine, asked, task.work, "long" if task.is_long else "short")
     if task.is_long:
-        return await asyncio.to_thread(tally.timed, "serialise", _written, plan, found, asked.target)
-    return tally.timed("serialise", _written, plan, found, asked.target)
+        return await asyncio.to_thread(timed, "serialise", _written, plan, found, target)
+    return timed("serialise", _written, plan, found, target)
 
 
 def _planned(plans: Plans, asked: _Asked) -> tuple[Plan, Task]:
@@ -103,10 +105,10 @@ def _written(plan: Plan, found: Any, target: Format) -> Reply:
     return target.reply(plan.operation.tree(plan.asked, found), plan.encoding)
 
 
-async def _run(engine: Engine, work: Work, slot: Slot, deadline: float, tally: Tally) -> Any:
+async def _run(engine: Engine, asked: _Asked, work: Work, slot: Slot) -> Any:
     if isinstance(work, Call):
-        return await engine.batches.run(work, slot=slot, deadline=deadline, tally=tally)
-    return await engine.lane.run(tally.queued(work), slot=slot, deadline=deadline)
+        return await engine.batches.run(work, slot=slot, deadline=asked.deadline, tally=asked.tally)
+    return await engine.lane.run(asked.tally.queued(work), slot=slot, deadline=asked.deadline, owner=asked.op.name)
 
 
 async def _send(reply: Reply, send: Send) -> None:

@@ -60,8 +60,8 @@ def health(engine: Engine, lifecycle: Lifecycle, machine: list[Part]) -> APIRout
         """Answer 200 when requests are welcome, 503 while the service drains or is stuck in a computation."""
         if lifecycle.draining:
             raise Overloaded("draining: the service is about to stop")
-        if (overrun := engine.lane.overrun_s()) > STUCK_S:
-            raise Overloaded(f"stuck: a computation is {overrun:.0f} s past its deadline", retry_after_s=5)
+        if (late := engine.lane.overrun()) is not None and late.seconds > STUCK_S:
+            raise Overloaded(f"stuck: op {late.owner} is {late.seconds:.0f} s past its deadline", retry_after_s=5)
         traces, compiled = trace_counts()
         return Ready(
             tensorflow=TENSORFLOW_VERSION,

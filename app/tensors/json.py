@@ -35,6 +35,8 @@ Shape = tuple[int, ...]
 _AMBIGUOUS = float(np.uint32(0x15AE43FD).view(np.float32))
 _SHORT = 64
 
+# Three bytes, or four letters, each.
+_QUANTA = 1 << 15
 _KEYS = ("dtype", "shape", "data", "base64")
 
 
@@ -62,7 +64,7 @@ def encode(array: NDArray[Any], encoding: Encoding) -> dict[str, Any]:
     tensor: dict[str, Any] = {"dtype": row.name, "shape": list(array.shape)}
     if encoding == "base64":
         wire = np.asarray(array, row.wire, order="C")
-        tensor["base64"] = binascii.b2a_base64(wire.tobytes(), newline=False).decode()
+        tensor["base64"] = _as_base64(wire.tobytes())
     else:
         native = np.asarray(array, row.numpy, order="C")
         tensor["data"] = _data(native if encoding == "nested" else native.reshape(-1), row)
@@ -232,9 +234,22 @@ def _from_base64(text: Any, shape: Shape, target: DType, loc: Loc) -> NDArray[An
         expected = f"{length} characters for {size} bytes, with padding and without line breaks"
         raise wrong(loc, "the base64 does not fit the shape", expected=expected, got=f"{len(text)} characters")
     try:
-        raw = binascii.a2b_base64(text, strict_mode=True)
+        raw = _of_base64(text)
     except ValueError as error:  # binascii.Error is one; characters beyond ASCII are plain ones
         raise wrong(loc, "the base64 is invalid", expected="A-Z a-z 0-9 + / and padding", got=str(error)) from None
     if len(raw) != size:
         raise wrong(loc, "the base64 does not fit the shape", expected=f"{size} bytes", got=f"{len(raw)} bytes")
     return np.frombuffer(raw, target.wire).astype(target.numpy, copy=False).reshape(shape)
+
+
+# A call of binascii holds the interpreter from end to end: between pieces others have their turns, the event loop too.
+def _as_base64(raw: bytes) -> str:
+    pieces = (raw[start : start + 3 * _QUANTA] for start in range(0, len(raw), 3 * _QUANTA))
+    return "".join(binascii.b2a_base64(piece, newline=False).decode() for piece in pieces)
+
+
+def _of_base64(text: str) -> bytes:
+    if "=" in text[:-2]:  # which may end a piece, but not in the middle of the text
+        raise ValueError("padding before the end")
+    pieces = (text[start : start + 4 * _QUANTA] for start in range(0, len(text), 4 * _QUANTA))
+    return b"".join(binascii.a2b_base64(piece, strict_mode=True) for piece in pieces)

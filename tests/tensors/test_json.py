@@ -405,6 +405,25 @@ def test_base64_is_little_endian_bytes(raw):
     assert decode(tensor, "uint32", LOC).tolist() == expected
 
 
+PIECE = 3 << 15
+
+
+@pytest.mark.parametrize("count", [PIECE - 1, PIECE, PIECE + 1, 2 * PIECE + 2])
+def test_base64_goes_in_pieces_as_in_one(count: int):
+    raw = np.random.default_rng(5).integers(0, 256, count, np.uint8)
+    text = base64.b64encode(raw.tobytes()).decode()
+    assert encode(raw, "base64")["base64"] == text
+    assert decode({"dtype": "uint8", "shape": [count], "base64": text}, "uint8", LOC).tobytes() == raw.tobytes()
+
+
+def test_padding_at_the_end_of_a_piece_is_refused():
+    """The length is that of so many bytes, and every piece is base64 by itself."""
+    text = base64.b64encode(bytes(PIECE - 1)).decode() + base64.b64encode(bytes(3)).decode()
+    where, message, _ = refusal({"dtype": "uint8", "shape": [PIECE + 2], "base64": text}, "uint8")
+    assert where == ("base64",)
+    assert message == "the base64 is invalid"
+
+
 def test_what_came_is_described_in_few_words():
     vast = {"a": [None] * 1000}
     for bad in (vast, [vast], "x" * 100_000, [["x" * 100_000]]):

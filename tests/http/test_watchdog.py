@@ -1,0 +1,92 @@
+"""A process that is stuck ends and is replaced; one that is late and not stuck goes on."""
+
+import json
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.settings import Settings
+from app.watchdog import COMPILATION_S, STUCK, patience_s
+from tests.http.asking import JSON, ask, problem
+from tests.http.conftest import PLUGINS
+from tests.http.test_launcher import SQUARE, own_lines, processes, status_of
+
+REQUEST = json.dumps({"inputs": {"x": [1, 2]}})
+
+
+@pytest.fixture
+def sleepy(tmp_path: Path) -> str:
+    """A folder with the op that sleeps, in a service that does not wait for as long as XLA may compile."""
+    text = (PLUGINS / "sleepy.py").read_text(encoding="ascii")
+    hurried = "\nfrom app import watchdog\n\nwatchdog.COMPILATION_S = 0.0\n"
+    (tmp_path / "sleepy.py").write_text(text + hurried, encoding="ascii")
+    return str(tmp_path)
+
+
+def sleep(one, seconds: float) -> httpx.Response:
+    with one.client() as client:
+        return client.post("/v1/ops/sleepy/forward", content=json.dumps({"inputs": {"x": seconds}}), headers=JSON)
+
+
+def critical(one) -> list[str]:
+    return [line for line in own_lines(one) if " CRITICAL " in line]
+
+
+def test_a_process_that_is_stuck_ends_with_a_line_and_a_status(start, sleepy: str):
+    one = start(OPS_PATH=sleepy, DEADLINE_S="1", GRACE_S="6").wait_until_ready()
+    began = time.monotonic()
+    problem(sleep(one, 300), 504)
+    assert status_of(one) == 200
+    while status_of(one) == 200:
+        assert time.monotonic() < began + 30
+    with one.client() as client:
+        assert "op sleepy" in problem(client.get("/health/ready"), 503)["detail"]
+        assert client.get("/health/live").status_code == 200
+    assert one.wait() == STUCK
+    # Its deadline, then as much again, and the grace time.
+    assert time.monotonic() - began > 1 + 1 + 6
+    [line] = critical(one)
+    assert "op sleepy is stuck, " in line
+
+
+def test_a_process_that_is_late_goes_on(start, sleepy: str):
+    one = start(OPS_PATH=sleepy, DEADLINE_S="1", GRACE_S="3").wait_until_ready()
+    problem(sleep(one, 4), 504)
+    problem(sleep(one, 2), 504)
+    time.sleep(6)
+    with one.client() as client:
+        assert ask(client, "sleepy", "forward", inputs={"x": 0.01})
+        assert client.get("/health/ready").status_code == 200
+    assert critical(one) == []
+
+
+def test_of_two_workers_one_takes_over_and_another_is_started(start, sleepy: str):
+    one = start(OPS_PATH=sleepy, DEADLINE_S="1", GRACE_S="1", WORKERS="2").wait_until_ready()
+    before = set(processes(one))
+    problem(sleep(one, 300), 504)
+    answers, until = 0, time.monotonic() + 90
+    while len(now := set(processes(one))) < 2 or now == before:
+        assert time.monotonic() < until, one.log()
+        answers += answered(one)
+        time.sleep(0.05)
+    assert len(before & now) == 1
+    assert answers > 0
+    assert len(critical(one)) == 1
+    while not all(answered(one) for _ in range(20)):
+        assert time.monotonic() < until, one.log()
+    assert one.process.poll() is None
+
+
+def answered(one) -> bool:
+    """Ask for a square, of whichever worker takes the connection; tell whether it did."""
+    try:
+        return httpx.post(one.url + SQUARE, content=REQUEST, headers=JSON, timeout=30, trust_env=False).is_success
+    except httpx.TransportError:  # by a worker that ended meanwhile
+        return False
+
+
+def test_an_operator_who_is_in_a_hurry_does_not_have_compilations_taken_for_stuck():
+    assert patience_s(Settings(deadline_s=60, grace_s=25)) == 85
+    assert patience_s(Settings(deadline_s=0.1, grace_s=0)) == COMPILATION_S >= 60
