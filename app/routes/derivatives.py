@@ -5,13 +5,14 @@ a plain function in front of it answers twice as many of them.
 """
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.binding import bind
-from app.body import ClientGone, read_aligned, read_body, while_client_waits
+from app.body import ClientGone, aligned, read_body, read_into, while_client_waits
 from app.call import Call
 from app.engine import Engine
 from app.errors import DeadlinePassed, MethodNotAllowed, NotFound, near
@@ -21,6 +22,7 @@ from app.routes import wire
 from app.routes.formats import FORMATS, Format, Reply
 from app.routes.operations import OPERATIONS, Operation, Tree, Work
 from app.routes.reading import accepted, brought, read
+from app.straight import Straight, straight_of
 from app.tensors.document import Body
 from app.tensors.json import Encoding
 from app.tensors.safetensors import ALIGNMENT, decode
@@ -47,7 +49,7 @@ def operations(fallback: ASGIApp, engine: Engine) -> ASGIApp:
                 reply = await _answered(engine, op, operation, scope, receive)
                 if reply.size > PIECE:
                     charge_answer(scope, reply.size)
-                await _send(reply, send)
+                await _send(reply, send, straight_of(scope))
             case _:
                 await fallback(scope, receive, send)
 
@@ -64,9 +66,7 @@ async def _answered(engine: Engine, op_name: str, operation_name: str, scope: Sc
     op = engine.op(op_name)
     headers = dict(scope["headers"])
     source, target = FORMATS[brought(headers, MEDIA_TYPES)], FORMATS[accepted(headers, MEDIA_TYPES)]
-    size = int(headers.get(b"content-length", b"0")) if source.is_binary else 0
-    body = await (read_aligned(receive, size, ALIGNMENT) if size else read_body(receive))
-    asked = _Asked(body, source, target)
+    asked = _Asked(await _body(headers, scope, receive, source), source, target)
     deadline = deadline_of(scope)
     try:
         async with asyncio.timeout_at(deadline):
@@ -74,6 +74,19 @@ async def _answered(engine: Engine, op_name: str, operation_name: str, scope: Sc
                 return await _computed(engine, operation, op, asked, deadline)
     except TimeoutError:
         raise DeadlinePassed("expected an answer before the deadline; ask for less, or for more time") from None
+
+
+async def _body(headers: Mapping[bytes, bytes], scope: Scope, receive: Receive, source: Format) -> Body:
+    """Return the body; what is large, or must be aligned, in memory that is there before it comes."""
+    size, straight = int(headers.get(b"content-length", b"0")), straight_of(scope)
+    if source.is_binary and size:
+        body = aligned(size, ALIGNMENT)
+    elif straight:
+        body = bytearray(size)
+    else:
+        return await read_body(receive)
+    await read_into(memoryview(body), receive, straight)
+    return body
 
 
 @dataclass(frozen=True)
@@ -102,18 +115,30 @@ async def _run(engine: Engine, work: Work, slot: Slot, deadline: float) -> dict[
     return await engine.lane.run(work, slot=slot, deadline=deadline)
 
 
-async def _send(reply: Reply, send: Send) -> None:
+async def _send(reply: Reply, send: Send, straight: Straight | None) -> None:
     """Send an answer in pieces, each when the client has taken those before: one that reads nothing holds little."""
-    left = reply.size
-    headers = [(b"content-type", reply.media_type.encode()), (b"content-length", b"%d" % left)]
+    headers = [(b"content-type", reply.media_type.encode()), (b"content-length", b"%d" % reply.size)]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     try:
         async with asyncio.timeout(SEND_S):
+            if straight and reply.size > PIECE:
+                await _send_straight(reply, send, straight)
+                return
+            left = reply.size
             for piece in reply.cut(PIECE):
                 left -= len(piece)
                 await send({"type": "http.response.body", "body": piece, "more_body": left > 0})
     except TimeoutError:
         raise ClientGone from None
+
+
+async def _send_straight(reply: Reply, send: Send, straight: Straight) -> None:
+    """Send the pieces as they lie in memory, which the request holds until the client has taken them."""
+    with straight.cut_off():
+        for piece in reply.pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await straight.taken()
+    await send({"type": "http.response.body"})
 
 
 @dataclass(frozen=True)
