@@ -21,7 +21,19 @@ PACKAGES = ("app", "ops", "pullback")
 NOT_OURS = {".git", ".venv", ".hypothesis", ".pytest_cache", ".ruff_cache", "__pycache__", "build", "dist"}
 
 # What of `app` speaks HTTP. All the rest of it works without a server, and is to stay so.
-WEB = ("__main__", "body", "connection", "limits", "main", "observe", "operations", "problems", "protocols", "routes")
+WEB = (
+    "__main__",
+    "body",
+    "connection",
+    "limits",
+    "main",
+    "observe",
+    "operations",
+    "problems",
+    "protocols",
+    "routes",
+    "straight",
+)
 SERVERS = ("fastapi", "starlette", "uvicorn")
 # The leaves of `app`, and what of it each may import.
 LEAVES = {"app.errors": (), "app.settings": (), "app.tensors": ("app.tensors", "app.errors")}
