@@ -7,7 +7,7 @@ from starlette.types import Message, Receive
 
 from app.errors import BodyTooLarge, BodyTooSlow, Malformed, Overloaded
 from app.settings import MB
-from app.tensors.document import Body
+from app.straight import Straight
 
 
 class ClientGone(Exception):
@@ -88,22 +88,34 @@ async def read_body(receive: Receive) -> bytes | bytearray:
     return body
 
 
-async def read_aligned(receive: Receive, size: int, alignment: int) -> Body:
-    """Return the whole body of ``size`` bytes, copied once, to an address that is a multiple of ``alignment``.
+async def read_into(room: memoryview, receive: Receive, straight: Straight | None = None) -> None:
+    """Fill ``room`` with the body, which must have as many bytes; what comes ``straight`` is there without a copy.
 
     Raises what ``read_body`` does, and ``Malformed`` when there are more or fewer bytes.
     """
-    room = np.empty(size + alignment, np.uint8)
-    start = -room.ctypes.data % alignment
-    body, came, more = room[start : start + size].data, 0, True
-    while more:
-        message = await _piece(receive)
-        piece, more = message.get("body", b""), message.get("more_body", False)
-        if came + len(piece) > size or (not more and came + len(piece) < size):
-            raise Malformed(f"expected {size} bytes, as Content-Length says, got {came + len(piece)}")
-        body[came : came + len(piece)] = piece
-        came += len(piece)
-    return body
+    came, more = 0, True
+    if straight:
+        straight.lend(room)
+    try:
+        while more:
+            message = await _piece(receive)
+            piece, more = message.get("body", b""), message.get("more_body", False)
+            end = came + len(piece)
+            if end > len(room) or (not more and end < len(room)):
+                raise Malformed(f"expected {len(room)} bytes, as Content-Length says, got {end}")
+            if not (isinstance(piece, memoryview) and piece.obj is room.obj):
+                room[came:end] = piece
+            came = end
+    finally:
+        if straight:
+            straight.take_back()
+
+
+def aligned(size: int, alignment: int) -> memoryview:
+    """Return memory of ``size`` bytes at an address that is a multiple of ``alignment``."""
+    raw = np.empty(size + alignment, np.uint8)
+    start = -raw.ctypes.data % alignment
+    return raw[start : start + size].data
 
 
 async def _piece(receive: Receive) -> Message:

@@ -18,7 +18,7 @@ from ops import Array, Mode
 Found: TypeAlias = dict[Key, Array | None]
 
 # Each length is a trace, or with XLA a compilation. The last is that of the pieces of what is longer.
-LENGTHS = (1 << 10, 1 << 12, 1 << 14, 1 << 16)
+LENGTHS = (1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18)
 SHARED = 1 << 14
 """How many numbers calls may share. What is longer pays for itself."""
 ALIGNMENT = 64

@@ -7,11 +7,13 @@ import asyncio
 import re
 from typing import cast
 
+from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from app.corked import Corked
 from app.errors import BodyTooSlow, HeadTooLarge, Malformed, PullbackError
 from app.problems import render
+from app.straight import LARGE, STRAIGHT, Straight
 
 HEAD_LIMIT = 64 << 10
 HEAD_S = 20.0
@@ -30,6 +32,7 @@ class Connection(HttpToolsProtocol):
     _spare = HEAD_LIMIT
     _in_head = True
     _in_body = False
+    _is_new = False
     _patience: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -51,6 +54,8 @@ class Connection(HttpToolsProtocol):
             self._refuse(HeadTooLarge(f"expected at most {HEAD_LIMIT} bytes of request line and headers, got more"))
         elif self._in_head and self._patience is None:
             self._wait_for_head()
+        elif self._in_body and self._is_new:
+            self._look_ahead()
 
     def on_message_begin(self) -> None:
         """Begin a request."""
@@ -59,7 +64,7 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Hand the request to the application."""
-        self._in_head, self._in_body = False, True
+        self._in_head, self._in_body, self._is_new = False, True, True
         self._stop_waiting()
         super().on_headers_complete()
 
@@ -76,6 +81,13 @@ class Connection(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """Answer what is not HTTP."""
         self._refuse(Malformed(f"expected an HTTP/1.1 request: {msg}"))
+
+    def _look_ahead(self) -> None:
+        """Let the rest of a large body pass the parser by, where the application has memory for it."""
+        self._is_new = False
+        size = int(dict(self.headers).get(b"content-length", b"0"))
+        if size - len(self.cycle.body) >= LARGE:
+            cast(Scope, self.scope)[STRAIGHT] = Straight(self, self.cycle, size)
 
     def _wait_for_head(self) -> None:
         self._patience = self.loop.call_later(HEAD_S, self._lose_patience)

@@ -32,7 +32,7 @@ Results: TypeAlias = Mapping[Key, Tensor | None]
 
 # A trace keeps about 0.25 MB for ever, one that XLA compiles 0.5 to 2 MB.
 TRACE_BUDGET = 2048
-XLA_BUDGET = 512
+XLA_BUDGET = 640
 # What of it one op may spend, so that one op's callers do not spend everybody's.
 SHARE = 0.5
 

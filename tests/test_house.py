@@ -33,6 +33,7 @@ WEB = (
     "problems",
     "protocols",
     "routes",
+    "straight",
 )
 SERVERS = ("fastapi", "starlette", "uvicorn")
 # The leaves of `app`, and what of it each may import.

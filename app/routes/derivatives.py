@@ -5,11 +5,12 @@ a plain function in front of it answers twice as many of them.
 """
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.body import read_aligned, read_body
+from app.body import aligned, read_body, read_into
 from app.call import Call
 from app.engine import Engine
 from app.errors import MethodNotAllowed, NotFound, near
@@ -19,6 +20,7 @@ from app.routes.formats import FORMATS, Format, Reply
 from app.routes.operations import OPERATIONS, Operation, Work
 from app.routes.plans import Plan, Plans, Task
 from app.routes.reading import accepted, brought, fields_of
+from app.straight import Straight, straight_of
 from app.tally import Tally
 from app.tensors.document import Body
 from app.tensors.safetensors import ALIGNMENT
@@ -46,7 +48,7 @@ def operations(fallback: ASGIApp, engine: Engine) -> ASGIApp:
                 if reply.size > PIECE:
                     charge_answer(scope, reply.size)
                 clock_of(scope).sending(SEND_S)
-                await _send(reply, send)
+                await _send(reply, send, straight_of(scope))
             case _:
                 await fallback(scope, receive, send)
 
@@ -75,11 +77,23 @@ async def _asked(engine: Engine, op_name: str, operation_name: str, scope: Scope
     op = engine.op(op_name)
     headers = dict(scope["headers"])
     source, target = FORMATS[brought(headers, MEDIA_TYPES)], FORMATS[accepted(headers, MEDIA_TYPES)]
-    size = int(headers.get(b"content-length", b"0")) if source.is_binary else 0
-    body = await (read_aligned(receive, size, ALIGNMENT) if size else read_body(receive))
+    body = await _body(headers, scope, receive, source)
     tally, clock = engine.tally(op_name, operation_name), clock_of(scope)
     clock.working()
     return _Asked(operation, op, body, source, target, tally, clock.deadline)
+
+
+async def _body(headers: Mapping[bytes, bytes], scope: Scope, receive: Receive, source: Format) -> Body:
+    """Return the body; what is large, or must be aligned, in memory that is there before it comes."""
+    size, straight = int(headers.get(b"content-length", b"0")), straight_of(scope)
+    if source.is_binary and size:
+        body = aligned(size, ALIGNMENT)
+    elif straight:
+        body = bytearray(size)
+    else:
+        return await read_body(receive)
+    await read_into(memoryview(body), receive, straight)
+    return body
 
 
 async def _computed(engine: Engine, plans: Plans, asked: _Asked) -> Reply:
@@ -111,11 +125,23 @@ async def _run(engine: Engine, asked: _Asked, work: Work, slot: Slot) -> Any:
     return await engine.lane.run(asked.tally.queued(work), slot=slot, deadline=asked.deadline, owner=asked.op.name)
 
 
-async def _send(reply: Reply, send: Send) -> None:
+async def _send(reply: Reply, send: Send, straight: Straight | None) -> None:
     """Send an answer in pieces, each when the client has taken those before: one that reads nothing holds little."""
-    left = reply.size
-    headers = [(b"content-type", reply.media_type.encode()), (b"content-length", b"%d" % left)]
+    headers = [(b"content-type", reply.media_type.encode()), (b"content-length", b"%d" % reply.size)]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
+    if straight and reply.size > PIECE:
+        await _send_straight(reply, send, straight)
+        return
+    left = reply.size
     for piece in reply.cut(PIECE):
         left -= len(piece)
         await send({"type": "http.response.body", "body": piece, "more_body": left > 0})
+
+
+async def _send_straight(reply: Reply, send: Send, straight: Straight) -> None:
+    """Send the pieces as they lie in memory, which the request holds until the client has taken them."""
+    with straight.cut_off():
+        for piece in reply.pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await straight.taken()
+    await send({"type": "http.response.body"})

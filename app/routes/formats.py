@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, cast
 
 from app.derivatives import Absent
 from app.routes.operations import Tree
-from app.tensors import json, safetensors
+from app.tensors import bulk, json, safetensors
 from app.tensors.document import Body
 from app.tensors.json import Encoding
 from ops import Array
@@ -101,7 +101,7 @@ def _absent(tree: Tree) -> Any:
 FORMATS: Mapping[str, Format] = {
     known.media_type: known
     for known in (
-        Format("application/json", json.parse, _in_json),
+        Format("application/json", bulk.parse, _in_json),
         Format(safetensors.MEDIA_TYPE, safetensors.parse, _in_safetensors, is_binary=True),
     )
 }

@@ -11,9 +11,11 @@ A number stands for the float64 nearest to it, or, when it is written without a 
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
 from app.tensors.dtypes import DType
@@ -25,6 +27,14 @@ _NUMBERS: frozenset[type] = frozenset((float, int))
 _EXACT = 1 << 53
 _SHORT = 64
 _QUOTED = 40
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """A flat list of numbers that was read at one go: the float64 nearest to each, and its text in JSON."""
+
+    values: NDArray[np.float64]
+    text: memoryview
 
 
 class Loss(Exception):
@@ -51,6 +61,14 @@ def describe(value: Any) -> str:
             return "an object"
         case _:
             return str(value)
+
+
+def cast_numbers(numbers: Numbers, dtype: DType) -> NDArray[Any]:
+    """Return numbers as an array of shape (N,) and of this dtype; raises as ``cast`` does."""
+    if dtype.is_float:
+        return _rounded(numbers.values, dtype)
+    flat: list[Any] = orjson.loads(numbers.text)  # a float64 may be another integer than the one that was written
+    return cast(flat, set(map(type, flat)), dtype)
 
 
 def cast(flat: Sequence[Any], kinds: set[type], dtype: DType) -> NDArray[Any]:
@@ -92,7 +110,12 @@ def _floats(flat: Sequence[Any], dtype: DType) -> NDArray[Any]:
     if 0 < len(flat) <= _SHORT and max(flat) < dtype.high and min(flat) > dtype.low and dtype.name != "bfloat16":
         return np.array(flat, dtype.numpy)
     values = np.array(flat, np.float64)
-    if flat and not (values.max() < dtype.high and values.min() > dtype.low):
+    return _rounded(values, dtype)
+
+
+def _rounded(values: NDArray[np.float64], dtype: DType) -> NDArray[Any]:
+    """Return the values in the dtype; a NaN or an infinity among them asks for a closer look."""
+    if values.size and not (values.max() < dtype.high and values.min() > dtype.low):
         _refuse_overflow(values, dtype)
     return narrow(values, dtype)
 

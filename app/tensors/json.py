@@ -13,15 +13,18 @@ cast.
 
 import binascii
 import math
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Literal, cast
 
 import numpy as np
 import orjson
+import pybase64
 from numpy.typing import NDArray
 
 from app.errors import Loc, Unprocessable, wrong
 from app.tensors import casting, dtypes
+from app.tensors.casting import Numbers
 from app.tensors.document import dumps, parse
 from app.tensors.dtypes import DTYPES, MAX_BYTES, MAX_DIMENSION, MAX_RANK, DType
 
@@ -35,9 +38,15 @@ Shape = tuple[int, ...]
 _AMBIGUOUS = float(np.uint32(0x15AE43FD).view(np.float32))
 _SHORT = 64
 
-# Three bytes, or four letters, each.
-_QUANTA = 1 << 15
 _KEYS = ("dtype", "shape", "data", "base64")
+
+
+@dataclass(frozen=True, eq=False)
+class Decoded:
+    """A string of base64 that has been read: its bytes, and how many characters it had."""
+
+    raw: bytes
+    length: int
 
 
 def decode(value: Any, dtype: str, loc: Loc) -> NDArray[Any]:
@@ -49,6 +58,8 @@ def decode(value: Any, dtype: str, loc: Loc) -> NDArray[Any]:
     target = DTYPES[dtype]
     if isinstance(value, dict):
         return _typed(cast("dict[str, Any]", value), target, loc)
+    if isinstance(value, Numbers):
+        return _cast_numbers(value, target, loc)
     shape, flat, kinds = _flatten(value, loc)
     array = _cast(flat, kinds, target, shape, loc)
     return array if len(shape) == 1 else array.reshape(shape)
@@ -63,8 +74,8 @@ def encode(array: NDArray[Any], encoding: Encoding) -> dict[str, Any]:
     row = dtypes.of(array.dtype)
     tensor: dict[str, Any] = {"dtype": row.name, "shape": list(array.shape)}
     if encoding == "base64":
-        wire = np.asarray(array, row.wire, order="C")
-        tensor["base64"] = _as_base64(wire.tobytes())
+        wire: NDArray[Any] = np.asarray(array, row.wire, order="C")
+        tensor["base64"] = pybase64.b64encode_as_string(wire.reshape(-1).view(np.uint8).data)
     else:
         native = np.asarray(array, row.numpy, order="C")
         tensor["data"] = _data(native if encoding == "nested" else native.reshape(-1), row)
@@ -167,6 +178,13 @@ def _cast(flat: list[Any], kinds: set[type], target: DType, shape: Shape, loc: L
         raise wrong(where, loss.message, expected=loss.expected, got=loss.got) from None
 
 
+def _cast_numbers(numbers: Numbers, target: DType, loc: Loc) -> NDArray[Any]:
+    try:
+        return casting.cast_numbers(numbers, target)
+    except casting.Loss as loss:
+        raise wrong((*loc, loss.index), loss.message, expected=loss.expected, got=loss.got) from None
+
+
 def _typed(tensor: dict[str, Any], target: DType, loc: Loc) -> NDArray[Any]:
     _check_keys(tensor, loc)
     refuse_cast(tensor["dtype"], target, loc)
@@ -211,13 +229,20 @@ def _refuse_vast(sizes: list[int], target: DType, loc: Loc) -> None:
 
 
 def _from_data(data: Any, shape: Shape, target: DType, loc: Loc) -> NDArray[Any]:
+    if isinstance(data, Numbers):
+        _check_fit((data.values.size,), shape, loc)
+        return _cast_numbers(data, target, loc).reshape(shape)
     found, flat, kinds = _flatten(data, loc)
+    _check_fit(found, shape, loc)
+    return _cast(flat, kinds, target, found, loc).reshape(shape)
+
+
+def _check_fit(found: Shape, shape: Shape, loc: Loc) -> None:
     size = math.prod(shape)
     if found not in (shape, (size,), _cut(shape)):
         nested = f", or nested as {list(shape)}" if len(shape) != 1 else ""
         got = f"shape {list(found)}"
         raise wrong(loc, "the data does not fit the shape", expected=f"a flat list of {size}{nested}", got=got)
-    return _cast(flat, kinds, target, found, loc).reshape(shape)
 
 
 def _cut(shape: Shape) -> Shape:
@@ -226,30 +251,21 @@ def _cut(shape: Shape) -> Shape:
 
 
 def _from_base64(text: Any, shape: Shape, target: DType, loc: Loc) -> NDArray[Any]:
-    if not isinstance(text, str):
+    if not isinstance(text, str | Decoded):
         raise wrong(loc, "base64 is a string", expected="a string", got=casting.describe(text))
-    size = math.prod(shape) * target.itemsize
+    size, came = math.prod(shape) * target.itemsize, text.length if isinstance(text, Decoded) else len(text)
     length = (size + 2) // 3 * 4
-    if len(text) != length:  # before decoding, which costs as much as the text is long
+    if came != length:  # before decoding, which costs as much as the text is long
         expected = f"{length} characters for {size} bytes, with padding and without line breaks"
-        raise wrong(loc, "the base64 does not fit the shape", expected=expected, got=f"{len(text)} characters")
-    try:
-        raw = _of_base64(text)
-    except ValueError as error:  # binascii.Error is one; characters beyond ASCII are plain ones
-        raise wrong(loc, "the base64 is invalid", expected="A-Z a-z 0-9 + / and padding", got=str(error)) from None
+        raise wrong(loc, "the base64 does not fit the shape", expected=expected, got=f"{came} characters")
+    raw = text.raw if isinstance(text, Decoded) else _decoded(text, loc)
     if len(raw) != size:
         raise wrong(loc, "the base64 does not fit the shape", expected=f"{size} bytes", got=f"{len(raw)} bytes")
     return np.frombuffer(raw, target.wire).astype(target.numpy, copy=False).reshape(shape)
 
 
-# A call of binascii holds the interpreter from end to end: between pieces others have their turns, the event loop too.
-def _as_base64(raw: bytes) -> str:
-    pieces = (raw[start : start + 3 * _QUANTA] for start in range(0, len(raw), 3 * _QUANTA))
-    return "".join(binascii.b2a_base64(piece, newline=False).decode() for piece in pieces)
-
-
-def _of_base64(text: str) -> bytes:
-    if "=" in text[:-2]:  # which may end a piece, but not in the middle of the text
-        raise ValueError("padding before the end")
-    pieces = (text[start : start + 4 * _QUANTA] for start in range(0, len(text), 4 * _QUANTA))
-    return b"".join(binascii.a2b_base64(piece, strict_mode=True) for piece in pieces)
+def _decoded(text: str, loc: Loc) -> bytes:
+    try:
+        return binascii.a2b_base64(text, strict_mode=True)
+    except ValueError as error:  # binascii.Error is one; characters beyond ASCII are plain ones
+        raise wrong(loc, "the base64 is invalid", expected="A-Z a-z 0-9 + / and padding", got=str(error)) from None

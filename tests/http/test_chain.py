@@ -19,7 +19,7 @@ from uvicorn import Config, Server
 
 from app import connection, problems
 from app import observe as observing
-from app.body import Budget, ClientGone, read_aligned, read_body
+from app.body import Budget, ClientGone, aligned, read_body, read_into
 from app.connection import HEAD_LIMIT, Connection
 from app.errors import MAX_TEXT, Malformed, Overloaded, wrong
 from app.lifecycle import Lifecycle
@@ -199,7 +199,7 @@ def test_a_small_body_is_not_copied(served):
     assert served.client.post("/echo", content=b"{}", headers=JSON).json()["kind"] == "bytes"
 
 
-def aligned(size: int, *pieces: bytes, ends: bool = True):
+def body_of(size: int, *pieces: bytes, ends: bool = True):
     """Read a body of a declared size that comes in these pieces; where it does not end, the client leaves."""
     messages = [{"type": "http.request", "body": piece, "more_body": True} for piece in pieces]
     messages += [{"type": "http.request"} if ends else {"type": "http.disconnect"}]
@@ -207,23 +207,25 @@ def aligned(size: int, *pieces: bytes, ends: bool = True):
     async def receive():
         return messages.pop(0)
 
-    return asyncio.run(read_aligned(receive, size, 64))
+    room = aligned(size, 64)
+    asyncio.run(read_into(room, receive))
+    return room
 
 
 def test_a_body_can_be_read_to_an_aligned_address():
     for pieces in ((b"0123456789",), (b"0123", b"", b"456789"), (b"01", b"2345678", b"9")):
-        body = aligned(10, *pieces)
+        body = body_of(10, *pieces)
         assert bytes(body) == b"0123456789"
         assert np.frombuffer(body, np.uint8).ctypes.data % 64 == 0
-    assert bytes(aligned(0)) == b""
+    assert bytes(body_of(0)) == b""
 
 
 def test_a_body_that_is_not_as_long_as_it_says_is_no_request():
     for pieces in ((b"0123456789a",), (b"0123", b"456789a"), (b"0123",), ()):
         with pytest.raises(Malformed, match="expected 10 bytes, as Content-Length says"):
-            aligned(10, *pieces)
+            body_of(10, *pieces)
     with pytest.raises(ClientGone):
-        aligned(10, b"0123", ends=False)
+        body_of(10, b"0123", ends=False)
 
 
 @pytest.mark.parametrize(
