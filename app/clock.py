@@ -32,6 +32,7 @@ class Clock:
         self._until, self._late, self._watches_from = deadline, too_slow, math.inf
         self._watch: asyncio.Task[None] | None = None
         self._why: Exception | None = None
+        self._has_ended = False
 
     def working(self, until: float | None = None) -> None:
         """Give the work the time to ``until``, or else the deadline; the body must have been read.
@@ -54,8 +55,12 @@ class Clock:
 
     def explain(self) -> None:
         """Raise, where the task was cancelled from here, why."""
-        if self._why is not None and self._task and not self._task.uncancel():
-            raise self._why from None
+        why, self._why = self._why, None
+        try:
+            if why is not None and self._task and not self._task.uncancel():
+                raise why from None
+        finally:
+            del why  # an error that its own frames hold would keep all that the request has
 
     def stop(self) -> None:
         """End with the request."""
@@ -68,8 +73,8 @@ class Clock:
         self._end(ClientGone())
 
     def _end(self, why: Exception) -> None:
-        if self._why is None and self._task:
-            self._why = why
+        if not self._has_ended and self._task:
+            self._why, self._has_ended = why, True
             self._task.cancel()
 
 

@@ -12,10 +12,14 @@ import pytest
 from starlette.types import Receive, Scope, Send
 from uvicorn import Config
 
-from app.body import ClientGone, aligned, read_into
+from app.body import aligned, read_into
 from app.connection import Connection
+from app.lifecycle import Lifecycle
+from app.limits import clock_of, limits
+from app.observe import observe
 from app.routes import derivatives
 from app.routes.formats import Reply
+from app.settings import Settings
 from app.straight import straight_of
 from tests.http.test_chain import Started
 from tests.http.test_large_bodies import answer
@@ -33,6 +37,7 @@ class Inside:
         self.straight: list[int] = []
         self.answers: list[weakref.ref] = []
         self.ended = threading.Event()
+        self.send_s = 60.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         way = straight_of(scope)
@@ -50,9 +55,8 @@ class Inside:
             size = (64 << 20) if scope["path"] == "/much" else 0
             array = np.frombuffer(room, np.uint8) if not size else np.zeros(size, np.uint8)
             self.answers.append(weakref.ref(array))
-            await derivatives._send(Reply("x/y", [b"", array.data]), send, way)
-        except ClientGone:
-            pass
+            clock_of(scope).sending(self.send_s)
+            await derivatives._send(Reply("x/y", [b"", array.data], array.nbytes), send, way)
         finally:
             del room
             self.ended.set()
@@ -62,7 +66,9 @@ class Inside:
 def served(request):
     inside = Inside()
     quiet = {"lifespan": "off", "log_config": None, "access_log": False}
-    server = Started(Config(inside, http=Connection, loop=request.param, ws="none", **quiet))
+    settings = Settings()
+    app = observe(limits(inside, settings), settings, Lifecycle())
+    server = Started(Config(app, http=Connection, loop=request.param, ws="none", **quiet))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()
@@ -111,7 +117,7 @@ def test_a_client_that_leaves_in_the_middle_is_noticed(served):
 
 
 def test_what_a_client_does_not_take_is_not_kept_for_it(served, monkeypatch):
-    monkeypatch.setattr(derivatives, "SEND_S", 0.3)
+    monkeypatch.setattr(served.inside, "send_s", 0.3)
     served.inside.ended.clear()
     with connected(served) as sock:
         sock.sendall(HEAD % (b"much", SIZE) + BODY)

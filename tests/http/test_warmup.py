@@ -14,6 +14,7 @@ from app.binding import bind
 from app.devices import devices
 from app.engine import Engine
 from app.execution import Checkpoint, Lane
+from app.tally import uncounted
 from app.tensors.json import decode
 from ops import Registry, discover
 from tests.http.asking import ask
@@ -64,7 +65,7 @@ def warming(test: Callable[[Engine, Task], Awaitable[object]], waiting: int = 64
     async def run() -> None:
         lane = Lane(waiting)
         shared = Batches(lane, waiting)
-        engine = Engine(Registry(OPS), lane, shared, devices(), "cpu", 1 << 22, 60.0, 60.0, 1 << 24)
+        engine = Engine(Registry(OPS), lane, shared, devices(), "cpu", 1 << 22, 60.0, 60.0, 1 << 24, uncounted)
         lane.start()
         try:
             async with warmup.warm_up(engine) as task:
