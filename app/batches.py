@@ -118,6 +118,18 @@ class Batches:
             member.future.cancel()
             del member
 
+    def is_brief(self, call: Call[Any]) -> bool:
+        """Tell whether a call may be run on the event loop: a short one, which does arithmetic and nothing else."""
+        return call.company is not None and self._takes_little(call, call.size)
+
+    def run_at_once(self, call: Call[Result], tally: Tally) -> Result:
+        """Return what a call finds that ``is_brief``, with nobody to wait for; raises as ``Lane.run`` does."""
+        began = time.perf_counter()
+        try:
+            return call.run()
+        finally:
+            tally.batched([began], began, time.perf_counter())
+
     async def warm(self, call: Call[Any], *, deadline: float) -> None:
         """Run a call twice, alone and as long work: the first time compiles, the second tells how long it takes.
 
@@ -146,7 +158,7 @@ class Batches:
             batch.size += member.call.size
 
     def _begin(self, company: Hashable, batch: _Batch) -> None:
-        if self._is_brief(batch):
+        if self._takes_little(batch.members[0].call, batch.size):
             self._closed(company, batch)
             self._measured(batch)
             _answer(batch)
@@ -163,7 +175,7 @@ class Batches:
 
         point = batch.members[0].call.point
         # XLA may have to compile for this length, and short work should not have to wait for that.
-        is_new = point.terms.mode == "xla" and _cost(batch) not in self._seconds
+        is_new = point.terms.mode == "xla" and _cost(batch.members[0].call, batch.size) not in self._seconds
         slot: Slot = "long" if is_new else "short"
         try:
             await self._lane.run(work, slot=slot, deadline=batch.deadline + PATIENCE_S, owner=point.op.name)
@@ -186,12 +198,11 @@ class Batches:
         began = time.perf_counter()
         batch.run()
         ended = time.perf_counter()
-        self._seconds[_cost(batch)] = ended - began
+        self._seconds[_cost(batch.members[0].call, batch.size)] = ended - began
         batch.members[0].tally.batched([member.came for member in batch.members], began, ended)
 
-    def _is_brief(self, batch: _Batch) -> bool:
-        call = batch.members[0].call
-        took = self._seconds.get(_cost(batch))
+    def _takes_little(self, call: Call[Any], size: int) -> bool:
+        took = self._seconds.get(_cost(call, size))
         return took is not None and took < BRIEF_S and modes.does_arithmetic(call.program, call.point.terms.mode)
 
 
@@ -205,10 +216,9 @@ def _alone(call: Call[Result]) -> Callable[[Checkpoint], Result]:
     return work
 
 
-def _cost(batch: _Batch) -> Hashable:
-    """Return what batches have in common that take as long as this one."""
-    call = batch.members[0].call
-    return call.program, call.point.terms.mode, call.point.terms.device, buckets.length_for(batch.size)
+def _cost(call: Call[Any], size: int) -> Hashable:
+    """Return what batches have in common that take as long as one of such calls, of so many numbers in all."""
+    return call.program, call.point.terms.mode, call.point.terms.device, buckets.length_for(size)
 
 
 def _answer(batch: _Batch) -> None:

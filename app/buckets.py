@@ -5,7 +5,9 @@ their last bit alone and in company. Where a length is a multiple of a vector's 
 call may serve many, a single one is padded as well, and a large one is cut into pieces that stay in the cache.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -41,25 +43,26 @@ def run(program: Program, mode: Mode, members: Sequence[Sequence[Array]], device
     """
     counts, numbers = [leaves[0].size for leaves in members], _numbers(program)
     columns = list(zip(*members, strict=True))
-    joined = [column[0] if i in numbers else _joined(column) for i, column in enumerate(columns)]
-    parts: list[Found] = []
-    for start in range(0, sum(counts), LENGTHS[-1]):
-        piece = slice(start, start + LENGTHS[-1])
-        leaves = [leaf if i in numbers else _padded(leaf[piece]) for i, leaf in enumerate(joined)]
-        length, count = len(leaves[0]), len(joined[0][piece])
-        found = modes.run(program, mode, leaves, device)
-        parts.append(_asked_for(found, length, count))
+    total, parts = sum(counts), list[Found]()
+    for start in range(0, total, LENGTHS[-1]):
+        count = min(total - start, LENGTHS[-1])
+        leaves = [column[0] if i in numbers else _row(column, start, count) for i, column in enumerate(columns)]
+        parts.append(_asked_for(modes.run(program, mode, leaves, device), len(leaves[0]), count))
     whole = parts[0] if len(parts) == 1 else {key: _concatenated(parts, key) for key in parts[0]}
-    items, ends = whole.items(), np.cumsum(counts).tolist()
+    items, ends = whole.items(), accumulate(counts)
     return [
-        {key: value if value is None else value[end - count : end].reshape(leaves[0].shape) for key, value in items}
+        {key: value if value is None else _shaped(value[end - count : end], leaves[0]) for key, value in items}
         for leaves, count, end in zip(members, counts, ends, strict=True)
     ]
 
 
+def _shaped(part: Array, leaf: Array) -> Array:
+    return part if leaf.ndim == 1 else part.reshape(leaf.shape)
+
+
 def length_for(count: int) -> int:
     """Return the length of the array that so many numbers, at most the longest, are padded to."""
-    return next(length for length in LENGTHS if length >= count)
+    return LENGTHS[bisect_left(LENGTHS, count)]
 
 
 def _numbers(program: Program) -> range:
@@ -68,24 +71,27 @@ def _numbers(program: Program) -> range:
     return range(first, first + len(program.op.attrs.number_names()))
 
 
-def _joined(arrays: Sequence[Array]) -> Array:
+def _row(arrays: Sequence[Array], start: int, count: int) -> Array:
+    """Return arrays side by side, or a part of a single one, filled up to one of the lengths with its last number.
+
+    That is in the op's domain, whatever this may be.
+    """
+    length = length_for(count)
     if len(arrays) == 1:
-        return arrays[0].reshape(-1)
-    return np.concatenate([array.reshape(-1) for array in arrays])
+        part = arrays[0].reshape(-1)[start : start + count]
+        if count == length and part.ctypes.data % ALIGNMENT == 0:
+            return part
+        arrays = [part]
+    row = _room(length, arrays[0].dtype)
+    np.concatenate([array if array.ndim == 1 else array.reshape(-1) for array in arrays], out=row[:count])
+    row[count:] = row[count - 1]
+    return row
 
 
-def _padded(row: Array) -> Array:
-    """Return a row in aligned memory, of one of the lengths, its last number repeated: that is in the op's domain."""
-    length = length_for(len(row))
-    if len(row) == length and row.ctypes.data % ALIGNMENT == 0:
-        return row
-    padded = _aligned(length, row.dtype)
-    padded[: len(row)] = row
-    padded[len(row) :] = row[-1]
-    return padded
-
-
-def _aligned(length: int, dtype: np.dtype[Any]) -> Array:
+def _room(length: int, dtype: np.dtype[Any]) -> Array:
+    """Return new memory, aligned where it is so much that TensorFlow should not copy it."""
+    if length <= LENGTHS[0]:
+        return np.empty(length, dtype)
     raw = np.empty(length * dtype.itemsize + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + length * dtype.itemsize].view(dtype)

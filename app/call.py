@@ -98,6 +98,8 @@ class Call(Generic[Result]):
                 return None
             case "gradients" | "vjp":
                 return Call(self.point, "forward", as_found).run
+            case "diagonal":
+                return Call(self.point, "vjp", as_found, wrt=self.wrt, cotangents=self.cotangents).run
             case "jvp" | "hvp" | "second" | "composite":
                 return Call(self.point, "vjp", as_found, wrt=tuple(self.along), cotangents=self.cotangents).run
 

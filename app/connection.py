@@ -17,7 +17,13 @@ from app.straight import LARGE, STRAIGHT, Straight
 
 HEAD_LIMIT = 64 << 10
 HEAD_S = 20.0
+UNDER_WAY = "pullback.under_way"
 UPGRADE = re.compile(rb"\nupgrade:", re.IGNORECASE)
+
+
+def is_alone(scope: Scope) -> bool:
+    """Tell whether this request is the only one that the process has in hand, as far as its sockets tell."""
+    return len(scope.get(UNDER_WAY, ())) == 1
 
 
 class Connection(HttpToolsProtocol):
@@ -65,6 +71,7 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Hand the request to the application."""
         self._in_head, self._in_body, self._is_new = False, True, True
+        cast(Scope, self.scope)[UNDER_WAY] = self.tasks
         self._stop_waiting()
         super().on_headers_complete()
 

@@ -112,6 +112,23 @@ def hvp(
     return Call(point, "hvp", finish, wrt=live, cotangents=cotangents, along=vectors, batched=batched)
 
 
+def hessian_diagonal(point: Point, wrt: Sequence[str], cotangents: Mapping[str, Array] | None) -> Call[Named]:
+    """Return ∂g_a/∂x_a element by element, of the shape of each input a, g the vjp at ``cotangents``.
+
+    Raises ``Unprocessable`` unless the op is elementwise.
+    """
+    if point.op.batching != "elementwise":
+        message = f"{point.op.name} is not elementwise, so its Hessian is not a diagonal"
+        raise wrong(("diagonal",), message, expected="false", got="true")
+    _check_cotangents(point, cotangents)
+    live = live_inputs(point, wrt)
+
+    def finish(found: Found) -> Named:
+        return _absent_filled(point, wrt, {name: found["products", name] for name in live})
+
+    return Call(point, "diagonal", finish, wrt=live, cotangents=cotangents)
+
+
 def _check_cotangents(point: Point, cotangents: Mapping[str, Array] | None, *, batched: bool = False) -> None:
     if cotangents is not None:
         _check_shapes(cotangents, output_shapes(point, cotangents), "cotangents", batched=batched)

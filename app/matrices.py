@@ -13,7 +13,6 @@ import numpy as np
 
 from app.call import rows_per_call
 from app.derivatives import Absent, Derivative, Named, hvp, live_inputs, output_shapes, vjp
-from app.errors import wrong
 from app.point import Point
 from app.tensors.dtypes import DTYPES
 from ops import Array
@@ -64,19 +63,6 @@ def hessian(
             chunks = (_checked_in(checkpoint, _hessian_rows, point, wrt, cotangents, a, chunk) for chunk in rows)
             blocks[a] = _stacked(point, chunks, wrt, shapes[a])
     return blocks
-
-
-def hessian_diagonal(point: Point, wrt: Sequence[str], cotangents: Mapping[str, Array] | None) -> Named:
-    """Return ∂g_a/∂x_a element by element, of the shape of each input a.
-
-    Raises ``Unprocessable`` unless the op is elementwise.
-    """
-    if point.op.batching != "elementwise":
-        message = f"{point.op.name} is not elementwise, so its Hessian is not a diagonal"
-        raise wrong(("diagonal",), message, expected="false", got="true")
-    live = live_inputs(point, wrt)
-    found = {a: hvp(point, (a,), cotangents, {a: np.ones_like(point.inputs[a])}, batched=False).run() for a in live}
-    return {a: found[a][a] if a in live else Absent.NOT_DIFFERENTIABLE for a in wrt}
 
 
 def _dtype(point: Point, output: str) -> np.dtype[Any]:

@@ -15,7 +15,7 @@ from app.calculus import Calculus
 from app.modes import Key, Results
 from ops import Op, OpFault, Tensor, many
 
-Kind = Literal["forward", "gradients", "vjp", "jvp", "hvp", "second", "composite"]
+Kind = Literal["forward", "gradients", "vjp", "jvp", "hvp", "diagonal", "second", "composite"]
 _Gradients: TypeAlias = Mapping[str, Tensor | None]
 
 
@@ -201,6 +201,17 @@ def _hvp(trace: _Trace) -> Results:
     return {**{("products", name): product for name, product in found.items()}, **_shapes(gradients)}
 
 
+def _diagonal(trace: _Trace) -> Results:
+    """Return of each gradient the derivative in its own input: for elementwise ops, the Hessian's diagonal."""
+    gradients = trace.vjp(trace.program.wrt, trace.dys)
+    found: dict[Key, Tensor | None] = {}
+    for name, dx in gradients.items():
+        sources = {name: trace.xs[name]}
+        dxs = trace.calculus.pullback([dx], list(sources.values()))(None) if dx is not None else [None]
+        found["products", name] = trace.program.checked(sources, dxs, first=False)[name]
+    return {**found, **_shapes(gradients)}
+
+
 def _second(trace: _Trace) -> Results:
     """Return dx, and what arrives at x and at dy when the directions arrive at dx: x and dy are leaves of their own."""
     dys = trace.dys or {}
@@ -233,6 +244,7 @@ _RULES: Mapping[Kind, Callable[[_Trace], Results]] = {
     "vjp": _vjp,
     "jvp": _jvp,
     "hvp": _hvp,
+    "diagonal": _diagonal,
     "second": _second,
     "composite": _composite,
 }

@@ -71,9 +71,8 @@ def _from_base64(text: str) -> Array:
 
 
 def pullback_json(x: Array, dy: Array) -> Request:
-    """Flat data with its shape."""
-    tensors = ({"dtype": "float32", "shape": a.shape, "data": a.ravel()} for a in (x, dy))
-    return _pullback(*tensors, encoding="flat")
+    """Lists."""
+    return _pullback(x, dy, encoding="nested")
 
 
 def pullback_base64(x: Array, dy: Array) -> Request:

@@ -23,7 +23,7 @@ from ops import Example, Input, Op, Output, discover
 CPU = "/device:CPU:0"
 REGISTRY = discover().ops
 ELEMENTWISE = [op for op in REGISTRY.values() if op.batching == "elementwise"]
-KINDS = ("forward", "vjp", "gradients", "hvp", "jvp")
+KINDS = ("forward", "vjp", "gradients", "hvp", "jvp", "diagonal")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -55,6 +55,8 @@ def call(op: Op, kind: str, x: np.ndarray, dtype: str, mode: str) -> Call:
             return derivatives.gradients(at, names, None, 2)
         case "hvp":
             return derivatives.hvp(at, names, dys, directions, batched=False)
+        case "diagonal":
+            return derivatives.hessian_diagonal(at, names, dys)
         case _:
             return derivatives.jvp(at, directions, batched=False)
 

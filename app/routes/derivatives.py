@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.body import aligned, read_body, read_into
 from app.call import Call
+from app.connection import is_alone
 from app.engine import Engine
 from app.errors import MethodNotAllowed, NotFound, near
 from app.execution import Slot
@@ -44,7 +45,7 @@ def operations(fallback: ASGIApp, engine: Engine) -> ASGIApp:
         match scope["path"].split("/") if scope["type"] == "http" else ():
             case ["", "v1", "ops", op, operation]:
                 asked = await _asked(engine, op, operation, scope, receive)
-                reply = await _computed(engine, plans, asked)
+                reply = await _computed(engine, plans, asked, scope)
                 if reply.size > PIECE:
                     charge_answer(scope, reply.size)
                 clock_of(scope).sending(SEND_S)
@@ -96,16 +97,20 @@ async def _body(headers: Mapping[bytes, bytes], scope: Scope, receive: Receive, 
     return body
 
 
-async def _computed(engine: Engine, plans: Plans, asked: _Asked) -> Reply:
+async def _computed(engine: Engine, plans: Plans, asked: _Asked, scope: Scope) -> Reply:
     timed, target = asked.tally.timed, asked.target
     if len(asked.body) > SMALL_BODY:
         plan, task = await asyncio.to_thread(timed, "parse", _planned, plans, asked)
         found = await _run(engine, asked, task.work, "long")
         return await asyncio.to_thread(timed, "serialise", _written, plan, found, target)
     plan, task = timed("parse", _planned, plans, asked)
-    found = await _run(engine, asked, task.work, "long" if task.is_long else "short")
     if task.is_long:
+        found = await _run(engine, asked, task.work, "long")
         return await asyncio.to_thread(timed, "serialise", _written, plan, found, target)
+    if isinstance(task.work, Call) and is_alone(scope) and engine.batches.is_brief(task.work):
+        found = engine.batches.run_at_once(task.work, asked.tally)
+    else:
+        found = await _run(engine, asked, task.work, "short")
     return timed("serialise", _written, plan, found, target)
 
 

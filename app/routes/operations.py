@@ -88,7 +88,7 @@ def _hvp(asked: Asked, point: Point, fields: Fields) -> Work:
 def _hessian(asked: Asked, point: Point, fields: Fields) -> Work:
     cotangents = _cotangents(point, fields)
     if asked.request.diagonal:
-        return lambda checkpoint: matrices.hessian_diagonal(point, asked.wrt, cotangents)
+        return derivatives.hessian_diagonal(point, asked.wrt, cotangents)
     return lambda checkpoint: matrices.hessian(point, asked.wrt, cotangents, checkpoint)
 
 

@@ -96,7 +96,8 @@ class Plans:
         of = bind_names(getattr(request, "of", None), op.outputs, "of")
         # XLA compiles for seconds, and short work should not have to wait for that.
         compiles = mode == "xla" and op.batching != "elementwise"
-        return Plan(operation, Asked(request, wrt, of), terms, operation.is_long or batched or compiles)
+        whole = operation.is_long and not getattr(request, "diagonal", False)
+        return Plan(operation, Asked(request, wrt, of), terms, whole or batched or compiles)
 
 
 def _without_tensors(name: str, value: Any) -> Any:

@@ -59,7 +59,7 @@ class Case:
 
     @property
     def linear(self) -> bool:
-        return self.op.claim(self.point().attrs).linear
+        return self.op.claim(self.point().terms.attrs).linear
 
     @property
     def elementwise(self) -> bool:

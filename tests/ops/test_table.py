@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from app.derivatives import Absent
+from app.derivatives import Absent, hessian_diagonal
 from app.errors import Unprocessable
-from app.matrices import hessian_diagonal
 from app.tensors.dtypes import DTYPES
 from ops import INTEGERS, MODES, Mode, Op
 from tests.ops import claims
@@ -80,7 +79,7 @@ def test_forward_alone_is_that_of_the_derivatives(case: Case, mode: Mode) -> Non
 
 def mode_cases() -> list:
     """Return every case in every mode; XLA, which compiles for each shape, gets one for each choice of attributes."""
-    choices = {(case.op.name, repr(case.point().attrs.static())): case for case in reversed(CASES)}
+    choices = {(case.op.name, repr(case.point().terms.attrs.static())): case for case in reversed(CASES)}
     compiled = [case for case in choices.values() if case.op.batching != "none" or case in FIRST_CASES]
     chosen = [(case, mode) for case in CASES for mode in case.op.modes if mode != "xla" or case in compiled]
     return [pytest.param(case, mode, id=f"{case}-{mode}") for case, mode in chosen]
@@ -177,10 +176,10 @@ def test_the_diagonal_is_that_of_the_hessian(case: Case) -> None:
     wrt = tuple(point.inputs)
     if not case.elementwise:
         with pytest.raises(Unprocessable, match="not elementwise"):
-            hessian_diagonal(point, wrt, along["cotangents"])
+            hessian_diagonal(point, wrt, along["cotangents"]).run()
         return
     whole = answer(point, "hessian", along)
-    for name, diagonal in hessian_diagonal(point, wrt, along["cotangents"]).items():
+    for name, diagonal in hessian_diagonal(point, wrt, along["cotangents"]).run().items():
         block = whole[f"hessian/{name}/{name}"]
         if isinstance(diagonal, Absent):
             close(diagonal, block, 0.0, f"{case} {name}")
@@ -227,7 +226,7 @@ def test_samples_are_valid_in_every_dtype(case: Case) -> None:
         return
     for dtype in case.op.dtypes:
         for _ in range(10):
-            drawn = case.op.sample(case.rng, dtype, case.point().attrs)
+            drawn = case.op.sample(case.rng, dtype, case.point().terms.attrs)
             point = case.point(dtype, inputs=drawn)
             assert all(x.dtype == point.inputs[name].dtype for name, x in drawn.items())
 
