@@ -45,6 +45,8 @@ def limits(app: ASGIApp, settings: Settings) -> ASGIApp:
         finally:
             clocks.stop(clock)
             budget.give(intake.held)
+            # They know the scope through what they receive from: a circle, which only the collector could undo.
+            del scope[CLOCK], scope[INTAKE]
 
     return limited
 

@@ -32,9 +32,6 @@ from app.watchdog import patience_s, watchdog
 from ops import Registry, RegistryError, discover
 from pullback import __version__
 
-# So many more objects than have gone make the collector look for cycles; Python's own figure is 700.
-GARBAGE = 10_000
-
 DESCRIPTION = """\
 Registered TensorFlow ops with custom gradients: post tensors, get values and derivatives of every order.
 
@@ -75,8 +72,6 @@ def create_app(settings: Settings | None = None) -> ASGIApp:
         # What is there now stays: the collector need not look at TensorFlow's half a million objects again and again.
         gc.collect()
         gc.freeze()
-        # A request makes hundreds of objects, and hardly ever a cycle: looked at so often, they took a tenth of it.
-        gc.set_threshold(GARBAGE, 20, 20)
         with drain_on_term(lifecycle, settings.drain_s), watchdog(lane, patience_s(settings)):
             async with metrics.kept_up() if metrics else nullcontext(), warm_up(engine):
                 yield

@@ -12,6 +12,7 @@ Out, it is as long as the answer is deep: ``outputs/y``, ``hessian/x/x``. Typed 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
@@ -27,6 +28,8 @@ from app.tensors.dtypes import DTYPES, MAX_BYTES, MAX_DIMENSION, MAX_RANK, DType
 MEDIA_TYPE = "application/vnd.safetensors"
 FIELDS = ("inputs", "cotangents", "tangents", "vectors")
 MAX_HEADER, MAX_TENSORS = 1 << 20, 64
+# A header like most, which is read once and remembered.
+SHORT_HEADER = 1 << 12
 # TensorFlow takes an array as it lies when it begins at such a multiple, and copies it otherwise.
 ALIGNMENT = 64
 
@@ -67,12 +70,12 @@ def parse(body: Body) -> dict[str, Any]:
     The arrays are views of the body, at whatever address. Raises ``Malformed``, with what was expected and what came,
     for what is not strict safetensors, has names other than ``field/name``, or more than ``MAX_TENSORS`` of them.
     """
-    header, start = _header(body)
-    found = _metadata(header.pop(_METADATA, {}))
-    if len(header) > MAX_TENSORS:
-        raise Malformed(f"expected at most {MAX_TENSORS} tensors, got {len(header)}")
-    entries = [_entry(name, value) for name, value in header.items()]
-    _refuse_gaps(entries, len(body) - start)
+    raw = _header(body)
+    fields, entries, size = (_known_layout if len(raw) <= SHORT_HEADER else _layout)(bytes(raw))
+    start = _LENGTH + len(raw)
+    if size != len(body) - start:
+        raise Malformed(f"expected {size} bytes of data after the header, as its offsets say, got {len(body) - start}")
+    found = {name: dict(cast("Any", value)) if isinstance(value, dict) else value for name, value in fields.items()}
     for entry in entries:
         array = np.ndarray(entry.shape, entry.row.wire, body, start + entry.begin)
         _put(found, entry.name, array.astype(entry.row.numpy, copy=False))
@@ -112,8 +115,8 @@ def write(tensors: Mapping[str, NDArray[Any]], fields: Mapping[str, Any]) -> lis
     return [len(text).to_bytes(_LENGTH, "little") + text, *pieces]
 
 
-def _header(body: Body) -> tuple[dict[str, Any], int]:
-    """Return the header, and where the data begin."""
+def _header(body: Body) -> Body:
+    """Return the bytes of the header."""
     if len(body) < _LENGTH:
         raise Malformed(f"expected safetensors, with the length of its header in {_LENGTH} bytes, got {len(body)}")
     length, rest = int.from_bytes(body[:_LENGTH], "little"), len(body) - _LENGTH
@@ -124,7 +127,21 @@ def _header(body: Body) -> tuple[dict[str, Any], int]:
     raw = body[_LENGTH : _LENGTH + length]
     if raw[:1] != b"{":
         raise Malformed(f"expected a header that begins with {{, got {bytes(raw[:1])!r}")
-    return _object(raw, "the header"), _LENGTH + length
+    return raw
+
+
+def _layout(raw: bytes) -> tuple[Mapping[str, Any], Sequence[_Entry], int]:
+    """Return what a header says: the fields of the request in it, its tensors, and how many bytes of data they are."""
+    header = _object(raw, "the header")
+    fields = _metadata(header.pop(_METADATA, {}))
+    if len(header) > MAX_TENSORS:
+        raise Malformed(f"expected at most {MAX_TENSORS} tensors, got {len(header)}")
+    entries = [_entry(name, value) for name, value in header.items()]
+    return fields, entries, _end(entries)
+
+
+# Who asks for the same again and again sends the same header each time.
+_known_layout = lru_cache(maxsize=256)(_layout)
 
 
 def _object(raw: Body, where: str) -> dict[str, Any]:
@@ -194,16 +211,15 @@ def _refuse_size(name: str, row: DType, shape: Sequence[int], size: int) -> None
         raise _bad(name, "a shape of less than 2^63 bytes", f"{vast}")
 
 
-def _refuse_gaps(entries: Iterable[_Entry], size: int) -> None:
-    """Refuse data that overlap, that nobody names, or that did not come."""
+def _end(entries: Iterable[_Entry]) -> int:
+    """Return where the data end; refuse those that overlap, or that nobody names."""
     reached = 0
     for entry in sorted(entries, key=lambda entry: (entry.begin, entry.end)):
         if entry.begin != reached:
             what = "overlap" if entry.begin < reached else "leave a hole"
             raise _bad(entry.name, f"data from {reached} on, where those before end", f"{entry.begin}: they {what}")
         reached = entry.end
-    if reached != size:
-        raise Malformed(f"expected {reached} bytes of data after the header, as its offsets say, got {size}")
+    return reached
 
 
 def _put(found: dict[str, Any], name: str, array: NDArray[Any]) -> None:
