@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
@@ -13,6 +14,7 @@ from app.tensors.document import Body, parse
 from app.validation import entries
 
 JSON = "application/json"
+SHORT_ACCEPT = 256
 QUALITY = re.compile(r"q=(0(?:\.[0-9]*)?|1(?:\.0*)?)")
 
 Headers = Mapping[bytes, bytes]
@@ -27,12 +29,17 @@ def brought(headers: Headers, taken: Sequence[str] = (JSON,)) -> str:
     return kind
 
 
-def accepted(headers: Headers, offered: Sequence[str] = (JSON,)) -> str:
+def accepted(headers: Headers, offered: tuple[str, ...] = (JSON,)) -> str:
     """Return the media type to answer in: what the client wants most, and the first offered where it is all the same.
 
     Raises ``NotAcceptable`` where nothing offered will do.
     """
-    accept = headers.get(b"accept", b"").decode("latin-1").lower()
+    accept = headers.get(b"accept", b"")
+    return (_known_choice if len(accept) <= SHORT_ACCEPT else _choice)(accept, offered)
+
+
+def _choice(header: bytes, offered: tuple[str, ...]) -> str:
+    accept = header.decode("latin-1").lower()
     if accept.strip() in ("", "*/*"):
         return offered[0]
     parts = [(kind, _quality(parameters)) for kind, *parameters in map(_pieces, accept.split(","))]
@@ -41,6 +48,10 @@ def accepted(headers: Headers, offered: Sequence[str] = (JSON,)) -> str:
     if not wishes[best][0]:
         raise NotAcceptable(f"this answers {' or '.join(offered)}; the request accepts {accept}")
     return best
+
+
+# There are few of them, and a client sends the same each time.
+_known_choice = lru_cache(maxsize=256)(_choice)
 
 
 def _wish(media_type: str, parts: Sequence[tuple[str, float]]) -> tuple[float, int, int]:
