@@ -1,7 +1,8 @@
 """Natural batching: calls that may share one of TensorFlow do so, when they come while another is at work.
 
 Whoever comes first opens a batch, which waits for its turn and no longer: an idle service adds two turns of the event
-loop, in which what has come in already is read; a busy one fills the next batch while the last one runs.
+loop, in which what has come in already is read; a busy one fills the next batch while the last one runs. What is brief,
+and alone, waits for nothing.
 """
 
 import asyncio
