@@ -15,7 +15,7 @@ from app.call import Call
 from app.connection import is_alone
 from app.engine import Engine
 from app.errors import MethodNotAllowed, NotFound, near
-from app.execution import Slot
+from app.execution import Checkpoint, Slot
 from app.limits import charge_answer, clock_of
 from app.routes.formats import FORMATS, Format, Reply
 from app.routes.operations import OPERATIONS, Operation, Work
@@ -99,6 +99,8 @@ async def _body(headers: Mapping[bytes, bytes], scope: Scope, receive: Receive, 
 
 async def _computed(engine: Engine, plans: Plans, asked: _Asked, scope: Scope) -> Reply:
     timed, target = asked.tally.timed, asked.target
+    if len(asked.body) > SMALL_BODY and asked.source.is_binary and target.is_binary:
+        return await _at_one_go(engine, plans, asked)
     if len(asked.body) > SMALL_BODY:
         plan, task = await asyncio.to_thread(timed, "parse", _planned, plans, asked)
         found = await _run(engine, asked, task.work, "long")
@@ -112,6 +114,17 @@ async def _computed(engine: Engine, plans: Plans, asked: _Asked, scope: Scope) -
     else:
         found = await _run(engine, asked, task.work, "short")
     return timed("serialise", _written, plan, found, target)
+
+
+async def _at_one_go(engine: Engine, plans: Plans, asked: _Asked) -> Reply:
+    """Read, compute and write on the lane: where tensors lie as they are wanted, only changes of threads would cost."""
+
+    def work(checkpoint: Checkpoint) -> Reply:
+        plan, task = asked.tally.timed("parse", _planned, plans, asked)
+        found = task.work.run() if isinstance(task.work, Call) else task.work(checkpoint)
+        return asked.tally.timed("serialise", _written, plan, found, asked.target)
+
+    return await engine.lane.run(asked.tally.queued(work), slot="long", deadline=asked.deadline, owner=asked.op.name)
 
 
 def _planned(plans: Plans, asked: _Asked) -> tuple[Plan, Task]:
