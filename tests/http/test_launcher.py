@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import time
-from pathlib import Path
 
 import httpx
 import pytest
@@ -58,13 +57,6 @@ def own_lines(one) -> list[str]:
     """Return its log without what TensorFlow writes to stderr before it can be told not to, and without the warm-up."""
     foreign = re.compile(r"WARNING: All log messages before absl::InitializeLog|[IW]\d{4} |.*\bwarmed up \d")
     return [line for line in one.log().splitlines() if not foreign.match(line)]
-
-
-def processes(one) -> list[int]:
-    """Return the workers of a supervisor."""
-    pid = one.process.pid
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
-    return [int(c) for c in children if b"spawn_main" in Path(f"/proc/{c}/cmdline").read_bytes()]
 
 
 def test_the_ready_lines_say_where_and_what_to_try(service):
@@ -209,13 +201,13 @@ def test_a_json_log_is_json_lines(start):
 def test_workers_are_announced_once_replaced_and_drained(start):
     one = start(WORKERS="2", DRAIN_S="2")
     one.wait_until_ready()
-    first, second = processes(one)
+    first, second = one.workers()
     os.kill(first, signal.SIGKILL)
     until = time.monotonic() + 60
-    while len(set(processes(one)) - {first}) < 2:
+    while len(set(one.workers()) - {first}) < 2:
         assert time.monotonic() < until
         assert status_of(one) == 200
-    assert second in processes(one)
+    assert second in one.workers()
     assert status_of(one) == 200
     one.process.send_signal(signal.SIGTERM)
     assert one.wait() == 0

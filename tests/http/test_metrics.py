@@ -168,13 +168,6 @@ def test_without_metrics_there_is_none(start):
         assert "/metrics" not in client.get("/openapi.json").json()["paths"]
 
 
-def workers(one: Service) -> list[int]:
-    """Return the process ids of the workers."""
-    pid = one.process.pid
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
-    return [int(c) for c in children if b"spawn_main" in Path(f"/proc/{c}/cmdline").read_bytes()]
-
-
 def folder_of(pid: int) -> Path:
     """Return where a worker keeps what it has counted."""
     variables = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
@@ -214,7 +207,7 @@ def wait_for_total(one: Service, total: int) -> None:
 
 def test_workers_report_together_and_what_has_ended_stays(start):
     one = start(WORKERS="2").wait_until_ready()
-    folder = folder_of(workers(one)[0])
+    folder = folder_of(one.workers()[0])
     total = sum(ask_until(one, 2).values())
     until = time.monotonic() + LONGEST_S
     with one.client() as client:  # one connection, so one worker: the other is asked by nobody
@@ -222,11 +215,11 @@ def test_workers_report_together_and_what_has_ended_stays(start):
             assert time.monotonic() < until
     wait_for_total(one, total)
     for _ in range(2):
-        ended, survivor = workers(one)
+        ended, survivor = one.workers()
         os.kill(ended, signal.SIGKILL)
         wait_for_total(one, total)
         until = time.monotonic() + LONGEST_S
-        while len(now := workers(one)) < 2 or ended in now:
+        while len(now := one.workers()) < 2 or ended in now:
             assert time.monotonic() < until
         assert survivor in now
         total += sum(ask_until(one, 2).values())
@@ -244,6 +237,6 @@ def test_workers_report_together_and_what_has_ended_stays(start):
 def test_workers_without_metrics_have_no_folder(start):
     one = start(WORKERS="2", METRICS="0").wait_until_ready()
     with pytest.raises(ValueError, match="not enough values"):
-        folder_of(workers(one)[0])
+        folder_of(one.workers()[0])
     with one.client() as client:
         problem(client.get("/metrics"), 404)

@@ -11,7 +11,7 @@ from app.settings import Settings
 from app.watchdog import COMPILATION_S, STUCK, patience_s
 from tests.http.asking import JSON, ask, problem
 from tests.http.conftest import PLUGINS
-from tests.http.test_launcher import SQUARE, own_lines, processes, status_of
+from tests.http.test_launcher import SQUARE, own_lines, status_of
 
 REQUEST = json.dumps({"inputs": {"x": [1, 2]}})
 
@@ -64,10 +64,10 @@ def test_a_process_that_is_late_goes_on(start, sleepy: str):
 
 def test_of_two_workers_one_takes_over_and_another_is_started(start, sleepy: str):
     one = start(OPS_PATH=sleepy, DEADLINE_S="1", GRACE_S="1", WORKERS="2").wait_until_ready()
-    before = set(processes(one))
+    before = set(one.workers())
     problem(sleep(one, 300), 504)
     answers, until = 0, time.monotonic() + 90
-    while len(now := set(processes(one))) < 2 or now == before:
+    while len(now := set(one.workers())) < 2 or now == before:
         assert time.monotonic() < until, one.log()
         answers += answered(one)
         time.sleep(0.05)
