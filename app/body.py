@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-import numpy as np
 from starlette.types import Message, Receive
 
 from app.errors import BodyTooLarge, BodyTooSlow, Malformed, Overloaded
@@ -109,13 +108,6 @@ async def read_into(room: memoryview, receive: Receive, straight: Straight | Non
     finally:
         if straight:
             straight.take_back()
-
-
-def aligned(size: int, alignment: int) -> memoryview:
-    """Return memory of ``size`` bytes at an address that is a multiple of ``alignment``."""
-    raw = np.empty(size + alignment, np.uint8)
-    start = -raw.ctypes.data % alignment
-    return raw[start : start + size].data
 
 
 async def _piece(receive: Receive) -> Message:

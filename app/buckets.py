@@ -15,6 +15,7 @@ import numpy as np
 from app import modes
 from app.modes import Key
 from app.programs import Program
+from app.tensors.memory import ALIGNMENT, aligned
 from ops import Array, Mode
 
 Found: TypeAlias = dict[Key, Array | None]
@@ -23,7 +24,6 @@ Found: TypeAlias = dict[Key, Array | None]
 LENGTHS = (1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18)
 SHARED = 1 << 14
 """How many numbers calls may share. What is longer pays for itself."""
-ALIGNMENT = 64
 MODES: tuple[Mode, ...] = ("graph", "xla")
 
 
@@ -92,9 +92,7 @@ def _room(length: int, dtype: np.dtype[Any]) -> Array:
     """Return new memory, aligned where it is so much that TensorFlow should not copy it."""
     if length <= LENGTHS[0]:
         return np.empty(length, dtype)
-    raw = np.empty(length * dtype.itemsize + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + length * dtype.itemsize].view(dtype)
+    return aligned(length * dtype.itemsize).view(dtype)
 
 
 def _asked_for(found: Found, length: int, count: int) -> Found:

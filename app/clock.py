@@ -11,12 +11,14 @@ from collections.abc import Callable
 from starlette.types import Receive
 
 from app.body import ClientGone
-from app.errors import DeadlinePassed
+from app.errors import too_late
 
 # How late a request may be found to be late.
 TICK_S = 0.02
 # Most answers are there before, and whether their client is costs them nothing.
 WATCH_AFTER_S = 0.05
+# What a client may take to read its answer.
+SEND_S = 60.0
 
 
 class Clock:
@@ -39,10 +41,10 @@ class Clock:
 
         From now on a client that leaves ends the request.
         """
-        self._until, self._late = self.deadline if until is None else until, _deadline_passed
+        self._until, self._late = self.deadline if until is None else until, too_late
         self._watches_from = self._began + WATCH_AFTER_S
 
-    def sending(self, seconds: float) -> None:
+    def sending(self, seconds: float = SEND_S) -> None:
         """Give the client so many seconds to take the answer."""
         self._until, self._late = asyncio.get_running_loop().time() + seconds, ClientGone
 
@@ -105,7 +107,3 @@ class Clocks:
         self._ticks = bool(self._running)
         if self._ticks:
             loop.call_later(TICK_S, self._tick)
-
-
-def _deadline_passed() -> DeadlinePassed:
-    return DeadlinePassed("expected an answer before the deadline; ask for less, or for more time")

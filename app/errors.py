@@ -157,6 +157,11 @@ class DeadlinePassed(PullbackError):
     status, title = 504, "Deadline passed"
 
 
+def too_late() -> DeadlinePassed:
+    """Return the error for an answer that is not there at its deadline."""
+    return DeadlinePassed("expected an answer before the deadline; ask for less, or for more time")
+
+
 @dataclass
 class Faults:
     """Collects what is wrong with one request, so that one answer names all of it.

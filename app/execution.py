@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from app.errors import DeadlinePassed
+from app.errors import DeadlinePassed, too_late
 from app.modes import Interruptible
 from app.turns import Places, Turns
 
@@ -100,7 +100,7 @@ class Lane:
             async with asyncio.timeout(deadline - time.monotonic()):
                 return await asyncio.wrap_future(ticket.future)
         except TimeoutError:
-            raise DeadlinePassed("expected an answer before the deadline; ask for less, or for more time") from None
+            raise too_late() from None
         finally:
             self._leave(slot, ticket)
             ticket.abandon()

@@ -115,15 +115,6 @@ class Distant:
     def port(self) -> int:
         return port_of(self.url)
 
-    def workers(self) -> list[int]:
-        """Return the process ids of the workers there are, where there are several."""
-        pid, found = self.process.pid, list[int]()
-        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split():
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
-                if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
-                    found.append(int(child))
-        return found
-
     def wait_until_warm(self) -> "Distant":
         return self
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.body import aligned, read_body, read_into
+from app.body import read_body, read_into
 from app.call import Call
 from app.connection import is_alone
 from app.engine import Engine
@@ -24,13 +24,13 @@ from app.routes.reading import accepted, brought, fields_of
 from app.straight import Straight, straight_of
 from app.tally import Tally
 from app.tensors.document import Body
-from app.tensors.safetensors import ALIGNMENT
+from app.tensors.memory import aligned
 from ops import Op
 
 # Beyond it, reading and writing tensors would hold the event loop for milliseconds, and the work is long.
 SMALL_BODY = 1 << 16
-# An answer goes out in pieces of so many bytes, and all of it within so many seconds.
-PIECE, SEND_S = 1 << 18, 60.0
+# An answer goes out in pieces of so many bytes.
+PIECE = 1 << 18
 MEDIA_TYPES = tuple(FORMATS)
 
 
@@ -48,7 +48,7 @@ def operations(fallback: ASGIApp, engine: Engine) -> ASGIApp:
                 reply = await _computed(engine, plans, asked, scope)
                 if reply.size > PIECE:
                     charge_answer(scope, reply.size)
-                clock_of(scope).sending(SEND_S)
+                clock_of(scope).sending()
                 await _send(reply, send, straight_of(scope))
             case _:
                 await fallback(scope, receive, send)
@@ -88,7 +88,7 @@ async def _body(headers: Mapping[bytes, bytes], scope: Scope, receive: Receive, 
     """Return the body; what is large, or must be aligned, in memory that is there before it comes."""
     size, straight = int(headers.get(b"content-length", b"0")), straight_of(scope)
     if source.is_binary and size:
-        body = aligned(size, ALIGNMENT)
+        body = aligned(size).data
     elif straight:
         body = bytearray(size)
     else:

@@ -24,14 +24,13 @@ from app.tensors import document, dtypes, json
 from app.tensors.casting import describe
 from app.tensors.document import Body
 from app.tensors.dtypes import DTYPES, MAX_BYTES, MAX_DIMENSION, MAX_RANK, DType
+from app.tensors.memory import ALIGNMENT
 
 MEDIA_TYPE = "application/vnd.safetensors"
 FIELDS = ("inputs", "cotangents", "tangents", "vectors")
 MAX_HEADER, MAX_TENSORS = 1 << 20, 64
 # A header like most, which is read once and remembered.
 SHORT_HEADER = 1 << 12
-# TensorFlow takes an array as it lies when it begins at such a multiple, and copies it otherwise.
-ALIGNMENT = 64
 
 _LENGTH = 8
 _METADATA, _OURS = "__metadata__", "pullback"

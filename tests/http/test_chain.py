@@ -19,7 +19,7 @@ from uvicorn import Config, Server
 
 from app import connection, problems
 from app import observe as observing
-from app.body import Budget, ClientGone, aligned, read_body, read_into
+from app.body import Budget, ClientGone, read_body, read_into
 from app.connection import HEAD_LIMIT, Connection
 from app.errors import MAX_TEXT, Malformed, Overloaded, wrong
 from app.lifecycle import Lifecycle
@@ -27,6 +27,7 @@ from app.limits import clock_of, limits
 from app.observe import observe
 from app.problems import HANDLERS
 from app.settings import Settings
+from app.tensors.memory import aligned
 
 MIB = 1 << 20
 
@@ -207,7 +208,7 @@ def body_of(size: int, *pieces: bytes, ends: bool = True):
     async def receive():
         return messages.pop(0)
 
-    room = aligned(size, 64)
+    room = aligned(size).data
     asyncio.run(read_into(room, receive))
     return room
 

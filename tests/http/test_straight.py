@@ -12,7 +12,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 from uvicorn import Config
 
-from app.body import aligned, read_into
+from app.body import read_into
 from app.connection import Connection
 from app.lifecycle import Lifecycle
 from app.limits import clock_of, limits
@@ -21,6 +21,7 @@ from app.routes import derivatives
 from app.routes.formats import Reply
 from app.settings import Settings
 from app.straight import straight_of
+from app.tensors.memory import aligned
 from tests.http.test_chain import Started
 from tests.http.test_large_bodies import answer
 from tests.http.test_limits import connected
@@ -41,7 +42,7 @@ class Inside:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         way = straight_of(scope)
-        room = aligned(int(dict(scope["headers"])[b"content-length"]), 64)
+        room = aligned(int(dict(scope["headers"])[b"content-length"])).data
         assert np.frombuffer(room, np.uint8).ctypes.data % 64 == 0
 
         async def watched():
