@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
 from pydantic import ValidationError
 
 from app.errors import Faults, Loc, Unprocessable, near, unprocessable, wrong
@@ -84,6 +85,23 @@ def bind_dtype(op: Op, dtype: str | None) -> str:
         expected = f"one of {', '.join(op.dtypes)}"
         raise wrong(("dtype",), f"op {op.name} does not take this dtype", expected=expected, got=dtype)
     return dtype
+
+
+def bind_shapes(terms: Terms, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the outputs where the inputs have these, whatever their values.
+
+    Raises ``Unprocessable`` for shapes that the op does not take, and for an op whose outputs have shapes that only a
+    run can tell.
+    """
+    # Arrays of any size in the memory of one number.
+    stand_ins = {name: np.broadcast_to(np.False_, shape) for name, shape in shapes.items()}
+    dims = bind_dims(terms.op, stand_ins, terms.attrs)
+    found = {slot.name: resolved_shape(slot.shape, dims) for slot in terms.op.outputs}
+    for name, shape in found.items():
+        if shape is None:
+            message = f"only a run of op {terms.op.name} tells the shape of its output {name}"
+            raise wrong(("inputs",), message, expected="values", got="shapes alone")
+    return {name: shape for name, shape in found.items() if shape is not None}
 
 
 def decode_named(values: Mapping[str, Any], dtypes: Mapping[str, str], decode: Decode, field: str) -> dict[str, Array]:

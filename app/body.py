@@ -54,7 +54,7 @@ class Intake:
         return BodyTooSlow(f"the body was not there at the deadline; {self._came} bytes of it came")
 
     def charge(self, size: int) -> None:
-        """Take ``size`` bytes more from the budget, for the answer, or raise ``Overloaded``."""
+        """Take ``size`` bytes more from the budget, for what becomes of the body, or raise ``Overloaded``."""
         self._budget.take(size)
         self.held += size
 

@@ -108,10 +108,10 @@ class Connection(HttpToolsProtocol):
         self._refuse(BodyTooSlow(f"expected the headers of a request within {HEAD_S:g} s"))
 
     def _refuse(self, error: PullbackError) -> None:
-        headers, body = render(error, "")
+        status, headers, body = render(error, "")
         lines = [*self.server_state.default_headers, *headers, (b"connection", b"close")]
         head = b"".join(name + b": " + value + b"\r\n" for name, value in lines)
-        self.transport.write(STATUS_LINE.get(error.status, b"HTTP/1.1 %d \r\n" % error.status) + head + b"\r\n" + body)
+        self.transport.write(STATUS_LINE.get(status, b"HTTP/1.1 %d \r\n" % status) + head + b"\r\n" + body)
         self.transport.close()
 
 

@@ -61,6 +61,14 @@ class PullbackError(Exception):
         super().__init__(detail)
         self.detail, self.entries, self.headers = detail, entries, dict(headers or {})
 
+    def sentence(self) -> str:
+        """Return what is wrong in one line, for protocols whose errors are a line of text."""
+        line = clip(self.detail, MAX_TEXT)
+        if self.entries:
+            first = self.entries[0].document()
+            line += f"; expected {first['expected']}, got {first['got']}"
+        return line
+
     def document(self, instance: str) -> dict[str, Any]:
         """Return the problem document (RFC 9457) for the request path ``instance``."""
         return {

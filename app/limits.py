@@ -1,7 +1,7 @@
 """What a request may cost before anything looks into it: the bytes of its body, and the time until its answer."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -15,11 +15,16 @@ Headers = Mapping[bytes, bytes]
 
 DEADLINE_HEADER = "Pullback-Deadline-Ms"
 CLOCK, INTAKE = "pullback.clock", "pullback.intake"
+# Where it is, the body begins with so many bytes of JSON, and tensors follow.
+JSON_LENGTH = b"inference-header-content-length"
 MAX_DIGITS = 18
 
 
-def limits(app: ASGIApp, settings: Settings) -> ASGIApp:
+def limits(app: ASGIApp, settings: Settings, unpacks: Callable[[str], bool] = lambda path: False) -> ASGIApp:
     """Return ``app`` behind the limits; what breaks one is raised as the ``PullbackError`` for it.
+
+    ``unpacks`` tells of a path whether who answers there takes bodies apart, and sees to the limits of their parts:
+    they may be compressed, and have more in them than JSON.
 
     The deadline counts from the headers; ``clock_of(scope)`` tells it to the inner application. A declared
     body is taken from the budget before a byte of it is read, a chunked one as it comes; both are given back when the
@@ -34,7 +39,7 @@ def limits(app: ASGIApp, settings: Settings) -> ASGIApp:
         headers = dict(scope["headers"])
         now = asyncio.get_running_loop().time()
         deadline = now + _allowed_s(headers, settings)
-        intake = scope[INTAKE] = _intake(receive, headers, budget, settings)
+        intake = scope[INTAKE] = _intake(receive, headers, budget, settings, unpacks(scope["path"]))
         clock = scope[CLOCK] = Clock(receive, now, deadline, intake.too_slow)
         clocks.start(clock)
         try:
@@ -57,8 +62,8 @@ def clock_of(scope: Scope) -> Clock:
     return clock
 
 
-def charge_answer(scope: Scope, size: int) -> None:
-    """Count an answer of ``size`` bytes to what the request holds, until the client has taken it.
+def charge(scope: Scope, size: int) -> None:
+    """Count ``size`` bytes more to what the request holds until it ends: its answer, or its body when inflated.
 
     Raises ``Overloaded`` when the budget has no room for it: clients that read nothing must not fill the memory.
     """
@@ -66,12 +71,15 @@ def charge_answer(scope: Scope, size: int) -> None:
     intake.charge(size)
 
 
-def _intake(receive: Receive, headers: Headers, budget: Budget, settings: Settings) -> Intake:
+def _intake(receive: Receive, headers: Headers, budget: Budget, settings: Settings, is_packed: bool) -> Intake:
     """Return the way in of a body, what it declares taken from the budget."""
     if not has_body(headers):
         return Intake(receive, budget, declared=0, limit=0)
-    _refuse_encoding(headers)
-    limit = min(_limit(headers, settings), budget.limit)
+    if not is_packed:
+        _refuse_encoding(headers)
+    is_json = _is_json(headers.get(b"content-type", b"")) and not (is_packed and JSON_LENGTH in headers)
+    # JSON, which is parsed at one go, has a smaller limit.
+    limit = min((settings.max_json_mb if is_json else settings.max_body_mb) * MB, budget.limit)
     return Intake(receive, budget, declared=_declared(headers, limit), limit=limit)
 
 
@@ -95,11 +103,6 @@ def _refuse_encoding(headers: Headers) -> None:
     if encoding not in (b"identity", b""):
         came = clip(encoding.decode("latin-1"), 40)
         raise UnsupportedMediaType(f"expected a body without Content-Encoding, got {came!r}: send it uncompressed")
-
-
-def _limit(headers: Headers, settings: Settings) -> int:
-    """Return the limit for a body of this content type: JSON, which is parsed at one go, has a smaller one."""
-    return (settings.max_json_mb if _is_json(headers.get(b"content-type", b"")) else settings.max_body_mb) * MB
 
 
 @lru_cache(maxsize=64)

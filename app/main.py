@@ -19,12 +19,14 @@ from app.limits import limits
 from app.metrics import Metrics
 from app.observe import observe
 from app.problems import HANDLERS
+from app.protocols.table import counted_paths, dialect_of_path, protocols, unpacking_paths
 from app.routes.catalogue import catalogue
 from app.routes.checks import checks
 from app.routes.derivatives import operations
 from app.routes.health import health
 from app.routes.metrics import metrics_page, tally_of_path
 from app.routes.openapi import openapi
+from app.routes.plans import Plans
 from app.settings import Settings
 from app.tally import uncounted
 from app.warmup import warm_up
@@ -92,8 +94,11 @@ def create_app(settings: Settings | None = None) -> ASGIApp:
     if metrics:
         fastapi.include_router(metrics_page(metrics))
     fastapi.openapi = openapi(fastapi, registry.ops)
-    inner = limits(checks(operations(fastapi, engine), engine), settings)
-    return observe(inner, settings, lifecycle, tally_of_path(engine.tally, registry.ops))
+    plans, others = Plans(engine), settings.protocols
+    answering = checks(operations(protocols(fastapi, engine, plans, others), engine, plans), engine)
+    tally_of = tally_of_path(engine.tally, registry.ops, counted_paths(others, registry.ops.values()))
+    inner = limits(answering, settings, unpacking_paths(others))
+    return observe(inner, settings, lifecycle, tally_of, dialect_of_path(others))
 
 
 def _registry(settings: Settings) -> Registry:

@@ -17,9 +17,9 @@ from app.body import ClientGone, has_body
 from app.errors import InternalError, Overloaded, PullbackError
 from app.lifecycle import Lifecycle
 from app.log import stamp, write_line
-from app.problems import FAULT, send_problem
+from app.problems import FAULT, Dialect, problem, send_problem
 from app.settings import Settings
-from app.tally import Tally, uncounted
+from app.tally import TALLY, Tally, uncounted
 
 CLIENT_GONE = 499
 FIRST_ERROR = 400
@@ -27,19 +27,22 @@ MAX_PATH = 300
 PROBES = ("/health/", "/metrics")
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
+Tells = Callable[[str], Dialect]
+"""Gives, for a path, how errors are told there."""
+
 logger = logging.getLogger("pullback")
 
 
 class Exchange:
     """One request and its answer, watched as they pass."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, request_id: bytes) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, dialect_of: Tells, request_id: bytes) -> None:
         """Start the clock; a request id that the client brings is used in place of ``request_id``."""
         headers = dict(scope["headers"])
         brought = headers.get(b"x-request-id", b"")
         self.request_id: bytes = brought if brought and REQUEST_ID.fullmatch(brought) else request_id
         self.began, self.status, self.came, self.went = time.perf_counter(), 0, 0, 0
-        self._scope, self._receive, self._send = scope, receive, send
+        self._scope, self._receive, self._send, self._dialect_of = scope, receive, send, dialect_of
         self._unread = has_body(headers)
 
     async def receive(self) -> Message:
@@ -61,13 +64,14 @@ class Exchange:
     async def fail(self, error: PullbackError) -> None:
         """Answer with ``error``, unless an answer has begun: the server then cuts that one off."""
         if not self.status:
-            await send_problem(error, self._scope, self.send, unread=self.receive if self._unread else None)
+            unread = self.receive if self._unread else None
+            await send_problem(error, self._scope, self.send, self._dialect_of(self._scope["path"]), unread=unread)
 
     async def give_up(self) -> None:
         """Answer a request that the server has cancelled, which closes its connection by itself."""
         if not self.status:
             error = Overloaded("the service is going down and cannot finish this: try again")
-            await send_problem(error, self._scope, self.send)
+            await send_problem(error, self._scope, self.send, self._dialect_of(self._scope["path"]))
 
     def report(self, as_json: bool) -> None:
         """Write the line of this request; probes that go well leave none."""
@@ -97,14 +101,18 @@ class Exchange:
 
 
 def observe(
-    app: ASGIApp, settings: Settings, lifecycle: Lifecycle, tally_of: Callable[[str], Tally] = uncounted
+    app: ASGIApp,
+    settings: Settings,
+    lifecycle: Lifecycle,
+    tally_of: Callable[[str], Tally] = uncounted,
+    dialect_of: Tells = lambda path: problem,
 ) -> ASGIApp:
     """Return ``app`` watched: every request counted in ``lifecycle`` and logged, every exception answered.
 
-    ``tally_of`` gives, for a path, where its answers are counted.
+    ``tally_of`` gives, for a path, where its answers are counted, ``dialect_of`` how its errors are told.
 
-    A ``PullbackError`` from within becomes its problem document; ``ClientGone`` is logged as 499; anything else is
-    told to the log alone, and the client gets a 500.
+    A ``PullbackError`` from within is told to the client; ``ClientGone`` is logged as 499; anything else is told to the
+    log alone, and the client gets a 500.
     """
     as_json, prefix, numbers = settings.log == "json", secrets.token_hex(4), itertools.count(1)
 
@@ -112,13 +120,14 @@ def observe(
         if scope["type"] != "http":
             await app(scope, receive, send)
             return
-        exchange = Exchange(scope, receive, send, b"%s-%x" % (prefix.encode(), next(numbers)))
+        exchange = Exchange(scope, receive, send, dialect_of, b"%s-%x" % (prefix.encode(), next(numbers)))
         lifecycle.in_flight += 1
         try:
             await _guarded(app, scope, exchange)
         finally:
             lifecycle.in_flight -= 1
-            tally_of(scope["path"]).answered(exchange.status, exchange.began)
+            tally: Tally = scope.get(TALLY) or tally_of(scope["path"])
+            tally.answered(exchange.status, exchange.began)
             exchange.report(as_json)
 
     return observed

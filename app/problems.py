@@ -1,10 +1,10 @@
-"""How an error looks on the wire: ``application/problem+json`` (RFC 9457)."""
+"""How an error looks on the wire: ``application/problem+json`` (RFC 9457), or as another protocol has it."""
 
 import asyncio
 import contextlib
 import json
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -27,27 +27,47 @@ LINGER_S = 2.0
 Header = tuple[bytes, bytes]
 
 
-def render(error: PullbackError, instance: str) -> tuple[list[Header], bytes]:
-    """Return the headers and the body that tell ``error`` to the client of the path ``instance``."""
+class Told(NamedTuple):
+    """An error in the words of a protocol: its status, its media type and its document."""
+
+    status: int
+    media_type: str
+    document: Any
+
+
+Dialect: TypeAlias = Callable[[PullbackError, str], Told]
+"""Tells an error to the client of a path."""
+
+
+def problem(error: PullbackError, instance: str) -> Told:
+    """Tell an error as a problem document: the dialect of every path that no other protocol has."""
+    return Told(error.status, "application/problem+json", error.document(instance))
+
+
+def render(error: PullbackError, instance: str, dialect: Dialect = problem) -> tuple[int, list[Header], bytes]:
+    """Return the status, the headers and the body that tell ``error`` to the client of the path ``instance``."""
+    told = dialect(error, instance)
     # orjson would refuse the lone surrogates that a client can put into a name.
-    text = json.dumps(error.document(instance), ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(told.document, ensure_ascii=False, separators=(",", ":"))
     body = f"{text}\n".encode("utf-8", "replace")
-    headers = [(b"content-type", b"application/problem+json"), (b"content-length", b"%d" % len(body))]
+    headers = [(b"content-type", told.media_type.encode()), (b"content-length", b"%d" % len(body))]
     headers += [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in error.headers.items()]
-    return headers, body
+    return told.status, headers, body
 
 
-async def send_problem(error: PullbackError, scope: Scope, send: Send, *, unread: Receive | None = None) -> None:
+async def send_problem(
+    error: PullbackError, scope: Scope, send: Send, dialect: Dialect = problem, *, unread: Receive | None = None
+) -> None:
     """Answer a request that failed.
 
     ``unread`` is where the rest of the request's body comes from, when nobody took it: the connection is then closed.
     """
-    headers, body = render(error, scope["path"])
+    status, headers, body = render(error, scope["path"], dialect)
     if scope["method"] == "HEAD":
         body = b""
     if unread:
         headers.append((b"connection", b"close"))
-    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": unread is not None})
     if unread:
         await _discard(unread)

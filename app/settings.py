@@ -2,12 +2,15 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 MB = 1 << 20
+
+ProtocolName = Literal["umbridge"]
+PROTOCOL_NAMES: tuple[ProtocolName, ...] = get_args(ProtocolName)
 
 
 class Settings(BaseSettings):
@@ -48,6 +51,9 @@ class Settings(BaseSettings):
         default=5.0, ge=0, le=600, description="Readiness is 503 for so long before the server stops."
     )
     grace_s: float = Field(default=25.0, ge=0, le=3600, description="Time for what is in flight when the server stops.")
+    protocols: Annotated[tuple[ProtocolName, ...], NoDecode] = Field(
+        default=PROTOCOL_NAMES, description="Other protocols to serve, separated by ','; empty: none."
+    )
     log: Literal["text", "json"] = Field(default="text", description="Form of the log, one line a request.")
     metrics: bool = Field(default=True, description="Count, and answer /metrics.")
 
@@ -55,3 +61,8 @@ class Settings(BaseSettings):
     @classmethod
     def _split_path(cls, value: object) -> object:
         return tuple(Path(p) for p in value.split(os.pathsep) if p) if isinstance(value, str) else value
+
+    @field_validator("protocols", mode="before")
+    @classmethod
+    def _split_protocols(cls, value: object) -> object:
+        return tuple(p.strip() for p in value.split(",") if p.strip()) if isinstance(value, str) else value

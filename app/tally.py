@@ -14,6 +14,8 @@ from prometheus_client import Histogram
 
 Stage = Literal["parse", "queue", "compute", "serialise"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
+# Where a request's scope has the tally of what it turned out to ask for; before that its path tells.
+TALLY = "pullback.tally"
 
 Args = TypeVarTuple("Args")
 Result = TypeVar("Result")

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from app.errors import Overloaded
-from app.limits import charge_answer, limits
+from app.limits import charge, limits
 from app.settings import Settings
 
-SCOPE = {"type": "http", "headers": [(b"content-length", b"2"), (b"content-type", b"application/json")]}
+SCOPE = {"type": "http", "path": "/", "headers": [(b"content-length", b"2"), (b"content-type", b"application/json")]}
 
 
 async def nothing(*_: object) -> dict[str, object]:
@@ -20,7 +20,7 @@ def test_an_answer_that_nobody_takes_holds_its_place_until_its_request_ends():
         taken = asyncio.Event()
 
         async def app(scope, receive, send):
-            charge_answer(scope, 700_000)
+            charge(scope, 700_000)
             await taken.wait()
 
         limited = limits(app, Settings(max_inflight_mb=1))

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from app.derivatives import Absent
+from app.routes.answering import Reply
 from app.routes.operations import Tree
 from app.tensors import bulk, json, safetensors
 from app.tensors.document import Body
@@ -12,21 +13,6 @@ from app.tensors.json import Encoding
 from ops import Array
 
 Answer = Mapping[str, Tree]
-
-
-class Reply(NamedTuple):
-    """The bytes of an answer, in one piece or in several, how many they are and what."""
-
-    media_type: str
-    pieces: Sequence[Body]
-    size: int
-
-    def cut(self, limit: int) -> Iterator[bytes]:
-        """Yield them in pieces of at most ``limit`` bytes; where all of them fit into one, they are one."""
-        for piece in self.pieces if self.size > limit else [b"".join(self.pieces)]:
-            view = memoryview(piece)
-            for start in range(0, len(view), limit):
-                yield bytes(view[start : start + limit])
 
 
 @dataclass(frozen=True)

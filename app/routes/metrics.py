@@ -1,7 +1,7 @@
 """GET /metrics, for Prometheus, and which paths are counted as what."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
@@ -38,14 +38,16 @@ def metrics_page(metrics: Metrics) -> APIRouter:
     return router
 
 
-def tally_of_path(count: Count, ops: Iterable[str]) -> Callable[[str], Tally]:
+def tally_of_path(count: Count, ops: Iterable[str], more: Mapping[str, tuple[str, str]]) -> Callable[[str], Tally]:
     """Return what finds the tally of a request by its path.
 
-    There is one for each path that is known, and one for all the rest: no client can make another.
+    There is one for each path that is known, and one for all the rest: no client can make another. ``more`` has those
+    of other protocols, with the op and the operation that each is counted as.
     """
     tallies = {path: count("", operation) for path, operation in ON_NONE.items()}
     for op in ops:
         tallies[f"/v1/ops/{op}"] = count("", "catalogue")
         tallies |= {f"/v1/ops/{op}/{operation}": count(op, operation) for operation in ON_AN_OP}
+    tallies |= {path: count(*labels) for path, labels in more.items()}
     other = count("", OTHER)
     return lambda path: tallies.get(path, other)

@@ -28,7 +28,7 @@ from app.tensors.casting import Numbers
 from app.tensors.document import dumps, parse
 from app.tensors.dtypes import DTYPES, MAX_BYTES, MAX_DIMENSION, MAX_RANK, DType
 
-__all__ = ["Encoding", "decode", "dumps", "encode", "parse", "refuse_cast"]
+__all__ = ["Encoding", "decode", "dumps", "encode", "parse", "read_shape", "refuse_cast"]
 
 Encoding = Literal["nested", "flat", "base64"]
 Shape = tuple[int, ...]
@@ -188,7 +188,7 @@ def _cast_numbers(numbers: Numbers, target: DType, loc: Loc) -> NDArray[Any]:
 def _typed(tensor: dict[str, Any], target: DType, loc: Loc) -> NDArray[Any]:
     _check_keys(tensor, loc)
     refuse_cast(tensor["dtype"], target, loc)
-    shape = _shape(tensor["shape"], target, (*loc, "shape"))
+    shape = read_shape(tensor["shape"], target, (*loc, "shape"))
     if "data" in tensor:
         return _from_data(tensor["data"], shape, target, (*loc, "data"))
     return _from_base64(tensor["base64"], shape, target, (*loc, "base64"))
@@ -207,7 +207,8 @@ def _check_keys(tensor: dict[str, Any], loc: Loc) -> None:
         raise wrong((*loc, "data"), "the tensor has no data", expected='"data" or "base64"', got="neither")
 
 
-def _shape(value: Any, target: DType, loc: Loc) -> Shape:
+def read_shape(value: Any, target: DType, loc: Loc) -> Shape:
+    """Return a shape as a request has it, as a tuple that NumPy can have; raises ``Unprocessable``."""
     if not isinstance(value, list):
         raise wrong(loc, "the shape is no list", expected="a list of integers", got=casting.describe(value))
     sizes = cast("list[Any]", value)

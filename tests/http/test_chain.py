@@ -459,7 +459,7 @@ def test_a_path_cannot_forge_a_line(lines):
 
 
 def test_an_error_with_a_lone_surrogate_is_still_an_answer():
-    headers, body = problems.render(wrong(("inputs", "\ud800"), "x" * 999, expected="", got="\ud800"), "/\udfff")
+    _, headers, body = problems.render(wrong(("inputs", "\ud800"), "x" * 999, expected="", got="\ud800"), "/\udfff")
     assert json.loads(body)["errors"][0]["got"] == "\N{REPLACEMENT CHARACTER}"
     assert len(json.loads(body)["errors"][0]["message"]) == MAX_TEXT
     assert (b"content-length", b"%d" % len(body)) in headers

@@ -17,8 +17,8 @@ from app.connection import Connection
 from app.lifecycle import Lifecycle
 from app.limits import clock_of, limits
 from app.observe import observe
-from app.routes import derivatives
-from app.routes.formats import Reply
+from app.routes import answering
+from app.routes.answering import Reply
 from app.settings import Settings
 from app.straight import straight_of
 from app.tensors.memory import aligned
@@ -57,7 +57,7 @@ class Inside:
             array = np.frombuffer(room, np.uint8) if not size else np.zeros(size, np.uint8)
             self.answers.append(weakref.ref(array))
             clock_of(scope).sending(self.send_s)
-            await derivatives._send(Reply("x/y", [b"", array.data], array.nbytes), send, way)
+            await answering._send(Reply("x/y", [b"", array.data], array.nbytes), send, way)
         finally:
             del room
             self.ended.set()
