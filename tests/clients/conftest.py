@@ -26,10 +26,10 @@ def native(url: str) -> Native:
     """Ask the native API, by nothing but Python, for what a client should be told: arrays in place of tensors."""
 
     def asked(op: str, operation: str, **fields: Any) -> Any:
-        request = urllib.request.Request(  # noqa: S310 - the service is ours
+        request = urllib.request.Request(
             f"{url}/v1/ops/{op}/{operation}", json.dumps(fields).encode(), {"content-type": "application/json"}
         )
-        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return arrays(json.load(answer))
 
     return asked
