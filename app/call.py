@@ -98,7 +98,7 @@ class Call(Generic[Result]):
                 return None
             case "gradients" | "vjp":
                 return Call(self.point, "forward", as_found).run
-            case "diagonal":
+            case "diagonal" | "vjp_jvp":
                 return Call(self.point, "vjp", as_found, wrt=self.wrt, cotangents=self.cotangents).run
             case "jvp" | "hvp" | "second" | "composite":
                 return Call(self.point, "vjp", as_found, wrt=tuple(self.along), cotangents=self.cotangents).run

@@ -112,6 +112,23 @@ def hvp(
     return Call(point, "hvp", finish, wrt=live, cotangents=cotangents, along=vectors, batched=batched)
 
 
+def vjp_jvp(
+    point: Point, wrt: Sequence[str], cotangents: Mapping[str, Array] | None, tangents: Mapping[str, Array]
+) -> Call[Named]:
+    """Return Hv: for each input a of ``wrt`` the tangent of g_a along ``tangents``, g the vjp at ``cotangents``.
+
+    That is Σ_b (∂g_a/∂x_b) v_b, where ``hvp`` sums over the rows: they differ where a second order is not symmetric.
+    """
+    _check_cotangents(point, cotangents)
+    _check_shapes(tangents, _input_shapes(point), "tangents", batched=False)
+    live = live_inputs(point, wrt)
+
+    def finish(found: Found) -> Named:
+        return _absent_filled(point, wrt, {name: found["products", name] for name in live})
+
+    return Call(point, "vjp_jvp", finish, wrt=live, cotangents=cotangents, along=tangents)
+
+
 def hessian_diagonal(point: Point, wrt: Sequence[str], cotangents: Mapping[str, Array] | None) -> Call[Named]:
     """Return ∂g_a/∂x_a element by element, of the shape of each input a, g the vjp at ``cotangents``.
 

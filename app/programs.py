@@ -1,7 +1,8 @@
 """The derivatives of an op as programs of ``app.modes``: what is computed, whatever the mode.
 
 Every derivative is a chain of pullbacks, because reverse over reverse is the only form that honours a custom gradient
-at both orders: a jvp is the vjp of the vjp with respect to its cotangent, an hvp the vjp of the vjp.
+at both orders: a jvp is the vjp of the vjp with respect to its cotangent, an hvp the vjp of the vjp, and the jvp of a
+vjp is the vjp of the hvp with respect to its vector.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,7 @@ from app.calculus import Calculus
 from app.modes import Key, Results
 from ops import Op, OpFault, Tensor, many
 
-Kind = Literal["forward", "gradients", "vjp", "jvp", "hvp", "diagonal", "second", "composite"]
+Kind = Literal["forward", "gradients", "vjp", "jvp", "hvp", "vjp_jvp", "diagonal", "second", "composite"]
 _Gradients: TypeAlias = Mapping[str, Tensor | None]
 
 
@@ -54,7 +55,7 @@ class Program:
     @property
     def orders(self) -> int:
         """How many pullbacks are nested in it."""
-        return {"forward": 0, "gradients": self.order, "vjp": 1}.get(self.kind, 2)
+        return {"forward": 0, "gradients": self.order, "vjp": 1, "vjp_jvp": 3}.get(self.kind, 2)
 
     @property
     def runs_eagerly(self) -> bool:
@@ -201,6 +202,19 @@ def _hvp(trace: _Trace) -> Results:
     return {**{("products", name): product for name, product in found.items()}, **_shapes(gradients)}
 
 
+def _vjp_jvp(trace: _Trace) -> Results:
+    """Return the tangents of the gradients along the directions: Hv, where the hvp is Hᵀu, and linear in u."""
+    gradients = trace.vjp(trace.program.wrt, trace.dys)
+    present = {name: dx for name, dx in gradients.items() if dx is not None}
+    us = {name: tf.ones_like(dx) for name, dx in present.items()}
+    trace.calculus.watch(us.values())
+    sources = {name: trace.xs[name] for name in trace.program.along}
+    found = trace.calculus.pullback(list(present.values()), list(sources.values()))(list(us.values())) if us else ()
+    products = trace.program.checked(sources, found, first=False) if us else {}
+    tangents = {**dict.fromkeys(gradients), **trace.pulled_back(products, us)}
+    return {**{("products", name): product for name, product in tangents.items()}, **_shapes(gradients)}
+
+
 def _diagonal(trace: _Trace) -> Results:
     """Return of each gradient the derivative in its own input: for elementwise ops, the Hessian's diagonal."""
     gradients = trace.vjp(trace.program.wrt, trace.dys)
@@ -244,55 +258,11 @@ _RULES: Mapping[Kind, Callable[[_Trace], Results]] = {
     "vjp": _vjp,
     "jvp": _jvp,
     "hvp": _hvp,
+    "vjp_jvp": _vjp_jvp,
     "diagonal": _diagonal,
     "second": _second,
     "composite": _composite,
 }
-
-
-@dataclass(frozen=True)
-class Mapped:
-    """A program at many points: every leaf has a leading axis of points, and so has every result.
-
-    A loop inside the graph: for ops whose inputs cannot share one call.
-    """
-
-    program: Program
-
-    @property
-    def owner(self) -> str:
-        """The op's name."""
-        return self.program.owner
-
-    @property
-    def orders(self) -> int:
-        """How many pullbacks are nested in it."""
-        return self.program.orders
-
-    @property
-    def runs_eagerly(self) -> bool:
-        """Tell that it needs a graph."""
-        return False
-
-    @property
-    def ranks(self) -> tuple[int | None, ...]:
-        """The rank of each leaf."""
-        return tuple(_plus(rank, 1) for rank in self.program.ranks)
-
-    def build(self, calculus: Calculus, leaves: Sequence[Tensor]) -> Results:
-        """Compute the results of the program at each point, those that exist."""
-
-        def one(rows: Sequence[Tensor]) -> list[Tensor]:
-            results = self.program.build(calculus, rows)
-            return [results[key] for key in keys]  # pyright: ignore[reportReturnType] - missing ones are no keys
-
-        # The first point tells which results there are; what only that takes is cut out of the graph.
-        first = self.program.build(calculus, [leaf[0] for leaf in leaves])
-        keys = [key for key, tensor in first.items() if tensor is not None and not str(key[0]).endswith("shape")]
-        kinds = [tensor.dtype for key, tensor in first.items() if key in keys and tensor is not None]
-        found = tf.map_fn(one, list(leaves), fn_output_signature=kinds)
-        missing = {key: None for key, tensor in first.items() if tensor is None}
-        return {**dict(zip(keys, found, strict=True)), **missing}
 
 
 def _shapes(gradients: _Gradients) -> Results:

@@ -11,9 +11,10 @@ from app import modes
 from app.binding import moved
 from app.call import CALL_COST, CALL_ELEMENTS, Call, as_found
 from app.derivatives import Absent, forward, vjp
+from app.mapped import Mapped
 from app.op_errors import op_errors
 from app.point import Point
-from app.programs import Kind, Mapped
+from app.programs import Kind
 from ops import Array
 
 Arrays: TypeAlias = dict[str, Array]
