@@ -15,6 +15,7 @@ Headers = Mapping[bytes, bytes]
 
 DEADLINE_HEADER = "Pullback-Deadline-Ms"
 CLOCK, INTAKE = "pullback.clock", "pullback.intake"
+BINARY = (b"application/vnd.safetensors", b"application/octet-stream")
 # Where it is, the body begins with so many bytes of JSON, and tensors follow.
 JSON_LENGTH = b"inference-header-content-length"
 MAX_DIGITS = 18
@@ -77,9 +78,9 @@ def _intake(receive: Receive, headers: Headers, budget: Budget, settings: Settin
         return Intake(receive, budget, declared=0, limit=0)
     if not is_packed:
         _refuse_encoding(headers)
-    is_json = _is_json(headers.get(b"content-type", b"")) and not (is_packed and JSON_LENGTH in headers)
+    is_binary = _is_binary(headers.get(b"content-type", b"")) or (is_packed and JSON_LENGTH in headers)
     # JSON, which is parsed at one go, has a smaller limit.
-    limit = min((settings.max_json_mb if is_json else settings.max_body_mb) * MB, budget.limit)
+    limit = min((settings.max_body_mb if is_binary else settings.max_json_mb) * MB, budget.limit)
     return Intake(receive, budget, declared=_declared(headers, limit), limit=limit)
 
 
@@ -106,9 +107,8 @@ def _refuse_encoding(headers: Headers) -> None:
 
 
 @lru_cache(maxsize=64)
-def _is_json(content_type: bytes) -> bool:
-    kind = content_type.partition(b";")[0].strip().lower()
-    return kind in (b"", b"application/json", b"text/json") or kind.endswith(b"+json")
+def _is_binary(content_type: bytes) -> bool:
+    return content_type.partition(b";")[0].strip().lower() in BINARY
 
 
 def _declared(headers: Headers, limit: int) -> int:

@@ -25,7 +25,7 @@ def brought(headers: Headers, taken: Sequence[str] = (JSON,)) -> str:
     """Return the media type of the body; raises ``UnsupportedMediaType`` for one that is not ``taken``."""
     kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower().decode("latin-1")
     if kind not in taken:
-        raise UnsupportedMediaType(f"expected Content-Type: {' or '.join(taken)}, got {kind or 'none'}")
+        raise UnsupportedMediaType(f"expected Content-Type: {' or '.join(filter(None, taken))}, got {kind or 'none'}")
     return kind
 
 

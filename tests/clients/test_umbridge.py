@@ -1,7 +1,132 @@
-"""``umbridge.HTTPModel``."""
+"""``umbridge.HTTPModel``: all calls, sizes, configs and errors, against closed forms and the native API."""
 
+import math
+
+import numpy as np
+import pytest
 import umbridge
 
+EPS = np.finfo(float).eps
+X = [0.5, -1.0, 2.0]
+SENS, VEC = [1.0, 2.0, 3.0], [1.0, -1.0, 2.0]
+CONFIG = {"shape": [3]}
 
-def test_models(url, native):
-    assert "log1pexp" in umbridge.supported_models(url)
+
+@pytest.fixture(scope="module")
+def log1pexp(url):
+    return umbridge.HTTPModel(url, "log1pexp")
+
+
+def near(found, wanted, ulps=8):
+    np.testing.assert_allclose(found, wanted, rtol=ulps * EPS)
+
+
+def sigmoid(x):
+    return 1 / (1 + math.exp(-x))
+
+
+def test_every_model_says_what_it_can_and_how_large_it_is(url):
+    names = umbridge.supported_models(url)
+    assert {"log1pexp", "roi_pool", "self_adjoint_eig"} <= set(names)
+    for name in names:
+        model = umbridge.HTTPModel(url, name)
+        assert model.supports_evaluate()
+        assert min(model.get_input_sizes() + model.get_output_sizes()) >= 1
+
+
+def test_the_four_calls(log1pexp):
+    assert log1pexp.get_input_sizes(CONFIG) == log1pexp.get_output_sizes(CONFIG) == [3]
+    assert log1pexp.supports_gradient() and log1pexp.supports_apply_jacobian() and log1pexp.supports_apply_hessian()
+    near(log1pexp([X], CONFIG), [[math.log1p(math.exp(x)) for x in X]])
+    near(log1pexp.gradient(0, 0, [X], SENS, CONFIG), [s * sigmoid(x) for x, s in zip(X, SENS, strict=True)])
+    near(log1pexp.apply_jacobian(0, 0, [X], VEC, CONFIG), [v * sigmoid(x) for x, v in zip(X, VEC, strict=True)])
+    near(
+        log1pexp.apply_hessian(0, 0, 0, [X], SENS, VEC, CONFIG),
+        [s * v * sigmoid(x) * sigmoid(-x) for x, s, v in zip(X, SENS, VEC, strict=True)],
+    )
+
+
+def test_a_custom_second_order_is_honoured(url):
+    found = umbridge.HTTPModel(url, "log1pexp2").apply_hessian(0, 0, 0, [X], SENS, VEC, CONFIG)
+    # 1 - e^x cancels where x is near 0: its error is that of e^x.
+    wanted = [s * v * (1 - math.exp(x)) for x, s, v in zip(X, SENS, VEC, strict=True)]
+    np.testing.assert_allclose(found, wanted, atol=8 * EPS * math.exp(2) * 6, rtol=0)
+
+
+def test_a_model_of_several_inputs_and_a_matrix(url, native):
+    config = {"shape": {"logits": [2, 3], "labels": [2]}}
+    logits, labels = [1.0, 2.0, 3.0, 0.0, 0.5, -0.5], [2, 0]
+    model = umbridge.HTTPModel(url, "softmax_cross_entropy")
+    assert model.get_input_sizes(config) == [6, 2]
+    assert model.get_output_sizes(config) == [2]
+    at = {"inputs": {"logits": np.reshape(logits, (2, 3)).tolist(), "labels": labels}, "dtype": "float64"}
+    assert model([logits, labels], config) == [
+        native("softmax_cross_entropy", "forward", **at)["outputs"]["loss"].tolist()
+    ]
+    wanted = native("softmax_cross_entropy", "vjp", **at, cotangents={"loss": [1, 2]})["gradients"]["logits"]
+    assert model.gradient(0, 0, [logits, labels], [1, 2], config) == wanted.ravel().tolist()
+    with pytest.raises(Exception, match="InvalidInput: inWrt: labels is not differentiable"):
+        model.gradient(0, 1, [logits, labels], [1, 2], config)
+
+
+def test_a_model_of_several_outputs(url):
+    model, matrix = umbridge.HTTPModel(url, "self_adjoint_eig"), [2.0, 1.0, 1.0, 2.0]
+    config = {"shape": [2, 2]}
+    assert model.get_output_sizes(config) == [2, 4]
+    values, vectors = model([matrix], config)
+    near(values, [1, 3], ulps=16)
+    # dλ/dA = v vᵀ.
+    v = np.reshape(vectors, (2, 2))[:, 1]
+    near(model.gradient(0, 0, [matrix], [0, 1], config), np.outer(v, v).ravel(), ulps=64)
+
+
+def test_mixed_hessians_are_taken_by_rows(url):
+    model, at = umbridge.HTTPModel(url, "skewed"), [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
+    assert model.apply_hessian(0, 0, 0, at, [2], [1, 10, 100]) == [420, 1086, 1752]
+    assert model.apply_hessian(0, 0, 1, at, [2], [1, 10, 100]) == [6, 60, 600]
+    assert model.apply_hessian(0, 1, 0, at, [2], [1, 10, 100]) == [10, 100, 1000]
+    assert model.apply_hessian(0, 1, 1, at, [2], [1, 10, 100]) == [0, 0, 0]
+
+
+def test_infinities_and_nan_reach_the_client(url):
+    found = umbridge.HTTPModel(url, "square")([[1e200, 1.0]], {"shape": [2]})
+    assert found == [[math.inf, 1.0]]
+    # The op's second order is 0 times an infinity where its own form says so.
+    poles = umbridge.HTTPModel(url, "log1pexp2").apply_hessian(
+        0, 0, 0, [[1e3, 0.0]], [0.0, 1.0], [1.0, 1.0], {"shape": [2]}
+    )
+    assert math.isnan(poles[0])
+    assert poles[1] == 0
+
+
+def test_attributes_and_dtypes(url):
+    model = umbridge.HTTPModel(url, "gradient_reversal")
+    config = {"shape": [2], "attrs": {"strength": 0.25}}
+    assert model.gradient(0, 0, [[1.0, 2.0]], [1.0, 2.0], config) == [-0.25, -0.5]
+    single = umbridge.HTTPModel(url, "log1pexp")([[0.0]], {"shape": [1], "dtype": "float32"})
+    assert single == [[float(np.float32(math.log(2)))]]
+
+
+def test_every_error_is_the_protocols(url, log1pexp):
+    with pytest.raises(Exception, match="Model nope not supported by server"):
+        umbridge.HTTPModel(url, "nope")
+    wrong = {
+        "InvalidInput: input.0: vector x has another length": lambda: log1pexp([[1.0]], CONFIG),
+        "InvalidInput: input: this is not the input of the model": lambda: log1pexp([X, X], CONFIG),
+        "InvalidInput: sens: vector y has another length": lambda: log1pexp.gradient(0, 0, [X], [1.0], CONFIG),
+        "InvalidInput: vec: vector x has another length": lambda: log1pexp.apply_jacobian(0, 0, [X], [1.0], CONFIG),
+        "InvalidInput: inWrt2: there is no such": lambda: log1pexp.apply_hessian(0, 0, 1, [X], SENS, VEC, CONFIG),
+        "InvalidInput: outWrt: there is no such": lambda: log1pexp.gradient(1, 0, [X], SENS, CONFIG),
+        "InvalidInput: config.shpe: there is no such field": lambda: log1pexp([X], {"shpe": [3]}),
+    }
+    for message, call in wrong.items():
+        with pytest.raises(Exception, match=message):
+            call()
+    clip = umbridge.HTTPModel(url, "clip_gradient")
+    assert not clip.supports_apply_jacobian()
+
+
+def test_shared_memory_is_offered_and_declined(url):
+    model = umbridge.HTTPModel(url, "square", use_shmem=True)
+    assert not model.supports_shmem()
+    assert model([[3.0]], {"shape": [1]}) == [[9.0]]

@@ -1,0 +1,273 @@
+"""UM-Bridge at the root: the same numbers as the native API, its sizes, and its own errors."""
+
+import json
+import math
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from ops import discover
+from tests.http.asking import SECRET, array, ask
+
+OPS = discover().ops
+EXAMPLES = [pytest.param(op, example, id=f"{op.name}-{example.name}") for op in OPS.values() for example in op.examples]
+X = [0.5, -1.0, 2.0]
+FLAT = {"shape": [3]}
+
+
+def call(client: httpx.Client, path: str, /, **fields: Any) -> Any:
+    response = client.post(path, content=json.dumps(fields))
+    assert response.status_code == 200, response.text
+    assert response.headers["content-type"] == "application/json"
+    return response.json()
+
+
+def refused(response: httpx.Response, status: int, kind: str) -> str:
+    """Return the message of an error, which has a type and a message and nothing else."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/json"
+    document = response.json()
+    assert list(document) == ["error"]
+    assert list(document["error"]) == ["type", "message"]
+    assert document["error"]["type"] == kind
+    message = document["error"]["message"]
+    assert 0 < len(message) <= 900
+    assert message.isprintable()
+    assert not SECRET.search(message)
+    return message
+
+
+def config_of(op, example) -> dict[str, Any]:
+    shapes = {name: list(np.shape(value)) for name, value in example.inputs.items()}
+    return {"shape": shapes, "attrs": dict(example.attrs)}
+
+
+def flat(value: Any) -> list[float]:
+    return np.ravel(value).tolist()
+
+
+def native(client: httpx.Client, op, example, operation: str, **fields: Any) -> dict[str, Any]:
+    asked = {"inputs": dict(example.inputs), "attrs": dict(example.attrs), "dtype": "float64", **fields}
+    return ask(client, op.name, operation, **asked)
+
+
+@pytest.mark.parametrize(("op", "example"), EXAMPLES)
+def test_every_op_answers_as_the_native_api_does(client, op, example):
+    config, at = config_of(op, example), {"name": op.name, "input": [flat(x) for x in example.inputs.values()]}
+    outputs = {name: array(y) for name, y in native(client, op, example, "forward")["outputs"].items()}
+    assert call(client, "/InputSizes", name=op.name, config=config)["inputSizes"] == list(map(len, at["input"]))
+    assert call(client, "/OutputSizes", name=op.name, config=config)["outputSizes"] == [
+        y.size for y in outputs.values()
+    ]
+    found = call(client, "/Evaluate", **at, config=config)["output"]
+    for got, y in zip(found, outputs.values(), strict=True):
+        np.testing.assert_array_equal(got, y.ravel())
+    support = call(client, "/ModelInfo", name=op.name)["support"]
+    live_in = [i for i, slot in enumerate(op.inputs) if op.is_differentiable(slot, "float64")]
+    live_out = [i for i, slot in enumerate(op.outputs) if op.is_differentiable(slot, "float64")]
+    rng = np.random.default_rng(3)
+    for o in live_out:
+        y = op.outputs[o].name
+        sens = rng.normal(size=outputs[y].shape)
+        for i in live_in:
+            x, asked = op.inputs[i].name, {**at, "config": config, "outWrt": o}
+            gradient = native(client, op, example, "vjp", cotangents={y: sens.tolist()}, wrt=[x])["gradients"][x]
+            wanted = np.zeros(len(at["input"][i])) if gradient is None else array(gradient).ravel()
+            found = call(client, "/Gradient", **asked, inWrt=i, sens=flat(sens))["output"]
+            np.testing.assert_array_equal(found, wanted)
+            if not support["ApplyJacobian"]:
+                continue
+            vec = rng.normal(size=np.shape(example.inputs[x]))
+            tangent = native(client, op, example, "jvp", tangents={x: vec.tolist()})["tangents"][y]
+            wanted = np.zeros(sens.size) if tangent is None else array(tangent).ravel()
+            found = call(client, "/ApplyJacobian", **asked, inWrt=i, vec=flat(vec))["output"]
+            np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("op", OPS.values(), ids=lambda op: op.name)
+def test_sizes_without_a_config_are_some_and_fit(client, op):
+    sizes = call(client, "/InputSizes", name=op.name)["inputSizes"]
+    assert len(sizes) == len(op.inputs)
+    assert all(type(size) is int and size >= 1 for size in sizes)
+    found = call(client, "/Evaluate", name=op.name, input=[[0.0] * size for size in sizes])["output"]
+    assert [len(y) for y in found] == call(client, "/OutputSizes", name=op.name)["outputSizes"]
+
+
+def test_info_says_what_the_models_can(client):
+    info = client.get("/Info")
+    assert info.headers["content-type"] == "application/json"
+    assert list(info.json()) == ["protocolVersion", "models"]
+    assert info.json()["protocolVersion"] == 1.0
+    assert set(info.json()["models"]) == set(OPS)
+    all_of_it = dict.fromkeys(("Evaluate", "Gradient", "ApplyJacobian", "ApplyHessian"), True)
+    assert call(client, "/ModelInfo", name="log1pexp") == {"support": all_of_it}
+    assert call(client, "/ModelInfo", name="clip_gradient") == {"support": {**all_of_it, "ApplyJacobian": False}}
+
+
+def test_a_hessian_of_mixed_inputs_is_taken_by_its_rows(plugged):
+    at = {"name": "skewed", "input": [[1, 2, 3], [4, 5, 6]], "outWrt": 0, "sens": [2]}
+
+    def product(in1: int, in2: int, vec: list[float]) -> list[float]:
+        return call(plugged, "/ApplyHessian", **at, inWrt1=in1, inWrt2=in2, vec=vec)["output"]
+
+    # ∂g_x[a]/∂x[b] = dy (3 a + b), ∂g_x/∂z = 3 dy, ∂g_z/∂x = 5 dy, ∂g_z/∂z = 0: see the op.
+    assert product(0, 0, [1, 10, 100]) == [2 * (0 + 10 + 200), 2 * (3 + 40 + 500), 2 * (6 + 70 + 800)]
+    assert product(0, 1, [1, 10, 100]) == [6, 60, 600]
+    assert product(1, 0, [1, 10, 100]) == [10, 100, 1000]
+    assert product(1, 1, [1, 10, 100]) == [0, 0, 0]
+
+
+def test_a_declared_second_order_is_honoured(client):
+    at = {"name": "log1pexp2", "input": [X], "config": FLAT, "outWrt": 0, "inWrt1": 0, "inWrt2": 0}
+    found = call(client, "/ApplyHessian", **at, sens=[1, 2, 3], vec=[1, -1, 2])["output"]
+    wanted = [s * v * (1 - math.exp(x)) for s, v, x in zip([1, 2, 3], [1, -1, 2], X, strict=True)]
+    np.testing.assert_allclose(found, wanted, rtol=8 * np.finfo(float).eps)
+
+
+def test_what_is_not_finite_is_written_as_the_client_reads_it(client):
+    response = client.post("/Evaluate", json={"name": "square", "config": FLAT, "input": [[1e200, 1, "NaN"]]})
+    assert response.text == '{"output": [[Infinity, 1.0, NaN]]}'
+    found = client.post(
+        "/Gradient",
+        json={
+            "name": "square",
+            "config": FLAT,
+            "input": [[1, 2, 3]],
+            "outWrt": 0,
+            "inWrt": 0,
+            "sens": ["Infinity", 0, 1],
+        },
+    )
+    assert found.text == '{"output": [Infinity, 0.0, 6.0]}'
+
+
+def test_a_dtype_and_attributes_come_in_the_config(client):
+    config = {"shape": [], "dtype": "float32", "attrs": {"scale": 0.1}}
+    found = call(client, "/Gradient", name="scale_gradient", input=[[1]], outWrt=0, inWrt=0, sens=[1], config=config)
+    # The float32 nearest to 0.1, told as the float64 that it is.
+    assert found == {"output": [float(np.float32(0.1))]}
+    integers = call(client, "/Evaluate", name="square", input=[[3, 4]], config={"shape": [2], "dtype": "int64"})
+    assert integers == {"output": [[9, 16]]}
+
+
+@pytest.mark.parametrize(
+    "kind", ["application/json", "text/plain;charset=utf-8", "application/x-www-form-urlencoded", None]
+)
+def test_what_clients_say_of_their_bodies_is_taken(client, kind):
+    headers = {"content-type": kind} if kind else {}
+    body = json.dumps({"name": "square", "config": FLAT, "input": [X]})
+    assert client.post("/Evaluate", content=body, headers=headers).json() == {"output": [[0.25, 1.0, 4.0]]}
+
+
+BASE = {"name": "square", "config": FLAT, "input": [X]}
+GRADIENT = {**BASE, "outWrt": 0, "inWrt": 0, "sens": [1, 1, 1]}
+TANGENT = {**BASE, "outWrt": 0, "inWrt": 0, "vec": [1, 1, 1]}
+HESSIAN = {**BASE, "outWrt": 0, "inWrt1": 0, "inWrt2": 0, "sens": [1, 1, 1], "vec": [1, 1, 1]}
+WRONG = [
+    ("/Evaluate", {"config": FLAT}, "ModelNotFound", "near it: square", {"name": "squares"}),
+    ("/Evaluate", {}, "ModelNotFound", "there is no op", {"name": "nope", "what": 1}),
+    ("/ModelInfo", {}, "InvalidInput", "name: this is no model's name", {"name": 3}),
+    ("/ModelInfo", {}, "InvalidInput", "name: this field is missing", {"name": None}),
+    ("/InputSizes", {"cofig": {}}, "InvalidInput", "cofig: there is no such field", {}),
+    ("/OutputSizes", {"config": []}, "InvalidInput", "config is no object; expected an object, got a list of 0", {}),
+    ("/Evaluate", {"config": {"shape": [4]}}, "InvalidInput", "expected 4 numbers for shape [4], got 3", BASE),
+    ("/Evaluate", {"config": {"shape": [-1]}}, "InvalidInput", "config.shape.0: this is no dimension", BASE),
+    ("/Evaluate", {"config": {"shape": 3}}, "InvalidInput", "config.shape: the shape is no list", BASE),
+    ("/Evaluate", {"config": {"shape": {"z": [3]}}}, "InvalidInput", "config.shape.z: there is no such input", BASE),
+    ("/Evaluate", {"config": {"shapes": [3]}}, "InvalidInput", "near it: shape", BASE),
+    ("/Evaluate", {"config": {"dtype": "float31"}}, "InvalidInput", "config.dtype: op square does not take", BASE),
+    ("/Evaluate", {"config": {"dtype": 1}}, "InvalidInput", "config.dtype", BASE),
+    ("/Evaluate", {"config": {"attrs": {"a": 1}}}, "InvalidInput", "config.attrs.a: there is no such field", BASE),
+    ("/Evaluate", {"config": {"attrs": 1}}, "InvalidInput", "config.attrs", BASE),
+    ("/Evaluate", {"input": X}, "InvalidInput", "a list of 1 lists of numbers, one for each of x", BASE),
+    ("/Evaluate", {"input": [X, X]}, "InvalidInput", "a list of 1 lists of numbers, one for each of x", BASE),
+    ("/Evaluate", {"input": "x"}, "InvalidInput", "got the string", BASE),
+    ("/Evaluate", {"input": [1.0]}, "InvalidInput", "input.0: this is no list of numbers", BASE),
+    ("/Evaluate", {"input": [[[1], [2], [3]]]}, "InvalidInput", "got shape [3, 1]", BASE),
+    ("/Evaluate", {"input": [[1, "2", 3]]}, "InvalidInput", "input.0.1: this is no number", BASE),
+    ("/Evaluate", {"input": [[1, None, 3]]}, "InvalidInput", "input.0.1: this is no number", BASE),
+    ("/Evaluate", {"input": [[1, 2]]}, "InvalidInput", "expected 3 numbers", BASE),
+    ("/Evaluate", {"sens": [1]}, "InvalidInput", "sens: there is no such field", BASE),
+    ("/Gradient", {"sens": [1, 1]}, "InvalidInput", "sens: vector y has another length", GRADIENT),
+    ("/Gradient", {"sens": 1}, "InvalidInput", "sens: this is no list of numbers", GRADIENT),
+    (
+        "/Gradient",
+        {"outWrt": 1},
+        "InvalidInput",
+        "outWrt: there is no such vector; expected an index from 0 to 0",
+        GRADIENT,
+    ),
+    ("/Gradient", {"inWrt": -1}, "InvalidInput", "inWrt: there is no such vector", GRADIENT),
+    ("/Gradient", {"inWrt": True}, "InvalidInput", "inWrt: there is no such vector", GRADIENT),
+    ("/Gradient", {"inWrt": 0.5}, "InvalidInput", "inWrt: there is no such vector", GRADIENT),
+    ("/Gradient", {"inWrt": None}, "InvalidInput", "inWrt: this field is missing", GRADIENT),
+    ("/ApplyJacobian", {"vec": [1, 1, 1, 1]}, "InvalidInput", "vec: vector x has another length", TANGENT),
+    ("/ApplyHessian", {"vec": [1]}, "InvalidInput", "vec: vector x has another length", HESSIAN),
+    ("/ApplyHessian", {"sens": []}, "InvalidInput", "sens: vector y has another length", HESSIAN),
+    ("/ApplyHessian", {"inWrt2": 1}, "InvalidInput", "inWrt2: there is no such vector", HESSIAN),
+    ("/ApplyJacobian", {}, "UnsupportedFeature", "not linear in its cotangent", {"name": "clip_gradient"}),
+]
+
+
+@pytest.mark.parametrize("case", WRONG, ids=str)
+def test_what_is_wrong_is_said_in_the_protocols_words(client, case):
+    path, changed, kind, message, base = case
+    fields = {"name": "square", **base, **changed}
+    sent = {name: value for name, value in fields.items() if value is not None}
+    assert message in refused(client.post(path, content=json.dumps(sent)), 400, kind)
+
+
+def test_an_input_without_a_gradient_is_named(client):
+    at = {
+        "name": "softmax_cross_entropy",
+        "config": {"shape": {"logits": [1, 2], "labels": [1]}},
+        "input": [[0, 0], [1]],
+    }
+    asked = {**at, "outWrt": 0, "inWrt": 1, "sens": [1]}
+    message = refused(client.post("/Gradient", json=asked), 400, "InvalidInput")
+    assert message == "inWrt: labels is not differentiable; expected one of 0 (logits), got 1"
+    found = call(client, "/Gradient", **{**asked, "inWrt": 0})["output"]
+    assert found == [0.5, -0.5]
+    wrong = {**at, "input": [[0, 0], [2]]}
+    assert "a label names no class" in refused(client.post("/Evaluate", json=wrong), 400, "InvalidInput")
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b'{"name": NaN}', b"\xff", b"[]"])
+def test_what_is_no_document_is_invalid_input(client, body):
+    refused(client.post("/Evaluate", content=body), 400, "InvalidInput")
+
+
+def test_other_methods_other_types_and_other_paths(client):
+    response = client.get("/Evaluate")
+    refused(response, 405, "MethodNotAllowed")
+    assert response.headers["allow"] == "POST"
+    refused(client.post("/Info"), 405, "MethodNotAllowed")
+    refused(client.post("/Evaluate", content=b"{}", headers={"content-type": "text/xml"}), 415, "UnsupportedMediaType")
+    compressed = {"content-encoding": "gzip"}
+    refused(client.post("/Evaluate", content=b"{}", headers=compressed), 415, "UnsupportedMediaType")
+    assert client.get("/evaluate").headers["content-type"] == "application/problem+json"
+    assert client.post("/TestShMem", json={}).status_code == 404
+
+
+@pytest.mark.parametrize("name", ["bare_many", "bare_none", "helper_shape", "not_registered", "stopped", "raises"])
+def test_an_op_that_fails_is_invalid_output(plugged, name):
+    asked = {"name": name, "config": {"shape": [2]}, "input": [[1, 2]], "outWrt": 0, "inWrt": 0, "sens": [1, 1]}
+    assert name in refused(plugged.post("/Gradient", json=asked), 500, "InvalidOutput")
+
+
+def test_limits_are_told_in_the_protocols_words(start):
+    with start(MAX_JSON_MB="1", PROTOCOLS="umbridge").wait_until_ready().client() as client:
+        body = json.dumps({"name": "square", "input": [[0.0] * (1 << 19)]}).encode()
+        for headers in ({}, {"content-type": "text/plain"}, {"inference-header-content-length": "2"}):
+            refused(client.post("/Evaluate", content=body, headers=headers), 413, "BodyTooLarge")
+        late = {"pullback-deadline-ms": "x"}
+        refused(client.post("/Evaluate", json=BASE, headers=late), 400, "InvalidInput")
+
+
+def test_it_can_be_switched_off(start):
+    with start(PROTOCOLS="").wait_until_ready().client() as client:
+        for response in (client.get("/Info"), client.post("/Evaluate", json=BASE)):
+            assert response.status_code == 404
+            assert response.headers["content-type"] == "application/problem+json"
