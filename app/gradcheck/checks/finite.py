@@ -92,7 +92,8 @@ def _claimed(site: Site, order: int) -> list[Array]:
                 case Derivative():
                     pass
                 case Surrogate(of=of):
-                    found += [np.asarray(y) for y in of(xs, *more, xs)]
+                    values = of(xs, *more, xs)
+                    found += list(named_slots(site, values).values()) if more else [np.asarray(y) for y in values]
                 case Formula(vjp=formula):
                     slots = formula(xs, dys, *([vectors] if more else []))
                     found += list(named_slots(site, slots).values())
