@@ -125,6 +125,11 @@ def test_a_wrong_op_is_caught(op: Op, check: str, told: str) -> None:
     assert any(told in entry["sentence"] for entry in entries(found, check)), entries(found, check)
 
 
+def test_no_tolerance_makes_true_of_false() -> None:
+    op, _, _ = WRONG["other bools in graphs"]
+    assert failed(report(op, absolute=2.0, checks=["modes"])) == ["modes"]
+
+
 def test_an_op_of_bools_alone_has_nothing_to_check() -> None:
     opposite = replace(
         PARTED,

@@ -241,11 +241,13 @@ def test_only_strict_base64_is_taken(noise: bytes):
 BOOLS_ROW = b"[true,false,true,false,true]"
 
 
+@pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("blanks", [b"", b" \n\t\r ", b" " * 100])
-def test_bools_are_left_to_the_parser_for_all_bodies(blanks: bytes):
+def test_bools_are_left_to_the_parser_for_all_bodies(blanks: bytes, first: bool):
     raw = b'{"inputs":{"x":%b,"mask":%b},"cotangents":{"y":%b}}'
-    found = agree(raw % (ROW, BOOLS_ROW.replace(b"[", b"[" + blanks), ROW))
-    assert found["inputs"]["mask"] == [True, False, True, False, True]
+    mask = [first, *[False, True] * 4]
+    found = agree(raw % (ROW, b"[" + blanks + json.dumps(mask).encode()[1:], ROW))
+    assert found["inputs"]["mask"] == mask
     # Numbers beside them are still read at one go, but for a list that hides what it is for so long.
     assert isinstance(found["inputs"]["x"], Numbers) == (len(blanks) < bulk.BEGINNING)
 
