@@ -173,12 +173,12 @@ def bind_directions(
     """Return the cotangents, tangents or vectors of a request, which must belong to differentiable slots, in order."""
     if values is None:
         return None
-    arrays = decode_named(values, side.dtypes, decode, field)
-    for name in arrays:
-        if name not in side.live:
+    for name in values:  # before what stands there is found to be no integer, or no bool
+        if name in side.dtypes and name not in side.live:
             live = ", ".join(side.live)
             expected = f"some of {live}" if live else f"none: nothing is differentiable in {side.dtype}"
             raise wrong((field, name), "this is not differentiable", expected=expected, got=name)
+    arrays = decode_named(values, side.dtypes, decode, field)
     if not arrays:
         raise wrong((field,), "there is none", expected=f"at least one of {', '.join(side.live)}", got="{}")
     return {name: arrays[name] for name in side.dtypes if name in arrays}

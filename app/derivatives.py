@@ -8,10 +8,13 @@ from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import TypeAlias
 
+import numpy as np
+
 from app.call import Call, Found, present
-from app.errors import wrong
+from app.errors import Entry, OpFailed, wrong
 from app.point import Point, authored
-from ops import Array
+from app.tensors.casting import Loss, bools
+from ops import BOOL, Array, OpFault
 
 
 class Absent(StrEnum):
@@ -203,4 +206,17 @@ def _or_disconnected(value: Array | None) -> Derivative:
 
 
 def _outputs(point: Point, found: Found) -> dict[str, Array]:
-    return {slot.name: present(found["outputs", slot.name]) for slot in point.op.outputs}
+    values = {slot.name: present(found["outputs", slot.name]) for slot in point.op.outputs}
+    for name, dtype in point.terms.outputs.dtypes.items():
+        if dtype == BOOL:
+            _refuse_odd_bytes(point.op.name, name, values[name])
+    return values
+
+
+def _refuse_odd_bytes(op: str, output: str, y: Array) -> None:
+    """Refuse what a kernel left in a bool that is neither 0 nor 1: no format has a word for it."""
+    try:
+        bools(y.view(np.uint8))
+    except Loss as loss:
+        fault = OpFault("forward", output, expected=f"{loss.expected} for each bool", got=f"a byte of {loss.got}")
+        raise OpFailed(f"op {op}: {fault}", Entry((op, output), str(fault), fault.expected, fault.got)) from None

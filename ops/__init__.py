@@ -13,6 +13,7 @@ from ops._mechanisms import (
 from ops._native import load, native_libraries
 from ops._op import (
     ANY_SHAPE,
+    BOOL,
     FLOATS,
     INTEGERS,
     MODES,
@@ -39,6 +40,7 @@ from ops._registry import Registry, RegistryError, Unavailable, discover
 
 __all__ = [
     "ANY_SHAPE",
+    "BOOL",
     "FLOATS",
     "INTEGERS",
     "MODES",

@@ -8,7 +8,8 @@ Notation, here and on every op's page:
 ``dx``     cotangent of an input: what the gradient (the *pullback*) returns, same shape as ``x``
 ``ddx``    cotangent of ``dx``: what arrives at the gradient of the gradient
 ``tx, ty`` tangents of an input and of an output
-``T``      the op's type variable: every input and output that lists several dtypes has this one
+``T``      the op's type variable: every input and output that lists several dtypes has this one; where none does, it
+           is the dtype of the first that is a float
 =========  =====================================================================================
 
 A page's functions take tensors by position and the op's attributes by keyword:
@@ -44,6 +45,7 @@ Shape: TypeAlias = tuple[str | int, ...]
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 INTEGERS = ("int32", "int64", "int8", "int16", "uint8", "uint16", "uint32", "uint64")
+BOOL = "bool"
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 ANY_SHAPE: Shape = ("...",)
@@ -146,7 +148,7 @@ class Input:
 
     A symbol in ``shape`` stands for one dimension, the same wherever it appears in the op; ``"..."`` for any number of
     them; an int for itself. ``domain`` is where checks sample; at ``kinks`` and ``poles`` derivatives are one-sided
-    or infinite, and checks keep away.
+    or infinite, and checks keep away. An input of ``("bool",)``, a mask say, has none of these and no derivative.
     """
 
     name: str
@@ -236,6 +238,10 @@ class Op:
         for slot in self.inputs:
             if not all(map(math.isfinite, (*slot.domain, *slot.kinks, *slot.poles))):
                 raise ValueError(f"op {self.name!r}, input {slot.name!r}: expected a finite domain, kinks and poles")
+        for slot in (*self.inputs, *self.outputs):
+            if BOOL in slot.dtypes and (len(slot.dtypes) > 1 or slot.differentiable):
+                expected = "bool alone, and differentiable=False beside it"
+                raise ValueError(f"op {self.name!r}, {slot.name!r}: expected {expected}, got {slot.dtypes}")
         if len({slot.dtypes for slot in (*self.inputs, *self.outputs) if len(slot.dtypes) > 1}) > 1:
             raise ValueError(f"op {self.name!r}: inputs and outputs with several dtypes must all list the same ones")
         if self.batching == "elementwise" and any(s.shape != ANY_SHAPE for s in (*self.inputs, *self.outputs)):
@@ -266,7 +272,7 @@ class Op:
     def dtypes(self) -> tuple[str, ...]:
         """The dtypes of the type variable T, the default first."""
         declared: list[tuple[str, ...]] = [slot.dtypes for slot in (*self.inputs, *self.outputs)]
-        return max(declared, key=lambda dtypes: len(dtypes) > 1)
+        return max(declared, key=lambda dtypes: (len(dtypes) > 1, dtypes[0] in FLOATS))
 
     def dtype_of(self, slot: Input | Output, dtype: str) -> str:
         """Return the dtype of an input or output when the type variable is ``dtype``."""

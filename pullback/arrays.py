@@ -12,19 +12,19 @@ from pullback.errors import BadArgument
 
 Array: TypeAlias = NDArray[Any]
 ArrayLike: TypeAlias = Any
-"""Numbers, lists of them, or whatever ``numpy.asarray`` takes: arrays of NumPy, JAX, PyTorch, TensorFlow, ..."""
+"""Numbers, bools, lists of them, or what ``numpy.asarray`` takes: arrays of NumPy, JAX, PyTorch, TensorFlow, ..."""
 Arrays: TypeAlias = Mapping[str, ArrayLike]
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-DTYPES = (*FLOATS, *INTEGERS)
+DTYPES = (*FLOATS, *INTEGERS, "bool")
 
 
 def encode(value: ArrayLike, name: str = "the array") -> Any:
     """Return an array as JSON has it.
 
-    Numbers and lists of them take the dtype that the op wants; everything else keeps its own, and goes as base64,
-    little-endian and row-major. Raises ``BadArgument``.
+    Numbers, bools and lists of them take the dtype that the op wants; everything else keeps its own, and goes as
+    base64, little-endian and row-major. Raises ``BadArgument``.
     """
     try:
         return plain(value) if _has_no_dtype(value) else _typed(np.asarray(value), name)
@@ -38,7 +38,7 @@ def encode(value: ArrayLike, name: str = "the array") -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Return numbers and lists of them as JSON has them: NaN and the infinities are strings."""
+    """Return numbers, bools and lists of them as JSON has them: NaN and the infinities are strings."""
     if isinstance(value, np.ndarray | np.generic):
         value = cast(Any, value).tolist()
     if isinstance(value, list | tuple | range):
@@ -60,6 +60,8 @@ def decode(tensor: Mapping[str, Any]) -> Array:
         return _bfloat16(np.ndarray(shape, "<u2", raw))
     if name not in DTYPES:
         raise ValueError(f"unknown dtype {name}")
+    if name == "bool" and (most := int(np.frombuffer(raw, np.uint8).max(initial=0))) > 1:
+        raise ValueError(f"expected bytes of 0 or 1 in a tensor of bools, got {most}")
     return np.ndarray(shape, np.dtype(name).newbyteorder("<"), raw).astype(name, copy=False)
 
 

@@ -49,7 +49,7 @@ def call(
     NAME is an input (x), an attribute, the cotangent of an output (dy), the tangent of an input (tx) or a vector for it
     (vx or ddx). A field before it leaves no doubt: inputs.x, attrs.scale, cotangents.y, tangents.x, vectors.x.
 
-    VALUE is @file.npy, @file.json, 1,2,3, [[1,2],[3,4]] or a number; of an attribute, also a word.
+    VALUE is @file.npy, @file.json, 1,2,3, true,false, [[1,2],[3,4]] or a number; of an attribute, also a word.
     """
     asked = {"order": order, "wrt": wrt, "of": of, "diagonal": diagonal, "outputs": outputs, "batched": batched}
     chosen = _checked(operation, {name: value for name, value in asked.items() if value})

@@ -1,4 +1,4 @@
-"""Values as they are typed: ``@file.npy``, ``@file.json``, ``1,2,3``, ``[[1,2],[3,4]]``, ``0.5``."""
+"""Values as they are typed: ``@file.npy``, ``@file.json``, ``1,2,3``, ``true,false``, ``[[1,2],[3,4]]``, ``0.5``."""
 
 import json
 from pathlib import Path
@@ -8,11 +8,12 @@ import numpy as np
 
 from pullback.errors import BadArgument
 
-FORMS = "@file.npy, @file.json, 1,2,3 or [[1,2],[3,4]]"
+FORMS = "@file.npy, @file.json, 1,2,3, true,false or [[1,2],[3,4]]"
+WORDS = {"true": True, "false": False}
 
 
 def tensor(name: str, text: str) -> Any:
-    """Return the array of a file, or the numbers of a text; raise ``BadArgument``."""
+    """Return the array of a file, or the numbers or bools of a text; raise ``BadArgument``."""
     if text.startswith("@"):
         return _file(name, Path(text[1:]))
     try:
@@ -47,13 +48,15 @@ def _file(name: str, path: Path) -> Any:
 
 
 def _numbers(text: str) -> Any:
-    """Return one number, or a list where there is a comma; ``nan`` and ``inf`` are numbers here."""
+    """Return one number or bool, or a list where there is a comma; ``nan`` and ``inf`` are numbers here."""
     if "," not in text:
         return _number(text)
     return [_number(part) for part in text.removesuffix(",").split(",")]
 
 
 def _number(text: str) -> int | float:
+    if text.strip() in WORDS:
+        return WORDS[text.strip()]
     try:
         return int(text)
     except ValueError:

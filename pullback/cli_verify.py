@@ -29,7 +29,7 @@ def verify(
     """Compare your gradients with those of an op: pullback verify square x=@x.npy dy=@dy.npy gx=@mine.npy.
 
     NAME is an input (x), an attribute, the cotangent of an output (dy) or your gradient of an input (gx; --gradient
-    x=... is the same). VALUE is @file.npy, @file.json, 1,2,3, [[1,2],[3,4]] or a number.
+    x=... is the same). VALUE is @file.npy, @file.json, 1,2,3, true,false, [[1,2],[3,4]] or a number.
     """
     named = [f"gradients.{name}={value}" for name, value in map(split, gradient or [])]
     with client(ctx, url, timeout) as service:

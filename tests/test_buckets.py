@@ -19,6 +19,7 @@ from app.execution import Lane
 from app.point import Point
 from app.tensors.json import decode
 from ops import Example, Input, Op, Output, discover
+from tests.http.plugins.masked import OP as MASKED
 
 CPU = "/device:CPU:0"
 REGISTRY = discover().ops
@@ -141,6 +142,7 @@ def test_what_checks_its_values_is_not_compiled_unasked() -> None:
     assert default_mode(REGISTRY["log1pexp"], "float16", "cpu") == "graph"
     assert default_mode(REGISTRY["log1pexp"], "float32", "gpu:0") == "graph"
     assert default_mode(REGISTRY["relu"], "float32", "cpu") == "graph"
+    assert default_mode(MASKED, "float32", "cpu") == "xla"
 
 
 def test_an_op_that_does_not_keep_the_shape_is_at_fault() -> None:
@@ -267,3 +269,38 @@ def test_only_brief_arithmetic_runs_on_the_event_loop(monkeypatch, op: Op, on_th
 
     asyncio.run(ask())
     assert threads == ["lane-short", threading.current_thread().name if on_the_loop else "lane-short"]
+
+
+@pytest.mark.parametrize("mode", ["graph", "xla"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mask_shares_a_call_with_its_numbers(kind: str, mode: str) -> None:
+    rng = np.random.default_rng(5)
+    calls, expected = list[Call](), list[np.ndarray]()
+    for shape in ((3,), (), (5, 7), (1,), (64,), (1000,)):
+        x, mask = rng.standard_normal(shape), rng.random(shape) < 0.5
+        calls.append(masked_call(kind, x, mask, mode))
+        expected.append(np.where(mask, x, 0))
+    assert len({one.company for one in calls}) == 1
+    for alone, together, y in zip([one.run() for one in calls], run_together(calls), expected, strict=True):
+        assert bits(alone) == bits(together)
+        found = together if kind == "forward" else together[0] if isinstance(together, tuple) else {}
+        assert all(np.array_equal(one, y) for one in found.values())
+
+
+def masked_call(kind: str, x: np.ndarray, mask: np.ndarray, mode: str) -> Call:
+    inputs = {"x": x.tolist(), "mask": mask.tolist()}
+    at = bind(MASKED, inputs, {}, "float64", decode, mode=mode, device=CPU, max_elements=1 << 22)
+    both, d = ("x", "mask"), np.asarray(np.cos(x))
+    match kind:
+        case "forward":
+            return derivatives.forward(at)
+        case "vjp":
+            return derivatives.vjp(at, both, {"y": d}, batched=False, outputs=True)
+        case "gradients":
+            return derivatives.gradients(at, both, None, 2)
+        case "hvp":
+            return derivatives.hvp(at, both, {"y": d}, {"x": d}, batched=False)
+        case "diagonal":
+            return derivatives.hessian_diagonal(at, both, {"y": d})
+        case _:
+            return derivatives.jvp(at, {"x": d}, batched=False)

@@ -59,6 +59,20 @@ def without_a_path(x):
     return tf.stop_gradient(2 * x)
 
 
+def hostile(x: tf.Tensor) -> tf.Tensor:
+    return tf.numpy_function(lambda x: np.array([1, 2], np.uint8).view(np.bool_), [x], tf.bool)
+
+
+@pytest.mark.parametrize("mode", ["graph", "eager", "v1"])
+@pytest.mark.parametrize("batching", ["none", "elementwise"])
+def test_a_bool_that_a_kernel_left_neither_true_nor_false_is_the_op_s_fault(mode: Mode, batching: str):
+    y = Output("y", ("bool",), differentiable=False)
+    at = point(op_of(hostile, outputs=(y,), batching=batching), X, mode)
+    for run in (derivatives.forward(at), derivatives.vjp(at, ["x"], None, batched=False, outputs=True)):
+        with pytest.raises(OpFailed, match="forward is at fault, y: expected 0 or 1 for each bool, got a byte of 2"):
+            run.run()
+
+
 def ways_to_the_first_order(at: Point) -> dict[str, Any]:
     one = np.ones(2, np.float32)
     return {

@@ -37,7 +37,7 @@ def _add(target: Target, tally: Tally, key: Key, found: Array, site: Site) -> No
     expected, dtype = np.asarray(site.values[key], np.float64), tally.place.dtype
     # What a narrow dtype cannot hold is infinite in it, and rightly so.
     expected = np.where(np.abs(expected) >= DTYPES[dtype].high, np.copysign(np.inf, expected), expected)
-    is_whole = site.values[key].dtype.kind in "iu"
+    is_whole = site.values[key].dtype.kind in "iub"
     allowed = np.zeros(()) if is_whole else widened(target, site.bound(key, dtype), expected)
     # Nor does it tell anything where rounding may throw an answer beyond all that it holds.
     allowed = np.where(allowed >= DTYPES[dtype].high, np.inf, allowed)

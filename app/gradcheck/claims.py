@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from app.gradcheck.site import Site
 from ops import Array, many
 
@@ -10,6 +12,11 @@ from ops import Array, many
 def primals(site: Site, inputs: Mapping[str, Array]) -> list[Array]:
     """Return the op's inputs in order, some of them replaced."""
     return [inputs.get(name, x) for name, x in site.point.inputs.items()]
+
+
+def wide_primals(site: Site) -> list[Array]:
+    """Return the op's inputs in order, floats as float64; labels stay indices, and masks masks."""
+    return [x if x.dtype.kind in "iub" else np.asarray(x, np.float64) for x in primals(site, {})]
 
 
 def all_outputs(site: Site, dys: Mapping[str, Array]) -> list[Array]:

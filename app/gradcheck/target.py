@@ -14,7 +14,7 @@ from app.gradcheck import rounding
 from app.gradcheck.site import Gathered, Site, site_at
 from app.point import Point, authored
 from app.tensors.dtypes import DTYPES
-from ops import FLOATS, MODES, Array, Input, Mode, Op
+from ops import BOOL, FLOATS, MODES, Array, Input, Mode, Op
 
 # Beside the examples: numbers drawn of an elementwise op, points drawn of any other.
 NUMBERS, POINTS = 48, 2
@@ -174,12 +174,16 @@ class Target:
             with authored(self.op, "sample"):
                 return dict(self.op.sample(self.rng, self.widest, attrs))
         sizes = {**SIZES, "...": ellipsis}
-        return {slot.name: _away(slot, self._uniform(slot, sizes)) for slot in self.op.inputs}
+        return {slot.name: self._uniform(slot, sizes) for slot in self.op.inputs}
 
     def _uniform(self, slot: Input, sizes: Mapping[str, tuple[int, ...]]) -> Array:
+        """Draw numbers from an input's domain, away from its kinks and poles, or true and false."""
         shape = [n for symbol in slot.shape for n in ([symbol] if isinstance(symbol, int) else sizes.get(symbol, (3,)))]
+        dtype = self.op.dtype_of(slot, self.widest)
+        if dtype == BOOL:
+            return self.rng.integers(0, 2, shape) == 1
         drawn = self.rng.uniform(*slot.domain, shape)
-        return drawn if self.op.dtype_of(slot, self.widest) in FLOATS else np.floor(drawn)
+        return _away(slot, drawn if dtype in FLOATS else np.floor(drawn))
 
 
 def _away(slot: Input, x: Array) -> Array:

@@ -12,10 +12,11 @@ from app.tensors.json import Encoding
 from ops import Mode
 
 _NUMBER: dict[str, Any] = {"anyOf": [{"type": "number"}, {"enum": ["NaN", "Infinity", "-Infinity"]}]}
-_NESTED: dict[str, Any] = {"type": "array", "description": "Numbers, or lists alike of them, at most 8 deep."}
+_BOOL: dict[str, Any] = {"type": "boolean"}
+_NESTED: dict[str, Any] = {"type": "array", "description": "Numbers or bools, or lists alike of them, at most 8 deep."}
 _DTYPE: dict[str, Any] = {"enum": list(DTYPES)}
 _SHAPE: dict[str, Any] = {"type": "array", "items": {"type": "integer", "minimum": 0}, "maxItems": 8}
-_DATA: dict[str, Any] = {"anyOf": [*_NUMBER["anyOf"], {"type": "array"}]}
+_DATA: dict[str, Any] = {"anyOf": [*_NUMBER["anyOf"], _BOOL, {"type": "array"}]}
 _TYPED: list[dict[str, Any]] = [
     {
         "type": "object",
@@ -31,7 +32,7 @@ _TYPED: list[dict[str, Any]] = [
     },
 ]
 
-TensorIn = Annotated[Any, WithJsonSchema({"anyOf": [*_NUMBER["anyOf"], _NESTED, *_TYPED], "title": "Tensor"})]
+TensorIn = Annotated[Any, WithJsonSchema({"anyOf": [*_NUMBER["anyOf"], _BOOL, _NESTED, *_TYPED], "title": "Tensor"})]
 TensorOut = Annotated[Any, WithJsonSchema({"anyOf": _TYPED, "title": "Tensor"})]
 TensorOrNull = Annotated[Any, WithJsonSchema({"anyOf": [*_TYPED, {"type": "null"}], "title": "Tensor or null"})]
 Reason = Literal["not_differentiable", "disconnected"]

@@ -1,9 +1,9 @@
 """Large JSON bodies: what is long in them is taken out and read at one go, several times as fast.
 
 That is a flat list of numbers, which here becomes an array without a Python object for each, and a string of base64.
-What is left is short, and is parsed as every body is, with a mark in each place that something was taken from: a list
-of the mark alone for a list. Whatever is not plain and right goes back to the parser for all bodies, which alone
-decides what is wrong, and where.
+What is left is short, or bools, and is parsed as every body is, with a mark in each place that something was taken
+from: a list of the mark alone for a list. Whatever is not plain and right goes back to the parser for all bodies, which
+alone decides what is wrong, and where.
 """
 
 import secrets
@@ -25,6 +25,8 @@ Taken: TypeAlias = dict[str, Numbers | Decoded]
 
 FIELDS = ("inputs", "cotangents", "tangents", "vectors")
 LONG = 1 << 15
+# So far into a list it is looked whether there are bools in it; where it begins with more blanks, numbers are expected.
+BEGINNING = 16
 # Numbers are read in parts of so many bytes.
 PART = 1 << 16
 # A body of tensors has a few dozens; what has more is not looked through.
@@ -69,6 +71,8 @@ def _without_long(raw: bytes | bytearray, taken: Taken) -> Iterator[bytes | byte
             yield raw[start:end]
         elif inside:
             yield _marked(taken, Decoded(pybase64.b64decode(view[start:end], validate=True), end - start))
+        elif _has_bools(raw, raw.find(b"[", start, end) + 1):
+            yield raw[start:end]
         else:
             first, last = raw.find(b"[", start, end), raw.rfind(b"]", start, end) + 1
             if first < 0 or last < first or raw.find(b"[", first + 1, last) >= 0:
@@ -79,6 +83,11 @@ def _without_long(raw: bytes | bytearray, taken: Taken) -> Iterator[bytes | byte
         if end < len(raw):
             yield b'"'
         start, inside = end + 1, not inside
+
+
+def _has_bools(raw: bytes | bytearray, start: int) -> bool:
+    """Tell whether the list that begins before ``start`` is one of bools: they are no numbers, and read soon enough."""
+    return raw[start : start + BEGINNING].lstrip(b" \t\r\n[")[:1] in (b"t", b"f")
 
 
 def _quotes(raw: bytes | bytearray) -> Iterator[int]:

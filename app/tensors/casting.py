@@ -1,4 +1,4 @@
-"""What a cast may lose: numbers as JSON has them, to one flat array of exactly one dtype, or ``Loss``.
+"""What a cast may lose: numbers or bools as JSON has them, to one flat array of exactly one dtype, or ``Loss``.
 
 A number stands for the float64 nearest to it, or, when it is written without a point or an exponent, for itself.
 
@@ -7,6 +7,7 @@ A number stands for the float64 nearest to it, or, when it is written without a 
   a loss.
 - To an integer dtype nothing is rounded. A float must be integral and below 2^53, because above it may already be
   the neighbour of what was written.
+- A bool is no number, and no number a bool: 1 is not true. As a byte it is 0 or 1.
 """
 
 import math
@@ -22,6 +23,7 @@ from app.tensors.dtypes import DType
 
 NONFINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 A_NUMBER = 'a number, or "NaN", "Infinity" or "-Infinity"'
+A_BOOL = "true or false"
 
 _NUMBERS: frozenset[type] = frozenset((float, int))
 _EXACT = 1 << 53
@@ -74,11 +76,26 @@ def cast_numbers(numbers: Numbers, dtype: DType) -> NDArray[Any]:
 def cast(flat: Sequence[Any], kinds: set[type], dtype: DType) -> NDArray[Any]:
     """Return the values ``flat``, whose types are ``kinds``, as a new array of shape (N,) and of this dtype.
 
-    Raises ``Loss`` for the first element that is no number, and for one that the dtype cannot hold.
+    Raises ``Loss`` for the first element that is no number (for the dtype bool: no bool), and for one that the dtype
+    cannot hold.
     """
+    if dtype.is_bool:
+        return _bools(flat, kinds)
     if not kinds <= _NUMBERS:
         flat = _respelled(flat, kinds, dtype)
     return _floats(flat, dtype) if dtype.is_float else _integers(flat, kinds, dtype)
+
+
+def bools(raw: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """Return bytes, of any shape, as the bools that they are, in the same memory.
+
+    Raises ``Loss`` for the first byte, counted in row-major order, that is neither 0 nor 1: kernels may look at any bit
+    of it, so that it would be true to one and false to the next.
+    """
+    if raw.max(initial=0) > 1:
+        index = int((raw.reshape(-1) > 1).argmax())
+        raise Loss(index, "this byte is no bool", expected="0 or 1", got=str(raw.reshape(-1)[index]))
+    return raw.view(np.bool_)
 
 
 def narrow(values: NDArray[np.float64], dtype: DType) -> NDArray[Any]:
@@ -103,6 +120,13 @@ def _odd_float32(values: NDArray[np.float64]) -> NDArray[np.float32]:
     bits -= np.abs(back) > np.abs(values)
     bits |= back != values
     return single
+
+
+def _bools(flat: Sequence[Any], kinds: set[type]) -> NDArray[np.bool_]:
+    if not kinds <= {bool}:  # NumPy would make something of anything
+        index, value = next((i, v) for i, v in enumerate(flat) if type(v) is not bool)
+        raise Loss(index, "this is no bool", expected=A_BOOL, got=describe(value))
+    return np.array(flat, np.bool_)
 
 
 def _floats(flat: Sequence[Any], dtype: DType) -> NDArray[Any]:

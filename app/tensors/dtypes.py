@@ -16,9 +16,9 @@ MAX_BYTES = (1 << 63) - 1
 class DType:
     """A dtype: its name, its NumPy dtype in the machine's byte order and its NumPy dtype on the wire, little-endian.
 
-    Integers run from ``low`` to ``high``, both included. A float type holds what lies strictly between ``low`` and
-    ``high``, which are not its largest numbers but the first that round to infinity: its largest plus half a unit in
-    the last place.
+    Integers run from ``low`` to ``high``, both included, and so do the bytes of a bool. A float type holds what lies
+    strictly between ``low`` and ``high``, which are not its largest numbers but the first that round to infinity: its
+    largest plus half a unit in the last place.
     """
 
     name: str
@@ -32,6 +32,11 @@ class DType:
     def itemsize(self) -> int:
         """The bytes of one element."""
         return self.numpy.itemsize
+
+    @property
+    def is_bool(self) -> bool:
+        """Whether its elements are true or false, which are no numbers."""
+        return self.name == "bool"
 
 
 def _float(name: str, scalar: type[np.generic], first_infinite: float) -> DType:
@@ -53,7 +58,9 @@ _FLOATS = (
 )
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
-DTYPES: Mapping[str, DType] = {dtype.name: dtype for dtype in (*_FLOATS, *map(_integer, _INTEGERS))}
+_BOOL = DType("bool", np.dtype(np.bool_), np.dtype(np.bool_), False, 0, 1)
+
+DTYPES: Mapping[str, DType] = {dtype.name: dtype for dtype in (*_FLOATS, *map(_integer, _INTEGERS), _BOOL)}
 
 
 _ROWS: Mapping[np.dtype[Any], DType] = {row.numpy: row for row in DTYPES.values()}
@@ -62,7 +69,7 @@ _ROWS: Mapping[np.dtype[Any], DType] = {row.numpy: row for row in DTYPES.values(
 def of(dtype: np.dtype[Any]) -> DType:
     """Return the row of a NumPy dtype, in whatever byte order.
 
-    Raises ``TypeError`` when no format carries it (bool, complex, object, ...).
+    Raises ``TypeError`` when no format carries it (complex, object, ...).
     """
     row = _ROWS.get(dtype) or _ROWS.get(dtype.newbyteorder("="))
     if row is None:

@@ -2,8 +2,8 @@
 
 In, any of these, below a name::
 
-    0.5                                                         a number: rank 0
-    [[1, 2.5], ["NaN", "-Infinity"]]                            a nested list
+    0.5                                                         a number, or true or false: rank 0
+    [[1, 2.5], ["NaN", "-Infinity"]]                            a nested list, of numbers or of bools
     {"dtype": "float32", "shape": [2, 2], "data": [1, 2, 3, 4]} typed; data flat, or nested exactly as shape
     {"dtype": "float32", "shape": [1], "base64": "AACAPw=="}    typed; little-endian, row-major
 
@@ -52,15 +52,16 @@ class Decoded:
 def decode(value: Any, dtype: str, loc: Loc) -> NDArray[Any]:
     """Return the tensor that ``value``, as ``parse`` gave it, stands for: C-contiguous, of exactly ``dtype``.
 
-    The array may be read-only. Raises ``Unprocessable``, naming the element, for whatever is no number, is ragged,
-    or does not fit the dtype or the tensor's own shape; ``KeyError`` for a ``dtype`` that is not in the table.
+    The array may be read-only. Raises ``Unprocessable``, naming the element, for whatever is no number (for the dtype
+    bool: no bool), is ragged, or does not fit the dtype or the tensor's own shape; ``KeyError`` for a ``dtype`` that is
+    not in the table.
     """
     target = DTYPES[dtype]
     if isinstance(value, dict):
         return _typed(cast("dict[str, Any]", value), target, loc)
     if isinstance(value, Numbers):
         return _cast_numbers(value, target, loc)
-    shape, flat, kinds = _flatten(value, loc)
+    shape, flat, kinds = _flatten(value, target, loc)
     array = _cast(flat, kinds, target, shape, loc)
     return array if len(shape) == 1 else array.reshape(shape)
 
@@ -126,11 +127,11 @@ def _spelled(array: NDArray[Any]) -> Any:
     return spelled.tolist()
 
 
-def _flatten(value: Any, loc: Loc) -> tuple[Shape, list[Any], set[type]]:
+def _flatten(value: Any, target: DType, loc: Loc) -> tuple[Shape, list[Any], set[type]]:
     """Return the shape of nested lists, their innermost values in one list, and the types of those.
 
     Goes level by level, because only whole levels can be looked at without a loop in Python.
-    Raises ``Unprocessable`` for lists that are ragged or too deep.
+    Raises ``Unprocessable`` for lists that are ragged or too deep; ``target`` tells what else may stand in their place.
     """
     if not isinstance(value, list):
         return (), [value], {type(value)}
@@ -140,7 +141,7 @@ def _flatten(value: Any, loc: Loc) -> tuple[Shape, list[Any], set[type]]:
     while list in kinds:
         lengths = set(map(len, level)) if len(kinds) == 1 else set[int]()
         if len(lengths) != 1:
-            raise _ragged(level, shape, loc)
+            raise _ragged(level, shape, target, loc)
         if len(shape) == MAX_RANK:
             raise wrong(loc, "the tensor is nested too deeply", expected=f"rank <= {MAX_RANK}", got="a higher rank")
         shape += (lengths.pop(),)
@@ -149,21 +150,21 @@ def _flatten(value: Any, loc: Loc) -> tuple[Shape, list[Any], set[type]]:
     return shape, level, kinds
 
 
-def _ragged(level: list[Any], shape: Shape, loc: Loc) -> Unprocessable:
+def _ragged(level: list[Any], shape: Shape, target: DType, loc: Loc) -> Unprocessable:
     """Return the error for the first of these, siblings of the given shape, that is not like the first of them."""
-    first = level[0]
-    like = f"a list of {len(first)}" if isinstance(first, list) else "a number"  # pyright: ignore[reportUnknownArgumentType]
-    index = next(i for i, item in enumerate(level) if not _is_alike(item, first))
+    first, one = level[0], casting.A_BOOL if target.is_bool else "a number"
+    like = f"a list of {len(first)}" if isinstance(first, list) else one  # pyright: ignore[reportUnknownArgumentType]
+    index = next(i for i, item in enumerate(level) if not _is_alike(item, first, target))
     message = "the nested lists are ragged"
     return wrong(
         _place(loc, index, shape), message, expected=f"{like}, as before it", got=casting.describe(level[index])
     )
 
 
-def _is_alike(item: Any, first: Any) -> bool:
+def _is_alike(item: Any, first: Any, target: DType) -> bool:
     if isinstance(first, list) and isinstance(item, list):
         return len(cast("list[Any]", item)) == len(cast("list[Any]", first))
-    return not isinstance(first, list) and type(item) in (int, float, str)
+    return not isinstance(first, list) and type(item) in ((bool,) if target.is_bool else (int, float, str))
 
 
 def _place(loc: Loc, index: int, shape: Shape) -> Loc:
@@ -233,7 +234,7 @@ def _from_data(data: Any, shape: Shape, target: DType, loc: Loc) -> NDArray[Any]
     if isinstance(data, Numbers):
         _check_fit((data.values.size,), shape, loc)
         return _cast_numbers(data, target, loc).reshape(shape)
-    found, flat, kinds = _flatten(data, loc)
+    found, flat, kinds = _flatten(data, target, loc)
     _check_fit(found, shape, loc)
     return _cast(flat, kinds, target, found, loc).reshape(shape)
 
@@ -262,7 +263,17 @@ def _from_base64(text: Any, shape: Shape, target: DType, loc: Loc) -> NDArray[An
     raw = text.raw if isinstance(text, Decoded) else _decoded(text, loc)
     if len(raw) != size:
         raise wrong(loc, "the base64 does not fit the shape", expected=f"{size} bytes", got=f"{len(raw)} bytes")
+    if target.is_bool:
+        return _as_bools(np.frombuffer(raw, np.uint8), shape, loc)
     return np.frombuffer(raw, target.wire).astype(target.numpy, copy=False).reshape(shape)
+
+
+def _as_bools(raw: NDArray[np.uint8], shape: Shape, loc: Loc) -> NDArray[Any]:
+    try:
+        return casting.bools(raw).reshape(shape)
+    except casting.Loss as loss:
+        where = _place(loc, loss.index, shape)
+        raise wrong(where, loss.message, expected=loss.expected, got=loss.got) from None
 
 
 def _decoded(text: str, loc: Loc) -> bytes:

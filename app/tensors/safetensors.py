@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from app.errors import Loc, Malformed, clip
 from app.tensors import document, dtypes, json
-from app.tensors.casting import describe
+from app.tensors.casting import Loss, bools, describe
 from app.tensors.document import Body
 from app.tensors.dtypes import DTYPES, MAX_BYTES, MAX_DIMENSION, MAX_RANK, DType
 from app.tensors.memory import ALIGNMENT
@@ -48,6 +48,7 @@ _SPELLINGS: Mapping[str, str] = {
     "uint16": "U16",
     "uint32": "U32",
     "uint64": "U64",
+    "bool": "BOOL",
 }
 _ROWS: Mapping[str, DType] = {spelling: DTYPES[name] for name, spelling in _SPELLINGS.items()}
 
@@ -67,7 +68,8 @@ def parse(body: Body) -> dict[str, Any]:
     """Return the document that a body stands for, as JSON would give it, with arrays in place of tensors.
 
     The arrays are views of the body, at whatever address. Raises ``Malformed``, with what was expected and what came,
-    for what is not strict safetensors, has names other than ``field/name``, or more than ``MAX_TENSORS`` of them.
+    for what is not strict safetensors, has names other than ``field/name``, or more than ``MAX_TENSORS`` of them, or
+    bytes other than 0 and 1 for a bool.
     """
     raw = _header(body)
     fields, entries, size = (_known_layout if len(raw) <= SHORT_HEADER else _layout)(bytes(raw))
@@ -76,8 +78,7 @@ def parse(body: Body) -> dict[str, Any]:
         raise Malformed(f"expected {size} bytes of data after the header, as its offsets say, got {len(body) - start}")
     found = {name: dict(cast("Any", value)) if isinstance(value, dict) else value for name, value in fields.items()}
     for entry in entries:
-        array = np.ndarray(entry.shape, entry.row.wire, body, start + entry.begin)
-        _put(found, entry.name, array.astype(entry.row.numpy, copy=False))
+        _put(found, entry.name, _array(entry, body, start + entry.begin))
     return found
 
 
@@ -219,6 +220,17 @@ def _end(entries: Iterable[_Entry]) -> int:
             raise _bad(entry.name, f"data from {reached} on, where those before end", f"{entry.begin}: they {what}")
         reached = entry.end
     return reached
+
+
+def _array(entry: _Entry, body: Body, at: int) -> NDArray[Any]:
+    """Return the tensor whose data begin ``at`` a place in the body, as a view of it."""
+    if not entry.row.is_bool:
+        return np.ndarray(entry.shape, entry.row.wire, body, at).astype(entry.row.numpy, copy=False)
+    try:
+        return bools(np.ndarray(entry.shape, np.uint8, body, at))
+    except Loss as loss:
+        place = [int(i) for i in np.unravel_index(loss.index, entry.shape)]
+        raise _bad(entry.name, f"{loss.expected} for each bool", f"a byte of {loss.got} at {place}") from None
 
 
 def _put(found: dict[str, Any], name: str, array: NDArray[Any]) -> None:

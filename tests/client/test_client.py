@@ -1,6 +1,7 @@
 """The client on a real service."""
 
 import asyncio
+import base64
 import inspect
 import json
 import pickle
@@ -14,7 +15,7 @@ import pytest
 
 import pullback
 from pullback import reports
-from pullback.arrays import DTYPES
+from pullback.arrays import DTYPES, decode, encode
 from tests.conftest import Service
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -116,7 +117,9 @@ def test_attributes_modes_and_devices_are_sent(ours) -> None:
         (lambda c: c.op("a/../b?c#d").forward({}), pullback.NotFound, "no path|no op"),
         (lambda c: c.op("square").forward({"x": "a"}), pullback.Unprocessable, "inputs.x: this is no number"),
         (lambda c: c.op("square").forward({"x": np.array([1])}), pullback.Unprocessable, "never cast.*int64"),
-        (lambda c: c.op("square").forward({"x": np.array([True])}), pullback.BadArgument, r"inputs\.x: .*got bool"),
+        (lambda c: c.op("square").forward({"x": np.array([True])}), pullback.Unprocessable, "never cast.*bool"),
+        (lambda c: c.op("square").forward({"x": True}), pullback.Unprocessable, "no number.*got true"),
+        (lambda c: c.op("square").forward({"x": np.array([1j])}), pullback.BadArgument, r"inputs\.x: .*got complex"),
         (lambda c: c.op("square").forward({"x": [object()]}), pullback.BadArgument, "got object"),
         (lambda c: c.op("square").forward({"x": object()}), pullback.BadArgument, "got object"),
         (lambda c: c.op("square").forward({"x": circle()}), pullback.BadArgument, "at most 8 dimensions"),
@@ -241,6 +244,16 @@ def test_without_ml_dtypes_bfloat16_is_widened(python) -> None:
         "float32",
         "[1.0, -2.0]\n",
     ]
+
+
+@pytest.mark.parametrize(("raw", "found"), [(b"", []), (b"\0\1", [False, True])])
+def test_bools_are_bytes_of_0_and_1(raw: bytes, found: list[bool]) -> None:
+    tensor = {"dtype": "bool", "shape": [len(raw)], "base64": base64.b64encode(raw).decode()}
+    array = decode(tensor)
+    assert (array.dtype, array.tolist()) == (np.bool_, found)
+    assert encode(array) == tensor
+    with pytest.raises(ValueError, match="bytes of 0 or 1 in a tensor of bools, got 2"):
+        decode({**tensor, "shape": [len(raw) + 1], "base64": base64.b64encode(raw + b"\2").decode()})
 
 
 def test_the_dtypes_are_those_of_the_service() -> None:

@@ -24,6 +24,7 @@ SPELLINGS = {
     "I32": np.int32,
     "I64": np.int64,
     "U8": np.uint8,
+    "BOOL": np.bool_,
 }
 SQUARE = "/v1/ops/square/forward"
 

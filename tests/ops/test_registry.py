@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ops import RegistryError, discover
+from ops import Example, Input, Op, Output, RegistryError, discover
 from tests.ops.cases import Case, answer
 
 PAGE = '''
@@ -55,6 +55,14 @@ def test_a_plug_in_is_an_op_like_any_other(tmp_path) -> None:
         ("OP = 3", "TypeError: expected OP = Op(...), got int"),
         (PAGE.format(name="Not A Name"), "ValueError: op 'Not A Name': expected names like"),
         (PAGE.format(name="a").replace('Input("x")', 'Input("x", shape=("N",))'), "ValueError: op 'a': an elementwise"),
+        (
+            PAGE.format(name="a").replace('Input("x")', 'Input("x", ("bool",))'),
+            "ValueError: op 'a', 'x': expected bool",
+        ),
+        (
+            PAGE.format(name="a").replace('"x")', '"x", ("bool", "float32"), differentiable=False)'),
+            "ValueError: op 'a'",
+        ),
     ],
 )
 def test_a_broken_page_is_listed_with_its_error_and_the_rest_serves(tmp_path, source, reason) -> None:
@@ -64,6 +72,24 @@ def test_a_broken_page_is_listed_with_its_error_and_the_rest_serves(tmp_path, so
     assert broken.name == "broken"
     assert broken.reason.startswith(reason)
     assert len(broken.reason) <= 300
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "expected"),
+    [
+        ((("bool",), ("float64",)), ("float64",)),
+        ((("int32",), ("bool",), ("float32",)), ("float32",)),
+        ((("bool",), ("int32", "int64")), ("int32", "int64")),
+        ((("float32",), ("int32", "int64")), ("int32", "int64")),
+        ((("bool",), ("bool",)), ("bool",)),
+    ],
+)
+def test_the_type_variable_is_no_bool_where_there_is_something_else(dtypes, expected) -> None:
+    first, *inputs = (Input(f"x{i}", one, differentiable=False) for i, one in enumerate(dtypes))
+    page = {"summary": "", "doc": "", "function": len, "reference": len, "mechanism": "custom_gradient", "source": ""}
+    example = Example("one", {slot.name: True for slot in (first, *inputs)})
+    last = Output("y", dtypes[-1], differentiable=False)
+    assert Op("a", **page, inputs=(first, *inputs), outputs=(last,), examples=(example,)).dtypes == expected
 
 
 def test_a_broken_page_is_tried_anew(tmp_path) -> None:

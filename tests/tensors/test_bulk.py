@@ -16,7 +16,7 @@ from app.tensors import bulk, document
 from app.tensors.casting import Numbers
 from app.tensors.json import Decoded, decode
 
-DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", "int64", "uint64")
+DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", "int64", "uint64", "bool")
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -89,13 +89,14 @@ FLOATS = st.floats(allow_nan=False, allow_infinity=False) | st.floats(width=32, 
 WORDS = st.sampled_from(["-0", "-0.0", "1E5", "1e+5", "1e400", "1e-400", "01", "1.", ".5", "+1", "0x1", "NaN", "true"])
 FINE = (st.integers(-(2**62), 2**62) | st.integers(-300, 300) | FLOATS).map(json.dumps) | st.sampled_from(["-0", "1E5"])
 NUMBERS = INTEGERS.map(json.dumps) | FINE | WORDS
+BOOLS = st.sampled_from(["true", "false"] * 10 + ["1", "null", "True", '"true"', "[true]"])
 SPACE = st.sampled_from(["", "", " ", "\n", " \t\r\n"])
 
 
 @st.composite
 def lists(draw) -> str:
     comma = draw(SPACE) + "," + draw(SPACE)
-    numbers = draw(st.sampled_from([FINE, FINE, FINE, NUMBERS]))
+    numbers = draw(st.sampled_from([FINE, FINE, FINE, BOOLS, NUMBERS]))
     return f"[{draw(SPACE)}{comma.join(draw(st.lists(numbers, min_size=draw(st.sampled_from([0, 10])), max_size=14)))}]"
 
 
@@ -138,16 +139,24 @@ def is_taken(found: Any) -> bool:
     return any(isinstance(one, Numbers | Decoded) for value in values for one in value)
 
 
+def is_beside_bools(found: Any) -> bool:
+    values = [list(x.values()) if isinstance(x, dict) else [x] for x in tensors(found)]
+    return is_taken(found) and any(isinstance(one, list) and True in one for value in values for one in value)
+
+
 def test_both_ways_agree():
-    taken: list[bool] = []
+    taken, beside = list[bool](), list[bool]()
 
     @settings(max_examples=1500, deadline=None)
     @given(bodies())
     def check(body: str):
-        taken.append(is_taken(agree(body.encode())))
+        found = agree(body.encode())
+        taken.append(is_taken(found))
+        beside.append(is_beside_bools(found))
 
     check()
     assert sum(taken) > 40
+    assert any(beside)
 
 
 @settings(max_examples=1500, deadline=None)
@@ -227,6 +236,30 @@ def test_only_strict_base64_is_taken(noise: bytes):
         text = TEXT[:at] + noise + TEXT[at + len(noise) :]
         found = agree(b'{"inputs":{"x":{"dtype":"int8","shape":[24],"base64":"%b"}}}' % text)
         assert isinstance(found, str) or type(found["inputs"]["x"]["base64"]) is str
+
+
+BOOLS_ROW = b"[true,false,true,false,true]"
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("blanks", [b"", b" \n\t\r ", b" " * 100])
+def test_bools_are_left_to_the_parser_for_all_bodies(blanks: bytes, first: bool):
+    raw = b'{"inputs":{"x":%b,"mask":%b},"cotangents":{"y":%b}}'
+    mask = [first, *[False, True] * 4]
+    found = agree(raw % (ROW, b"[" + blanks + json.dumps(mask).encode()[1:], ROW))
+    assert found["inputs"]["mask"] == mask
+    # Numbers beside them are still read at one go, but for a list that hides what it is for so long.
+    assert isinstance(found["inputs"]["x"], Numbers) == (len(blanks) < bulk.BEGINNING)
+
+
+@pytest.mark.parametrize(
+    "bad", [b"1", b"0.5", b'"true"', b"null", b"True", b"tru", b"[true]", b"{}", b"", b"truefalse"]
+)
+@pytest.mark.parametrize("at", [0, 2, 4])
+def test_what_is_wrong_among_bools_is_told_as_ever(bad: bytes, at: int):
+    words = BOOLS_ROW[1:-1].split(b",")
+    words[at] = bad
+    agree(b'{"inputs":{"x":%b,"mask":[%b]}}' % (ROW, b",".join(words)))
 
 
 def test_marks_cannot_be_guessed_from_an_answer():

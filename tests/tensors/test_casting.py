@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 from app.tensors import casting
 from app.tensors.casting import Loss
@@ -18,7 +19,7 @@ FORMATS = {
     "float32": (24, -149, 128),
     "float64": (53, -1074, 1024),
 }
-INTEGERS = [name for name in DTYPES if name not in FORMATS]
+INTEGERS = [name for name in DTYPES if "int" in name]
 BOUNDS = sorted({int(bound) for name in INTEGERS for bound in (DTYPES[name].low, DTYPES[name].high)})
 
 
@@ -151,7 +152,7 @@ def test_an_overflow_is_found_beside_a_word(word, length):
         assert (caught.value.index, caught.value.got) == (index, "-1e+300")
 
 
-@pytest.mark.parametrize("name", DTYPES)
+@pytest.mark.parametrize("name", [*FORMATS, *INTEGERS])
 @pytest.mark.parametrize("length", [1, 500])
 @pytest.mark.parametrize(
     ("bad", "got"),
@@ -209,3 +210,54 @@ def test_each_loss_has_its_message(name, value, message):
 def test_nothing_is_an_empty_array(name):
     result = casting.cast([], set(), DTYPES[name])
     assert (result.shape, result.dtype) == ((0,), DTYPES[name].numpy)
+
+
+@pytest.mark.parametrize("length", [0, 1, 500])
+def test_bools_are_bools(length):
+    values = [i % 3 == 0 for i in range(length)]
+    result = cast(values, "bool")
+    assert (result.dtype, result.shape) == (np.bool_, (length,))
+    assert result.tolist() == values
+
+
+@pytest.mark.parametrize("length", [1, 500])
+@pytest.mark.parametrize(
+    ("bad", "got"),
+    [
+        (0, "0"),
+        (1, "1"),
+        (1.0, "1.0"),
+        (-(2**64), "-18446744073709551616"),
+        (None, "null"),
+        ("true", 'the string "true"'),
+        ("NaN", 'the string "NaN"'),
+        ({"a": True}, "an object"),
+        ([True], "a list of 1"),
+    ],
+)
+def test_what_is_no_bool_is_refused_where_it_stands(length, bad, got):
+    with pytest.raises(Loss, match="this is no bool") as caught:
+        cast([*[True] * (length - 1), bad, bad], "bool")
+    assert (caught.value.index, caught.value.expected, caught.value.got) == (length - 1, "true or false", got)
+
+
+def test_numbers_that_were_read_at_one_go_are_no_bools():
+    numbers = casting.Numbers(np.array([1.0, 0.0]), memoryview(b"[1,0]"))
+    with pytest.raises(Loss, match="this is no bool") as caught:
+        casting.cast_numbers(numbers, DTYPES["bool"])
+    assert (caught.value.index, caught.value.got) == (0, "1")
+
+
+@settings(max_examples=200, deadline=None, database=None)
+@given(hnp.arrays(np.uint8, hnp.array_shapes(min_dims=0, min_side=0), elements=st.sampled_from([0, 1, 1, 0, 2, 255])))
+def test_a_byte_is_a_bool_where_it_is_0_or_1(raw):
+    if (raw > 1).any():
+        with pytest.raises(Loss, match="this byte is no bool") as caught:
+            casting.bools(raw)
+        first = int(np.flatnonzero(raw > 1)[0])
+        assert (caught.value.index, caught.value.expected, caught.value.got) == (first, "0 or 1", str(raw.flat[first]))
+    else:
+        result = casting.bools(raw)
+        assert (result.dtype, result.shape) == (np.bool_, raw.shape)
+        assert result.tolist() == (raw == 1).tolist()
+        assert np.shares_memory(result, raw) or not raw.size

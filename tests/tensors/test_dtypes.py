@@ -9,7 +9,7 @@ import pytest
 from app.tensors.dtypes import DTYPES, of
 
 NAMES = ["float16", "bfloat16", "float32", "float64"]
-NAMES += ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+NAMES += ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"]
 
 
 def test_the_table_has_the_dtypes_of_the_contract():
@@ -22,6 +22,7 @@ def test_a_row_agrees_with_its_dtype(name):
     assert row.name == name == row.numpy.name
     assert row.itemsize == row.numpy.itemsize == row.wire.itemsize
     assert row.is_float == ("float" in name)
+    assert row.is_bool == (name == "bool")
     assert row.numpy.isnative
 
 
@@ -58,7 +59,7 @@ def test_a_row_is_found_in_either_byte_order(name):
     assert of(DTYPES[name].numpy.newbyteorder()) is DTYPES[name]
 
 
-@pytest.mark.parametrize("dtype", [bool, complex, object, "U3", "M8[s]", ml_dtypes.float8_e4m3fn])
+@pytest.mark.parametrize("dtype", [complex, object, "U3", "M8[s]", ml_dtypes.float8_e4m3fn])
 def test_other_dtypes_are_refused(dtype):
     with pytest.raises(TypeError, match=r"expected a tensor of float16, .*, got "):
         of(np.dtype(dtype))

@@ -52,6 +52,8 @@ def assert_same_bits(result, array):
 def arrays(name):
     """Arrays of every shape; the bits are drawn, so that NaN, infinities, subnormals and -0.0 come up."""
     row = DTYPES[name]
+    if row.is_bool:
+        return hnp.arrays(np.bool_, SHAPES)
     special = [0, 1, 1 << (8 * row.itemsize - 1)]
     if row.is_float:
         words = np.array([math.nan, math.inf, -math.inf, 1, 0.1, -0.0], row.numpy)
@@ -152,7 +154,7 @@ def test_what_is_not_finite_is_spelled_and_leaves_its_neighbours_alone(name):
     assert dumps(encode(mixed, "nested")["data"]) == b"[" + text + b',"NaN","Infinity","-Infinity"]\n'
 
 
-@pytest.mark.parametrize("bad", [np.array([True]), np.array([1j]), np.array([None])])
+@pytest.mark.parametrize("bad", [np.array(["x"]), np.array([1j]), np.array([None])])
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_dtype_without_a_name_is_not_encoded(bad, encoding):
     with pytest.raises(TypeError):
@@ -224,6 +226,67 @@ def test_decimal_text_becomes_that_very_integer_or_is_refused(name):
             assert Fraction(int(result)) == exact
 
     check()
+
+
+@pytest.mark.parametrize("name", [name for name in DTYPES if name != "bool"])
+@pytest.mark.parametrize("value", [True, [True], [[1, False]], {"dtype": ..., "shape": [2], "data": [1, True]}])
+def test_a_bool_is_no_number(name, value):
+    value = {**value, "dtype": name} if isinstance(value, dict) else value
+    assert refusal(value, name)[1:] == ("this is no number", "false" if value == [[1, False]] else "true")
+
+
+@pytest.mark.parametrize(
+    ("value", "where", "message", "got"),
+    [
+        (1, (), "this is no bool", "1"),
+        (None, (), "this is no bool", "null"),
+        ([True, 0], (1,), "this is no bool", "0"),
+        ([[True, False], [False, 1.0]], (1, 1), "this is no bool", "1.0"),
+        ([True, "true"], (1,), "this is no bool", 'the string "true"'),
+        ([True, None, 1], (1,), "this is no bool", "null"),
+        ([True, {"dtype": "bool"}], (1,), "this is no bool", "an object"),
+        ([True, [False]], (1,), "the nested lists are ragged", "a list of 1"),
+        ([[False], True], (1,), "the nested lists are ragged", "true"),
+        ([1, [True]], (0,), "the nested lists are ragged", "1"),
+        ({"dtype": "bool", "shape": [2], "data": [True, 1]}, ("data", 1), "this is no bool", "1"),
+        ({"dtype": "bool", "shape": [1, 2], "data": [[True, 1]]}, ("data", 0, 1), "this is no bool", "1"),
+        ({"dtype": "uint8", "shape": [1], "data": [1]}, ("dtype",), "a typed tensor is never cast", "uint8"),
+        ({"dtype": "bool", "shape": [2], "base64": "AQI="}, ("base64", 1), "this byte is no bool", "2"),
+        ({"dtype": "bool", "shape": [2, 2], "base64": "AQAA/w=="}, ("base64", 1, 1), "this byte is no bool", "255"),
+        ({"dtype": "bool", "shape": [], "base64": "gA=="}, ("base64",), "this byte is no bool", "128"),
+        (
+            {"dtype": "bool", "shape": [2], "base64": "AQ=="},
+            ("base64",),
+            "the base64 does not fit the shape",
+            "1 bytes",
+        ),
+    ],
+)
+def test_what_is_no_bool_is_refused_where_it_stands(value, where, message, got):
+    found, told, came = refusal(value, "bool")
+    assert (found, told) == (where, message)
+    assert got in came
+
+
+@PROPERTY
+@given(st.lists(st.sampled_from([0, 1, 1, 2, 128, 255]), min_size=1, max_size=40))
+def test_base64_of_bools_is_bytes_of_0_and_1(raw):
+    tensor = {"dtype": "bool", "shape": [len(raw)], "base64": base64.b64encode(bytes(raw)).decode()}
+    wrong = [i for i, byte in enumerate(raw) if byte > 1]
+    if wrong:
+        where, _, got = refusal(tensor, "bool")
+        assert (where, got) == (("base64", wrong[0]), str(raw[wrong[0]]))
+    else:
+        assert decode(tensor, "bool", LOC).tolist() == [byte == 1 for byte in raw]
+
+
+def test_bools_are_written_as_such():
+    array = np.array([[True, False], [False, True]])
+    head = '{"dtype":"bool","shape":[2,2],'
+    assert dumps(encode(array, "nested")).decode() == head + '"data":[[true,false],[false,true]]}\n'
+    assert dumps(encode(array, "flat")).decode() == head + '"data":[true,false,false,true]}\n'
+    assert dumps(encode(array, "base64")).decode() == head + '"base64":"AQAAAQ=="}\n'
+    assert dumps(encode(np.array(True), "nested")).decode() == '{"dtype":"bool","shape":[],"data":true}\n'
 
 
 def replaced(lists, index, value):
@@ -432,4 +495,4 @@ def test_what_came_is_described_in_few_words():
 
 def test_an_unknown_dtype_is_the_caller_s_fault():
     with pytest.raises(KeyError):
-        decode(1, "bool", LOC)
+        decode(1, "complex64", LOC)

@@ -30,6 +30,7 @@ SPELLINGS = {
     "U16": "uint16",
     "U32": "uint32",
     "U64": "uint64",
+    "BOOL": "bool",
 }
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
 
@@ -75,6 +76,8 @@ def published(body: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
 def arrays(name: str) -> Any:
     """Arrays of every shape; the bits are drawn, so that NaN, infinities, subnormals and -0.0 come up."""
     row = DTYPES[name]
+    if row.is_bool:
+        return hnp.arrays(np.bool_, SHAPES)
     bits = st.integers(0, 2 ** (8 * row.itemsize) - 1)
     return hnp.arrays(f"u{row.itemsize}", SHAPES, elements=bits).map(lambda array: array.view(row.numpy))
 
@@ -163,7 +166,7 @@ def test_wide_numbers_come_first_and_nothing_is_copied():
 
 
 def test_a_dtype_that_is_not_in_the_table_is_not_written():
-    for array in (np.array(True), np.array(1j), np.array("x")):
+    for array in (np.array(None), np.array(1j), np.array("x")):
         with pytest.raises(TypeError):
             write({"x": array}, {})
 
@@ -235,10 +238,19 @@ MALFORMED = {
     "an unknown key": (encoded({"inputs/x": tensor(device="cpu")}, FULL), "keys dtype, shape, data_offsets"),
     "a key left out": (encoded({"inputs/x": {"dtype": "F32", "shape": [2]}}, FULL), "got dtype, shape"),
     "no key": (encoded({"inputs/x": {}}), "got none"),
-    "a bool": (
-        encoded({"inputs/x": tensor("BOOL", [8])}, FULL),
-        'F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, got the string "BOOL"',
+    "a complex number": (
+        encoded({"inputs/x": tensor("C64", [1])}, FULL),
+        'F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, BOOL, got the string "C64"',
     ),
+    "a bool of 2": (
+        encoded({"inputs/x": tensor("BOOL", [2, 4])}, bytes([1, 0, 1, 0, 0, 2, 1, 255])),
+        "tensor inputs/x: expected 0 or 1 for each bool, got a byte of 2 at [1, 1]",
+    ),
+    "a single bool of 255": (
+        encoded({"inputs/x": tensor("BOOL", [], [0, 1])}, b"\xff"),
+        "tensor inputs/x: expected 0 or 1 for each bool, got a byte of 255 at []",
+    ),
+    "a bool that is too long": (encoded({"inputs/x": tensor("BOOL", [2])}, FULL), "2 bytes for shape [2] of BOOL"),
     "our own spelling": (encoded({"inputs/x": tensor("float32")}, FULL), 'the string "float32"'),
     "a small spelling": (encoded({"inputs/x": tensor("f32")}, FULL), 'the string "f32"'),
     "a dtype that is a list": (encoded({"inputs/x": tensor(["F32"])}, FULL), "got a list of 1"),

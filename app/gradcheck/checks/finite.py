@@ -12,7 +12,7 @@ import numpy as np
 
 from app.errors import Unprocessable
 from app.gradcheck import rounding
-from app.gradcheck.claims import all_outputs, named_slots, primals
+from app.gradcheck.claims import all_outputs, named_slots, wide_primals
 from app.gradcheck.site import Site, site_at
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Element, Finding, Place
@@ -82,7 +82,7 @@ def _expected_finite(site: Site, order: int) -> Array:
 
 def _claimed(site: Site, order: int) -> list[Array]:
     """Return what must be finite for the claim to be so: the formula, or the values of the surrogate."""
-    xs = [np.asarray(x, np.float64) for x in primals(site, {})]
+    xs = wide_primals(site)
     dys, vectors = all_outputs(site, site.cotangents), [site.vectors.get(n, np.zeros(())) for n in site.point.inputs]
     claims = (site.claim.first, site.claim.second)[:order]
     found: list[Array] = []
@@ -92,7 +92,8 @@ def _claimed(site: Site, order: int) -> list[Array]:
                 case Derivative():
                     pass
                 case Surrogate(of=of):
-                    found += [np.asarray(y) for y in of(xs, *more, xs)]
+                    values = of(xs, *more, xs)
+                    found += list(named_slots(site, values).values()) if more else [np.asarray(y) for y in values]
                 case Formula(vjp=formula):
                     slots = formula(xs, dys, *([vectors] if more else []))
                     found += list(named_slots(site, slots).values())
@@ -128,15 +129,26 @@ def _sites(target: Target, dtype: str) -> Iterator[Site]:
             yield site
 
 
+def _of_each_kind(inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+    """Return one number of each input of an elementwise op; where some are bools, with these false and with them true.
+
+    What a mask hides from the value may still come up in the gradient, as 0·∞.
+    """
+    if not any(x.dtype == np.bool_ for x in inputs.values()):
+        return {name: np.ravel(x)[:1] for name, x in inputs.items()}
+    both = np.array([False, True])
+    return {name: both if x.dtype == np.bool_ else np.repeat(np.ravel(x)[:1], 2) for name, x in inputs.items()}
+
+
 def _extreme_inputs(
     target: Target, inputs: Mapping[str, Array], name: str, dtype: str
 ) -> Iterator[Mapping[str, Array]]:
     elementwise = target.op.batching == "elementwise"
     extremes = _extremes(dtype, elementwise=elementwise)
     if elementwise:
+        some = _of_each_kind(inputs)
         for value in extremes:
-            some = {other: np.ravel(x)[:1] for other, x in inputs.items()}
-            yield {**some, name: np.asarray([value])}
+            yield {**some, name: np.full_like(some[name], value)}
         return
     for value in extremes:
         x = inputs[name]

@@ -1,0 +1,143 @@
+"""Ops with masks: right ones pass, whatever is drawn, and a mistake that only a mask shows is caught."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ops import Claim, Example, Formula, Input, Op, Output, Surrogate, custom_gradient
+from tests.gradcheck.checking import entries, failed, report
+from tests.http.plugins.masked import OP as MASKED
+from tests.http.plugins.parted import OP as PARTED
+
+MASK = Input("mask", ("bool",), differentiable=False)
+
+
+def kept(x, mask):
+    return tf.where(mask, x, tf.zeros_like(x))
+
+
+def kept_vjp(x, mask, dy):
+    return kept(dy, mask), None
+
+
+def square_of_kept(x, mask):
+    return tf.reduce_sum(tf.square(kept(x, mask)), axis=-1)
+
+
+def in_rows(batching: str) -> Op:
+    """Return the sum of the squares of what is kept, row by row."""
+    return replace(
+        MASKED,
+        function=square_of_kept,
+        inputs=(Input("x", shape=("N", "M")), replace(MASK, shape=("N", "M"))),
+        outputs=(Output("y", shape=("N",)),),
+        mechanism="symbolic_gradient",
+        batching=batching,
+        examples=(Example("one", {"x": [[1.0, -2.0], [0.5, 3.0]], "mask": [[True, False], [False, False]]}),),
+    )
+
+
+def as_surrogate(primals, at):
+    x, mask = primals
+    return (np.where(~mask, 0, x),)
+
+
+def second_surrogate(primals, dys, at):
+    return np.where(~at[1], 0, dys[0]), None
+
+
+def as_formula(primals, dys):
+    dx = np.zeros_like(dys[0])
+    dx[primals[1]] = dys[0][primals[1]]
+    return dx, None
+
+
+def second_formula(primals, dys, ddx):
+    return 0 * primals[0], None
+
+
+def claiming(**claim: Any) -> Op:
+    """Return the op with a claim in NumPy, whose masks must be masks."""
+    return replace(MASKED, claim=lambda attrs: Claim(**claim))
+
+
+RIGHT = {
+    "masked": MASKED,
+    "a bool comes out": PARTED,
+    "in rows": in_rows("leading_axis"),
+    "in a loop": in_rows("none"),
+    "the mask first, and one dtype": replace(
+        MASKED,
+        function=custom_gradient(lambda mask, x: kept(x, mask), lambda mask, x, dy: (None, kept(dy, mask))),
+        inputs=(MASK, Input("x", ("float64",))),
+        outputs=(Output("y", ("float64",)),),
+    ),
+    "a surrogate": claiming(first=Surrogate(as_surrogate), second=Surrogate(second_surrogate)),
+    "a formula": claiming(first=Formula(as_formula), second=Formula(second_formula)),
+}
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("op", RIGHT.values(), ids=RIGHT)
+def test_a_right_op_passes(op: Op, seed: int) -> None:
+    found = report(op, seed=seed)
+    assert failed(found) == [], [one["sentence"] for one in found["checks"] if one["verdict"] == "fail"]
+    assert found["verdict"] == "pass"
+
+
+def unmasked_vjp(x, mask, dy):
+    return dy, None
+
+
+def reciprocal(x, mask):
+    """Return 1/x where the mask is true: TensorFlow's own gradient is 0·∞ beside it, at 0."""
+    return kept(1 / x, mask)
+
+
+def by_mode(x):
+    return tf.abs(x), x > 0 if tf.executing_eagerly() else x < 0
+
+
+ALL = (Example("all", {"x": [1.5, -2.0, 3.0], "mask": [True, True, True]}),)
+WRONG = {
+    "the mask forgotten": (
+        # The example does not show it: what is drawn does.
+        replace(MASKED, function=custom_gradient(kept, unmasked_vjp), examples=ALL),
+        "derivative",
+        "the numeric derivative of forward",
+    ),
+    "0·∞ behind the mask": (
+        replace(MASKED, function=reciprocal, inputs=(Input("x", domain=(0.5, 3.0)), MASK), examples=ALL),
+        "finite",
+        "dx is nan at x = 0",
+    ),
+    "other bools in graphs": (replace(PARTED, function=by_mode), "modes", "mode eager"),
+}
+
+
+@pytest.mark.parametrize(("op", "check", "told"), WRONG.values(), ids=WRONG)
+def test_a_wrong_op_is_caught(op: Op, check: str, told: str) -> None:
+    found = report(op)
+    assert check in failed(found), found["sentence"]
+    assert any(told in entry["sentence"] for entry in entries(found, check)), entries(found, check)
+
+
+def test_no_tolerance_makes_true_of_false() -> None:
+    op, _, _ = WRONG["other bools in graphs"]
+    assert failed(report(op, absolute=2.0, checks=["modes"])) == ["modes"]
+
+
+def test_an_op_of_bools_alone_has_nothing_to_check() -> None:
+    opposite = replace(
+        PARTED,
+        function=tf.logical_not,
+        inputs=(replace(MASK, name="x"),),
+        outputs=(Output("y", ("bool",), differentiable=False),),
+        examples=(Example("two", {"x": [True, False]}),),
+    )
+    found = report(opposite)
+    assert (found["checks"], failed(found)) == ([], [])
+    assert "nothing is differentiable" in found["sentence"]
