@@ -8,10 +8,10 @@ MINOR := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve native libraries test docker-test sanitize bench accuracy format lock clean
+.PHONY: help serve native libraries test test-clients test-clients-full client-environments docker-test sanitize bench accuracy format lock clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
 
 # The application reads PULLBACK_HOST and PULLBACK_PORT; HOST and PORT, where given, take their place.
 ifdef HOST
@@ -29,6 +29,27 @@ test: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## check style and type
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/pyright
 	$(VENV)/bin/python -m pytest
+
+# Other people's clients, each in an environment of its own, which has nothing of the service; samplers take longer.
+CLIENTS := umbridge tesseract triton kserve
+SAMPLERS := pymc tinyda
+
+test-clients: $(VENV)/.installed-dev $(VENV)/bin/pullback native client-environments ## test the service with other people's clients
+	$(VENV)/bin/python -m tests.clients build/clients $(CLIENTS)
+
+test-clients-full: CLIENTS += $(SAMPLERS)
+test-clients-full: ## the same, and with samplers that follow its gradients
+	$(MAKE) test-clients CLIENTS="$(CLIENTS)"
+
+client-environments:
+	@$(MAKE) --no-print-directory --jobs=2 $(CLIENTS:%=build/clients/%/.installed)
+
+# Every package is named in the lock, and pip need not look for more.
+build/clients/%/.installed: requirements/clients-%.txt $(VENV)/.made-$(MINOR)
+	@echo "Installing $< into build/clients/$*"
+	@rm -rf build/clients/$* && $(PYTHON) -m venv build/clients/$*
+	@build/clients/$*/bin/python -m pip install -qq --no-input --disable-pip-version-check --no-deps -r $<
+	@touch $@
 
 # What a build is to be told beside that: make docker-test DOCKER_BUILD='--network host'
 DOCKER_BUILD :=

@@ -1,13 +1,13 @@
-"""Run the tests of other people's clients: ``python -m tests.clients ENVIRONMENT FILE [ENVIRONMENT FILE]...``.
+"""Run the tests of other people's clients: ``python -m tests.clients ENVIRONMENTS CLIENT...``.
 
-Each file is run by the Python of an environment that has the client and not the service, against one service with the
-plug-in ops of the HTTP tests.
+Those of a client are test_CLIENT.py, and what docs/clients.md shows of it. They are run by the Python of the folder
+ENVIRONMENTS/CLIENT, which has the client and not the service, against one service with the plug-in ops of the HTTP
+tests.
 """
 
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 from tests.conftest import ROOT, Service
@@ -17,22 +17,23 @@ PLUGINS = ROOT / "tests" / "http" / "plugins"
 LIMIT_S = 600
 
 
-def run(environment: str, file: str, url: str) -> int:
+def run(environments: Path, client: str, url: str) -> int:
     """Return the exit status of the tests of one client, 0 when all is well."""
-    print(f"{file} in {environment}", flush=True)
+    print(f"{client}:", flush=True)
     # Nothing of ours on the path: the client is alone, as it is at its users'.
-    command = [f"{environment}/bin/python", "-P", "-m", "pytest", "-c", HERE / "pytest.ini", HERE / file, "--url", url]
+    pytest = [environments / client / "bin" / "python", "-P", "-m", "pytest", "-c", HERE / "pytest.ini"]
+    files = [HERE / f"test_{client}.py", HERE / "test_page.py"]
+    command = [*pytest, *files, "--url", url, "--client", client]
     return subprocess.run(command, cwd=HERE, timeout=LIMIT_S, check=False).returncode
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(environments: str, *clients: str) -> int:
     """Run the tests of each client; return 1 when any of them fails."""
     with tempfile.TemporaryFile() as log:
         service = Service(log, OPS_PATH=str(PLUGINS))
         try:
             url = service.wait_until_ready().url
-            pairs = zip(arguments[::2], arguments[1::2], strict=True)
-            failed = [file for environment, file in pairs if run(environment, file, url)]
+            failed = [client for client in clients if run(Path(environments).absolute(), client, url)]
             if failed:
                 print(f"failed: {', '.join(failed)}; the end of the service's log:\n{service.log()[-4000:]}")
         finally:
@@ -41,4 +42,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(*sys.argv[1:]))

@@ -11,11 +11,17 @@ import pytest
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--url", required=True, help="where the service is")
+    parser.addoption("--client", required=True, help="whose environment this is, as docs/clients.md calls it")
 
 
 @pytest.fixture(scope="session")
 def url(request: pytest.FixtureRequest) -> str:
     return request.config.getoption("url")
+
+
+@pytest.fixture(scope="session")
+def client(request: pytest.FixtureRequest) -> str:
+    return request.config.getoption("client")
 
 
 Native = Callable[..., Any]
