@@ -37,7 +37,8 @@ class Unavailable(Exception):
 class Recipe:
     """How a server is started: its command at a port, what it answers once it is up, and the Python it wants.
 
-    ``environment`` adds to the process's variables, ``pinned`` tells whether it has an environment of its own.
+    ``environment`` adds to the process's variables, ``pinned`` tells whether it has an environment of its own, and
+    ``shares`` whose it has where it shares one.
     """
 
     command: Callable[[Path, int], list[str]]
@@ -45,6 +46,7 @@ class Recipe:
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     python: str = sys.executable
     pinned: bool = True
+    shares: str = ""
 
 
 def script(name: str) -> Callable[[Path, int], list[str]]:
@@ -79,6 +81,19 @@ RECIPES = {
     ),
     "triton": Recipe(script("triton"), "/v2/models/log1pexp/ready", python=DEBIAN_PYTHON),
     "mlserver": Recipe(script("mlserver_numpy"), "/v2/models/log1pexp/ready"),
+    "umbridge_stock": Recipe(script("umbridge_stock"), "/Info", shares="umbridge_numpy"),
+    "tesseract_stock": Recipe(
+        tesseract,
+        "/health",
+        {
+            "TESSERACT_API_PATH": str(SERVERS / "tesseract_stock.py"),
+            "TESSERACT_OUTPUT_PATH": SCRATCH,
+        },
+        shares="tesseract",
+    ),
+    "triton_stock": Recipe(
+        script("triton_stock"), "/v2/models/log1pexp.vjp/ready", python=DEBIAN_PYTHON, shares="triton"
+    ),
     "echo": Recipe(script("echo"), "/", pinned=False),
 }
 
@@ -89,6 +104,7 @@ def installed(name: str, recipe: Recipe) -> Path:
         return Path(sys.executable)
     if shutil.which(recipe.python) is None:
         raise Unavailable(f"it needs {recipe.python}, which is not here")
+    name = recipe.shares or name
     folder, pins = BUILD / name, SERVERS / f"{name}.txt"
     python, stamp = folder / "bin" / "python", folder / ".installed"
     version = f"{recipe.python} {hashlib.sha256(pins.read_bytes()).hexdigest()}"

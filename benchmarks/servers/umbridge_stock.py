@@ -1,0 +1,68 @@
+"""UM-Bridge's own server with all that it can do, in NumPy, as its documentation starts it: ``... PORT``."""
+
+import functools
+import sys
+from typing import Any
+
+import numpy as np
+import umbridge
+from aiohttp import web
+
+Config = dict[str, Any]
+Lists = list[list[float]]
+
+
+def sigmoid(x: Any) -> Any:
+    """σ(x)."""
+    return 1 / (1 + np.exp(-np.asarray(x)))
+
+
+class Log1pExp(umbridge.Model):
+    """y = log1p(e^x) of as many x as ``config`` says."""
+
+    def get_input_sizes(self, config: Config) -> list[int]:
+        """As many as asked for."""
+        return list(config["shape"])
+
+    def get_output_sizes(self, config: Config) -> list[int]:
+        """As many."""
+        return list(config["shape"])
+
+    def __call__(self, parameters: Lists, config: Config) -> Lists:
+        """y."""
+        return [np.log1p(np.exp(np.asarray(parameters[0]))).tolist()]
+
+    def gradient(self, out_wrt: int, in_wrt: int, parameters: Lists, sens: list[float], config: Config) -> list[float]:
+        """dx = dy σ(x)."""
+        return (np.asarray(sens) * sigmoid(parameters[0])).tolist()
+
+    def apply_jacobian(
+        self, out_wrt: int, in_wrt: int, parameters: Lists, vec: list[float], config: Config
+    ) -> list[float]:
+        """ty = tx σ(x)."""
+        return (np.asarray(vec) * sigmoid(parameters[0])).tolist()
+
+    def apply_hessian(
+        self,
+        out_wrt: int,
+        in_wrt1: int,
+        in_wrt2: int,
+        parameters: Lists,
+        sens: list[float],
+        vec: list[float],
+        config: Config,
+    ) -> list[float]:
+        """dy tx σ(x) (1 - σ(x))."""
+        s = sigmoid(parameters[0])
+        return (np.asarray(sens) * np.asarray(vec) * s * (1 - s)).tolist()
+
+    def supports_evaluate(self) -> bool:
+        """There is a value."""
+        return True
+
+    supports_gradient = supports_apply_jacobian = supports_apply_hessian = supports_evaluate
+
+
+# It would listen on every address.
+web.run_app = functools.partial(web.run_app, host="127.0.0.1")
+umbridge.serve_models([Log1pExp("log1pexp")], int(sys.argv[1]))

@@ -1,0 +1,52 @@
+"""tinyDA's MALA, through its ``UmBridgeModel``: it follows Pullback's gradients to a posterior that is known."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import tinyDA as tda
+import umbridge
+from scipy.stats import multivariate_normal
+
+sys.path.append(str(Path(__file__).parent))
+from posterior import is_recovered, moments
+
+# y = log(1 + e^x) was measured, with this deviation; x has a standard normal prior.
+MEASURED, DEVIATION = np.array([0.5, 1.5]), 0.4
+
+
+def log_posterior(x: np.ndarray) -> np.ndarray:
+    misfits = (np.logaddexp(0, x) - MEASURED) / DEVIATION
+    return -(misfits**2).sum(axis=-1) / 2 - (x**2).sum(axis=-1) / 2
+
+
+def test_mala_finds_the_posterior_of_a_measurement(url):
+    np.random.seed(1)  # noqa: NPY002 - the library draws from the global generator
+    asked = []
+
+    class Counted(umbridge.HTTPModel):
+        """The stock client; it counts what it is asked."""
+
+        def gradient(self, *arguments):
+            asked.append("gradient")
+            return super().gradient(*arguments)
+
+    model = tda.UmBridgeModel(Counted(url, "log1pexp"), umbridge_config={"shape": [2]})
+    prior = multivariate_normal(np.zeros(2), np.eye(2))
+    likelihood = tda.GaussianLogLike(MEASURED, DEVIATION**2 * np.eye(2))
+    posterior = tda.Posterior(prior, likelihood, model)
+    chains = tda.sample(
+        posterior,
+        tda.MALA(scaling=0.3, adaptive=True),
+        iterations=3000,
+        n_chains=1,
+        initial_parameters=np.zeros(2),
+        force_sequential=True,
+        force_progress_bar=False,
+    )
+    assert len(asked) > 2000
+    draws = np.stack([link.parameters for link in chains["chain_0"]])[None, 500:]
+    wanted = moments(log_posterior, -6, 6, dimensions=2, points=601)
+    assert is_recovered(draws, wanted)
+    # The test would tell: one that is half a deviation off is another one.
+    assert not is_recovered(draws, wanted + [wanted[1] / 2, np.zeros(2)])
