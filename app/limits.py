@@ -62,6 +62,18 @@ def clock_of(scope: Scope) -> Clock:
     return clock
 
 
+def size_limit(scope: Scope) -> int:
+    """Return how many bytes the body of a request may have, as it came and as it is when inflated."""
+    intake: Intake = scope[INTAKE]
+    return intake.limit
+
+
+def json_limit(scope: Scope) -> int:
+    """Return how many bytes of JSON there may be in the body of a request."""
+    intake: Intake = scope[INTAKE]
+    return intake.json_limit
+
+
 def charge(scope: Scope, size: int) -> None:
     """Count ``size`` bytes more to what the request holds until it ends: its answer, or its body when inflated.
 
@@ -79,8 +91,9 @@ def _intake(receive: Receive, headers: Headers, budget: Budget, settings: Settin
         _refuse_encoding(headers)
     is_json = _is_json(headers.get(b"content-type", b"")) and not (is_packed and JSON_LENGTH in headers)
     # JSON, which is parsed at one go, has a smaller limit.
-    limit = min((settings.max_json_mb if is_json else settings.max_body_mb) * MB, budget.limit)
-    return Intake(receive, budget, declared=_declared(headers, limit), limit=limit)
+    json_limit = min(settings.max_json_mb * MB, budget.limit)
+    limit = json_limit if is_json else min(settings.max_body_mb * MB, budget.limit)
+    return Intake(receive, budget, declared=_declared(headers, limit), limit=limit, json_limit=json_limit)
 
 
 def _allowed_s(headers: Headers, settings: Settings) -> float:
