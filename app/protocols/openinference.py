@@ -94,7 +94,9 @@ class OpenInference:
     def _need_model(self, name: str, version: str) -> None:
         """Raise ``NotFound`` for a model that is not there, with near names, or with why its op is unavailable."""
         if name not in self.models:
-            self.engine.op(name.partition(".")[0])
+            for broken in self.engine.registry.unavailable:
+                if broken.name == name.partition(".")[0]:
+                    raise NotFound(f"model {name} is unavailable: {broken.reason}")
             raise NotFound(f"there is no model {name!r}; expected {near(name, self.models)}")
         if version != VERSION:
             raise NotFound(f"model {name} has version {VERSION} alone, got {version!r}")
