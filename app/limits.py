@@ -85,13 +85,13 @@ def charge(scope: Scope, size: int) -> None:
 
 def _intake(receive: Receive, headers: Headers, budget: Budget, settings: Settings, is_packed: bool) -> Intake:
     """Return the way in of a body, what it declares taken from the budget."""
+    json_limit = min(settings.max_json_mb * MB, budget.limit)
     if not has_body(headers):
-        return Intake(receive, budget, declared=0, limit=0)
+        return Intake(receive, budget, declared=0, limit=0, json_limit=json_limit)
     if not is_packed:
         _refuse_encoding(headers)
     is_json = _is_json(headers.get(b"content-type", b"")) and not (is_packed and JSON_LENGTH in headers)
     # JSON, which is parsed at one go, has a smaller limit.
-    json_limit = min(settings.max_json_mb * MB, budget.limit)
     limit = json_limit if is_json else min(settings.max_body_mb * MB, budget.limit)
     return Intake(receive, budget, declared=_declared(headers, limit), limit=limit, json_limit=json_limit)
 
