@@ -10,7 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.protocols.openinference_models import models
+from app.errors import Unprocessable
+from app.protocols.openinference_models import Taken, models
+from app.protocols.openinference_requests import Tensor
+from app.tensors.dtypes import DType
 from ops import Attrs, Example, Input, Op, Output
 from tests.http import asking
 from tests.http import test_binary as native
@@ -556,3 +559,13 @@ def test_where_nothing_is_counted_there_are_no_statistics(start):
         infer(client, "square", {"x": X})
         for path in ("/v2/models/stats", "/v2/models/square/stats"):
             refused(client.get(path), 404, "PULLBACK_METRICS is 0")
+
+
+def test_bytes_of_bools_are_0_or_1():
+    row = DType("bool", np.dtype(np.bool_), np.dtype(np.bool_), False, 0, 1)
+    mask = Tensor(Taken("mask", "inputs", Input("mask")), row, (2, 2), 3, None)
+    found = mask.value(memoryview(b"..{}.\1\0\0\1"), 2)
+    assert (found.dtype, found.tolist()) == (np.bool_, [[True, False], [False, True]])
+    with pytest.raises(Unprocessable, match=r"inputs\.mask") as raised:
+        mask.value(b"..{}.\1\0\2\1", 2)
+    assert raised.value.sentence().endswith("expected bytes of 0 and 1, got a byte of 2 at [1, 0]")
