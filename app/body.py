@@ -37,11 +37,12 @@ class Budget:
 class Intake:
     """One body as it comes: never more than ``limit`` bytes, all of them from the budget."""
 
-    def __init__(self, receive: Receive, budget: Budget, *, declared: int, limit: int) -> None:
-        """Take the ``declared`` bytes from the budget."""
+    def __init__(self, receive: Receive, budget: Budget, *, declared: int, limit: int, json_limit: int = 0) -> None:
+        """Take the ``declared`` bytes from the budget; ``json_limit`` is for JSON that is a part of the body."""
         budget.take(declared)
         self.held, self._came = declared, 0
-        self._receive, self._budget, self._limit = receive, budget, limit
+        self.limit, self.json_limit = limit, json_limit
+        self._receive, self._budget = receive, budget
 
     async def receive(self) -> Message:
         """Return the next message, or raise ``BodyTooLarge`` or ``Overloaded``."""
@@ -60,8 +61,8 @@ class Intake:
 
     def _count(self, size: int) -> None:
         self._came += size
-        if self._came > self._limit:
-            raise too_large(self._limit, "more")
+        if self._came > self.limit:
+            raise too_large(self.limit, "more")
         if self._came > self.held:
             self._budget.take(self._came - self.held)
             self.held = self._came

@@ -44,6 +44,11 @@ class Clock:
         self._until, self._late = self.deadline if until is None else until, too_late
         self._watches_from = self._began + WATCH_AFTER_S
 
+    def shorten(self, seconds: float) -> None:
+        """Give the request, whose body has been read, at most so many seconds from its headers on."""
+        self.deadline = min(self.deadline, self._began + seconds)
+        self._until = min(self._until, self.deadline)
+
     def sending(self, seconds: float = SEND_S) -> None:
         """Give the client so many seconds to take the answer."""
         self._until, self._late = asyncio.get_running_loop().time() + seconds, ClientGone

@@ -1,18 +1,23 @@
 """What every protocol needs of the service: the ops, the lane, the devices and the limits."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from app.batches import Batches
 from app.default_mode import default_mode
-from app.errors import NotFound, near, wrong
+from app.errors import NotFound, Overloaded, near, wrong
 from app.execution import Lane
+from app.lifecycle import Lifecycle
 from app.tally import Tally
 from ops import Mode, Op, Registry
 
 Count: TypeAlias = Callable[[str, str], Tally]
 """Gives the tally of an op and an operation."""
+
+
+# A kernel cannot be interrupted; one that is this long past its deadline is stuck for all we know.
+STUCK_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,14 @@ class Engine:
     checks_s: float
     check_work: int
     tally: Count
+    lifecycle: Lifecycle = field(default_factory=Lifecycle)
+
+    def need_ready(self) -> None:
+        """Raise ``Overloaded`` while requests are not welcome: the service drains, or is stuck in a computation."""
+        if self.lifecycle.draining:
+            raise Overloaded("draining: the service is about to stop")
+        if (late := self.lane.overrun()) is not None and late.seconds > STUCK_S:
+            raise Overloaded(f"stuck: op {late.owner} is {late.seconds:.0f} s past its deadline", retry_after_s=5)
 
     def op(self, name: str) -> Op:
         """Return the op, or raise ``NotFound`` with near names, or with why it is unavailable."""

@@ -63,6 +63,18 @@ def clock_of(scope: Scope) -> Clock:
     return clock
 
 
+def size_limit(scope: Scope) -> int:
+    """Return how many bytes the body of a request may have, as it came and as it is when inflated."""
+    intake: Intake = scope[INTAKE]
+    return intake.limit
+
+
+def json_limit(scope: Scope) -> int:
+    """Return how many bytes of JSON there may be in the body of a request."""
+    intake: Intake = scope[INTAKE]
+    return intake.json_limit
+
+
 def charge(scope: Scope, size: int) -> None:
     """Count ``size`` bytes more to what the request holds until it ends: its answer, or its body when inflated.
 
@@ -74,14 +86,15 @@ def charge(scope: Scope, size: int) -> None:
 
 def _intake(receive: Receive, headers: Headers, budget: Budget, settings: Settings, is_packed: bool) -> Intake:
     """Return the way in of a body, what it declares taken from the budget."""
+    json_limit = min(settings.max_json_mb * MB, budget.limit)
     if not has_body(headers):
-        return Intake(receive, budget, declared=0, limit=0)
+        return Intake(receive, budget, declared=0, limit=0, json_limit=json_limit)
     if not is_packed:
         _refuse_encoding(headers)
     is_binary = _is_binary(headers.get(b"content-type", b"")) or (is_packed and JSON_LENGTH in headers)
     # JSON, which is parsed at one go, has a smaller limit.
-    limit = min((settings.max_body_mb if is_binary else settings.max_json_mb) * MB, budget.limit)
-    return Intake(receive, budget, declared=_declared(headers, limit), limit=limit)
+    limit = min(settings.max_body_mb * MB, budget.limit) if is_binary else json_limit
+    return Intake(receive, budget, declared=_declared(headers, limit), limit=limit, json_limit=json_limit)
 
 
 def _allowed_s(headers: Headers, settings: Settings) -> float:

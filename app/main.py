@@ -65,6 +65,7 @@ def create_app(settings: Settings | None = None) -> ASGIApp:
         settings.checks_s,
         settings.check_work,
         metrics.tally if metrics else uncounted,
+        lifecycle,
     )
 
     @asynccontextmanager
@@ -90,7 +91,7 @@ def create_app(settings: Settings | None = None) -> ASGIApp:
         redoc_url=None,
     )
     fastapi.include_router(catalogue(engine))
-    fastapi.include_router(health(engine, lifecycle, examination(settings, registry)))
+    fastapi.include_router(health(engine, examination(settings, registry)))
     if metrics:
         fastapi.include_router(metrics_page(metrics))
     fastapi.openapi = openapi(fastapi, registry.ops)

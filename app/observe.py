@@ -19,12 +19,11 @@ from app.lifecycle import Lifecycle
 from app.log import stamp, write_line
 from app.problems import FAULT, Dialect, problem, send_problem
 from app.settings import Settings
-from app.tally import TALLY, Tally, uncounted
+from app.tally import FIRST_ERROR, TALLY, Tally, uncounted
 
 CLIENT_GONE = 499
-FIRST_ERROR = 400
 MAX_PATH = 300
-PROBES = ("/health/", "/metrics")
+PROBES = ("/health/", "/v2/health/", "/metrics")
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 Tells = Callable[[str], Dialect]

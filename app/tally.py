@@ -16,6 +16,7 @@ Stage = Literal["parse", "queue", "compute", "serialise"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
 # Where a request's scope has the tally of what it turned out to ask for; before that its path tells.
 TALLY = "pullback.tally"
+FIRST_ERROR = 400
 
 Args = TypeVarTuple("Args")
 Result = TypeVar("Result")
@@ -49,8 +50,19 @@ def uncounted(*labels: str) -> Tally:
     return UNCOUNTED
 
 
+class Sum:
+    """How many answers there have been, and how long their clients have waited together."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.count, self.seconds = 0, 0.0
+
+
 class Counted(Tally):
     """Counts, until Prometheus asks for ``answers`` and ``seconds``.
+
+    What has been counted from the beginning stays as well: answers that went ``well`` and that ``failed``, runs of the
+    op, and when the ``latest`` answer ended, on the clock of ``time.perf_counter``.
 
     Answers are counted on the event loop alone. Seconds are added on any thread without a lock: the interpreter
     changes threads at calls and at the ends of loops, and none of these is within an addition.
@@ -59,6 +71,7 @@ class Counted(Tally):
     def __init__(self, durations: Callable[[], Histogram], sizes: Callable[[], Histogram]) -> None:
         """Take how to get at the histograms of requests' durations and of batches' sizes, when there is one at all."""
         self.answers: Counter[int] = Counter()
+        self.well, self.failed, self.executions, self.latest = Sum(), Sum(), 0, 0.0
         self.seconds: dict[Stage, float] = dict.fromkeys(STAGES, 0.0)
         self._make_durations, self._make_sizes = durations, sizes
 
@@ -78,6 +91,7 @@ class Counted(Tally):
         def begun(*args: *Args) -> Result:
             waited = time.perf_counter() - came
             self.seconds["queue"] += waited
+            self.executions += 1
             return self.timed("compute", work, *args)
 
         return begun
@@ -87,12 +101,17 @@ class Counted(Tally):
         waited, took = len(came) * began - sum(came), ended - began
         self.seconds["queue"] += waited
         self.seconds["compute"] += took
+        self.executions += 1
         self._sizes.observe(len(came))
 
     def answered(self, status: int, began: float) -> None:
         """Count an answer and how long the client has waited for it."""
+        self.latest = time.perf_counter()
+        took, found = self.latest - began, self.well if status < FIRST_ERROR else self.failed
+        found.count += 1
+        found.seconds += took
         self.answers[status] += 1
-        self._durations.observe(time.perf_counter() - began)
+        self._durations.observe(took)
 
     @cached_property
     def _durations(self) -> Histogram:

@@ -1,8 +1,8 @@
 """Other people's clients at Pullback and at their own server, in turn: ``python -m benchmarks.clients [CLIENT...]``.
 
-Each client runs the same mix of calls (``mixes/``) from the environment that ``make test-clients`` makes for it, against
-y = log1p(e^x): here as an op with its derivatives in TensorFlow, there as its server's documentation shows a model, in
-NumPy. Every round runs both, one after the other; what is told is the median of the rounds' ratios.
+Each client runs the same mix of calls (``mixes/``) from the environment that ``make test-clients`` makes for it,
+against y = log1p(e^x): here as an op with its derivatives in TensorFlow, there as its server's documentation shows a
+model, in NumPy. Every round runs both, one after the other; what is told is the median of the rounds' ratios.
 """
 
 import statistics

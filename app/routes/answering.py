@@ -121,9 +121,9 @@ async def _send(reply: Reply, send: Send, straight: Straight | None) -> None:
 
 
 async def _computed(engine: Engine, reader: Reader, body: Body, scope: Scope) -> Reply:
-    timed, deadline = reader.tally.timed, clock_of(scope).deadline
+    timed, clock = reader.tally.timed, clock_of(scope)
     if len(body) > SMALL_BODY and reader.is_binary:
-        return await _at_one_go(engine, reader, body, deadline)
+        return await _at_one_go(engine, reader, body, clock.deadline)
     if len(body) > SMALL_BODY:
         question = await asyncio.to_thread(timed, "parse", reader.read, body)
         slot: Slot = "long"
@@ -135,7 +135,8 @@ async def _computed(engine: Engine, reader: Reader, body: Body, scope: Scope) ->
     if slot == "short" and isinstance(work, Call) and is_alone(scope) and engine.batches.is_brief(work):
         found = engine.batches.run_at_once(work, question.tally)
     else:
-        found = await _run(engine, question, work, slot, deadline)
+        # To read the body may have shortened the time.
+        found = await _run(engine, question, work, slot, clock.deadline)
     if slot == "long":
         return await asyncio.to_thread(question.tally.timed, "serialise", question.write, found)
     return question.tally.timed("serialise", question.write, found)

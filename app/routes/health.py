@@ -8,12 +8,7 @@ from pydantic import BaseModel, Field
 from app.devices import TENSORFLOW_VERSION
 from app.doctor import Part
 from app.engine import Engine
-from app.errors import Overloaded
-from app.lifecycle import Lifecycle
 from app.modes import trace_counts
-
-# A kernel cannot be interrupted; one that is this long past its deadline is stuck for all we know.
-STUCK_S = 5.0
 
 
 class Live(BaseModel):
@@ -45,7 +40,7 @@ class Ready(BaseModel):
     compiled: int = Field(description="How many of them XLA compiled.")
 
 
-def health(engine: Engine, lifecycle: Lifecycle, machine: list[Part]) -> APIRouter:
+def health(engine: Engine, machine: list[Part]) -> APIRouter:
     """Return the health routes."""
     router = APIRouter(tags=["health"])
     unavailable = [UnavailableOp(op=op.name, reason=op.reason) for op in engine.registry.unavailable]
@@ -58,10 +53,7 @@ def health(engine: Engine, lifecycle: Lifecycle, machine: list[Part]) -> APIRout
     @router.get("/health/ready", summary="Are requests welcome?")
     async def ready() -> Ready:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
         """Answer 200 when requests are welcome, 503 while the service drains or is stuck in a computation."""
-        if lifecycle.draining:
-            raise Overloaded("draining: the service is about to stop")
-        if (late := engine.lane.overrun()) is not None and late.seconds > STUCK_S:
-            raise Overloaded(f"stuck: op {late.owner} is {late.seconds:.0f} s past its deadline", retry_after_s=5)
+        engine.need_ready()
         traces, compiled = trace_counts()
         return Ready(
             tensorflow=TENSORFLOW_VERSION,

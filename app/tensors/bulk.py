@@ -130,6 +130,9 @@ def _put_back(request: dict[str, Any], taken: Taken) -> None:
     """Put what was taken where the marks are, as far as those are where it may be."""
     for field in FIELDS:
         named = request.get(field)
+        # In other protocols they stand in a list, each an object.
+        for item in cast("list[Any]", named) if isinstance(named, list) else ():
+            _put(cast("dict[str, Any]", item) if isinstance(item, dict) else {}, "data", Numbers, taken)
         for name, value in cast("dict[str, Any]", named).items() if isinstance(named, dict) else ():
             tensor = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
             _put(cast("dict[str, Any]", named), name, Numbers, taken)

@@ -1,4 +1,4 @@
-"""What Triton's client asks: health, metadata, values and gradients, binary and JSON. ``python triton.py URL ROUNDS``."""
+"""What Triton's client asks: health, metadata, values and gradients, in binary and in JSON."""
 
 import sys
 import time

@@ -33,4 +33,4 @@ def test_nuts_finds_the_posterior_of_a_logistic_regression(url):
     wanted = moments(log_posterior, -12, 12, dimensions=2, points=401)
     assert is_recovered(draws, wanted)
     # The test would tell: one that is half a deviation off is another one.
-    assert not is_recovered(draws, wanted + [wanted[1] / 2, np.zeros(2)])
+    assert not is_recovered(draws, wanted + np.stack([wanted[1] / 2, np.zeros(2)]))

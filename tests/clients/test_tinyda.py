@@ -21,7 +21,7 @@ def log_posterior(x: np.ndarray) -> np.ndarray:
 
 
 def test_mala_finds_the_posterior_of_a_measurement(url):
-    np.random.seed(1)  # noqa: NPY002 - the library draws from the global generator
+    np.random.seed(1)
     asked = []
 
     class Counted(umbridge.HTTPModel):
@@ -49,4 +49,4 @@ def test_mala_finds_the_posterior_of_a_measurement(url):
     wanted = moments(log_posterior, -6, 6, dimensions=2, points=601)
     assert is_recovered(draws, wanted)
     # The test would tell: one that is half a deviation off is another one.
-    assert not is_recovered(draws, wanted + [wanted[1] / 2, np.zeros(2)])
+    assert not is_recovered(draws, wanted + np.stack([wanted[1] / 2, np.zeros(2)]))

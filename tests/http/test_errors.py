@@ -324,7 +324,7 @@ def test_what_is_not_json_is_400(client: httpx.Client, name: str):
         ("/v1/ops/square/", []),
         ("/v1/ops/square/forward/", []),
         ("/v1", []),
-        ("/v2/models", []),
+        ("/v3/models", []),
         ("/nowhere", ["/nowhere"]),
         ("/v1/ops/%00%0a%1b[31m/forward", []),
         ("/v1/ops/%ff/forward", []),

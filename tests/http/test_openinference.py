@@ -1,0 +1,568 @@
+"""The Open Inference Protocol over HTTP: every model answers what the native API does, and refuses what is wrong."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.protocols.openinference_models import models
+from ops import Attrs, Example, Input, Op, Output
+from tests.http import asking
+from tests.http import test_binary as native
+from tests.http.inferring import (
+    DATATYPES,
+    JSON,
+    LENGTH,
+    OCTETS,
+    ask,
+    assert_same,
+    binary,
+    chosen,
+    described,
+    in_json,
+    infer,
+    infer_json,
+    post,
+    refused,
+    tensors_of,
+)
+
+OPS = sorted(path.stem for path in (Path(__file__).parents[2] / "ops").glob("[!_]*.py"))
+OPERATIONS = ("forward", "vjp", "jvp", "hvp", "jacobian", "hessian")
+X = np.array([1.5, -2.0, 3.0], np.float32)
+ONE = {"name": "x", "shape": [3], "datatype": "FP32", "data": [1, 2, 3]}
+
+
+LETTERS = {"cotangents": "d", "gradients": "d", "tangents": "t", "vectors": "v", "products": "h"}
+
+
+def name_of(path: str) -> str:
+    """Return what a tensor of the native API is called here."""
+    match path.split("/"):
+        case ["jacobian", y, x]:
+            return f"d{y}_d{x}"
+        case ["hessian", a, b]:
+            return f"dd{a}_d{b}"
+        case [field, name]:
+            return LETTERS.get(field, "") + name
+        case _:
+            raise AssertionError(path)
+
+
+def requests(client: httpx.Client, op: str, operation: str, dtype: int = 0) -> list[tuple[dict[str, Any], dict]]:
+    """Return a native request at every example of an op, its tensors by their paths, and its attributes."""
+    contract = client.get(f"/v1/ops/{op}").json()
+    return [at_example(client, contract, example, operation, dtype) for example in contract["examples"]]
+
+
+def at_example(
+    client: httpx.Client, contract: dict[str, Any], example: dict[str, Any], operation: str, dtype: int
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    rng, dtypes = (
+        np.random.default_rng(3),
+        {x["name"]: x["dtypes"] for x in (*contract["inputs"], *contract["outputs"])},
+    )
+    kinds = {name: known[dtype % len(known)] for name, known in dtypes.items()}
+    tensors = {
+        f"inputs/{x['name']}": np.array(example["inputs"][x["name"]], np.float64).astype(numpy_of(kinds[x["name"]]))
+        for x in contract["inputs"]
+    }
+    fields = {"attrs": example["attrs"]} | type_variable(contract, dtype)
+    shapes = {f"inputs/{name.partition('/')[2]}": x.shape for name, x in tensors.items()}
+    if operation in ("vjp", "hvp", "hessian"):
+        shapes |= {name: y.shape for name, y in told(client, contract["name"], "forward", tensors, fields).items()}
+    wanted = {"vjp": {"cotangents"}, "hvp": {"cotangents", "vectors"}, "jvp": {"tangents"}, "hessian": {"cotangents"}}
+    for field in sorted(wanted.get(operation, ())):
+        side = "outputs" if field == "cotangents" else "inputs"
+        for slot in contract[side]:
+            if slot["differentiable"]:
+                shape, kind = shapes[f"{side}/{slot['name']}"], numpy_of(kinds[slot["name"]])
+                tensors[f"{field}/{slot['name']}"] = rng.integers(-8, 9, shape).astype(kind)
+    return tensors, fields
+
+
+def told(
+    client: httpx.Client, op: str, operation: str, tensors: dict[str, np.ndarray], fields: dict[str, Any]
+) -> dict[str, np.ndarray]:
+    """Return what the native API answers, by the paths of its tensors; nothing for what is null there."""
+    answer = asking.ask(client, op, operation, **native.in_json(tensors, fields))
+    answer.pop("absent", None)
+    return native.flat(answer)
+
+
+def numpy_of(name: str) -> np.dtype:
+    return np.dtype(DATATYPES["BF16"] if name == "bfloat16" else name)
+
+
+def type_variable(contract: dict[str, Any], dtype: int) -> dict[str, str]:
+    several = [x["dtypes"] for x in (*contract["inputs"], *contract["outputs"]) if len(x["dtypes"]) > 1]
+    return {"dtype": several[0][dtype % len(several[0])]} if several else {}
+
+
+def compared(client: httpx.Client, op: str, operation: str, tensors: dict[str, np.ndarray], fields: dict) -> None:
+    """Ask the native API and the model, in binary and in JSON, and compare all that they answer."""
+    model = op if operation == "forward" else f"{op}.{operation}"
+    ours = {name_of(path): value for path, value in tensors.items()}
+    expected = {name_of(path): value for path, value in told(client, op, operation, tensors, fields).items()}
+    found = infer(client, model, ours, parameters=fields["attrs"])
+    for name in set(found) - set(expected):  # null there
+        assert not found[name].any()
+        expected[name] = found[name]
+    assert_same(found, chosen(expected, list(found)))
+    assert_same(infer_json(client, model, ours, parameters=fields["attrs"]), found, bits=False)
+
+
+def offered(client: httpx.Client, op: str) -> list[str]:
+    index = client.post("/v2/repository/index").json()
+    names = [entry["name"] for entry in index]
+    return ["forward" if name == op else name.split(".")[1] for name in names if name.split(".")[0] == op]
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_every_model_at_every_example_is_the_native_api(client, op):
+    for operation in offered(client, op):
+        for tensors, fields in requests(client, op, operation):
+            compared(client, op, operation, tensors, fields)
+
+
+@pytest.mark.parametrize("op", ["apart", "masked", "parted", "skewed", "squares"])
+def test_plug_ins_too(plugged, op):
+    for operation in OPERATIONS:
+        for tensors, fields in requests(plugged, op, operation):
+            compared(plugged, op, operation, tensors, fields)
+
+
+@pytest.mark.parametrize("op", ["square", "softmax_cross_entropy", "zero_out", "roi_pool"])
+def test_every_dtype_that_an_op_takes(client, op):
+    contract = client.get(f"/v1/ops/{op}").json()
+    for place in range(max(len(x["dtypes"]) for x in contract["inputs"])):
+        for operation in ("forward", "vjp"):
+            tensors, fields = requests(client, op, operation, place)[0]
+            if operation == "forward" or all(x.dtype.kind not in "iu" for x in tensors.values()):
+                compared(client, op, operation, tensors, fields)
+
+
+def test_what_an_op_has_is_offered_and_no_more(client):
+    contracts = {op: client.get(f"/v1/ops/{op}").json() for op in OPS}
+    for op, contract in contracts.items():
+        live = all(any(x["differentiable"] for x in contract[side]) for side in ("inputs", "outputs"))
+        found = offered(client, op)
+        has = [operation for operation in OPERATIONS if (op, operation) != ("clip_gradient", "jvp")]  # not linear
+        assert found == (has if live else ["forward"]), op
+        for operation in OPERATIONS:
+            model = op if operation == "forward" else f"{op}.{operation}"
+            assert client.get(f"/v2/models/{model}/ready").status_code == (200 if operation in found else 404)
+
+
+def an_op(name: str = "made", inputs: str = "x", outputs: str = "y", attrs: type[Attrs] = Attrs) -> Op:
+    xs, ys = inputs.split(), outputs.split()
+    return Op(
+        name=name,
+        summary="an op",
+        doc="y = x.",
+        function=lambda *x: x,
+        reference=np.asarray,
+        inputs=tuple(Input(x) for x in xs),
+        outputs=tuple(Output(y) for y in ys),
+        mechanism="custom_gradient",
+        source="a test",
+        attrs=attrs,
+        examples=(Example("one", dict.fromkeys(xs, 1.0)),),
+    )
+
+
+class Slow(Attrs):
+    timeout: float = 1.0
+
+
+def test_a_model_in_which_names_would_clash_is_not_offered():
+    assert list(models([an_op()])) == ["made", *(f"made.{operation}" for operation in OPERATIONS[1:])]
+    assert "made.vjp" not in models([an_op(inputs="x dy")])  # the cotangent of y is dy
+    assert "made.jvp" not in models([an_op(inputs="x tx")])
+    assert "made.jacobian" not in models([an_op(inputs="c b_dc", outputs="a a_db")])
+    assert "made.jacobian" in models([an_op(inputs="x dy")])
+    assert not models([an_op(attrs=Slow)])  # a parameter of the protocol
+
+
+def test_metadata_and_configuration(client):
+    document = client.get("/v2/models/roi_pool.vjp").json()
+    assert document["versions"] == ["1"]
+    assert document["inputs"][1] == {"name": "rois", "datatype": "FP32", "shape": [-1, 5]}
+    assert [x["name"] for x in document["inputs"]] == ["features", "rois", "dpooled"]
+    assert [x["name"] for x in document["outputs"]] == ["dfeatures"]
+    config = client.get("/v2/models/roi_pool.vjp/config").json()
+    assert config["max_batch_size"] == 0
+    assert [x["optional"] for x in config["input"]] == [False, False, True]
+    assert config["output"] == [{"name": "dfeatures", "data_type": "TYPE_FP32", "dims": [-1, -1, -1, -1]}]
+    for path in ("", "/config", "/ready", "/stats"):
+        pages = [client.get(f"/v2/models/square.jacobian{version}{path}") for version in ("", "/versions/1")]
+        assert [page.status_code for page in pages] == [200, 200]
+        if path != "/stats":
+            assert pages[0].json() == pages[1].json()
+    assert client.get("/v2/models/square.jacobian").json()["outputs"] == [
+        {"name": "dy_dx", "datatype": "FP32", "shape": [-1, -1]}
+    ]
+
+
+def test_the_server(client):
+    assert set(client.get("/v2").json()) == {"name", "version", "extensions"}
+    assert client.get("/v2/health/live").json() == {"live": True}
+    assert client.get("/v2/health/ready").json() == {"ready": True}
+
+
+def test_the_index_tells_of_ops_that_do_not_load(plugged):
+    index = plugged.post("/v2/repository/index").json()
+    [broken] = [entry for entry in index if entry["state"] != "READY"]
+    assert (broken["name"], broken["state"]) == ("broken", "UNAVAILABLE")
+    assert "nothing_of_this_name" in broken["reason"]
+    assert plugged.post("/v2/repository/index", json={"ready": True}).json() == [x for x in index if x != broken]
+    refused(plugged.get("/v2/models/broken.vjp"), 404, "broken.vjp is unavailable", "nothing_of_this_name")
+
+
+def test_statistics_count(client):
+    def counted() -> dict[str, Any]:
+        [found] = client.get("/v2/models/sign/stats").json()["model_stats"]
+        return found
+
+    before = counted()
+    infer(client, "sign", {"x": X})
+    refused(ask(client, "sign", inputs=[]), 400)
+    after, every = counted(), client.get("/v2/models/stats").json()["model_stats"]
+    assert after["inference_count"] == before["inference_count"] + 1
+    assert after["execution_count"] == before["execution_count"] + 1
+    assert after["last_inference"] > before["last_inference"]
+    for outcome in ("success", "fail"):
+        old, new = before["inference_stats"][outcome], after["inference_stats"][outcome]
+        assert new["count"] == old["count"] + 1
+        assert new["ns"] > old["ns"]
+    assert {entry["name"] for entry in every} == {x["name"] for x in client.post("/v2/repository/index").json()}
+    seen = client.get("/metrics").text
+    assert 'pullback_requests_total{op="sign",operation="forward",status="400"}' in seen
+
+
+@pytest.mark.parametrize("version", ["", "/versions/1"])
+def test_id_and_names_come_back(client, version):
+    response = ask(client, f"square.vjp{version}", inputs=[ONE], id="seven: é", model_name="square.vjp")
+    assert response.json() == {
+        "id": "seven: é",
+        "model_name": "square.vjp",
+        "model_version": "1",
+        "outputs": [{"name": "dx", "datatype": "FP32", "shape": [3], "data": [2, 4, 6]}],
+    }
+
+
+def test_data_may_be_nested_and_null_is_nothing(client):
+    matrix = {**ONE, "shape": [1, 3]}
+    for data in ([1, 2, 3], [[1, 2, 3]]):
+        response = ask(client, "square", inputs=[{**matrix, "data": data}], id=None, outputs=None, parameters=None)
+        assert tensors_of(response, "square")["y"].tolist() == [[1, 4, 9]]
+    response = ask(client, "square", inputs=[{**ONE, "shape": [], "data": 3}])
+    assert tensors_of(response, "square")["y"] == 9
+    empty = {"name": "x", "shape": [0, 2], "datatype": "FP32", "data": None, "parameters": {"binary_data_size": 0}}
+    assert tensors_of(ask(client, "square", inputs=[empty]), "square")["y"].shape == (0, 2)
+
+
+def test_words_for_what_is_no_number(client):
+    response = ask(client, "square", inputs=[{**ONE, "data": ["NaN", "-Infinity", -0.0]}])
+    assert response.json()["outputs"][0]["data"] == ["NaN", "Infinity", 0.0]
+
+
+@pytest.mark.parametrize("name", ["FP16", "BF16", "FP32", "FP64"])
+def test_every_float_as_numbers_and_as_bytes(client, name):
+    x = np.array([[0.1, -3], [1e-3, 7]]).astype(DATATYPES[name])
+    found = infer(client, "square", {"x": x})
+    assert found["y"].dtype == x.dtype
+    assert_same(infer_json(client, "square", {"x": x}), found)
+    assert_same(
+        tensors_of(ask(client, "square", inputs=in_json({"x": x}), parameters={"binary_data_output": True}), "square"),
+        found,
+    )
+
+
+@st.composite
+def points(draw: st.DrawFn) -> tuple[dict[str, np.ndarray], list[str], list[tuple[str, bool | None]], bool]:
+    """Draw primals and cotangents, those of them that go in JSON, the outputs to select, and the rest's form."""
+    dtype = DATATYPES[draw(st.sampled_from(["FP16", "BF16", "FP32", "FP64"]))]
+    shape = draw(st.lists(st.integers(0, 3), max_size=3))
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    names = draw(st.permutations(["x", "z", *draw(st.sampled_from([[], ["dy"]]))]))
+    tensors = {name: rng.integers(-4, 5, shape).astype(dtype) for name in names}
+    in_text = draw(st.lists(st.sampled_from(names), unique=True))
+    outputs = draw(st.lists(st.sampled_from(["dx", "dz"]), unique=True, max_size=2))
+    wanted = [(name, draw(st.sampled_from([None, True, False]))) for name in outputs]
+    return tensors, in_text, wanted, draw(st.booleans())
+
+
+@settings(max_examples=80, deadline=None)
+@given(points())
+def test_any_shape_dtype_order_and_mix_of_forms(plugged, point):
+    tensors, in_text, wanted, is_binary = point
+    bytes_of = {name: x for name, x in tensors.items() if name not in in_text}
+    texts = {entry["name"]: entry for entry in in_json(chosen(tensors, in_text))}
+    blobs = {entry["name"]: entry for entry in described(bytes_of)}
+    outputs = [{"name": n} if own is None else {"name": n, "parameters": {"binary_data": own}} for n, own in wanted]
+    head = json.dumps(
+        {
+            "inputs": [(texts | blobs)[name] for name in tensors],
+            "outputs": outputs,
+            "parameters": {"binary_data_output": is_binary},
+        }
+    ).encode()
+    body = head + b"".join(x.tobytes() for x in bytes_of.values())
+    response = post(plugged, "squares.vjp", body, {LENGTH: str(len(head)), "content-type": OCTETS})
+    found = tensors_of(response, "squares.vjp")
+    x, z, dy = (tensors.get(name, np.ones_like(tensors["x"])) for name in ("x", "z", "dy"))
+    expected = {"dx": 2 * dy * x * z * z, "dz": 2 * dy * x * x * z}  # small integers: exact, whatever the order
+    assert_same(found, chosen(expected, [name for name, _ in wanted] or ["dx", "dz"]), bits=False)
+    head = response.content[: int(response.headers.get(LENGTH, len(response.content)))]
+    answered = {output["name"]: "parameters" in output for output in json.loads(head)["outputs"]}
+    assert answered == {name: is_binary if own is None else own for name, own in wanted or [("dx", None), ("dz", None)]}
+
+
+def test_outputs_select_and_order_blocks(plugged):
+    x, z = np.array([1, 2, 3.0], np.float32), np.array([4, 5.0], np.float32)
+    every = infer(plugged, "apart.jacobian", {"x": x, "z": z})
+    assert list(every) == ["dp_dx", "dp_dz", "dq_dx", "dq_dz"]
+    assert every["dp_dx"].tolist() == np.diag(2 * x).tolist()
+    assert every["dq_dz"].tolist() == np.tile(np.eye(2), (2, 1)).tolist()
+    for name, shape in (("dp_dz", (3, 2)), ("dq_dx", (4, 3))):
+        assert every[name].shape == shape
+        assert not every[name].any()
+    some = infer(plugged, "apart.jacobian", {"x": x, "z": z}, outputs=[{"name": "dq_dz"}, {"name": "dp_dx"}])
+    assert_same(some, chosen(every, ["dq_dz", "dp_dx"]))
+    assert infer(plugged, "apart.jvp", {"x": x, "z": z, "tx": x})["tq"].tolist() == [0, 0, 0, 0]
+    hessian = infer(plugged, "apart.hessian", {"x": x, "z": z}, outputs=[{"name": "ddz_dx"}, {"name": "ddx_dx"}])
+    assert list(hessian) == ["ddz_dx", "ddx_dx"]
+    assert (hessian["ddz_dx"].shape, hessian["ddx_dx"].tolist()) == ((2, 3), (2 * np.eye(3)).tolist())
+
+
+def test_only_what_is_selected_is_computed(start_for_session, plugged):
+    """A Jacobian over the element limit is refused, and its small block is not."""
+    x, z = np.ones(1500, np.float32), np.ones(2, np.float32)
+    refused(post(plugged, "apart.jacobian", *binary({"x": np.ones(3000, np.float32), "z": z})), 400, "elements")
+    found = infer(plugged, "apart.jacobian", {"x": np.ones(3000, np.float32), "z": z}, outputs=[{"name": "dq_dz"}])
+    assert found["dq_dz"].shape == (4, 2)
+    assert infer(plugged, "apart.vjp", {"x": x, "z": z}, outputs=[{"name": "dz"}])["dz"].tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("attrs", [{}, {"strength": 3}, {"strength": 0.5}])
+def test_attributes_are_parameters(client, attrs):
+    found = infer(client, "gradient_reversal.vjp", {"x": X}, parameters=attrs)
+    expected = told(client, "gradient_reversal", "vjp", {"inputs/x": X}, {"attrs": attrs})
+    assert_same(found, {"dx": expected["gradients/x"]})
+    assert found["dx"].tolist() == [-attrs.get("strength", 1)] * 3
+
+
+LARGE = np.random.default_rng(1).normal(size=300_001).astype(np.float32)
+
+
+def test_large_tensors_in_every_form(client):
+    expected = {"y": LARGE * LARGE}
+    assert_same(infer(client, "square", {"x": LARGE}), expected)
+    assert_same(infer_json(client, "square", {"x": LARGE}), expected)
+    assert_same(infer(client, "square", {"x": LARGE}, parameters={"binary_data_output": False}), expected)
+    found = infer(client, "square.vjp", {"dy": LARGE, "x": LARGE[::-1].copy()})
+    assert_same(found, {"dx": 2 * LARGE[::-1] * LARGE})
+
+
+def bad(**fields: Any) -> dict[str, Any]:
+    return {"inputs": [{**ONE, **fields}]}
+
+
+def parameters(**fields: Any) -> dict[str, Any]:
+    return {"inputs": [ONE], "parameters": fields}
+
+
+def outputs(*items: Any) -> dict[str, Any]:
+    return {"inputs": [ONE], "outputs": list(items)}
+
+
+DY = {**ONE, "name": "dy"}
+REFUSED = [
+    ("square", {}, ("x is missing", "got none")),
+    ("square", {"inputs": {"x": [1]}}, ("inputs", "a list", "an object")),
+    ("square", {"inputs": [1]}, ("inputs.0", "an object", "got 1")),
+    ("square", {"inputs": [None]}, ("inputs.0", "null")),
+    ("square", {"inputs": [ONE, ONE]}, ("inputs.x", "twice")),
+    ("square", {"inputs": [ONE], "nope": 1}, ("nope", "no such field")),
+    ("square", {"inputs": [ONE], "id": 7}, ("id", "a string", "7")),
+    ("square", {"inputs": [ONE], "model_name": "sign"}, ("model_name", "expected square", "sign")),
+    ("square", bad(name="z"), ("inputs.z", "expected one of x")),
+    ("square", bad(name=3), ("expected one of x", "got 3")),
+    ("square", bad(nope=1), ("nope", "no such field")),
+    ("square", bad(datatype="FP99"), ("datatype", "FP32, FP64, FP16, BF16", "FP99")),
+    ("square", bad(datatype="BYTES"), ("datatype", "BYTES")),
+    ("square", bad(datatype="BOOL"), ("inputs.x.datatype", "BOOL")),
+    ("square", bad(datatype=None), ("datatype", "null")),
+    ("square", bad(shape=None), ("shape", "a list of integers", "null")),
+    ("square", bad(shape=[-3]), ("shape.0", "from 0", "-3")),
+    ("square", bad(shape=[3.0]), ("shape.0", "3.0")),
+    ("square", bad(shape=[True]), ("shape.0", "true")),
+    ("square", bad(shape=[1] * 9), ("rank <= 8", "rank 9")),
+    ("square", bad(shape=[1 << 31]), ("shape.0", str(1 << 31))),
+    ("square", bad(shape=[1 << 30] * 3), ("too large",)),
+    ("square", bad(shape=[2]), ("inputs.x.data", "flat list of 2", "[3]")),
+    ("square", bad(shape=[3, 1], data=[1, 2]), ("flat list of 3",)),
+    ("square", bad(data=[1, None, 3]), ("inputs.x.data.1", "null")),
+    ("square", bad(data=[1, "3", 3]), ("inputs.x.data.1", '"3"')),
+    ("square", bad(data=[1, 1e300, 3]), ("inputs.x.data.1", "overflows")),
+    ("square", bad(data=[1, True, 3]), ("inputs.x.data.1", "true")),
+    ("square", bad(data=None), ("data", "binary_data_size", "neither")),
+    ("square", bad(parameters={"binary_data_size": 12}), ("both",)),
+    ("square", bad(data=None, parameters={"binary_data_size": 12}), ("12 bytes", "got 0")),
+    ("square", bad(data=None, parameters={"binary_data_size": 11}), ("12 bytes for shape [3] of FP32", "got 11")),
+    ("square", bad(data=None, parameters={"binary_data_size": -12}), ("12 bytes", "-12")),
+    ("square", bad(data=None, parameters={"binary_data_size": True}), ("12 bytes", "true")),
+    ("square", bad(data=None, parameters={"shared_memory_region": "r"}), ("no shared memory",)),
+    ("square", bad(parameters={"content_type": "np"}), ("content_type", "no such parameter")),
+    ("square", bad(parameters=[1]), ("inputs.x.parameters", "an object")),
+    ("square", parameters(nope=1), ("parameters.nope",)),
+    ("square", parameters(sequence_id=1), ("sequence",)),
+    ("square", parameters(priority=-1), ("priority", "-1")),
+    ("square", parameters(timeout="1"), ("timeout", "an integer")),
+    ("square", parameters(timeout=True), ("timeout", "true")),
+    ("square", parameters(binary_data_output=1), ("binary_data_output", "true or false", "got 1")),
+    ("square", {"inputs": [ONE], "parameters": []}, ("parameters", "an object")),
+    ("square", outputs({"name": "z"}), ("outputs.z", "expected one of y")),
+    ("square", outputs({"name": "y"}, {"name": "y"}), ("outputs.y", "twice")),
+    ("square", outputs({"name": "y", "data": []}), ("data", "no such field")),
+    ("square", outputs({"name": "y", "parameters": {"classification": 3}}), ("no output has classes",)),
+    ("square", outputs({"name": "y", "parameters": {"shared_memory_region": "r"}}), ("no shared memory",)),
+    ("square", outputs({"name": "y", "parameters": {"binary_data": "yes"}}), ("binary_data", "true or false")),
+    ("square", outputs("y"), ("outputs.0", "an object")),
+    ("square.vjp", {"inputs": [ONE, {**DY, "datatype": "FP64"}]}, ("inputs.dy.datatype", "expected FP32", "FP64")),
+    ("square.vjp", {"inputs": [ONE, {**DY, "shape": [1, 3]}]}, ("inputs.dy", "expected [3]", "[1, 3]")),
+    ("square.vjp", {"inputs": [ONE, {**DY, "data": [1, 2, "x"]}]}, ("inputs.dy.data.2",)),
+    ("square.jvp", {"inputs": [ONE]}, ("at least one of tx", "got x")),
+    ("square.hvp", {"inputs": [ONE, DY]}, ("at least one of vx",)),
+    ("square.vjp", bad(datatype="INT64"), ("inputs.x.datatype", "INT64")),
+    ("square.jacobian", {"inputs": [ONE, DY]}, ("inputs.dy", "expected one of x")),
+    ("roi_pool", {"inputs": [ONE]}, ("inputs.x", "features, rois")),
+    ("clip_gradient.jvp", {"inputs": []}, ("there is no model", "clip_gradient.vjp")),
+]
+
+
+@pytest.mark.parametrize(("model", "body", "said"), REFUSED)
+def test_what_is_wrong_is_refused_with_what_was_expected(client, model, body, said):
+    found = client.get(f"/v2/models/{model}").status_code
+    refused(ask(client, model, **body), 400 if found == 200 else 404, *said)
+
+
+BODY, HEADERS = binary({"x": X})
+BODIES = [
+    (BODY + b"\0", HEADERS, 400, ("12 bytes of tensors", "got 13")),
+    (BODY[:-1], HEADERS, 400, ("12 bytes of tensors", "got 11")),
+    (BODY, {}, 400, ("not UTF-8",)),
+    (BODY, {LENGTH: "-1"}, 400, ("a number of bytes", "-1")),
+    (BODY, {LENGTH: "x"}, 400, ("a number of bytes",)),
+    (BODY, {LENGTH: str(len(BODY) + 1)}, 400, (f"at least {len(BODY) + 1} bytes", f"got {len(BODY)}")),
+    (BODY, {LENGTH: str((32 << 20) + 1)}, 413, ("at most", "JSON")),
+    (BODY, {LENGTH: "9" * 30}, 413, ("at most",)),
+    (BODY, {LENGTH: "0"}, 400, ("empty",)),
+    (BODY, {LENGTH: str(int(HEADERS[LENGTH]) - 1)}, 400, ("JSON",)),
+    (BODY, {"content-type": OCTETS}, 400, ("inference-header-content-length",)),
+    (
+        BODY,
+        {**HEADERS, "content-type": "text/plain"},
+        415,
+        ("application/json or application/octet-stream", "text/plain"),
+    ),
+    (b"", {}, 400, ("empty",)),
+    (b"[]", {}, 400, ("an object",)),
+    (b"null", {}, 400, ("an object",)),
+    (b'{"inputs":[{"name":"x","name":"x"}]}', {}, 400, ("twice",)),
+    (b'{"inputs":[NaN]}', {}, 400, ("NaN",)),
+    (b"[" * 200_000, {}, 400, ("brackets",)),
+]
+
+
+@pytest.mark.parametrize(("body", "headers", "status", "said"), BODIES, ids=range(len(BODIES)))
+def test_bodies_that_are_not_what_they_say(client, body, headers, status, said):
+    sentence = refused(post(client, "square", body, headers), status)
+    for words in said:
+        assert words.lower() in sentence.lower()
+
+
+def test_any_content_type_of_the_protocol_or_none(client):
+    for kind in ({}, {"content-type": OCTETS}, {"content-type": f"{JSON}; charset=utf-8"}):
+        assert tensors_of(post(client, "square", BODY, {**HEADERS, **kind}), "square")["y"].tolist() == [2.25, 4, 9]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "said"),
+    [
+        ("GET", "/v2/models/square/infer", 405, "expected POST"),
+        ("POST", "/v2/models/square", 405, "expected GET"),
+        ("DELETE", "/v2", 405, "expected GET"),
+        ("GET", "/v2/repository/index", 405, "expected POST"),
+        ("GET", "/v2/", 404, "no path"),
+        ("GET", "/v2/nope", 404, "no path"),
+        ("GET", "/v2/models/square/nope", 404, "no path"),
+        ("GET", "/v2/models/squar", 404, "square"),
+        ("POST", "/v2/models/squar/infer", 404, "square"),
+        ("GET", "/v2/models/square.nope/config", 404, "square"),
+        ("GET", "/v2/models/square/versions/2", 404, "version 1 alone"),
+        ("POST", "/v2/models/square/versions/0/infer", 404, "version 1 alone"),
+        ("POST", "/v2/repository/models/square/load", 404, "none is loaded"),
+        ("POST", "/v2/repository/models/square/unload", 404, "none is loaded"),
+        ("GET", "/v2/trace/setting", 404, "no traces"),
+        ("POST", "/v2/models/square/trace/setting", 404, "no traces"),
+        ("POST", "/v2/logging", 404, "PULLBACK_LOG"),
+        ("POST", "/v2/systemsharedmemory/region/r/register", 404, "no shared memory"),
+        ("GET", "/v2/cudasharedmemory/region/r/status", 404, "no shared memory"),
+    ],
+)
+def test_what_there_is_not(client, method, path, status, said):
+    refused(client.request(method, path), status, said)
+
+
+def test_no_shared_memory_is_registered(client):
+    for kind in ("system", "cuda"):
+        assert client.get(f"/v2/{kind}sharedmemory/status").json() == []
+        assert client.post(f"/v2/{kind}sharedmemory/unregister").status_code == 200
+        assert client.post(f"/v2/{kind}sharedmemory/region/r/unregister").status_code == 200
+
+
+@pytest.mark.parametrize("body", [b"[]", b'{"nope": true}', b'{"ready": 1}', b"{"])
+def test_the_index_is_strict(client, body):
+    refused(client.post("/v2/repository/index", content=body), 400)
+
+
+def test_errors_of_an_op_are_its_own(plugged):
+    refused(post(plugged, "bare_many.vjp", *binary({"x": X})), 500, "bare_many")
+
+
+def test_a_timeout_in_microseconds_ends_slow_work(plugged):
+    x = np.array(1, np.float32)
+    assert infer(plugged, "square", {"x": x}, parameters={"timeout": 0, "priority": 3})["y"] == 1
+    for form in (binary, lambda tensors, **more: (json.dumps({"inputs": in_json(tensors), **more}).encode(), {})):
+        refused(post(plugged, "sleepy", *form({"x": x}, parameters={"timeout": 100_000})), 504, "deadline")
+
+
+def test_without_the_protocol_its_paths_are_nobodys(start):
+    with start(PROTOCOLS="umbridge", METRICS="1").wait_until_ready().client() as client:
+        for path in ("/v2", "/v2/models/square"):
+            response = client.get(path)
+            assert (response.status_code, response.headers["content-type"]) == (404, "application/problem+json")
+
+
+def test_where_nothing_is_counted_there_are_no_statistics(start):
+    with start(METRICS="0").wait_until_ready().client() as client:
+        infer(client, "square", {"x": X})
+        for path in ("/v2/models/stats", "/v2/models/square/stats"):
+            refused(client.get(path), 404, "PULLBACK_METRICS is 0")
+
+
+def test_bytes_of_bools_are_0_or_1(plugged):
+    tensors = {"x": np.float32([[1, 2], [3, 4]]), "mask": np.array([[True, False], [False, True]])}
+    body, headers = binary(tensors)
+    assert infer(plugged, "masked", tensors)["y"].tolist() == [[1, 0], [0, 4]]
+    response = post(plugged, "masked", body[:-2] + b"\2\1", headers)
+    refused(response, 400, "inputs.mask.1.0: this byte is no bool; expected 0 or 1, got 2")
+    said = [{"name": "mask", "shape": [1], "datatype": "BOOL", "data": [1]}, {**ONE, "shape": [1], "data": [1]}]
+    refused(ask(plugged, "masked", inputs=said), 400, "expected true or false, got 1")

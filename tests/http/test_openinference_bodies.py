@@ -1,0 +1,169 @@
+"""Compressed bodies of the Open Inference Protocol, well-meant and hostile, and the limits in its dialect."""
+
+import gzip
+import json
+import socket
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.http.inferring import LENGTH, assert_same, binary, in_json, post, refused, tensors_of
+
+MIB = 1 << 20
+CODINGS: dict[str, tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]] = {
+    "gzip": (gzip.compress, gzip.decompress),
+    "deflate": (zlib.compress, zlib.decompress),
+}
+X = np.array([1.5, -2.0, 3.0], np.float32)
+BODY, HEADERS = binary({"x": X})
+LARGE = np.random.default_rng(5).integers(-9, 9, 400_000).astype(np.float32)
+
+
+def sent(client: httpx.Client, body: bytes, coding: str, headers: dict[str, str] = HEADERS) -> httpx.Response:
+    """Post a body, which is compressed already."""
+    return post(client, "square", body, {**headers, "content-encoding": coding, "accept-encoding": "identity"})
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+@pytest.mark.parametrize("x", [X, LARGE, LARGE[:0]], ids=["small", "large", "empty"])
+def test_compressed_requests(client, coding, x):
+    pack = CODINGS[coding][0]
+    body, headers = binary({"x": x})
+    assert_same(tensors_of(sent(client, pack(body), coding, headers), "square"), {"y": x * x})
+    text = json.dumps({"inputs": in_json({"x": x})}).encode()
+    assert_same(tensors_of(sent(client, pack(text), coding, {}), "square"), {"y": x * x})
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 70_000), st.sampled_from(["gzip", "deflate"]), st.integers(0, 9))
+def test_compressed_requests_of_any_size(client, size, coding, level):
+    """Sizes around the steps in which a body is inflated, too."""
+    x = np.arange(size, dtype=np.float32) % 97
+    body, headers = binary({"x": x})
+    packed = gzip.compress(body, level) if coding == "gzip" else zlib.compress(body, level)
+    assert_same(tensors_of(sent(client, packed, coding, headers), "square"), {"y": x * x})
+
+
+def raw_answer(client: httpx.Client, body: bytes, headers: dict[str, str]) -> tuple[dict[str, str], bytes]:
+    """Return the headers and the bytes of an answer, which httpx would inflate."""
+    with client.stream("POST", "/v2/models/square/infer", content=body, headers=headers) as response:
+        assert response.status_code == 200
+        return dict(response.headers), b"".join(response.iter_raw())
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+@pytest.mark.parametrize("x", [X, LARGE], ids=["small", "large"])
+def test_answers_are_compressed_for_who_asks_for_one_coding(client, coding, x):
+    body, headers = binary({"x": x})
+    told, packed = raw_answer(client, body, {**headers, "accept-encoding": coding})
+    assert told["content-encoding"] == coding
+    assert int(told["content-length"]) == len(packed)
+    plain = CODINGS[coding][1](packed)
+    response = httpx.Response(200, content=plain, headers={k: told[k] for k in ("content-type", LENGTH)})
+    assert_same(tensors_of(response, "square"), {"y": x * x})
+
+
+@pytest.mark.parametrize("accept", ["gzip, deflate", "*", "br", "identity", "gzip;q=0"])
+def test_answers_are_plain_for_all_others(client, accept):
+    told, body = raw_answer(client, BODY, {**HEADERS, "accept-encoding": accept})
+    assert "content-encoding" not in told
+    assert body[int(told[LENGTH]) :] == (X * X).tobytes()
+
+
+def test_other_codings_are_415(client):
+    for coding in ("br", "gzip, deflate", "x-gzip", "compress"):
+        refused(sent(client, BODY, coding), 415, "gzip or deflate", coding)
+    assert_same(tensors_of(sent(client, BODY, "identity"), "square"), {"y": X * X})
+
+
+HOSTILE: list[tuple[str, bytes, str]] = [
+    ("gzip", BODY, "compressed by gzip"),
+    ("gzip", zlib.compress(BODY), "compressed by gzip"),
+    ("deflate", gzip.compress(BODY), "compressed by deflate"),
+    ("deflate", zlib.compress(BODY)[2:-4], "compressed by deflate"),  # bare, as some have it
+    ("gzip", b"", "cut short"),
+    ("gzip", gzip.compress(BODY)[:-9], "cut short"),
+    ("gzip", gzip.compress(BODY)[:-1], "cut short"),
+    ("deflate", zlib.compress(LARGE.tobytes())[:-5], "cut short"),
+    ("gzip", gzip.compress(BODY) + b"garbage", "nothing after the end"),
+    ("gzip", gzip.compress(BODY) * 2, "nothing after the end"),
+    ("gzip", gzip.compress(BODY) + bytes(300_000), "got 300000 bytes"),
+    ("deflate", zlib.compress(BODY) + b"\0", "got 1 bytes"),
+    ("gzip", gzip.compress(BODY)[:-8] + bytes(8), "compressed by gzip"),  # another checksum
+    ("deflate", zlib.compress(BODY)[:-4] + bytes(4), "compressed by deflate"),
+    ("gzip", gzip.compress(BODY + b"\0"), "12 bytes of tensors"),
+    ("gzip", gzip.compress(BODY[:20]), "at least"),
+]
+
+
+@pytest.mark.parametrize(("coding", "body", "said"), HOSTILE, ids=range(len(HOSTILE)))
+def test_what_is_not_compressed_right_is_400(client, coding, body, said):
+    refused(sent(client, body, coding), 400, said)
+
+
+@pytest.fixture(scope="module")
+def small(start_for_module):
+    """A service with small limits."""
+    one = start_for_module(MAX_JSON_MB="1", MAX_BODY_MB="4", MAX_INFLIGHT_MB="8").wait_until_ready()
+    with one.client() as client:
+        yield client
+    assert one.process.poll() is None
+
+
+def test_a_bomb_is_413_before_it_takes_memory(small):
+    bomb = zlib.compress(bytes(400 * MIB), 9)
+    assert len(bomb) < MIB
+    refused(sent(small, bomb, "deflate"), 413, "4194304 bytes", "inflated")
+    refused(sent(small, bomb, "deflate", {}), 413, "1048576 bytes", "inflated")  # JSON alone
+    assert_same(tensors_of(sent(small, gzip.compress(BODY), "gzip"), "square"), {"y": X * X})
+
+
+def test_inflated_bodies_take_from_the_budget(start):
+    one = start(MAX_BODY_MB="8", MAX_INFLIGHT_MB="6").wait_until_ready()
+    with one.client() as client:
+        refused(sent(client, zlib.compress(bytes(6 * MIB)), "deflate"), 503, "the requests in work hold")
+        assert_same(tensors_of(sent(client, gzip.compress(BODY), "gzip"), "square"), {"y": X * X})
+
+
+def test_the_limits_in_this_dialect(small):
+    x = np.zeros(5 * MIB // 4, np.float32)
+    refused(post(small, "square", *binary({"x": x})), 413, "4194304 bytes")
+    refused(post(small, "square", b" " * (MIB + 1)), 413, "1048576 bytes")
+    assert_same(tensors_of(post(small, "square", *binary({"x": x[: MIB // 2]})), "square"), {"y": x[: MIB // 2]})
+    refused(post(small, "square", b" " * (2 * MIB), {LENGTH: str(MIB + 1)}), 413, "1048576 bytes", "JSON")
+    refused(small.post("/v2/nope", content=b" " * (MIB + 1)), 413, "1048576 bytes")
+
+
+def test_the_native_api_takes_no_compressed_body(client):
+    body = gzip.compress(b'{"inputs":{"x":[1]}}')
+    headers = {"content-type": "application/json", "content-encoding": "gzip"}
+    assert client.post("/v1/ops/square/forward", content=body, headers=headers).status_code == 415
+
+
+def test_a_slow_body_and_chunks(service, client):
+    pieces = (BODY[at : at + 7] for at in range(0, len(BODY), 7))
+    response = client.post("/v2/models/square/infer", content=pieces, headers=HEADERS)
+    assert_same(tensors_of(response, "square"), {"y": X * X})
+    request = (
+        "POST /v2/models/square/infer HTTP/1.1\r\nhost: x\r\npullback-deadline-ms: 200\r\ncontent-length: 9\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", service.port), timeout=30) as sock:
+        sock.sendall(request.encode())
+        came = sock.recv(1 << 16)
+    assert came.startswith(b"HTTP/1.1 408 ")
+    assert list(json.loads(came.partition(b"\r\n\r\n")[2])) == ["error"]
+
+
+def test_many_ids_are_no_other_requests(client):
+    """JSON is remembered, and what comes back is this request's own."""
+    for number in range(300):
+        body, headers = binary({"x": X}, id=f"number {number}")
+        response = post(client, "square", body, headers)
+        head: dict[str, Any] = json.loads(response.content[: int(response.headers[LENGTH])])
+        assert head["id"] == f"number {number}"
