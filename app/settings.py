@@ -9,7 +9,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 MB = 1 << 20
 
-ProtocolName = Literal["umbridge"]
+ProtocolName = Literal["umbridge", "tesseract"]
 PROTOCOL_NAMES: tuple[ProtocolName, ...] = get_args(ProtocolName)
 
 
