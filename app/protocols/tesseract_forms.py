@@ -166,8 +166,9 @@ def _dtype(op: Op, tensors: Mapping[str, Any]) -> str:
         dtype = cast(Object, value)["dtype"]
         if dtype not in slot.dtypes:
             expected = f"one of {', '.join(slot.dtypes)}"
-            message = f"input {slot.name} of op {op.name} is never cast"
-            faults.add(("inputs", slot.name, "dtype"), message, expected=expected, got=describe(dtype))
+            message = f"op {op.name} does not take this dtype, and arrays are never cast"
+            got = dtype if isinstance(dtype, str) else describe(dtype)
+            faults.add(("inputs", slot.name, "dtype"), message, expected=expected, got=got)
         else:
             given[slot.name] = dtype
     faults.check()

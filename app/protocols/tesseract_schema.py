@@ -1,7 +1,7 @@
 """What an op is as a Tesseract: its endpoints, and the OpenAPI document that tells clients of them.
 
-Clients read more than endpoints from that document: which arrays go in and come out, which of them may be
-differentiated, and, from an input without a ``shape`` there, that a leading axis of points may be put before it.
+Clients read more than endpoints from that document: which arrays go in and come out, and which of them may be
+differentiated.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -164,21 +164,21 @@ def _answer(op: Op, endpoint: Endpoint) -> Schema:
 
 
 def _differentiable(op: Op, slots: Sequence[Input | Output]) -> Schema:
+    """Return the dtypes and the shapes of what is differentiable.
+
+    Without a shape, clients would put a leading axis of points before some arrays, and one of length 1 before others.
+    """
     return {
-        slot.name: {"dtype": op.dtype_of(slot, op.dtypes[0])} | _shape(op, slot) for slot in differentiable(op, slots)
+        slot.name: {"dtype": op.dtype_of(slot, op.dtypes[0]), "shape": _shape(slot)}
+        for slot in differentiable(op, slots)
     }
 
 
-def _shape(op: Op, slot: Input | Output) -> Schema:
-    """Return the shape of an array, null in place of what may be any.
-
-    Where clients may put a leading axis of points before an array, there is none: in one input alone, because they give
-    an axis of length 1 to those that do not vary, and scalars of attributes are among those.
-    """
-    if "..." not in slot.shape:
-        return {"shape": [size if isinstance(size, int) else None for size in slot.shape]}
-    takes_many = op.batching == "elementwise" and len(op.inputs) == 1 and not op.attrs.number_names()
-    return {} if takes_many else {"shape": None}
+def _shape(slot: Input | Output) -> list[int | None] | None:
+    """Return the shape of an array, ``None`` in place of what may be any."""
+    if "..." in slot.shape:
+        return None
+    return [size if isinstance(size, int) else None for size in slot.shape]
 
 
 def _slots(op: Op, slots: Sequence[Input | Output]) -> Schema:
