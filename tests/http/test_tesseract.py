@@ -324,6 +324,17 @@ def test_what_nothing_connects_is_zero(plugged: httpx.Client):
     same(told(plugged, "largest", JVP, body), {"y": np.array(0.0)})
 
 
+def test_what_nothing_connects_has_a_shape(plugged: httpx.Client):
+    inputs = {"x": {**X, "dtype": "float64"}, "gauge": [[1, 2, 3]]}
+    lists = {"vjp_inputs": ["gauge"], "vjp_outputs": ["y"]}
+    found = told(plugged, "offset", VJP, {"inputs": inputs, **lists, "cotangent_vector": {"y": [1, 2]}})
+    same(found, {"gauge": np.zeros((1, 3))})
+    body = {"inputs": inputs, "jac_inputs": ["gauge", "x"], "jac_outputs": ["y"]}
+    same(told(plugged, "offset", "jacobian", body), {"y": {"gauge": np.zeros((2, 1, 3)), "x": 2 * np.eye(2)}})
+    body = {"inputs": inputs, "jvp_inputs": ["gauge"], "jvp_outputs": ["y"], "tangent_vector": {"gauge": [[1, 2, 3]]}}
+    same(told(plugged, "offset", JVP, body), {"y": np.zeros(2)})
+
+
 def test_outputs_that_are_not_listed_weigh_nothing(client: httpx.Client):
     a = [[2, 1], [1, 3]]
     body = {"inputs": {"a": a}, "vjp_inputs": ["a"], "vjp_outputs": ["w"], "cotangent_vector": {"w": [1, 0]}}
