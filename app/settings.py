@@ -9,7 +9,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 MB = 1 << 20
 
-ProtocolName = Literal["umbridge", "openinference"]
+ProtocolName = Literal["umbridge", "tesseract", "openinference"]
 PROTOCOL_NAMES: tuple[ProtocolName, ...] = get_args(ProtocolName)
 
 

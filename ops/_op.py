@@ -231,6 +231,9 @@ class Op:
         for kind, slots in (("input", self.inputs), ("output", self.outputs)):
             if len({slot.name for slot in slots}) < len(slots):
                 raise ValueError(f"op {self.name!r}: two {kind}s have the same name")
+        # Other protocols send attributes among the inputs.
+        if both := [slot.name for slot in self.inputs if slot.name in self.attrs.model_fields]:
+            raise ValueError(f"op {self.name!r}: expected an input and an attribute to differ in name, got {both[0]!r}")
 
     def _check_slots(self) -> None:
         if not self.inputs or not self.outputs or not self.examples:

@@ -1,9 +1,9 @@
 """A request for inference as it comes in: JSON, strictly read, and the bytes of tensors behind it."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, cast
 
 import numpy as np
@@ -12,7 +12,7 @@ from app.errors import MAX_GOT, Loc, Malformed, clip, near, wrong
 from app.protocols.openinference_models import DATATYPES, PARAMETERS, ROWS, SEQUENCE, Given, Model, Taken
 from app.protocols.protocol import shown, type_variable
 from app.tensors import bulk, document
-from app.tensors.casting import Loss, bools, describe
+from app.tensors.casting import Loss, Numbers, bools, describe
 from app.tensors.document import Body
 from app.tensors.dtypes import DType
 from app.tensors.json import read_shape
@@ -89,7 +89,17 @@ class Request:
         return fields
 
 
-def read_request(model: Model, raw: Body, parse: Callable[[Body], Any] = bulk.parse) -> Request:
+def _places(request: dict[str, Any]) -> Iterator[bulk.Place]:
+    """Yield the places of tensors in a request."""
+    inputs = request.get("inputs")
+    for item in cast("list[Any]", inputs) if isinstance(inputs, list) else ():
+        yield cast("dict[str, Any]", item) if isinstance(item, dict) else {}, "data", Numbers
+
+
+_parse = partial(bulk.parse, places=_places)
+
+
+def read_request(model: Model, raw: Body, parse: Callable[[Body], Any] = _parse) -> Request:
     """Return what JSON asks of a model; raises ``Malformed`` or ``Unprocessable``."""
     fields = _object(parse(raw), (), _FIELDS, "field")
     _check_name(fields, model)

@@ -6,13 +6,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.engine import Engine
 from app.problems import Dialect, problem
-from app.protocols import openinference, umbridge
+from app.protocols import openinference, tesseract, umbridge
 from app.protocols.protocol import Labels, Protocol
 from app.routes.plans import Plans
 from app.settings import ProtocolName
 from ops import Op
 
-PROTOCOLS: Mapping[ProtocolName, Protocol] = {one.name: one for one in (umbridge.PROTOCOL, openinference.PROTOCOL)}
+PROTOCOLS: Mapping[ProtocolName, Protocol] = {
+    one.name: one for one in (umbridge.PROTOCOL, tesseract.PROTOCOL, openinference.PROTOCOL)
+}
 
 
 def protocols(fallback: ASGIApp, engine: Engine, plans: Plans, names: Sequence[ProtocolName]) -> ASGIApp:

@@ -7,7 +7,7 @@ alone decides what is wrong, and where.
 """
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -22,6 +22,10 @@ from app.tensors.document import Body
 from app.tensors.json import Decoded
 
 Taken: TypeAlias = dict[str, Numbers | Decoded]
+Place: TypeAlias = tuple[dict[str, Any], str, type[Numbers | Decoded]]
+"""Where something long may stand: an object, one of its keys, and what is taken from there."""
+Places: TypeAlias = Callable[[dict[str, Any]], Iterable[Place]]
+"""Gives the places of the tensors in a request, some of which may not be there."""
 
 FIELDS = ("inputs", "cotangents", "tangents", "vectors")
 LONG = 1 << 15
@@ -36,20 +40,31 @@ MAX_QUOTES = 1 << 12
 _MARK = secrets.token_hex(16)
 
 
-def parse(body: Body) -> Any:
-    """Return what ``document.parse`` does, with ``Numbers`` and ``Decoded`` for long tensors of a request.
+def places(request: dict[str, Any]) -> Iterator[Place]:
+    """Yield the places of tensors in a request to the native API."""
+    for field in FIELDS:
+        named = request.get(field)
+        for name, value in cast("dict[str, Any]", named).items() if isinstance(named, dict) else ():
+            tensor = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+            yield cast("dict[str, Any]", named), name, Numbers
+            yield tensor, "data", Numbers
+            yield tensor, "base64", Decoded
+
+
+def parse(body: Body, places: Places = places) -> Any:
+    """Return what ``document.parse`` does, with ``Numbers`` and ``Decoded`` for what is long in the ``places``.
 
     Raises as it does.
     """
     if len(body) >= LONG and not isinstance(body, memoryview):
         try:
-            return _parse_apart(body)
+            return _parse_apart(body, places)
         except (Malformed, ValueError, TypeError, RuntimeError):  # as the parsers raise them, and this module
             pass
     return document.parse(body)
 
 
-def _parse_apart(raw: bytes | bytearray) -> Any:
+def _parse_apart(raw: bytes | bytearray, places: Places) -> Any:
     """Return the document; raises ``ValueError`` or another error where it is not plain."""
     taken = Taken()
     rest = b"".join(_without_long(raw, taken))
@@ -57,7 +72,8 @@ def _parse_apart(raw: bytes | bytearray) -> Any:
         raise ValueError("expected strings that end at a quote")
     found: Any = document.parse(rest)
     if isinstance(found, dict):
-        _put_back(cast("dict[str, Any]", found), taken)
+        for place in places(cast("dict[str, Any]", found)):
+            _put(*place, taken)
     if taken:
         raise ValueError("expected what is long in the places of tensors")
     return cast(Any, found)
@@ -126,21 +142,8 @@ def _marked(taken: Taken, value: Numbers | Decoded) -> bytes:
     return mark.encode()
 
 
-def _put_back(request: dict[str, Any], taken: Taken) -> None:
-    """Put what was taken where the marks are, as far as those are where it may be."""
-    for field in FIELDS:
-        named = request.get(field)
-        # In other protocols they stand in a list, each an object.
-        for item in cast("list[Any]", named) if isinstance(named, list) else ():
-            _put(cast("dict[str, Any]", item) if isinstance(item, dict) else {}, "data", Numbers, taken)
-        for name, value in cast("dict[str, Any]", named).items() if isinstance(named, dict) else ():
-            tensor = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-            _put(cast("dict[str, Any]", named), name, Numbers, taken)
-            _put(tensor, "data", Numbers, taken)
-            _put(tensor, "base64", Decoded, taken)
-
-
 def _put(place: dict[str, Any], key: str, kind: type, taken: Taken) -> None:
+    """Put what was taken where its mark is, if that is this place, and it may be here."""
     match place.get(key):
         case [str(mark)] if kind is Numbers and isinstance(taken.get(mark), kind):
             place[key] = taken.pop(mark)

@@ -63,6 +63,12 @@ def test_a_plug_in_is_an_op_like_any_other(tmp_path) -> None:
             PAGE.format(name="a").replace('"x")', '"x", ("bool", "float32"), differentiable=False)'),
             "ValueError: op 'a'",
         ),
+        (
+            PAGE.format(name="a")
+            .replace("import Example", "import Attrs, Example")
+            .replace("OP = Op(", "class Scale(Attrs):\n    x: float = 1.0\n\nOP = Op(attrs=Scale, "),
+            "ValueError: op 'a': expected an input and an attribute to differ in name, got 'x'",
+        ),
     ],
 )
 def test_a_broken_page_is_listed_with_its_error_and_the_rest_serves(tmp_path, source, reason) -> None:

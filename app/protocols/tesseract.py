@@ -1,0 +1,219 @@
+"""Tesseract: each op is one, under ``/tesseract/{op}/``, with its inputs and its attributes side by side.
+
+An array is ``{"shape", "dtype", "data": {"buffer", "encoding"}}``, with or without ``"object_type": "array"``, a nested
+list or a number. Those that say their dtype give it to the op's type variable, and the others follow.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, partial
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from app.binding import bind_shapes, bind_terms
+from app.derivatives import Absent, Derivative
+from app.engine import Engine
+from app.errors import MAX_ENTRIES, MAX_TEXT, Entry, Malformed, NotFound, PullbackError, Unprocessable, clip, near
+from app.problems import Told
+from app.protocols.protocol import Labels, Protocol, document_reply, need_method
+from app.protocols.tesseract_forms import Said, decode, encode, object_at, places, read, read_inputs
+from app.protocols.tesseract_schema import JVP, VJP, Endpoint, endpoints, openapi, tells_shapes
+from app.routes.answering import SMALL_BODY, Question, Reader, Reply, answer, body_of, send_reply
+from app.routes.operations import OPERATIONS, Tree
+from app.routes.plans import Plan, Plans
+from app.routes.reading import JSON, accepted, brought, fields_of
+from app.tensors import bulk, json
+from app.tensors.document import Body
+from app.tensors.dtypes import DTYPES
+from app.tensors.json import Encoding
+from ops import Array, Op
+
+PREFIX = "/tesseract/"
+# The first, which is exact and several times as fast, is for clients that take anything.
+FORMATS: Mapping[str, Encoding] = {"application/json+base64": "base64", JSON: "nested"}
+_FIELDS = {"attrs": "inputs", "cotangents": "cotangent_vector", "tangents": "tangent_vector"}
+
+
+class _Place(NamedTuple):
+    """An endpoint of an op, and what computes there."""
+
+    engine: Engine
+    plans: Plans
+    op: Op
+    endpoint: Endpoint
+
+
+class _Route(NamedTuple):
+    """The method of a path, and who answers there."""
+
+    method: str
+    app: ASGIApp
+
+
+def _serve(engine: Engine, plans: Plans) -> ASGIApp:
+    routes_of = cache(partial(_routes, engine, plans))
+
+    async def served(scope: Scope, receive: Receive, send: Send) -> None:
+        name, _, last = scope["path"].removeprefix(PREFIX).partition("/")
+        routes = routes_of(engine.op(name))
+        if last not in routes:
+            raise NotFound(f"op {name} has no endpoint {last!r} here; expected {near(last, routes)}")
+        need_method(scope, routes[last].method)
+        await routes[last].app(scope, receive, send)
+
+    return served
+
+
+def _routes(engine: Engine, plans: Plans, op: Op) -> dict[str, _Route]:
+    """Return what there is under the prefix of an op."""
+    found = {
+        "openapi.json": _Route("GET", partial(_told, document_reply(openapi(op)))),
+        "health": _Route("GET", partial(_told, document_reply({"status": "ok"}))),
+    }
+    if tells_shapes(op):
+        found["abstract_eval"] = _Route("POST", partial(_abstract_eval, engine, op))
+    for name, endpoint in endpoints(op).items():
+        found[name] = _Route("POST", partial(_computed, _Place(engine, plans, op, endpoint)))
+    return found
+
+
+async def _told(reply: Reply, scope: Scope, receive: Receive, send: Send) -> None:
+    await body_of(scope, receive)  # the client sends one with a GET
+    await send_reply(reply, scope, send)
+
+
+async def _computed(at: _Place, scope: Scope, receive: Receive, send: Send) -> None:
+    encoding, tally = _negotiated(scope), at.engine.tally(at.op.name, at.endpoint.operation)
+    reader = Reader(partial(_question, at, encoding), at.op.name, tally)
+    await answer(at.engine, reader, await body_of(scope, receive), scope, send)
+
+
+async def _abstract_eval(engine: Engine, op: Op, scope: Scope, receive: Receive, send: Send) -> None:
+    _negotiated(scope)
+    body = await body_of(scope, receive)
+    reply = await asyncio.to_thread(_shapes, engine, op, body) if len(body) > SMALL_BODY else _shapes(engine, op, body)
+    await send_reply(reply, scope, send)
+
+
+def _negotiated(scope: Scope) -> Encoding:
+    """Return how to write arrays; raises ``NotAcceptable`` and, for a body that is not JSON, another error."""
+    headers = dict(scope["headers"])
+    if b"content-type" in headers:
+        brought(headers)
+    return FORMATS[accepted(headers, tuple(FORMATS))]
+
+
+def _question(at: _Place, encoding: Encoding, body: Body) -> Question:
+    said = read(at.op, at.endpoint, _document(at.op, body))
+    plan = at.plans.plan(OPERATIONS[at.endpoint.operation], at.op, said.fields)
+    write = partial(_written, at.endpoint, encoding, plan, said)
+    return Question(at.op.name, plan.task(said.fields), write, at.engine.tally(at.op.name, at.endpoint.operation))
+
+
+def _document(op: Op, body: Body) -> dict[str, Any]:
+    return fields_of(body, partial(bulk.parse, places=partial(places, op)))
+
+
+def _written(endpoint: Endpoint, encoding: Encoding, plan: Plan, said: Said, found: Any) -> Reply:
+    """Return an answer, with zeros for a derivative that nothing connects: clients want an array in every place."""
+    [tree] = plan.operation.tree(plan.asked, found).values()
+    if endpoint is JVP:
+        tree = {name: tree[name] for name in said.of}
+
+    def leaf(value: Derivative, *path: str) -> Any:
+        return encode(_zeros(endpoint, plan, said, *path) if isinstance(value, Absent) else value, encoding)
+
+    return document_reply(_mapped(leaf, tree))
+
+
+def _mapped(leaf: Callable[..., Any], tree: Tree, *path: str) -> Any:
+    if isinstance(tree, dict):
+        return {name: _mapped(leaf, value, *path, name) for name, value in cast(dict[str, Tree], tree).items()}
+    return leaf(tree, *path)
+
+
+def _zeros(endpoint: Endpoint, plan: Plan, said: Said, *path: str) -> Array:
+    """Return zeros for the derivative at a place of the answer."""
+    inputs: Mapping[str, Array] = said.fields["inputs"]
+    if endpoint is VJP:
+        return np.zeros_like(inputs[path[0]])
+    output, *rest = path
+    shape = bind_shapes(plan.terms, {name: x.shape for name, x in inputs.items()})[output]
+    dtype = DTYPES[plan.terms.outputs.dtypes[output]].numpy
+    for name in rest:
+        shape, dtype = (*shape, *inputs[name].shape), inputs[name].dtype
+    return np.zeros(shape, dtype)
+
+
+def _shapes(engine: Engine, op: Op, body: Body) -> Reply:
+    """Return the shapes and dtypes of the outputs for those of the inputs, of which no value is looked at."""
+    fields = object_at(_document(op, body), (), known=("inputs",), needed=("inputs",))
+    said = read_inputs(op, _without_abstract(op, fields["inputs"]))
+    run = {"device": engine.device(None), "max_elements": engine.max_elements}
+    terms = bind_terms(op, said.attrs, said.dtype, mode=op.modes[0], **run)
+    shapes = {name: _shape(value, terms.inputs.dtypes[name], name) for name, value in said.tensors.items()}
+    found, dtypes = bind_shapes(terms, shapes), terms.outputs.dtypes
+    return document_reply({name: {"shape": list(shape), "dtype": dtypes[name]} for name, shape in found.items()})
+
+
+def _without_abstract(op: Op, inputs: Any) -> Any:
+    """Return the inputs without the number attributes that have only a shape, that of one: no shape depends on them."""
+    if not isinstance(inputs, dict):
+        return inputs
+    given, numbers = cast(dict[str, Any], inputs), op.attrs.number_names()
+    return {name: value for name, value in given.items() if name not in numbers or not _is_abstract(value)}
+
+
+def _is_abstract(value: Any) -> bool:
+    match value:
+        case {"shape": [], "dtype": _}:
+            return "data" not in value
+        case _:
+            return False
+
+
+def _shape(value: Any, dtype: str, name: str) -> tuple[int, ...]:
+    """Return the shape of an input, of which the rest may be missing."""
+    loc = ("inputs", name)
+    if not isinstance(value, dict):
+        return decode(value, dtype, loc).shape
+    known, needed = ("object_type", "shape", "dtype", "data"), ("shape", "dtype")
+    array = object_at(cast(dict[str, Any], value), loc, known=known, needed=needed)
+    return json.read_shape(array["shape"], DTYPES[dtype], (*loc, "shape"))
+
+
+def _dialect(error: PullbackError, instance: str) -> Told:
+    """Tell an error: what is wrong with a document as the client's own validation would, the rest in a sentence."""
+    del instance
+    if isinstance(error, Malformed):
+        text = clip(error.detail, MAX_TEXT)
+        fault = {"type": "json_invalid", "loc": ["body"], "msg": text, "input": {}, "ctx": {"error": text}}
+        return Told(422, JSON, {"detail": [fault]})
+    if isinstance(error, Unprocessable):
+        return Told(422, JSON, {"detail": [_fault(entry) for entry in error.entries[:MAX_ENTRIES]]})
+    return Told(error.status, JSON, {"detail": error.sentence()})
+
+
+def _fault(entry: Entry) -> dict[str, Any]:
+    told = entry.document()
+    expected, got, loc = told["expected"], told["got"], told["loc"]
+    if loc[:1] != ["header"]:
+        loc = ["body", *(_FIELDS.get(part, part) for part in loc[:1]), *loc[1:]]
+    text = f"{told['message']}; expected {expected}, got {got}"
+    return {"type": "value_error", "loc": loc, "msg": text, "input": got, "ctx": {"expected": expected, "got": got}}
+
+
+def _counted(ops: Iterable[Op]) -> dict[str, Labels]:
+    found: dict[str, Labels] = {}
+    for op in ops:
+        found |= dict.fromkeys([f"{PREFIX}{op.name}/{name}" for name in ("openapi.json", "health")], ("", "catalogue"))
+        if tells_shapes(op):
+            found[f"{PREFIX}{op.name}/abstract_eval"] = ("", "catalogue")
+        for name, endpoint in endpoints(op).items():
+            found[f"{PREFIX}{op.name}/{name}"] = (op.name, endpoint.operation)
+    return found
+
+
+PROTOCOL = Protocol("tesseract", lambda path: path.startswith(PREFIX), _serve, _dialect, _counted)

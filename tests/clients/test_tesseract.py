@@ -1,0 +1,284 @@
+"""``tesseract_core.Tesseract`` and ``tesseract_jax.apply_tesseract``: every endpoint, and JAX through them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import requests
+from pydantic import ValidationError
+from tesseract_core import Tesseract
+from tesseract_jax import apply_tesseract
+
+ENDPOINTS = {"apply", "abstract_eval", "health", "jacobian", "jacobian_vector_product", "vector_jacobian_product"}
+X = np.array([-1.5, 0.25, 3.0], np.float32)
+A = np.array([[2.0, 1.0, 0.0], [1.0, 3.0, 0.5], [0.0, 0.5, 7.0]], np.float32)
+EPS = float(np.finfo(np.float32).eps)
+
+
+@pytest.fixture(autouse=True)
+def _narrow():
+    """JAX as it is by default; tests that want 64 bits say so."""
+    with jax.enable_x64(False):
+        yield
+
+
+@pytest.fixture(scope="session")
+def tesseract(url):
+    """Give the Tesseract of an op, always the same."""
+    known: dict[str, Tesseract] = {}
+
+    def found(op: str) -> Tesseract:
+        if op not in known:
+            known[op] = Tesseract.from_url(f"{url}/tesseract/{op}")
+        return known[op]
+
+    return found
+
+
+def same(found, wanted) -> None:
+    """Check that two trees of arrays are the same, bit for bit."""
+    assert jax.tree.structure(found) == jax.tree.structure(wanted)
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        x, y = np.asarray(one), np.asarray(other)
+        assert (x.dtype, x.shape) == (y.dtype, y.shape)
+        assert x.tobytes() == y.tobytes(), (x, y)
+
+
+def test_every_endpoint_answers_what_the_native_api_does(tesseract, native):
+    one = tesseract("self_adjoint_eig")
+    assert set(one.available_endpoints) == ENDPOINTS
+    assert one.health() == {"status": "ok"}
+    inputs, asked = {"a": A}, {"inputs": {"a": A.tolist()}}
+    outputs = one.apply(inputs)
+    same(outputs, native("self_adjoint_eig", "forward", **asked)["outputs"])
+    promised = one.abstract_eval({"a": {"shape": A.shape, "dtype": "float32"}})
+    assert promised == {name: {"shape": list(y.shape), "dtype": y.dtype.name} for name, y in outputs.items()}
+    dy = {"w": np.arange(3, dtype=np.float32), "v": A}
+    same(
+        one.vector_jacobian_product(inputs, ["a"], ["w", "v"], dy),
+        native("self_adjoint_eig", "vjp", **asked, cotangents={n: y.tolist() for n, y in dy.items()})["gradients"],
+    )
+    same(
+        one.jacobian_vector_product(inputs, ["a"], ["v", "w"], {"a": A}),
+        native("self_adjoint_eig", "jvp", **asked, tangents=asked["inputs"])["tangents"],
+    )
+    same(one.jacobian(inputs, ["a"], ["w"]), native("self_adjoint_eig", "jacobian", **asked, of=["w"])["jacobian"])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_every_encoding_gives_the_same_bits(tesseract, dtype):
+    one, x = tesseract("square"), np.array([[0.1, np.nan, np.inf], [-np.inf, -0.0, 7]], dtype)
+    with np.errstate(invalid="ignore"):
+        wanted = {"y": x * x}
+    for found in (
+        one.apply({"x": x}),
+        *(one.with_encoding(output_format=f).apply({"x": x}) for f in ("json", "json+base64")),
+    ):
+        np.testing.assert_array_equal(found["y"], wanted["y"])
+        assert found["y"].dtype == dtype
+    for format_ in ("json", "json+base64"):
+        same(one.with_encoding(output_format=format_).apply({"x": X}), {"y": X * X})
+        same(one.with_encoding(output_format=format_).apply({"x": X[:0].reshape(0, 4)}), {"y": X[:0].reshape(0, 4)})
+        same(one.with_encoding(output_format=format_).apply({"x": np.float32(3)}), {"y": np.float32(9)})
+    with pytest.raises(ValueError, match=r"json\+binref"):
+        one.with_encoding(output_format="json+binref").apply({"x": x})
+
+
+def test_bfloat16_comes_where_numpy_knows_it(tesseract):
+    """JAX makes it known. The client cannot send it as an array, but as lists that say so."""
+    data = {"buffer": [1.5, -2.0], "encoding": "json"}
+    one, x = tesseract("square"), {"shape": [2], "dtype": "bfloat16", "data": data}
+    for found in (one.apply({"x": x}), one.with_encoding(output_format="json").apply({"x": x})):
+        same(found, {"y": jnp.array([2.25, 4], jnp.bfloat16)})
+
+
+def test_numbers_lists_and_attributes_are_taken(tesseract):
+    same(tesseract("square").apply({"x": [1, 2.5]}), {"y": np.array([1, 6.25], np.float32)})
+    same(tesseract("square").apply({"x": 3}), {"y": np.float32(9)})
+    one = tesseract("scale_gradient")
+    for scale in (0.25, np.float32(0.25), np.array(0.25)):
+        found = one.vector_jacobian_product({"x": X, "scale": scale}, ["x"], ["y"], {"y": X})
+        same(found, {"x": X / 4})
+
+
+@pytest.mark.parametrize(
+    ("inputs", "names", "words"),
+    [
+        ({"x": ["a"]}, None, r"body\.inputs\.x\.0"),
+        ({"x": X, "{got}": 1}, None, "there is no such field"),
+        ({"x": X, "{0}{x!r}%s{{}}": 1}, None, r"\{0\}\{x!r\}%s\{\{\}\}"),
+        ({"x": X.astype(complex)}, None, "complex128"),
+        ({}, None, "this field is missing"),
+        ({"x": X}, ["z"], r"vjp_inputs\.0"),
+        ({"x": X}, [], "nothing is selected"),
+    ],
+)
+def test_what_is_wrong_is_a_validation_error(tesseract, inputs, names, words):
+    one = tesseract("relu")
+    with pytest.raises(ValidationError, match=words) as raised:
+        one.apply(inputs) if names is None else one.vector_jacobian_product(inputs, names, ["y"], {"y": X})
+    assert raised.value.errors()[0]["loc"][0] == "body"
+
+
+def test_a_document_that_is_no_json_is_a_validation_error(tesseract, monkeypatch):
+    one, asked = tesseract("square"), requests.Session.request
+
+    def cut(self, **request):
+        return asked(self, **{**request, "data": request["data"][:-1]})
+
+    one.apply({"x": X})
+    monkeypatch.setattr(requests.Session, "request", cut)
+    with pytest.raises(ValidationError, match="cut short"):
+        one.apply({"x": X})
+
+
+def test_other_errors_say_what_the_service_says(url, tesseract, monkeypatch):
+    for op, words in (("sqare", "404.*near it: square"), ("", "404")):
+        with pytest.raises(RuntimeError, match=words):
+            Tesseract.from_url(f"{url}/tesseract/{op}").apply({"x": X})
+    with pytest.raises(NotImplementedError):
+        tesseract("clip_gradient").jacobian_vector_product({"x": X}, ["x"], ["y"], {"x": X})
+    with pytest.raises(ValidationError, match="x must be positive"):
+        tesseract("positive").apply({"x": X})
+    asked = requests.Session.request
+
+    def hurried(self, **request):
+        return asked(self, **request | {"headers": {"pullback-deadline-ms": "50"}})
+
+    monkeypatch.setattr(requests.Session, "request", hurried)
+    with pytest.raises(RuntimeError, match=r"504.*deadline"):
+        tesseract("sleepy").apply({"x": 0.5})
+
+
+def square(tesseract, **how):
+    return lambda x: apply_tesseract(tesseract("square"), {"x": x}, **how)["y"]
+
+
+def test_jax_differentiates_in_every_way(tesseract):
+    """y = x²: every product is exact, whichever way it is found."""
+    f, x = square(tesseract), jnp.asarray(X)
+
+    def total(x):
+        return f(x).sum()
+
+    same(f(x), x * x)
+    same(jax.jit(f)(x), x * x)
+    same(jax.grad(total)(x), 2 * x)
+    same(jax.jit(jax.grad(total))(x), 2 * x)
+    same(jax.jvp(f, (x,), (x,)), (x * x, 2 * x * x))
+    y, pull_back = jax.vjp(f, x)
+    same((y, *pull_back(x)), (x * x, 2 * x * x))
+    wanted = np.diag(2 * X)
+    for jacobian in (jax.jacfwd, jax.jacrev):
+        same(jacobian(f)(x), wanted)
+        same(jax.jit(jacobian(f))(x), wanted)
+    same(jax.linearize(f, x)[1](x), 2 * x * x)
+
+
+@pytest.mark.parametrize("method", ["sequential", "auto_experimental", "broadcast_all"])
+def test_jax_maps_over_points(tesseract, method):
+    f, many = square(tesseract, vmap_method=method), jnp.stack([X, -2 * X])
+    same(jax.vmap(f)(many), many * many)
+    same(jax.vmap(jax.grad(lambda x: f(x).sum()))(many), 2 * many)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_eigenvalues_have_the_gradient_that_jax_finds(tesseract, wide):
+    """Of λᵢ it is vᵢvᵢᵀ: two backward stable solvers differ by a few eps‖A‖/gap, and the gaps here are over 1."""
+    with jax.enable_x64(wide):
+        a = jnp.asarray(A, jnp.float64 if wide else jnp.float32)
+        weights = jnp.array([1.0, -2.0, 0.5], a.dtype)
+        bound = 64 * np.finfo(a.dtype).eps * np.linalg.norm(A, 2)
+
+        def ours(a):
+            return apply_tesseract(tesseract("self_adjoint_eig"), {"a": a})
+
+        w, v = np.linalg.eigh(np.asarray(a))
+        found = ours(a)
+        assert found["w"].dtype == a.dtype
+        np.testing.assert_allclose(found["w"], w, rtol=0, atol=bound)
+        np.testing.assert_allclose(np.abs(found["v"]), np.abs(v), rtol=0, atol=bound)
+        wanted = (v * np.asarray(weights)) @ v.T
+        found = jax.jit(jax.grad(lambda a: ours(a)["w"] @ weights))(a)
+        assert found.dtype == a.dtype
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=bound)
+        rows = jax.jacrev(lambda a: ours(a)["w"])(a)
+        np.testing.assert_allclose(rows, np.einsum("ai,bi->iab", v, v), rtol=0, atol=bound)
+        tangent = jax.jvp(lambda a: ours(a)["w"], (a,), (jnp.eye(3, dtype=a.dtype),))[1]
+        np.testing.assert_allclose(tangent, np.ones(3), rtol=0, atol=bound)
+
+
+def test_labels_are_integers_that_have_no_gradient(tesseract):
+    """Loss lse(l) - l[label], its gradient softmax - onehot: sums of three numbers below 1, each a few eps off."""
+    logits, labels = jnp.array([[1.0, 2.0, 3.0], [0.0, 0.5, -1.0]]), jnp.array([0, 2], jnp.int32)
+
+    def loss(logits, labels):
+        return apply_tesseract(tesseract("softmax_cross_entropy"), {"logits": logits, "labels": labels})["loss"]
+
+    wanted = jax.nn.logsumexp(logits, 1) - logits[jnp.arange(2), labels]
+    np.testing.assert_allclose(loss(logits, labels), wanted, rtol=16 * EPS, atol=0)
+    wanted = jax.nn.softmax(logits) - jax.nn.one_hot(labels, 3)
+    for grad in (jax.grad, lambda f: jax.jit(jax.grad(f))):
+        found = grad(lambda logits: loss(logits, labels).sum())(logits)
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=16 * EPS)
+    with pytest.raises(ValidationError, match="expected one of int32, got float32"):
+        loss(logits, jnp.array([0.0, 2.0]))
+
+
+def test_several_inputs_and_outputs_with_attributes(tesseract, native):
+    features = jnp.arange(32.0).reshape(1, 4, 4, 2) % 7
+    rois = jnp.array([[0.0, 0, 0, 3, 3], [0, 1, 1, 2, 3]])
+    attrs = {"pooled_height": 2, "pooled_width": 1, "spatial_scale": 1.0}
+
+    def pooled(features):
+        return apply_tesseract(tesseract("roi_pool"), {"features": features, "rois": rois, **attrs})
+
+    asked = {"inputs": {"features": features.tolist(), "rois": rois.tolist()}, "attrs": attrs}
+    same(pooled(features), native("roi_pool", "forward", **asked)["outputs"])
+    found = jax.grad(lambda f: pooled(f)["pooled"].sum())(features)
+    same(found, native("roi_pool", "vjp", **asked)["gradients"]["features"])
+    assert found.sum() == 2 * 2 * 2  # as many ones as there are outputs
+    same(
+        jax.jacrev(lambda f: pooled(f)["pooled"])(features),
+        native("roi_pool", "jacobian", **asked)["jacobian"]["pooled"]["features"],
+    )
+
+
+def test_attributes_are_traced_as_numbers_and_static_as_words(tesseract):
+    """A gradient that is scaled, or clipped, and so not linear: rows one by one, and no tangents."""
+    x = jnp.asarray(X)
+
+    def scaled(x, scale):
+        return jax.grad(lambda x: apply_tesseract(tesseract("scale_gradient"), {"x": x, "scale": scale})["y"].sum())(x)
+
+    same(scaled(x, 0.5), jnp.full(3, 0.5))
+    same(jax.jit(scaled)(x, 0.5), jnp.full(3, 0.5))
+
+    def clipped(x):
+        how = {"by": "norm", "limit": 0.5}
+        return apply_tesseract(tesseract("clip_gradient"), {"x": x, **how}, vmap_method="sequential")["y"]
+
+    same(jax.jacrev(clipped)(x), 0.5 * np.eye(3, dtype=np.float32))
+    same(jax.vjp(clipped, x)[1](jnp.array([3.0, 0, 0])), (jnp.array([0.5, 0, 0]),))
+    with pytest.raises(NotImplementedError, match="jacobian_vector_product"):
+        jax.jvp(clipped, (x,), (x,))
+
+
+def test_what_nothing_connects_is_zero(tesseract):
+    def largest(x, hint):
+        return apply_tesseract(tesseract("largest"), {"x": x, "hint": hint})["y"]
+
+    found = jax.grad(largest, argnums=(0, 1))(jnp.asarray(X), jnp.float32(1))
+    same(found, (jnp.array([0.0, 0, 2]), jnp.float32(0)))
+
+
+def test_an_optimiser_runs_through_it(tesseract):
+    """Gradient descent on Σ(x - 1)²: each step halves the distance."""
+
+    def f(x):
+        return square(tesseract)(x - 1).sum()
+
+    x, step = jnp.asarray(X), jax.jit(lambda x: x - 0.25 * jax.grad(f)(x))
+    for _ in range(20):
+        x = step(x)
+    np.testing.assert_allclose(x, 1, rtol=0, atol=np.abs(X - 1).max() / 2**20 + 2 * EPS)
