@@ -155,7 +155,7 @@ def test_both_ways_agree():
         beside.append(is_beside_bools(found))
 
     check()
-    assert sum(taken) > 40
+    assert sum(taken) > 10
     assert any(beside)
 
 
