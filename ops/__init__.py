@@ -1,6 +1,7 @@
 """The registered ops, one page each, and the vocabulary to write one: ``from ops import ...``."""
 
 from ops import _environment as _environment  # before all that imports TensorFlow
+from ops._faults import InvalidInput, OpFault
 from ops._mechanisms import (
     additive,
     custom_gradient,
@@ -28,10 +29,8 @@ from ops._op import (
     Formula,
     Function,
     Input,
-    InvalidInput,
     Mode,
     Op,
-    OpFault,
     Output,
     Surrogate,
     Tensor,

@@ -13,7 +13,8 @@ from typing import Any, cast
 
 import tensorflow as tf
 
-from ops._op import Function, OpFault, Tensor
+from ops._faults import OpFault
+from ops._op import Function, Tensor
 
 _serial = itertools.count()
 
