@@ -54,7 +54,8 @@ async def running(engine: Engine, metrics: Metrics | None, settings: Settings) -
     gc.collect()
     gc.freeze()
     with drain_on_term(engine.lifecycle, settings.drain_s), watchdog(engine.lane, patience_s(settings)):
-        async with metrics.kept_up() if metrics else nullcontext(), warm_up(engine):
+        warmth = warm_up(engine) if settings.warm_up else nullcontext()
+        async with metrics.kept_up() if metrics else nullcontext(), warmth:
             yield
     engine.lane.stop()
 

@@ -13,8 +13,12 @@ from pydantic import ValidationError
 
 from app.errors import Faults, Loc, Unprocessable, near, unprocessable, wrong
 from app.point import Dims, Point, Side, Terms, authored, resolved_shape
+from app.tensors.dtypes import MAX_BYTES
 from app.validation import entries
 from ops import ANY_SHAPE, Array, Attrs, Input, InvalidInput, Mode, Op, Output
+
+# Of a float64 more would not even have an address.
+MAX_SIZE = MAX_BYTES // 8
 
 Decode: TypeAlias = Callable[[Any, str, Loc], Array]
 
@@ -101,6 +105,9 @@ def bind_shapes(terms: Terms, shapes: Mapping[str, tuple[int, ...]]) -> dict[str
         if shape is None:
             message = f"only a run of op {terms.op.name} tells the shape of its output {name}"
             raise wrong(("inputs",), message, expected="values", got="shapes alone")
+        if (size := math.prod(shape)) > MAX_SIZE:
+            message = f"output {name} would have {size} elements"
+            raise wrong(("inputs",), message, expected=f"at most {MAX_SIZE}", got=str(size))
     return {name: shape for name, shape in found.items() if shape is not None}
 
 

@@ -66,7 +66,8 @@ class PullbackError(Exception):
         line = clip(self.detail, MAX_TEXT)
         if self.entries:
             first = self.entries[0].document()
-            line += f"; expected {first['expected']}, got {first['got']}"
+            expected = f"expected {first['expected']}"
+            line += f", got {first['got']}" if line.endswith(expected) else f"; {expected}, got {first['got']}"
         return line
 
     def document(self, instance: str) -> dict[str, Any]:

@@ -72,7 +72,8 @@ class Terms:
     @cached_property
     def company(self) -> Hashable:
         """What calls of one program must have in common to be run together."""
-        return self.mode, self.device, tuple(self.attrs.numbers().values())
+        # Bytes, for 0.0 and -0.0 are equal, and not the same.
+        return self.mode, self.device, tuple(number.tobytes() for number in self.numbers)
 
     def _side(self, slots: Sequence[Input | Output]) -> Side:
         live = (slot.name for slot in slots if self.op.is_differentiable(slot, self.dtype))

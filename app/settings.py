@@ -51,6 +51,9 @@ class Settings(BaseSettings):
         default=5.0, ge=0, le=600, description="Readiness is 503 for so long before the server stops."
     )
     grace_s: float = Field(default=25.0, ge=0, le=3600, description="Time for what is in flight when the server stops.")
+    warm_up: bool = Field(
+        default=True, description="Compile what the first small requests ask for, while there is nothing else to do."
+    )
     protocols: Annotated[tuple[ProtocolName, ...], NoDecode] = Field(
         default=PROTOCOL_NAMES, description="Other protocols to serve, separated by ','; empty: none."
     )

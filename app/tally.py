@@ -30,15 +30,33 @@ class Tally:
         del stage
         return work(*args)
 
+    def waiting(self) -> Callable[[], None]:
+        """Return what is to be called at the end of a wait that begins now."""
+        return _nothing
+
+    def computed(self, work: Callable[[*Args], Result], *args: *Args) -> Result:
+        """Return what ``work(*args)`` returns, and count a run of the op and its time."""
+        return work(*args)
+
     def queued(self, work: Callable[[*Args], Result]) -> Callable[[*Args], Result]:
         """Return ``work`` on its way into a queue: what passes until it begins is counted apart from what it takes."""
-        return work
+        ends = self.waiting()
+
+        def begun(*args: *Args) -> Result:
+            ends()
+            return self.computed(work, *args)
+
+        return begun
 
     def batched(self, came: Sequence[float], began: float, ended: float) -> None:
         """Count a batch of calls that came, and were then run together, at these times of ``time.perf_counter``."""
 
     def answered(self, status: int, began: float) -> None:
         """Count an answer to a request that came when ``time.perf_counter`` was at ``began``."""
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 UNCOUNTED = Tally()
@@ -84,17 +102,20 @@ class Counted(Tally):
             took = time.perf_counter() - began
             self.seconds[stage] += took
 
-    def queued(self, work: Callable[[*Args], Result]) -> Callable[[*Args], Result]:
-        """Return ``work``: the time from now until it begins is the queue's. Work that is given up is not counted."""
+    def waiting(self) -> Callable[[], None]:
+        """Return what counts the time from now on as the queue's. Work that is given up is not counted."""
         came = time.perf_counter()
 
-        def begun(*args: *Args) -> Result:
+        def ended() -> None:
             waited = time.perf_counter() - came
             self.seconds["queue"] += waited
-            self.executions += 1
-            return self.timed("compute", work, *args)
 
-        return begun
+        return ended
+
+    def computed(self, work: Callable[[*Args], Result], *args: *Args) -> Result:
+        """Return what ``work(*args)`` returns, or raise what it raises: it is counted anyhow."""
+        self.executions += 1
+        return self.timed("compute", work, *args)
 
     def batched(self, came: Sequence[float], began: float, ended: float) -> None:
         """Count a batch: each call has waited for itself, and all of them were computed once."""

@@ -134,9 +134,10 @@ def client_of(url: str) -> httpx.Client:
 
 
 def environment(**settings: str) -> dict[str, str]:
-    """Return this environment with these settings and no others; by default a free port and no draining."""
+    """Return this environment with these settings and no others; by default a free port, no draining, no warm-up."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PULLBACK_")}
-    defaults = {"PORT": "0", "DRAIN_S": "0"}
+    # Dozens of services that warm themselves up would take the cores from the tests.
+    defaults = {"PORT": "0", "DRAIN_S": "0", "WARM_UP": "0"}
     return kept | {f"PULLBACK_{name}": value for name, value in (defaults | settings).items()}
 
 

@@ -36,6 +36,13 @@ def _traces_of_their_own() -> Iterator[None]:
         yield
 
 
+def test_numbers_that_are_equal_and_not_the_same_share_no_call():
+    x = np.ones(3)
+    zeros = [point(REGISTRY["gradient_reversal"], x, "float32", "graph", {"strength": s}) for s in (0.0, -0.0, 0.0)]
+    companies = [derivatives.vjp(at, ("x",), None, batched=False, outputs=False).company for at in zeros]
+    assert companies[0] == companies[2] != companies[1]
+
+
 def point(op: Op, x: np.ndarray, dtype: str, mode: str, attrs=None) -> Point:
     inputs = {slot.name: x.tolist() for slot in op.inputs}
     run = {"device": CPU, "max_elements": 1 << 22}

@@ -54,7 +54,6 @@ def test_shapes_and_numbers_leak_neither_traces_nor_memory(service, client, op, 
         response = client.post(f"/v1/ops/{op}/vjp", content=content, headers=JSON)
         assert response.status_code == 200, response.text
 
-    service.wait_until_warm()  # what that makes is not theirs
     for i in range(200):
         vjp(MANY + i)
     before, resident = client.get("/health/ready").json(), resident_mb(service)

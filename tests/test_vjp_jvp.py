@@ -45,8 +45,8 @@ def largest(arrays: dict[str, Any]) -> float:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("op", "example"), CASES)
 def test_each_tangent_is_a_row_of_the_hessian_times_the_vector(op: Op, example: Example, mode: Mode):
-    if mode not in op.modes:
-        pytest.skip(f"{op.name} has no mode {mode}")
+    if mode not in op.modes or (mode == "xla" and op.batching != "elementwise" and example is not op.examples[0]):
+        pytest.skip("no such mode, or one that compiles for seconds what another example has shown")
     at, rng = point(op, example, mode), np.random.default_rng(7)
     live = at.terms.inputs.live
     cotangents = numbers(rng, at, at.terms.outputs.live, derivatives.output_shapes(at))

@@ -6,7 +6,7 @@ hold up the event loop.
 
 import asyncio
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from starlette.types import Scope
 
@@ -17,7 +17,8 @@ from app.tensors.document import Body
 
 # What zlib calls the formats.
 CODINGS: Mapping[str, int] = {"gzip": 31, "deflate": 15}
-# So much is inflated on the event loop, in less than a millisecond; then come larger steps, elsewhere.
+# A body of so much is begun on the event loop, and inflated there to as much, in about a millisecond; what is larger is
+# inflated elsewhere, in steps of so many bytes at most, compressed or not, between which the request may end.
 SMALL, STEP = 1 << 16, 1 << 20
 # The inflater copies what it has not looked at yet, again and again.
 _FEED = 1 << 16
@@ -44,21 +45,23 @@ def accepted_coding(headers: Mapping[bytes, bytes]) -> str | None:
     return coding if coding in CODINGS else None
 
 
-async def inflated(body: Body, coding: str, scope: Scope) -> bytearray:
-    """Return what a compressed body is.
+async def inflated(body: Body, coding: str, scope: Scope, limit: int | None = None) -> bytearray:
+    """Return what a compressed body is, of at most ``limit`` bytes: those that the request's body may have.
 
     Raises ``Malformed`` for what is not compressed so, is cut short, or goes on after its end, ``BodyTooLarge`` for
-    more than the request's body may have, and ``Overloaded`` when all requests together have no room for it.
+    more than the limit, and ``Overloaded`` when all requests together have no room for it.
     """
-    limit, inflater, whole, step, came = size_limit(scope), _Inflater(body, coding), bytearray(), SMALL, SMALL
-    while came == step:
-        step = STEP if whole else SMALL
-        charge(scope, step)
-        piece = await asyncio.to_thread(inflater.read, step) if whole else inflater.read(step)
-        whole += piece
+    limit = size_limit(scope) if limit is None else limit
+    inflater, whole, charged = _Inflater(body, coding), bytearray(), 0
+    while not inflater.ended:
+        is_small = len(body) <= SMALL and not whole
+        size = SMALL if is_small else STEP
+        if len(whole) + size > charged:
+            charge(scope, STEP)
+            charged += STEP
+        whole += inflater.read(size) if is_small else await asyncio.to_thread(inflater.read, size)
         if len(whole) > limit:
             raise too_large(limit, "more, inflated")
-        came = len(piece)
     return whole
 
 
@@ -70,34 +73,40 @@ def deflated(pieces: Sequence[Body], coding: str) -> list[Body]:
 
 
 class _Inflater:
-    """Inflates a body, a part at a time."""
+    """Inflates a body, a part at a time, until it has ``ended``."""
 
     def __init__(self, body: Body, coding: str) -> None:
-        self._pieces, self._coding, self._size = self._inflated(memoryview(body), CODINGS[coding]), coding, 0
+        self._packed, self._coding, self._at = memoryview(body), coding, 0
+        self._inflater = zlib.decompressobj(CODINGS[coding])
+        self.ended = False
 
     def read(self, size: int) -> bytes:
-        """Return the next ``size`` bytes, fewer where the body ends, and ends well; raises ``Malformed``."""
-        self._size, found = size, list[bytes]()
+        """Return the next bytes, at most ``size``, and no more of them than so many compressed ones stand for.
+
+        Raises ``Malformed``.
+        """
+        found, until = bytearray(), self._at + size
+        while not self.ended and self._at < until and len(found) < size:
+            found += self._next(size - len(found))
+        return bytes(found)
+
+    def _next(self, size: int) -> bytes:
+        """Return what some more of the compressed bytes stand for, perhaps nothing."""
+        tail: Body = self._inflater.unconsumed_tail
+        if not tail:
+            tail = self._packed[self._at : self._at + _FEED]
+            self._at += len(tail)
         try:
-            while self._size and (piece := next(self._pieces, b"")):
-                self._size -= len(piece)
-                found.append(piece)
+            piece = self._inflater.decompress(tail, size)
         except zlib.error as error:
             said = clip(str(error).partition(":")[2] or str(error), 80).strip()
             raise Malformed(f"expected a body that is compressed by {self._coding}, got another: {said}") from None
-        return b"".join(found)
+        self._look_for_the_end(is_fed=len(tail) > 0 or len(piece) > 0)
+        return piece
 
-    def _inflated(self, packed: memoryview, wbits: int) -> Iterator[bytes]:
-        """Yield pieces of at most so many bytes as are wanted when they are asked for."""
-        inflater, at = zlib.decompressobj(wbits), 0
-        while not inflater.eof:
-            tail: Body = inflater.unconsumed_tail
-            if not tail:
-                tail, at = packed[at : at + _FEED], at + _FEED
-            piece = inflater.decompress(tail, self._size)
-            if not tail and not piece and not inflater.eof:
-                raise Malformed(f"the body is cut short: expected the end of what {self._coding} has compressed")
-            if piece:
-                yield piece
-        if left := len(inflater.unused_data) + max(0, len(packed) - at):
+    def _look_for_the_end(self, *, is_fed: bool) -> None:
+        self.ended = self._inflater.eof
+        if not self.ended and not is_fed:
+            raise Malformed(f"the body is cut short: expected the end of what {self._coding} has compressed")
+        if self.ended and (left := len(self._inflater.unused_data) + len(self._packed) - self._at):
             raise Malformed(f"expected nothing after the end of what {self._coding} has compressed, got {left} bytes")

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from app.body import too_large
 from app.engine import Engine
 from app.errors import Loc, NotFound, PullbackError, Unprocessable, near, unprocessable, wrong
 from app.problems import Told
@@ -23,7 +24,7 @@ from app.protocols.openinference_stats import statistics
 from app.protocols.protocol import Labels, Protocol, document_reply, need_method
 from app.routes.answering import body_of, send_reply
 from app.routes.plans import Plans
-from app.routes.reading import JSON, fields_of
+from app.routes.reading import JSON, brought, fields_of
 from app.tensors.casting import describe
 from app.tensors.document import Body
 from ops import Op
@@ -32,6 +33,8 @@ from pullback import __version__
 ROOT = "/v2"
 LIVE, READY = f"{ROOT}/health/live", f"{ROOT}/health/ready"
 INDEX, STATISTICS = f"{ROOT}/repository/index", f"{ROOT}/models/stats"
+# Of a body that is no inference: it is read on the event loop.
+MAX_LITTLE = 1 << 16
 OF_MODEL, INFER = ("", "/config", "/ready", "/stats"), "/infer"
 EXTENSIONS = ("binary_tensor_data", "parameters", "model_repository", "model_configuration", "statistics")
 
@@ -174,9 +177,15 @@ def _wants_ready(body: Body) -> bool:
 
 
 async def _body(scope: Scope, receive: Receive) -> Body:
-    coding = content_coding(dict(scope["headers"]))
-    body = await body_of(scope, receive)
-    return await inflated(body, coding, scope) if coding else body
+    """Return the body of a request that has little to say."""
+    headers = dict(scope["headers"])
+    brought(headers, default=JSON)
+    coding, body = content_coding(headers), await body_of(scope, receive)
+    if coding:
+        return await inflated(body, coding, scope, MAX_LITTLE)
+    if len(body) > MAX_LITTLE:
+        raise too_large(MAX_LITTLE, str(len(body)))
+    return body
 
 
 def _serve(engine: Engine, plans: Plans) -> ASGIApp:
@@ -218,14 +227,12 @@ def _place(loc: Loc) -> Loc:
 
 
 def _counted(ops: Iterable[Op]) -> Mapping[str, Labels]:
-    found: dict[str, Labels] = dict.fromkeys(
-        (ROOT, f"{ROOT}/models/stats", f"{ROOT}/repository/index"), ("", "catalogue")
-    )
-    found |= dict.fromkeys((f"{ROOT}/health/live", f"{ROOT}/health/ready"), ("", "health"))
+    found: dict[str, Labels] = dict.fromkeys((ROOT, STATISTICS, INDEX), ("", "catalogue"))
+    found |= dict.fromkeys((LIVE, READY), ("", "health"))
     for model in models(ops).values():
-        for page in ("", "/config", "/ready", "/stats"):
+        for page in OF_MODEL:
             found |= dict.fromkeys(_paths(model, page), ("", "catalogue"))
-        found |= dict.fromkeys(_paths(model, "/infer"), (model.op.name, model.operation))
+        found |= dict.fromkeys(_paths(model, INFER), (model.op.name, model.operation))
     return found
 
 

@@ -1,7 +1,7 @@
 """POST /v2/models/{model}/infer: a native operation, with the tensors as the Open Inference Protocol has them."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -9,29 +9,25 @@ from typing import Any
 import numpy as np
 from starlette.types import Receive, Scope, Send
 
-from app.binding import bind_inputs
 from app.body import too_large
-from app.call import Call
-from app.derivatives import Absent, output_shapes
+from app.derivatives import Absent
 from app.engine import Engine
 from app.errors import Malformed, clip
-from app.execution import Checkpoint
 from app.limits import JSON_LENGTH, MAX_DIGITS, clock_of, json_limit
 from app.point import Point
 from app.protocols.compression import accepted_coding, content_coding, deflated, inflated
-from app.protocols.openinference_models import DATATYPES, VERSION, Given, Model, Slot
+from app.protocols.openinference_models import DATATYPES, VERSION, Given, Model
 from app.protocols.openinference_requests import SHORT, Request, known_request, read_request
+from app.protocols.protocol import finished, zeros
 from app.routes.answering import Header, Question, Reader, Reply, answer, body_of
 from app.routes.operations import OPERATIONS
-from app.routes.plans import Plan, Plans, Task
+from app.routes.plans import Plan, Plans
 from app.routes.reading import JSON, Headers, brought
 from app.tally import Tally
 from app.tensors import dtypes
 from app.tensors.document import Body, dumps
-from app.tensors.dtypes import DTYPES
 from app.tensors.json import encode
-from app.tensors.safetensors import decode
-from ops import Array, Input
+from ops import Array
 
 BINARY = "application/octet-stream"
 LENGTH_HEADER = "Inference-Header-Content-Length"
@@ -74,15 +70,16 @@ class Inference:
             clock_of(scope).shorten(asked.timeout_s)
         fields = asked.native(body, start)
         plan = self.plans.plan(OPERATIONS[self.model.operation], self.model.op, fields)
-        finish = partial(_arrays, [given for given, _ in asked.gives], plan, fields)
+        task = plan.task(fields)
+        finish = partial(_arrays, [given for given, _ in asked.gives], plan, task.point)
         write = partial(_written, self.model, asked, packing)
-        task, write = _finished(plan.task(fields), finish, write, is_long=packing is not None)
+        task, write = finished(task._replace(is_long=task.is_long or packing is not None), finish, write)
         return Question(self.model.op.name, task, write, self.tally)
 
 
 def _lead(headers: Headers, scope: Scope) -> int | None:
     """Return how many bytes of JSON the body begins with, ``None`` where it is nothing else."""
-    kind = brought(headers, (JSON, BINARY)) if b"content-type" in headers else JSON
+    kind = brought(headers, (JSON, BINARY), JSON)
     value = headers.get(JSON_LENGTH)
     if value is None:
         if kind == BINARY:
@@ -95,43 +92,15 @@ def _lead(headers: Headers, scope: Scope) -> int | None:
     return int(value)
 
 
-def _finished(
-    task: Task, finish: Callable[[Any], Arrays], write: Callable[[Arrays], Reply], *, is_long: bool
-) -> tuple[Task, Callable[[Any], Reply]]:
-    """Return work and how to write what it finds, with ``finish`` between them.
-
-    What is no ``Call`` may need TensorFlow to finish, and does so within the work.
-    """
-    work = task.work
-    if isinstance(work, Call):
-        return Task(work, task.is_long or is_long), lambda found: write(finish(found))
-
-    def steps(checkpoint: Checkpoint) -> Arrays:
-        return finish(work(checkpoint))
-
-    return Task(steps, task.is_long or is_long), write
-
-
-def _arrays(gives: Sequence[Given], plan: Plan, fields: Mapping[str, Any], found: Any) -> Arrays:
+def _arrays(gives: Sequence[Given], plan: Plan, point: Point, found: Any) -> Arrays:
     """Return the tensors that are wanted, of what an operation has found; a derivative that is absent is 0."""
     tree, arrays = plan.operation.tree(plan.asked, found), list[Array]()
     for given in gives:
         value: Any = tree
         for name in given.path:
             value = value[name]
-        arrays.append(_zeros(given, plan, fields) if isinstance(value, Absent) else value)
+        arrays.append(zeros(point, given.slots) if isinstance(value, Absent) else value)
     return arrays
-
-
-def _zeros(given: Given, plan: Plan, fields: Mapping[str, Any]) -> Array:
-    """Return the derivative of an output, or of a gradient, by an input that it does not depend on."""
-    point = bind_inputs(plan.terms, fields["inputs"], decode)
-    shape = [size for slot in given.slots for size in _shape(slot, point)]
-    return np.zeros(shape, DTYPES[point.op.dtype_of(given.slots[-1], plan.terms.dtype)].numpy)
-
-
-def _shape(slot: Slot, point: Point) -> tuple[int, ...]:
-    return point.inputs[slot.name].shape if isinstance(slot, Input) else output_shapes(point)[slot.name]
 
 
 def _written(model: Model, asked: Request, packing: str | None, arrays: Arrays) -> Reply:

@@ -1,19 +1,27 @@
 """What a protocol is to the service: the paths that it has, who answers there, and how its errors are told."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
 from starlette.types import ASGIApp, Scope
 
+from app.call import Call
+from app.derivatives import output_shapes
 from app.engine import Engine
 from app.errors import MAX_GOT, MethodNotAllowed, clip, wrong
+from app.execution import Checkpoint
+from app.point import Point
 from app.problems import Dialect
 from app.routes.answering import Reply
-from app.routes.plans import Plans
+from app.routes.plans import Plans, Task
 from app.settings import ProtocolName
 from app.tensors.document import dumps
-from ops import Op
+from app.tensors.dtypes import DTYPES
+from ops import Array, Input, Op, Output
+
+Result = TypeVar("Result")
 
 Labels = tuple[str, str]
 """The op and the operation that a request is counted as."""
@@ -56,6 +64,37 @@ def type_variable(op: Op, given: Mapping[str, Any], field: str) -> str | None:
             expected = f"{clip(str(kinds[first]), MAX_GOT)}, as {first} has"
             raise wrong((field, name), "the inputs differ in their dtype", expected=expected, got=str(dtype))
     return None if first is None else kinds[first]
+
+
+def finished(
+    task: Task, finish: Callable[[Any], Result], write: Callable[[Result], Reply]
+) -> tuple[Task, Callable[[Any], Reply]]:
+    """Return a task and how to write what it finds, with ``finish`` between them.
+
+    What is no ``Call`` may need TensorFlow to finish, and does so within the work.
+    """
+    work = task.work
+    if isinstance(work, Call):
+        return task, lambda found: write(finish(found))
+
+    def steps(checkpoint: Checkpoint) -> Result:
+        return finish(work(checkpoint))
+
+    return task._replace(work=steps), write
+
+
+def zeros(point: Point, slots: Sequence[Input | Output]) -> Array:
+    """Return the derivative of an output, or of a gradient, by what it does not depend on, for clients that want one.
+
+    Its shape is those of the slots, one after the other, and its dtype that of the last. May run the op, as
+    ``output_shapes`` does.
+    """
+    shape = [size for slot in slots for size in _shape(point, slot)]
+    return np.zeros(shape, DTYPES[point.op.dtype_of(slots[-1], point.terms.dtype)].numpy)
+
+
+def _shape(point: Point, slot: Input | Output) -> tuple[int, ...]:
+    return point.inputs[slot.name].shape if isinstance(slot, Input) else output_shapes(point)[slot.name]
 
 
 def document_reply(document: Any, media_type: str = "application/json") -> Reply:

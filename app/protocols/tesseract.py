@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from typing import Any, NamedTuple, cast
 
-import numpy as np
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.binding import bind_shapes, bind_terms
 from app.derivatives import Absent, Derivative
 from app.engine import Engine
 from app.errors import MAX_ENTRIES, MAX_TEXT, Entry, Malformed, NotFound, PullbackError, Unprocessable, clip, near
+from app.point import Point
 from app.problems import Told
-from app.protocols.protocol import Labels, Protocol, document_reply, need_method
-from app.protocols.tesseract_forms import Said, decode, encode, object_at, places, read, read_inputs
+from app.protocols.protocol import Labels, Protocol, document_reply, finished, need_method, zeros
+from app.protocols.tesseract_forms import Said, decode, encode, object_at, places, read, read_inputs, refuse_object_type
 from app.protocols.tesseract_schema import JVP, VJP, Endpoint, endpoints, openapi, tells_shapes
 from app.routes.answering import SMALL_BODY, Question, Reader, Reply, answer, body_of, send_reply
 from app.routes.operations import OPERATIONS, Tree
@@ -100,30 +100,41 @@ async def _abstract_eval(engine: Engine, op: Op, scope: Scope, receive: Receive,
 def _negotiated(scope: Scope) -> Encoding:
     """Return how to write arrays; raises ``NotAcceptable`` and, for a body that is not JSON, another error."""
     headers = dict(scope["headers"])
-    if b"content-type" in headers:
-        brought(headers)
+    brought(headers, default=JSON)
     return FORMATS[accepted(headers, tuple(FORMATS))]
 
 
 def _question(at: _Place, encoding: Encoding, body: Body) -> Question:
     said = read(at.op, at.endpoint, _document(at.op, body))
     plan = at.plans.plan(OPERATIONS[at.endpoint.operation], at.op, said.fields)
-    write = partial(_written, at.endpoint, encoding, plan, said)
-    return Question(at.op.name, plan.task(said.fields), write, at.engine.tally(at.op.name, at.endpoint.operation))
+    task = plan.task(said.fields)
+    finish = partial(_filled, at.endpoint, plan, said, task.point)
+    task, write = finished(task, finish, partial(_written, encoding))
+    return Question(at.op.name, task, write, at.engine.tally(at.op.name, at.endpoint.operation))
 
 
 def _document(op: Op, body: Body) -> dict[str, Any]:
     return fields_of(body, partial(bulk.parse, places=partial(places, op)))
 
 
-def _written(endpoint: Endpoint, encoding: Encoding, plan: Plan, said: Said, found: Any) -> Reply:
-    """Return an answer, with zeros for a derivative that nothing connects: clients want an array in every place."""
+def _filled(endpoint: Endpoint, plan: Plan, said: Said, point: Point, found: Any) -> Tree:
+    """Return what is answered, with zeros for a derivative that nothing connects: clients want an array everywhere."""
     [tree] = plan.operation.tree(plan.asked, found).values()
     if endpoint is JVP:
         tree = {name: tree[name] for name in said.of}
+    slots = {slot.name: slot for slot in (point.op.inputs if endpoint is VJP else point.op.outputs)}
+    columns = {slot.name: slot for slot in point.op.inputs}
 
-    def leaf(value: Derivative, *path: str) -> Any:
-        return encode(_zeros(endpoint, plan, said, *path) if isinstance(value, Absent) else value, encoding)
+    def leaf(value: Derivative, name: str, *rest: str) -> Array:
+        return zeros(point, (slots[name], *(columns[one] for one in rest))) if isinstance(value, Absent) else value
+
+    return _mapped(leaf, tree)
+
+
+def _written(encoding: Encoding, tree: Tree) -> Reply:
+    def leaf(array: Array, *path: str) -> Any:
+        del path
+        return encode(array, encoding)
 
     return document_reply(_mapped(leaf, tree))
 
@@ -132,19 +143,6 @@ def _mapped(leaf: Callable[..., Any], tree: Tree, *path: str) -> Any:
     if isinstance(tree, dict):
         return {name: _mapped(leaf, value, *path, name) for name, value in cast(dict[str, Tree], tree).items()}
     return leaf(tree, *path)
-
-
-def _zeros(endpoint: Endpoint, plan: Plan, said: Said, *path: str) -> Array:
-    """Return zeros for the derivative at a place of the answer."""
-    inputs: Mapping[str, Array] = said.fields["inputs"]
-    if endpoint is VJP:
-        return np.zeros_like(inputs[path[0]])
-    output, *rest = path
-    shape = bind_shapes(plan.terms, {name: x.shape for name, x in inputs.items()})[output]
-    dtype = DTYPES[plan.terms.outputs.dtypes[output]].numpy
-    for name in rest:
-        shape, dtype = (*shape, *inputs[name].shape), inputs[name].dtype
-    return np.zeros(shape, dtype)
 
 
 def _shapes(engine: Engine, op: Op, body: Body) -> Reply:
@@ -181,6 +179,7 @@ def _shape(value: Any, dtype: str, name: str) -> tuple[int, ...]:
         return decode(value, dtype, loc).shape
     known, needed = ("object_type", "shape", "dtype", "data"), ("shape", "dtype")
     array = object_at(cast(dict[str, Any], value), loc, known=known, needed=needed)
+    refuse_object_type(array, loc)
     return json.read_shape(array["shape"], DTYPES[dtype], (*loc, "shape"))
 
 

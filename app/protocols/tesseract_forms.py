@@ -114,8 +114,7 @@ def decode(value: Any, dtype: str, loc: Loc) -> Array:
     if not isinstance(value, dict):
         return json.decode(value, dtype, loc)
     array = object_at(cast(Object, value), loc, known=_ARRAY, needed=_ARRAY[1:])
-    if (kind := array.get("object_type", "array")) != "array":
-        raise wrong((*loc, "object_type"), "this is no array", expected='"array"', got=describe(kind))
+    refuse_object_type(array, loc)
     data = object_at(array["data"], (*loc, "data"), known=_DATA, needed=_DATA[:2])
     _refuse_elsewhere(data, (*loc, "data"))
     key = "base64" if data["encoding"] == "base64" else "data"
@@ -123,6 +122,12 @@ def decode(value: Any, dtype: str, loc: Loc) -> Array:
         return json.decode({"dtype": array["dtype"], "shape": array["shape"], key: data["buffer"]}, dtype, loc)
     except Unprocessable as error:
         raise unprocessable([_in_buffer(entry, len(loc)) for entry in error.entries]) from None
+
+
+def refuse_object_type(array: Object, loc: Loc) -> None:
+    """Refuse what says that it is something else than an array."""
+    if (kind := array.get("object_type", "array")) != "array":
+        raise wrong((*loc, "object_type"), "this is no array", expected='"array"', got=describe(kind))
 
 
 def encode(array: Array, encoding: Encoding) -> Object:

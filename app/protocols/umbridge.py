@@ -1,7 +1,7 @@
 """UM-Bridge 1.0, at the root: an op as a function of flat vectors.
 
 ==================  =============================================================================================
-``/Info``           the models: every op whose inputs and outputs are numbers
+``/Info``           the models: every op of numbers, whose outputs have shapes that those of its inputs tell
 ``/ModelInfo``      what a model can do with its default attributes
 ``/InputSizes``     how long its vectors are, by ``config`` (``app.protocols.umbridge_models``)
 ``/OutputSizes``    likewise
@@ -20,7 +20,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -33,7 +33,7 @@ from app.errors import Loc, Malformed, NotFound, OpFailed, PullbackError, Unproc
 from app.point import Point
 from app.problems import Told
 from app.protocols.protocol import Labels, Protocol, document_reply, need_method
-from app.protocols.umbridge_models import Model, Models, Vector
+from app.protocols.umbridge_models import Model, Models, Vector, placed
 from app.routes import wire
 from app.routes.answering import Question, Reader, Reply, answer, body_of, send_reply
 from app.routes.operations import OPERATIONS, Asked, Fields, Operation, Work
@@ -52,7 +52,7 @@ SIZES: Mapping[str, Callable[[Model], tuple[Vector, ...]]] = {
     "outputSizes": lambda model: model.outputs,
 }
 # The protocol's clients say JSON, or text, or what their HTTP library says of a string, or nothing.
-MEDIA_TYPES = (JSON, "text/plain", "application/x-www-form-urlencoded", "")
+MEDIA_TYPES = (JSON, "text/plain", "application/x-www-form-urlencoded")
 
 
 class UnsupportedFeature(Unprocessable):
@@ -140,7 +140,7 @@ def _serve(engine: Engine, plans: Plans) -> ASGIApp:
         if path == INFO:
             await send_reply(document_reply({"protocolVersion": VERSION, "models": models.names}), scope, send)
             return
-        brought(dict(scope["headers"]), MEDIA_TYPES)
+        brought(dict(scope["headers"]), MEDIA_TYPES, JSON)
         body = await body_of(scope, receive)
         if path in ACTIONS:
             read = partial(_question, engine, plans, models, ACTIONS[path])
@@ -156,7 +156,7 @@ def _told(models: Models, path: str, body: Body) -> Mapping[str, Any]:
     """Return what is said of a model without running it."""
     fields = fields_of(body)
     op = models.op(_named(fields))
-    _refuse_unknown(fields, ("name", "config"))
+    _refuse_unknown(fields, ("name",) if path == MODEL_INFO else ("name", "config"))
     if path == MODEL_INFO:
         return {"support": {action.name: _supports(op, action) for action in ACTIONS.values()}}
     field = path[1].lower() + path[2:]
@@ -176,9 +176,24 @@ def _question(engine: Engine, plans: Plans, models: Models, action: _Action, bod
     model = models.model(op, fields.get("config", {}))
     asked, pick = action.ask(model, fields)
     native = {"inputs": _inputs(model, fields["input"]), "attrs": model.attrs, "dtype": model.dtype, **asked}
-    plan = plans.plan(action.operation, op, native)
+    with placed(partial(_place, model)):
+        task = plans.plan(action.operation, op, native).task(native)
     tally = engine.tally(op.name, "hvp" if action.operation is HESSIAN else action.operation.name)
-    return Question(op.name, plan.task(native), partial(_reply, pick), tally)
+    return Question(op.name, task, partial(_reply, pick), tally)
+
+
+def _place(model: Model, loc: Loc) -> Loc:
+    """Return where a request has what stands at a place of the native one: inputs are counted, and flat."""
+    match loc:
+        case ("inputs", str(name), *index):
+            place, vector = next((i, x) for i, x in enumerate(model.inputs) if x.name == name)
+            if not index or len(index) != len(vector.shape):
+                return ("input", place)
+            return ("input", place, int(np.ravel_multi_index(cast("list[int]", index), vector.shape)))
+        case ("attrs", *rest):
+            return ("config", "attrs", *rest)
+        case _:
+            return loc
 
 
 def _named(fields: Fields) -> object:

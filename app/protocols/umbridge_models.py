@@ -5,7 +5,7 @@ What it leaves out is as in the op's first example; the dtype is float64 where t
 """
 
 import math
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
@@ -15,8 +15,9 @@ import orjson
 
 from app.binding import bind_dtype, bind_shapes, bind_terms
 from app.engine import Engine
-from app.errors import NotFound, PullbackError, Unprocessable, near, unprocessable, wrong
+from app.errors import Loc, NotFound, PullbackError, Unprocessable, near, unprocessable, wrong
 from app.point import Side
+from app.routes.wire import MAX_NAMES
 from app.tensors.casting import describe
 from app.tensors.dtypes import DTYPES
 from app.tensors.json import read_shape
@@ -68,7 +69,8 @@ class Models:
             raise wrong(("name",), "this is no model's name", expected="a string", got=describe(name))
         op = self._engine.op(name)
         if name not in self.names:
-            raise NotFound(f"op {name} takes more than numbers, so it is no model; expected {near(name, self.names)}")
+            message = f"op {name} cannot be seen as vectors of numbers whose lengths are known"
+            raise NotFound(f"{message}; expected {near(name, self.names)}")
         return op
 
     def model(self, op: Op, config: object) -> Model:
@@ -101,12 +103,16 @@ def _settled(op: Op, config: Mapping[str, Any]) -> Model:
     for name in config:
         if name not in CONFIG:
             raise wrong(("config", name), "there is no such field", expected=near(name, CONFIG), got=name)
-    attrs, dtype = config.get("attrs", {}), config.get("dtype")
+    attrs: Any = config.get("attrs", {})
+    dtype = config.get("dtype")
     if dtype is None:
         dtype = "float64" if "float64" in op.dtypes else op.dtypes[0]
     if not isinstance(dtype, str):
         raise wrong(("config", "dtype"), "this is no dtype's name", expected="a string", got=describe(dtype))
-    with _under_config():
+    if not isinstance(attrs, dict) or len(attrs := cast("dict[str, Any]", attrs)) > MAX_NAMES:
+        expected, got = f"an object of at most {MAX_NAMES} attributes", describe(attrs)
+        raise wrong(("config", "attrs"), "these are no attributes", expected=expected, got=got)
+    with placed(_in_config):
         dtype = bind_dtype(op, dtype)
         terms = bind_terms(op, attrs, dtype, mode=op.modes[0], device="", max_elements=0)
         shapes = _shapes(op, config.get("shape", {}), terms.inputs)
@@ -139,13 +145,15 @@ def _shapes(op: Op, given: Any, side: Side) -> dict[str, Shape]:
     return shapes
 
 
+def _in_config(loc: Loc) -> Loc:
+    """Return where in config something stands; of inputs there is only a shape."""
+    return ("config", *("shape" if part == "inputs" else part for part in loc))
+
+
 @contextmanager
-def _under_config() -> Generator[None]:
-    """Say of what is wrong in this block that it stands in config, where inputs have nothing but a shape."""
+def placed(place: Callable[[Loc], Loc]) -> Generator[None]:
+    """Say of what is wrong in this block that it stands at another ``place``."""
     try:
         yield
     except Unprocessable as error:
-        entries = [
-            replace(one, loc=("config", *("shape" if p == "inputs" else p for p in one.loc))) for one in error.entries
-        ]
-        raise unprocessable(entries) from None
+        raise unprocessable([replace(entry, loc=place(entry.loc)) for entry in error.entries]) from None

@@ -144,14 +144,16 @@ async def _computed(engine: Engine, reader: Reader, body: Body, scope: Scope) ->
 
 async def _at_one_go(engine: Engine, reader: Reader, body: Body, deadline: float) -> Reply:
     """Read, compute and write on the lane: where tensors lie as they are wanted, only changes of threads would cost."""
+    ends = reader.tally.waiting()
 
     def work(checkpoint: Checkpoint) -> Reply:
+        ends()
         question = reader.tally.timed("parse", reader.read, body)
-        asked = question.task.work
-        found = asked.run() if isinstance(asked, Call) else asked(checkpoint)
+        asked, computed = question.task.work, question.tally.computed
+        found = computed(asked.run) if isinstance(asked, Call) else computed(asked, checkpoint)
         return question.tally.timed("serialise", question.write, found)
 
-    return await engine.lane.run(reader.tally.queued(work), slot="long", deadline=deadline, owner=reader.op)
+    return await engine.lane.run(work, slot="long", deadline=deadline, owner=reader.op)
 
 
 async def _run(engine: Engine, question: Question, work: Work, slot: Slot, deadline: float) -> Any:

@@ -13,7 +13,7 @@ import orjson
 from app.binding import bind_inputs, bind_names, bind_terms
 from app.engine import Engine
 from app.modes import may_compile
-from app.point import Terms
+from app.point import Point, Terms
 from app.routes import wire
 from app.routes.operations import Asked, Fields, Operation, Work
 from app.routes.reading import validated
@@ -29,10 +29,11 @@ TENSORS = ("inputs", "cotangents", "tangents", "vectors")
 
 
 class Task(NamedTuple):
-    """The work of one request, and whether it is long."""
+    """The work of one request, whether it is long, and the point that it is about."""
 
     work: Work
     is_long: bool
+    point: Point
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Plan:
     def task(self, fields: Fields) -> Task:
         """Return the work for a request's tensors; raises ``Unprocessable`` for what is wrong with them."""
         point = bind_inputs(self.terms, fields["inputs"], decode)
-        return Task(self.operation.work(self.asked, point, fields), self.is_long or point.cost > SHORT_COST)
+        return Task(self.operation.work(self.asked, point, fields), self.is_long or point.cost > SHORT_COST, point)
 
 
 class Plans:

@@ -21,11 +21,14 @@ Headers = Mapping[bytes, bytes]
 Model = TypeVar("Model", bound=BaseModel)
 
 
-def brought(headers: Headers, taken: Sequence[str] = (JSON,)) -> str:
-    """Return the media type of the body; raises ``UnsupportedMediaType`` for one that is not ``taken``."""
-    kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower().decode("latin-1")
+def brought(headers: Headers, taken: Sequence[str] = (JSON,), default: str = "") -> str:
+    """Return the media type of the body, ``default`` where the client does not say it.
+
+    Raises ``UnsupportedMediaType`` for one that is not ``taken``.
+    """
+    kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower().decode("latin-1") or default
     if kind not in taken:
-        raise UnsupportedMediaType(f"expected Content-Type: {' or '.join(filter(None, taken))}, got {kind or 'none'}")
+        raise UnsupportedMediaType(f"expected Content-Type: {' or '.join(taken)}, got {kind or 'none'}")
     return kind
 
 
@@ -81,7 +84,7 @@ def fields_of(body: Body, parse: Callable[[Body], Any] = parse) -> dict[str, Any
     """Return the fields of a body, which ``parse`` makes a document of; raises ``Malformed`` or ``Unprocessable``."""
     document = parse(body)
     if not isinstance(document, dict):
-        raise wrong((), "not an object", expected='an object such as {"inputs": {...}}', got=describe(document))
+        raise wrong((), "not an object", expected="an object", got=describe(document))
     if len(fields := cast(dict[str, Any], document)) > MAX_NAMES:
         expected = f"at most {MAX_NAMES} fields"
         raise wrong((), "too many fields", expected=expected, got=str(len(fields)))

@@ -90,7 +90,8 @@ def _without_long(raw: bytes | bytearray, taken: Taken) -> Iterator[bytes | byte
         elif _has_bools(raw, raw.find(b"[", start, end) + 1):
             yield raw[start:end]
         else:
-            first, last = raw.find(b"[", start, end), raw.rfind(b"]", start, end) + 1
+            first = raw.find(b"[", start, end)
+            last = raw.find(b"]", first, end) + 1
             if first < 0 or last < first or raw.find(b"[", first + 1, last) >= 0:
                 raise ValueError("expected one flat list")
             yield raw[start : first + 1]

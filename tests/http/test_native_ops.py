@@ -66,7 +66,6 @@ def test_an_op_that_is_not_built_is_listed_with_its_cure_and_the_rest_serves(mis
 
 @pytest.mark.parametrize("op", ["relu", "roi_pool", "zero_out", "zero_out_indexed"])
 def test_xla_is_refused_before_anything_is_compiled(service, client, op) -> None:
-    service.wait_until_warm()
     example = client.get(f"/v1/ops/{op}").json()["examples"][0]
     compiled = client.get("/health/ready").json()["compiled"]
     document = problem(post(client, op, "vjp", inputs=example["inputs"], attrs=example["attrs"], mode="xla"), 422)

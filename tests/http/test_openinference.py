@@ -1,5 +1,6 @@
 """The Open Inference Protocol over HTTP: every model answers what the native API does, and refuses what is wrong."""
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -222,6 +223,29 @@ def test_the_index_tells_of_ops_that_do_not_load(plugged):
     assert "nothing_of_this_name" in broken["reason"]
     assert plugged.post("/v2/repository/index", json={"ready": True}).json() == [x for x in index if x != broken]
     refused(plugged.get("/v2/models/broken.vjp"), 404, "broken.vjp is unavailable", "nothing_of_this_name")
+
+
+def test_the_body_of_the_index_is_a_little_one(client):
+    long = b'{"ready": true%b}' % (b" " * (1 << 16))
+    for headers in ({}, {"content-type": "application/json"}):
+        refused(client.post("/v2/repository/index", content=long, headers=headers), 413, "at most 65536 bytes")
+    packed = {"content-encoding": "gzip"}
+    refused(client.post("/v2/repository/index", content=gzip.compress(long), headers=packed), 413, "inflated")
+    few = client.post("/v2/repository/index", content=gzip.compress(b'{"ready": true}'), headers=packed)
+    assert few.status_code == 200
+    refused(client.post("/v2/repository/index", content=b"", headers={"content-type": "image/png"}), 415)
+
+
+def test_a_large_request_that_is_refused_runs_nothing(client):
+    def executions() -> int:
+        return client.get("/v2/models/round_ste/stats").json()["model_stats"][0]["execution_count"]
+
+    before = executions()
+    body, headers = binary({"x": np.ones(1 << 16, np.float32)})
+    refused(post(client, "round_ste", body[:-4], headers), 400)
+    assert executions() == before
+    assert infer(client, "round_ste", {"x": np.ones(1 << 16, np.float32)})["y"].all()
+    assert executions() == before + 1
 
 
 def test_statistics_count(client):

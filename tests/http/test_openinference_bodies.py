@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.errors import Malformed
+from app.protocols import compression
 from tests.http.inferring import LENGTH, assert_same, binary, in_json, post, refused, tensors_of
 
 MIB = 1 << 20
@@ -105,6 +107,20 @@ HOSTILE: list[tuple[str, bytes, str]] = [
 @pytest.mark.parametrize(("coding", "body", "said"), HOSTILE, ids=range(len(HOSTILE)))
 def test_what_is_not_compressed_right_is_400(client, coding, body, said):
     refused(sent(client, body, coding), 400, said)
+
+
+def test_a_body_that_inflates_to_nothing_is_inflated_in_steps():
+    # Blocks of deflate without a byte in them, and no end.
+    flush = zlib.compressobj(wbits=31)
+    empty = flush.compress(b"") + flush.flush(zlib.Z_FULL_FLUSH) + b"\0\0\0\xff\xff" * (1 << 17)
+    inflater, steps = compression._Inflater(empty, "gzip"), 0
+    while len(empty) - inflater._at > 1 << 17:
+        before, steps = inflater._at, steps + 1
+        assert inflater.read(1 << 16) == b""
+        assert inflater._at - before <= 1 << 17
+    assert steps > 4
+    with pytest.raises(Malformed, match="cut short"):
+        [inflater.read(1 << 16) for _ in range(4)]
 
 
 @pytest.fixture(scope="module")

@@ -313,6 +313,15 @@ def test_shapes_are_told_without_computing(client: httpx.Client, x: Any, shape: 
     assert found == {"y": {"shape": shape, "dtype": dtype}}
 
 
+def test_what_nothing_connects_is_zero_where_only_a_run_tells_its_shape(plugged: httpx.Client):
+    inputs, seen = {"x": [1, 2, 3], "z": [4, 5]}, {"jvp_inputs": ["x"], "jvp_outputs": ["p", "q"]}
+    found = told(plugged, "apart", JVP, {"inputs": inputs, **seen, "tangent_vector": {"x": [1, 1, 1]}})
+    same(found, {"p": np.float32([2, 4, 6]), "q": np.zeros(4, np.float32)})
+    found = told(plugged, "apart", "jacobian", {"inputs": inputs, "jac_inputs": ["x", "z"], "jac_outputs": ["p", "q"]})
+    same(found["p"], {"x": np.diag(np.float32([2, 4, 6])), "z": np.zeros((3, 2), np.float32)})
+    same(found["q"], {"x": np.zeros((4, 3), np.float32), "z": np.float32([[1, 0], [0, 1], [1, 0], [0, 1]])})
+
+
 def test_what_nothing_connects_is_zero(plugged: httpx.Client):
     inputs = {"x": [1, 3, 2], "hint": {"shape": [], "dtype": "float64", "data": {"buffer": 1, "encoding": "json"}}}
     lists = {"vjp_inputs": ["hint", "x"], "vjp_outputs": ["y"]}

@@ -180,7 +180,9 @@ WRONG = [
     ("/Evaluate", {"config": {"dtype": "float31"}}, "InvalidInput", "config.dtype: op square does not take", BASE),
     ("/Evaluate", {"config": {"dtype": 1}}, "InvalidInput", "config.dtype", BASE),
     ("/Evaluate", {"config": {"attrs": {"a": 1}}}, "InvalidInput", "config.attrs.a: there is no such field", BASE),
-    ("/Evaluate", {"config": {"attrs": 1}}, "InvalidInput", "config.attrs", BASE),
+    ("/Evaluate", {"config": {"attrs": 1}}, "InvalidInput", "expected an object of at most 64 attributes, got 1", BASE),
+    ("/Evaluate", {"config": {"attrs": {str(i): i for i in range(65)}}}, "InvalidInput", "got an object", BASE),
+    ("/ModelInfo", {"config": {}}, "InvalidInput", "config: there is no such field", {}),
     ("/Evaluate", {"input": X}, "InvalidInput", "a list of 1 lists of numbers, one for each of x", BASE),
     ("/Evaluate", {"input": [X, X]}, "InvalidInput", "a list of 1 lists of numbers, one for each of x", BASE),
     ("/Evaluate", {"input": "x"}, "InvalidInput", "got the string", BASE),
@@ -231,7 +233,23 @@ def test_an_input_without_a_gradient_is_named(client):
     found = call(client, "/Gradient", **{**asked, "inWrt": 0})["output"]
     assert found == [0.5, -0.5]
     wrong = {**at, "input": [[0, 0], [2]]}
-    assert "a label names no class" in refused(client.post("/Evaluate", json=wrong), 400, "InvalidInput")
+    message = refused(client.post("/Evaluate", json=wrong), 400, "InvalidInput")
+    assert message == "input.1.0: a label names no class; expected 0 <= label < 2, the number of classes, got 2"
+
+
+def test_sizes_that_nobody_can_have_are_refused(client):
+    shape = {"features": [1, 1, 1, 1 << 28], "rois": [1 << 28, 5]}
+    config = {"shape": shape, "attrs": {"pooled_height": 16, "pooled_width": 16}}
+    message = refused(client.post("/OutputSizes", json={"name": "roi_pool", "config": config}), 400, "InvalidInput")
+    assert message.startswith("config.shape: output pooled would have 18446744073709551616 elements")
+
+
+def test_an_op_that_is_no_model_is_not_found(plugged):
+    names = plugged.get("/Info").json()["models"]
+    assert "skewed" in names
+    for name in ("apart", "masked", "parted"):
+        assert name not in names
+        refused(plugged.post("/Evaluate", json={"name": name}), 400, "ModelNotFound")
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b'{"name": NaN}', b"\xff", b"[]"])

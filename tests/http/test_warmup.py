@@ -33,7 +33,7 @@ def traces(monkeypatch) -> Callable[[], tuple[int, int]]:
 
 
 def test_first_small_requests_make_no_trace(start):
-    one = start().wait_until_ready().wait_until_warm()
+    one = start(WARM_UP="1").wait_until_ready().wait_until_warm()
     with one.client() as client:
         compiled = [op for op in client.get("/v1/ops").json()["ops"] if is_compiled(client, op["name"])]
         before = client.get("/health/ready").json()
@@ -55,8 +55,8 @@ def is_compiled(client: httpx.Client, op: str) -> bool:
     return contract["batching"] == "elementwise" and contract["default_mode"]["vjp"]["float32"] == "xla"
 
 
-def test_ops_with_mistakes_do_not_end_it(plugged_service):
-    plugged_service.wait_until_warm()
+def test_ops_with_mistakes_do_not_end_it(start, plugin_folders):
+    start(OPS_PATH=plugin_folders, WARM_UP="1").wait_until_ready().wait_until_warm()
 
 
 def warming(test: Callable[[Engine, Task], Awaitable[object]], waiting: int = 64) -> None:
