@@ -2,79 +2,61 @@
 
 import asyncio
 import gc
+from typing import Any
 
 import orjson
-import pytest
 
-from app import warmup
 from app.lifecycle import Lifecycle
 from app.limits import clock_of, limits
-from app.main import create_app
 from app.observe import observe
 from app.settings import Settings
+from tests.http.inside import asked, running
 
 REQUESTS = 20
-BODY = orjson.dumps({"inputs": {"x": [0.5, 1.5]}, "cotangents": {"y": [1.0, 2.0]}})
-PATHS = ("/v1/ops/log1pexp/vjp", "/v1/ops/log1pexp/jacobian", "/v1/ops/none/vjp", "/v1/ops/log1pexp/none")
+X, DY = [0.5, 1.5], [1.0, 2.0]
+NATIVE = {"inputs": {"x": X}, "cotangents": {"y": DY}}
+UMBRIDGE = {"name": "log1pexp", "config": {"shape": [2]}, "input": [X]}
+INFER = {"inputs": [{"name": "x", "shape": [2], "datatype": "FP32", "data": X}]}
+CASES = [
+    ("/v1/ops/log1pexp/vjp", NATIVE),
+    ("/v1/ops/log1pexp/jacobian", {"inputs": {"x": X}}),
+    ("/v1/ops/none/vjp", NATIVE),
+    ("/v1/ops/log1pexp/none", NATIVE),
+    ("/Gradient", {**UMBRIDGE, "outWrt": 0, "inWrt": 0, "sens": DY}),
+    ("/Evaluate", {**UMBRIDGE, "input": [[1]]}),
+    ("/tesseract/log1pexp/apply", {"inputs": {"x": X}}),
+    ("/tesseract/log1pexp/apply", {"inputs": {"z": X}}),
+    ("/v2/models/log1pexp.vjp/infer", INFER),
+    ("/v2/models/log1pexp.hvp/infer", INFER),
+]
 
 
-async def asked(app, path: str) -> list[dict]:
-    """Return the messages of the answer to one request."""
-    sent, came = [], [{"type": "http.request", "body": BODY, "more_body": False}]
-
-    async def receive():
-        return came.pop() if came else await asyncio.Event().wait()
-
-    async def send(message):
-        sent.append(message)
-
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(BODY))]
-    scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "headers": headers}
-    await app(scope, receive, send)
-    return sent
-
-
-async def garbage(app, path: str) -> int:
+async def garbage(app: Any, path: str, document: Any) -> int:
     """Return how many objects of some requests only the collector can free."""
-    await asked(app, path)
+    body = orjson.dumps(document)
+    await asked(app, path, body)
     await asyncio.sleep(0)
     gc.collect()
     gc.disable()
     try:
         for _ in range(REQUESTS):
-            await asked(app, path)
+            await asked(app, path, body)
             await asyncio.sleep(0)
         return gc.collect()
     finally:
         gc.enable()
 
 
-@pytest.mark.parametrize("path", PATHS)
-def test_requests_leave_no_circles(path, monkeypatch):
-    monkeypatch.setattr(warmup, "SECONDS", 0.0)
+def test_requests_leave_no_circles():
+    async def test() -> list[int]:
+        async with running() as app:
+            return [await garbage(app, path, document) for path, document in CASES]
 
-    async def test() -> int:
-        app, started, ended = create_app(Settings()), asyncio.Event(), asyncio.Event()
-
-        async def receive():
-            if started.is_set():
-                await ended.wait()
-                return {"type": "lifespan.shutdown"}
-            return {"type": "lifespan.startup"}
-
-        async def send(message):
-            started.set()
-
-        life = asyncio.create_task(app({"type": "lifespan", "state": {}}, receive, send))
-        await started.wait()
-        try:
-            return await garbage(app, path)
-        finally:
-            ended.set()
-            await life
-            gc.unfreeze()
-
-    assert asyncio.run(test()) < REQUESTS
+    try:
+        found = asyncio.run(test())
+    finally:
+        gc.unfreeze()
+    assert [case for case, count in zip(CASES, found, strict=True) if count >= REQUESTS] == []
 
 
 def test_a_request_that_is_late_leaves_none():
@@ -84,4 +66,4 @@ def test_a_request_that_is_late_leaves_none():
 
     settings = Settings()
     app = observe(limits(late, settings), settings, Lifecycle())
-    assert asyncio.run(garbage(app, "/late")) < REQUESTS
+    assert asyncio.run(garbage(app, "/late", {})) < REQUESTS

@@ -284,6 +284,34 @@ def test_limits_are_told_in_the_protocols_words(start):
         refused(client.post("/Evaluate", json=BASE, headers=late), 400, "InvalidInput")
 
 
+def test_a_deadline_is_told_in_the_protocols_words(plugged):
+    asked = {"name": "endless", "config": {"shape": {"x": [1], "steps": []}}, "input": [[2.5], [1_000_000_000]]}
+    headers = {"pullback-deadline-ms": "200"}
+    refused(plugged.post("/Evaluate", json=asked, headers=headers), 504, "DeadlinePassed")
+    assert call(plugged, "/Evaluate", **{**asked, "input": [[2.5], [1]]}) == {"output": [[2.5]]}
+
+
+def test_requests_are_counted_as_the_operations_that_they_are(plugged):
+    def counted() -> dict[str, float]:
+        lines = plugged.get("/metrics").text.splitlines()
+        return {
+            name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+        }
+
+    before = counted()
+    at = {"name": "skewed", "input": [[1, 2, 3], [4, 5, 6]], "outWrt": 0, "inWrt1": 0, "inWrt2": 1}
+    for _ in range(3):
+        call(plugged, "/ApplyHessian", **at, sens=[1], vec=[1, 1, 1])
+    refused(plugged.post("/ApplyHessian", json={"name": "nobody"}), 400, "ModelNotFound")
+    after = counted()
+    for labels, more in (
+        ('op="skewed",operation="hvp",status="200"', 3),
+        ('op="",operation="umbridge",status="400"', 1),
+    ):
+        name = f"pullback_requests_total{{{labels}}}"
+        assert after[name] == before.get(name, 0) + more
+
+
 def test_it_can_be_switched_off(start):
     with start(PROTOCOLS="").wait_until_ready().client() as client:
         for response in (client.get("/Info"), client.post("/Evaluate", json=BASE)):
