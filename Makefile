@@ -45,7 +45,7 @@ client-environments:
 	@$(MAKE) --no-print-directory --jobs=2 $(CLIENTS:%=build/clients/%/.installed)
 
 # Every package is named in the lock, and pip need not look for more.
-build/clients/%/.installed: requirements/clients-%.txt $(VENV)/.made-$(MINOR)
+build/clients/%/.installed: requirements/clients-%.txt
 	@echo "Installing $< into build/clients/$*"
 	@rm -rf build/clients/$* && $(PYTHON) -m venv build/clients/$*
 	@build/clients/$*/bin/python -m pip install -qq --no-input --disable-pip-version-check --no-deps -r $<
