@@ -35,7 +35,7 @@ from app.problems import Told
 from app.protocols.protocol import Labels, Protocol, document_reply, need_method
 from app.protocols.umbridge_models import Model, Models, Vector, placed
 from app.routes import wire
-from app.routes.answering import Question, Reader, Reply, answer, body_of, send_reply
+from app.routes.answering import SMALL_BODY, Question, Reader, Reply, answer, body_of, send_reply
 from app.routes.operations import OPERATIONS, Asked, Fields, Operation, Work
 from app.routes.plans import Plans
 from app.routes.reading import JSON, brought, fields_of
@@ -146,7 +146,8 @@ def _serve(engine: Engine, plans: Plans) -> ASGIApp:
             read = partial(_question, engine, plans, models, ACTIONS[path])
             await answer(engine, Reader(read, "", engine.tally("", "umbridge")), body, scope, send)
         else:
-            told = await asyncio.to_thread(_told, models, path, body)
+            is_large = len(body) > SMALL_BODY
+            told = await asyncio.to_thread(_told, models, path, body) if is_large else _told(models, path, body)
             await send_reply(document_reply(told), scope, send)
 
     return served
