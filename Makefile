@@ -44,11 +44,11 @@ test-clients-full: ## the same, and with samplers that follow its gradients
 client-environments:
 	@$(MAKE) --no-print-directory --jobs=2 $(CLIENTS:%=build/clients/%/.installed)
 
-# Every package is named in the lock, and pip need not look for more.
+# Every package is named in the lock, so pip need not look for more; and of most no line is ever run, nor compiled.
 build/clients/%/.installed: requirements/clients-%.txt
 	@echo "Installing $< into build/clients/$*"
 	@rm -rf build/clients/$* && $(PYTHON) -m venv build/clients/$*
-	@build/clients/$*/bin/python -m pip install -qq --no-input --disable-pip-version-check --no-deps -r $<
+	@build/clients/$*/bin/python -m pip install -qq --no-input --disable-pip-version-check --no-compile --no-deps -r $<
 	@touch $@
 
 # What a build is to be told beside that: make docker-test DOCKER_BUILD='--network host'
