@@ -1,7 +1,7 @@
 """The launcher, and the only one: ``python -m app`` serves as the ``PULLBACK_*`` environment variables say.
 
 It exits with 0 when it was told to stop, 1 when it cannot listen, 2 when a setting is wrong, 3 when the application
-cannot start, 4 when a computation is stuck (``app.watchdog``; of several workers only the one that is stuck).
+cannot start, 4 when a computation is stuck (``app.execution.watchdog``; of several workers only the one that is stuck).
 """
 
 import logging
@@ -21,11 +21,11 @@ from uvicorn import Config, Server
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
-from app.connection import Connection
 from app.errors import CannotStart, near
-from app.log import logging_config
+from app.http.connection import Connection
 from app.settings import Settings
-from app.validation import entries
+from app.telemetry.log import logging_config
+from app.tensors.validation import entries
 
 CANNOT_LISTEN, WRONG_SETTING = 1, 2
 PING_S = 0.5
@@ -91,7 +91,7 @@ def application() -> ASGIApp:
     """Return the application of this process; where it cannot start, say why in a line and exit."""
     # TensorFlow comes with them, and main() must have its say before.
     from app.main import create_app  # noqa: PLC0415
-    from app.threads import share_cores  # noqa: PLC0415
+    from app.runtime.cores import share_cores  # noqa: PLC0415
 
     settings = Settings()
     # First of all: an op's module may compute something as it is imported.

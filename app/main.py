@@ -6,22 +6,22 @@ from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 from starlette.types import ASGIApp
 
-from app.assembly import assembled, running
-from app.doctor import examination
-from app.engine import Engine
-from app.limits import limits
-from app.metrics import Metrics
-from app.observe import observe
-from app.problems import HANDLERS
-from app.protocols.table import counted_paths, dialect_of_path, protocols, unpacking_paths
-from app.routes.catalogue import catalogue
-from app.routes.checks import checks
-from app.routes.derivatives import operations
-from app.routes.health import health
-from app.routes.metrics import metrics_page, tally_of_path
-from app.routes.openapi import openapi
-from app.routes.plans import Plans
+from app.execution.assembly import build, running
+from app.execution.engine import Engine
+from app.http.access_log import observe
+from app.http.limits import limits
+from app.http.problems import HANDLERS
+from app.requests.plans import Plans
+from app.routes.native.catalogue import catalogue
+from app.routes.native.checks import checks
+from app.routes.native.derivatives import operations
+from app.routes.native.health import health
+from app.routes.native.metrics import metrics_page, tally_of_path
+from app.routes.native.openapi import openapi
+from app.routes.router import counted_paths, dialect_of_path, protocols, unpacking_paths
+from app.runtime.doctor import examination
 from app.settings import Settings
+from app.telemetry.prometheus import Metrics
 from pullback import __version__
 
 DESCRIPTION = """\
@@ -37,13 +37,13 @@ def create_app(settings: Settings | None = None) -> ASGIApp:
     Raises ``CannotStart`` when the ops cannot be registered, or when the device is not there.
     """
     settings = settings or Settings()
-    engine, metrics = assembled(settings)
+    engine, metrics = build(settings)
     ops, others, plans = engine.registry.ops, settings.protocols, Plans(engine)
     pages = protocols(_pages(engine, metrics, settings), engine, plans, others)
     answering = checks(operations(pages, engine, plans), engine)
     inner = limits(answering, settings, unpacking_paths(others))
-    tally_of = tally_of_path(engine.tally, ops, counted_paths(others, ops.values()))
-    return observe(inner, settings, engine.lifecycle, tally_of, dialect_of_path(others))
+    counters_of = tally_of_path(engine.counters, ops, counted_paths(others, ops.values()))
+    return observe(inner, settings, engine.lifecycle, counters_of, dialect_of_path(others))
 
 
 def _pages(engine: Engine, metrics: Metrics | None, settings: Settings) -> FastAPI:

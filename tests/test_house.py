@@ -20,21 +20,8 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("app", "ops", "pullback")
 NOT_OURS = {".git", ".venv", ".hypothesis", ".pytest_cache", ".ruff_cache", "__pycache__", "build", "dist"}
 
-# What of `app` speaks HTTP. All the rest of it works without a server, and is to stay so.
-WEB = (
-    "__main__",
-    "body",
-    "clock",
-    "connection",
-    "limits",
-    "main",
-    "observe",
-    "operations",
-    "problems",
-    "protocols",
-    "routes",
-    "straight",
-)
+# The packages and modules of `app` that know HTTP. The rest works without a server.
+WEB = ("__main__", "http", "main", "requests", "routes")
 SERVERS = ("fastapi", "starlette", "uvicorn")
 # The leaves of `app`, and what of it each may import.
 LEAVES = {"app.errors": (), "app.settings": (), "app.tensors": ("app.tensors", "app.errors")}
@@ -145,7 +132,16 @@ def servers_stay_outside(modules: Modules) -> list[str]:
 
 
 def tensorflow_stays_inside(modules: Modules) -> list[str]:
-    places = ("app.routes", "app.protocols", "app.tensors", "app.errors", "app.settings", "pullback")
+    places = (
+        "app.http",
+        "app.requests",
+        "app.routes",
+        "app.telemetry",
+        "app.tensors",
+        "app.errors",
+        "app.settings",
+        "pullback",
+    )
     return breaches(modules, lambda m: within(m, places), lambda _, i: within(i.name, ("tensorflow",)))
 
 
@@ -223,13 +219,13 @@ MODULE_RULES = [
     (client_stands_alone, {"pullback.a": "try:\n    import ops\nexcept ImportError:\n    pass"}),
     (leaves_are_leaves, {"app.errors": "from app.settings import Settings"}),
     (leaves_are_leaves, {"app.settings": "from ops import Op"}),
-    (leaves_are_leaves, {"app.tensors.json": "from app.modes import run"}),
+    (leaves_are_leaves, {"app.tensors.json": "from app.runtime.modes import run"}),
     (leaves_are_leaves, {"app.tensors.json": "from ..binding import bind"}),
-    (servers_stay_outside, {"app.derivatives": "from starlette.types import Scope"}),
+    (servers_stay_outside, {"app.autodiff.derivatives": "from starlette.types import Scope"}),
     (servers_stay_outside, {"app.gradcheck.verdict": "import fastapi"}),
-    (servers_stay_outside, {"app.execution": "from app.problems import render"}),
+    (servers_stay_outside, {"app.execution.lane": "from app.http.problems import render"}),
     (servers_stay_outside, {"ops.a": "import uvicorn.config"}),
-    (tensorflow_stays_inside, {"app.routes.checks": "import tensorflow as tf"}),
+    (tensorflow_stays_inside, {"app.routes.native.checks": "import tensorflow as tf"}),
     (tensorflow_stays_inside, {"app.tensors.json": "def f():\n    from tensorflow import cast"}),
     (no_import_cycles, {"app.a": "from app import b", "app.b": "import app.c", "app.c": "from app.a import f"}),
     (private_tensorflow_has_a_reason, {"app.a": "from tensorflow.python.eager import context"}),
@@ -256,8 +252,9 @@ INNOCENT: Modules = {
     "app.tensors.json": "from app.errors import wrong\nfrom app.tensors import dtypes",
     "app.tensors.dtypes": "import ml_dtypes",
     "app.errors": "import enum",
-    "app.routes.checks": "from fastapi import APIRouter\nfrom app.a import f",
-    "app.modes": "# Cancels a running graph: no public API does.\nfrom tensorflow.python.eager import cancellation",
+    "app.routes.native.checks": "from fastapi import APIRouter\nfrom app.a import f",
+    "app.runtime.modes": "# Cancels a running graph: no public API does.\n"
+    "from tensorflow.python.eager import cancellation",
     "ops": "from ops._op import Op",
     "ops._op": "import tensorflow as tf",
     "ops.a": "from ops import Op",

@@ -6,13 +6,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from app.autodiff.point import blame_op
 from app.gradcheck import rounding
 from app.gradcheck.numeric import DOUBT, NO_DIGITS, RUNGS, Slopes, Trouble, slopes
 from app.gradcheck.rows import numbers_of
-from app.gradcheck.site import Site, nowhere
+from app.gradcheck.sample import Sample, nowhere
 from app.gradcheck.target import Target
-from app.gradcheck.verdict import Tally
-from app.point import authored
+from app.gradcheck.verdict import Comparison
 from ops import Array
 
 Named: TypeAlias = Mapping[str, Array]
@@ -47,7 +47,7 @@ class Gradient:
 
     parts: Named
     bounds: Named
-    tallies: Mapping[str, Tally]
+    comparisons: Mapping[str, Comparison]
     troubles: dict[str, Array] = field(default_factory=dict[str, Array])
     """Found by ``compare``: what is wrong with the numeric derivative at the coordinates that it chose."""
     doubts: Named = field(default_factory=dict[str, Array])
@@ -58,32 +58,32 @@ class Gradient:
     """Whether directions go through all numbers of a large elementwise op as well."""
 
 
-def compare(target: Target, sample: Site, gradient: Gradient, of: Callable[[Site], Differentiated]) -> None:
-    """Compare the gradient at a sample's site with the numeric derivative, by coordinates and along random directions.
+def compare(target: Target, subsample: Sample, gradient: Gradient, of: Callable[[Sample], Differentiated]) -> None:
+    """Compare a gradient with the numeric derivative at a subsample, by coordinates and along random directions.
 
-    ``of(site)`` is what is differentiated there. The coordinates are those of the sample.
+    ``of(sample)`` is what is differentiated there. The coordinates are those of the subsample.
     """
-    differentiated, whole = of(sample), target.whole(sample)
-    for name in gradient.parts if gradient.single or sample.is_elementwise else ():
-        _compare_coordinates(target, sample, name, gradient, differentiated)
-    if not sample.is_elementwise:
+    differentiated, whole = of(subsample), target.whole(subsample)
+    for name in gradient.parts if gradient.single or subsample.is_elementwise else ():
+        _compare_coordinates(target, subsample, name, gradient, differentiated)
+    if not subsample.is_elementwise:
         _compare_directions(target, gradient, differentiated)
-    elif gradient.everywhere and sample is not whole:
+    elif gradient.everywhere and subsample is not whole:
         _compare_directions(target, gradient, of(whole))
 
 
-def compare_with_formula(target: Target, site: Site, gradient: Gradient, formula: Function) -> None:
+def compare_with_formula(target: Target, sample: Sample, gradient: Gradient, formula: Function) -> None:
     """Compare a gradient with a formula, which is itself a float64 computation and rounds."""
-    inputs = {name: np.asarray(site.point.inputs[name], np.float64) for name in gradient.parts}
+    inputs = {name: np.asarray(sample.point.inputs[name], np.float64) for name in gradient.parts}
     rng = np.random.default_rng(0)
-    with authored(site.point.op, "claim"), np.errstate(all="ignore"):
+    with blame_op(sample.point.op, "claim"), np.errstate(all="ignore"):
         expected = formula(inputs)
-        units = rounding.units(formula, inputs, rng, elementwise=site.is_elementwise, ones=lambda name: 1.0)
+        units = rounding.units(formula, inputs, rng, elementwise=sample.is_elementwise, ones=lambda name: 1.0)
     for name, part in gradient.parts.items():
         value = np.broadcast_to(expected.get(name, np.zeros(())), part.shape)
         exact = rounding.eps("float64") * units[name] if name in units else 0.0
         allowed = widened(target, gradient.bounds[name] + exact, value)
-        gradient.tallies[name].add(part, value, allowed, x=inputs[name], index=site.index(name))
+        gradient.comparisons[name].add(part, value, allowed, x=inputs[name], index=sample.index(name))
 
 
 def widened(target: Target, allowed: Any, value: Array) -> Array:
@@ -92,12 +92,12 @@ def widened(target: Target, allowed: Any, value: Array) -> Array:
         return allowed + target.options.absolute + target.options.relative * np.abs(np.nan_to_num(value))
 
 
-def row_by_row(site: Site, function: Function) -> Function:
+def row_by_row(sample: Sample, function: Function) -> Function:
     """Return a NumPy function of one point as one of many, rows first."""
 
     def of_rows(moved: Named) -> Named:
-        with authored(site.point.op, "claim"), np.errstate(all="ignore"):
-            if site.is_elementwise:
+        with blame_op(sample.point.op, "claim"), np.errstate(all="ignore"):
+            if sample.is_elementwise:
                 return {
                     name: np.broadcast_to(y, next(iter(moved.values())).shape) for name, y in function(moved).items()
                 }
@@ -108,20 +108,20 @@ def row_by_row(site: Site, function: Function) -> Function:
     return of_rows
 
 
-def _compare_coordinates(target: Target, site: Site, name: str, gradient: Gradient, of: Differentiated) -> None:
+def _compare_coordinates(target: Target, sample: Sample, name: str, gradient: Gradient, of: Differentiated) -> None:
     x = np.asarray(of.leaves[name], np.float64).ravel()
-    chosen = _chosen(target, site, x.size)
+    chosen = _chosen(target, sample, x.size)
     if not len(chosen):
         return
-    ask = _elementwise(of, name) if site.is_elementwise else _single(of, name, chosen)
+    ask = _elementwise(of, name) if sample.is_elementwise else _single(of, name, chosen)
     analytic, bar = (
-        np.asarray(site.gathered(values[name]), np.float64).ravel()[chosen]
+        np.asarray(sample.select(values[name]), np.float64).ravel()[chosen]
         for values in (gradient.parts, gradient.bounds)
     )
-    tally = gradient.tallies[name]
+    comparison = gradient.comparisons[name]
     found = _Question(ask, _scale(x[chosen]), rounding.eps(target.widest)).answer(analytic, bar)
-    place = site.index(name)
-    tally.add(
+    place = sample.index(name)
+    comparison.add(
         analytic,
         found.value,
         widened(target, DOUBT * found.error + bar, found.value),
@@ -130,7 +130,7 @@ def _compare_coordinates(target: Target, site: Site, name: str, gradient: Gradie
         x=x[chosen],
         index=lambda i: place(int(chosen[i])),
     )
-    tally.evaluations += found.evaluations
+    comparison.evaluations += found.evaluations
     gradient.troubles[name] = _troubled(found)
 
 
@@ -192,17 +192,17 @@ def _compare_directions(target: Target, gradient: Gradient, of: Differentiated) 
         analytic, bar = (d * part).sum(axis=axes), (np.abs(d) * gradient.bounds[name]).sum(axis=axes)
         found = _Question(_directed(of, name, d), np.ones(count), rounding.eps(target.widest)).answer(analytic, bar)
         allowed = widened(target, DOUBT * found.error + bar, found.value)
-        tally = gradient.tallies[name]
+        comparison = gradient.comparisons[name]
         settled = _settled(analytic, found, bar)
-        tally.add(analytic, found.value, allowed, trouble=_troubled(found), settled=settled, index=nowhere)
-        tally.evaluations += found.evaluations
+        comparison.add(analytic, found.value, allowed, trouble=_troubled(found), settled=settled, index=nowhere)
+        comparison.evaluations += found.evaluations
 
 
-def _chosen(target: Target, site: Site, size: int) -> Array:
+def _chosen(target: Target, sample: Sample, size: int) -> Array:
     """Return the coordinates to move one by one: all, or a sample where that would be too much work."""
-    rows = target.options.work // max(1, numbers_of(site.point), site.point.cost)
+    rows = target.options.work // max(1, numbers_of(sample.point), sample.point.cost)
     most = min(COORDINATES, max(1, rows // (2 * RUNGS + 1)))
-    if site.is_elementwise or size <= most:
+    if sample.is_elementwise or size <= most:
         return np.arange(size)
     return np.sort(np.random.default_rng(target.options.seed).choice(size, most, replace=False))
 

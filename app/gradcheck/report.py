@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.binding import Decode, bind_attrs
+from app.autodiff.binding import Decode, bind_attrs
 from app.errors import MAX_TEXT, OpFailed, Overloaded, PullbackError, Unprocessable, clip
 from app.gradcheck.checks import CHECKS, FOUNDATIONS, SECOND_ORDER, batching, contract
 from app.gradcheck.target import Checkpoint, Options, Target

@@ -7,14 +7,14 @@ from typing import TypeAlias
 
 import numpy as np
 
-from app import modes
-from app.binding import moved
-from app.call import CALL_COST, CALL_ELEMENTS, Call, as_found
-from app.derivatives import Absent, forward, vjp
-from app.mapped import Mapped
-from app.op_errors import op_errors
-from app.point import Point
-from app.programs import Kind
+from app.autodiff.binding import moved
+from app.autodiff.derivatives import Absent, forward, vjp
+from app.autodiff.evaluation import CALL_COST, CALL_ELEMENTS, Evaluation, as_found
+from app.autodiff.mapped import MappedProgram
+from app.autodiff.point import Point
+from app.autodiff.programs import Kind
+from app.runtime import modes
+from app.runtime.op_errors import op_errors
 from ops import Array
 
 Arrays: TypeAlias = dict[str, Array]
@@ -69,7 +69,7 @@ class Rows:
         if kind == "forward":
             found = forward(point).run()
             return {name: y.reshape(count, *self._shape(y.shape, count)) for name, y in found.items()}
-        live = point.terms.inputs.live
+        live = point.spec.inputs.live
         dys = {name: self._joined(dy) for name, dy in cotangents.items()}
         _, gradients = vjp(point, live, dys, batched=False, outputs=False).run()
         return {
@@ -91,13 +91,13 @@ class Rows:
 
     def _looped(self, kind: Kind, inputs: Named, cotangents: Named) -> Arrays:
         count = len(next(iter(inputs.values())))
-        live = self.point.terms.inputs.live if kind == "vjp" else ()
-        call = Call(self.point, kind, as_found, wrt=live, cotangents=cotangents or None)
-        numbers = Call(replace(self.point, inputs={}), kind, as_found).leaves
+        live = self.point.spec.inputs.live if kind == "vjp" else ()
+        call = Evaluation(self.point, kind, as_found, wrt=live, cotangents=cotangents or None)
+        numbers = Evaluation(replace(self.point, inputs={}), kind, as_found).leaves
         repeated = [np.broadcast_to(value, (count, *value.shape)) for value in numbers]
         leaves = [*inputs.values(), *repeated, *cotangents.values()]
         with op_errors(self.point.op.name):
-            found = modes.run(Mapped(call.program), "graph", leaves, self.point.terms.device)
+            found = modes.run(MappedProgram(call.program), "graph", leaves, self.point.spec.device)
         wanted = live or tuple(slot.name for slot in self.point.op.outputs)
         what = "gradients" if live else "outputs"
         values = {name: found.get((what, name)) for name in wanted}

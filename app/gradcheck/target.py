@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import numpy as np
 
-from app.binding import Decode, bind
+from app.autodiff.binding import Decode, bind
+from app.autodiff.point import Point, blame_op
 from app.errors import Loc, Unprocessable
 from app.gradcheck import rounding
-from app.gradcheck.site import Gathered, Site, site_at
-from app.point import Point, authored
+from app.gradcheck.sample import Sample, Subsample, sample_at
 from app.tensors.dtypes import DTYPES
 from ops import BOOL, FLOATS, MODES, Array, Input, Mode, Op
 
@@ -64,7 +64,7 @@ class Target:
     def distrust_batching(self) -> None:
         """Go on as if the op did not say that points may share a call: it turned out wrong."""
         self.op = replace(self.op, batching="none")
-        for seen in ("points", "sites", "samples"):
+        for seen in ("points", "samples", "subsamples"):
             self.__dict__.pop(seen, None)
 
     @cached_property
@@ -108,47 +108,47 @@ class Target:
         return points + [self.bound(self._drawn((3,)), self.widest) for _ in range(POINTS)]
 
     @cached_property
-    def sites(self) -> list[Site]:
+    def samples(self) -> list[Sample]:
         """The points, in the widest dtype and mode graph."""
-        return [site_at(point, self.rng) for point in self.points]
+        return [sample_at(point, self.rng) for point in self.points]
 
     @cached_property
-    def samples(self) -> list[Site]:
-        """The sites, of large ones of an elementwise op some numbers: what one of them shows, all do."""
-        return [self._sampled(site) for site in self.sites]
+    def subsamples(self) -> list[Sample]:
+        """The samples, of large ones of an elementwise op some numbers: what one of them shows, all do."""
+        return [self._subsample(sample) for sample in self.samples]
 
     @property
-    def smooth(self) -> list[Site]:
+    def smooth(self) -> list[Sample]:
         """The samples where the op does not say that derivatives are infinite by nature."""
-        return [site for site in self.samples if not site.is_singular]
+        return [sample for sample in self.subsamples if not sample.is_singular]
 
-    def whole(self, sample: Site) -> Site:
-        """Return the site that a sample is of."""
-        return self.sites[self.samples.index(sample)]
+    def whole(self, subsample: Sample) -> Sample:
+        """Return the sample that a sample is of."""
+        return self.samples[self.subsamples.index(subsample)]
 
-    def _sampled(self, site: Site) -> Site:
-        size = max((x.size for x in site.point.inputs.values()), default=0)
-        if not site.is_elementwise or size <= NUMBERS_OF_LARGE:
-            return site
-        return Gathered.of(site, np.sort(self.rng.choice(size, NUMBERS_OF_LARGE, replace=False)))
+    def _subsample(self, sample: Sample) -> Sample:
+        size = max((x.size for x in sample.point.inputs.values()), default=0)
+        if not sample.is_elementwise or size <= NUMBERS_OF_LARGE:
+            return sample
+        return Subsample.of(sample, np.sort(self.rng.choice(size, NUMBERS_OF_LARGE, replace=False)))
 
     def bound(self, inputs: Mapping[str, Any], dtype: str) -> Point:
         """Return these inputs as a point; raises ``Unprocessable`` where the op refuses them."""
         run = {"device": self.device, "max_elements": self.options.max_elements}
         return bind(self.op, inputs, self.attrs, dtype, self._decoded, mode="graph", **run)
 
-    def at(self, site: Site, dtype: str) -> Site | None:
-        """Return a site in a narrower dtype, or ``None`` where it overflows, or the op refuses it."""
+    def at(self, sample: Sample, dtype: str) -> Sample | None:
+        """Return a sample in a narrower dtype, or ``None`` where it overflows, or the op refuses it."""
         try:
-            here = site.cast(self.bound(site.point.inputs, dtype))
+            here = sample.cast(self.bound(sample.point.inputs, dtype))
         except Unprocessable:
             return None
-        pairs = ((x, here.point.inputs[name]) for name, x in site.point.inputs.items())
+        pairs = ((x, here.point.inputs[name]) for name, x in sample.point.inputs.items())
         return here if all(np.isfinite(narrow[np.isfinite(x)]).all() for x, narrow in pairs) else None
 
-    def widen(self, site: Site) -> Site:
-        """Return a site in the widest dtype, with the same numbers."""
-        return site.cast(self.bound(site.point.inputs, self.widest))
+    def widen(self, sample: Sample) -> Sample:
+        """Return a sample in the widest dtype, with the same numbers."""
+        return sample.cast(self.bound(sample.point.inputs, self.widest))
 
     def _decoded(self, value: Any, dtype: str, loc: Loc) -> Array:
         if isinstance(value, np.ndarray):
@@ -171,7 +171,7 @@ class Target:
         """Draw a valid joint point, away from kinks and poles."""
         if self.op.sample is not None:
             attrs = self.op.attrs.model_validate(self.attrs)
-            with authored(self.op, "sample"):
+            with blame_op(self.op, "sample"):
                 return dict(self.op.sample(self.rng, self.widest, attrs))
         sizes = {**SIZES, "...": ellipsis}
         return {slot.name: self._uniform(slot, sizes) for slot in self.op.inputs}

@@ -99,7 +99,7 @@ class Finding:
         }
 
 
-class Tally:
+class Comparison:
     """Compares numbers with what they should be, keeps the worst and counts what tells nothing."""
 
     def __init__(self, place: Place) -> None:
@@ -128,7 +128,7 @@ class Tally:
 
         ``trouble`` says where there is nothing to compare with; where it is not ``settled`` that the bar is narrow
         enough, numbers that agree prove nothing. ``index(i)`` names the place of the i-th number;
-        ``of_input`` or ``of_output`` whose they are, where the tally's place does not.
+        ``of_input`` or ``of_output`` whose they are, where the comparison's place does not.
         """
         a, n, bar, sure = (np.ravel(v) for v in np.broadcast_arrays(_wide(analytic), _wide(numeric), allowed, settled))
         if not a.size:

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from app.binding import moved
-from app.derivatives import Absent, vjp
+from app.autodiff.binding import moved
+from app.autodiff.derivatives import Absent, vjp
+from app.autodiff.point import Point
 from app.errors import wrong
 from app.gradcheck import rounding
-from app.gradcheck.verdict import Element, Place, Tally, worst_verdict
-from app.modes import Key
-from app.point import Point
+from app.gradcheck.verdict import Comparison, Element, Place, worst_verdict
+from app.runtime.modes import Key
 from app.tensors.dtypes import DTYPES
 from ops import FLOATS, Array
 
@@ -41,14 +41,14 @@ def verify(
     expected, units = _expected(wide, tuple(gradients), dys)
     found: dict[str, dict[str, Any]] = {}
     for name, theirs in gradients.items():
-        place = Place("verify", 1, input=name, dtype=point.terms.dtype)
+        place = Place("verify", 1, input=name, dtype=point.spec.dtype)
         found[name] = _document(_compared(place, theirs, expected[name], units[name], tolerances), wide)
     return {
         "op": point.op.name,
         "verdict": worst_verdict([one["verdict"] for one in found.values()]),
         "sentence": " ".join(one["sentence"] + "." for one in found.values()),
-        "dtype": point.terms.dtype,
-        "against": wide.terms.dtype,
+        "dtype": point.spec.dtype,
+        "against": wide.spec.dtype,
         "gradients": found,
     }
 
@@ -63,20 +63,20 @@ def _check_shapes(point: Point, gradients: Mapping[str, Array]) -> None:
 def _widened(point: Point) -> Point:
     """Return the point in the op's widest dtype, where each of its numbers is exact."""
     dtype = min((dtype for dtype in point.op.dtypes if dtype in FLOATS), key=rounding.eps)
-    terms = replace(point.terms, dtype=dtype)
-    inputs = {name: x.astype(DTYPES[terms.inputs.dtypes[name]].numpy) for name, x in point.inputs.items()}
-    return moved(replace(point, terms=terms), inputs)
+    spec = replace(point.spec, dtype=dtype)
+    inputs = {name: x.astype(DTYPES[spec.inputs.dtypes[name]].numpy) for name, x in point.inputs.items()}
+    return moved(replace(point, spec=spec), inputs)
 
 
 def _cast(wide: Point, output: str, dy: Array) -> Array:
-    return dy.astype(DTYPES[wide.terms.outputs.dtypes[output]].numpy)
+    return dy.astype(DTYPES[wide.spec.outputs.dtypes[output]].numpy)
 
 
 def _expected(
     point: Point, wrt: tuple[str, ...], cotangents: Mapping[str, Array] | None
 ) -> tuple[dict[str, Array], dict[str, Array]]:
     """Return the op's own gradients, and by how many units of rounding anybody's may be off."""
-    leaves: dict[Key, Array] = {("inputs", name): point.inputs[name] for name in point.terms.inputs.live}
+    leaves: dict[Key, Array] = {("inputs", name): point.inputs[name] for name in point.spec.inputs.live}
     leaves |= {("cotangents", name): dy for name, dy in (cotangents or {}).items()}
 
     def ask(moved: Mapping[Key, Array]) -> dict[str, Array]:
@@ -100,23 +100,23 @@ class _Compared:
     expected: Array
     bar: Array
 
-    def tally(self, part: Any = ..., x: Array | None = None) -> Tally:
+    def comparison(self, part: Any = ..., x: Array | None = None) -> Comparison:
         """Return the comparison of a part."""
-        tally = Tally(self.place)
-        tally.add(self.theirs[part], self.expected[part], self.bar[part], x=x)
-        return tally
+        comparison = Comparison(self.place)
+        comparison.add(self.theirs[part], self.expected[part], self.bar[part], x=x)
+        return comparison
 
     def blocks(self) -> list[dict[str, Any]]:
         """Return the verdicts on some dozen ranges of the leading axis: a tile of a kernel that is wrong shows."""
         rows = len(self.theirs) if self.theirs.ndim else 0
         step = max(1, math.ceil(rows / BLOCKS))
         found = [(start, min(start + step, rows)) for start in range(0, rows, step)]
-        return [_block(start, stop, self.tally(slice(start, stop))) for start, stop in found]
+        return [_block(start, stop, self.comparison(slice(start, stop))) for start, stop in found]
 
 
-def _block(start: int, stop: int, tally: Tally) -> dict[str, Any]:
-    ulps = 0.0 if tally.worst is None else tally.worst.ulps
-    return {"start": start, "stop": stop, "verdict": tally.verdict, "wrong": tally.wrong, "ulps": ulps}
+def _block(start: int, stop: int, comparison: Comparison) -> dict[str, Any]:
+    ulps = 0.0 if comparison.worst is None else comparison.worst.ulps
+    return {"start": start, "stop": stop, "verdict": comparison.verdict, "wrong": comparison.wrong, "ulps": ulps}
 
 
 def _compared(place: Place, theirs: Array, ours: Array, units: Array, tolerances: Tolerances) -> _Compared:
@@ -131,14 +131,14 @@ def _compared(place: Place, theirs: Array, ours: Array, units: Array, tolerances
 
 def _document(compared: _Compared, wide: Point) -> dict[str, Any]:
     name = str(compared.place.input)
-    tally = compared.tally(x=np.asarray(wide.inputs[name], np.float64))
-    finding = tally.finding(f"your d{name}", f"op {wide.op.name} in {wide.terms.dtype}")
+    comparison = compared.comparison(x=np.asarray(wide.inputs[name], np.float64))
+    finding = comparison.finding(f"your d{name}", f"op {wide.op.name} in {wide.spec.dtype}")
     return {
         "verdict": finding.verdict,
         "sentence": finding.sentence,
-        "elements": tally.points,
-        "wrong": tally.wrong,
-        "worst": None if tally.worst is None else _worst(tally.worst),
+        "elements": comparison.points,
+        "wrong": comparison.wrong,
+        "worst": None if comparison.worst is None else _worst(comparison.worst),
         "blocks": compared.blocks(),
     }
 

@@ -1,1 +1,1 @@
-"""The routes, one file a concern: catalogue, derivatives, health."""
+"""Who answers on which path: one router, and a package for each API."""

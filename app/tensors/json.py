@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from app.errors import Loc, Unprocessable, wrong
 from app.tensors import casting, dtypes
 from app.tensors.casting import Numbers
-from app.tensors.document import dumps, parse
 from app.tensors.dtypes import DTYPES, MAX_BYTES, MAX_DIMENSION, MAX_RANK, DType
+from app.tensors.strict_json import dumps, parse
 
 __all__ = ["Encoding", "decode", "dumps", "encode", "parse", "read_shape", "refuse_cast"]
 

@@ -20,11 +20,11 @@ import orjson
 from numpy.typing import NDArray
 
 from app.errors import Loc, Malformed, clip
-from app.tensors import document, dtypes, json
+from app.tensors import dtypes, json, strict_json
 from app.tensors.casting import Loss, bools, describe
-from app.tensors.document import Body
 from app.tensors.dtypes import DTYPES, MAX_BYTES, MAX_DIMENSION, MAX_RANK, DType
 from app.tensors.memory import ALIGNMENT
+from app.tensors.strict_json import Body
 
 MEDIA_TYPE = "application/vnd.safetensors"
 FIELDS = ("inputs", "cotangents", "tangents", "vectors")
@@ -146,7 +146,7 @@ _known_layout = lru_cache(maxsize=256)(_layout)
 
 def _object(raw: Body, where: str) -> dict[str, Any]:
     try:
-        found = document.parse(raw)
+        found = strict_json.parse(raw)
     except Malformed as error:
         raise Malformed(f"in {where}: {error.detail}") from None
     if not isinstance(found, dict):

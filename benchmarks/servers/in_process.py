@@ -8,9 +8,9 @@ import sys
 import time
 from typing import Any
 
-from app.binding import bind
-from app.derivatives import vjp
-from app.devices import devices
+from app.autodiff.binding import bind
+from app.autodiff.derivatives import vjp
+from app.runtime.devices import devices
 from benchmarks.candidates import is_gradient, numbers
 from ops.log1pexp import OP
 

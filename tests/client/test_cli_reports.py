@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from pullback import catalogue, cli_names, cli_values, reports
-from pullback.cli_follow import follow
-from pullback.cli_junit import junit
+from pullback import catalogue, reports
+from pullback.cli import names, values
+from pullback.cli.follow import follow
+from pullback.cli.junit import junit
 from pullback.errors import BadArgument
 from tests.client.strange_servers import of_events
 from tests.client.told import FAILING, PASSING, RIDDLE, check, report, stream
@@ -124,10 +125,10 @@ def contract(inputs: list[str], outputs: list[str], attrs: list[str]) -> catalog
 def test_a_name_that_means_two_things_is_refused() -> None:
     op = contract(["x", "dy"], ["y"], ["x"])
     with pytest.raises(BadArgument, match=r"x: this means two things; write inputs\.x=\.\.\. or attrs\.x=\.\.\."):
-        cli_names.arguments(op, "forward", ["x=1"])
+        names.arguments(op, "forward", ["x=1"])
     with pytest.raises(BadArgument, match=r"inputs\.dy=\.\.\. or cotangents\.y"):
-        cli_names.arguments(op, "vjp", ["dy=1"])
-    found = cli_names.arguments(op, "vjp", ["inputs.x=1", "attrs.x=1", "cotangents.y=2", "inputs.dy=3"])
+        names.arguments(op, "vjp", ["dy=1"])
+    found = names.arguments(op, "vjp", ["inputs.x=1", "attrs.x=1", "cotangents.y=2", "inputs.dy=3"])
     assert (found.inputs, found.attrs, found.cotangents) == ({"x": 1, "dy": 3}, {"x": "1"}, {"y": 2})
 
 
@@ -144,7 +145,7 @@ def test_a_name_that_means_two_things_is_refused() -> None:
     ],
 )
 def test_values(text: str, value: Any) -> None:
-    np.testing.assert_array_equal(cli_values.tensor("x", text), value)
+    np.testing.assert_array_equal(values.tensor("x", text), value)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +153,7 @@ def test_values(text: str, value: Any) -> None:
     [("1", {"type": "string"}, "1"), ("1", {}, 1), ("a", None, "a"), ("[1]", {}, [1]), ("true", {}, True)],
 )
 def test_attributes(text: str, schema: Any, value: Any) -> None:
-    assert cli_values.attribute(text, schema) == value
+    assert values.attribute(text, schema) == value
 
 
 @pytest.mark.parametrize("content", [b"", b"not an array", b"\x93NUMPY\x01\x00", b"PK\x03\x04", b"[" * 5000])
@@ -161,4 +162,4 @@ def test_broken_files(content: bytes, tmp_path) -> None:
         path = tmp_path / f"broken.{suffix}"
         path.write_bytes(content)
         with pytest.raises(BadArgument, match=r"x: .* cannot be read"):
-            cli_values.tensor("x", f"@{path}")
+            values.tensor("x", f"@{path}")

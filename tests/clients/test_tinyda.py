@@ -24,14 +24,14 @@ def test_mala_finds_the_posterior_of_a_measurement(url):
     np.random.seed(1)
     asked = []
 
-    class Counted(umbridge.HTTPModel):
+    class RecordedCounters(umbridge.HTTPModel):
         """The stock client; it counts what it is asked."""
 
         def gradient(self, *arguments):
             asked.append("gradient")
             return super().gradient(*arguments)
 
-    model = tda.UmBridgeModel(Counted(url, "log1pexp"), umbridge_config={"shape": [2]})
+    model = tda.UmBridgeModel(RecordedCounters(url, "log1pexp"), umbridge_config={"shape": [2]})
     prior = multivariate_normal(np.zeros(2), np.eye(2))
     likelihood = tda.GaussianLogLike(MEASURED, DEVIATION**2 * np.eye(2))
     posterior = tda.Posterior(prior, likelihood, model)

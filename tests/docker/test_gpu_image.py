@@ -6,7 +6,7 @@ import re
 import pytest
 
 import pullback
-from app.doctor import COMPILER_FILES, DRIVER, LIBRARIES
+from app.runtime.doctor import COMPILER_FILES, DRIVER, LIBRARIES
 from tests.docker.conftest import CPU, GPU, call, docker
 
 pytestmark = pytest.mark.docker
@@ -41,7 +41,9 @@ def test_every_library_that_tensorflow_loads_is_found_by_the_loader_and_loads():
 
 def test_what_xla_compiles_with_is_there():
     done = run(
-        "sh", "-c", "$(python -c 'import app.doctor as d; print(d.compiler_file(\"bin/ptxas\").found)') --version"
+        "sh",
+        "-c",
+        "$(python -c 'import app.runtime.doctor as d; print(d.compiler_file(\"bin/ptxas\").found)') --version",
     )
     assert done.returncode == 0, done.stderr
     assert re.search(r"release \d+\.\d+", done.stdout)

@@ -13,11 +13,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import pullback
-from app import modes
 from app.errors import PullbackError
 from app.gradcheck.checks import CHECKS
-from app.routes.operations import OPERATIONS
-from app.routes.reports import CheckRequest, ChecksRequest
+from app.requests.operations import OPERATIONS
+from app.routes.native.check_models import CheckRequest, ChecksRequest
+from app.runtime import modes
 from app.settings import Settings
 from tests.conftest import ROOT, Service, Start, environment
 
@@ -225,7 +225,12 @@ def test_a_container_has_the_time_that_the_service_takes_to_stop() -> None:
 
 def test_the_doctor_says_what_the_page_says() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "app.doctor"], cwd=ROOT, env=environment(), capture_output=True, text=True, check=True
+        [sys.executable, "-m", "app.runtime.doctor"],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout == blocks(DEPLOYMENT, "text")[0]
 

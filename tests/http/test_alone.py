@@ -5,9 +5,9 @@ import asyncio
 import orjson
 import pytest
 
-from app import batches
-from app.batches import Batches
-from app.connection import UNDER_WAY, is_alone
+from app.execution import batching
+from app.execution.batching import Batches
+from app.http.connection import UNDER_WAY, is_alone
 from tests.http.inside import asked, running
 
 BODY = orjson.dumps({"inputs": {"x": [0.5, 1.5]}, "cotangents": {"y": [1.0, 2.0]}})
@@ -16,7 +16,7 @@ PATH = "/v1/ops/log1pexp/vjp"
 
 @pytest.mark.parametrize(("under_way", "at_once"), [({1}, 3), ({1, 2}, 0)])
 def test_who_is_alone_waits_for_nobody(under_way, at_once, monkeypatch):
-    monkeypatch.setattr(batches, "BRIEF_S", 60.0)  # on a busy machine too
+    monkeypatch.setattr(batching, "BRIEF_S", 60.0)  # on a busy machine too
     calls = []
     run_at_once = Batches.run_at_once
     monkeypatch.setattr(Batches, "run_at_once", lambda *args: calls.append(args) or run_at_once(*args))

@@ -17,15 +17,15 @@ import pytest
 from fastapi import FastAPI
 from uvicorn import Config, Server
 
-from app import connection, problems
-from app import observe as observing
-from app.body import Budget, ClientGone, read_body, read_into
-from app.connection import HEAD_LIMIT, Connection
 from app.errors import MAX_TEXT, Malformed, Overloaded, wrong
-from app.lifecycle import Lifecycle
-from app.limits import clock_of, limits
-from app.observe import observe
-from app.problems import HANDLERS
+from app.execution.lifecycle import Lifecycle
+from app.http import access_log as observing
+from app.http import connection, problems
+from app.http.access_log import observe
+from app.http.body import Budget, ClientGone, read_body, read_into
+from app.http.connection import HEAD_LIMIT, Connection
+from app.http.limits import clock_of, limits
+from app.http.problems import HANDLERS
 from app.settings import Settings
 from app.tensors.memory import aligned
 

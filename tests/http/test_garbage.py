@@ -6,9 +6,9 @@ from typing import Any
 
 import orjson
 
-from app.lifecycle import Lifecycle
-from app.limits import clock_of, limits
-from app.observe import observe
+from app.execution.lifecycle import Lifecycle
+from app.http.access_log import observe
+from app.http.limits import clock_of, limits
 from app.settings import Settings
 from tests.http.inside import asked, running
 

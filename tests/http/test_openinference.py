@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.protocols.openinference_models import models
+from app.routes.openinference.models import models
 from ops import Attrs, Example, Input, Op, Output
 from tests.http import asking
 from tests.http import test_binary as native

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.errors import Malformed
-from app.protocols import compression
+from app.routes.openinference import compression
 from tests.http.inferring import LENGTH, assert_same, binary, in_json, post, refused, tensors_of
 
 MIB = 1 << 20

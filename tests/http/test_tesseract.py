@@ -13,9 +13,9 @@ from jsonschema import Draft202012Validator
 from prometheus_client.parser import text_string_to_metric_families
 
 from app import errors
-from app.protocols.table import PROTOCOLS
-from app.protocols.tesseract_forms import places
-from app.tensors import bulk
+from app.routes.router import PROTOCOLS
+from app.routes.tesseract.forms import places
+from app.tensors import fast_json
 from app.tensors.casting import Numbers
 from app.tensors.json import Decoded
 from ops import Example, Input, Op, Output, custom_gradient, discover
@@ -646,7 +646,7 @@ def test_large_bodies_answer_the_same(client: httpx.Client):
 @pytest.mark.parametrize("field", ["inputs", "tangent_vector", "cotangent_vector"])
 def test_what_is_long_is_read_at_one_go_where_tensors_are(field: str):
     def found(body: Any) -> Any:
-        return bulk.parse(json.dumps(body).encode(), partial(places, OPS["scale_gradient"]))
+        return fast_json.parse(json.dumps(body).encode(), partial(places, OPS["scale_gradient"]))
 
     numbers, text = [0.5] * (1 << 14), "A" * (1 << 16)
     assert type(found({field: {"x": numbers}})[field]["x"]) is Numbers

@@ -8,13 +8,15 @@ from collections.abc import Awaitable, Callable
 import httpx
 import pytest
 
-from app import batches, buckets, derivatives, modes, warmup
-from app.batches import Batches
-from app.binding import bind
-from app.devices import devices
-from app.engine import Engine
-from app.execution import Checkpoint, Lane
-from app.tally import uncounted
+from app.autodiff import derivatives, padding
+from app.autodiff.binding import bind
+from app.execution import batching, warmup
+from app.execution.batching import Batches
+from app.execution.engine import Engine
+from app.execution.lane import Checkpoint, Lane
+from app.runtime import modes
+from app.runtime.devices import devices
+from app.telemetry.counters import not_recorded
 from app.tensors.json import decode
 from ops import Registry, discover
 from tests.http.asking import ask
@@ -65,7 +67,7 @@ def warming(test: Callable[[Engine, Task], Awaitable[object]], waiting: int = 64
     async def run() -> None:
         lane = Lane(waiting)
         shared = Batches(lane, waiting)
-        engine = Engine(Registry(OPS), lane, shared, devices(), "cpu", 1 << 22, 60.0, 60.0, 1 << 24, uncounted)
+        engine = Engine(Registry(OPS), lane, shared, devices(), "cpu", 1 << 22, 60.0, 60.0, 1 << 24, not_recorded)
         lane.start()
         try:
             async with warmup.warm_up(engine) as task:
@@ -112,7 +114,7 @@ def test_it_does_not_begin_while_the_lane_is_busy(traces):
 
 def test_a_stop_waits_for_the_piece_that_runs_and_for_no_more(monkeypatch, traces):
     began, ended = threading.Event(), []
-    run = buckets.run
+    run = padding.run
 
     def slow(program, *args):
         began.set()
@@ -124,7 +126,7 @@ def test_a_stop_waits_for_the_piece_that_runs_and_for_no_more(monkeypatch, trace
     async def test(engine: Engine, task: Task) -> None:
         assert await asyncio.to_thread(began.wait, 30)
 
-    monkeypatch.setattr(buckets, "run", slow)
+    monkeypatch.setattr(padding, "run", slow)
     warming(test)
     first, second = ended
     assert first == second
@@ -133,7 +135,7 @@ def test_a_stop_waits_for_the_piece_that_runs_and_for_no_more(monkeypatch, trace
 def test_it_takes_nobodys_place(monkeypatch, traces):
     """While it compiles, another call has the only place that there is."""
     began, opened = threading.Event(), threading.Event()
-    run = buckets.run
+    run = padding.run
 
     def slow(*args):
         began.set()
@@ -152,15 +154,15 @@ def test_it_takes_nobodys_place(monkeypatch, traces):
         finally:
             opened.set()
 
-    monkeypatch.setattr(buckets, "run", slow)
+    monkeypatch.setattr(padding, "run", slow)
     warming(test, waiting=1)
 
 
 def test_batches_know_how_long_the_calls_take(monkeypatch, traces):
     """So the first request of a kind is run where the second would be: on the event loop, where that is as fast."""
-    monkeypatch.setattr(batches, "BRIEF_S", 60.0)
+    monkeypatch.setattr(batching, "BRIEF_S", 60.0)
     threads: list[str] = []
-    run = buckets.run
+    run = padding.run
 
     def seen(*args):
         threads.append(threading.current_thread().name)
@@ -172,6 +174,6 @@ def test_batches_know_how_long_the_calls_take(monkeypatch, traces):
         found = await engine.batches.run(derivatives.forward(point), slot="short", deadline=time.monotonic() + 30)
         assert found["y"].tolist() == [9, 16]
 
-    monkeypatch.setattr(buckets, "run", seen)
+    monkeypatch.setattr(padding, "run", seen)
     warming(test)
     assert threads == ["lane-long"] * 8 + [threading.current_thread().name]

@@ -7,8 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from app.execution.watchdog import COMPILATION_S, STUCK, patience_s
 from app.settings import Settings
-from app.watchdog import COMPILATION_S, STUCK, patience_s
 from tests.http.asking import JSON, ask, problem
 from tests.http.conftest import PLUGINS
 from tests.http.test_launcher import SQUARE, own_lines, status_of

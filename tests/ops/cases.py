@@ -14,10 +14,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from app import derivatives, matrices
-from app.binding import bind
-from app.derivatives import Absent
-from app.point import Point
+from app.autodiff import derivatives, matrices
+from app.autodiff.binding import bind
+from app.autodiff.derivatives import Absent
+from app.autodiff.point import Point
 from app.settings import Settings
 from app.tensors.dtypes import DTYPES
 from ops import FLOATS, Array, Example, Mode, Op, discover
@@ -59,7 +59,7 @@ class Case:
 
     @property
     def linear(self) -> bool:
-        return self.op.claim(self.point().terms.attrs).linear
+        return self.op.claim(self.point().spec.attrs).linear
 
     @property
     def elementwise(self) -> bool:
@@ -104,11 +104,11 @@ def draw(rng: np.random.Generator, shape: Sequence[int]) -> Array:
 def directions(point: Point, rng: np.random.Generator) -> dict[str, dict[str, Array]]:
     """Draw a cotangent of every differentiable output, a tangent and a vector of every differentiable input."""
     op = point.op
-    inputs = {name: point.inputs[name].shape for name in point.terms.inputs.live}
+    inputs = {name: point.inputs[name].shape for name in point.spec.inputs.live}
     shapes = derivatives.output_shapes(point)
-    outputs = {name: shapes[name] for name in point.terms.outputs.live}
+    outputs = {name: shapes[name] for name in point.spec.outputs.live}
     wanted = {"cotangents": outputs, "tangents": inputs, "vectors": inputs}
-    dtypes = {slot.name: op.dtype_of(slot, point.terms.dtype) for slot in (*op.inputs, *op.outputs)}
+    dtypes = {slot.name: op.dtype_of(slot, point.spec.dtype) for slot in (*op.inputs, *op.outputs)}
     return {
         field: {name: draw(rng, shape).astype(DTYPES[dtypes[name]].numpy) for name, shape in shapes.items()}
         for field, shapes in wanted.items()
@@ -188,7 +188,7 @@ def moved_to(point: Point, leaves: Named) -> Point:
 
 def differentiable_inputs(point: Point) -> dict[str, Array]:
     """Return the inputs that may be moved a little: those that derivatives reach."""
-    return {name: point.inputs[name] for name in point.terms.inputs.live}
+    return {name: point.inputs[name] for name in point.spec.inputs.live}
 
 
 @dataclass(frozen=True)
@@ -254,7 +254,7 @@ def samples(case: Case, count: int = 1) -> Iterator[Point]:
     """Yield points drawn where the op says, in the widest dtype, at the attributes of the example."""
     rng, point = case.rng, case.point()
     for _ in range(count):
-        drawn = case.op.sample(rng, case.exact, point.terms.attrs) if case.op.sample else _sampled(case, rng)
+        drawn = case.op.sample(rng, case.exact, point.spec.attrs) if case.op.sample else _sampled(case, rng)
         yield case.point(inputs=drawn)
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from app import modes
-from app.calculus import Calculus
-from app.derivatives import Absent
-from app.modes import Results
-from app.point import Point, number
+from app.autodiff.derivatives import Absent
+from app.autodiff.point import Point, number
+from app.runtime import modes
+from app.runtime.calculus import Calculus
+from app.runtime.modes import Results
 from ops import Array, Derivative, Formula, Op, Surrogate, Tensor
 from tests.ops.cases import (
     Answer,
@@ -81,7 +81,7 @@ class CotangentSlots:
 
 def check_first(point: Point, rng: np.random.Generator) -> None:
     """dx at a random dy is what ``claim.first`` says."""
-    along, claim = directions(point, rng), point.op.claim(point.terms.attrs).first
+    along, claim = directions(point, rng), point.op.claim(point.spec.attrs).first
     found = truth(point, "vjp", used(along, "vjp"))
     gradient, within = _exact(point, found)
     weights = _weights(point, along["cotangents"])
@@ -106,7 +106,7 @@ def check_first(point: Point, rng: np.random.Generator) -> None:
                 reach=room(point),
             )
         case Derivative():
-            static = point.terms.attrs.model_dump()
+            static = point.spec.attrs.model_dump()
             check_gradient(
                 gradient,
                 within,
@@ -120,7 +120,7 @@ def check_first(point: Point, rng: np.random.Generator) -> None:
 
 def check_second(point: Point, rng: np.random.Generator) -> None:
     """The x slots of the second order at a random dy and ddx are what ``claim.second`` says."""
-    along, claim = directions(point, rng), point.op.claim(point.terms.attrs).second
+    along, claim = directions(point, rng), point.op.claim(point.spec.attrs).second
     found = truth(point, "hvp", used(along, "hvp"))
     products, within = _exact(point, found, "products")
     dys, vectors = list(_weights(point, along["cotangents"]).values()), along["vectors"]
@@ -159,20 +159,20 @@ def check_cotangent_slots(point: Point, rng: np.random.Generator) -> None:
     For a gradient that is linear in dy they are a jvp, and the difference quotient is exact but for rounding.
     """
     along = directions(point, rng)
-    program = CotangentSlots(point.op, point.terms.dtype, tuple(point.terms.attrs.static().items()))
-    numbers = [number(value, point.terms.dtype) for value in point.terms.attrs.numbers().values()]
+    program = CotangentSlots(point.op, point.spec.dtype, tuple(point.spec.attrs.static().items()))
+    numbers = [number(value, point.spec.dtype) for value in point.spec.attrs.numbers().values()]
     dys, vectors = along["cotangents"], along["vectors"]
 
     def slots(dys: Named) -> dict[str, Array]:
         leaves = [*point.inputs.values(), *numbers, *dys.values(), *vectors.values()]
-        found = modes.run(program, point.terms.mode, leaves, point.terms.device)
+        found = modes.run(program, point.spec.mode, leaves, point.spec.device)
         return {name: np.zeros_like(dy) if (x := found["slots", name]) is None else x for name, dy in dys.items()}
 
     def gradients(dys: Named) -> dict[str, Array]:
         return _slots(point, answer(point, "vjp", {"cotangents": dys}))
 
     elementwise = point.op.batching == "elementwise"
-    within = bounds(slots, dys, eps(point.terms.dtype), elementwise=elementwise)
+    within = bounds(slots, dys, eps(point.spec.dtype), elementwise=elementwise)
     what = "the dy slots against the derivative of the op's vjp"
     check_gradient(slots(dys), within, gradients, dys, weights=vectors, what=what)
 
@@ -188,10 +188,10 @@ def check_linear(point: Point, rng: np.random.Generator) -> None:
             within = 2 * of_a[name] + 3 * of_b[name] + of_c[name]
             close(c[name], 2 * a[name] + 3 * b[name], within, f"vjp(2a + 3b) in {name}")
     except AssertionError:
-        if point.op.claim(point.terms.attrs).linear:
+        if point.op.claim(point.spec.attrs).linear:
             raise
     else:
-        assert point.op.claim(point.terms.attrs).linear, (
+        assert point.op.claim(point.spec.attrs).linear, (
             "the claim is not linear, but vjp(2a + 3b) = 2 vjp(a) + 3 vjp(b)"
         )
 
@@ -221,7 +221,7 @@ def check_products(point: Point, rng: np.random.Generator) -> None:
                 key = f"{matrix}/{row}/{name}"
                 if key in whole.units:
                     expected = expected + np.tensordot(weights, whole.found[key], weights.ndim)
-                    within = within + np.tensordot(np.abs(weights), whole.bound(key, point.terms.dtype), weights.ndim)
+                    within = within + np.tensordot(np.abs(weights), whole.bound(key, point.spec.dtype), weights.ndim)
             close(value, expected, within, f"{product} against the {matrix} in {name}")
 
 
@@ -233,7 +233,7 @@ def _compare(found: Named, within: Named, formula: Any, at: Named, what: str) ->
 
 def _slots(point: Point, found: Answer, what: str = "gradients") -> dict[str, Array]:
     """Return the gradients of the differentiable inputs by name, zeros where there is none; or tangents of outputs."""
-    live = (point.terms.outputs if what == "tangents" else point.terms.inputs).live
+    live = (point.spec.outputs if what == "tangents" else point.spec.inputs).live
     values = {name: found[f"{what}/{name}"] for name in live}
     return {
         name: np.zeros_like(point.inputs[name]) if isinstance(value, Absent) else value
@@ -246,7 +246,7 @@ def _exact(point: Point, found: Truth, what: str = "gradients") -> tuple[dict[st
     values = _slots(point, found.found, what)
     keys = {name: f"{what}/{name}" for name in values}
     return values, {
-        name: found.bound(key, point.terms.dtype) if key in found.units else np.zeros_like(values[name])
+        name: found.bound(key, point.spec.dtype) if key in found.units else np.zeros_like(values[name])
         for name, key in keys.items()
     }
 

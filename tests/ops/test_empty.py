@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from app.derivatives import Absent
+from app.autodiff.derivatives import Absent
 from app.errors import Unprocessable
 from ops import FLOATS
 from tests.ops.cases import REGISTRY, Case, answer, directions, used
@@ -51,7 +51,7 @@ EMPTY = list(empty_cases())
 @pytest.mark.parametrize(("case", "found", "mode"), EMPTY)
 def test_empty_inputs_have_empty_answers(case: Case, found, mode) -> None:
     point = case.point("float32", mode, inputs(case, found))
-    expected = case.op.reference(*point.inputs.values(), **point.terms.attrs.model_dump())
+    expected = case.op.reference(*point.inputs.values(), **point.spec.attrs.model_dump())
     expected = expected if isinstance(expected, tuple) else (expected,)
     answers = answer(point, "vjp", used(directions(point, case.rng), "vjp"))
     for slot, y in zip(case.op.outputs, expected, strict=True):

@@ -51,7 +51,7 @@ def test_every_order_is_its_formula(mode) -> None:
     s = 1 / (1 + np.exp(-x))
     c = 1 / (1 + np.exp(x))
     expected = [np.log1p(np.exp(x)), s, s * c, s * c * (c - s), s * c * (1 - 6 * s * c)]
-    # A dozen roundings, each a few units where XLA computes σ by tanh: in absolute terms, as σ(-30) is then.
+    # A dozen roundings, each a few units where XLA computes σ by tanh: in absolute spec, as σ(-30) is then.
     for found, formula in zip(levels(STABLE, x, "float64", mode), expected, strict=True):
         np.testing.assert_allclose(found, formula, rtol=0, atol=16 * eps("float64") * 4)
 

@@ -78,8 +78,8 @@ def test_kernels_are_placed_on_the_cpu_beside_ops_of_a_gpu(op) -> None:
     point = Case(op, op.examples[0]).point(op.dtypes[0])
     with tf.Graph().as_default() as graph, tf.device("/device:GPU:0"):
         xs = [tf.compat.v1.placeholder(x.dtype, x.shape) for x in point.inputs.values()]
-        numbers = {name: tf.constant(value, xs[0].dtype) for name, value in point.terms.attrs.numbers().items()}
-        ys = op.function(*(x * 2 for x in xs), **point.terms.attrs.static(), **numbers)
+        numbers = {name: tf.constant(value, xs[0].dtype) for name, value in point.spec.attrs.numbers().items()}
+        ys = op.function(*(x * 2 for x in xs), **point.spec.attrs.static(), **numbers)
         by_gradients(lambda _: ys[0] if isinstance(ys, tuple) else ys, xs[0], 1)
     ours = [o for o in graph.get_operations() if o.type.startswith("Pullback")]
     assert ours

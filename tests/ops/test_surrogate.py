@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from app.derivatives import Absent
+from app.autodiff.derivatives import Absent
 from ops import Example
 from ops.surrogate import TABLE
 from tests.ops import claims

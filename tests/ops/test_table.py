@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from app.derivatives import Absent, hessian_diagonal
+from app.autodiff.derivatives import Absent, hessian_diagonal
 from app.errors import Unprocessable
 from app.tensors.dtypes import DTYPES
 from ops import INTEGERS, MODES, Mode, Op
@@ -42,7 +42,7 @@ every_dtype = pytest.mark.parametrize(
 def test_forward_is_the_reference(case: Case, dtype: str) -> None:
     point = case.point(dtype)
     inputs = {name: x.astype(np.float64) if x.dtype.kind not in "iu" else x for name, x in point.inputs.items()}
-    attrs = point.terms.attrs.model_dump()
+    attrs = point.spec.attrs.model_dump()
 
     def reference(leaves):
         found = case.op.reference(*(leaves.get(name, x) for name, x in inputs.items()), **attrs)
@@ -79,7 +79,7 @@ def test_forward_alone_is_that_of_the_derivatives(case: Case, mode: Mode) -> Non
 
 def mode_cases() -> list:
     """Return every case in every mode; XLA, which compiles for each shape, gets one for each choice of attributes."""
-    choices = {(case.op.name, repr(case.point().terms.attrs.static())): case for case in reversed(CASES)}
+    choices = {(case.op.name, repr(case.point().spec.attrs.static())): case for case in reversed(CASES)}
     compiled = [case for case in choices.values() if case.op.batching != "none" or case in FIRST_CASES]
     chosen = [(case, mode) for case in CASES for mode in case.op.modes if mode != "xla" or case in compiled]
     return [pytest.param(case, mode, id=f"{case}-{mode}") for case, mode in chosen]
@@ -200,7 +200,7 @@ INTEGER_CASES = [
 @pytest.mark.parametrize(("case", "dtype", "mode"), INTEGER_CASES)
 def test_integers_have_values_and_no_gradients(case: Case, dtype: str, mode: Mode) -> None:
     point = case.point(dtype, mode)
-    expected = case.op.reference(*point.inputs.values(), **point.terms.attrs.model_dump())
+    expected = case.op.reference(*point.inputs.values(), **point.spec.attrs.model_dump())
     found = answer(point, "forward", {})
     for slot, y in zip(case.op.outputs, expected if isinstance(expected, tuple) else (expected,), strict=True):
         assert found[f"outputs/{slot.name}"].dtype == np.dtype(case.op.dtype_of(slot, dtype))
@@ -226,7 +226,7 @@ def test_samples_are_valid_in_every_dtype(case: Case) -> None:
         return
     for dtype in case.op.dtypes:
         for _ in range(10):
-            drawn = case.op.sample(case.rng, dtype, case.point().terms.attrs)
+            drawn = case.op.sample(case.rng, dtype, case.point().spec.attrs)
             point = case.point(dtype, inputs=drawn)
             assert all(x.dtype == point.inputs[name].dtype for name, x in drawn.items())
 

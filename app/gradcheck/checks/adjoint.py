@@ -5,30 +5,30 @@ from collections.abc import Iterator
 import numpy as np
 
 from app.gradcheck.comparison import widened
-from app.gradcheck.site import Named, Site
+from app.gradcheck.sample import Named, Sample
 from app.gradcheck.target import Target
-from app.gradcheck.verdict import Finding, Place, Tally
+from app.gradcheck.verdict import Comparison, Finding, Place
 from ops import Array
 
 NAME = "adjoint"
 
 
 def check(target: Target) -> Iterator[Finding]:
-    """Compare both sides at each site: of an elementwise op number by number."""
+    """Compare both sides at each sample: of an elementwise op number by number."""
     about = Place(NAME, 1, dtype=target.widest)
-    if not target.sites[0].claim.linear:
+    if not target.samples[0].claim.linear:
         yield Finding(about, "skipped", "declared not linear in the cotangent, so there is no jvp")
         return
-    tally = Tally(about)
-    for site in target.smooth:
-        back, back_bar = _paired(target, site, "gradients", site.vectors)
-        forth, forth_bar = _paired(target, site, "slots", site.cotangents)
-        tally.add(forth, back, widened(target, back_bar + forth_bar, back), index=site.sum_index)
-    yield tally.finding("⟨dy, jvp(v)⟩", "⟨vjp(dy), v⟩")
+    comparison = Comparison(about)
+    for sample in target.smooth:
+        back, back_bar = _paired(target, sample, "gradients", sample.vectors)
+        forth, forth_bar = _paired(target, sample, "slots", sample.cotangents)
+        comparison.add(forth, back, widened(target, back_bar + forth_bar, back), index=sample.sum_index)
+    yield comparison.finding("⟨dy, jvp(v)⟩", "⟨vjp(dy), v⟩")
 
 
-def _paired(target: Target, site: Site, what: str, directions: Named) -> tuple[Array, Array]:
+def _paired(target: Target, sample: Sample, what: str, directions: Named) -> tuple[Array, Array]:
     """Return the product of a gradient and its directions, and how far rounding may put it off."""
-    products = {name: site.values[what, name] * d for name, d in directions.items()}
-    bars = {name: site.bound((what, name), target.widest) * np.abs(d) for name, d in directions.items()}
-    return site.summed(products), site.summed(bars)
+    products = {name: sample.values[what, name] * d for name, d in directions.items()}
+    bars = {name: sample.bound((what, name), target.widest) * np.abs(d) for name, d in directions.items()}
+    return sample.summed(products), sample.summed(bars)

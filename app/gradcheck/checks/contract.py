@@ -9,14 +9,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from app.call import Call, as_found
-from app.derivatives import forward, vjp
+from app.autodiff.derivatives import forward, vjp
+from app.autodiff.evaluation import Evaluation, as_found
 from app.errors import OpFailed, Overloaded
-from app.gradcheck.site import Site
+from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Finding, Place
-from app.modes import run
-from app.op_errors import op_errors
+from app.runtime.modes import run
+from app.runtime.op_errors import op_errors
 from ops import FLOATS, Mode
 
 NAME = "contract"
@@ -36,8 +36,8 @@ def check(target: Target) -> Iterator[Finding]:
 def _asked(target: Target, mode: Mode, dtype: str) -> Finding:
     place, count = Place(NAME, mode=mode, dtype=dtype), len(target.points)
     try:
-        for site in target.samples:
-            if (here := target.at(site, dtype)) is not None:
+        for sample in target.subsamples:
+            if (here := target.at(sample, dtype)) is not None:
                 _ask(here.moved(mode, target.device), max(target.options.orders))
     except Overloaded as error:
         return Finding(place, "skipped", error.detail)
@@ -48,36 +48,36 @@ def _asked(target: Target, mode: Mode, dtype: str) -> Finding:
     return Finding(place, "pass", "count, types, shapes and dtypes of outputs and gradients are as declared", count)
 
 
-def _ask(site: Site, order: int) -> None:
+def _ask(sample: Sample, order: int) -> None:
     """Ask for everything; where that fails, in the order in which a fault is plainest."""
     if order == 1:
-        _first_order(site)
+        _first_order(sample)
         return
     try:
-        _ = site.values
+        _ = sample.values
     except OpFailed:
-        _first_order(site)
+        _first_order(sample)
         raise
 
 
-def _first_order(site: Site) -> None:
-    forward(site.point).run()
-    vjp(site.point, tuple(site.vectors), site.cotangents, batched=False, outputs=False).run()
+def _first_order(sample: Sample) -> None:
+    forward(sample.point).run()
+    vjp(sample.point, tuple(sample.vectors), sample.cotangents, batched=False, outputs=False).run()
 
 
 def _undeclared(target: Target, name: str) -> Finding:
     """Look for a gradient of an input that is declared to have none."""
     place, count = Place(NAME, 1, input=name, dtype=target.widest), len(target.points)
-    if any(_has_gradient(site, name) for site in target.samples):
+    if any(_has_gradient(sample, name) for sample in target.subsamples):
         return Finding(place, "fail", f"{name} is declared not differentiable, but has a gradient that is not 0", count)
     return Finding(place, "pass", f"{name} has no gradient, as declared", count)
 
 
-def _has_gradient(site: Site, name: str) -> bool:
-    call = Call(site.point, "vjp", as_found, wrt=(name,), cotangents=site.cotangents)
+def _has_gradient(sample: Sample, name: str) -> bool:
+    call = Evaluation(sample.point, "vjp", as_found, wrt=(name,), cotangents=sample.cotangents)
     try:
-        with op_errors(site.point.op.name):
-            found = run(call.program, "graph", call.leaves, site.point.terms.device)
+        with op_errors(sample.point.op.name):
+            found = run(call.program, "graph", call.leaves, sample.point.spec.device)
     except OpFailed:
         # The service refuses a gradient that is missing, which is what should be.
         return False

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from app.derivatives import vjp
+from app.autodiff.derivatives import vjp
 from app.gradcheck.claims import all_outputs, named_slots, primals
 from app.gradcheck.comparison import Differentiated, Gradient, compare, compare_with_formula, row_by_row
 from app.gradcheck.numeric import Trouble
 from app.gradcheck.rows import Rows
-from app.gradcheck.site import Site
+from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
-from app.gradcheck.verdict import Finding, Place, Tally
+from app.gradcheck.verdict import Comparison, Finding, Place
 from ops import Array, Derivative, Formula, Surrogate
 
 NAME = "derivative"
@@ -27,27 +27,29 @@ AGAINST = {
 
 def check(target: Target) -> Iterator[Finding]:
     """Check each input against each output in turn, the cotangents of the other outputs 0."""
-    for output in target.sites[0].cotangents:
-        tallies = {name: Tally(Place(NAME, 1, output, name, dtype=target.widest)) for name in target.sites[0].vectors}
-        for site in target.smooth:
-            _at(target, site, output, tallies)
-        against = AGAINST[type(target.sites[0].claim.first)]
-        yield from (tally.finding(f"d{name}", against) for name, tally in tallies.items())
+    for output in target.samples[0].cotangents:
+        comparisons = {
+            name: Comparison(Place(NAME, 1, output, name, dtype=target.widest)) for name in target.samples[0].vectors
+        }
+        for sample in target.smooth:
+            _at(target, sample, output, comparisons)
+        against = AGAINST[type(target.samples[0].claim.first)]
+        yield from (comparison.finding(f"d{name}", against) for name, comparison in comparisons.items())
 
 
-def troubles(target: Target, site: Site) -> dict[str, Array]:
+def troubles(target: Target, sample: Sample) -> dict[str, Array]:
     """Return for each input where forward has no derivative: kinks and jumps, coordinate by coordinate."""
-    if not site.troubles:
-        for output in site.cotangents:
-            _at(target, site, output, {name: Tally(Place(NAME)) for name in site.vectors})
-    return site.troubles
+    if not sample.troubles:
+        for output in sample.cotangents:
+            _at(target, sample, output, {name: Comparison(Place(NAME)) for name in sample.vectors})
+    return sample.troubles
 
 
-def _at(target: Target, site: Site, output: str, tallies: Mapping[str, Tally]) -> None:
-    whole = target.whole(site)
-    bounds = {name: whole.bound(("gradients", name), target.widest) for name in tallies}
-    gradient = Gradient(_gradients(whole, output), bounds, tallies, everywhere=True)
-    claim = site.claim.first
+def _at(target: Target, sample: Sample, output: str, comparisons: Mapping[str, Comparison]) -> None:
+    whole = target.whole(sample)
+    bounds = {name: whole.bound(("gradients", name), target.widest) for name in comparisons}
+    gradient = Gradient(_gradients(whole, output), bounds, comparisons, everywhere=True)
+    claim = sample.claim.first
     if isinstance(claim, Formula):
         dys = {name: dy if name == output else 0 * dy for name, dy in whole.cotangents.items()}
         compare_with_formula(
@@ -57,30 +59,30 @@ def _at(target: Target, site: Site, output: str, tallies: Mapping[str, Tally]) -
             lambda xs: named_slots(whole, claim.vjp(primals(whole, xs), all_outputs(whole, dys))),
         )
     else:
-        compare(target, site, gradient, lambda near: _differentiated(target, near, output))
+        compare(target, sample, gradient, lambda near: _differentiated(target, near, output))
     for name, trouble in gradient.troubles.items():
-        site.troubles[name] = np.where(trouble == Trouble.NONE, site.troubles.get(name, trouble), trouble)
+        sample.troubles[name] = np.where(trouble == Trouble.NONE, sample.troubles.get(name, trouble), trouble)
 
 
-def _differentiated(target: Target, site: Site, output: str) -> Differentiated:
+def _differentiated(target: Target, sample: Sample, output: str) -> Differentiated:
     """Return forward or the surrogate, with the output's cotangent."""
-    claim, at = site.claim.first, primals(site, {})
+    claim, at = sample.claim.first, primals(sample, {})
 
     def surrogate(inputs: Mapping[str, Array]) -> Mapping[str, Array]:
         assert isinstance(claim, Surrogate)
-        names = [slot.name for slot in site.point.op.outputs]
-        return dict(zip(names, claim.of(primals(site, inputs), at), strict=True))
+        names = [slot.name for slot in sample.point.op.outputs]
+        return dict(zip(names, claim.of(primals(sample, inputs), at), strict=True))
 
-    rows = Rows(site.point, target.checkpoint)
-    function = row_by_row(site, surrogate) if isinstance(claim, Surrogate) else rows.forward
-    leaves = {name: site.point.inputs[name] for name in site.vectors}
-    return Differentiated(function, leaves, {output: site.cotangents[output]})
+    rows = Rows(sample.point, target.checkpoint)
+    function = row_by_row(sample, surrogate) if isinstance(claim, Surrogate) else rows.forward
+    leaves = {name: sample.point.inputs[name] for name in sample.vectors}
+    return Differentiated(function, leaves, {output: sample.cotangents[output]})
 
 
-def _gradients(site: Site, output: str) -> dict[str, Array]:
-    if list(site.cotangents) == [output]:
-        return {name: site.values["gradients", name] for name in site.vectors}
+def _gradients(sample: Sample, output: str) -> dict[str, Array]:
+    if list(sample.cotangents) == [output]:
+        return {name: sample.values["gradients", name] for name in sample.vectors}
     _, found = vjp(
-        site.point, tuple(site.vectors), {output: site.cotangents[output]}, batched=False, outputs=False
+        sample.point, tuple(sample.vectors), {output: sample.cotangents[output]}, batched=False, outputs=False
     ).run()
-    return {name: 0 * site.vectors[name] if isinstance(dx, str) else dx for name, dx in found.items()}
+    return {name: 0 * sample.vectors[name] if isinstance(dx, str) else dx for name, dx in found.items()}

@@ -16,7 +16,7 @@ def check(target: Target) -> Iterator[Finding]:
         if dtype == target.widest:
             continue
         place = Place(NAME, dtype=dtype)
-        narrow = [here for site in target.samples if (here := target.at(site, dtype)) is not None]
+        narrow = [here for sample in target.subsamples if (here := target.at(sample, dtype)) is not None]
         try:
             pairs = [(here.values, target.widen(here)) for here in narrow]
         except Overloaded as error:

@@ -10,13 +10,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from app.autodiff.point import blame_op
 from app.errors import Unprocessable
 from app.gradcheck import rounding
 from app.gradcheck.claims import all_outputs, named_slots, wide_primals
-from app.gradcheck.site import Site, site_at
+from app.gradcheck.sample import Sample, sample_at
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Element, Finding, Place
-from app.point import authored
 from app.tensors.dtypes import DTYPES
 from ops import Array, Derivative, Formula, Input, Surrogate
 
@@ -29,24 +29,24 @@ NEAR = 1e-3
 def check(target: Target) -> Iterator[Finding]:
     """Look at both orders in every dtype."""
     for dtype in target.dtypes:
-        sites = list(_sites(target, dtype))
+        samples = list(_sites(target, dtype))
         for order in target.options.orders:
-            yield _looked(target, sites, order, dtype)
+            yield _looked(target, samples, order, dtype)
 
 
-def _looked(target: Target, sites: list[Site], order: int, dtype: str) -> Finding:
+def _looked(target: Target, samples: list[Sample], order: int, dtype: str) -> Finding:
     place, points, wrong = Place(NAME, order, dtype=dtype), 0, 0
     worst: tuple[Element, str, str] | None = None
-    for site in sites:
+    for sample in samples:
         target.checkpoint()
-        expected = _expected_finite(site, order)
-        for (what, name), value in site.values.items():
+        expected = _expected_finite(sample, order)
+        for (what, name), value in sample.values.items():
             if what not in WHAT[order]:
                 continue
             bad = ~np.isfinite(np.asarray(value, np.float64)) & expected
             points, wrong = points + int(np.broadcast_to(expected, value.shape).sum()), wrong + int(bad.sum())
             if worst is None and bad.any():
-                worst = _element(site, name, value, bad, dtype), str(what), name
+                worst = _element(sample, name, value, bad, dtype), str(what), name
     if worst is None:
         told = f"finite at all {points} extreme points where the value is finite" if points else "nothing to look at"
         return Finding(place, "pass" if points else "skipped", told, points)
@@ -62,41 +62,44 @@ def _sentence(worst: Element, what: str, name: str, wrong: int, points: int) -> 
     return f"{thing} is {worst.analytic:g}{at}, where the value is finite; {wrong} of {points} numbers; {cure}"
 
 
-def _element(site: Site, name: str, value: Array, bad: Array, dtype: str) -> Element:
+def _element(sample: Sample, name: str, value: Array, bad: Array, dtype: str) -> Element:
     at = int(np.argmax(np.ravel(bad)))
-    x = np.ravel(site.point.inputs[name])[at] if name in site.point.inputs else None
+    x = np.ravel(sample.point.inputs[name])[at] if name in sample.point.inputs else None
     found, number = float(np.ravel(value)[at]), None if x is None else float(x)
-    return Element(site.index(name)(at), number, found, float("nan"), float("inf"), dtype)
+    return Element(sample.index(name)(at), number, found, float("nan"), float("inf"), dtype)
 
 
-def _expected_finite(site: Site, order: int) -> Array:
-    """Tell where a derivative must be finite: number by number for an elementwise op, else for the site."""
+def _expected_finite(sample: Sample, order: int) -> Array:
+    """Tell where a derivative must be finite: number by number for an elementwise op, else for the sample."""
     with np.errstate(all="ignore"):
-        finite = [np.isfinite(np.asarray(y, np.float64)) for (what, _), y in site.values.items() if what == "outputs"]
-        finite += [np.isfinite(np.asarray(value, np.float64)) for value in _claimed(site, order)]
-        away = [_is_away(slot, site.point.inputs[slot.name]) for slot in site.point.op.inputs]
-    if site.is_elementwise:
+        finite = [np.isfinite(np.asarray(y, np.float64)) for (what, _), y in sample.values.items() if what == "outputs"]
+        finite += [np.isfinite(np.asarray(value, np.float64)) for value in _claimed(sample, order)]
+        away = [_is_away(slot, sample.point.inputs[slot.name]) for slot in sample.point.op.inputs]
+    if sample.is_elementwise:
         return np.logical_and.reduce([*finite, *away])
-    return np.asarray(all(bool(part.all()) for part in (*finite, *away)) and not site.is_singular)
+    return np.asarray(all(bool(part.all()) for part in (*finite, *away)) and not sample.is_singular)
 
 
-def _claimed(site: Site, order: int) -> list[Array]:
+def _claimed(sample: Sample, order: int) -> list[Array]:
     """Return what must be finite for the claim to be so: the formula, or the values of the surrogate."""
-    xs = wide_primals(site)
-    dys, vectors = all_outputs(site, site.cotangents), [site.vectors.get(n, np.zeros(())) for n in site.point.inputs]
-    claims = (site.claim.first, site.claim.second)[:order]
+    xs = wide_primals(sample)
+    dys, vectors = (
+        all_outputs(sample, sample.cotangents),
+        [sample.vectors.get(n, np.zeros(())) for n in sample.point.inputs],
+    )
+    claims = (sample.claim.first, sample.claim.second)[:order]
     found: list[Array] = []
-    with authored(site.point.op, "claim"), np.errstate(all="ignore"):
+    with blame_op(sample.point.op, "claim"), np.errstate(all="ignore"):
         for claim, more in zip(claims, ((), (dys,)), strict=False):
             match claim:
                 case Derivative():
                     pass
                 case Surrogate(of=of):
                     values = of(xs, *more, xs)
-                    found += list(named_slots(site, values).values()) if more else [np.asarray(y) for y in values]
+                    found += list(named_slots(sample, values).values()) if more else [np.asarray(y) for y in values]
                 case Formula(vjp=formula):
                     slots = formula(xs, dys, *([vectors] if more else []))
-                    found += list(named_slots(site, slots).values())
+                    found += list(named_slots(sample, slots).values())
     return found
 
 
@@ -114,19 +117,19 @@ def _extremes(dtype: str, *, elementwise: bool) -> Array:
     return np.concatenate([sizes, -sizes]).astype(row.numpy)
 
 
-def _sites(target: Target, dtype: str) -> Iterator[Site]:
-    """Yield sites with extreme numbers in one differentiable input after the other, those that the op takes."""
-    base = target.at(target.sites[-1], dtype)
+def _sites(target: Target, dtype: str) -> Iterator[Sample]:
+    """Yield samples with extreme numbers in one differentiable input after the other, those that the op takes."""
+    base = target.at(target.samples[-1], dtype)
     if base is None:
         return
     for name in base.vectors:
         for inputs in _extreme_inputs(target, base.point.inputs, name, dtype):
             try:
-                site = site_at(target.bound(inputs, dtype), np.random.default_rng(target.options.seed))
-                _ = site.values
+                sample = sample_at(target.bound(inputs, dtype), np.random.default_rng(target.options.seed))
+                _ = sample.values
             except Unprocessable:
                 continue
-            yield site
+            yield sample
 
 
 def _of_each_kind(inputs: Mapping[str, Array]) -> Mapping[str, Array]:

@@ -22,10 +22,10 @@ def check(target: Target) -> Iterator[Finding]:
 
 def _compared(target: Target, mode: Mode, device: str, what: str) -> Iterator[Finding]:
     place = Place(NAME, mode=mode, dtype=target.widest)
-    # XLA compiles for every shape: one site tells what there is to tell.
-    sites = target.samples[:1] if mode == "xla" else target.samples
+    # XLA compiles for every shape: one sample tells what there is to tell.
+    samples = target.subsamples[:1] if mode == "xla" else target.subsamples
     try:
-        pairs = [(site.moved(mode, device).values, site) for site in sites]
+        pairs = [(sample.moved(mode, device).values, sample) for sample in samples]
     except Overloaded as error:
         yield Finding(place, "skipped", error.detail)
         return

@@ -9,15 +9,15 @@ from dataclasses import replace
 
 import numpy as np
 
+from app.autodiff.second_order import composite
 from app.gradcheck.checks.derivative import troubles
 from app.gradcheck.claims import all_outputs, named_slots, primals
 from app.gradcheck.comparison import Differentiated, Gradient, compare, compare_with_formula, row_by_row
 from app.gradcheck.numeric import Trouble
 from app.gradcheck.rows import Rows
-from app.gradcheck.site import Site
+from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
-from app.gradcheck.verdict import Finding, Place, Tally
-from app.second_order import composite
+from app.gradcheck.verdict import Comparison, Finding, Place
 from ops import Array, Derivative, Formula, Surrogate
 
 NAME = "second"
@@ -30,36 +30,40 @@ AGAINST = {
 
 def check(target: Target) -> Iterator[Finding]:
     """Check the x slots, the dy slots and the composite."""
-    first, about = target.sites[0], Place(NAME, 2, dtype=target.widest)
-    inputs = {name: Tally(replace(about, input=name)) for name in first.vectors}
-    outputs = {name: Tally(replace(about, output=name)) for name in first.cotangents}
-    squares = {name: Tally(replace(about, input=name)) for name in first.vectors if _is_honest(first)}
-    for site in target.smooth:
-        _x_slots(target, site, inputs)
-        _dy_slots(target, site, outputs)
+    first, about = target.samples[0], Place(NAME, 2, dtype=target.widest)
+    inputs = {name: Comparison(replace(about, input=name)) for name in first.vectors}
+    outputs = {name: Comparison(replace(about, output=name)) for name in first.cotangents}
+    squares = {name: Comparison(replace(about, input=name)) for name in first.vectors if _is_honest(first)}
+    for sample in target.smooth:
+        _x_slots(target, sample, inputs)
+        _dy_slots(target, sample, outputs)
         if squares:
-            _composite(target, site, squares)
-    for name, tally in inputs.items():
-        yield tally.finding(f"d⟨vjp, v⟩/d{name}", AGAINST[type(first.claim.second)])
-    for name, tally in outputs.items():
-        yield tally.finding(f"d⟨vjp, v⟩/dd{name}", AGAINST[Derivative])
-    for name, tally in squares.items():
-        yield tally.finding(f"the second derivative of Σ c y²/2 in {name}", "the numeric derivative of its first")
+            _composite(target, sample, squares)
+    for name, comparison in inputs.items():
+        yield comparison.finding(f"d⟨vjp, v⟩/d{name}", AGAINST[type(first.claim.second)])
+    for name, comparison in outputs.items():
+        yield comparison.finding(f"d⟨vjp, v⟩/dd{name}", AGAINST[Derivative])
+    for name, comparison in squares.items():
+        yield comparison.finding(f"the second derivative of Σ c y²/2 in {name}", "the numeric derivative of its first")
 
 
-def _is_honest(site: Site) -> bool:
-    claims = (site.claim.first, site.claim.second)
-    return all(isinstance(claim, Derivative) for claim in claims) and site.claim.linear
+def _is_honest(sample: Sample) -> bool:
+    claims = (sample.claim.first, sample.claim.second)
+    return all(isinstance(claim, Derivative) for claim in claims) and sample.claim.linear
 
 
-def _gradient(target: Target, site: Site, what: str, tallies: Mapping[str, Tally]) -> Gradient:
-    whole = target.whole(site)
-    parts = {name: whole.values[what, name] for name in tallies}
-    return Gradient(parts, {name: whole.bound((what, name), target.widest) for name in tallies}, tallies)
+def _gradient(target: Target, sample: Sample, what: str, comparisons: Mapping[str, Comparison]) -> Gradient:
+    whole = target.whole(sample)
+    parts = {name: whole.values[what, name] for name in comparisons}
+    return Gradient(parts, {name: whole.bound((what, name), target.widest) for name in comparisons}, comparisons)
 
 
-def _x_slots(target: Target, site: Site, tallies: Mapping[str, Tally]) -> None:
-    gradient, claim, whole = _gradient(target, site, "products", tallies), site.claim.second, target.whole(site)
+def _x_slots(target: Target, sample: Sample, comparisons: Mapping[str, Comparison]) -> None:
+    gradient, claim, whole = (
+        _gradient(target, sample, "products", comparisons),
+        sample.claim.second,
+        target.whole(sample),
+    )
     if isinstance(claim, Formula):
         vectors = [whole.vectors.get(name, 0 * x) for name, x in whole.point.inputs.items()]
         dys = all_outputs(whole, whole.cotangents)
@@ -67,59 +71,61 @@ def _x_slots(target: Target, site: Site, tallies: Mapping[str, Tally]) -> None:
             target, whole, gradient, lambda xs: named_slots(whole, claim.vjp(primals(whole, xs), dys, vectors))
         )
     else:
-        compare(target, site, gradient, lambda near: _differentiated(target, near))
+        compare(target, sample, gradient, lambda near: _differentiated(target, near))
 
 
-def _differentiated(target: Target, site: Site) -> Differentiated:
-    """Return the op's own vjp at the site's cotangents as a function of x, or the second surrogate."""
-    claim, at = site.claim.second, primals(site, {})
-    rows, dys = Rows(site.point, target.checkpoint), all_outputs(site, site.cotangents)
+def _differentiated(target: Target, sample: Sample) -> Differentiated:
+    """Return the op's own vjp at the sample's cotangents as a function of x, or the second surrogate."""
+    claim, at = sample.claim.second, primals(sample, {})
+    rows, dys = Rows(sample.point, target.checkpoint), all_outputs(sample, sample.cotangents)
 
     def surrogate(inputs: Mapping[str, Array]) -> Mapping[str, Array]:
         assert isinstance(claim, Surrogate)
-        return named_slots(site, claim.of(primals(site, inputs), dys, at))
+        return named_slots(sample, claim.of(primals(sample, inputs), dys, at))
 
     def own(moved: Mapping[str, Array]) -> Mapping[str, Array]:
-        return rows.vjp(moved, _repeated(site.cotangents, moved))
+        return rows.vjp(moved, _repeated(sample.cotangents, moved))
 
-    function = row_by_row(site, surrogate) if isinstance(claim, Surrogate) else own
-    return Differentiated(function, {name: site.point.inputs[name] for name in site.vectors}, site.vectors)
-
-
-def _dy_slots(target: Target, site: Site, tallies: Mapping[str, Tally]) -> None:
-    compare(target, site, _gradient(target, site, "slots", tallies), lambda near: _of_cotangents(target, near))
+    function = row_by_row(sample, surrogate) if isinstance(claim, Surrogate) else own
+    return Differentiated(function, {name: sample.point.inputs[name] for name in sample.vectors}, sample.vectors)
 
 
-def _of_cotangents(target: Target, site: Site) -> Differentiated:
-    """Return the op's own vjp at the site as a function of dy."""
-    rows = Rows(site.point, target.checkpoint)
+def _dy_slots(target: Target, sample: Sample, comparisons: Mapping[str, Comparison]) -> None:
+    compare(target, sample, _gradient(target, sample, "slots", comparisons), lambda near: _of_cotangents(target, near))
+
+
+def _of_cotangents(target: Target, sample: Sample) -> Differentiated:
+    """Return the op's own vjp at the sample as a function of dy."""
+    rows = Rows(sample.point, target.checkpoint)
 
     def own(moved: Mapping[str, Array]) -> Mapping[str, Array]:
-        kept = {name: dy for name, dy in site.cotangents.items() if name not in moved}
-        cast = {name: dy.astype(site.cotangents[name].dtype) for name, dy in moved.items()}
-        return rows.vjp({}, {name: {**cast, **_repeated(kept, moved)}[name] for name in site.cotangents})
+        kept = {name: dy for name, dy in sample.cotangents.items() if name not in moved}
+        cast = {name: dy.astype(sample.cotangents[name].dtype) for name, dy in moved.items()}
+        return rows.vjp({}, {name: {**cast, **_repeated(kept, moved)}[name] for name in sample.cotangents})
 
-    return Differentiated(own, site.cotangents, site.vectors)
+    return Differentiated(own, sample.cotangents, sample.vectors)
 
 
-def _composite(target: Target, site: Site, tallies: Mapping[str, Tally]) -> None:
+def _composite(target: Target, sample: Sample, comparisons: Mapping[str, Comparison]) -> None:
     # At a kink of y a gradient is one of many, and its product with itself is nothing's derivative.
-    doubts = troubles(target, site)
-    if not site.is_elementwise and any((doubt != Trouble.NONE).any() for doubt in doubts.values()):
+    doubts = troubles(target, sample)
+    if not sample.is_elementwise and any((doubt != Trouble.NONE).any() for doubt in doubts.values()):
         return
-    whole = target.whole(site)
+    whole = target.whole(sample)
     found = composite(whole.point, whole.cotangents, whole.vectors)
-    parts = {name: found["products", name] for name in tallies}
+    parts = {name: found["products", name] for name in comparisons}
     # What it is made of: H at dy = c y, and Jᵀ of c J v.
-    size, slots = (sum(_largest(site.values[what, name]) for name in site.cotangents) for what in ("outputs", "slots"))
+    size, slots = (
+        sum(_largest(sample.values[what, name]) for name in sample.cotangents) for what in ("outputs", "slots")
+    )
     bounds = {
         name: whole.bound(("products", name), target.widest) * (1 + 2 * size)
         + whole.bound(("gradients", name), target.widest) * (1 + 2 * slots)
-        for name in tallies
+        for name in comparisons
     }
     # Coordinates one by one are looked at in the slots.
-    gradient = Gradient(parts, bounds, tallies, doubts=doubts, single=False)
-    compare(target, site, gradient, lambda near: _of_squares(target, near))
+    gradient = Gradient(parts, bounds, comparisons, doubts=doubts, single=False)
+    compare(target, sample, gradient, lambda near: _of_squares(target, near))
 
 
 def _largest(values: Array) -> float:
@@ -127,18 +133,18 @@ def _largest(values: Array) -> float:
     return float(np.abs(np.nan_to_num(np.asarray(values, np.float64), posinf=0, neginf=0)).max(initial=0))
 
 
-def _of_squares(target: Target, site: Site) -> Differentiated:
+def _of_squares(target: Target, sample: Sample) -> Differentiated:
     """Return the gradient of Σ c y²/2, that is the op's own vjp at dy = c y, as a function of x."""
-    rows = Rows(site.point, target.checkpoint)
+    rows = Rows(sample.point, target.checkpoint)
 
     def own(moved: Mapping[str, Array]) -> Mapping[str, Array]:
         ys = rows.forward(moved)
         with np.errstate(invalid="ignore", over="ignore"):
-            # Rows of a gathered site come flat, as its cotangents are.
-            dys = {name: (c * ys[name].reshape(-1, *c.shape)).astype(c.dtype) for name, c in site.cotangents.items()}
+            # Rows of a select sample come flat, as its cotangents are.
+            dys = {name: (c * ys[name].reshape(-1, *c.shape)).astype(c.dtype) for name, c in sample.cotangents.items()}
         return rows.vjp(moved, dys)
 
-    return Differentiated(own, {name: site.point.inputs[name] for name in site.vectors}, site.vectors)
+    return Differentiated(own, {name: sample.point.inputs[name] for name in sample.vectors}, sample.vectors)
 
 
 def _repeated(values: Mapping[str, Array], rows: Mapping[str, Array]) -> dict[str, Array]:

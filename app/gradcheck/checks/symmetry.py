@@ -5,72 +5,72 @@ from itertools import combinations
 
 import numpy as np
 
+from app.autodiff.second_order import second
 from app.gradcheck.comparison import widened
-from app.gradcheck.site import Named, Site, draw
+from app.gradcheck.sample import Named, Sample, draw
 from app.gradcheck.target import Target
-from app.gradcheck.verdict import Finding, Place, Tally
-from app.modes import Key
-from app.second_order import second
+from app.gradcheck.verdict import Comparison, Finding, Place
+from app.runtime.modes import Key
 from ops import Array, Derivative
 
 NAME = "symmetry"
 # Up to so many numbers the Hessian is compared entry by entry.
 SMALL = 16
 PAIRS = 3
-# The bounds are those of the site's vectors; others are up to four times as large.
+# The bounds are those of the sample's vectors; others are up to four times as large.
 SLACK = 4
 
 
 def check(target: Target) -> Iterator[Finding]:
     """Compare entry by entry where the inputs are small, else along random pairs of vectors."""
-    claim, about = target.sites[0].claim, Place(NAME, 2, dtype=target.widest)
+    claim, about = target.samples[0].claim, Place(NAME, 2, dtype=target.widest)
     if not all(isinstance(one, Derivative) for one in (claim.first, claim.second)):
         yield Finding(about, "skipped", "the gradient does not claim to be a derivative at both orders")
         return
-    tally = Tally(about)
-    for site in target.smooth:
-        if not site.is_elementwise and sum(v.size for v in site.vectors.values()) <= SMALL:
-            _by_entry(target, site, tally)
+    comparison = Comparison(about)
+    for sample in target.smooth:
+        if not sample.is_elementwise and sum(v.size for v in sample.vectors.values()) <= SMALL:
+            _by_entry(target, sample, comparison)
         else:
-            _by_pairs(target, site, tally)
-    yield tally.finding("H", "its transpose")
+            _by_pairs(target, sample, comparison)
+    yield comparison.finding("H", "its transpose")
 
 
-def _by_entry(target: Target, site: Site, tally: Tally) -> None:
-    bars = np.concatenate([site.bound(("products", name), target.widest).ravel() for name in site.vectors])
+def _by_entry(target: Target, sample: Sample, comparison: Comparison) -> None:
+    bars = np.concatenate([sample.bound(("products", name), target.widest).ravel() for name in sample.vectors])
     rows: list[Array] = []
     for unit in np.eye(len(bars)):
         target.checkpoint()
-        rows.append(_flat(second(site.point, site.cotangents, _split(site, unit))))
+        rows.append(_flat(second(sample.point, sample.cotangents, _split(sample, unit))))
     h = np.stack(rows)
-    places = [index for v in site.vectors.values() for index in np.ndindex(v.shape)]
+    places = [index for v in sample.vectors.values() for index in np.ndindex(v.shape)]
 
     def index(i: int) -> tuple[int, ...]:
         row, column = divmod(i, len(places))
         return (*places[row], *places[column])
 
-    tally.add(h, h.T, widened(target, SLACK * (bars[None, :] + bars[:, None]), h), index=index)
+    comparison.add(h, h.T, widened(target, SLACK * (bars[None, :] + bars[:, None]), h), index=index)
 
 
-def _by_pairs(target: Target, site: Site, tally: Tally) -> None:
-    vectors = [site.vectors]
+def _by_pairs(target: Target, sample: Sample, comparison: Comparison) -> None:
+    vectors = [sample.vectors]
     for _ in range(PAIRS - 1):
-        vectors.append({name: draw(target.rng, v.shape).astype(v.dtype) for name, v in site.vectors.items()})
-    products = [second(site.point, site.cotangents, v) for v in vectors]
+        vectors.append({name: draw(target.rng, v.shape).astype(v.dtype) for name, v in sample.vectors.items()})
+    products = [second(sample.point, sample.cotangents, v) for v in vectors]
     for i, j in combinations(range(len(vectors)), 2):
         target.checkpoint()
         one, other = (
-            site.summed({name: u * products[b]["products", name] for name, u in vectors[a].items()})
+            sample.summed({name: u * products[b]["products", name] for name, u in vectors[a].items()})
             for a, b in ((i, j), (j, i))
         )
         size = {name: np.abs(u) + np.abs(vectors[j][name]) for name, u in vectors[i].items()}
-        bar = site.summed({n: SLACK * site.bound(("products", n), target.widest) * size[n] for n in size})
-        tally.add(one, other, widened(target, bar, other), index=site.sum_index)
+        bar = sample.summed({n: SLACK * sample.bound(("products", n), target.widest) * size[n] for n in size})
+        comparison.add(one, other, widened(target, bar, other), index=sample.sum_index)
 
 
-def _split(site: Site, flat: Array) -> Named:
+def _split(sample: Sample, flat: Array) -> Named:
     found, start = Named(), 0
-    for name, v in site.vectors.items():
+    for name, v in sample.vectors.items():
         found[name] = flat[start : start + v.size].reshape(v.shape).astype(v.dtype)
         start += v.size
     return found

@@ -1,0 +1,1 @@
+"""What is computed: points, derivatives, matrices, and the programs behind them."""

@@ -1,0 +1,236 @@
+"""Binding of a request to an op: its attributes, dtypes, shapes and values, in NumPy, before TensorFlow sees any.
+
+How tensors are spelled is the format's affair: a ``Decode`` turns what stands below a name into an array of the dtype
+that the op wants there.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from pydantic import ValidationError
+
+from app.autodiff.point import Dims, Point, Side, Spec, blame_op, resolved_shape
+from app.errors import Faults, Loc, Unprocessable, near, unprocessable, wrong
+from app.tensors.dtypes import MAX_BYTES
+from app.tensors.validation import entries
+from ops import ANY_SHAPE, Array, Attrs, Input, InvalidInput, Mode, Op, Output
+
+# Of a float64 more would not even have an address.
+MAX_SIZE = MAX_BYTES // 8
+
+Decode: TypeAlias = Callable[[Any, str, Loc], Array]
+
+
+def bind(
+    op: Op,
+    inputs: Mapping[str, Any],
+    attrs: Mapping[str, Any],
+    dtype: str | None,
+    decode: Decode,
+    **run: Any,
+) -> Point:
+    """Return the point that a request names; ``run`` is the rest of ``Spec``: mode, device, max_elements.
+
+    Raises ``Unprocessable``, one entry for each thing that is wrong, each with its place.
+    """
+    return bind_inputs(bind_spec(op, attrs, dtype, **run), inputs, decode)
+
+
+def bind_spec(op: Op, attrs: Mapping[str, Any], dtype: str | None, *, mode: Mode, **run: Any) -> Spec:
+    """Return what a request says of an op, its tensors apart; ``run`` is the rest: device, max_elements."""
+    if mode not in op.modes:
+        message = f"op {op.name} has no kernel for this mode"
+        raise wrong(("mode",), message, expected=f"one of {', '.join(op.modes)}", got=mode)
+    spec = Spec(op, bind_attrs(op, attrs), bind_dtype(op, dtype), mode, **run)
+    for (name, value), scalar in zip(spec.attrs.numbers().items(), spec.numbers, strict=True):
+        if not math.isfinite(float(scalar)):
+            raise wrong(
+                ("attrs", name), f"this overflows {spec.dtype}", expected=f"a {spec.dtype} number", got=str(value)
+            )
+    return spec
+
+
+def bind_inputs(spec: Spec, inputs: Mapping[str, Any], decode: Decode) -> Point:
+    """Return the point with these inputs."""
+    arrays = decode_named(inputs, spec.inputs.dtypes, decode, "inputs")
+    if len(arrays) < len(spec.inputs.dtypes):
+        missing = next(name for name in spec.inputs.dtypes if name not in arrays)
+        expected = f"all of {', '.join(spec.inputs.dtypes)}"
+        raise wrong(("inputs",), f"input {missing} is missing", expected=expected, got=", ".join(arrays) or "none")
+    dims = bind_dims(spec.op, arrays, spec.attrs)
+    ordered = {name: arrays[name] for name in spec.inputs.dtypes}
+    _validate(spec.op, ordered, spec.attrs)
+    point = Point(spec, ordered, dims)
+    point.admit_work()
+    _admit_outputs(point)
+    return point
+
+
+def moved(point: Point, inputs: Mapping[str, Array]) -> Point:
+    """Return the point of other inputs, which the op is known to take."""
+    return Point(point.spec, inputs, bind_dims(point.op, inputs, point.spec.attrs))
+
+
+def bind_attrs(op: Op, attrs: Mapping[str, Any]) -> Attrs:
+    """Return the op's attributes, validated; unknown names are answered with near ones."""
+    try:
+        return op.attrs.model_validate(attrs)
+    except ValidationError as error:
+        raise unprocessable(entries(error.errors(include_url=False), op.attrs.model_fields, ("attrs",))) from None
+
+
+def bind_dtype(op: Op, dtype: str | None) -> str:
+    """Return the dtype of the op's type variable, its first one unless told."""
+    if dtype is None:
+        return op.dtypes[0]
+    if dtype not in op.dtypes:
+        expected = f"one of {', '.join(op.dtypes)}"
+        raise wrong(("dtype",), f"op {op.name} does not take this dtype", expected=expected, got=dtype)
+    return dtype
+
+
+def bind_shapes(spec: Spec, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the outputs where the inputs have these, whatever their values.
+
+    Raises ``Unprocessable`` for shapes that the op does not take, and for an op whose outputs have shapes that only a
+    run can tell.
+    """
+    # Arrays of any size in the memory of one number.
+    stand_ins = {name: np.broadcast_to(np.False_, shape) for name, shape in shapes.items()}
+    dims = bind_dims(spec.op, stand_ins, spec.attrs)
+    found = {slot.name: resolved_shape(slot.shape, dims) for slot in spec.op.outputs}
+    for name, shape in found.items():
+        if shape is None:
+            message = f"only a run of op {spec.op.name} tells the shape of its output {name}"
+            raise wrong(("inputs",), message, expected="values", got="shapes alone")
+        if (size := math.prod(shape)) > MAX_SIZE:
+            message = f"output {name} would have {size} elements"
+            raise wrong(("inputs",), message, expected=f"at most {MAX_SIZE}", got=str(size))
+    return {name: shape for name, shape in found.items() if shape is not None}
+
+
+def decode_named(values: Mapping[str, Any], dtypes: Mapping[str, str], decode: Decode, field: str) -> dict[str, Array]:
+    """Return the arrays of a field that maps names to tensors.
+
+    Raises ``Unprocessable`` for names that ``dtypes`` does not have, and for tensors that do not decode.
+    """
+    faults, arrays = Faults(), dict[str, Array]()
+    for name, value in values.items():
+        if name not in dtypes:
+            faults.add((field, name), "there is no such name here", expected=near(name, dtypes), got=name)
+            continue
+        try:
+            arrays[name] = decode(value, dtypes[name], (field, name))
+        except Unprocessable as error:
+            faults.entries.extend(error.entries)
+    faults.check()
+    return arrays
+
+
+def bind_dims(op: Op, arrays: Mapping[str, Array], attrs: Attrs) -> Dims:
+    """Match every input's shape with its symbols, the same symbol everywhere the same; int attributes are symbols too.
+
+    Raises ``Unprocessable`` with the input at fault, the shape expected and the one that came.
+    """
+    faults = Faults()
+    dims: dict[str, int | tuple[int, ...]] = {
+        name: value for name, value in attrs.static().items() if isinstance(value, int)
+    }
+    for slot in op.inputs:
+        trial = dict(dims)
+        shape = arrays[slot.name].shape
+        if _matches(slot.shape, shape, trial):
+            dims = trial
+        else:
+            message = f"shape {list(shape)} does not fit {shape_text(slot.shape)}"
+            faults.add(("inputs", slot.name), message, expected=_expectation(slot.shape, dims), got=str(list(shape)))
+    faults.check()
+    return dims
+
+
+def shape_text(pattern: Sequence[str | int]) -> str:
+    """Return a symbolic shape as people write it: ``[N, C]``, ``[..., M, M]``."""
+    return f"[{', '.join(map(str, pattern))}]"
+
+
+def bind_names(names: Sequence[str] | None, slots: Sequence[Input | Output], field: str) -> tuple[str, ...]:
+    """Return the names of inputs or outputs that a request selects, all of them unless told."""
+    known = [slot.name for slot in slots]
+    if names is None:
+        return tuple(known)
+    faults, seen = Faults(), set[str]()
+    for i, name in enumerate(names):
+        if name not in known:
+            faults.add((field, i), "there is no such name", expected=near(name, known), got=name)
+        elif name in seen:
+            faults.add((field, i), "this name stands here twice", expected="each name once", got=name)
+        seen.add(name)
+    if not names:
+        faults.add((field,), "nothing is selected", expected=f"some of {', '.join(known)}", got="[]")
+    faults.check()
+    # In the op's order, so that the order in a request makes no trace of its own.
+    return tuple(name for name in known if name in names)
+
+
+def bind_directions(
+    values: Mapping[str, Any] | None, side: Side, decode: Decode, field: str
+) -> dict[str, Array] | None:
+    """Return the cotangents, tangents or vectors of a request, which must belong to differentiable slots, in order."""
+    if values is None:
+        return None
+    for name in values:  # before what stands there is found to be no integer, or no bool
+        if name in side.dtypes and name not in side.live:
+            live = ", ".join(side.live)
+            expected = f"some of {live}" if live else f"none: nothing is differentiable in {side.dtype}"
+            raise wrong((field, name), "this is not differentiable", expected=expected, got=name)
+    arrays = decode_named(values, side.dtypes, decode, field)
+    if not arrays:
+        raise wrong((field,), "there is none", expected=f"at least one of {', '.join(side.live)}", got="{}")
+    return {name: arrays[name] for name in side.dtypes if name in arrays}
+
+
+def _matches(pattern: Sequence[str | int], shape: tuple[int, ...], dims: dict[str, int | tuple[int, ...]]) -> bool:
+    """Match a shape with its symbols, binding those that are new in ``dims``."""
+    if pattern == ANY_SHAPE:
+        return dims.setdefault("...", shape) == shape
+    if "..." in pattern:
+        at, free = pattern.index("..."), len(shape) - len(pattern) + 1
+        if free < 0:
+            return False
+        rest = (*shape[:at], *shape[at + free :])
+        middle = shape[at : at + free]
+        return dims.setdefault("...", middle) == middle and _matches((*pattern[:at], *pattern[at + 1 :]), rest, dims)
+    if len(pattern) != len(shape):
+        return False
+    return all(
+        size == symbol if isinstance(symbol, int) else dims.setdefault(symbol, size) == size
+        for symbol, size in zip(pattern, shape, strict=True)
+    )
+
+
+def _expectation(pattern: Sequence[str | int], dims: Dims) -> str:
+    shape = resolved_shape(pattern, dims)
+    if shape is not None:
+        return f"{list(shape)}, that is {shape_text(pattern)}"
+    known = ", ".join(f"{symbol} = {dims[str(symbol)]}" for symbol in pattern if str(symbol) in dims)
+    return shape_text(pattern) + (f" with {known}" if known else "")
+
+
+def _admit_outputs(point: Point) -> None:
+    """Refuse outputs over the element limit, unless they are no larger than the inputs are."""
+    elements = sum(math.prod(shape) for shape in point.output_shapes.values() if shape is not None)
+    if elements > point.size:
+        point.admit(elements, "outputs")
+
+
+def _validate(op: Op, inputs: Mapping[str, Array], attrs: Attrs) -> None:
+    if op.validate is None:
+        return
+    try:
+        with blame_op(op, "validate"):
+            op.validate(inputs, attrs)
+    except InvalidInput as error:
+        field = "attrs" if error.name in type(attrs).model_fields else "inputs"
+        raise wrong((field, error.name, *error.index), error.message, expected=error.expected, got=error.got) from None

@@ -1,0 +1,1 @@
+"""Where work runs: the engine, the lane, natural batching, fairness, the watchdog, warm-up."""

@@ -1,0 +1,71 @@
+"""The service put together from its settings, without HTTP, and what runs in it while it is up."""
+
+import gc
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, nullcontext
+
+from app.errors import CannotStart
+from app.execution.batching import Batches
+from app.execution.engine import Engine
+from app.execution.lane import Lane
+from app.execution.lifecycle import Lifecycle, drain_on_term
+from app.execution.warmup import warm_up
+from app.execution.watchdog import patience_s, watchdog
+from app.runtime.devices import default_device, devices, share_gpus
+from app.runtime.doctor import why_no_gpu
+from app.settings import Settings
+from app.telemetry.counters import not_recorded
+from app.telemetry.prometheus import Metrics
+from ops import Registry, RegistryError, discover
+
+
+def build(settings: Settings) -> tuple[Engine, Metrics | None]:
+    """Return the engine, and the metrics where they are wanted.
+
+    Raises ``CannotStart`` when the ops cannot be registered, or when the device is not there.
+    """
+    # First of all: an op's module may use a GPU as it is imported, and then it is too late.
+    share_gpus(settings.gpu_memory_mb)
+    registry, known = _registry(settings), devices()
+    lane, lifecycle = Lane(settings.queue), Lifecycle()
+    batches = Batches(lane, settings.queue)
+    metrics = Metrics(lane, batches, lifecycle) if settings.metrics else None
+    engine = Engine(
+        registry,
+        lane,
+        batches,
+        known,
+        default_device(settings.device, known, why_no_gpu),
+        settings.max_elements,
+        settings.deadline_s,
+        settings.checks_s,
+        settings.check_work,
+        metrics.counters if metrics else not_recorded,
+        lifecycle,
+    )
+    return engine, metrics
+
+
+@asynccontextmanager
+async def running(engine: Engine, metrics: Metrics | None, settings: Settings) -> AsyncGenerator[None]:
+    """Inside this block the lane takes work, is watched and warmed up, and SIGTERM drains the service."""
+    engine.lane.start()
+    # What is there now stays: the collector need not look at TensorFlow's half a million objects again and again.
+    gc.collect()
+    gc.freeze()
+    with drain_on_term(engine.lifecycle, settings.drain_s), watchdog(engine.lane, patience_s(settings)):
+        warmth = warm_up(engine) if settings.warm_up else nullcontext()
+        async with metrics.kept_up() if metrics else nullcontext(), warmth:
+            yield
+    engine.lane.stop()
+
+
+def _registry(settings: Settings) -> Registry:
+    try:
+        registry = discover(settings.ops_path)
+    except RegistryError as error:
+        raise CannotStart(str(error)) from error
+    if settings.strict and registry.unavailable:
+        broken = "; ".join(f"{op.name}: {op.reason}" for op in registry.unavailable)
+        raise CannotStart(f"PULLBACK_STRICT: expected every op to load, but {broken}")
+    return registry

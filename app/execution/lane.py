@@ -1,0 +1,158 @@
+"""The lane: every TensorFlow call of the service runs here, on threads of its own, never on the event loop.
+
+There are two slots, one for short work and one for long, so that neither starves the other. Each serves the ops in
+turn, so that no op starves another. Both draw on the places of one waiting room; work that nobody waits for any more is
+dropped before it starts.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from app.errors import DeadlinePassed, too_late
+from app.execution.fairness import Admission, RoundRobin
+from app.runtime.modes import Interruptible
+
+Result = TypeVar("Result")
+Checkpoint = Callable[[], None]
+Slot = Literal["short", "long"]
+
+
+class Overrun(NamedTuple):
+    """Work that goes on past its deadline, and whose it is."""
+
+    seconds: float
+    owner: str
+
+
+@dataclass(eq=False)
+class _Ticket:
+    """A piece of an op's work, and whether anybody still waits for it."""
+
+    work: Callable[[Checkpoint], Any]
+    deadline: float
+    owner: str
+    future: Future[Any] = field(default_factory=Future[Any])
+    waits: bool = False
+    abandoned: bool = False
+    running: Interruptible | None = None
+
+    def check(self) -> None:
+        """Raise ``DeadlinePassed`` when nobody waits: what long work calls between its chunks."""
+        if self.abandoned or time.monotonic() > self.deadline:
+            raise DeadlinePassed("the work was given up: its deadline passed, or its client is gone")
+
+    def run(self) -> None:
+        """Do the work, unless it was given up while it waited."""
+        if not self.future.set_running_or_notify_cancel():
+            return
+        try:
+            with Interruptible(self.deadline) as self.running:
+                self.check()
+                self.future.set_result(self.work(self.check))
+        except BaseException as error:  # noqa: BLE001 - it goes to whoever waits
+            self.future.set_exception(error)
+
+    def abandon(self) -> None:
+        """Say that nobody waits: what runs is cancelled."""
+        self.abandoned = True
+        if self.running is not None and not self.future.done():
+            self.running.cancel()
+
+
+class Lane:
+    """The two slots and their queue."""
+
+    def __init__(self, waiting: int) -> None:
+        """Hold at most ``waiting`` pieces of work that have not begun."""
+        self._admission = Admission(waiting)
+        self._queues: dict[Slot, RoundRobin[_Ticket]] = {"short": RoundRobin(), "long": RoundRobin()}
+        self._running: dict[Slot, _Ticket] = {}
+        self._changed = threading.Condition()
+        self._ended = False
+
+    def start(self) -> None:
+        """Start the slots, on daemon threads: a kernel that never ends must not keep the process from ending."""
+        for slot in self._queues:
+            threading.Thread(target=self._serve, args=(slot,), name=f"lane-{slot}", daemon=True).start()
+
+    def stop(self) -> None:
+        """Let the slots end after what waits for them."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    async def run(self, work: Callable[[Checkpoint], Result], *, slot: Slot, deadline: float, owner: str) -> Result:
+        """Return what ``work(checkpoint)`` returns, run on a slot's thread when the turn has come to its ``owner``.
+
+        ``deadline`` is a time of ``time.monotonic``, which the loop's clock agrees with. Raises ``Overloaded`` when no
+        more of the owner's work may wait, ``DeadlinePassed`` at the deadline, whether or not the work has ended, and
+        what ``work`` raises.
+        """
+        ticket = _Ticket(work, deadline, owner)
+        del work  # an error holds the frames that it passes, and this one would hold the tensors
+        self._enter(slot, ticket)
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                return await asyncio.wrap_future(ticket.future)
+        except TimeoutError:
+            raise too_late() from None
+        finally:
+            self._leave(slot, ticket)
+            ticket.abandon()
+            del ticket
+
+    @property
+    def waiting(self) -> int:
+        """How many pieces of work have not begun."""
+        return self._admission.taken
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing runs and nothing waits."""
+        with self._changed:
+            return not self._running and not any(self._queues.values())
+
+    def overrun(self) -> Overrun | None:
+        """Return which running work is past its deadline, that by most where both slots' is, ``None`` where none is."""
+        now = time.monotonic()
+        with self._changed:
+            overruns = [Overrun(now - ticket.deadline, ticket.owner) for ticket in self._running.values()]
+        return max((one for one in overruns if one.seconds > 0), default=None)
+
+    def _enter(self, slot: Slot, ticket: _Ticket) -> None:
+        with self._changed:
+            # What an idle slot is about to begin needs no place.
+            ticket.waits = slot in self._running or bool(self._queues[slot])
+            if ticket.waits:
+                self._admission.take(ticket.owner)
+            self._queues[slot].put(ticket.owner, ticket)
+            self._changed.notify_all()
+
+    def _leave(self, slot: Slot, ticket: _Ticket) -> None:
+        """Take work that nobody waits for out of the queue, where it would hold its tensors and a place."""
+        with self._changed:
+            if self._queues[slot].remove(ticket.owner, ticket) and ticket.waits:
+                self._admission.give(ticket.owner)
+
+    def _serve(self, slot: Slot) -> None:
+        while (ticket := self._next(slot)) is not None:
+            ticket.run()
+            with self._changed:
+                del self._running[slot]
+            del ticket  # or it would keep its tensors until the next one comes
+
+    def _next(self, slot: Slot) -> _Ticket | None:
+        queue = self._queues[slot]
+        with self._changed:
+            self._changed.wait_for(lambda: queue or self._ended)
+            if not queue:
+                return None
+            ticket = self._running[slot] = queue.take()
+            if ticket.waits:
+                self._admission.give(ticket.owner)
+            return ticket

@@ -1,0 +1,111 @@
+"""Warm-up: the first requests find traced and compiled what they are likely to ask for.
+
+It is work for the lane as theirs is, in the long slot, where short work does not wait for it, and tells the batches how
+long the calls take. It begins a piece only while the lane has nothing else to do: a service that is busy from the start
+is warm without it.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from app.autodiff import derivatives
+from app.autodiff.binding import bind
+from app.autodiff.evaluation import Evaluation
+from app.autodiff.point import Point
+from app.execution.engine import Engine
+from app.runtime import modes
+from app.tensors.dtypes import DTYPES
+from app.tensors.json import decode
+from ops import Op
+
+log = logging.getLogger("pullback")
+
+# What it may take of the time, and of the compilations that a process may ever make.
+SECONDS, SHARE = 30.0, 1 / 8
+# How often it looks whether the lane is idle, and how long a stop waits for a compilation that has begun.
+PAUSE_S, PIECE_S = 0.05, 10.0
+
+
+@asynccontextmanager
+async def warm_up(engine: Engine) -> AsyncGenerator[asyncio.Task[None]]:
+    """Inside this block, warm up in the background, in the task that it is given.
+
+    On leaving, wait for the piece that runs: a process that ends under XLA's hands may crash.
+    """
+    work = _WarmUp(engine)
+    task = asyncio.create_task(work.run())
+    try:
+        yield task
+    finally:
+        work.ended = True
+        await asyncio.wait([task], timeout=PIECE_S)
+
+
+@dataclass
+class _WarmUp:
+    """One warm-up: since when, how many compilations there were before, and what it has done."""
+
+    engine: Engine
+    ended: bool = False
+    began: float = field(default_factory=time.monotonic)
+    before: int = field(default_factory=lambda: modes.trace_counts()[1])
+    done: list[str] = field(default_factory=list[str])
+
+    async def run(self) -> None:
+        """Warm up op after op, and say so in a line."""
+        for op in self.engine.registry.ops.values():
+            try:
+                await self._warm(op)
+            except Exception:
+                # What is wrong with it is told to whoever asks for it.
+                log.debug("op %s cannot be warmed up", op.name, exc_info=True)
+        if not self.ended:
+            seconds = time.monotonic() - self.began
+            log.info("warmed up %d programs of %d ops in %.1f s", len(self.done), len(set(self.done)), seconds)
+
+    async def _warm(self, op: Op) -> None:
+        """Run what XLA compiles unasked for an op, at its smallest size."""
+        if op.batching != "elementwise" or not await self._may_begin():
+            return
+        device, deadline = self.engine.default_device, time.monotonic() + self.engine.deadline_s
+        # It traces the op, for the first time as a rule.
+        mode = await self.engine.lane.run(
+            lambda checkpoint: self.engine.default_mode(op, None, device),
+            slot="long",
+            deadline=deadline,
+            owner=op.name,
+        )
+        if mode != "xla":
+            return
+        run = {"device": self.engine.devices[device], "max_elements": self.engine.max_elements}
+        example = op.examples[0]
+        point = bind(op, example.inputs, example.attrs, None, decode, mode=mode, **run)
+        for call in (derivatives.forward(point), _vjp(point)):
+            if not await self._may_begin():
+                return
+            await self.engine.batches.warm(call, deadline=time.monotonic() + self.engine.deadline_s)
+            self.done.append(op.name)
+
+    async def _may_begin(self) -> bool:
+        """Wait until the lane is idle; tell whether there is time and budget left."""
+        while not self.engine.lane.is_idle and self._has_time:
+            await asyncio.sleep(PAUSE_S)
+        return self._has_time and modes.trace_counts()[1] - self.before < SHARE * modes.XLA_BUDGET
+
+    @property
+    def _has_time(self) -> bool:
+        return not self.ended and time.monotonic() < self.began + SECONDS
+
+
+def _vjp(point: Point) -> Evaluation[Any]:
+    """Return the vjp as most ask for it: all cotangents are given, and all inputs wanted."""
+    side, shape = point.spec.outputs, next(iter(point.inputs.values())).shape
+    cotangents = {name: np.ones(shape, DTYPES[side.dtypes[name]].numpy) for name in side.live}
+    return derivatives.vjp(point, tuple(point.inputs), cotangents, batched=False, outputs=False)

@@ -1,0 +1,168 @@
+"""Where an op is checked: points with directions, and what the op answers there."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+
+from app.autodiff.binding import moved
+from app.autodiff.derivatives import output_shapes
+from app.autodiff.point import Point, blame_op
+from app.autodiff.second_order import second
+from app.gradcheck import rounding
+from app.runtime.modes import Key
+from app.tensors.dtypes import DTYPES
+from ops import Array, Claim, Mode
+
+Named: TypeAlias = dict[str, Array]
+FIELDS = ("inputs", "cotangents", "vectors")
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """A point, a cotangent for each differentiable output and a vector for each differentiable input.
+
+    No direction is 1, or all alike: a factor ``dy`` that is forgotten, squared or transposed shows.
+    """
+
+    point: Point
+    cotangents: Named
+    vectors: Named
+    troubles: Named = field(default_factory=Named, init=False)
+    """What the check of the first order found to be wrong with forward, coordinate by coordinate, input by input."""
+
+    @cached_property
+    def claim(self) -> Claim:
+        """What the gradient claims to be here."""
+        with blame_op(self.point.op, "claim"):
+            return self.point.op.claim(self.point.spec.attrs)
+
+    @cached_property
+    def values(self) -> dict[Key, Array]:
+        """All that there is here: see ``app.autodiff.second_order.second``."""
+        return second(self.point, self.cotangents, self.vectors)
+
+    @cached_property
+    def units(self) -> dict[Key, Array]:
+        """By how many ``eps`` each of the values may be off in any dtype."""
+        rng = np.random.default_rng(0)
+        return rounding.units(self._answers, self._leaves, rng, elementwise=self.is_elementwise, ones=_ones)
+
+    @cached_property
+    def is_singular(self) -> bool:
+        """Whether the op says that derivatives are infinite here by nature."""
+        with blame_op(self.point.op, "singular"):
+            return self.point.op.singular is not None and self.point.op.singular(
+                self.point.inputs, self.point.spec.attrs
+            )
+
+    @property
+    def is_elementwise(self) -> bool:
+        """Whether the op says that each number depends on its own place alone."""
+        return self.point.op.batching == "elementwise"
+
+    def index(self, name: str) -> Callable[[int], tuple[int, ...]]:
+        """Return the place in an input, or an output, of each of its numbers in order."""
+        leaf = self.point.inputs[name] if name in self.point.inputs else self.cotangents[name]
+        return lambda i: tuple(int(k) for k in np.unravel_index(i, leaf.shape))
+
+    @property
+    def sum_index(self) -> Callable[[int], tuple[int, ...] | None]:
+        """Return the place of what is ``summed``: an element of an elementwise op, nowhere of any other."""
+        return self.index(next(iter(self.vectors))) if self.is_elementwise else nowhere
+
+    def summed(self, named: Named) -> Array:
+        """Add what belongs together: place by place of an elementwise op, else all."""
+        if self.is_elementwise:
+            return np.sum(list(named.values()), axis=0)
+        return np.asarray(sum(float(np.sum(np.asarray(value, np.float64))) for value in named.values()))
+
+    def select(self, values: Array) -> Array:
+        """Return of an array like an input those numbers that are at this sample: all of them."""
+        return values
+
+    def bound(self, key: Key, dtype: str) -> Array:
+        """Return how far a value in ``dtype`` may be off."""
+        return rounding.eps(dtype) * self.units[key] + rounding.tiny(dtype)
+
+    def moved(self, mode: Mode, device: str) -> "Sample":
+        """Return the same sample in another mode or on another device."""
+        return Sample(
+            replace(self.point, spec=replace(self.point.spec, mode=mode, device=device)),
+            self.cotangents,
+            self.vectors,
+        )
+
+    def cast(self, point: Point) -> "Sample":
+        """Return the sample at another point of the same shapes, directions in its dtypes."""
+        of, to = point.spec.inputs.dtypes, point.spec.outputs.dtypes
+        dys = {name: dy.astype(DTYPES[to[name]].numpy) for name, dy in self.cotangents.items()}
+        return Sample(point, dys, {name: v.astype(DTYPES[of[name]].numpy) for name, v in self.vectors.items()})
+
+    @property
+    def _leaves(self) -> dict[Key, Array]:
+        live = self.point.spec.inputs.live
+        inputs = {name: self.point.inputs[name] for name in live}
+        named = zip(FIELDS, (inputs, self.cotangents, self.vectors), strict=True)
+        return {(field, name): value for field, values in named for name, value in values.items()}
+
+    def _answers(self, leaves: Mapping[Key, Array]) -> dict[Key, Array]:
+        if all(leaves[key] is value for key, value in self._leaves.items()):
+            return self.values
+        inputs = {name: leaves.get(("inputs", name), x) for name, x in self.point.inputs.items()}
+        dys, vs = ({name: leaves[field, name] for name in getattr(self, field)} for field in FIELDS[1:])
+        return second(replace(self.point, inputs=inputs), dys, vs)
+
+
+@dataclass(frozen=True, eq=False)
+class Subsample(Sample):
+    """Some numbers of an elementwise op's sample, in a row; it knows their indices in the whole."""
+
+    whole: Sample = field(kw_only=True)
+    chosen: Array = field(kw_only=True)
+
+    @classmethod
+    def of(cls, whole: Sample, chosen: Array) -> "Subsample":
+        """Take the ``chosen`` numbers, counted in order."""
+        inputs, dys, vectors = (
+            {name: x.ravel()[chosen] for name, x in named.items()}
+            for named in (whole.point.inputs, whole.cotangents, whole.vectors)
+        )
+        point = moved(whole.point, inputs)
+        return cls(point, dys, vectors, whole=whole, chosen=chosen)
+
+    def index(self, name: str) -> Callable[[int], tuple[int, ...]]:
+        """Return the place in the whole."""
+        place = self.whole.index(name)
+        return lambda i: place(int(self.chosen[i]))
+
+    def select(self, values: Array) -> Array:
+        """Take the chosen numbers."""
+        return values.ravel()[self.chosen]
+
+
+def _ones(key: Key) -> float:
+    """Return what the constants of an op have become: directions are up to 2."""
+    return {"outputs": 1.0, "gradients": 2.0, "products": 4.0, "slots": 2.0}[str(key[0])]
+
+
+def nowhere(i: int) -> None:
+    """Tell that a number belongs to no element."""
+    del i
+
+
+def sample_at(point: Point, rng: np.random.Generator) -> Sample:
+    """Return a point with directions drawn."""
+    shapes, dtypes = output_shapes(point), point.spec.outputs.dtypes
+    outputs = {name: shapes[name] for name in point.spec.outputs.live}
+    inputs = {name: point.inputs[name].shape for name in point.spec.inputs.live}
+    dys = {name: draw(rng, shape).astype(DTYPES[dtypes[name]].numpy) for name, shape in outputs.items()}
+    vectors = {name: draw(rng, shape).astype(point.inputs[name].dtype) for name, shape in inputs.items()}
+    return Sample(point, dys, vectors)
+
+
+def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Draw numbers of either sign and of sizes 0.5 to 2, none of them 1, all of them numbers of every dtype."""
+    return (2 * rng.integers(32, 128, shape) + 1) / 128 * rng.choice([-1.0, 1.0], shape)

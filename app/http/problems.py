@@ -1,0 +1,137 @@
+"""How an error looks on the wire: ``application/problem+json`` (RFC 9457), or as another protocol has it."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple, TypeAlias
+
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from app.errors import (
+    InternalError,
+    Malformed,
+    MethodNotAllowed,
+    NotFound,
+    PullbackError,
+    unprocessable,
+)
+from app.tensors.validation import entries
+
+LINGER_S = 2.0
+
+Header = tuple[bytes, bytes]
+
+
+class RenderedError(NamedTuple):
+    """An error in the words of a protocol: its status, its media type and its document."""
+
+    status: int
+    media_type: str
+    document: Any
+
+
+Dialect: TypeAlias = Callable[[PullbackError, str], RenderedError]
+"""Tells an error to the client of a path."""
+
+
+def problem(error: PullbackError, instance: str) -> RenderedError:
+    """Tell an error as a problem document: the dialect of every path that no other protocol has."""
+    return RenderedError(error.status, "application/problem+json", error.document(instance))
+
+
+def render(error: PullbackError, instance: str, dialect: Dialect = problem) -> tuple[int, list[Header], bytes]:
+    """Return the status, the headers and the body that tell ``error`` to the client of the path ``instance``."""
+    told = dialect(error, instance)
+    # orjson would refuse the lone surrogates that a client can put into a name.
+    text = json.dumps(told.document, ensure_ascii=False, separators=(",", ":"))
+    body = f"{text}\n".encode("utf-8", "replace")
+    headers = [(b"content-type", told.media_type.encode()), (b"content-length", b"%d" % len(body))]
+    headers += [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in error.headers.items()]
+    return told.status, headers, body
+
+
+async def send_problem(
+    error: PullbackError, scope: Scope, send: Send, dialect: Dialect = problem, *, unread: Receive | None = None
+) -> None:
+    """Answer a request that failed.
+
+    ``unread`` is where the rest of the request's body comes from, when nobody took it: the connection is then closed.
+    """
+    status, headers, body = render(error, scope["path"], dialect)
+    if scope["method"] == "HEAD":
+        body = b""
+    if unread:
+        headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": unread is not None})
+    if unread:
+        await _discard(unread)
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def _discard(receive: Receive) -> None:
+    """Throw away what is still coming, for a moment.
+
+    Closing while the client sends resets the connection, and then many clients report that and not our answer.
+    """
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LINGER_S):
+            while (await receive()).get("more_body"):
+                pass
+
+
+class ProblemResponse(Response):
+    """An error as a Starlette response."""
+
+    def __init__(self, error: PullbackError) -> None:
+        """Take the error that will be sent."""
+        super().__init__(status_code=error.status)
+        self.error = error
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        del receive
+        await send_problem(self.error, scope, send)
+
+
+async def _on_pullback_error(request: Request, error: Exception) -> Response:
+    del request
+    return ProblemResponse(error if isinstance(error, PullbackError) else InternalError(FAULT))
+
+
+async def _on_http_exception(request: Request, error: Exception) -> Response:
+    match error:
+        case HTTPException(status_code=404):
+            return ProblemResponse(NotFound(f"there is no path {request.url.path}; GET /docs shows what there is"))
+        case HTTPException(status_code=405):
+            allowed = dict(error.headers or {})
+            detail = f"{request.method} is not for this path, which takes {allowed.get('Allow', 'other methods')}"
+            return ProblemResponse(MethodNotAllowed(detail, headers=allowed))
+        case HTTPException(status_code=400):
+            return ProblemResponse(Malformed(str(error.detail)))
+        case _:
+            return ProblemResponse(InternalError(FAULT))
+
+
+async def _on_validation_error(request: Request, error: Exception) -> Response:
+    del request
+    if not isinstance(error, RequestValidationError):
+        return ProblemResponse(InternalError(FAULT))
+    return ProblemResponse(unprocessable(entries(error.errors(), ())))
+
+
+FAULT = "the service is at fault here, not the request; its log says more, under this answer's X-Request-Id"
+
+Handler = Callable[[Request, Exception], Coroutine[Any, Any, Response]]
+
+HANDLERS: dict[int | type[Exception], Handler] = {
+    PullbackError: _on_pullback_error,
+    HTTPException: _on_http_exception,
+    RequestValidationError: _on_validation_error,
+    Exception: _on_pullback_error,
+}

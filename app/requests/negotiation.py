@@ -1,0 +1,99 @@
+"""A request as it comes in: what it may be written in, and its body as one of our models."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, TypeVar, cast
+
+from pydantic import BaseModel, ValidationError
+
+from app.errors import NotAcceptable, UnsupportedMediaType, unprocessable, wrong
+from app.requests.models import MAX_NAMES
+from app.tensors.casting import describe
+from app.tensors.strict_json import Body, parse
+from app.tensors.validation import entries
+
+JSON = "application/json"
+SHORT_ACCEPT = 256
+QUALITY = re.compile(r"q=(0(?:\.[0-9]*)?|1(?:\.0*)?)")
+
+Headers = Mapping[bytes, bytes]
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def content_type(headers: Headers, taken: Sequence[str] = (JSON,), default: str = "") -> str:
+    """Return the media type of the body, ``default`` where the client does not say it.
+
+    Raises ``UnsupportedMediaType`` for one that is not ``taken``.
+    """
+    kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower().decode("latin-1") or default
+    if kind not in taken:
+        raise UnsupportedMediaType(f"expected Content-Type: {' or '.join(taken)}, got {kind or 'none'}")
+    return kind
+
+
+def accepted(headers: Headers, offered: tuple[str, ...] = (JSON,)) -> str:
+    """Return the media type to answer in: what the client wants most, and the first offered where it is all the same.
+
+    Raises ``NotAcceptable`` where nothing offered will do.
+    """
+    accept = headers.get(b"accept", b"")
+    return (_known_choice if len(accept) <= SHORT_ACCEPT else _choice)(accept, offered)
+
+
+def _choice(header: bytes, offered: tuple[str, ...]) -> str:
+    accept = header.decode("latin-1").lower()
+    if accept.strip() in ("", "*/*"):
+        return offered[0]
+    parts = [(kind, _quality(parameters)) for kind, *parameters in map(_pieces, accept.split(","))]
+    wishes = {media_type: _wish(media_type, parts) for media_type in offered}
+    best = max(offered, key=wishes.__getitem__)
+    if not wishes[best][0]:
+        raise NotAcceptable(f"this answers {' or '.join(offered)}; the request accepts {accept}")
+    return best
+
+
+# There are few of them, and a client sends the same each time.
+_known_choice = lru_cache(maxsize=256)(_choice)
+
+
+def _wish(media_type: str, parts: Sequence[tuple[str, float]]) -> tuple[float, int, int]:
+    """Return how much the client wants a type: its quality, then how exactly it is named, then how early."""
+    for vagueness, name in enumerate((media_type, f"{media_type.partition('/')[0]}/*", "*/*")):
+        for place, (kind, quality) in enumerate(parts):
+            if kind == name:
+                return quality, -vagueness, -place
+    return 0.0, 0, 0
+
+
+def _pieces(part: str) -> list[str]:
+    return ["".join(piece.split()) for piece in part.split(";")]
+
+
+def _quality(parameters: Sequence[str]) -> float:
+    """Return the quality among the parameters of a media type, 1 where there is none."""
+    return next((float(found[1]) for one in parameters if (found := QUALITY.fullmatch(one))), 1.0)
+
+
+def read(body: Body, model: type[Model]) -> Model:
+    """Return a body as a model; raises ``Malformed`` or ``Unprocessable``."""
+    return validated(fields_of(body), model)
+
+
+def fields_of(body: Body, parse: Callable[[Body], Any] = parse) -> dict[str, Any]:
+    """Return the fields of a body, which ``parse`` makes a document of; raises ``Malformed`` or ``Unprocessable``."""
+    document = parse(body)
+    if not isinstance(document, dict):
+        raise wrong((), "not an object", expected="an object", got=describe(document))
+    if len(fields := cast(dict[str, Any], document)) > MAX_NAMES:
+        expected = f"at most {MAX_NAMES} fields"
+        raise wrong((), "too many fields", expected=expected, got=str(len(fields)))
+    return fields
+
+
+def validated(fields: Mapping[str, Any], model: type[Model]) -> Model:
+    """Return the fields of a request as a model; raises ``Unprocessable``."""
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        raise unprocessable(entries(error.errors(include_url=False), model.model_fields)) from None

@@ -1,0 +1,154 @@
+"""GET /v1/ops and /v1/ops/{op}: what is served, and every op's whole contract."""
+
+from typing import Any, Literal
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from app.execution.engine import Engine
+from app.requests.operations import OPERATIONS
+from ops import Attrs, Derivative, Formula, Input, Mode, Op, Output, Surrogate, Unavailable
+
+ClaimKind = Literal["derivative", "surrogate", "formula"]
+
+
+class ClaimSummary(BaseModel):
+    """What the gradient claims to be, with the default attributes."""
+
+    first: ClaimKind = Field(description="Of forward, of a surrogate function, or a formula.")
+    second: ClaimKind = Field(description="Of the op's own vjp, of a surrogate, or a formula.")
+    linear: bool = Field(description="Whether the gradient is linear in the cotangent; if not, there is no jvp.")
+
+
+class OpSummary(BaseModel):
+    """One op in a line."""
+
+    name: str
+    summary: str
+    mechanism: str = Field(description="What gives the op its gradient.")
+    claim: ClaimSummary | None
+    available: bool
+    reason: str | None = Field(default=None, description="Why the op is unavailable.")
+
+
+class OpList(BaseModel):
+    """Every op, in order of name."""
+
+    ops: list[OpSummary]
+
+
+class OutputSlot(BaseModel):
+    """One output: its dtypes (several: the op's type variable), its symbolic shape."""
+
+    name: str
+    dtypes: list[str]
+    shape: list[str | int] = Field(description='A symbol stands for one dimension, "..." for any number of them.')
+    differentiable: bool
+    doc: str
+
+
+class InputSlot(OutputSlot):
+    """One input: as an output, and where checks sample, what they avoid."""
+
+    domain: tuple[float, float]
+    kinks: list[float]
+    poles: list[float]
+
+
+class OpExample(BaseModel):
+    """One example: real inputs, as lists."""
+
+    name: str
+    inputs: dict[str, Any]
+    attrs: dict[str, Any]
+
+
+class OpContract(OpSummary):
+    """All of an op's contract."""
+
+    doc: str = Field(description="Formulas, kinks and poles, policy there.")
+    source: str
+    batching: str
+    dtypes: list[str] = Field(description="The dtypes of the op's type variable, the default first.")
+    modes: list[Mode] = Field(description="How TensorFlow can run it.")
+    default_mode: dict[str, dict[str, Mode]] = Field(description="By operation and dtype.")
+    inputs: list[InputSlot]
+    outputs: list[OutputSlot]
+    attrs: dict[str, Any] = Field(description="JSON Schema of the attributes.")
+    examples: list[OpExample]
+
+
+def catalogue(engine: Engine) -> APIRouter:
+    """Return the routes of the catalogue."""
+    router = APIRouter(tags=["catalogue"])
+    listing = [*map(_summary, engine.registry.ops.values()), *map(_broken, engine.registry.unavailable)]
+    answer = OpList(ops=sorted(listing, key=lambda op: op.name))
+
+    @router.get("/v1/ops", summary="Every op in a line", response_model_exclude_unset=True)
+    async def ops() -> OpList:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
+        """List every op, those that are unavailable with the reason."""
+        return answer
+
+    @router.get("/v1/ops/{op}", summary="One op's whole contract", response_model_exclude_unset=True)
+    async def op(op: str) -> OpContract:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
+        """Return one op's whole contract."""
+        return contract(engine, engine.op(op))
+
+    return router
+
+
+def contract(engine: Engine, op: Op) -> OpContract:
+    """Return the contract of an op."""
+    return OpContract(
+        **_summary(op).model_dump(exclude_unset=True),
+        doc=(op.doc or "").strip(),
+        source=op.source,
+        batching=op.batching,
+        dtypes=list(op.dtypes),
+        modes=list(op.modes),
+        default_mode={name: {t: engine.default_mode(op, t, None) for t in op.dtypes} for name in OPERATIONS},
+        inputs=[_input(slot) for slot in op.inputs],
+        outputs=[OutputSlot(**_slot(slot)) for slot in op.outputs],
+        attrs=attrs_schema(op.attrs),
+        examples=[OpExample(name=e.name, inputs=dict(e.inputs), attrs=dict(e.attrs)) for e in op.examples],
+    )
+
+
+def attrs_schema(attrs: type[Attrs]) -> dict[str, Any]:
+    """Return the JSON Schema of an op's attributes, without what is about Python: class names, and the base's text."""
+    dropped = ("title", "description") if attrs is Attrs else ("title",)
+    return {key: value for key, value in attrs.model_json_schema().items() if key not in dropped}
+
+
+def _summary(op: Op) -> OpSummary:
+    claim = op.claim(op.attrs())
+    summary = ClaimSummary(first=_kind(claim.first), second=_kind(claim.second), linear=claim.linear)
+    return OpSummary(name=op.name, summary=op.summary, mechanism=op.mechanism, claim=summary, available=True)
+
+
+def _broken(op: Unavailable) -> OpSummary:
+    return OpSummary(name=op.name, summary="", mechanism="", claim=None, available=False, reason=op.reason)
+
+
+def _kind(claim: Derivative | Surrogate | Formula) -> ClaimKind:
+    match claim:
+        case Derivative():
+            return "derivative"
+        case Surrogate():
+            return "surrogate"
+        case Formula():
+            return "formula"
+
+
+def _slot(slot: Input | Output) -> dict[str, Any]:
+    return {
+        "name": slot.name,
+        "dtypes": list(slot.dtypes),
+        "shape": list(slot.shape),
+        "differentiable": slot.differentiable,
+        "doc": slot.doc,
+    }
+
+
+def _input(slot: Input) -> InputSlot:
+    return InputSlot(**_slot(slot), domain=slot.domain, kinks=list(slot.kinks), poles=list(slot.poles))

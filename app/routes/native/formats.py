@@ -1,0 +1,93 @@
+"""The formats of requests and answers: how a body becomes a document, and how an answer's tree becomes bytes."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from app.autodiff.derivatives import Absent
+from app.requests.answering import Reply
+from app.requests.operations import Tree
+from app.tensors import fast_json, json, safetensors
+from app.tensors.json import Encoding
+from app.tensors.strict_json import Body
+from ops import Array
+
+Answer = Mapping[str, Tree]
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format; the tensors of a document that is ``is_binary`` are views of its body."""
+
+    media_type: str
+    parse: Callable[[Body], Any]
+    write: Callable[[Answer, Encoding], Sequence[Body]]
+    is_binary: bool = False
+
+    def reply(self, answer: Answer, encoding: Encoding) -> Reply:
+        """Return an answer in this format."""
+        pieces = self.write(answer, encoding)
+        return Reply(self.media_type, pieces, sum(map(len, pieces)))
+
+
+def _in_json(answer: Answer, encoding: Encoding) -> Sequence[Body]:
+    """Return the answer as JSON: tensors encoded, what is absent as null, with its reason under ``absent``."""
+    missing: list[Absent] = []
+    document = _encoded(answer, encoding, missing)
+    return [json.dumps(document | _reasons(answer) if missing else document)]
+
+
+def _in_safetensors(answer: Answer, encoding: Encoding) -> Sequence[Body]:
+    """Return the answer as tensors named by their paths; what is absent is left out, and its reason in the metadata."""
+    del encoding
+    return safetensors.write(dict(_named(answer)), _reasons(answer))
+
+
+def _encoded(tree: Tree, encoding: Encoding, missing: list[Absent]) -> Any:
+    """Return a tree with its tensors encoded, and add what is absent to ``missing``."""
+    if isinstance(tree, dict):
+        return {name: _encoded(value, encoding, missing) for name, value in cast(dict[str, Tree], tree).items()}
+    if isinstance(tree, list):
+        return [_encoded(value, encoding, missing) for value in cast(list[Tree], tree)]
+    if isinstance(tree, Absent):
+        missing.append(tree)
+        return None
+    return json.encode(tree, encoding)
+
+
+def _named(tree: Tree, *path: str) -> Iterator[tuple[str, Array]]:
+    """Yield the tensors of a tree by their paths; lists, which are orders, count from 1."""
+    if isinstance(tree, dict):
+        for name, value in cast(dict[str, Tree], tree).items():
+            yield from _named(value, *path, name)
+    elif isinstance(tree, list):
+        for order, value in enumerate(cast(list[Tree], tree), 1):
+            yield from _named(value, *path, str(order))
+    elif not isinstance(tree, Absent):
+        yield "/".join(path), tree
+
+
+def _reasons(answer: Answer) -> dict[str, Any]:
+    """Return what an answer says of the derivatives that are absent, nothing where none is."""
+    absent = next((found for value in answer.values() if (found := _absent(value))), None)
+    return {"absent": absent} if absent else {}
+
+
+def _absent(tree: Tree) -> Any:
+    """Return the reasons in a tree, in its shape, without the branches that have none; lists keep their places."""
+    if isinstance(tree, dict):
+        found = {name: _absent(value) for name, value in cast(dict[str, Tree], tree).items()}
+        return {name: reasons for name, reasons in found.items() if reasons}
+    if isinstance(tree, list):
+        levels = [_absent(value) for value in cast(list[Tree], tree)]
+        return levels if any(levels) else []
+    return str(tree) if isinstance(tree, Absent) else ""
+
+
+FORMATS: Mapping[str, Format] = {
+    known.media_type: known
+    for known in (
+        Format("application/json", fast_json.parse, _in_json),
+        Format(safetensors.MEDIA_TYPE, safetensors.parse, _in_safetensors, is_binary=True),
+    )
+}

@@ -1,0 +1,69 @@
+"""GET /health/live and /health/ready: for whoever restarts the process, and whoever sends it traffic."""
+
+from typing import Literal
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from app.execution.engine import Engine
+from app.runtime.devices import TENSORFLOW_VERSION
+from app.runtime.doctor import Part
+from app.runtime.modes import trace_counts
+
+
+class Live(BaseModel):
+    """The event loop answers."""
+
+    status: Literal["live"] = "live"
+
+
+class UnavailableOp(BaseModel):
+    """An op that is not served."""
+
+    op: str
+    reason: str
+
+
+class Ready(BaseModel):
+    """The service takes requests."""
+
+    status: Literal["ready"] = "ready"
+    tensorflow: str = Field(description="TensorFlow's version.")
+    devices: list[str]
+    default_device: str
+    machine: list[Part] = Field(description="What was looked at when the service started, as `pullback doctor` does.")
+    ops: int = Field(description="How many ops are served.")
+    unavailable: list[UnavailableOp] = Field(description="Ops that failed to load, and why.")
+    traces: int = Field(
+        description="Traced functions made so far; TensorFlow keeps them for ever, so there is a budget."
+    )
+    compiled: int = Field(description="How many of them XLA compiled.")
+
+
+def health(engine: Engine, machine: list[Part]) -> APIRouter:
+    """Return the health routes."""
+    router = APIRouter(tags=["health"])
+    unavailable = [UnavailableOp(op=op.name, reason=op.reason) for op in engine.registry.unavailable]
+
+    @router.get("/health/live", summary="Does the service answer?")
+    async def live() -> Live:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
+        """Answer at once, whatever the service computes."""
+        return Live()
+
+    @router.get("/health/ready", summary="Are requests welcome?")
+    async def ready() -> Ready:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
+        """Answer 200 when requests are welcome, 503 while the service drains or is stuck in a computation."""
+        engine.need_ready()
+        traces, compiled = trace_counts()
+        return Ready(
+            tensorflow=TENSORFLOW_VERSION,
+            devices=list(engine.devices),
+            default_device=engine.default_device,
+            machine=machine,
+            ops=len(engine.registry.ops),
+            unavailable=unavailable,
+            traces=traces,
+            compiled=compiled,
+        )
+
+    return router

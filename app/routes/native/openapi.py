@@ -1,0 +1,194 @@
+"""The OpenAPI document: FastAPI's own, with the operations of ``app.requests.operations`` and our problem documents."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from app.requests.models import Answer, Problem
+from app.requests.operations import OPERATIONS, Operation
+from app.routes.native.check_models import (
+    CheckAnswer,
+    CheckRequest,
+    ChecksAnswer,
+    ChecksRequest,
+    VerifyAnswer,
+    VerifyRequest,
+)
+from app.tensors.safetensors import MEDIA_TYPE
+from ops import Op
+
+_JSON = "application/json"
+_BINARY = {
+    MEDIA_TYPE: {
+        "schema": {
+            "type": "string",
+            "format": "binary",
+            "description": "The tensors by their paths, such as inputs/x; what else the JSON has is in the metadata, "
+            "under pullback.",
+        }
+    }
+}
+_REF = "#/components/schemas/{model}"
+_PROBLEM = {"application/problem+json": {"schema": {"$ref": _REF.format(model="Problem")}}}
+_PROBLEMS = {
+    "400": "The body is not what its content type says.",
+    "404": "No such op or operation.",
+    "406": "No format that the client accepts.",
+    "408": "The body was too slow.",
+    "413": "The body is over the byte limit.",
+    "415": "No content type, one that is not taken here, or a compressed body.",
+    "422": "A document that is wrong: a tensor, shape, dtype, attribute, field, mode, device, or too large an answer.",
+    "500": "The op failed, or its gradient is no gradient.",
+    "503": "Overloaded or draining: try again after the Retry-After header's seconds.",
+    "504": "The deadline passed.",
+}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One of the gradient checks: its path, its models, what its answer is written in, and a request to try."""
+
+    name: str
+    path: str
+    summary: str
+    request: type[BaseModel]
+    answer: type[Answer]
+    media_types: tuple[str, ...]
+    example: Mapping[str, Any]
+
+
+_VERIFIED = {"inputs": {"x": [1, 2, 3]}, "gradients": {"x": [2, 4, 6.54]}}
+CHECKS = (
+    Check("check", "/v1/ops/{op}/check", "Is its gradient right?", CheckRequest, CheckAnswer, (_JSON,), {}),
+    Check("verify", "/v1/ops/{op}/verify", "Is yours?", VerifyRequest, VerifyAnswer, (_JSON,), _VERIFIED),
+    Check(
+        "checks",
+        "/v1/checks",
+        "Are all gradients right? A stream of events",
+        ChecksRequest,
+        ChecksAnswer,
+        ("text/event-stream", "application/x-ndjson"),
+        {"ops": ["square"]},
+    ),
+)
+
+
+def openapi(app: FastAPI, ops: Mapping[str, Op]) -> Callable[[], dict[str, Any]]:
+    """Return what FastAPI calls for its document, which is made once."""
+    made: dict[str, Any] = {}
+
+    def document() -> dict[str, Any]:
+        if not made:
+            made.update(_document(app, ops))
+        return made
+
+    return document
+
+
+def _document(app: FastAPI, ops: Mapping[str, Op]) -> dict[str, Any]:
+    document = get_openapi(
+        title=app.title, version=app.version, description=app.description, routes=app.routes, tags=app.openapi_tags
+    )
+    schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    schemas.update(_schemas())
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    for path in document["paths"].values():
+        for operation in path.values():
+            operation["responses"].pop("422", None)
+            operation["responses"]["default"] = {"description": "What is wrong.", "content": _PROBLEM}
+    for operation in OPERATIONS.values():
+        document["paths"][f"/v1/ops/{{op}}/{operation.name}"] = {"post": _operation(operation, ops)}
+    for check in CHECKS:
+        document["paths"][check.path] = {"post": _check(check, ops)}
+    return document
+
+
+def _schemas() -> dict[str, Any]:
+    described = (*OPERATIONS.values(), *CHECKS)
+    requests: list[Any] = [(one.request, "validation") for one in described]
+    answers: list[Any] = [(one.answer, "serialization") for one in described]
+    _, definitions = models_json_schema([*requests, *answers, (Problem, "serialization")], ref_template=_REF)
+    return definitions["$defs"]
+
+
+def _operation(operation: Operation, ops: Mapping[str, Op]) -> dict[str, Any]:
+    body, answer = _body(operation.request, _examples(operation, ops)), _answer(operation.answer, (_JSON,))
+    for part in (body, answer):
+        part["content"].update(_BINARY)
+    return {
+        "tags": ["derivatives"],
+        "summary": operation.summary,
+        "operationId": operation.name,
+        "parameters": [_op_parameter(ops), _DEADLINE],
+        "requestBody": body,
+        "responses": {"200": answer, **_problems()},
+    }
+
+
+def _check(check: Check, ops: Mapping[str, Op]) -> dict[str, Any]:
+    parameters = [_op_parameter(ops), _DEADLINE] if "{op}" in check.path else [_DEADLINE]
+    return {
+        "tags": ["checks"],
+        "summary": check.summary,
+        "operationId": check.name,
+        "parameters": parameters,
+        "requestBody": _body(check.request, {"square": {"value": dict(check.example)}}),
+        "responses": {"200": _answer(check.answer, check.media_types), **_problems()},
+    }
+
+
+_DEADLINE = {
+    "name": "Pullback-Deadline-Ms",
+    "in": "header",
+    "required": False,
+    "description": "Milliseconds for the whole request, if fewer than the server allows.",
+    "schema": {"type": "integer", "minimum": 1},
+}
+
+
+def _op_parameter(ops: Mapping[str, Op]) -> dict[str, Any]:
+    return {"name": "op", "in": "path", "required": True, "schema": {"type": "string", "enum": list(ops)}}
+
+
+def _body(request: type[BaseModel], examples: Mapping[str, Any]) -> dict[str, Any]:
+    schema = {"$ref": _REF.format(model=request.__name__)}
+    return {"required": True, "content": {_JSON: {"schema": schema, "examples": dict(examples)}}}
+
+
+def _answer(answer: type[Answer], media_types: Sequence[str]) -> dict[str, Any]:
+    schema = {"$ref": _REF.format(model=answer.__name__)}
+    return {"description": answer.__doc__, "content": {media_type: {"schema": schema} for media_type in media_types}}
+
+
+def _problems() -> dict[str, Any]:
+    return {status: {"description": text, "content": _PROBLEM} for status, text in _PROBLEMS.items()}
+
+
+def _examples(operation: Operation, ops: Mapping[str, Op]) -> dict[str, Any]:
+    """Return the ops' own examples as request bodies, by ``op/example``."""
+    return {
+        f"{op.name}/{example.name}": {"summary": op.summary, "value": example_body(operation, op, example.name)}
+        for op in ops.values()
+        for example in op.examples
+        # A gradient that is not linear in the cotangent has no jvp.
+        if operation.name != "jvp" or op.claim(op.attrs(**example.attrs)).linear
+    }
+
+
+def example_body(operation: Operation, op: Op, name: str) -> dict[str, Any]:
+    """Return a request body for an operation at an op's example; directions are the inputs themselves."""
+    example = next(e for e in op.examples if e.name == name)
+    body: dict[str, Any] = {"inputs": dict(example.inputs)}
+    if example.attrs:
+        body["attrs"] = dict(example.attrs)
+    for required in ("tangents", "vectors"):
+        if required in operation.request.model_fields:
+            live = [slot.name for slot in op.inputs if op.is_differentiable(slot, op.dtypes[0])]
+            body[required] = {input_name: example.inputs[input_name] for input_name in live}
+    return body

@@ -1,0 +1,281 @@
+"""A request for inference as it comes in: JSON, strictly read, and the bytes of tensors behind it."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any, cast
+
+import numpy as np
+
+from app.errors import MAX_GOT, Loc, Malformed, clip, near, wrong
+from app.routes.openinference.models import DATATYPES, PARAMETERS, ROWS, SEQUENCE, Model, ModelInput, ModelOutput
+from app.routes.protocol import shown, type_variable
+from app.tensors import fast_json, strict_json
+from app.tensors.casting import Loss, Numbers, bools, describe
+from app.tensors.dtypes import DType
+from app.tensors.json import read_shape
+from app.tensors.strict_json import Body
+from ops import Array
+
+# JSON in front of tensors that is like most, which is read once and remembered.
+SHORT = 1 << 12
+MICROSECONDS = 1_000_000
+NEEDED = ("tangents", "vectors")
+
+_FIELDS = ("id", "model_name", "parameters", "inputs", "outputs")
+_INPUT = ("name", "shape", "datatype", "parameters", "data")
+_OUTPUT = ("name", "parameters")
+_NAMES = {datatype: name for name, datatype in DATATYPES.items()}
+
+Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor of a request: its ``data`` in JSON, or ``None`` where it lies ``begin`` bytes behind the JSON."""
+
+    taken: ModelInput
+    row: DType
+    shape: tuple[int, ...]
+    begin: int
+    data: Any
+
+    def value(self, body: Body, lead: int) -> Any:
+        """Return what stands for it in a native request: an array that is a view of the body, or its typed form."""
+        if self.data is not None:
+            return {"dtype": self.row.name, "shape": list(self.shape), "data": self.data}
+        if self.row.numpy.kind == "b":
+            return self._bools(np.ndarray(self.shape, np.uint8, body, lead + self.begin))
+        return np.ndarray(self.shape, self.row.wire, body, lead + self.begin).astype(self.row.numpy, copy=False)
+
+    def _bools(self, raw: Array) -> Array:
+        try:
+            return bools(raw)
+        except Loss as loss:
+            loc = ("inputs", self.taken.name, *map(int, np.unravel_index(loss.index, raw.shape)))
+            raise wrong(loc, loss.message, expected=loss.expected, got=loss.got) from None
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a request says.
+
+    ``fields`` are those of a native request that are no tensors, ``gives`` what is wanted, and whether its bytes are;
+    ``size`` is how many bytes lie behind the JSON.
+    """
+
+    id: str | None
+    tensors: Sequence[Tensor]
+    fields: Object
+    gives: Sequence[tuple[ModelOutput, bool]]
+    timeout_s: float
+    size: int
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether there is no tensor in JSON, in the request or in the answer."""
+        return all(tensor.data is None for tensor in self.tensors) and all(binary for _, binary in self.gives)
+
+    def native(self, body: Body, lead: int) -> dict[str, Any]:
+        """Return the native request; raises ``Malformed`` where the body is longer or shorter than it should be."""
+        if lead + self.size != len(body):
+            expected = f"expected {self.size} bytes of tensors after {lead} of JSON, as binary_data_size says"
+            raise Malformed(f"{expected}, got {len(body) - lead}")
+        fields = dict(self.fields)
+        for tensor in self.tensors:
+            named = cast("dict[str, Any]", fields.setdefault(tensor.taken.field, {}))
+            named[tensor.taken.slot.name] = tensor.value(body, lead)
+        return fields
+
+
+def _places(request: dict[str, Any]) -> Iterator[fast_json.Place]:
+    """Yield the places of tensors in a request."""
+    inputs = request.get("inputs")
+    for item in cast("list[Any]", inputs) if isinstance(inputs, list) else ():
+        yield cast("dict[str, Any]", item) if isinstance(item, dict) else {}, "data", Numbers
+
+
+_parse = partial(fast_json.parse, places=_places)
+
+
+def read_request(model: Model, raw: Body, parse: Callable[[Body], Any] = _parse) -> Request:
+    """Return what JSON asks of a model; raises ``Malformed`` or ``Unprocessable``."""
+    fields = _object(parse(raw), (), _FIELDS, "field")
+    _check_name(fields, model)
+    parameters = _parameters(fields, (), None)
+    tensors, size = _tensors(model, _list(fields.get("inputs"), "inputs"))
+    native = _attributes(parameters) | _type_variable(model, tensors)
+    is_binary = _flag(parameters, "binary_data_output", ("parameters",))
+    gives = _outputs(model, _list(fields.get("outputs"), "outputs"), bool(is_binary))
+    native |= model.selection(given for given, _ in gives)
+    return Request(_id(fields), tensors, native, gives, _timeout_s(parameters), size)
+
+
+@lru_cache(maxsize=256)
+def known_request(model: Model, raw: bytes) -> Request:
+    """Return what ``read_request`` does: who asks for the same again and again sends the same JSON each time."""
+    return read_request(model, raw, strict_json.parse)
+
+
+def _object(value: Any, loc: Loc, known: Sequence[str] | None, what: str) -> Object:
+    """Return an object whose keys are all ``known``."""
+    if not isinstance(value, dict):
+        raise wrong(loc, "this is no object", expected="an object", got=describe(value))
+    fields = cast("dict[str, Any]", value)
+    for name in fields:
+        if known is not None and name not in known:
+            _refuse_feature(name, loc)
+            raise wrong((*loc, name), f"there is no such {what}", expected=near(name, known), got=name)
+    return fields
+
+
+def _parameters(fields: Object, loc: Loc, known: Sequence[str] | None) -> Object:
+    """Return the parameters of a request or a tensor, which are none where they are left out, or null."""
+    value = fields.get("parameters")
+    return {} if value is None else _object(value, (*loc, "parameters"), known, "parameter")
+
+
+def _refuse_feature(name: str, loc: Loc) -> None:
+    if name.startswith("shared_memory_"):
+        expected = "binary data in the body"
+        raise wrong((*loc, name), "there is no shared memory here", expected=expected, got=clip(name, MAX_GOT))
+    if name == "classification":
+        raise wrong((*loc, name), "no output has classes", expected="no classification", got=name)
+
+
+def _list(value: Any, field: str) -> list[Any]:
+    if not isinstance(value, list | None):
+        raise wrong((field,), "this is no list", expected="a list of tensors", got=describe(value))
+    return cast("list[Any]", value or [])
+
+
+def _check_name(fields: Object, model: Model) -> None:
+    if fields.get("model_name") not in (None, model.name):
+        got = describe(fields["model_name"])
+        raise wrong(("model_name",), "the path names another model", expected=f"{model.name}, or none", got=got)
+
+
+def _id(fields: Object) -> str | None:
+    if not isinstance(found := fields.get("id"), str | None):
+        raise wrong(("id",), "this is no id", expected="a string", got=describe(found))
+    return found
+
+
+def _attributes(parameters: Object) -> dict[str, Any]:
+    for name in parameters:
+        if name.startswith(SEQUENCE):
+            raise wrong(("parameters", name), "requests are independent here", expected="no sequences", got=name)
+    _whole(parameters, "priority")
+    return {"attrs": {name: value for name, value in parameters.items() if name not in PARAMETERS}}
+
+
+def _timeout_s(parameters: Object) -> float:
+    """Return the seconds for a request, infinite where it says nothing, or 0 as Triton's clients do."""
+    return (_whole(parameters, "timeout") / MICROSECONDS) or math.inf
+
+
+def _whole(parameters: Object, name: str) -> int:
+    value = parameters.get(name, 0)
+    if type(value) is not int or value < 0:
+        raise wrong(("parameters", name), "this is no such number", expected="an integer from 0", got=describe(value))
+    return value
+
+
+def _flag(parameters: Object, name: str, loc: Loc) -> bool | None:
+    value = parameters.get(name)
+    if not isinstance(value, bool | None):
+        raise wrong((*loc, name), "this is no flag", expected="true or false", got=describe(value))
+    return value
+
+
+def _tensors(model: Model, items: Sequence[Any]) -> tuple[list[Tensor], int]:
+    """Return the tensors of a request, and how many bytes they have behind the JSON."""
+    found, size = dict[str, Tensor](), 0
+    for place, item in enumerate(items):
+        name, fields = _named(item, ("inputs", place), _INPUT, model.takes, found)
+        loc = ("inputs", name)
+        row = _row(model, model.takes[name], fields.get("datatype"), loc)
+        shape = read_shape(fields.get("shape"), row, (*loc, "shape"))
+        nbytes = _nbytes(fields, row, shape, loc)
+        found[name] = Tensor(model.takes[name], row, shape, size, fields.get("data"))
+        size += nbytes
+    _check_present(model, found)
+    return list(found.values()), size
+
+
+def _named(
+    item: Any, loc: Loc, keys: Sequence[str], known: Mapping[str, Any], seen: Iterable[str]
+) -> tuple[str, Object]:
+    """Return the name of a tensor, one that is known and not seen yet, and what else is said of it."""
+    fields = _object(item, loc, keys, "field")
+    name = fields.get("name")
+    if not isinstance(name, str) or name not in known:
+        got = name if isinstance(name, str) else describe(name)
+        expected = near(got, known)
+        raise wrong((loc[0], clip(got, MAX_GOT)), "the model has no such tensor", expected=expected, got=got)
+    if name in seen:
+        raise wrong((loc[0], name), "this tensor stands here twice", expected="each tensor once", got=name)
+    return name, fields
+
+
+def _row(model: Model, taken: ModelInput, datatype: Any, loc: Loc) -> DType:
+    """Return the row of a tensor's datatype, one that its slot can have; raises ``Unprocessable``."""
+    known = model.datatypes(taken.slot)
+    if not isinstance(datatype, str) or datatype not in known:
+        got = datatype if isinstance(datatype, str) else describe(datatype)
+        message = f"model {model.name} does not take this datatype, and nothing is cast"
+        raise wrong((*loc, "datatype"), message, expected=f"one of {', '.join(known)}", got=got)
+    return ROWS[datatype]
+
+
+def _nbytes(fields: Object, row: DType, shape: Sequence[int], loc: Loc) -> int:
+    """Return how many bytes a tensor has behind the JSON."""
+    parameters = _parameters(fields, loc, ("binary_data_size",))
+    size, data = parameters.get("binary_data_size"), fields.get("data")
+    if (size is None) == (data is None):
+        got = "neither" if size is None else "both"
+        raise wrong(loc, "where are its numbers?", expected="either data or the parameter binary_data_size", got=got)
+    needed = math.prod(shape) * row.itemsize
+    if data is None and (type(size) is not int or size != needed):
+        expected = f"{needed} bytes for shape {list(shape)} of {DATATYPES[row.name]}"
+        raise wrong((*loc, "binary_data_size"), "it does not fit the shape", expected=expected, got=describe(size))
+    return 0 if data is not None else needed
+
+
+def _check_present(model: Model, found: Mapping[str, Tensor]) -> None:
+    """Refuse a request without one of the op's inputs, a product with no vector, and one along no tangent."""
+    for name, taken in model.takes.items():
+        if not taken.is_optional and name not in found:
+            expected = f"all of {', '.join(slot.name for slot in model.op.inputs)}"
+            raise wrong(("inputs",), f"{name} is missing", expected=expected, got=shown(list(found)))
+    needed = [taken.name for taken in model.takes.values() if taken.field in NEEDED]
+    if needed and not any(name in found for name in needed):
+        message = "there is no direction"
+        raise wrong(("inputs",), message, expected=f"at least one of {shown(needed)}", got=shown(list(found)))
+
+
+def _type_variable(model: Model, tensors: Sequence[Tensor]) -> dict[str, str]:
+    """Return the field that names the dtype of the op's type variable; every tensor must agree with it."""
+    given = {tensor.taken.name: DATATYPES[tensor.row.name] for tensor in tensors}
+    found = type_variable(model.op, given, "inputs")
+    dtype = model.op.dtypes[0] if found is None else _NAMES[found]
+    for tensor in tensors:
+        expected, got = model.datatype(tensor.taken.slot, dtype), given[tensor.taken.name]
+        if got != expected:
+            loc, message = ("inputs", tensor.taken.name, "datatype"), "the inputs differ in their datatype"
+            raise wrong(loc, message, expected=expected, got=got)
+    return {} if found is None else {"dtype": dtype}
+
+
+def _outputs(model: Model, items: Sequence[Any], is_binary: bool) -> list[tuple[ModelOutput, bool]]:
+    """Return what a request wants, all of the model's outputs where it lists none, and whether each in binary."""
+    if not items:
+        return [(given, is_binary) for given in model.gives.values()]
+    found = dict[str, tuple[ModelOutput, bool]]()
+    for place, item in enumerate(items):
+        name, fields = _named(item, ("outputs", place), _OUTPUT, model.gives, found)
+        loc = ("outputs", name)
+        own = _flag(_parameters(fields, loc, ("binary_data",)), "binary_data", (*loc, "parameters"))
+        found[name] = model.gives[name], is_binary if own is None else own
+    return list(found.values())

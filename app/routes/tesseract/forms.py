@@ -1,0 +1,213 @@
+"""What a request to a Tesseract says, in its forms, as the fields of the native operations, and arrays in these forms.
+
+Where something is wrong is told in the client's names: ``data.buffer``, ``vjp_inputs``, ``cotangent_vector``.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeAlias, cast
+
+from app.autodiff.binding import bind_names, decode_named
+from app.errors import Entry, Faults, Loc, Unprocessable, near, unprocessable, wrong
+from app.requests.models import MAX_NAMES
+from app.requests.operations import OPERATIONS, Fields
+from app.routes.protocol import shown, type_variable
+from app.routes.tesseract.openapi import ENCODINGS, Endpoint
+from app.tensors import json
+from app.tensors.casting import Numbers, describe
+from app.tensors.dtypes import DTYPES
+from app.tensors.fast_json import Place
+from app.tensors.json import Decoded, Encoding
+from ops import Array, Input, Op, Output
+
+Object: TypeAlias = dict[str, Any]
+
+_ARRAY, _DATA = ("object_type", "shape", "dtype", "data"), ("buffer", "encoding", "compression")
+_VECTORS = {"tangent_vector": "tangents", "cotangent_vector": "cotangents"}
+
+
+class Inputs(NamedTuple):
+    """What stands under ``inputs``: tensors, not decoded yet, attributes, and the dtype of the type variable."""
+
+    tensors: Object
+    attrs: Object
+    dtype: str
+
+    def dtypes(self, op: Op, slots: Sequence[Input | Output]) -> dict[str, str]:
+        """Return the dtype of each input or output."""
+        return {slot.name: op.dtype_of(slot, self.dtype) for slot in slots}
+
+
+class NativeRequest(NamedTuple):
+    """What a request says: the fields of the native operation, and the outputs to answer, where it lists them."""
+
+    fields: Fields
+    of: Sequence[str]
+
+
+def places(op: Op, request: Object) -> Iterator[Place]:
+    """Yield the places of tensors in a request."""
+    for field in ("inputs", *_VECTORS):
+        named = request.get(field)
+        for name, value in cast(Object, named).items() if isinstance(named, dict) else ():
+            if name in op.attrs.model_fields:
+                continue
+            yield cast(Object, named), name, Numbers
+            data: Any = cast(Object, value).get("data") if isinstance(value, dict) else None
+            if isinstance(data, dict):
+                yield cast(Object, data), "buffer", Decoded if data.get("encoding") == "base64" else Numbers  # pyright: ignore[reportUnknownMemberType]
+
+
+def read(op: Op, endpoint: Endpoint, request: Object) -> NativeRequest:
+    """Return what a request says; raises ``Unprocessable``."""
+    fields = object_at(request, (), known=endpoint.fields, needed=endpoint.fields)
+    said = read_inputs(op, fields["inputs"])
+    wrt = _selected(op, op.inputs, said.dtype, fields, endpoint.inputs)
+    of = _selected(op, op.outputs, said.dtype, fields, endpoint.outputs)
+    arrays = decode_named(said.tensors, said.dtypes(op, op.inputs), decode, "inputs")
+    native: Object = {"inputs": arrays, "attrs": said.attrs, "dtype": said.dtype, "wrt": wrt, "of": of}
+    if field := endpoint.directions:
+        names, slots = (wrt, op.inputs) if endpoint.along == endpoint.inputs else (of, op.outputs)
+        vectors = object_at(fields[field], (field,), known=names, needed=names)
+        native[_VECTORS[field]] = decode_named(vectors, said.dtypes(op, slots), decode, field)
+    taken = OPERATIONS[endpoint.operation].request.model_fields
+    return NativeRequest({name: value for name, value in native.items() if name in taken}, of)
+
+
+def read_inputs(op: Op, value: Any) -> Inputs:
+    """Return what stands under ``inputs``, all of the op's inputs and some of its attributes.
+
+    Raises ``Unprocessable`` for other names, and for an array of a dtype that the op does not take there.
+    """
+    slots, attributes = [slot.name for slot in op.inputs], op.attrs.model_fields
+    given = object_at(value, ("inputs",), known=[*slots, *attributes], needed=slots)
+    attrs = {name: _attribute(value, ("inputs", name)) for name, value in given.items() if name in attributes}
+    tensors = {name: given[name] for name in slots}
+    return Inputs(tensors, attrs, _dtype(op, tensors))
+
+
+def object_at(value: Any, loc: Loc, *, known: Collection[str], needed: Collection[str]) -> Object:
+    """Return an object at ``loc``, which has the ``needed`` fields and none but the ``known``.
+
+    Raises ``Unprocessable`` with an entry for each field that is missing or not known.
+    """
+    if not isinstance(value, dict):
+        raise wrong(loc, "not an object", expected=f"an object with {shown(needed)}", got=describe(value))
+    fields, faults = cast(Object, value), Faults()
+    if len(fields) > MAX_NAMES:
+        raise wrong(loc, "too many fields", expected=f"at most {MAX_NAMES} fields", got=str(len(fields)))
+    for name in fields:
+        if name not in known:
+            faults.add((*loc, name), "there is no such field", expected=near(name, known), got=name)
+    for name in needed:
+        if name not in fields:
+            faults.add((*loc, name), "this field is missing", expected=f"the field {name}", got="nothing")
+    faults.check()
+    return fields
+
+
+def decode(value: Any, dtype: str, loc: Loc) -> Array:
+    """Return the array that a number, a nested list or a typed form stands for: of exactly ``dtype``.
+
+    Raises ``Unprocessable`` as ``app.tensors.json.decode`` does.
+    """
+    if not isinstance(value, dict):
+        return json.decode(value, dtype, loc)
+    array = object_at(cast(Object, value), loc, known=_ARRAY, needed=_ARRAY[1:])
+    refuse_object_type(array, loc)
+    data = object_at(array["data"], (*loc, "data"), known=_DATA, needed=_DATA[:2])
+    _refuse_elsewhere(data, (*loc, "data"))
+    key = "base64" if data["encoding"] == "base64" else "data"
+    try:
+        return json.decode({"dtype": array["dtype"], "shape": array["shape"], key: data["buffer"]}, dtype, loc)
+    except Unprocessable as error:
+        raise unprocessable([_in_buffer(entry, len(loc)) for entry in error.entries]) from None
+
+
+def refuse_object_type(array: Object, loc: Loc) -> None:
+    """Refuse what says that it is something else than an array."""
+    if (kind := array.get("object_type", "array")) != "array":
+        raise wrong((*loc, "object_type"), "this is no array", expected='"array"', got=describe(kind))
+
+
+def encode(array: Array, encoding: Encoding) -> Object:
+    """Return the typed form of an array, as ``app.tensors.json.encode`` makes it."""
+    typed = json.encode(array, encoding)
+    is_base64 = encoding == "base64"
+    data = {"buffer": typed["base64" if is_base64 else "data"], "encoding": "base64" if is_base64 else "json"}
+    return {"object_type": "array", "shape": typed["shape"], "dtype": typed["dtype"], "data": data}
+
+
+def _selected(op: Op, slots: Sequence[Input | Output], dtype: str, fields: Object, field: str) -> list[str]:
+    """Return the names in the list ``field``, in the op's order, all of them of what is differentiable."""
+    if not field:
+        return []
+    names = fields[field]
+    if not isinstance(names, list) or len(cast(list[Any], names)) > MAX_NAMES:
+        expected = f"a list of at most {MAX_NAMES} names"
+        raise wrong((field,), "no list of names", expected=expected, got=describe(names))
+    listed, faults = cast(list[Any], names), Faults()
+    for i, name in enumerate(listed):
+        if not isinstance(name, str):
+            faults.add((field, i), "this is no name", expected="a string", got=describe(name))
+    faults.check()
+    found = bind_names(listed, slots, field)
+    live = [slot.name for slot in slots if op.is_differentiable(slot, dtype)]
+    for i, name in enumerate(listed):
+        if name not in live:
+            expected = f"some of {shown(live)}, which are differentiable in {dtype}"
+            faults.add((field, i), "this is not differentiable", expected=expected, got=name)
+    faults.check()
+    return list(found)
+
+
+def _dtype(op: Op, tensors: Mapping[str, Any]) -> str:
+    """Return the dtype of the op's type variable: that of the typed inputs, its first where none is."""
+    faults, given = Faults(), dict[str, str]()
+    for slot in op.inputs:
+        value = tensors[slot.name]
+        if not isinstance(value, dict) or "dtype" not in value:
+            continue
+        dtype = cast(Object, value)["dtype"]
+        if dtype not in slot.dtypes:
+            expected = f"one of {', '.join(slot.dtypes)}"
+            message = f"op {op.name} does not take this dtype, and arrays are never cast"
+            got = dtype if isinstance(dtype, str) else describe(dtype)
+            faults.add(("inputs", slot.name, "dtype"), message, expected=expected, got=got)
+        else:
+            given[slot.name] = dtype
+    faults.check()
+    return type_variable(op, given, "inputs") or op.dtypes[0]
+
+
+def _attribute(value: Any, loc: Loc) -> Any:
+    """Return the value of an attribute, which may come as an array of rank 0."""
+    if not isinstance(value, dict):
+        return value
+    array = object_at(cast(Object, value), loc, known=_ARRAY, needed=_ARRAY[1:])
+    if not isinstance(array["dtype"], str) or array["dtype"] not in DTYPES:
+        expected = f"one of {', '.join(DTYPES)}"
+        raise wrong((*loc, "dtype"), "no numbers have this dtype", expected=expected, got=describe(array["dtype"]))
+    found = decode(array, array["dtype"], loc)
+    if found.ndim:
+        raise wrong((*loc, "shape"), "an attribute is one value", expected="[]", got=str(list(found.shape)))
+    return found.item()
+
+
+def _refuse_elsewhere(data: Object, loc: Loc) -> None:
+    """Refuse data that are not in the body as they are: in a file, in a GPU's memory, or compressed."""
+    if data["encoding"] not in ENCODINGS:
+        message = "the numbers must be in the request itself"
+        got = describe(data["encoding"])
+        raise wrong((*loc, "encoding"), message, expected=f"one of {', '.join(ENCODINGS)}", got=got)
+    if data.get("compression") is not None:
+        got = describe(data["compression"])
+        raise wrong((*loc, "compression"), "nothing is decompressed here", expected="no compression", got=got)
+
+
+def _in_buffer(entry: Entry, depth: int) -> Entry:
+    """Return what is wrong with a native form, at this depth, in the place where the client has it."""
+    before, part, after = entry.loc[:depth], entry.loc[depth : depth + 1], entry.loc[depth + 1 :]
+    if part in (("data",), ("base64",)):
+        return replace(entry, loc=(*before, "data", "buffer", *after))
+    return entry

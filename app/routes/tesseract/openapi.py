@@ -1,0 +1,256 @@
+"""What an op is as a Tesseract: its endpoints, and the OpenAPI document that tells clients of them.
+
+Clients read more than endpoints from that document: which arrays go in and come out, and which of them may be
+differentiated.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from app.autodiff.binding import shape_text
+from app.tensors.dtypes import DTYPES, MAX_RANK
+from ops import Input, Op, Output
+from pullback import __version__
+
+Schema = dict[str, Any]
+
+ENCODINGS = ("base64", "json", "raw")
+OUTPUT_FORMATS = ("json", "json+base64")
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """An endpoint that computes: the operation that it is, and the names of its fields.
+
+    ``inputs`` and ``outputs`` list what to differentiate, and ``directions`` has an array for each of the names in the
+    field ``along``; all empty where there is no such field.
+    """
+
+    name: str
+    summary: str
+    operation: str
+    inputs: str = ""
+    outputs: str = ""
+    directions: str = ""
+    along: str = ""
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields of a request, every one of which it must have."""
+        return tuple(filter(None, ("inputs", self.inputs, self.outputs, self.directions)))
+
+
+APPLY, JACOBIAN, JVP, VJP = (
+    Endpoint("apply", "The outputs", "forward"),
+    Endpoint("jacobian", "Every output by every input", "jacobian", "jac_inputs", "jac_outputs"),
+    Endpoint(
+        "jacobian_vector_product",
+        "Push tangents forward to the outputs",
+        "jvp",
+        "jvp_inputs",
+        "jvp_outputs",
+        "tangent_vector",
+        along="jvp_inputs",
+    ),
+    Endpoint(
+        "vector_jacobian_product",
+        "Pull cotangents back to the inputs",
+        "vjp",
+        "vjp_inputs",
+        "vjp_outputs",
+        "cotangent_vector",
+        along="vjp_outputs",
+    ),
+)
+
+
+def endpoints(op: Op) -> dict[str, Endpoint]:
+    """Return the endpoints of an op that compute, by name.
+
+    Clients make products with a Jacobian that they have, so there is none, and no jvp, where the op's gradient is not
+    linear in the cotangent.
+    """
+    found = [APPLY]
+    if differentiable(op, op.inputs) and differentiable(op, op.outputs):
+        linear = op.claim(op.attrs()).linear
+        found += (JACOBIAN, JVP, VJP) if linear else (VJP,)
+    return {endpoint.name: endpoint for endpoint in found}
+
+
+def tells_shapes(op: Op) -> bool:
+    """Tell whether the shapes of the inputs, and the attributes, give those of the outputs."""
+    given = {symbol for slot in op.inputs for symbol in slot.shape} | set(op.attrs.static_names())
+    return all(isinstance(symbol, int) or symbol in given for slot in op.outputs for symbol in slot.shape)
+
+
+def differentiable(op: Op, slots: Sequence[Input | Output]) -> list[Input | Output]:
+    """Return those inputs or outputs that derivatives reach in one of the op's dtypes."""
+    return [slot for slot in slots if any(op.is_differentiable(slot, dtype) for dtype in op.dtypes)]
+
+
+def openapi(op: Op) -> Schema:
+    """Return the OpenAPI document of an op."""
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": op.name, "description": op.summary, "version": __version__},
+        "paths": _paths(op),
+        "components": {"schemas": _schemas(op)},
+        "x-supported-output-formats": list(OUTPUT_FORMATS),
+        "x-supported-gpu-transports": ["none"],
+        "x-supported-compressions": ["none"],
+    }
+
+
+def _paths(op: Op) -> Schema:
+    found = {f"/{endpoint.name}": _path(endpoint.name, endpoint.summary) for endpoint in endpoints(op).values()}
+    if tells_shapes(op):
+        found["/abstract_eval"] = _path("abstract_eval", "The shapes and dtypes of the outputs")
+    answers = {"200": _content("It is there", {"type": "object"})}
+    return found | {
+        "/health": {"get": {"operationId": "health", "summary": "Whether it is there", "responses": answers}}
+    }
+
+
+def _path(name: str, summary: str) -> Schema:
+    answers = {
+        "200": _content("The answer", _ref(_answer_name(name))),
+        "422": _content("What is wrong with the request", _ref("Faults")),
+    }
+    body = _content("The request", _ref(_request_name(name))) | {"required": True}
+    return {"post": {"operationId": name, "summary": summary, "requestBody": body, "responses": answers}}
+
+
+def _content(description: str, schema: Schema) -> Schema:
+    return {"description": description, "content": {"application/json": {"schema": schema}}}
+
+
+def _schemas(op: Op) -> Schema:
+    inputs, outputs = (_slots(op, slots) for slots in (op.inputs, op.outputs))
+    return {
+        "Apply_InputSchema": _object(inputs | _attributes(op), required=inputs),
+        "Apply_OutputSchema": _object(outputs),
+        **{_request_name(one.name): _request(op, one) for one in endpoints(op).values()},
+        **{_answer_name(one.name): _answer(op, one) for one in endpoints(op).values()},
+        "AbstractEvalInputSchema": _object(
+            {"inputs": _object(_abstract(op.inputs) | _attributes(op), required=inputs)}
+        ),
+        "AbstractEvalOutputSchema": _object(_abstract(op.outputs)),
+        "ArrayData": _object({"buffer": _BUFFER, "encoding": {"enum": list(ENCODINGS)}}),
+        "Array": _array(tuple(DTYPES), "Of the shape and the dtype that the op has here."),
+        "Faults": _FAULTS,
+    }
+
+
+def _request(op: Op, endpoint: Endpoint) -> Schema:
+    """Return the schema of a request, and with it, for that of ``apply``, which of its arrays are differentiable."""
+    names = {endpoint.inputs: differentiable(op, op.inputs), endpoint.outputs: differentiable(op, op.outputs)}
+    fields: Schema = {"inputs": _ref("Apply_InputSchema")}
+    fields |= {field: _names(slots) for field, slots in names.items() if field}
+    if endpoint.along:
+        fields[endpoint.directions] = _object({slot.name: _ref("Array") for slot in names[endpoint.along]}, required=())
+    arrays = {"differentiable_arrays": _differentiable(op, op.inputs)} if endpoint is APPLY else {}
+    return _object(fields) | arrays
+
+
+def _answer(op: Op, endpoint: Endpoint) -> Schema:
+    if endpoint is APPLY:
+        return _ref("Apply_OutputSchema") | {"differentiable_arrays": _differentiable(op, op.outputs)}
+    columns = _object({slot.name: _ref("Array") for slot in differentiable(op, op.inputs)}, required=())
+    rows = {slot.name: _ref("Array") for slot in differentiable(op, op.outputs)}
+    if endpoint is JACOBIAN:
+        return _object(dict.fromkeys(rows, columns), required=())
+    return columns if endpoint is VJP else _object(rows, required=())
+
+
+def _differentiable(op: Op, slots: Sequence[Input | Output]) -> Schema:
+    """Return the dtypes and the shapes of what is differentiable.
+
+    Without a shape, clients would put a leading axis of points before some arrays, and one of length 1 before others.
+    """
+    return {
+        slot.name: {"dtype": op.dtype_of(slot, op.dtypes[0]), "shape": _shape(slot)}
+        for slot in differentiable(op, slots)
+    }
+
+
+def _shape(slot: Input | Output) -> list[int | None] | None:
+    """Return the shape of an array, ``None`` in place of what may be any."""
+    if "..." in slot.shape:
+        return None
+    return [size if isinstance(size, int) else None for size in slot.shape]
+
+
+def _slots(op: Op, slots: Sequence[Input | Output]) -> Schema:
+    flags = [slot.name for slot in differentiable(op, slots)]
+    return {
+        slot.name: _array(slot.dtypes, f"{slot.doc or slot.name}, of shape {shape_text(slot.shape)}")
+        | {"array_flags": ["DIFFERENTIABLE"] if slot.name in flags else []}
+        for slot in slots
+    }
+
+
+def _array(dtypes: Sequence[str], description: str) -> Schema:
+    """Return the schema of an array with these dtypes."""
+    fields: Schema = {
+        "object_type": {"const": "array", "default": "array"},
+        "shape": _SIZES,
+        "dtype": {"enum": list(dtypes)},
+        "data": _ref("ArrayData"),
+    }
+    return _object(fields, required=("shape", "dtype", "data")) | {"description": description}
+
+
+def _abstract(slots: Sequence[Input | Output]) -> Schema:
+    return {
+        slot.name: {
+            "type": "object",
+            "properties": {"shape": _SIZES, "dtype": {"enum": list(slot.dtypes)}},
+            "required": ["shape", "dtype"],
+        }
+        for slot in slots
+    }
+
+
+def _attributes(op: Op) -> Schema:
+    return op.attrs.model_json_schema()["properties"] if op.attrs.model_fields else {}
+
+
+def _names(slots: Iterable[Input | Output]) -> Schema:
+    return {"type": "array", "items": {"enum": [slot.name for slot in slots]}, "minItems": 1, "uniqueItems": True}
+
+
+def _object(fields: Mapping[str, Any], *, required: Iterable[str] | None = None) -> Schema:
+    """Return the schema of an object with these fields and no others, all of them required unless told."""
+    needed = list(fields if required is None else required)
+    return {"type": "object", "properties": dict(fields), "required": needed, "additionalProperties": False}
+
+
+def _ref(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _request_name(name: str) -> str:
+    return f"{_title(name)}InputSchema"
+
+
+def _answer_name(name: str) -> str:
+    return f"{_title(name)}OutputSchema"
+
+
+def _title(name: str) -> str:
+    return "".join(map(str.capitalize, name.split("_")))
+
+
+_SIZES: Schema = {"type": "array", "items": {"type": "integer", "minimum": 0}, "maxItems": MAX_RANK}
+_BUFFER: Schema = {
+    "description": "Base64 of the numbers, little-endian, row-major; or the numbers, nested as the shape."
+}
+_FAULT = {
+    "type": {"type": "string"},
+    "loc": {"type": "array", "items": {"type": ["string", "integer"]}},
+    "msg": {"type": "string"},
+    "input": {},
+    "ctx": {"type": "object"},
+}
+_FAULTS = _object({"detail": {"type": "array", "items": _object(_FAULT)}})

@@ -1,0 +1,1 @@
+"""UM-Bridge 1.0, at the root."""

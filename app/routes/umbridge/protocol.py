@@ -1,0 +1,301 @@
+"""UM-Bridge 1.0, at the root: an op as a function of flat vectors.
+
+==================  =============================================================================================
+``/Info``           the models: every op of numbers, whose outputs have shapes that those of its inputs tell
+``/ModelInfo``      what a model can do with its default attributes
+``/InputSizes``     how long its vectors are, by ``config`` (``app.routes.umbridge.models``)
+``/OutputSizes``    likewise
+``/Evaluate``       the value
+``/Gradient``       J[out, in]ᵀ sens: the vjp
+``/ApplyJacobian``  J[out, in] vec: the jvp
+``/ApplyHessian``   ∂/∂x_in2 (J[out, in1]ᵀ sens) vec: the tangent of the vjp
+==================  =============================================================================================
+
+A derivative that no path leads to is 0 here, for a vector must come. NaN and the infinities, for which JSON has no word
+and the protocol no other, are written as Python's client reads them: ``NaN``, ``Infinity``, ``-Infinity``.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from app.autodiff import derivatives
+from app.autodiff.binding import bind_directions
+from app.autodiff.derivatives import Absent
+from app.autodiff.point import Point
+from app.errors import Loc, Malformed, NotFound, OpFailed, PullbackError, Unprocessable, near, wrong
+from app.execution.engine import Engine
+from app.http.problems import RenderedError
+from app.requests import models
+from app.requests.answering import SMALL_BODY, Question, Reader, Reply, answer, body_of, send_reply
+from app.requests.negotiation import JSON, content_type, fields_of
+from app.requests.operations import OPERATIONS, Asked, Fields, Operation, Work
+from app.requests.plans import Plans
+from app.routes.protocol import Labels, Protocol, document_reply, need_method
+from app.routes.umbridge.models import Model, Models, Vector, placed
+from app.tensors import safetensors
+from app.tensors.casting import describe
+from app.tensors.json import decode
+from app.tensors.strict_json import Body
+from ops import Array, Op
+
+VERSION = 1.0
+INFO, MODEL_INFO = "/Info", "/ModelInfo"
+SIZES: Mapping[str, Callable[[Model], tuple[Vector, ...]]] = {
+    "inputSizes": lambda model: model.inputs,
+    "outputSizes": lambda model: model.outputs,
+}
+# The protocol's clients say JSON, or text, or what their HTTP library says of a string, or nothing.
+MEDIA_TYPES = (JSON, "text/plain", "application/x-www-form-urlencoded")
+
+
+class UnsupportedFeature(Unprocessable):
+    """The model cannot do this."""
+
+
+Found = Any
+Pick = Callable[[Found], "Array | list[Array]"]
+
+
+@dataclass(frozen=True)
+class _Action:
+    """What can be asked of a model: its fields, the operation, and how a request becomes one of that.
+
+    ``ask`` returns what the native request says beside the point, and what of its answer is the answer here.
+    """
+
+    name: str
+    fields: tuple[str, ...]
+    operation: Operation
+    ask: Callable[[Model, Fields], tuple[dict[str, Any], Pick]]
+
+
+def _evaluate(model: Model, fields: Fields) -> tuple[dict[str, Any], Pick]:
+    del fields
+    return {}, lambda found: [_flat(found[y.name], y) for y in model.outputs]
+
+
+def _gradient(model: Model, fields: Fields) -> tuple[dict[str, Any], Pick]:
+    y, x = _live(fields, "outWrt", model.outputs), _live(fields, "inWrt", model.inputs)
+    asked = {"cotangents": {y.name: _numbers(fields["sens"], y, ("sens",))}, "wrt": [x.name]}
+    return asked, lambda found: _flat(found[1][x.name], x)
+
+
+def _apply_jacobian(model: Model, fields: Fields) -> tuple[dict[str, Any], Pick]:
+    y, x = _live(fields, "outWrt", model.outputs), _live(fields, "inWrt", model.inputs)
+    asked = {"tangents": {x.name: _numbers(fields["vec"], x, ("vec",))}}
+    return asked, lambda found: _flat(found[y.name], y)
+
+
+def _apply_hessian(model: Model, fields: Fields) -> tuple[dict[str, Any], Pick]:
+    y = _live(fields, "outWrt", model.outputs)
+    a, b = _live(fields, "inWrt1", model.inputs), _live(fields, "inWrt2", model.inputs)
+    asked = {
+        "cotangents": {y.name: _numbers(fields["sens"], y, ("sens",))},
+        "vectors": {b.name: _numbers(fields["vec"], b, ("vec",))},
+        "wrt": [a.name],
+    }
+    return asked, lambda found: _flat(found[a.name], a)
+
+
+def _tangents_of_vjp(asked: Asked, point: Point, fields: Fields) -> Work:
+    spec = point.spec
+    cotangents = bind_directions(fields["cotangents"], spec.outputs, safetensors.decode, "cotangents")
+    vectors = bind_directions(fields["vectors"], spec.inputs, safetensors.decode, "vectors") or {}
+    return derivatives.vjp_jvp(point, asked.wrt, cotangents, vectors)
+
+
+HESSIAN = Operation(
+    "vjp_jvp",
+    "The Hessian times a vector",
+    models.HvpRequest,
+    models.HvpAnswer,
+    _tangents_of_vjp,
+    lambda asked, found: {"products": found},
+)
+ACTIONS: Mapping[str, _Action] = {
+    f"/{one.name}": one
+    for one in (
+        _Action("Evaluate", (), OPERATIONS["forward"], _evaluate),
+        _Action("Gradient", ("outWrt", "inWrt", "sens"), OPERATIONS["vjp"], _gradient),
+        _Action("ApplyJacobian", ("outWrt", "inWrt", "vec"), OPERATIONS["jvp"], _apply_jacobian),
+        _Action("ApplyHessian", ("outWrt", "inWrt1", "inWrt2", "sens", "vec"), HESSIAN, _apply_hessian),
+    )
+}
+PATHS = (INFO, MODEL_INFO, "/InputSizes", "/OutputSizes", *ACTIONS)
+
+
+def _serve(engine: Engine, plans: Plans) -> ASGIApp:
+    models = Models(engine)
+
+    async def served(scope: Scope, receive: Receive, send: Send) -> None:
+        path: str = scope["path"]
+        need_method(scope, "GET" if path == INFO else "POST")
+        if path == INFO:
+            await send_reply(document_reply({"protocolVersion": VERSION, "models": models.names}), scope, send)
+            return
+        content_type(dict(scope["headers"]), MEDIA_TYPES, JSON)
+        body = await body_of(scope, receive)
+        if path in ACTIONS:
+            read = partial(_question, engine, plans, models, ACTIONS[path])
+            await answer(engine, Reader(read, "", engine.counters("", "umbridge")), body, scope, send)
+        else:
+            is_large = len(body) > SMALL_BODY
+            told = await asyncio.to_thread(_told, models, path, body) if is_large else _told(models, path, body)
+            await send_reply(document_reply(told), scope, send)
+
+    return served
+
+
+def _told(models: Models, path: str, body: Body) -> Mapping[str, Any]:
+    """Return what is said of a model without running it."""
+    fields = fields_of(body)
+    op = models.op(_named(fields))
+    _refuse_unknown(fields, ("name",) if path == MODEL_INFO else ("name", "config"))
+    if path == MODEL_INFO:
+        return {"support": {action.name: _supports(op, action) for action in ACTIONS.values()}}
+    field = path[1].lower() + path[2:]
+    return {field: [vector.size for vector in SIZES[field](models.model(op, fields.get("config", {})))]}
+
+
+def _question(engine: Engine, plans: Plans, models: Models, action: _Action, body: Body) -> Question:
+    """Read a request, in the protocol's order: the model, whether it can do this, and only then the rest."""
+    fields = fields_of(body)
+    op = models.op(_named(fields))
+    if not _supports(op, action):
+        raise UnsupportedFeature(f"{action.name} is not supported by model {op.name}, {_why_not(op)}")
+    _refuse_unknown(fields, ("name", "config", "input", *action.fields))
+    for name in ("input", *action.fields):
+        if name not in fields:
+            raise wrong((name,), "this field is missing", expected=f"the field {name}", got="nothing")
+    model = models.model(op, fields.get("config", {}))
+    asked, pick = action.ask(model, fields)
+    native = {"inputs": _inputs(model, fields["input"]), "attrs": model.attrs, "dtype": model.dtype, **asked}
+    with placed(partial(_place, model)):
+        task = plans.plan(action.operation, op, native).task(native)
+    counters = engine.counters(op.name, "hvp" if action.operation is HESSIAN else action.operation.name)
+    return Question(op.name, task, partial(_reply, pick), counters)
+
+
+def _place(model: Model, loc: Loc) -> Loc:
+    """Return where a request has what stands at a place of the native one: inputs are counted, and flat."""
+    match loc:
+        case ("inputs", str(name), *index):
+            place, vector = next((i, x) for i, x in enumerate(model.inputs) if x.name == name)
+            if not index or len(index) != len(vector.shape):
+                return ("input", place)
+            return ("input", place, int(np.ravel_multi_index(cast("list[int]", index), vector.shape)))
+        case ("attrs", *rest):
+            return ("config", "attrs", *rest)
+        case _:
+            return loc
+
+
+def _named(fields: Fields) -> object:
+    if "name" not in fields:
+        raise wrong(("name",), "this field is missing", expected="the name of a model", got="nothing")
+    return fields["name"]
+
+
+def _refuse_unknown(fields: Fields, known: Collection[str]) -> None:
+    for name in fields:
+        if name not in known:
+            raise wrong((name,), "there is no such field", expected=near(name, known), got=name)
+
+
+def _supports(op: Op, action: _Action) -> bool:
+    """Tell whether a model can do something, with the attributes that it has by default."""
+    if action.name == "ApplyJacobian" and not op.claim(op.attrs()).linear:
+        return False
+    return action.name == "Evaluate" or all(
+        any(op.is_differentiable(slot, "float64") for slot in slots) for slots in (op.inputs, op.outputs)
+    )
+
+
+def _why_not(op: Op) -> str:
+    linear = op.claim(op.attrs()).linear
+    return "for nothing in it is differentiable" if linear else "whose gradient is not linear in its cotangent"
+
+
+def _inputs(model: Model, value: Any) -> dict[str, Array]:
+    if not isinstance(value, list) or len(value) != len(model.inputs):  # pyright: ignore[reportUnknownArgumentType]
+        expected = (
+            f"a list of {len(model.inputs)} lists of numbers, one for each of {', '.join(x.name for x in model.inputs)}"
+        )
+        raise wrong(("input",), "this is not the input of the model", expected=expected, got=describe(value))
+    return {x.name: _numbers(value[i], x, ("input", i)) for i, x in enumerate(model.inputs)}
+
+
+def _numbers(value: Any, vector: Vector, loc: Loc) -> Array:
+    """Return a vector of a request as the tensor that it stands for."""
+    if not isinstance(value, list):
+        raise wrong(loc, "this is no list of numbers", expected=f"a list of {vector.size} numbers", got=describe(value))
+    array = decode(value, vector.dtype, loc)
+    if array.shape != (vector.size,):
+        message = f"vector {vector.name} has another length; config.shape says how long it is"
+        expected = f"{vector.size} numbers for shape {list(vector.shape)}"
+        got = str(array.size) if array.ndim == 1 else f"shape {list(array.shape)}"
+        raise wrong(loc, message, expected=expected, got=got)
+    return array.reshape(vector.shape)
+
+
+def _live(fields: Fields, field: str, vectors: tuple[Vector, ...]) -> Vector:
+    """Return the vector that an index means, which derivatives must reach."""
+    index = fields[field]
+    if isinstance(index, bool) or not isinstance(index, int | float) or index not in range(len(vectors)):
+        raise wrong(
+            (field,), "there is no such vector", expected=f"an index from 0 to {len(vectors) - 1}", got=describe(index)
+        )
+    vector = vectors[int(index)]
+    if not vector.is_live:
+        live = ", ".join(f"{i} ({one.name})" for i, one in enumerate(vectors) if one.is_live)
+        expected = f"one of {live}" if live else f"a dtype in which {vector.name} is"
+        raise wrong((field,), f"{vector.name} is not differentiable", expected=expected, got=str(int(index)))
+    return vector
+
+
+def _flat(value: Array | Absent, vector: Vector) -> Array:
+    if isinstance(value, Absent):
+        return np.zeros(vector.size)
+    return value.reshape(-1).astype(np.float64, copy=False) if value.dtype.kind not in "iu" else value.reshape(-1)
+
+
+def _reply(pick: Pick, found: Found) -> Reply:
+    output = pick(found)
+    arrays = output if isinstance(output, list) else [output]
+    if all(np.isfinite(array).all() for array in arrays):
+        return document_reply({"output": output})
+    numbers = [array.tolist() for array in arrays]
+    text = json.dumps({"output": numbers if isinstance(output, list) else numbers[0]}).encode()
+    return Reply(JSON, [text], len(text))
+
+
+def _dialect(error: PullbackError, instance: str) -> RenderedError:
+    """Tell an error as a type and a message: the protocol's own types where it has one."""
+    del instance
+    match error:
+        case NotFound():
+            status, kind = 400, "ModelNotFound"
+        case UnsupportedFeature():
+            status, kind = 400, "UnsupportedFeature"
+        case Unprocessable() | Malformed():
+            status, kind = 400, "InvalidInput"
+        case OpFailed():
+            status, kind = 500, "InvalidOutput"
+        case _:
+            status, kind = error.status, type(error).__name__
+    return RenderedError(status, JSON, {"error": {"type": kind, "message": error.sentence()}})
+
+
+def _counted(ops: Iterable[Op]) -> Mapping[str, Labels]:
+    del ops  # which one is in the body
+    return {path: ("", "umbridge" if path in ACTIONS else "catalogue") for path in PATHS}
+
+
+PROTOCOL = Protocol("umbridge", lambda path: path in PATHS, _serve, _dialect, _counted)

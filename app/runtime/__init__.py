@@ -1,0 +1,1 @@
+"""How TensorFlow runs a program on this machine: modes, traces, cancellation, devices."""

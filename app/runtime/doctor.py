@@ -1,0 +1,140 @@
+"""What this machine has for TensorFlow, and what to do about what it lacks: ``python -m app.runtime.doctor``.
+
+TensorFlow's own word for a missing library is a line in a log, after which it computes on the CPU.
+"""
+
+import ctypes
+import os
+import shutil
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Literal
+
+import tensorflow as tf
+from pydantic import BaseModel, Field
+
+from app.errors import clip
+from app.runtime.devices import BUILT_WITH_CUDA, TENSORFLOW_VERSION, gpu_memory, gpus
+from app.settings import Settings
+from ops import Registry, discover, native_libraries
+
+DRIVER = "libcuda.so.1"
+# What TensorFlow loads at run time, by soname, and where it comes from.
+LIBRARIES: Mapping[str, str] = {
+    DRIVER: "the NVIDIA driver on the host; in a container, run it with --gpus all (NVIDIA container toolkit)",
+    "libcudart.so.12": "nvidia-cuda-runtime-cu12",
+    "libcublas.so.12": "nvidia-cublas-cu12",
+    "libcublasLt.so.12": "nvidia-cublas-cu12",
+    "libcufft.so.11": "nvidia-cufft-cu12",
+    "libcurand.so.10": "nvidia-curand-cu12",
+    "libcusolver.so.11": "nvidia-cusolver-cu12",
+    "libcusparse.so.12": "nvidia-cusparse-cu12",
+    "libcudnn.so.9": "nvidia-cudnn-cu12",
+    "libnccl.so.2": "nvidia-nccl-cu12",
+    "libcupti.so.12": "nvidia-cuda-cupti-cu12",
+    "libnvJitLink.so.12": "nvidia-nvjitlink-cu12",
+}
+# What XLA compiles with, and kernels that are compiled at run time; both are of one package.
+COMPILER, COMPILER_FILES = "nvidia-cuda-nvcc-cu12", ("bin/ptxas", "nvvm/libdevice/libdevice.10.bc")
+
+Status = Literal["ok", "missing", "off"]
+MARKS: Mapping[Status, str] = {"ok": "ok", "missing": "MISSING", "off": "-"}
+
+
+class Part(BaseModel):
+    """One thing that was looked at."""
+
+    name: str
+    status: Status = Field(description="`off`: not there, and not needed.")
+    found: str
+    cure: str | None = Field(default=None, description="What to do about it.")
+
+
+def examination(settings: Settings, registry: Registry) -> list[Part]:
+    """Look at everything."""
+    return [
+        Part(name="tensorflow", status="ok", found=TENSORFLOW_VERSION),
+        *_cuda(),
+        Part(name="gpu memory", status="ok" if gpus() else "off", found=gpu_memory(settings.gpu_memory_mb)),
+        Part(name="xla", status="ok", found="compiles for the CPU" + (" and the GPU" if gpus() else "")),
+        Part(name="ops", status="ok", found=f"{len(registry.ops)} are served"),
+        Part(name="native ops", status="ok", found=", ".join(native_libraries()) or "none"),
+        *(Part(name=f"op {op.name}", status="missing", found=op.reason) for op in registry.unavailable),
+    ]
+
+
+def why_no_gpu() -> str:
+    """Return in a sentence why there is no GPU, and the cure."""
+    ill = [part for part in _cuda() if part.cure]
+    return "; ".join(f"{part.name}: {part.found}: {part.cure}" for part in ill) or "TensorFlow sees none"
+
+
+def _cuda() -> Iterator[Part]:
+    if not BUILT_WITH_CUDA:
+        cure = "for a GPU, install requirements/gpu.txt in place of cpu.txt, or take the gpu image"
+        yield Part(name="cuda", status="off", found="this TensorFlow is built for the CPU alone", cure=cure)
+        return
+    built = tf.sysconfig.get_build_info()
+    versions = f"CUDA {built.get('cuda_version', '?')} and cuDNN {built.get('cudnn_version', '?')}"
+    yield Part(name="cuda", status="ok", found=f"this TensorFlow is built with {versions}")
+    yield from (library(soname, source) for soname, source in LIBRARIES.items())
+    yield from map(compiler_file, COMPILER_FILES)
+    yield _gpus()
+
+
+def library(soname: str, source: str) -> Part:
+    """Load a shared library as TensorFlow does: from where the loader looks, or from the wheels of NVIDIA."""
+    of_wheels = [str(folder / "lib" / soname) for folder in _wheels() if (folder / "lib" / soname).exists()]
+    found = "not found"
+    for path in (soname, *of_wheels):
+        try:
+            ctypes.CDLL(path)
+        except OSError as error:
+            if path != soname or not of_wheels:
+                found = clip(str(error), 200)
+        else:
+            return Part(name=soname, status="ok", found="found by the loader" if path == soname else path)
+    return Part(name=soname, status="missing", found=found, cure=f"install {source}")
+
+
+def compiler_file(path: str) -> Part:
+    """Look for a file of CUDA's compiler, a program's also on the PATH."""
+    name = Path(path).name
+    places = [str(folder / path) for folder in _wheels() if (folder / path).exists()]
+    on_path = shutil.which(name)
+    found = next(iter(places), on_path)
+    if found and (not path.startswith("bin/") or os.access(found, os.X_OK)):
+        return Part(name=name, status="ok", found=found)
+    return Part(name=name, status="missing", found="not found", cure=f"install {COMPILER}")
+
+
+def _wheels() -> Iterator[Path]:
+    """Yield the folders that NVIDIA's wheels install: of libraries, of programs."""
+    for place in dict.fromkeys((sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))):
+        yield from sorted(Path(place).glob("nvidia/*"))
+
+
+def _gpus() -> Part:
+    names = [str(tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name)) for gpu in gpus()]
+    if names:
+        return Part(name="gpus", status="ok", found=", ".join(f"gpu:{i} {name}" for i, name in enumerate(names)))
+    cure = "mend what is missing above; nvidia-smi tells what the driver sees"
+    return Part(name="gpus", status="missing", found="TensorFlow sees none", cure=cure)
+
+
+def main() -> int:
+    """Print the examination; return 1 where something is missing."""
+    settings = Settings()
+    parts = examination(settings, discover(settings.ops_path))
+    width = max(len(part.name) for part in parts)
+    for part in parts:
+        print(f"{part.name:{width}}  {MARKS[part.status]:7}  {part.found}")
+        if part.cure:
+            print(f"{'':{width}}  {'':7}  {part.cure}")
+    return int(any(part.status == "missing" for part in parts))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""What the service tells its operator: counters, Prometheus metrics, the log."""

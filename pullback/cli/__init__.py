@@ -1,0 +1,5 @@
+"""The command line: ``pullback serve | doctor | ops | show | call | check | verify``."""
+
+from pullback.cli.commands import main
+
+__all__ = ["main"]

@@ -1,0 +1,54 @@
+"""``pullback check``: the gradients of ops beside numeric ones, and the other checks."""
+
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pullback.cli.console import console
+from pullback.cli.follow import follow, write_json, write_junit
+from pullback.cli.options import Absolute, Device, Names, Relative, Timeout, Url, client
+from pullback.transport import DEFAULT_TIMEOUT
+
+
+def check(
+    ctx: typer.Context,
+    ops: Annotated[Names, typer.Argument(metavar="OP", help="The names of ops; none: all.")] = None,
+    *,
+    dtype: Annotated[Names, typer.Option(help="A float dtype to check; may be repeated.")] = None,
+    mode: Annotated[Names, typer.Option(help="graph, eager, xla or v1; may be repeated.")] = None,
+    order: Annotated[list[int] | None, typer.Option(help="1 or 2; may be repeated.")] = None,
+    check: Annotated[Names, typer.Option(help="derivative, adjoint, ...; may be repeated.")] = None,
+    seed: Annotated[int, typer.Option(help="Of all that is drawn: same seed, same report.", min=0)] = 0,
+    device: Device = None,
+    absolute: Absolute = 0.0,
+    relative: Relative = 0.0,
+    json: Annotated[Path | None, typer.Option(help="Write the reports into this file.")] = None,
+    junit: Annotated[Path | None, typer.Option(help="Write them into this file as JUnit XML.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but failures.")] = False,
+    url: Url = None,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+) -> None:
+    """Check the gradients of ops, all of them unless some are named.
+
+    Exits with 1 if one is wrong, with 0 if not (what is inconclusive is not wrong), with 2 if it cannot tell.
+    """
+    with client(ctx, url, timeout) as service:
+        events = service.checks(
+            ops or None,
+            dtypes=dtype or None,
+            modes=mode or None,
+            orders=order or None,
+            checks=check or None,
+            seed=seed,
+            device=device,
+            tolerances={"absolute": absolute, "relative": relative},
+        )
+        with closing(events):
+            outcome = follow(console(), events, quiet=quiet, all_ops=not ops)
+    if json is not None:
+        write_json(json, outcome)
+    if junit is not None:
+        write_junit(junit, outcome)
+    raise typer.Exit(int(outcome.has_failed))

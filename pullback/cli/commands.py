@@ -1,0 +1,143 @@
+"""The command line: ``pullback serve | doctor | ops | show | call | check | verify``.
+
+It exits with 0; with 1 where a gradient is wrong; with 2, after one line that says why, where it could not do what was
+asked; with 130 after Ctrl-C.
+"""
+
+import io
+import os
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from pullback import __version__
+from pullback.cli.call import call
+from pullback.cli.catalogue import print_contract, print_ops
+from pullback.cli.check import check
+from pullback.cli.console import clean, console
+from pullback.cli.options import OpName, Timeout, Url, client
+from pullback.cli.serve import examine
+from pullback.cli.serve import serve as become_service
+from pullback.cli.verify import verify
+from pullback.errors import PullbackError
+from pullback.transport import DEFAULT_TIMEOUT
+
+COULD_NOT, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
+
+
+class Commands(TyperGroup):
+    """The commands; what goes wrong in one of them is told in a line."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command."""
+        return guarded(lambda: super(Commands, self).invoke(ctx))
+
+
+app = typer.Typer(
+    cls=Commands,
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Gradients over HTTP: run the service, ask it, and check the gradients of its ops.",
+)
+
+
+def main() -> int:
+    """Run the command line; return the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    try:
+        return guarded(_run)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else COULD_NOT
+
+
+def guarded(work: Callable[[], Any]) -> Any:
+    """Do the work; where that goes wrong, say so in a line and exit."""
+    try:
+        return work()
+    except PullbackError as error:
+        sys.stdout.flush()
+        print(f"pullback: {clean(' '.join(str(error).split()))}", file=sys.stderr)
+        raise SystemExit(COULD_NOT) from None
+    except KeyboardInterrupt:
+        raise SystemExit(INTERRUPTED) from None
+    except BrokenPipeError:
+        _drop_output()
+        raise SystemExit(PIPE_CLOSED) from None
+    except OSError as error:
+        _drop_output()
+        print(f"pullback: the output cannot be written: {error.strerror}", file=sys.stderr)
+        raise SystemExit(COULD_NOT) from None
+
+
+def _drop_output() -> None:
+    """Let what is left to be written, and cannot be, not be a second error at the exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _run() -> int:
+    try:
+        app(prog_name="pullback")
+    except SystemExit as end:
+        # Here, where a closed pipe is still looked after.
+        sys.stdout.flush()
+        return end.code if isinstance(end.code, int) else 0
+    return 0
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        print(f"pullback {__version__}")
+        raise typer.Exit
+
+
+Version = Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")]
+
+
+@app.callback()
+def take_options(ctx: typer.Context, url: Url = None, version: Version = False) -> None:
+    """Take what stands before the command."""
+    del version
+    ctx.obj = url
+
+
+@app.command()
+def serve(
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65535)] = None,
+) -> None:
+    """Run the service, as the PULLBACK_* environment variables say."""
+    raise typer.Exit(become_service(host, port))
+
+
+@app.command()
+def doctor() -> None:
+    """Look at what this machine has for the service: TensorFlow, CUDA, GPUs, ops.
+
+    Exits with 1 if something is missing.
+    """
+    raise typer.Exit(examine())
+
+
+@app.command()
+def ops(ctx: typer.Context, url: Url = None, timeout: Timeout = DEFAULT_TIMEOUT) -> None:
+    """List every op in a line."""
+    with client(ctx, url, timeout) as service:
+        print_ops(console(), service.ops())
+
+
+@app.command()
+def show(ctx: typer.Context, op: OpName, url: Url = None, timeout: Timeout = DEFAULT_TIMEOUT) -> None:
+    """Show the contract of an op: formulas, shapes, dtypes, attributes, examples."""
+    with client(ctx, url, timeout) as service:
+        print_contract(console(), service.op(op).contract())
+
+
+app.command()(call)
+app.command()(check)
+app.command()(verify)

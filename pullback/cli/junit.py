@@ -1,0 +1,50 @@
+"""Reports as JUnit XML, which every continuous integration reads: a testsuite an op, a testcase a check."""
+
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+
+from pullback.cli.findings import lines, place
+from pullback.reports import Check, Report
+
+# What XML 1.0 has no way to write, escaped or not.
+FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def junit(reports: Sequence[Report]) -> bytes:
+    """Return the reports as a document; what is inconclusive or skipped counts as skipped."""
+    root = ET.Element("testsuites", name="pullback")
+    for report in reports:
+        root.append(_suite(report))
+    checks = [check for report in reports for check in report.checks]
+    root.attrib.update(_counts(checks, sum(report.seconds for report in reports)))
+    ET.indent(root)
+    return ET.tostring(root, encoding="utf-8", xml_declaration=True)
+
+
+def _suite(report: Report) -> ET.Element:
+    suite = ET.Element("testsuite", {"name": _text(report.op), **_counts(report.checks, report.seconds)})
+    for check in report.checks:
+        suite.append(_case(report.op, check))
+    return suite
+
+
+def _case(op: str, check: Check) -> ET.Element:
+    name, seconds = _text(place(check)), f"{check.seconds:.6f}"
+    case = ET.Element("testcase", classname=f"pullback.{_text(op)}", name=name, time=seconds)
+    if check.verdict != "pass":
+        kind = "failure" if check.verdict == "fail" else "skipped"
+        message = check.sentence if check.verdict != "inconclusive" else f"inconclusive: {check.sentence}"
+        ET.SubElement(case, kind, message=_text(message)).text = _text("\n".join(lines(check))) or None
+    return case
+
+
+def _counts(checks: Sequence[Check], seconds: float) -> dict[str, str]:
+    failed = sum(check.verdict == "fail" for check in checks)
+    skipped = sum(check.verdict in ("inconclusive", "skipped") for check in checks)
+    counts = {"tests": len(checks), "failures": failed, "errors": 0, "skipped": skipped}
+    return {**{name: str(count) for name, count in counts.items()}, "time": f"{seconds:.6f}"}
+
+
+def _text(text: str) -> str:
+    return FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -1,0 +1,51 @@
+"""``pullback verify``: somebody else's gradients beside the op's own."""
+
+from typing import Annotated
+
+import typer
+
+from pullback.cli.console import console
+from pullback.cli.findings import print_verification
+from pullback.cli.names import arguments, split
+from pullback.cli.options import Absolute, Device, Dtype, Given, Mode, Names, OpName, Relative, Timeout, Url, client
+from pullback.errors import BadArgument
+from pullback.transport import DEFAULT_TIMEOUT
+
+
+def verify(
+    ctx: typer.Context,
+    op: OpName,
+    given: Given = None,
+    *,
+    gradient: Annotated[Names, typer.Option(metavar="NAME=VALUE", help="Your gradient of an input.")] = None,
+    dtype: Dtype = None,
+    mode: Mode = None,
+    device: Device = None,
+    absolute: Absolute = 0.0,
+    relative: Relative = 0.0,
+    url: Url = None,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+) -> None:
+    """Compare your gradients with those of an op: pullback verify square x=@x.npy dy=@dy.npy gx=@mine.npy.
+
+    NAME is an input (x), an attribute, the cotangent of an output (dy) or your gradient of an input (gx; --gradient
+    x=... is the same). VALUE is @file.npy, @file.json, 1,2,3, true,false, [[1,2],[3,4]] or a number.
+    """
+    named = [f"gradients.{name}={value}" for name, value in map(split, gradient or [])]
+    with client(ctx, url, timeout) as service:
+        handle = service.op(op)
+        found = arguments(handle.contract(), "verify", [*(given or []), *named])
+        if not found.gradients:
+            raise BadArgument("expected a gradient of yours, such as gx=@mine.npy or --gradient x=@mine.npy, got none")
+        verdict = handle.verify(
+            found.inputs,
+            found.gradients,
+            cotangents=found.cotangents or None,
+            tolerances={"absolute": absolute, "relative": relative},
+            attrs=found.attrs or None,
+            dtype=dtype,
+            mode=mode,
+            device=device,
+        )
+    print_verification(console(), verdict)
+    raise typer.Exit(int(verdict.verdict == "fail"))

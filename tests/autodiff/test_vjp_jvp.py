@@ -1,0 +1,83 @@
+"""Hv, the tangents of a vjp, against the whole Hessian: of every op, in every mode, symmetric or not."""
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.autodiff import derivatives, matrices
+from app.autodiff.binding import bind
+from app.autodiff.derivatives import Absent
+from app.autodiff.point import Point
+from app.errors import Unprocessable
+from app.tensors.json import decode
+from ops import MODES, Example, Mode, Op, discover
+from tests.conftest import ROOT
+
+OPS = discover([ROOT / "tests" / "http" / "plugins"]).ops
+EPS = np.finfo(np.float64).eps
+# Where a number is the sum of n products, n roundings and those of its factors; both ways to the Hessian are sums of
+# some dozens of operations at most.
+ROUNDINGS = 100
+CASES = [
+    pytest.param(op, example, id=f"{op.name}-{example.name}")
+    for op in OPS.values()
+    if op.name not in ("endless", "sleepy") and any(op.is_differentiable(slot, "float64") for slot in op.inputs)
+    for example in op.examples
+]
+
+
+def point(op: Op, example: Example, mode: Mode) -> Point:
+    dtype = "float64" if "float64" in op.dtypes else None
+    where = {"mode": mode, "device": "/device:CPU:0", "max_elements": 1 << 20}
+    return bind(op, example.inputs, example.attrs, dtype, decode, **where)
+
+
+def numbers(rng: np.random.Generator, at: Point, names: Any, shapes: Any) -> dict[str, Any]:
+    return {name: rng.normal(size=shapes[name]).astype(at.inputs[next(iter(at.inputs))].dtype) for name in names}
+
+
+def largest(arrays: dict[str, Any]) -> float:
+    return max((np.abs(array).max(initial=0) for array in arrays.values()), default=0)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("op", "example"), CASES)
+def test_each_tangent_is_a_row_of_the_hessian_times_the_vector(op: Op, example: Example, mode: Mode):
+    if mode not in op.modes or (mode == "xla" and op.batching != "elementwise" and example is not op.examples[0]):
+        pytest.skip("no such mode, or one that compiles for seconds what another example has shown")
+    at, rng = point(op, example, mode), np.random.default_rng(7)
+    live = at.spec.inputs.live
+    cotangents = numbers(rng, at, at.spec.outputs.live, derivatives.output_shapes(at))
+    hessian = matrices.hessian(point(op, example, "graph"), live, cotangents, lambda: None)
+    for a, b in product(live, live):
+        vector = numbers(rng, at, [b], {b: at.inputs[b].shape})
+        found = derivatives.vjp_jvp(at, [a], cotangents, vector).run()[a]
+        block = hessian[a][b]
+        if isinstance(block, Absent):
+            assert isinstance(found, Absent) or not np.any(found)
+            continue
+        wanted = np.tensordot(block, vector[b], vector[b].ndim)
+        # A product that one way finds to be 0 may cancel in the other, from terms as large as what is multiplied.
+        scale = np.tensordot(np.abs(block), np.abs(vector[b]), vector[b].ndim) + largest(cotangents) * largest(vector)
+        got = np.zeros_like(wanted) if isinstance(found, Absent) else found
+        assert got.shape == at.inputs[a].shape
+        plain = np.isfinite(wanted)
+        np.testing.assert_array_less(np.abs(got - wanted)[plain], (ROUNDINGS * EPS * scale)[plain])
+
+
+def test_a_second_order_that_is_not_symmetric_is_taken_by_its_rows():
+    op = OPS["skewed"]
+    at, eye = point(op, op.examples[0], "graph"), np.eye(3)
+    rows = [derivatives.vjp_jvp(at, ["x"], None, {"x": e}).run()["x"] for e in eye]
+    # ∂g_x[a]/∂x[b] = 3 a + b: the tangent along e_b is column b, where the hvp's is row b.
+    np.testing.assert_array_equal(rows, [[0, 3, 6], [1, 4, 7], [2, 5, 8]])
+    products = [derivatives.hvp(at, ["x"], None, {"x": e}, batched=False).run()["x"] for e in eye]
+    np.testing.assert_array_equal(products, np.transpose(rows))
+
+
+def test_a_tangent_of_another_shape_is_refused():
+    op = OPS["skewed"]
+    with pytest.raises(Unprocessable, match="the shape is another one"):
+        derivatives.vjp_jvp(point(op, op.examples[0], "graph"), ["x"], None, {"x": np.ones(2)})

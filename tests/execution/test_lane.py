@@ -1,0 +1,219 @@
+"""The lane: what is refused, what is dropped, and what is let go of."""
+
+import asyncio
+import gc
+import threading
+import time
+import weakref
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from app.errors import DeadlinePassed, Overloaded
+from app.execution.fairness import Admission, RoundRobin
+from app.execution.lane import Checkpoint, Lane
+
+
+class Tensors:
+    """What work holds on to."""
+
+
+class Gate:
+    """Work that lasts until it is told to end."""
+
+    def __init__(self) -> None:
+        self.entered, self.opened = threading.Event(), threading.Event()
+
+    def __call__(self, checkpoint: Checkpoint) -> str:
+        self.entered.set()
+        assert self.opened.wait(30)
+        return "done"
+
+
+def in_a_lane(test: Callable[[Lane], Awaitable[None]], waiting: int = 2) -> None:
+    async def run() -> None:
+        lane = Lane(waiting)
+        lane.start()
+        try:
+            await test(lane)
+        finally:
+            lane.stop()
+
+    asyncio.run(run())
+
+
+def later(seconds: float) -> float:
+    return time.monotonic() + seconds
+
+
+def test_work_is_answered_and_its_errors_are_raised():
+    def fails(checkpoint: Checkpoint) -> None:
+        raise ValueError("no such luck")
+
+    async def test(lane: Lane) -> None:
+        assert await lane.run(lambda checkpoint: 42, slot="short", deadline=later(10), owner="a") == 42
+        with pytest.raises(ValueError, match="no such luck"):
+            await lane.run(fails, slot="long", deadline=later(10), owner="a")
+
+    in_a_lane(test)
+
+
+def test_waiting_work_is_dropped_at_its_deadline_and_leaves_its_place():
+    async def test(lane: Lane) -> None:
+        gate, ran = Gate(), []
+        busy = asyncio.create_task(lane.run(gate, slot="long", deadline=later(30), owner="a"))
+        await asyncio.to_thread(gate.entered.wait, 10)
+        for _ in range(5):  # more than may wait at once
+            tensors = Tensors()
+            alive = weakref.ref(tensors)
+
+            def work(checkpoint: Checkpoint, tensors: Tensors = tensors) -> None:
+                ran.append(tensors)
+
+            with pytest.raises(DeadlinePassed):
+                await lane.run(work, slot="long", deadline=later(0.02), owner="a")
+            del work, tensors
+            gc.collect()  # an exception and the frames that it passed may hold each other
+            assert alive() is None
+        assert await lane.run(lambda checkpoint: "short", slot="short", deadline=later(10), owner="a") == "short"
+        gate.opened.set()
+        assert await busy == "done"
+        assert await lane.run(lambda checkpoint: "next", slot="long", deadline=later(10), owner="a") == "next"
+        assert ran == []
+
+    in_a_lane(test)
+
+
+def test_a_full_queue_is_refused_and_has_room_again():
+    async def test(lane: Lane) -> None:
+        gate = Gate()
+        tasks = [asyncio.create_task(lane.run(gate, slot="long", deadline=later(30), owner="a"))]
+        await asyncio.to_thread(gate.entered.wait, 10)
+        tasks += [asyncio.create_task(lane.run(gate, slot="long", deadline=later(30), owner=name)) for name in "ab"]
+        await asyncio.sleep(0)
+        with pytest.raises(Overloaded, match="1 requests of b are waiting already, 1 of other ops") as refused:
+            await lane.run(gate, slot="long", deadline=later(30), owner="b")
+        # The other slot has nothing to do.
+        assert await lane.run(lambda checkpoint: 1, slot="short", deadline=later(30), owner="b") == 1
+        assert refused.value.headers == {"Retry-After": "1"}
+        gate.opened.set()
+        assert await asyncio.gather(*tasks) == ["done"] * 3
+        assert await lane.run(gate, slot="short", deadline=later(30), owner="a") == "done"
+
+    in_a_lane(test)
+
+
+def in_order(*queued: str) -> list[str]:
+    """Queue pieces of these owners behind a long one; return the owners in the order in which they ran."""
+    ran: list[str] = []
+
+    async def test(lane: Lane) -> None:
+        def piece(name: str, owner: str) -> Awaitable[None]:
+            return lane.run(lambda checkpoint: ran.append(name), slot="short", deadline=later(30), owner=owner)
+
+        gate = Gate()
+        busy = asyncio.create_task(lane.run(gate, slot="short", deadline=later(30), owner="a"))
+        await asyncio.to_thread(gate.entered.wait, 10)
+        pieces = [piece(f"{owner}{i}", owner) for i, owner in enumerate(queued)]
+        waiting = asyncio.gather(*pieces)
+        await asyncio.sleep(0)
+        gate.opened.set()
+        await asyncio.gather(busy, waiting)
+
+    in_a_lane(test, waiting=128)
+    return ran
+
+
+def test_the_flood_of_one_op_starves_no_other():
+    ran = in_order(*["a"] * 50, "b")
+    assert ran[:3] == ["a0", "b50", "a1"]
+    assert ran[2:] == [f"a{i}" for i in range(1, 50)]
+
+
+def test_ops_are_served_in_turn_and_each_first_come_first_served():
+    assert in_order(*"aaabbcc") == ["a0", "b3", "c5", "a1", "b4", "c6", "a2"]
+
+
+def test_what_leaves_its_place_in_the_middle_changes_nobodys_turn():
+    turns = RoundRobin[str]()
+    for item in ("a0", "a1", "b0", "c0"):
+        turns.put(item[0], item)
+    assert turns.remove("b", "b0")
+    assert not turns.remove("b", "b0")
+    assert not turns.remove("a", "a9")
+    assert [turns.take() for _ in range(3)] == ["a0", "c0", "a1"]
+    assert not turns
+
+
+@pytest.mark.parametrize(("count", "alone"), [(1, 1), (2, 1), (3, 2), (1024, 512)])
+def test_a_flood_that_meets_its_limit_leaves_room_for_others(count: int, alone: int):
+    places = Admission(count)
+    assert fill(places, "flood", count) == alone
+    if count > 1:
+        places.take("other")
+        places.give("other")
+    for _ in range(alone):
+        places.give("flood")
+    assert fill(places, "other", count) == alone
+
+
+def test_floods_of_many_ops_leave_room_for_one_more():
+    places = Admission(100)
+    assert {name: fill(places, name, 100) for name in "abc"} == {"a": 50, "b": 25, "c": 13}
+    places.take("d")
+
+
+def fill(places: Admission, owner: str, count: int) -> int:
+    """Take places as long as there are any; return how many."""
+    for taken in range(count):
+        try:
+            places.take(owner)
+        except Overloaded:
+            return taken
+    return count
+
+
+def test_long_work_learns_at_its_checkpoint_that_nobody_waits():
+    ended = threading.Event()
+
+    def chunks(checkpoint: Checkpoint) -> None:
+        try:
+            while True:
+                checkpoint()
+                time.sleep(0.001)
+        finally:
+            ended.set()
+
+    async def test(lane: Lane) -> None:
+        with pytest.raises(DeadlinePassed):
+            await lane.run(chunks, slot="long", deadline=later(0.05), owner="a")
+        assert await asyncio.to_thread(ended.wait, 10)
+
+    in_a_lane(test)
+
+
+def test_an_overrun_is_seen():
+    async def test(lane: Lane) -> None:
+        gate = Gate()
+        assert lane.overrun() is None
+        with pytest.raises(DeadlinePassed):
+            await lane.run(gate, slot="short", deadline=later(0.05), owner="slow")
+        other = asyncio.create_task(lane.run(gate, slot="long", deadline=later(30), owner="other"))
+        while (late := lane.overrun()) is None or late.seconds < 0.02:
+            await asyncio.sleep(0.01)
+        assert late.owner == "slow"
+        gate.opened.set()
+        assert await other == "done"
+        assert await lane.run(lambda checkpoint: 1, slot="short", deadline=later(10), owner="a") == 1
+        assert lane.overrun() is None
+
+    in_a_lane(test)
+
+
+def test_what_an_idle_slot_begins_at_once_takes_no_place():
+    async def test(lane: Lane) -> None:
+        both = [lane.run(lambda checkpoint: 1, slot=slot, deadline=later(10), owner=slot) for slot in ("long", "short")]
+        assert await asyncio.gather(*both) == [1, 1]
+
+    for _ in range(20):
+        in_a_lane(test, waiting=1)

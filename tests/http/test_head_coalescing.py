@@ -1,0 +1,78 @@
+"""Heads go out with what follows them, and nothing is lost, late by more than a turn, or out of order."""
+
+import asyncio
+
+import pytest
+
+from app.http.head_coalescing import JOINED, HeadCoalescing
+
+HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
+
+
+class Wire:
+    """A transport that keeps what is written to it."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.closed = False
+
+    def write(self, data) -> None:
+        assert not self.closed
+        self.written.append(bytes(data))
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def written(*pieces: bytes | memoryview, turns: int = 0, close: bool = False) -> list[bytes]:
+    """Return the writes that come of these, after some turns of the loop."""
+
+    async def run() -> list[bytes]:
+        wire = Wire()
+        corked = HeadCoalescing(wire, asyncio.get_running_loop())
+        for piece in pieces:
+            corked.write(piece)
+        if close:
+            corked.close()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        assert wire.closed == close
+        return list(wire.written)  # of now: the loop may go on
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "body", [b"body", memoryview(b"body"), bytearray(b"body")], ids=lambda body: type(body).__name__
+)
+def test_a_head_and_its_body_are_one(body):
+    assert written(HEAD, body) == [HEAD + b"body"]
+
+
+def test_a_head_alone_waits_for_one_turn():
+    assert written(HEAD) == []
+    assert written(HEAD, turns=1) == [HEAD]
+
+
+def test_what_is_long_goes_by_itself():
+    long = bytes(JOINED + 1)
+    assert written(HEAD, long) == [HEAD, long]
+
+
+def test_nothing_is_out_of_order():
+    pieces = [HEAD, b"one", b"two", HEAD, HEAD, b"three", HEAD]
+    assert b"".join(written(*pieces, turns=2)) == b"".join(pieces)
+
+
+def test_what_waits_is_sent_before_the_end():
+    assert written(HEAD, close=True, turns=2) == [HEAD]
+
+
+def test_the_rest_is_the_transports_own():
+    async def run() -> bool:
+        return HeadCoalescing(Wire(), asyncio.get_running_loop()).is_closing()
+
+    assert asyncio.run(run()) is False

@@ -1,0 +1,142 @@
+"""A body past the parser into the application's memory, and an answer from it, with a small application around them."""
+
+import contextlib
+import socket
+import threading
+import time
+import weakref
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from starlette.types import Receive, Scope, Send
+from uvicorn import Config
+
+from app.execution.lifecycle import Lifecycle
+from app.http.access_log import observe
+from app.http.body import read_into
+from app.http.connection import Connection
+from app.http.limits import clock_of, limits
+from app.http.zero_copy import straight_of
+from app.requests import answering
+from app.requests.answering import Reply
+from app.settings import Settings
+from app.tensors.memory import aligned
+from tests.http.test_chain import Started
+from tests.http.test_large_bodies import answer
+from tests.http.test_limits import connected
+
+SIZE = 3 << 20
+BODY = np.random.default_rng(1).bytes(SIZE)
+HEAD = b"POST /%b HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n"
+
+
+class Inside:
+    """Answers a body with itself, or with a lot of memory, and looks at how it came."""
+
+    def __init__(self) -> None:
+        self.straight: list[int] = []
+        self.answers: list[weakref.ref] = []
+        self.ended = threading.Event()
+        self.send_s = 60.0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        way = straight_of(scope)
+        room = aligned(int(dict(scope["headers"])[b"content-length"])).data
+        assert np.frombuffer(room, np.uint8).ctypes.data % 64 == 0
+
+        async def watched():
+            message = await receive()
+            if isinstance(message.get("body"), memoryview):
+                self.straight.append(len(message["body"]))
+            return message
+
+        try:
+            await read_into(room, watched, way)
+            size = (64 << 20) if scope["path"] == "/much" else 0
+            array = np.frombuffer(room, np.uint8) if not size else np.zeros(size, np.uint8)
+            self.answers.append(weakref.ref(array))
+            clock_of(scope).sending(self.send_s)
+            await answering._send(Reply("x/y", [b"", array.data], array.nbytes), send, way)
+        finally:
+            del room
+            self.ended.set()
+
+
+@pytest.fixture(scope="module", params=["uvloop", "asyncio"])
+def served(request):
+    inside = Inside()
+    quiet = {"lifespan": "off", "log_config": None, "access_log": False}
+    settings = Settings()
+    app = observe(limits(inside, settings), settings, Lifecycle())
+    server = Started(Config(app, http=Connection, loop=request.param, ws="none", **quiet))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=server.run, args=([listener],))
+        thread.start()
+        try:
+            assert server.ready.wait(30)
+            yield SimpleNamespace(port=listener.getsockname()[1], inside=inside)
+        finally:
+            server.should_exit = True
+            thread.join(30)
+    assert not thread.is_alive()
+
+
+def test_most_of_a_body_comes_straight(served):
+    served.inside.straight.clear()
+    with connected(served) as sock:
+        sock.sendall(HEAD % (b"", SIZE) + BODY)
+        assert answer(sock) == (200, BODY)
+    assert sum(served.inside.straight) > SIZE - (1 << 20)
+
+
+@pytest.mark.parametrize("first", [0, 1, 65_537, SIZE - (1 << 18) - 1, SIZE - 1])
+def test_the_next_request_is_found_behind_a_body(served, first: int):
+    small = HEAD % (b"", 5) + b"small"
+    with connected(served) as sock:
+        for _ in range(2):
+            sock.sendall(HEAD % (b"", SIZE) + BODY[:first])
+            time.sleep(0.05)
+            # In a thread: the answer begins before all of this is taken.
+            rest = BODY[first:] + small + HEAD % (b"", SIZE) + BODY[:70_000]
+            sender = threading.Thread(target=sock.sendall, args=(rest,))
+            sender.start()
+            assert answer(sock) == (200, BODY)
+            assert answer(sock) == (200, b"small")
+            sender.join()
+            sock.sendall(BODY[70_000:])
+            assert answer(sock) == (200, BODY)
+
+
+def test_a_client_that_leaves_in_the_middle_is_noticed(served):
+    for first in (70_000, SIZE - 1):
+        served.inside.ended.clear()
+        with connected(served) as sock:
+            sock.sendall(HEAD % (b"", SIZE) + BODY[:first])
+            time.sleep(0.05)
+        assert served.inside.ended.wait(10)
+
+
+def test_what_a_client_does_not_take_is_not_kept_for_it(served, monkeypatch):
+    monkeypatch.setattr(served.inside, "send_s", 0.3)
+    served.inside.ended.clear()
+    with connected(served) as sock:
+        sock.sendall(HEAD % (b"much", SIZE) + BODY)
+        assert served.inside.ended.wait(10)
+        until = time.monotonic() + 10
+        while served.inside.answers[-1]() is not None and time.monotonic() < until:
+            time.sleep(0.05)
+        assert served.inside.answers[-1]() is None
+        with contextlib.suppress(ConnectionError):
+            while sock.recv(1 << 20):
+                pass
+
+
+def test_a_client_that_takes_its_time_gets_all_of_it(served):
+    with connected(served) as sock:
+        sock.sendall(HEAD % (b"much", SIZE) + BODY)
+        time.sleep(0.3)
+        status, body = answer(sock)
+        assert (status, len(body), body.count(0)) == (200, 64 << 20, 64 << 20)
+        sock.sendall(HEAD % (b"", SIZE) + BODY)
+        assert answer(sock) == (200, BODY)

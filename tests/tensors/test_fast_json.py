@@ -1,0 +1,290 @@
+"""What is read at one go is what the parser for all bodies gives: the same arrays, and the same errors."""
+
+import base64
+import binascii
+import json
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.errors import Malformed, Unprocessable
+from app.tensors import fast_json, strict_json
+from app.tensors.casting import Numbers
+from app.tensors.json import Decoded, decode
+
+DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", "int64", "uint64", "bool")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _everything_is_long():
+    """All but the names of fields, that is, and shapes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fast_json, "LONG", 24)
+        patch.setattr(fast_json, "PART", 6)
+        yield
+
+
+def read(parse, raw: bytes) -> Any:
+    """Return the document, or what is wrong with it."""
+    try:
+        return parse(bytearray(raw))
+    except Malformed as error:
+        return error.detail
+
+
+def decoded(value: Any, dtype: str) -> Any:
+    try:
+        array = decode(value, dtype, ("x",))
+    except Unprocessable as error:
+        return [(entry.loc, entry.message, entry.expected, entry.got) for entry in error.entries]
+    assert array.flags.c_contiguous
+    return array.dtype.name, array.shape, array.tobytes()
+
+
+def tensors(document: Any) -> list[Any]:
+    named = [document.get(field) for field in fast_json.FIELDS] if isinstance(document, dict) else []
+    return [value for tensors in named if isinstance(tensors, dict) for value in tensors.values()]
+
+
+def spelled(tree: Any) -> Any:
+    """Return a document as it was written, numbers with their types; the characters of base64 are not kept."""
+    match tree:
+        case Numbers():
+            return spelled(orjson.loads(tree.text))
+        case Decoded():
+            return spelled(base64.b64encode(tree.raw).decode())
+        case dict():
+            return {name: spelled(value) for name, value in tree.items()}
+        case list():
+            return [spelled(value) for value in tree]
+        case str() if is_base64(tree):
+            return base64.b64encode(binascii.a2b_base64(tree, strict_mode=True)).decode()
+        case _:
+            return repr(tree)
+
+
+def is_base64(text: str) -> bool:
+    try:
+        return bool(binascii.a2b_base64(text, strict_mode=True))
+    except ValueError:
+        return False
+
+
+def agree(raw: bytes) -> Any:
+    """Compare both ways; return what the fast one found."""
+    fast, plain = read(fast_json.parse, raw), read(strict_json.parse, raw)
+    assert spelled(fast) == spelled(plain), raw
+    for one, other in zip(tensors(fast), tensors(plain), strict=True):
+        for dtype in DTYPES:
+            assert decoded(one, dtype) == decoded(other, dtype), (raw, dtype)
+    return fast
+
+
+INTEGERS = st.integers(-(2**65), 2**65) | st.integers(-300, 300)
+FLOATS = st.floats(allow_nan=False, allow_infinity=False) | st.floats(width=32, allow_nan=False, allow_infinity=False)
+WORDS = st.sampled_from(["-0", "-0.0", "1E5", "1e+5", "1e400", "1e-400", "01", "1.", ".5", "+1", "0x1", "NaN", "true"])
+FINE = (st.integers(-(2**62), 2**62) | st.integers(-300, 300) | FLOATS).map(json.dumps) | st.sampled_from(["-0", "1E5"])
+NUMBERS = INTEGERS.map(json.dumps) | FINE | WORDS
+BOOLS = st.sampled_from(["true", "false"] * 10 + ["1", "null", "True", '"true"', "[true]"])
+SPACE = st.sampled_from(["", "", " ", "\n", " \t\r\n"])
+
+
+@st.composite
+def lists(draw) -> str:
+    comma = draw(SPACE) + "," + draw(SPACE)
+    numbers = draw(st.sampled_from([FINE, FINE, FINE, BOOLS, NUMBERS]))
+    return f"[{draw(SPACE)}{comma.join(draw(st.lists(numbers, min_size=draw(st.sampled_from([0, 10])), max_size=14)))}]"
+
+
+@st.composite
+def typed(draw) -> str:
+    dtype = draw(st.sampled_from(DTYPES))
+    if draw(st.booleans()):
+        data = draw(lists())
+        shape = draw(st.sampled_from([[data.count(",") + 1], [1, data.count(",") + 1], [3]]))
+        return f'{{"dtype":"{dtype}","shape":{shape},"data":{data}}}'
+    raw = draw(st.binary(max_size=40))
+    return f'{{"dtype":"{dtype}","shape":[{len(raw) // np.dtype("f4").itemsize}],"base64":{draw(strings(raw))}}}'
+
+
+@st.composite
+def strings(draw, raw: bytes) -> str:
+    text = base64.b64encode(raw).decode()
+    odd = [text.rstrip("="), text + "\n", text[:-1] + "B", text.lower(), "a-_b"]
+    return json.dumps(draw(st.sampled_from([text] * 10 + odd)))
+
+
+VALUES = typed() | typed() | lists() | st.lists(lists(), max_size=3).map(lambda rows: f"[{','.join(rows)}]") | NUMBERS
+PLACES = st.sampled_from([*fast_json.FIELDS * 5, "attrs", "wrt", "a[b", 'a\\"b', "AAAA"])
+
+
+@st.composite
+def bodies(draw) -> str:
+    def field() -> str:
+        names = draw(st.lists(st.sampled_from("xyz"), max_size=3, unique=draw(st.booleans())))
+        named = ",".join(f'"{name}":{draw(VALUES)}' for name in names)
+        return draw(st.sampled_from([f"{{{named}}}"] * 5 + [draw(VALUES)]))
+
+    places = draw(st.lists(PLACES, max_size=4, unique=draw(st.sampled_from([True, True, False]))))
+    fields = [f'"{place}":{draw(SPACE)}{field()}' for place in places]
+    return f"{{{','.join(fields)}}}"
+
+
+def is_taken(found: Any) -> bool:
+    values = [list(x.values()) if isinstance(x, dict) else [x] for x in tensors(found)]
+    return any(isinstance(one, Numbers | Decoded) for value in values for one in value)
+
+
+def is_beside_bools(found: Any) -> bool:
+    values = [list(x.values()) if isinstance(x, dict) else [x] for x in tensors(found)]
+    return is_taken(found) and any(isinstance(one, list) and True in one for value in values for one in value)
+
+
+def test_both_ways_agree():
+    taken, beside = list[bool](), list[bool]()
+
+    @settings(max_examples=500, deadline=None)
+    @given(bodies())
+    def check(body: str):
+        found = agree(body.encode())
+        taken.append(is_taken(found))
+        beside.append(is_beside_bools(found))
+
+    check()
+    assert sum(taken) > 3
+    assert any(beside)
+
+
+@settings(max_examples=500, deadline=None)
+@given(bodies(), st.data())
+def test_both_ways_agree_on_what_is_broken(body: str, data):
+    at = data.draw(st.integers(0, len(body)))
+    noise = st.sampled_from([*'",:[]{}\\0-.e ', "\\u0022", ",,", "[]", "\x00", "ä", "null", '"NaN"', '":"', "[[[["])
+    cut = data.draw(st.sampled_from([0, 0, 1, 5]))
+    agree((body[:at] + data.draw(noise) + body[at + cut :]).encode())
+
+
+ROW = b"[1,2,3,4,5,6,7,8,9,10,11,12]"
+TEXT = base64.b64encode(bytes(24))
+
+
+def test_a_list_among_other_lists_is_taken():
+    raw = b'{"inputs":[{"name":"x","data":%b},{"name":"z","data":%b}],"outputs":[]}' % (ROW, ROW)
+
+    def places(request):
+        return ((item, "data", Numbers) for item in request["inputs"])
+
+    found = fast_json.parse(bytearray(raw), places)
+    assert all(isinstance(item["data"], Numbers) for item in found["inputs"])
+    assert found["outputs"] == []
+
+
+def test_it_is_taken():
+    raw = b'{"inputs":{"x":{"dtype":"int8","shape":[12],"data":%b},"y":%b},"cotangents":{"y":%b}}'
+    found = agree(raw % (ROW, ROW, b'{"dtype":"float32","shape":[6],"base64":"%b"}' % TEXT))
+    assert isinstance(found["inputs"]["x"]["data"], Numbers)
+    assert isinstance(found["inputs"]["y"], Numbers)
+    assert isinstance(found["cotangents"]["y"]["base64"], Decoded)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"inputs":{"x":[1,2,3,4,5,6,7,8,9,10,11,12],"x":[1,2,3,4,5,6,7,8,9,10,11,12]}}',
+        b'{"inputs":{"x":{"dtype":"float32","shape":[4],"data":[1,2,3,4,5,6,7,8,9,10,11,12],"data":[6,7,8,9,10,11,12,13,14,15,16]}}}',
+        b'{"inputs":{"x":[[1,2,3,4,5,6,7,8,9,10,11,12],[5,6,7,8,9,10,11,12,13,14,15]]}}',
+        b'{"inputs":{"x":[1,2,3,4,5,6,7,8,9,10,11,12],"y":["[5,6,7,8,9,10,11,12,13,14,15]",1]}}',
+        b'{"inputs":{"x":"[1,2,3,4,5,6,7,8,9,10,11,12]"}}',
+        b'{"inputs":{"x":"a\\",[1,2,3,4,5,6,7,8,9,10,11,12]"}}',
+        b'{"inputs":{"x":[1,2,3,,,,,,,,,,,,,,,,,,,,,4,5]}}',
+        b'{"inputs":{"x":[1,2,3,4,5,6,7,8,9,10,11,12,]}}',
+        b'{"inputs":{"x":[1,2,3,4,5,6,7,8,9,10,11,12] [1,2,3,4,5,6,7,8,9,10,11,12]}}',
+        b'{"inputs":{"x":[1,{},3,4,5,6,7,8,9,10,11,12,13]}}',
+        b'{"inputs":{"x":[1,2,3,4,5,6,7,8,9,10,11,null]}}',
+        b'{"inputs":{"x":[                              ]}}',
+        b'{"inputs":{"AAAAAAAAAAAAAAAAAAAAAAAAAAAA":[1]}}',
+        b'{"inputs":{"x":"AAAAAAAAAAAAAAAAAAAAAAAAAAAA","y":{"data":"AAAAAAAAAAAAAAAAAAAAAAAAAAAA"}}}',
+        b'{"inputs":{"x":{"base64":[1,2,3,4,5,6,7,8,9,10,11,12],"shape":[1],"dtype":"int8"}}}',
+        b'{"inputs":{"x":["AAAAAAAAAAAAAAAAAAAAAAAAAAAA"]}}',
+        b'{"attrs":{"x":[1,2,3,4,5,6,7,8,9,10,11,12,13]}}',
+        b'["AAAAAAAAAAAAAAAAAAAAAAAAAAAA",[1,2,3,4,5,6,7,8,9,10,11,12]]',
+        b"[1,2,3,4,5,6,7,8,9,10,11,12,13]",
+        b'{"inputs":{"x":1.00000000000000000000000000}}',
+        b'{"inputs":]1,2,3,4,5,6,7,8,9,10,11,12[}',
+        b'"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"',
+        b" " * 40,
+        b'{"inputs":{"x":[1,2,3,4,5,6,7,8,9,10,11,12',
+        b'{"inputs":{"x":"AAAAAAAAAAAAAAAAAAAAAAAAAAAA',
+        b"\xff" * 40,
+        b'{"inputs":{"x":{"dtype":"int8","shape":[3],"base64":"AAAAAAAAAAA\xff"}}}',
+    ],
+)
+@pytest.mark.parametrize("part", [6, 1 << 16])
+def test_what_is_not_plain_is_as_ever(monkeypatch, body: bytes, part: int):
+    monkeypatch.setattr(fast_json, "PART", part)
+    agree(body)
+
+
+@pytest.mark.parametrize("part", range(6, 30))
+def test_a_comma_too_many_is_seen_wherever_parts_end(monkeypatch, part: int):
+    monkeypatch.setattr(fast_json, "PART", part)
+    for numbers in (
+        ROW[:-1] + b",]",
+        ROW[:-1] + b",   ]",
+        ROW.replace(b"7", b" " * 30),
+        b"[" + b" " * 40 + b"," + ROW[1:],
+    ):
+        assert "not JSON" in agree(b'{"inputs":{"x":%b}}' % numbers)
+
+
+@pytest.mark.parametrize("noise", [b"-", b" ", b"=", b"!", b"----", b"    ", b"\n", b"\xc3\xa4"])
+def test_only_strict_base64_is_taken(noise: bytes):
+    for at in (0, 5, len(TEXT) - 6):
+        text = TEXT[:at] + noise + TEXT[at + len(noise) :]
+        found = agree(b'{"inputs":{"x":{"dtype":"int8","shape":[24],"base64":"%b"}}}' % text)
+        assert isinstance(found, str) or type(found["inputs"]["x"]["base64"]) is str
+
+
+BOOLS_ROW = b"[true,false,true,false,true]"
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("blanks", [b"", b" \n\t\r ", b" " * 100])
+def test_bools_are_left_to_the_parser_for_all_bodies(blanks: bytes, first: bool):
+    raw = b'{"inputs":{"x":%b,"mask":%b},"cotangents":{"y":%b}}'
+    mask = [first, *[False, True] * 4]
+    found = agree(raw % (ROW, b"[" + blanks + json.dumps(mask).encode()[1:], ROW))
+    assert found["inputs"]["mask"] == mask
+    # Numbers beside them are still read at one go, but for a list that hides what it is for so long.
+    assert isinstance(found["inputs"]["x"], Numbers) == (len(blanks) < fast_json.BEGINNING)
+
+
+@pytest.mark.parametrize(
+    "bad", [b"1", b"0.5", b'"true"', b"null", b"True", b"tru", b"[true]", b"{}", b"", b"truefalse"]
+)
+@pytest.mark.parametrize("at", [0, 2, 4])
+def test_what_is_wrong_among_bools_is_told_as_ever(bad: bytes, at: int):
+    words = BOOLS_ROW[1:-1].split(b",")
+    words[at] = bad
+    agree(b'{"inputs":{"x":%b,"mask":[%b]}}' % (ROW, b",".join(words)))
+
+
+def test_marks_cannot_be_guessed_from_an_answer():
+    mark = f"{fast_json._MARK}:0"
+    assert agree(f'{{"inputs":{{"x":["{mark}"]}}}}'.encode())["inputs"]["x"] == [mark]
+
+
+def test_no_more_brackets_pass_than_otherwise(monkeypatch):
+    monkeypatch.setattr(strict_json, "MAX_BRACKETS", 4)
+    assert isinstance(agree(b'{"inputs":{"x":%b,"y":%b}}' % (ROW, ROW)), dict)
+    assert "more than 4 brackets" in agree(b'{"inputs":{"x":%b,"y":%b,"z":[]}}' % (ROW, ROW))
+
+
+def test_many_strings_are_not_looked_through(monkeypatch):
+    monkeypatch.setattr(fast_json, "MAX_QUOTES", 5)
+    found = agree(b'{"inputs":{"x":%b,"y":%b},"wrt":["x"]}' % (ROW, ROW))
+    assert type(found["inputs"]["x"]) is list
