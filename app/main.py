@@ -11,7 +11,6 @@ from app.execution.engine import Engine
 from app.http.access_log import observe
 from app.http.limits import limits
 from app.http.problems import HANDLERS
-from app.http.request import Request
 from app.routes.native.catalogue import catalogue
 from app.routes.native.health import health
 from app.routes.native.metrics import metrics_page
@@ -38,11 +37,7 @@ def create_app(settings: Settings | None = None) -> ASGIApp:
     engine, metrics = build(settings)
     pages = _pages(engine, metrics, settings)
     router = Router(engine, pages, settings.protocols)
-    return observe(limits(_answer, settings), router.route, pages, settings, engine.lifecycle)
-
-
-async def _answer(request: Request) -> None:
-    await request.route.handler(request)
+    return observe(limits(settings), router, pages, settings, engine.lifecycle)
 
 
 def _pages(engine: Engine, metrics: Metrics | None, settings: Settings) -> FastAPI:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from pydantic import ValidationError
 
-from app.autodiff.point import Arrays, Dims, Point, Side, Spec, blame_op, resolved_shape
+from app.autodiff.point import Arrays, Dims, Point, Side, Spec, blame_op
 from app.errors import Faults, Loc, Unprocessable, near, unprocessable, wrong
 from app.tensors.dtypes import MAX_BYTES
 from app.tensors.validation import entries
@@ -64,7 +64,7 @@ def bind_inputs(spec: Spec, inputs: Mapping[str, Any], decode: Decode) -> Point:
     dims = bind_dims(spec, arrays)
     if spec.op.validate is not None:
         _validate(spec.op, arrays, spec.attrs)
-    point = Point(spec, arrays, dims)
+    point = point_at(spec, arrays, dims)
     if spec.op.cost is not None:
         point.admit_work()
     elements = 0
@@ -76,9 +76,19 @@ def bind_inputs(spec: Spec, inputs: Mapping[str, Any], decode: Decode) -> Point:
     return point
 
 
+def point_at(spec: Spec, inputs: Arrays, dims: Dims) -> Point:
+    """Return the point with these inputs, whose shapes the symbols match."""
+    size, shapes = 0, dict[str, tuple[int, ...] | None]()
+    for x in inputs.values():
+        size += x.size
+    for slot in spec.op.outputs:
+        shapes[slot.name] = resolved_shape(slot.shape, dims)
+    return Point(spec, inputs, dims, size, shapes)
+
+
 def moved(point: Point, inputs: Arrays) -> Point:
     """Return the point of other inputs, which the op is known to take."""
-    return Point(point.spec, inputs, bind_dims(point.spec, inputs))
+    return point_at(point.spec, inputs, bind_dims(point.spec, inputs))
 
 
 def bind_attrs(op: Op, attrs: Mapping[str, Any]) -> Attrs:
@@ -227,6 +237,19 @@ def _expectation(pattern: Sequence[str | int], dims: Dims) -> str:
         return f"{list(shape)}, that is {shape_text(pattern)}"
     known = ", ".join(f"{symbol} = {dims[str(symbol)]}" for symbol in pattern if str(symbol) in dims)
     return shape_text(pattern) + (f" with {known}" if known else "")
+
+
+def resolved_shape(pattern: Sequence[str | int], dims: Dims) -> tuple[int, ...] | None:
+    """Return the shape that a symbolic one stands for, ``None`` where a symbol is not bound."""
+    if pattern == ANY_SHAPE and isinstance(shape := dims.get("..."), tuple):
+        return shape
+    sizes: list[int] = []
+    for symbol in pattern:
+        size = symbol if isinstance(symbol, int) else dims.get(symbol)
+        if size is None:
+            return None
+        sizes.extend(size if isinstance(size, tuple) else (size,))
+    return tuple(sizes)
 
 
 def _validate(op: Op, inputs: Arrays, attrs: Attrs) -> None:

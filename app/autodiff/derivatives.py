@@ -13,7 +13,7 @@ import numpy as np
 from app.autodiff.evaluation import Evaluation, as_found, present
 from app.autodiff.point import Arrays, Point, Side, blame_op
 from app.errors import Entry, OpFailed, wrong
-from app.runtime.eager import Key, KeyedArrays
+from app.runtime.modes import Key, KeyedArrays
 from app.tensors.casting import Loss, bools
 from ops import BOOL, Array, OpFault
 

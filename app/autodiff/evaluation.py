@@ -13,7 +13,7 @@ from app.autodiff.point import Arrays, Point
 from app.autodiff.programs import Kind, Program
 from app.errors import PullbackError
 from app.runtime import modes
-from app.runtime.eager import Key, KeyedArrays
+from app.runtime.modes import Key, KeyedArrays
 from app.runtime.op_errors import op_error
 from ops import Array, OpFault
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from app.autodiff.programs import Program
 from app.runtime import modes
-from app.runtime.eager import Key, KeyedArrays
+from app.runtime.modes import Key, KeyedArrays
 from app.tensors.memory import ALIGNMENT, aligned
 from ops import Array, Mode
 

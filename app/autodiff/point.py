@@ -4,7 +4,7 @@ import logging
 import math
 from collections.abc import Generator, Hashable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -13,7 +13,7 @@ import numpy as np
 from app.errors import Entry, OpFailed, wrong
 from app.tensors.casting import narrow
 from app.tensors.dtypes import DTYPES
-from ops import ANY_SHAPE, Array, Attrs, Input, InvalidInput, Mode, Op, Output
+from ops import Array, Attrs, Input, InvalidInput, Mode, Op, Output
 
 Arrays: TypeAlias = Mapping[str, Array]
 Dims: TypeAlias = Mapping[str, int | tuple[int, ...]]
@@ -98,23 +98,14 @@ class Point:
     """Where an op is evaluated: typed inputs, and what the symbols of the op's shapes stand for there.
 
     ``size`` is how many numbers the inputs have; ``output_shapes`` are those that the symbols give, ``None`` where they
-    do not tell.
+    do not tell. ``app.autodiff.binding.point_at`` works them out.
     """
 
     spec: Spec
-    inputs: Mapping[str, Array]
+    inputs: Arrays
     dims: Dims
-    size: int = field(init=False)
-    output_shapes: Mapping[str, tuple[int, ...] | None] = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Compute the sizes, once."""
-        self.size = 0
-        for x in self.inputs.values():
-            self.size += x.size
-        self.output_shapes = shapes = dict[str, tuple[int, ...] | None]()
-        for slot in self.spec.op.outputs:
-            shapes[slot.name] = resolved_shape(slot.shape, self.dims)
+    size: int
+    output_shapes: Mapping[str, tuple[int, ...] | None]
 
     @property
     def op(self) -> Op:
@@ -141,19 +132,6 @@ class Point:
         if elements > (limit := self.spec.max_elements):
             message = f"the {what} would have {elements} elements; ask for products, or parts of it (wrt, of)"
             raise wrong(("inputs",), message, expected=f"at most {limit} elements", got=str(elements))
-
-
-def resolved_shape(pattern: Sequence[str | int], dims: Dims) -> tuple[int, ...] | None:
-    """Return the shape that a symbolic one stands for, ``None`` where a symbol is not bound."""
-    if pattern == ANY_SHAPE and isinstance(shape := dims.get("..."), tuple):
-        return shape
-    sizes: list[int] = []
-    for symbol in pattern:
-        size = symbol if isinstance(symbol, int) else dims.get(symbol)
-        if size is None:
-            return None
-        sizes.extend(size if isinstance(size, tuple) else (size,))
-    return tuple(sizes)
 
 
 def number(value: float, dtype: str) -> Array:

@@ -16,7 +16,7 @@ from app.autodiff import padding
 from app.autodiff.evaluation import Evaluation, run_together
 from app.execution.fairness import Admission
 from app.execution.lane import Lane, Slot
-from app.runtime import traces
+from app.runtime import modes
 from app.runtime.cancellation import Checkpoint
 from app.telemetry.counters import NOT_RECORDED, Counters
 
@@ -204,7 +204,7 @@ class Batches:
         batch.run()
         ended = time.perf_counter()
         first = batch.members[0].evaluation
-        is_arithmetic = traces.TRACES.is_arithmetic(first.program, first.point.spec.mode)
+        is_arithmetic = modes.is_known_arithmetic(first.program, first.point.spec.mode)
         self._brief[_cost(first, batch.size)] = is_arithmetic and ended - began < BRIEF_S
         batch.members[0].counters.batched([member.came for member in batch.members], began, ended)
 

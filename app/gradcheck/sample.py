@@ -11,7 +11,7 @@ from app.autodiff.binding import moved
 from app.autodiff.derivatives import output_shapes, second
 from app.autodiff.point import Point, blame_op
 from app.gradcheck import rounding
-from app.runtime.eager import Key
+from app.runtime.modes import Key
 from app.tensors.dtypes import DTYPES
 from ops import Array, Claim, Mode
 

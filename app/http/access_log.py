@@ -1,11 +1,13 @@
 """Around everything: one log line a request, the count of those in flight, and the last guard against exceptions."""
 
 import asyncio
+import contextlib
 import itertools
 import logging
+import os
 import secrets
 import time
-from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
@@ -16,29 +18,30 @@ from app.errors import InternalError, Overloaded, PullbackError
 from app.execution.lifecycle import Lifecycle
 from app.http.body import ClientGone
 from app.http.problems import FAULT
-from app.http.request import Handler, Request, Route
+from app.http.request import Handler, Request, RouteTable
 from app.settings import Settings
 from app.telemetry.counters import FIRST_ERROR
-from app.telemetry.log import stamp, write_line
 
 CLIENT_GONE = 499
 MAX_PATH = 300
+STDERR = 2
 PROBES = ("/health/", "/v2/health/", "/metrics")
 
 logger = logging.getLogger("pullback")
 
 
 def observe(
-    handler: Handler, route_of: Callable[[str], Route], lifespan: ASGIApp, settings: Settings, lifecycle: Lifecycle
+    handler: Handler, routes: RouteTable, lifespan: ASGIApp, settings: Settings, lifecycle: Lifecycle
 ) -> ASGIApp:
     """Return the ASGI application: every request counted in ``lifecycle`` and logged, every exception answered.
 
-    ``route_of`` finds the route of a path. ``lifespan`` gets all messages that are not about HTTP requests.
+    ``lifespan`` gets all messages that are not about HTTP requests.
 
     A ``PullbackError`` from within goes to the client in the route's dialect; ``ClientGone`` is logged as 499; anything
     else is described in the log alone, and the client gets a 500.
     """
-    as_json, prefix, numbers = settings.log == "json", secrets.token_hex(4).encode(), itertools.count(1)
+    by_path, as_json = routes.by_path, settings.log == "json"
+    prefix, numbers = secrets.token_hex(4).encode(), itertools.count(1)
 
     async def fail(request: Request, error: PullbackError) -> None:
         # An answer that has begun is cut off by the server.
@@ -49,7 +52,9 @@ def observe(
         if scope["type"] != "http":
             await lifespan(scope, receive, send)
             return
-        request = Request(scope, receive, send, route_of(scope["path"]), b"%s-%x" % (prefix, next(numbers)))
+        path: str = scope["path"]
+        route = by_path.get(path) or routes.other(path)
+        request = Request(scope, receive, send, route, b"%s-%x" % (prefix, next(numbers)))
         lifecycle.in_flight += 1
         try:
             await handler(request)
@@ -80,7 +85,9 @@ def _line(request: Request, as_json: bool) -> bytes:
     if not path.isprintable():
         path = path.encode("unicode_escape").decode("ascii")
     host, port = request.scope.get("client") or ("-", 0)
-    now, ms = stamp(time.time()), round((time.perf_counter() - request.began) * 1000, 2)
+    seconds, ms = time.time(), round((time.perf_counter() - request.began) * 1000, 2)
+    # RFC 3339, in UTC, to the millisecond.
+    now = f"{_whole(int(seconds))}.{int(seconds % 1 * 1000):03d}Z"
     if not as_json:
         return (
             f"{now} {request.method} {path} {request.status} {ms}ms in={request.received} out={request.sent} "
@@ -98,3 +105,18 @@ def _line(request: Request, as_json: bool) -> bytes:
         "id": request.id.decode(),
     }
     return orjson.dumps(line)
+
+
+@lru_cache(maxsize=4)
+def _whole(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+
+
+def write_line(line: bytes) -> None:
+    """Write one line to stderr in one call, so that the lines of several workers never mix.
+
+    ``logging`` takes several times as long, which a line for every request would show. A log that nothing reads is no
+    reason to fail a request.
+    """
+    with contextlib.suppress(OSError):
+        os.write(STDERR, line + b"\n")

@@ -9,24 +9,18 @@ class ClientGone(Exception):
 
 
 class Budget:
-    """The bytes that all bodies of this process may hold together."""
+    """The bytes that all bodies of this process may hold together: the ``limit``, and how many are ``free``."""
 
     def __init__(self, limit: int) -> None:
         """Start with ``limit`` bytes, all free."""
         self.limit = self.free = limit
 
-    def take(self, size: int) -> None:
-        """Take ``size`` bytes, or raise ``Overloaded``."""
-        if size > self.free:
-            raise Overloaded(
-                f"the requests in work hold {_mb(self.limit - self.free)} of {_mb(self.limit)}, "
-                f"and this body needs {_mb(size)} more: try again later"
-            )
-        self.free -= size
-
-    def give(self, size: int) -> None:
-        """Give back what was taken."""
-        self.free += size
+    def refusal(self, size: int) -> Overloaded:
+        """Return the error for a request that needs ``size`` bytes more than are free."""
+        return Overloaded(
+            f"the requests in work hold {_mb(self.limit - self.free)} of {_mb(self.limit)}, "
+            f"and this body needs {_mb(size)} more: try again later"
+        )
 
 
 def too_large(limit: int, got: str) -> BodyTooLarge:

@@ -16,8 +16,10 @@ JSON_LENGTH = b"inference-header-content-length"
 MAX_DIGITS = 18
 
 
-def limits(handler: Handler, settings: Settings) -> Handler:
-    """Return ``handler`` behind the limits; a request that breaks one raises the ``PullbackError`` for it.
+def limits(settings: Settings) -> Handler:
+    """Return the handler that holds requests to the limits, and calls the handler of their route.
+
+    A request that breaks a limit raises the ``PullbackError`` for it.
 
     The deadline counts from the headers. A declared body is taken from the budget before a byte of it is read, a
     chunked one as it comes; both are given back when the request ends, however it ends. Budgets are of this process.
@@ -44,13 +46,13 @@ def limits(handler: Handler, settings: Settings) -> Handler:
         request.deadline = Deadline(request.wait_for_disconnect, now, now + allowed_s, request.too_slow)
         deadlines.start(request.deadline)
         try:
-            await handler(request)
+            await request.route.handler(request)
         except asyncio.CancelledError:
             request.deadline.explain()
             raise
         finally:
             deadlines.stop(request.deadline)
-            budget.give(request.held)
+            budget.free += request.held
             # A deadline refers to its request: a reference cycle, which only the collector could free.
             del request.deadline
 

@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 import re
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from starlette.types import Message, Receive, Scope, Send
 
@@ -38,6 +38,19 @@ class Route:
     dialect: Dialect = problem
     counters: Counters = NOT_RECORDED
     unpacks: bool = False
+
+
+class RouteTable(Protocol):
+    """The routes of an application: ``by_path``, and what ``other`` returns for every other path."""
+
+    @property
+    def by_path(self) -> Mapping[str, Route]:
+        """The routes of the known paths."""
+        ...
+
+    def other(self, path: str) -> Route:
+        """Return the route of a path that is not known."""
+        ...
 
 
 class Request:
@@ -99,7 +112,9 @@ class Request:
 
     def hold(self, size: int) -> None:
         """Take ``size`` more bytes from the budget until the request ends; raises ``Overloaded``."""
-        self.budget.take(size)
+        if size > self.budget.free:
+            raise self.budget.refusal(size)
+        self.budget.free -= size
         self.held += size
 
     async def receive(self) -> Message:

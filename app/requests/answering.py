@@ -101,7 +101,7 @@ async def off_loop(read: Callable[[Body], Result], body: Body) -> Result:
 
 
 async def send_reply(reply: Reply, request: Request) -> None:
-    """Send an answer, a large one in pieces, each after the client has read the ones before: slow clients hold little.
+    """Send an answer, a large one in pieces, each when the client has read those before: slow clients hold little.
 
     Raises ``Overloaded`` when the budget has no room for a large answer.
     """

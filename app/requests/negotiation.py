@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 
-from app.errors import NotAcceptable, UnsupportedMediaType, unprocessable, wrong
+from app.errors import NotAcceptable, Unprocessable, UnsupportedMediaType, unprocessable, wrong
 from app.requests.models import MAX_NAMES
 from app.tensors.casting import describe
 from app.tensors.strict_json import Body, parse
@@ -81,14 +81,19 @@ def read(body: Body, model: type[Model]) -> Model:
 
 
 def fields_of(body: Body, parse: Callable[[Body], Any] = parse) -> dict[str, Any]:
-    """Return the fields of a body, which ``parse`` makes a document of; raises ``Malformed`` or ``Unprocessable``."""
+    """Return the fields of a body that ``parse`` reads; raises ``Malformed`` or ``Unprocessable``."""
     document = parse(body)
+    if not isinstance(document, dict) or len(cast(dict[str, Any], document)) > MAX_NAMES:
+        raise not_fields(document)
+    return cast(dict[str, Any], document)
+
+
+def not_fields(document: Any) -> Unprocessable:
+    """Return the error for a document that is not an object, or has too many fields."""
     if not isinstance(document, dict):
-        raise wrong((), "not an object", expected="an object", got=describe(document))
-    if len(fields := cast(dict[str, Any], document)) > MAX_NAMES:
-        expected = f"at most {MAX_NAMES} fields"
-        raise wrong((), "too many fields", expected=expected, got=str(len(fields)))
-    return fields
+        return wrong((), "not an object", expected="an object", got=describe(document))
+    count = len(cast(dict[str, Any], document))
+    return wrong((), "too many fields", expected=f"at most {MAX_NAMES} fields", got=str(count))
 
 
 def validated(fields: Mapping[str, Any], model: type[Model]) -> Model:

@@ -2,15 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from app.autodiff import derivatives, matrices
-from app.autodiff.binding import bind_directions
 from app.autodiff.evaluation import Evaluation
 from app.autodiff.point import Point
 from app.requests import models
 from app.runtime.cancellation import Checkpoint
-from app.tensors.decoding import decode
+from ops import Array
 
 Fields: TypeAlias = Mapping[str, Any]
 """The fields of a request, its tensors not decoded yet."""
@@ -30,64 +29,57 @@ class Query:
     of: tuple[str, ...]
 
 
+Directions: TypeAlias = Mapping[str, dict[str, Array] | None]
+"""The cotangents, tangents or vectors of a request, by its field; ``None`` where it has none."""
+
+
 @dataclass(frozen=True)
 class Operation:
-    """One operation: its models, how a request at a point becomes work, and how the result becomes an answer."""
+    """One operation: its models, how a request at a point becomes work, and how the result becomes an answer.
+
+    ``directions`` are the fields of its directions, and which side of the op they belong to.
+    """
 
     name: str
     summary: str
     request: type[models.Request]
     answer: type[models.Answer]
-    prepare: Callable[[Query, Point, Fields], Work]
+    directions: Mapping[str, Literal["inputs", "outputs"]]
+    work: Callable[[Query, Point, Directions], Work]
     tree: Callable[[Query, Any], dict[str, Tree]]
     is_long: bool = False
 
-    def work(self, query: Query, point: Point, fields: Fields) -> Work:
-        """Return the work. Where only a run tells the shapes of the outputs, checking the request is work as well."""
-        if None not in point.output_shapes.values():
-            return self.prepare(query, point, fields)
 
-        def steps(checkpoint: Checkpoint) -> Any:
-            work = self.prepare(query, point, fields)
-            return work.run() if isinstance(work, Evaluation) else work(checkpoint)
-
-        return steps
-
-
-def _forward(query: Query, point: Point, fields: Fields) -> Work:
-    del query, fields
+def _forward(query: Query, point: Point, directions: Directions) -> Work:
+    del query, directions
     return derivatives.forward(point)
 
 
-def _gradients(query: Query, point: Point, fields: Fields) -> Work:
-    cotangents = bind_directions(fields.get("cotangents"), point.spec.outputs, decode, "cotangents")
-    return derivatives.gradients(point, query.wrt, cotangents, query.request.order)
+def _gradients(query: Query, point: Point, directions: Directions) -> Work:
+    return derivatives.gradients(point, query.wrt, directions["cotangents"], query.request.order)
 
 
-def _vjp(query: Query, point: Point, fields: Fields) -> Work:
+def _vjp(query: Query, point: Point, directions: Directions) -> Work:
     batched, outputs = query.request.batched, query.request.outputs
-    cotangents = bind_directions(fields.get("cotangents"), point.spec.outputs, decode, "cotangents")
-    return derivatives.vjp(point, query.wrt, cotangents, batched=batched, outputs=outputs)
+    return derivatives.vjp(point, query.wrt, directions["cotangents"], batched=batched, outputs=outputs)
 
 
-def _jvp(query: Query, point: Point, fields: Fields) -> Work:
-    tangents = bind_directions(fields["tangents"], point.spec.inputs, decode, "tangents") or {}
-    return derivatives.jvp(point, tangents, batched=query.request.batched)
+def _jvp(query: Query, point: Point, directions: Directions) -> Work:
+    return derivatives.jvp(point, directions["tangents"] or {}, batched=query.request.batched)
 
 
-def _jacobian(query: Query, point: Point, fields: Fields) -> Work:
-    del fields
+def _jacobian(query: Query, point: Point, directions: Directions) -> Work:
+    del directions
     return lambda checkpoint: matrices.jacobian(point, query.of, query.wrt, checkpoint)
 
 
-def _hvp(query: Query, point: Point, fields: Fields) -> Work:
-    cotangents = bind_directions(fields.get("cotangents"), point.spec.outputs, decode, "cotangents")
-    vectors = bind_directions(fields["vectors"], point.spec.inputs, decode, "vectors") or {}
+def _hvp(query: Query, point: Point, directions: Directions) -> Work:
+    cotangents, vectors = directions["cotangents"], directions["vectors"] or {}
     return derivatives.hvp(point, query.wrt, cotangents, vectors, batched=query.request.batched)
 
 
-def _hessian(query: Query, point: Point, fields: Fields) -> Work:
-    cotangents = bind_directions(fields.get("cotangents"), point.spec.outputs, decode, "cotangents")
+def _hessian(query: Query, point: Point, directions: Directions) -> Work:
+    cotangents = directions["cotangents"]
     if query.request.diagonal:
         return derivatives.hessian_diagonal(point, query.wrt, cotangents)
     return lambda checkpoint: matrices.hessian(point, query.wrt, cotangents, checkpoint)
@@ -106,31 +98,53 @@ def _as(field: str) -> Callable[[Query, Any], dict[str, Tree]]:
     return lambda query, found: {field: found}
 
 
+_COTANGENTS: Mapping[str, Literal["inputs", "outputs"]] = {"cotangents": "outputs"}
+
 OPERATIONS: Mapping[str, Operation] = {
     operation.name: operation
     for operation in (
         Operation(
-            "forward", "The value of an op", models.ForwardRequest, models.ForwardAnswer, _forward, _as("outputs")
+            "forward",
+            "The value of an op",
+            models.ForwardRequest,
+            models.ForwardAnswer,
+            {},
+            _forward,
+            _as("outputs"),
         ),
         Operation(
             "gradients",
             "Gradients of order 1 to 4: each of the sum of the one before",
             models.GradientsRequest,
             models.GradientsAnswer,
+            _COTANGENTS,
             _gradients,
             _gradients_tree,
         ),
         Operation(
-            "vjp", "Pull cotangents back to the inputs", models.VjpRequest, models.VjpAnswer, _vjp, _gradients_tree
+            "vjp",
+            "Pull cotangents back to the inputs",
+            models.VjpRequest,
+            models.VjpAnswer,
+            _COTANGENTS,
+            _vjp,
+            _gradients_tree,
         ),
         Operation(
-            "jvp", "Push tangents forward to the outputs", models.JvpRequest, models.JvpAnswer, _jvp, _as("tangents")
+            "jvp",
+            "Push tangents forward to the outputs",
+            models.JvpRequest,
+            models.JvpAnswer,
+            {"tangents": "inputs"},
+            _jvp,
+            _as("tangents"),
         ),
         Operation(
             "jacobian",
             "Every output by every input",
             models.JacobianRequest,
             models.JacobianAnswer,
+            {},
             _jacobian,
             _as("jacobian"),
             is_long=True,
@@ -140,6 +154,7 @@ OPERATIONS: Mapping[str, Operation] = {
             "The Hessian's transpose times vectors",
             models.HvpRequest,
             models.HvpAnswer,
+            {**_COTANGENTS, "vectors": "inputs"},
             _hvp,
             _as("products"),
         ),
@@ -148,6 +163,7 @@ OPERATIONS: Mapping[str, Operation] = {
             "The derivative of the vjp",
             models.HessianRequest,
             models.HessianAnswer,
+            _COTANGENTS,
             _hessian,
             _hessian_tree,
             is_long=True,

@@ -6,17 +6,20 @@ takes several times as long to work out as reading them.
 
 import threading
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import orjson
 
-from app.autodiff.binding import bind_inputs, bind_names, bind_spec
+from app.autodiff.binding import Decode, bind_directions, bind_inputs, bind_names, bind_spec
+from app.autodiff.evaluation import Evaluation
 from app.autodiff.point import Point, Spec
 from app.execution.engine import Engine
 from app.requests import models
 from app.requests.negotiation import validated
-from app.requests.operations import Fields, Operation, Query, Work
+from app.requests.operations import Directions, Fields, Operation, Query, Work
 from app.runtime import traces
+from app.runtime.cancellation import Checkpoint
 from app.tensors.decoding import decode
 from ops import Op
 
@@ -49,10 +52,27 @@ class Plan:
     is_long: bool
     budgets: int
 
-    def task(self, fields: Fields) -> Task:
-        """Return the work for a request's tensors; raises ``Unprocessable`` for tensors that are wrong."""
-        point = bind_inputs(self.spec, fields["inputs"], decode)
-        return Task(self.operation.work(self.query, point, fields), self.is_long or point.cost > SHORT_COST, point)
+    def task(self, fields: Fields, decode: Decode = decode) -> Task:
+        """Return the work for a request's tensors; raises ``Unprocessable`` for tensors that are wrong.
+
+        Where only a run tells the shapes of the outputs, checking the directions is work as well.
+        """
+        operation, spec, directions = self.operation, self.spec, dict[str, Any]()
+        point = bind_inputs(spec, fields["inputs"], decode)
+        for field, side in operation.directions.items():
+            slots = spec.inputs if side == "inputs" else spec.outputs
+            directions[field] = bind_directions(fields.get(field), slots, decode, field)
+        if None in point.output_shapes.values():
+            work: Work = partial(_steps, operation, self.query, point, directions)
+        else:
+            work = operation.work(self.query, point, directions)
+        cost = point.size if spec.op.cost is None else point.cost
+        return Task(work, self.is_long or cost > SHORT_COST, point)
+
+
+def _steps(operation: Operation, query: Query, point: Point, directions: Directions, checkpoint: Checkpoint) -> Any:
+    work = operation.work(query, point, directions)
+    return work.run() if isinstance(work, Evaluation) else work(checkpoint)
 
 
 class Plans:

@@ -33,11 +33,9 @@ class Routes:
     other: Callable[[str], Route | None] = lambda path: None
 
 
-def need_method(request: Request, method: str) -> None:
-    """Raise ``MethodNotAllowed`` for a request by another method than this path's."""
-    if request.method != method:
-        detail = f"expected {method} on this path, got {request.method}"
-        raise MethodNotAllowed(detail, headers={"Allow": method})
+def wrong_method(request: Request, method: str) -> MethodNotAllowed:
+    """Return the error for a request by another method than this path's."""
+    return MethodNotAllowed(f"expected {method} on this path, got {request.method}", headers={"Allow": method})
 
 
 def type_variable(op: Op, given: Mapping[str, Any], field: str) -> str | None:

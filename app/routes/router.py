@@ -29,8 +29,8 @@ class Router:
         plans = Plans(engine)
         self._apis = [PROTOCOLS[name](engine, plans) for name in protocols]
         self._apis.append(native_routes(engine, plans, pages))
-        self._by_path = {path: route for api in reversed(self._apis) for path, route in api.by_path.items()}
+        self.by_path = {path: route for api in reversed(self._apis) for path, route in api.by_path.items()}
 
-    def route(self, path: str) -> Route:
-        """Return the route of a path. An unknown path leads to the API that it belongs to."""
-        return self._by_path.get(path) or next(route for api in self._apis if (route := api.other(path)))
+    def other(self, path: str) -> Route:
+        """Return the route of an unknown path: it leads to the API that it belongs to."""
+        return next(route for api in self._apis if (route := api.other(path)))

@@ -1,9 +1,12 @@
 """Cancellation: another thread can stop the work on this one, between one kernel and the next."""
 
+import math
 import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import partial
+from operator import attrgetter
 from types import TracebackType
 from typing import Self, TypeAlias
 
@@ -43,7 +46,7 @@ class Interruptible:
 
     def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None) -> None:
         """Leave the block."""
-        _thread.block = None
+        _thread.block = _Thread.block
 
     def cancel(self) -> None:
         """Cancel what runs, and all that starts later in the block."""
@@ -51,10 +54,17 @@ class Interruptible:
         self._manager.start_cancel()
 
 
+class _NotInterruptible:
+    """Stands for the block of a thread that is in none."""
+
+    manager = None
+    deadline = math.inf
+
+
 class _Thread(threading.local):
     """The block of work that a thread is in."""
 
-    block: Interruptible | None = None
+    block: Interruptible | _NotInterruptible = _NotInterruptible()
 
 
 _thread = _Thread()
@@ -63,25 +73,23 @@ _thread = _Thread()
 def install() -> None:
     """Make TensorFlow ask each thread for its cancellation manager; call it once, when the service starts.
 
-    TensorFlow keeps one manager for all threads: the work of one slot would be cancelled with that of the other.
+    TensorFlow keeps one manager for all threads: the work of one slot would be cancelled with that of the other. It
+    asks before every function, so this takes no Python frame.
     """
-    cancellation.context = _manager
+    cancellation.context = partial(attrgetter("block.manager"), _thread)
 
 
 def remaining_ms() -> int:
     """Return the milliseconds to this thread's deadline, at least 1; 0, no limit to a session, without a deadline."""
-    return 0 if _thread.block is None else max(1, int(1000 * (_thread.block.deadline - time.monotonic())))
+    deadline = _thread.block.deadline
+    return 0 if deadline == math.inf else max(1, int(1000 * (deadline - time.monotonic())))
 
 
 @contextmanager
 def uninterrupted() -> Generator[None]:
     """Let nothing cancel this block: a trace is kept, and must not fail because one caller's deadline passed."""
-    block, _thread.block = _thread.block, None
+    block, _thread.block = _thread.block, _Thread.block
     try:
         yield
     finally:
         _thread.block = block
-
-
-def _manager() -> cancellation.CancellationManager | None:
-    return _thread.block and _thread.block.manager

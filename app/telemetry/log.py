@@ -1,24 +1,27 @@
 """The log: lines on stderr, as text for people or as JSON for collectors."""
 
-import contextlib
 import logging
-import os
 import time
-from functools import lru_cache
 from typing import Any, Literal
 
 import orjson
 
-STDERR = 2
+
+class TextFormatter(logging.Formatter):
+    """``time LEVEL message``, the time as in the line of a request; a traceback below."""
+
+    converter = time.gmtime
+    default_time_format = "%Y-%m-%dT%H:%M:%S"
+    default_msec_format = "%s.%03dZ"
 
 
-class JsonFormatter(logging.Formatter):
+class JsonFormatter(TextFormatter):
     """One JSON object a record, its traceback in a field."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as one line."""
         line: dict[str, Any] = {
-            "time": stamp(record.created),
+            "time": self.formatTime(record),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
@@ -26,15 +29,6 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return orjson.dumps(line, default=str).decode()
-
-
-class TextFormatter(logging.Formatter):
-    """``time LEVEL message``, the time as in the line of a request; a traceback below."""
-
-    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
-        """Return the time of the record, in UTC."""
-        del datefmt
-        return stamp(record.created)
 
 
 def logging_config(form: Literal["text", "json"]) -> dict[str, Any]:
@@ -55,24 +49,3 @@ def logging_config(form: Literal["text", "json"]) -> dict[str, Any]:
 
 
 FORMAT = "%(asctime)s %(levelname)s %(message)s"
-
-
-def stamp(seconds: float) -> str:
-    """Return a time since the epoch as RFC 3339 has it: in UTC, to the millisecond."""
-    whole = int(seconds)
-    return f"{_second(whole)}.{int((seconds - whole) * 1000):03d}Z"
-
-
-@lru_cache(maxsize=4)
-def _second(seconds: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
-
-
-def write_line(line: bytes) -> None:
-    """Write one line, in one call: lines of several workers never mix.
-
-    ``logging`` takes several times as long, which a line a request would feel. A log that nobody can take is no reason
-    to fail a request.
-    """
-    with contextlib.suppress(OSError):
-        os.write(STDERR, line + b"\n")

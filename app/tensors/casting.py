@@ -25,9 +25,8 @@ NONFINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 A_NUMBER = 'a number, or "NaN", "Infinity" or "-Infinity"'
 A_BOOL = "true or false"
 
-_NUMBERS: frozenset[type] = frozenset((float, int))
+NUMBERS: frozenset[type] = frozenset((float, int))
 _EXACT = 1 << 53
-_SHORT = 64
 _QUOTED = 40
 
 
@@ -81,9 +80,9 @@ def cast(flat: Sequence[Any], kinds: set[type], dtype: DType) -> NDArray[Any]:
     """
     if dtype.is_bool:
         return _bools(flat, kinds)
-    if not kinds <= _NUMBERS:
+    if not kinds <= NUMBERS:
         flat = _respelled(flat, kinds, dtype)
-    return _floats(flat, dtype) if dtype.is_float else _integers(flat, kinds, dtype)
+    return _rounded(np.array(flat, np.float64), dtype) if dtype.is_float else _integers(flat, kinds, dtype)
 
 
 def bools(raw: NDArray[np.uint8]) -> NDArray[np.bool_]:
@@ -129,14 +128,6 @@ def _bools(flat: Sequence[Any], kinds: set[type]) -> NDArray[np.bool_]:
     return np.array(flat, np.bool_)
 
 
-def _floats(flat: Sequence[Any], dtype: DType) -> NDArray[Any]:
-    # NumPy's reductions take longer to start than such a list takes; a NaN or an infinity may say no.
-    if 0 < len(flat) <= _SHORT and max(flat) < dtype.high and min(flat) > dtype.low and dtype.name != "bfloat16":
-        return np.array(flat, dtype.numpy)
-    values = np.array(flat, np.float64)
-    return _rounded(values, dtype)
-
-
 def _rounded(values: NDArray[np.float64], dtype: DType) -> NDArray[Any]:
     """Return the values in the dtype; a NaN or an infinity among them asks for a closer look."""
     if values.size and not (values.max() < dtype.high and values.min() > dtype.low):
@@ -177,7 +168,7 @@ def _refuse_inexact(flat: Sequence[Any], dtype: DType) -> None:
 
 def _respelled(flat: Sequence[Any], kinds: set[type], dtype: DType) -> list[Any]:
     """Return the values with floats for the words, or raise ``Loss`` for the first that is neither number nor word."""
-    if dtype.is_float and kinds <= {*_NUMBERS, str}:
+    if dtype.is_float and kinds <= {*NUMBERS, str}:
         try:
             return [NONFINITE[value] if type(value) is str else value for value in flat]
         except KeyError:
@@ -188,7 +179,7 @@ def _respelled(flat: Sequence[Any], kinds: set[type], dtype: DType) -> list[Any]
 def _no_number(flat: Sequence[Any], dtype: DType) -> Loss:
     words = NONFINITE if dtype.is_float else {}
     index, value = next(
-        (i, v) for i, v in enumerate(flat) if type(v) not in _NUMBERS and not (type(v) is str and v in words)
+        (i, v) for i, v in enumerate(flat) if type(v) not in NUMBERS and not (type(v) is str and v in words)
     )
     if type(value) is str and value in NONFINITE:
         return Loss(index, f"{dtype.name} has no {value}", expected="an integer", got=describe(value))

@@ -18,7 +18,8 @@ class DType:
 
     Integers run from ``low`` to ``high``, both included, and so do the bytes of a bool. A float type holds what lies
     strictly between ``low`` and ``high``, which are not its largest numbers but the first that round to infinity: its
-    largest plus half a unit in the last place.
+    largest plus half a unit in the last place. The elements of one that ``is_bool`` are true or false, and not numbers.
+    NumPy rounds Python's floats to one that ``rounds_once`` in one step, to nearest, ties to even.
     """
 
     name: str
@@ -28,20 +29,20 @@ class DType:
     low: float
     high: float
 
+    is_bool: bool = False
+    rounds_once: bool = False
+
     @property
     def itemsize(self) -> int:
         """The bytes of one element."""
         return self.numpy.itemsize
 
-    @property
-    def is_bool(self) -> bool:
-        """Whether its elements are true or false, which are no numbers."""
-        return self.name == "bool"
-
 
 def _float(name: str, scalar: type[np.generic], first_infinite: float) -> DType:
     dtype: np.dtype[Any] = np.dtype(scalar)
-    return DType(name, dtype, dtype.newbyteorder("<"), True, -first_infinite, first_infinite)
+    # NumPy reaches bfloat16 by way of float32.
+    rounds_once = name != "bfloat16"
+    return DType(name, dtype, dtype.newbyteorder("<"), True, -first_infinite, first_infinite, rounds_once=rounds_once)
 
 
 def _integer(name: str) -> DType:
@@ -58,12 +59,13 @@ _FLOATS = (
 )
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
-_BOOL = DType("bool", np.dtype(np.bool_), np.dtype(np.bool_), False, 0, 1)
+_BOOL = DType("bool", np.dtype(np.bool_), np.dtype(np.bool_), False, 0, 1, is_bool=True)
 
 DTYPES: Mapping[str, DType] = {dtype.name: dtype for dtype in (*_FLOATS, *map(_integer, _INTEGERS), _BOOL)}
 
 
-_ROWS: Mapping[np.dtype[Any], DType] = {row.numpy: row for row in DTYPES.values()}
+ROWS: Mapping[np.dtype[Any], DType] = {row.numpy: row for row in DTYPES.values()}
+"""The rows by their NumPy dtype in the machine's byte order."""
 
 
 def of(dtype: np.dtype[Any]) -> DType:
@@ -71,7 +73,7 @@ def of(dtype: np.dtype[Any]) -> DType:
 
     Raises ``TypeError`` when no format carries it (complex, object, ...).
     """
-    row = _ROWS.get(dtype) or _ROWS.get(dtype.newbyteorder("="))
+    row = ROWS.get(dtype) or ROWS.get(dtype.newbyteorder("="))
     if row is None:
         raise TypeError(f"expected a tensor of {', '.join(DTYPES)}, got {dtype.name}")
     return row

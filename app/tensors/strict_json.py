@@ -14,8 +14,8 @@ Body: TypeAlias = bytes | bytearray | memoryview
 MAX_BRACKETS = 100_000
 _SLICE = 1 << 20
 _NAMED_BELOW = 1 << 20
-_SHALLOW = 3
 _MANY = 1 << 62
+_SHALLOW = 3
 
 _NONFINITE = re.compile(r"[-+]?(nan|inf(inity)?)\b", re.IGNORECASE)
 
@@ -37,12 +37,24 @@ def parse(body: Body) -> Any:
     object.
     """
     raw = bytes(body) if isinstance(body, memoryview) else body
-    _refuse_brackets(raw)
+    if len(raw) > MAX_BRACKETS:
+        _refuse_brackets(raw)
     try:
         document = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         raise _malformed(raw, error) from None
-    _refuse_duplicates(raw, document)
+    # Most requests have no colons but those of their keys, which are in objects, at most three deep.
+    keys, level = 0, [document]
+    for _ in range(_SHALLOW):
+        inner: list[Any] = []
+        for value in level:
+            if isinstance(value, dict):
+                fields = cast("dict[str, Any]", value)
+                keys += len(fields)
+                inner += fields.values()
+        level = inner
+    if raw.count(b":") > keys:
+        _refuse_duplicates(raw, document)
     return document
 
 
@@ -91,20 +103,10 @@ def _refuse_duplicates(raw: bytes | bytearray, document: Any) -> None:
     with a list that mixes objects or lists with other things.)
     """
     colons = raw.count(b":")
-    if colons <= _keys(document, _SHALLOW):
-        return
     if colons > _colons(document, _objects) and colons > _colons(document, _containers):
         name = _duplicate(raw) if len(raw) < _NAMED_BELOW else None
         what = "a key" if name is None else f'the key "{name[:64]}"'
         raise Malformed(f"{what} stands twice in one object: send it once")
-
-
-def _keys(value: Any, depth: int) -> int:
-    """Count the keys of objects that stand in objects, and no deeper than ``depth``."""
-    if not isinstance(value, dict) or not depth:
-        return 0
-    fields = cast("dict[str, Any]", value)
-    return len(fields) + sum([_keys(field, depth - 1) for field in fields.values()])
 
 
 def _colons(document: Any, look: Callable[[list[Any]], tuple[int, list[Any]]]) -> int:

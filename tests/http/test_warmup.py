@@ -14,8 +14,8 @@ from app.execution import batching, warmup
 from app.execution.batching import Batches
 from app.execution.engine import Engine
 from app.execution.lane import Lane
-from app.runtime.cancellation import Checkpoint
 from app.runtime import traces
+from app.runtime.cancellation import Checkpoint
 from app.runtime.devices import devices
 from app.telemetry.counters import not_recorded
 from app.tensors.json import decode

@@ -5,9 +5,6 @@ import asyncio
 import pytest
 from prometheus_client import Histogram
 
-from app.execution.batching import Batches
-from app.execution.lane import Lane
-from app.execution.lifecycle import Lifecycle
 from app.telemetry.counters import NOT_RECORDED, RecordedCounters
 from app.telemetry.prometheus import Metrics
 

@@ -24,7 +24,7 @@ from app.http.request import Request
 from app.requests.answering import Job, Reader, Reply, Turns, answer, off_loop
 from app.requests.negotiation import JSON, accepted, content_type, read
 from app.routes.native.check_models import CheckRequest, ChecksRequest, VerifyRequest
-from app.routes.protocol import need_method
+from app.routes.protocol import wrong_method
 from app.runtime.cancellation import Checkpoint
 from app.telemetry.counters import Counters
 from app.tensors import json
@@ -124,7 +124,8 @@ class Stream:
 
 def _negotiate(request: Request, media_types: tuple[str, ...]) -> str:
     """Return the media type of the answer; raises the error for another method or media type."""
-    need_method(request, "POST")
+    if request.method != "POST":
+        raise wrong_method(request, "POST")
     content_type(request.headers)
     return accepted(request.headers, media_types)
 

@@ -11,11 +11,11 @@ from typing import Any
 from app.execution.engine import Engine
 from app.http.request import Request
 from app.requests.answering import Job, Reader, Reply, answer
-from app.requests.negotiation import SHORT_ACCEPT, accepted, content_type, fields_of
+from app.requests.negotiation import SHORT_ACCEPT, accepted, content_type
 from app.requests.operations import Operation
 from app.requests.plans import Plan, Plans
 from app.routes.native.formats import FORMATS, Format
-from app.routes.protocol import need_method
+from app.routes.protocol import wrong_method
 from app.telemetry.counters import Counters
 from app.tensors.strict_json import Body
 from ops import Op
@@ -35,7 +35,8 @@ class Derivatives:
 
     async def __call__(self, request: Request) -> None:
         """Answer; raises every ``PullbackError`` of a request that is wrong, or cannot be answered."""
-        need_method(request, "POST")
+        if request.method != "POST":
+            raise wrong_method(request, "POST")
         kind, accept = request.headers.get(b"content-type", b""), request.headers.get(b"accept", b"")
         formats_of = _known_formats if len(kind) + len(accept) <= SHORT_ACCEPT else _formats
         source, target = formats_of(kind, accept)
@@ -45,9 +46,9 @@ class Derivatives:
         await answer(self.engine, request, reader, body)
 
     def _job(self, source: Format, target: Format, body: Body) -> Job:
-        fields = fields_of(body, source.parse)
+        fields = source.parse(body)
         plan = self.plans.plan(self.operation, self.op, fields)
-        task = plan.task(fields)
+        task = plan.task(fields, source.decode)
         return Job(self.op.name, task.work, task.is_long, partial(_write, plan, target), self.counters)
 
 
@@ -62,4 +63,5 @@ _known_formats = lru_cache(maxsize=256)(_formats)
 
 
 def _write(plan: Plan, target: Format, result: Any) -> Reply:
-    return target.reply(plan.operation.tree(plan.query, result), plan.query.request.encoding)
+    pieces = target.write(plan.operation.tree(plan.query, result), plan.query.request.encoding)
+    return Reply(target.media_type, pieces, sum(map(len, pieces)))

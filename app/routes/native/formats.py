@@ -4,10 +4,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from app.autodiff.binding import Decode
 from app.autodiff.derivatives import Absent
-from app.requests.answering import Reply
+from app.requests.models import MAX_NAMES
+from app.requests.negotiation import not_fields
 from app.requests.operations import Tree
-from app.tensors import fast_json, json, safetensors
+from app.tensors import fast_json, json, safetensors, strict_json
+from app.tensors.decoding import decode
 from app.tensors.json import Encoding
 from app.tensors.strict_json import Body
 from ops import Array
@@ -17,24 +20,30 @@ Answer = Mapping[str, Tree]
 
 @dataclass(frozen=True)
 class Format:
-    """A format; the tensors of a document that is ``is_binary`` are views of its body."""
+    """A format: how a body is parsed into fields, how their tensors are decoded, and how an answer is written.
+
+    The tensors of a format that ``is_binary`` are views of the body.
+    """
 
     media_type: str
-    parse: Callable[[Body], Any]
+    parse: Callable[[Body], dict[str, Any]]
+    decode: Decode
     write: Callable[[Answer, Encoding], Sequence[Body]]
     is_binary: bool = False
 
-    def reply(self, answer: Answer, encoding: Encoding) -> Reply:
-        """Return an answer in this format."""
-        pieces = self.write(answer, encoding)
-        return Reply(self.media_type, pieces, sum(map(len, pieces)))
+
+def _from_json(body: Body) -> dict[str, Any]:
+    document = strict_json.parse(body) if len(body) < fast_json.LONG else fast_json.parse(body)
+    if not isinstance(document, dict) or len(cast(dict[str, Any], document)) > MAX_NAMES:
+        raise not_fields(document)
+    return cast(dict[str, Any], document)
 
 
 def _in_json(answer: Answer, encoding: Encoding) -> Sequence[Body]:
-    """Return the answer as JSON: tensors encoded, what is absent as null, with its reason under ``absent``."""
+    """Return the answer as JSON: tensors encoded, absent derivatives as null, with the reason under ``absent``."""
     missing: list[Absent] = []
     document = _encoded(answer, encoding, missing)
-    return [json.dumps(document | _reasons(answer) if missing else document)]
+    return [strict_json.dumps(document | _reasons(answer) if missing else document)]
 
 
 def _in_safetensors(answer: Answer, encoding: Encoding) -> Sequence[Body]:
@@ -87,7 +96,7 @@ def _absent(tree: Tree) -> Any:
 FORMATS: Mapping[str, Format] = {
     known.media_type: known
     for known in (
-        Format("application/json", fast_json.parse, _in_json),
-        Format(safetensors.MEDIA_TYPE, safetensors.parse, _in_safetensors, is_binary=True),
+        Format("application/json", _from_json, json.decode, _in_json),
+        Format(safetensors.MEDIA_TYPE, safetensors.parse, decode, _in_safetensors, is_binary=True),
     )
 }

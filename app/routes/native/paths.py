@@ -9,7 +9,7 @@ from app.requests.operations import OPERATIONS
 from app.requests.plans import Plans
 from app.routes.native.checks import Check, Stream, Verify
 from app.routes.native.derivatives import Derivatives
-from app.routes.protocol import Routes, need_method
+from app.routes.protocol import Routes, wrong_method
 
 # What requests for a page are counted as.
 PAGES = {
@@ -55,5 +55,6 @@ def _refuse(engine: Engine, request: Request, op: str, operation: str) -> None:
     """Raise the error for an unknown operation, another method than POST, or an unknown op, in this order."""
     if operation not in OPERATIONS and operation not in ("check", "verify"):
         raise NotFound(f"there is no operation {operation!r}; expected {near(operation, OPERATIONS)}")
-    need_method(request, "POST")
+    if request.method != "POST":
+        raise wrong_method(request, "POST")
     engine.op(op)

@@ -23,7 +23,7 @@ from app.requests.plans import Plan, Plans
 from app.routes.openinference.compression import accepted_coding, content_coding, deflated, inflated
 from app.routes.openinference.models import DATATYPES, VERSION, Model, ModelOutput
 from app.routes.openinference.requests import SHORT, InferenceRequest, known_request, read_request
-from app.routes.protocol import finished_job, need_method, zeros
+from app.routes.protocol import finished_job, wrong_method, zeros
 from app.telemetry.counters import Counters
 from app.tensors import dtypes
 from app.tensors.json import encode
@@ -47,7 +47,8 @@ class Inference:
 
     async def __call__(self, request: Request) -> None:
         """Answer; raises every ``PullbackError`` of a request that is wrong, or cannot be answered."""
-        need_method(request, "POST")
+        if request.method != "POST":
+            raise wrong_method(request, "POST")
         coding, lead = content_coding(request.headers), _lead(request)
         body = await request.read(is_binary=lead is not None and coding is None, lead=lead or 0)
         if coding is not None:

@@ -23,7 +23,7 @@ from app.routes.openinference.compression import content_coding, inflated
 from app.routes.openinference.inference import Inference
 from app.routes.openinference.models import VERSION, Model, models
 from app.routes.openinference.statistics import statistics
-from app.routes.protocol import Routes, document_reply, need_method
+from app.routes.protocol import Routes, document_reply, wrong_method
 from app.telemetry.counters import Counters
 from app.tensors.casting import describe
 from app.tensors.strict_json import Body
@@ -112,7 +112,8 @@ class _Page:
     document: Callable[[Body], Any]
 
     async def __call__(self, request: Request) -> None:
-        need_method(request, self.method)
+        if request.method != self.method:
+            raise wrong_method(request, self.method)
         body = await _body(request) if self.method == "POST" else b""
         await send_reply(document_reply(self.document(body)), request)
 

@@ -61,8 +61,8 @@ class Tensor:
 class InferenceRequest:
     """What a request says.
 
-    ``fields`` are those of a native request without the tensors. ``outputs`` are the outputs that it asks for, each with
-    whether in binary;
+    ``fields`` are those of a native request without the tensors. ``outputs`` are the outputs that it asks for, each
+    with whether in binary;
     ``size`` is how many bytes lie behind the JSON.
     """
 

@@ -20,7 +20,7 @@ from app.requests.answering import Job, Reader, Reply, answer, off_loop, send_re
 from app.requests.negotiation import JSON, accepted, content_type, fields_of
 from app.requests.operations import OPERATIONS, Tree
 from app.requests.plans import Plan, Plans
-from app.routes.protocol import Routes, document_reply, finished_job, need_method, zeros
+from app.routes.protocol import Routes, document_reply, finished_job, wrong_method, zeros
 from app.routes.tesseract.forms import (
     NativeRequest,
     decode,
@@ -80,7 +80,8 @@ class _Page:
     reply: Callable[[], Reply]
 
     async def __call__(self, request: Request) -> None:
-        need_method(request, "GET")
+        if request.method != "GET":
+            raise wrong_method(request, "GET")
         await request.read()  # the client sends a body with a GET
         await send_reply(self.reply(), request)
 
@@ -93,7 +94,8 @@ class _AbstractEval:
     op: Op
 
     async def __call__(self, request: Request) -> None:
-        need_method(request, "POST")
+        if request.method != "POST":
+            raise wrong_method(request, "POST")
         _encoding(request)
         body = await request.read()
         await send_reply(await off_loop(partial(_shapes, self.engine, self.op), body), request)
@@ -110,7 +112,8 @@ class _Computation:
     counters: Counters
 
     async def __call__(self, request: Request) -> None:
-        need_method(request, "POST")
+        if request.method != "POST":
+            raise wrong_method(request, "POST")
         reader = Reader(partial(self._job, _encoding(request)), self.op.name, self.counters)
         await answer(self.engine, request, reader, await request.read())
 

@@ -13,7 +13,6 @@ from typing import Any, cast
 import numpy as np
 
 from app.autodiff import derivatives
-from app.autodiff.binding import bind_directions
 from app.autodiff.derivatives import Absent
 from app.autodiff.point import Point
 from app.errors import Loc, Unprocessable, near, wrong
@@ -21,12 +20,12 @@ from app.execution.engine import Engine
 from app.requests import models
 from app.requests.answering import Job, Reply
 from app.requests.negotiation import JSON, fields_of
-from app.requests.operations import OPERATIONS, Fields, Operation, Query, Work
+from app.requests.operations import OPERATIONS, Directions, Fields, Operation, Query, Work
 from app.requests.plans import Plans
 from app.routes.protocol import document_reply
 from app.routes.umbridge.models import Model, Models, Vector, placed
 from app.tensors.casting import describe
-from app.tensors.decoding import decode
+from app.tensors.json import decode
 from app.tensors.strict_json import Body
 from ops import Array, Op
 
@@ -80,11 +79,8 @@ def _apply_hessian(model: Model, fields: Fields) -> tuple[dict[str, Any], Pick]:
     return asked, lambda found: _flat(found[a.name], a)
 
 
-def _tangents_of_vjp(query: Query, point: Point, fields: Fields) -> Work:
-    spec = point.spec
-    cotangents = bind_directions(fields["cotangents"], spec.outputs, decode, "cotangents")
-    vectors = bind_directions(fields["vectors"], spec.inputs, decode, "vectors") or {}
-    return derivatives.vjp_jvp(point, query.wrt, cotangents, vectors)
+def _tangents_of_vjp(query: Query, point: Point, directions: Directions) -> Work:
+    return derivatives.vjp_jvp(point, query.wrt, directions["cotangents"], directions["vectors"] or {})
 
 
 HESSIAN = Operation(
@@ -92,6 +88,7 @@ HESSIAN = Operation(
     "The Hessian times a vector",
     models.HvpRequest,
     models.HvpAnswer,
+    {"cotangents": "outputs", "vectors": "inputs"},
     _tangents_of_vjp,
     lambda asked, found: {"products": found},
 )
