@@ -2,6 +2,7 @@
 
 import base64
 import json
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,8 +14,11 @@ from jsonschema import Draft202012Validator
 from prometheus_client.parser import text_string_to_metric_families
 
 from app import errors
-from app.routes.router import PROTOCOLS
+from app.execution.assembly import build
+from app.requests.plans import Plans
 from app.routes.tesseract.forms import places
+from app.routes.tesseract.paths import dialect, routes
+from app.settings import Settings
 from app.tensors import fast_json
 from app.tensors.casting import Numbers
 from app.tensors.json import Decoded
@@ -592,7 +596,7 @@ def test_a_header_that_is_wrong_is_no_field(client: httpx.Client):
 )
 def test_every_error_is_told(kind: type[errors.PullbackError]):
     error = kind("a {x}" * 200) if kind is not errors.Unprocessable else errors.wrong((), "m", expected="e", got="g")
-    status, media_type, document = PROTOCOLS["tesseract"].dialect(error, "/tesseract/square/apply")
+    status, media_type, document = dialect(error, "/tesseract/square/apply")
     is_list = kind in (errors.Malformed, errors.Unprocessable)
     assert (status, media_type) == (422 if is_list else kind.status, "application/json")
     assert type(document["detail"]) is (list if is_list else str)
@@ -671,11 +675,14 @@ def test_what_is_long_is_read_at_one_go_where_tensors_are(field: str):
 
 def test_an_op_without_gradient_or_without_known_shapes_says_so():
     """Its endpoints are those that can answer."""
-    tesseract = PROTOCOLS["tesseract"]
-    known = {path.rpartition("/")[2] for path in tesseract.counted([an_op(differentiable=False)])}
-    assert known == {"apply", "abstract_eval", "health", "openapi.json"}
-    known = {path.rpartition("/")[2] for path in tesseract.counted([an_op(shape=("K",))])}
-    assert known == {*NATIVE, "health", "openapi.json"}
+
+    def known(op: Op) -> set[str]:
+        engine = build(Settings(metrics=False))[0]
+        served = replace(engine, registry=replace(engine.registry, ops={op.name: op}))
+        return {path.rpartition("/")[2] for path in routes(served, Plans(served)).by_path}
+
+    assert known(an_op(differentiable=False)) == {"apply", "abstract_eval", "health", "openapi.json"}
+    assert known(an_op(shape=("K",))) == {*NATIVE, "health", "openapi.json"}
 
 
 def an_op(**output: Any) -> Op:

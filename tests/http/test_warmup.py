@@ -28,8 +28,8 @@ Task = asyncio.Task[None]
 OPS = {name: REGISTRY.ops[name] for name in ("log1pexp", "roi_pool", "sign", "square")}
 
 
-@pytest.fixture
-def traces(monkeypatch) -> Callable[[], tuple[int, int]]:
+@pytest.fixture(name="counts")
+def no_traces(monkeypatch) -> Callable[[], tuple[int, int]]:
     """The counts of a process that has made none."""
     monkeypatch.setattr(traces, "TRACES", traces.Traces())
     return traces.trace_counts
@@ -83,19 +83,19 @@ async def to_its_end(engine: Engine, task: Task) -> None:
     await task
 
 
-def test_what_is_compiled_is_bounded(monkeypatch, traces):
+def test_what_is_compiled_is_bounded(monkeypatch, counts):
     monkeypatch.setattr(traces, "XLA_BUDGET", 8)
     warming(to_its_end)
-    assert traces() == (1, 1)
+    assert counts() == (1, 1)
 
 
-def test_its_time_is_bounded(monkeypatch, traces):
+def test_its_time_is_bounded(monkeypatch, counts):
     monkeypatch.setattr(warmup, "SECONDS", 0.0)
     warming(to_its_end)
-    assert traces() == (0, 0)
+    assert counts() == (0, 0)
 
 
-def test_it_does_not_begin_while_the_lane_is_busy(traces):
+def test_it_does_not_begin_while_the_lane_is_busy(counts):
     async def test(engine: Engine, task: Task) -> None:
         opened = threading.Event()
 
@@ -104,16 +104,16 @@ def test_it_does_not_begin_while_the_lane_is_busy(traces):
 
         busy = asyncio.create_task(engine.lane.run(work, slot="short", deadline=time.monotonic() + 60, owner="a"))
         await asyncio.sleep(10 * warmup.PAUSE_S)
-        assert traces() == (0, 0)
+        assert counts() == (0, 0)
         opened.set()
         await busy
         await task
-        assert traces() == (4, 4)
+        assert counts() == (4, 4)
 
     warming(test)
 
 
-def test_a_stop_waits_for_the_piece_that_runs_and_for_no_more(monkeypatch, traces):
+def test_a_stop_waits_for_the_piece_that_runs_and_for_no_more(monkeypatch, counts):
     began, ended = threading.Event(), []
     run = padding.run
 
@@ -133,7 +133,7 @@ def test_a_stop_waits_for_the_piece_that_runs_and_for_no_more(monkeypatch, trace
     assert first == second
 
 
-def test_it_takes_nobodys_place(monkeypatch, traces):
+def test_it_takes_nobodys_place(monkeypatch, counts):
     """While it compiles, another call has the only place that there is."""
     began, opened = threading.Event(), threading.Event()
     run = padding.run
@@ -159,7 +159,7 @@ def test_it_takes_nobodys_place(monkeypatch, traces):
     warming(test, waiting=1)
 
 
-def test_batches_know_how_long_the_calls_take(monkeypatch, traces):
+def test_batches_know_how_long_the_calls_take(monkeypatch, counts):
     """So the first request of a kind is run where the second would be: on the event loop, where that is as fast."""
     monkeypatch.setattr(batching, "BRIEF_S", 60.0)
     threads: list[str] = []

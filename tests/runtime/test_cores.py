@@ -7,6 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from app.runtime import cores
 from app.runtime.cores import share_cores, usable_cores
 
 CORES = len(os.sched_getaffinity(0))

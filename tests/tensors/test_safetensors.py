@@ -11,9 +11,10 @@ from hypothesis.extra import numpy as hnp
 
 from app.errors import Malformed, PullbackError, Unprocessable
 from app.tensors import json as json_format
+from app.tensors.decoding import decode
 from app.tensors.dtypes import DTYPES
 from app.tensors.memory import ALIGNMENT
-from app.tensors.safetensors import MAX_HEADER, decode, parse, write
+from app.tensors.safetensors import MAX_HEADER, parse, write
 
 PROPERTY = settings(max_examples=60, deadline=None, database=None)
 LOC = ("inputs", "x")
