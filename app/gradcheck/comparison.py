@@ -10,13 +10,12 @@ from app.autodiff.point import blame_op
 from app.gradcheck import rounding
 from app.gradcheck.numeric import DOUBT, NO_DIGITS, RUNGS, Slopes, Trouble, slopes
 from app.gradcheck.rows import numbers_of
-from app.gradcheck.sample import Sample, nowhere
+from app.gradcheck.sample import Arrays, Sample, nowhere
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Comparison
 from ops import Array
 
-Named: TypeAlias = Mapping[str, Array]
-Function: TypeAlias = Callable[[Named], Named]
+Function: TypeAlias = Callable[[Arrays], Arrays]
 
 # Coordinates that are moved one by one in a row each, as those of elementwise ops need not be.
 COORDINATES = 32
@@ -37,20 +36,20 @@ class Differentiated:
     """
 
     function: Function
-    leaves: Named
-    weights: Named
+    leaves: Arrays
+    weights: Arrays
 
 
 @dataclass(frozen=True)
 class Gradient:
     """A gradient that is under test: its parts by leaf, how far rounding may put each off, and where they are told."""
 
-    parts: Named
-    bounds: Named
+    parts: Arrays
+    bounds: Arrays
     comparisons: Mapping[str, Comparison]
     troubles: dict[str, Array] = field(default_factory=dict[str, Array])
     """Found by ``compare``: what is wrong with the numeric derivative at the coordinates that it chose."""
-    doubts: Named = field(default_factory=dict[str, Array])
+    doubts: Arrays = field(default_factory=dict[str, Array])
     """Known before: troubles that make a comparison worthless, coordinate by coordinate."""
     single: bool = True
     """Whether coordinates are moved one by one where that takes a row each."""
@@ -95,7 +94,7 @@ def widened(target: Target, allowed: Any, value: Array) -> Array:
 def row_by_row(sample: Sample, function: Function) -> Function:
     """Return a NumPy function of one point as one of many, rows first."""
 
-    def of_rows(moved: Named) -> Named:
+    def of_rows(moved: Arrays) -> Arrays:
         with blame_op(sample.point.op, "claim"), np.errstate(all="ignore"):
             if sample.is_elementwise:
                 return {

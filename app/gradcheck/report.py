@@ -9,8 +9,9 @@ from typing import Any
 from app.autodiff.binding import Decode, bind_attrs
 from app.errors import MAX_TEXT, OpFailed, Overloaded, PullbackError, Unprocessable, clip
 from app.gradcheck.checks import CHECKS, FOUNDATIONS, SECOND_ORDER, batching, contract
-from app.gradcheck.target import Checkpoint, Options, Target
+from app.gradcheck.target import Options, Target
 from app.gradcheck.verdict import Finding, Place, Verdict, worst_verdict
+from app.runtime.cancellation import Checkpoint
 from ops import FLOATS, Op
 
 log = logging.getLogger("pullback")

@@ -1,9 +1,7 @@
 """An op at many points: outputs and gradients along a leading axis of rows, in as few TensorFlow calls as may be."""
 
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 import numpy as np
 
@@ -13,13 +11,11 @@ from app.autodiff.evaluation import CALL_COST, CALL_ELEMENTS, Evaluation, as_fou
 from app.autodiff.mapped import MappedProgram
 from app.autodiff.point import Point
 from app.autodiff.programs import Kind
+from app.gradcheck.sample import Arrays
 from app.runtime import modes
+from app.runtime.cancellation import Checkpoint
 from app.runtime.op_errors import op_errors
 from ops import Array
-
-Arrays: TypeAlias = dict[str, Array]
-Named: TypeAlias = Mapping[str, Array]
-Checkpoint: TypeAlias = Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -32,15 +28,15 @@ class Rows:
     point: Point
     checkpoint: Checkpoint
 
-    def forward(self, moved: Named) -> Arrays:
+    def forward(self, moved: Arrays) -> Arrays:
         """Return the outputs, rows first, of inputs that have rows first."""
         return self._run("forward", moved, {})
 
-    def vjp(self, moved: Named, cotangents: Named) -> Arrays:
+    def vjp(self, moved: Arrays, cotangents: Arrays) -> Arrays:
         """Return the gradients of all differentiable inputs, rows first; cotangents have rows first as well."""
         return self._run("vjp", moved, cotangents)
 
-    def _run(self, kind: Kind, moved: Named, cotangents: Named) -> Arrays:
+    def _run(self, kind: Kind, moved: Arrays, cotangents: Arrays) -> Arrays:
         count = len(next(iter((*moved.values(), *cotangents.values()))))
         size = sum(x.size for x in self.point.inputs.values()) + sum(dy[0].size for dy in cotangents.values())
         step = max(1, min(CALL_ELEMENTS // (size + 1), CALL_COST // (self.point.cost + 1)))
@@ -52,7 +48,7 @@ class Rows:
             parts.append(self._call(kind, some, {name: dy[rows] for name, dy in cotangents.items()}))
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
-    def _call(self, kind: Kind, moved: Named, cotangents: Named) -> Arrays:
+    def _call(self, kind: Kind, moved: Arrays, cotangents: Arrays) -> Arrays:
         count = len(next(iter((*moved.values(), *cotangents.values()))))
         inputs = {
             name: np.asarray(moved[name], x.dtype) if name in moved else np.broadcast_to(x, (count, *x.shape))
@@ -62,7 +58,7 @@ class Rows:
             return self._looped(kind, inputs, cotangents)
         return self._side_by_side(kind, inputs, cotangents)
 
-    def _side_by_side(self, kind: Kind, inputs: Named, cotangents: Named) -> Arrays:
+    def _side_by_side(self, kind: Kind, inputs: Arrays, cotangents: Arrays) -> Arrays:
         flat = {name: self._joined(x) for name, x in inputs.items()}
         point = moved(self.point, flat)
         count = len(next(iter(inputs.values())))
@@ -89,7 +85,7 @@ class Rows:
             return next(iter(self.point.inputs.values())).shape
         return (joined[0] // count, *joined[1:])
 
-    def _looped(self, kind: Kind, inputs: Named, cotangents: Named) -> Arrays:
+    def _looped(self, kind: Kind, inputs: Arrays, cotangents: Arrays) -> Arrays:
         count = len(next(iter(inputs.values())))
         live = self.point.spec.inputs.live if kind == "vjp" else ()
         call = Evaluation(self.point, kind, as_found, wrt=live, cotangents=cotangents or None)

@@ -16,7 +16,7 @@ from app.runtime.modes import Key
 from app.tensors.dtypes import DTYPES
 from ops import Array, Claim, Mode
 
-Named: TypeAlias = dict[str, Array]
+Arrays: TypeAlias = Mapping[str, Array]
 FIELDS = ("inputs", "cotangents", "vectors")
 
 
@@ -28,9 +28,9 @@ class Sample:
     """
 
     point: Point
-    cotangents: Named
-    vectors: Named
-    troubles: Named = field(default_factory=Named, init=False)
+    cotangents: Arrays
+    vectors: Arrays
+    troubles: dict[str, Array] = field(default_factory=dict[str, Array], init=False)
     """What the check of the first order found to be wrong with forward, coordinate by coordinate, input by input."""
 
     @cached_property
@@ -73,7 +73,7 @@ class Sample:
         """Return the place of what is ``summed``: an element of an elementwise op, nowhere of any other."""
         return self.index(next(iter(self.vectors))) if self.is_elementwise else nowhere
 
-    def summed(self, named: Named) -> Array:
+    def summed(self, named: Arrays) -> Array:
         """Add what belongs together: place by place of an elementwise op, else all."""
         if self.is_elementwise:
             return np.sum(list(named.values()), axis=0)

@@ -1,7 +1,7 @@
 """What is to be checked: an op at one choice of attributes, at points that are given, its examples and drawn ones."""
 
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
@@ -13,6 +13,7 @@ from app.autodiff.point import Point, blame_op
 from app.errors import Loc, Unprocessable
 from app.gradcheck import rounding
 from app.gradcheck.sample import Sample, Subsample, sample_at
+from app.runtime.cancellation import Checkpoint
 from app.tensors.dtypes import DTYPES
 from ops import BOOL, FLOATS, MODES, Array, Input, Mode, Op
 
@@ -23,8 +24,6 @@ NUMBERS_OF_LARGE = 4096
 SIZES: Mapping[str, tuple[int, ...]] = {"...": (4,)}
 # As near to a kink or pole no number is drawn, as a part of the domain.
 APART = 1 / 32
-
-Checkpoint = Callable[[], None]
 
 
 @dataclass(frozen=True)

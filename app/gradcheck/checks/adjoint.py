@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from app.gradcheck.comparison import widened
-from app.gradcheck.sample import Named, Sample
+from app.gradcheck.sample import Arrays, Sample
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Comparison, Finding, Place
 from ops import Array
@@ -27,7 +27,7 @@ def check(target: Target) -> Iterator[Finding]:
     yield comparison.finding("⟨dy, jvp(v)⟩", "⟨vjp(dy), v⟩")
 
 
-def _paired(target: Target, sample: Sample, what: str, directions: Named) -> tuple[Array, Array]:
+def _paired(target: Target, sample: Sample, what: str, directions: Arrays) -> tuple[Array, Array]:
     """Return the product of a gradient and its directions, and how far rounding may put it off."""
     products = {name: sample.values[what, name] * d for name, d in directions.items()}
     bars = {name: sample.bound((what, name), target.widest) * np.abs(d) for name, d in directions.items()}

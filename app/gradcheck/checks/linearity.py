@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from app.autodiff.derivatives import Absent, vjp
 from app.gradcheck.comparison import widened
-from app.gradcheck.sample import Named, Sample, draw
+from app.gradcheck.sample import Arrays, Sample, draw
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Comparison, Finding, Place
 
@@ -37,6 +37,6 @@ def _compare(target: Target, sample: Sample, comparisons: Mapping[str, Compariso
         comparison.add(together[name], expected, allowed, index=sample.index(name))
 
 
-def _gradients(sample: Sample, dys: Named) -> Named:
+def _gradients(sample: Sample, dys: Arrays) -> Arrays:
     _, found = vjp(sample.point, tuple(sample.vectors), dys, batched=False, outputs=False).run()
     return {name: 0 * sample.vectors[name] if isinstance(dx, Absent) else dx for name, dx in found.items()}

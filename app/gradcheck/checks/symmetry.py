@@ -7,7 +7,7 @@ import numpy as np
 
 from app.autodiff.second_order import second
 from app.gradcheck.comparison import widened
-from app.gradcheck.sample import Named, Sample, draw
+from app.gradcheck.sample import Arrays, Sample, draw
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Comparison, Finding, Place
 from app.runtime.modes import Key
@@ -68,8 +68,8 @@ def _by_pairs(target: Target, sample: Sample, comparison: Comparison) -> None:
         comparison.add(one, other, widened(target, bar, other), index=sample.sum_index)
 
 
-def _split(sample: Sample, flat: Array) -> Named:
-    found, start = Named(), 0
+def _split(sample: Sample, flat: Array) -> Arrays:
+    found, start = dict[str, Array](), 0
     for name, v in sample.vectors.items():
         found[name] = flat[start : start + v.size].reshape(v.shape).astype(v.dtype)
         start += v.size
