@@ -172,7 +172,9 @@ class Comparison:
             case "fail":
                 sentence = self._failure(what, against)
             case "pass":
-                sentence = self._success(what, against)
+                sentence = f"{what} agrees with {against} at {_points(self.points - self.inconclusive.total())}"
+                if self.inconclusive:
+                    sentence += f"; inconclusive at {self._reasons}"
             case "inconclusive":
                 sentence = f"{what} cannot be compared with {against} at {self._reasons}"
             case "skipped":
@@ -181,10 +183,6 @@ class Comparison:
         return Finding(
             self.place, self.verdict, sentence, self.points, self.evaluations, dict(self.inconclusive), worst
         )
-
-    def _success(self, what: str, against: str) -> str:
-        sentence = f"{what} agrees with {against} at {_points(self.points - self.inconclusive.total())}"
-        return sentence + (f"; inconclusive at {self._reasons}" if self.inconclusive else "")
 
     @property
     def _reasons(self) -> str:
