@@ -22,7 +22,7 @@ WHAT = {0: "y", 1: "dx", 2: "the second order"}
 
 
 def agree(target: Target, place: Place, pairs: Sequence[Pair], what: str, against: str) -> Iterator[Finding]:
-    """Yield one finding per order: the computed values against those of the samples, within the place's dtype."""
+    """Yield a finding per order: the values against those of the samples, within the rounding of the place's dtype."""
     for order in sorted({0, *target.options.orders}):
         comparison = Comparison(replace(place, order=order))
         for values, sample in pairs:
