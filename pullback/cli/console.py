@@ -35,7 +35,7 @@ def console() -> Console:
 
 
 def clean(text: str) -> str:
-    """Return text of the service without control characters, which a terminal would execute."""
+    """Return text of the service without control characters, which a terminal would interpret."""
     return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 

@@ -7,7 +7,7 @@ import typer
 from pullback.client import Client
 from pullback.transport import DEFAULT_TIMEOUT
 
-Url: TypeAlias = Annotated[str | None, typer.Option(help="URL; else PULLBACK_URL, else port 8000 here.")]
+Url: TypeAlias = Annotated[str | None, typer.Option(help="Service URL; else PULLBACK_URL, else port 8000 here.")]
 Timeout: TypeAlias = Annotated[float, typer.Option(help="Seconds to wait for a response.", min=0.001)]
 OpName: TypeAlias = Annotated[str, typer.Argument(metavar="OP", help="Name of the op.")]
 Assignments: TypeAlias = Annotated[
@@ -16,7 +16,7 @@ Assignments: TypeAlias = Annotated[
 Names: TypeAlias = list[str] | None
 Device: TypeAlias = Annotated[str | None, typer.Option(help="cpu, gpu:0, ...; else the service's choice.")]
 Mode: TypeAlias = Annotated[str | None, typer.Option(help="graph, eager, xla or v1; else the op's default.")]
-Dtype: TypeAlias = Annotated[str | None, typer.Option(help="Else that of the arrays, else the op's first.")]
+Dtype: TypeAlias = Annotated[str | None, typer.Option(help="A dtype; else that of the arrays, else the op's first.")]
 Absolute: TypeAlias = Annotated[float, typer.Option(help="Absolute error to allow beyond rounding.", min=0)]
 Relative: TypeAlias = Annotated[float, typer.Option(help="Relative error to allow beyond rounding.", min=0)]
 
