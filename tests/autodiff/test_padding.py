@@ -159,7 +159,7 @@ def test_an_op_that_does_not_keep_the_shape_is_at_fault() -> None:
         return x[:1]
 
     op = Op(**{**{name: getattr(PICKY, name) for name in PICKY.__dataclass_fields__}, "function": shrunk})
-    with pytest.raises(OpFailed, match=r"forward is at fault, y: expected shape \[3\], got \[1\]"):
+    with pytest.raises(OpFailed, match=r"forward returned a wrong value for y: expected shape \[3\], got \[1\]"):
         derivatives.forward(point(op, np.ones(3), "float32", "graph")).run()
 
 

@@ -1,8 +1,8 @@
-"""Run the tests of other people's clients: ``python -m tests.clients ENVIRONMENTS CLIENT...``.
+"""Run the tests of third-party clients: ``python -m tests.clients ENVIRONMENTS CLIENT...``.
 
-Those of a client are test_CLIENT.py, and what docs/clients.md shows of it. They are run by the Python of the folder
-ENVIRONMENTS/CLIENT, which has the client and not the service, against one service with the plug-in ops of the HTTP
-tests.
+The tests of a client are test_CLIENT.py and its examples in docs/clients.md. The Python in the folder
+ENVIRONMENTS/CLIENT, which has the client but not the service, runs them against one service with the plug-in ops of
+the HTTP tests.
 """
 
 import subprocess
@@ -18,9 +18,9 @@ LIMIT_S = 600
 
 
 def run(environments: Path, client: str, url: str) -> int:
-    """Return the exit status of the tests of one client, 0 when all is well."""
+    """Run the tests of one client; return their exit code, 0 if they pass."""
     print(f"{client}:", flush=True)
-    # Nothing of ours on the path: the client is alone, as it is at its users'.
+    # Nothing of this repository is on the path: the client is alone, as for its users.
     pytest = [environments / client / "bin" / "python", "-P", "-m", "pytest", "-c", HERE / "pytest.ini"]
     files = [HERE / f"test_{client}.py", HERE / "test_page.py"]
     command = [*pytest, *files, "--url", url, "--client", client]
@@ -28,7 +28,7 @@ def run(environments: Path, client: str, url: str) -> int:
 
 
 def main(environments: str, *clients: str) -> int:
-    """Run the tests of each client; return 1 when any of them fails."""
+    """Run the tests of each client; return 1 if any of them fails."""
     with tempfile.TemporaryFile() as log:
         service = Service(log, OPS_PATH=str(PLUGINS))
         try:
