@@ -74,7 +74,7 @@ def jvp(point: Point, tangents: Mapping[str, Array], *, batched: bool) -> Evalua
     with blame_op(point.op, "claim"):
         linear = point.op.claim(point.spec.attrs).linear
     if not linear:
-        message = f"the gradient of {point.op.name} is not linear in the cotangent here, so it has no jvp"
+        message = f"the gradient of {point.op.name} is not linear in the cotangent, so it has no jvp"
         raise wrong(("attrs",), message, expected="attributes that make it linear", got="a non-linear gradient")
     _check_shapes(tangents, _input_shapes(point), "tangents", batched=batched)
     if batched:
@@ -164,7 +164,7 @@ def _check_shapes(
         _match((field, name), direction.shape, wanted[name], batched=batched)
     if batched and len(set(map(len, directions.values()))) > 1:
         lengths = {name: len(direction) for name, direction in directions.items()}
-        raise wrong((field,), "they differ in their number of directions", expected="one number", got=str(lengths))
+        raise wrong((field,), "the number of directions differs", expected="the same number", got=str(lengths))
 
 
 def _directions(named: Mapping[str, Array] | None) -> int:
@@ -174,9 +174,9 @@ def _directions(named: Mapping[str, Array] | None) -> int:
 def _match(loc: tuple[str, str], shape: tuple[int, ...], wanted: tuple[int, ...], *, batched: bool) -> None:
     if batched and (not shape or shape[1:] != wanted):
         expected = f"[directions, {', '.join(map(str, wanted))}]" if wanted else "[directions]"
-        raise wrong(loc, "a direction has another shape", expected=expected, got=str(list(shape)))
+        raise wrong(loc, "shape mismatch", expected=expected, got=str(list(shape)))
     if not batched and shape != wanted:
-        raise wrong(loc, "the shape is another one", expected=str(list(wanted)), got=str(list(shape)))
+        raise wrong(loc, "shape mismatch", expected=str(list(wanted)), got=str(list(shape)))
 
 
 def _input_shapes(point: Point) -> dict[str, tuple[int, ...]]:
@@ -218,5 +218,5 @@ def _refuse_odd_bytes(op: str, output: str, y: Array) -> None:
     try:
         bools(y.view(np.uint8))
     except Loss as loss:
-        fault = OpFault("forward", output, expected=f"{loss.expected} for each bool", got=f"a byte of {loss.got}")
+        fault = OpFault("forward", output, expected=f"{loss.expected} for each bool", got=f"the byte {loss.got}")
         raise OpFailed(f"op {op}: {fault}", Entry((op, output), str(fault), fault.expected, fault.got)) from None

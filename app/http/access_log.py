@@ -69,7 +69,7 @@ class Exchange:
     async def give_up(self) -> None:
         """Answer a request that the server has cancelled, which closes its connection by itself."""
         if not self.status:
-            error = Overloaded("the service is going down and cannot finish this: try again")
+            error = Overloaded("the service is shutting down and cannot finish this request: try again")
             await send_problem(error, self._scope, self.send, self._dialect_of(self._scope["path"]))
 
     def report(self, as_json: bool) -> None:

@@ -24,7 +24,7 @@ class Budget:
         """Take ``size`` bytes, or raise ``Overloaded``."""
         if size > self.free:
             raise Overloaded(
-                f"the requests in work hold {_mb(self.limit - self.free)} of {_mb(self.limit)}, "
+                f"requests in progress hold {_mb(self.limit - self.free)} of {_mb(self.limit)}, "
                 f"and this body needs {_mb(size)} more: try again later"
             )
         self.free -= size
@@ -52,7 +52,7 @@ class Intake:
 
     def too_slow(self) -> BodyTooSlow:
         """Return the error for a body that is not there at the deadline."""
-        return BodyTooSlow(f"the body was not there at the deadline; {self._came} bytes of it came")
+        return BodyTooSlow(f"expected the whole body before the deadline, got {self._came} bytes of it")
 
     def charge(self, size: int) -> None:
         """Take ``size`` bytes more from the budget, for what becomes of the body, or raise ``Overloaded``."""
@@ -102,7 +102,7 @@ async def read_into(room: memoryview, receive: Receive, straight: ZeroCopyBody |
             piece, more = message.get("body", b""), message.get("more_body", False)
             end = came + len(piece)
             if end > len(room) or (not more and end < len(room)):
-                raise Malformed(f"expected {len(room)} bytes, as Content-Length says, got {end}")
+                raise Malformed(f"expected a body of {len(room)} bytes (Content-Length), got {end}")
             if not (isinstance(piece, memoryview) and piece.obj is room.obj):
                 room[came:end] = piece
             came = end

@@ -105,8 +105,8 @@ def _allowed_s(headers: Headers, settings: Settings) -> float:
     if not value.isdigit() or len(value) > MAX_DIGITS or not int(value):
         raise wrong(
             ("header", DEADLINE_HEADER),
-            "not a time",
-            expected="milliseconds: a positive integer",
+            "invalid deadline",
+            expected="a positive integer (milliseconds)",
             got=repr(value.decode("latin-1")),
         )
     return min(int(value) / 1000, settings.deadline_s)

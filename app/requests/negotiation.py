@@ -49,7 +49,7 @@ def _choice(header: bytes, offered: tuple[str, ...]) -> str:
     wishes = {media_type: _wish(media_type, parts) for media_type in offered}
     best = max(offered, key=wishes.__getitem__)
     if not wishes[best][0]:
-        raise NotAcceptable(f"this answers {' or '.join(offered)}; the request accepts {accept}")
+        raise NotAcceptable(f"expected Accept: {' or '.join(offered)}, got {accept}")
     return best
 
 
@@ -84,7 +84,7 @@ def fields_of(body: Body, parse: Callable[[Body], Any] = parse) -> dict[str, Any
     """Return the fields of a body, which ``parse`` makes a document of; raises ``Malformed`` or ``Unprocessable``."""
     document = parse(body)
     if not isinstance(document, dict):
-        raise wrong((), "not an object", expected="an object", got=describe(document))
+        raise wrong((), "expected an object", expected="an object", got=describe(document))
     if len(fields := cast(dict[str, Any], document)) > MAX_NAMES:
         expected = f"at most {MAX_NAMES} fields"
         raise wrong((), "too many fields", expected=expected, got=str(len(fields)))

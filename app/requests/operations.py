@@ -112,12 +112,10 @@ def _as(field: str) -> Callable[[Asked, Any], dict[str, Tree]]:
 OPERATIONS: Mapping[str, Operation] = {
     operation.name: operation
     for operation in (
-        Operation(
-            "forward", "The value of an op", models.ForwardRequest, models.ForwardAnswer, _forward, _as("outputs")
-        ),
+        Operation("forward", "Evaluate an op", models.ForwardRequest, models.ForwardAnswer, _forward, _as("outputs")),
         Operation(
             "gradients",
-            "Gradients of order 1 to 4: each of the sum of the one before",
+            "Gradients of order 1 to 4: each is the gradient of the sum of the previous one",
             models.GradientsRequest,
             models.GradientsAnswer,
             _gradients,
@@ -131,7 +129,7 @@ OPERATIONS: Mapping[str, Operation] = {
         ),
         Operation(
             "jacobian",
-            "Every output by every input",
+            "Differentiate outputs with respect to inputs",
             models.JacobianRequest,
             models.JacobianAnswer,
             _jacobian,
@@ -140,7 +138,7 @@ OPERATIONS: Mapping[str, Operation] = {
         ),
         Operation(
             "hvp",
-            "The Hessian's transpose times vectors",
+            "Multiply the transposed Hessian by vectors",
             models.HvpRequest,
             models.HvpAnswer,
             _hvp,
@@ -148,7 +146,7 @@ OPERATIONS: Mapping[str, Operation] = {
         ),
         Operation(
             "hessian",
-            "The derivative of the vjp",
+            "Differentiate the vjp",
             models.HessianRequest,
             models.HessianAnswer,
             _hessian,

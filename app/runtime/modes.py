@@ -154,7 +154,7 @@ def run(program: Program, mode: Mode, leaves: Sequence[Array], device: str) -> d
         except _BudgetSpent as spent:
             if mode == "graph" and program.runs_eagerly:
                 return _run_eagerly(program, leaves)
-            raise Overloaded(f"{spent}; mode eager still works, a restart frees it", retry_after_s=60) from None
+            raise Overloaded(f"{spent}; use mode eager, or restart the service", retry_after_s=60) from None
 
 
 def _plainest(error: BaseException, program: Program, leaves: Sequence[Array]) -> BaseException:
@@ -262,7 +262,7 @@ class _Traces:
         """Count a trace, or refuse it: neither all ops together nor one of them may have more than their share."""
         _check(self.made, TRACE_BUDGET, owner, "traces")
         if mode == "xla":
-            _check(self.compiled, XLA_BUDGET, owner, "compilations by XLA")
+            _check(self.compiled, XLA_BUDGET, owner, "XLA compilations")
             self.compiled[owner] += 1
         self.made[owner] += 1
 
@@ -273,7 +273,7 @@ def _is_spent(spent: Counter[str], budget: int, owner: str) -> bool:
 
 def _check(spent: Counter[str], budget: int, owner: str, what: str) -> None:
     if _is_spent(spent, budget, owner):
-        raise _BudgetSpent(f"the {what} that op {owner} may have in this process are made")
+        raise _BudgetSpent(f"op {owner} has no {what} left in this process")
 
 
 _traces = _Traces()

@@ -55,7 +55,7 @@ def _reader(engine: Engine, plans: Plans, op_name: str, operation_name: str, sco
     """Return how to read a request, and the format that it comes in."""
     operation = OPERATIONS.get(operation_name)
     if operation is None:
-        raise NotFound(f"there is no operation {operation_name!r}; expected {near(operation_name, OPERATIONS)}")
+        raise NotFound(f"unknown operation {operation_name!r}; expected {near(operation_name, OPERATIONS)}")
     if scope["method"] != "POST":
         detail = f"expected POST, got {scope['method']}"
         raise MethodNotAllowed(detail, headers={"Allow": "POST"})

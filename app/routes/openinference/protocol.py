@@ -42,11 +42,11 @@ _MODEL = re.compile(rf"{ROOT}/models/([^/]+)(?:/versions/([^/]+))?(?:{'|'.join((
 _UNREGISTER = re.compile(rf"{ROOT}/(system|cuda)sharedmemory/region/[^/]+/unregister")
 # What Triton's clients can ask for and nobody has here, and why.
 _MISSING = {
-    re.compile(rf"{ROOT}/repository/models/[^/]+/(load|unload)"): "the models are the ops that the service started "
-    "with: none is loaded or unloaded",
-    re.compile(rf"{ROOT}(/models/[^/]+)?/trace/setting"): "there are no traces: GET /metrics tells what takes how long",
-    re.compile(rf"{ROOT}/logging"): "the log is set by the environment (PULLBACK_LOG), and not by requests",
-    re.compile(rf"{ROOT}/(system|cuda)sharedmemory/.*"): "there is no shared memory here: send tensors as binary data",
+    re.compile(rf"{ROOT}/repository/models/[^/]+/(load|unload)"): "models cannot be loaded or unloaded: they are "
+    "the ops that the service started with",
+    re.compile(rf"{ROOT}(/models/[^/]+)?/trace/setting"): "tracing is not supported: GET /metrics has the timings",
+    re.compile(rf"{ROOT}/logging"): "logging is configured by the environment (PULLBACK_LOG), not by requests",
+    re.compile(rf"{ROOT}/(system|cuda)sharedmemory/.*"): "shared memory is not supported: send tensors as binary data",
 }
 # What the names of a native request's tensors begin with here.
 _LETTERS = {"cotangents": "d", "tangents": "t", "vectors": "v"}
@@ -92,7 +92,7 @@ class OpenInference:
                 raise NotFound(why)
         if found := _MODEL.fullmatch(path):
             self._need_model(found[1], found[2] or VERSION)
-        raise NotFound(f"there is no path {path} in the Open Inference Protocol")
+        raise NotFound(f"unknown path {path} in the Open Inference Protocol")
 
     def _need_model(self, name: str, version: str) -> None:
         """Raise ``NotFound`` for a model that is not there, with near names, or with why its op is unavailable."""
@@ -100,9 +100,9 @@ class OpenInference:
             for broken in self.engine.registry.unavailable:
                 if broken.name == name.partition(".")[0]:
                     raise NotFound(f"model {name} is unavailable: {broken.reason}")
-            raise NotFound(f"there is no model {name!r}; expected {near(name, self.models)}")
+            raise NotFound(f"unknown model {name!r}; expected {near(name, self.models)}")
         if version != VERSION:
-            raise NotFound(f"model {name} has version {VERSION} alone, got {version!r}")
+            raise NotFound(f"model {name}: expected version {VERSION}, got {version!r}")
 
 
 def _pages(engine: Engine, known: Mapping[str, Model]) -> dict[str, Page]:
@@ -170,9 +170,9 @@ def _wants_ready(body: Body) -> bool:
     fields = fields_of(body) if bytes(body).strip() else {}
     for name, value in fields.items():
         if name != "ready":
-            raise wrong((name,), "there is no such field", expected="ready, or nothing", got=name)
+            raise wrong((name,), "unknown field", expected="ready, or no field", got=name)
         if not isinstance(value, bool):
-            raise wrong((name,), "this is no flag", expected="true or false", got=describe(value))
+            raise wrong((name,), "expected a bool", expected="true or false", got=describe(value))
     return fields.get("ready", False)
 
 

@@ -68,7 +68,7 @@ def _serve(engine: Engine, plans: Plans) -> ASGIApp:
         name, _, last = scope["path"].removeprefix(PREFIX).partition("/")
         routes = routes_of(engine.op(name))
         if last not in routes:
-            raise NotFound(f"op {name} has no endpoint {last!r} here; expected {near(last, routes)}")
+            raise NotFound(f"unknown endpoint {last!r} of op {name}; expected {near(last, routes)}")
         need_method(scope, routes[last].method)
         await routes[last].app(scope, receive, send)
 
@@ -209,7 +209,7 @@ def _fault(entry: Entry) -> dict[str, Any]:
     expected, got, loc = told["expected"], told["got"], told["loc"]
     if loc[:1] != ["header"]:
         loc = ["body", *(_FIELDS.get(part, part) for part in loc[:1]), *loc[1:]]
-    text = f"{told['message']}; expected {expected}, got {got}"
+    text = entry.sentence()
     return {"type": "value_error", "loc": loc, "msg": text, "input": got, "ctx": {"expected": expected, "got": got}}
 
 
