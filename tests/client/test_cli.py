@@ -107,7 +107,7 @@ def test_arrays_come_from_files_and_go_into_them(ask, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("args", "told"),
     [
-        (["call", "sqare", "forward", "x=1"], "near it: square"),
+        (["call", "sqare", "forward", "x=1"], "such as square"),
         (["call", "square", "backward", "x=1"], "expected one of forward, gradients"),
         (["call", "square", "forward", "z=1"], "z: square forward takes no such name; it takes x"),
         (["call", "square", "forward", "dy=1"], "dy: square forward takes no such name"),

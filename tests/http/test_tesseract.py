@@ -408,11 +408,11 @@ def data_of(**fields: Any) -> dict[str, Any]:
         ("square/apply", {**CALL, "mode": "eager"}, ["mode"], "one of inputs"),
         ("square/apply", {"inputs": [1]}, ["inputs"], "got a list of 1"),
         ("square/apply", {"inputs": {}}, ["inputs", "x"], "missing"),
-        ("square/apply", {"inputs": {"x": X, "xx": 1}}, ["inputs", "xx"], "near it: x"),
+        ("square/apply", {"inputs": {"x": X, "xx": 1}}, ["inputs", "xx"], "such as x"),
         ("square/apply", {"inputs": {"x": None}}, ["inputs", "x"], "got null"),
         ("square/apply", {"inputs": {"x": [[1], [2, 3]]}}, ["inputs", "x", 1], "a list of 1"),
         ("square/apply", {"inputs": {"x": {"shape": [2], "dtype": "float32"}}}, ["inputs", "x", "data"], "missing"),
-        ("square/apply", x_of(more=1), ["inputs", "x", "more"], "no such field"),
+        ("square/apply", x_of(more=1), ["inputs", "x", "more"], "unknown field"),
         ("square/apply", x_of(object_type="list"), ["inputs", "x", "object_type"], '"array"'),
         ("relu/apply", x_of(dtype="int32"), ["inputs", "x", "dtype"], "float64, got int32"),
         ("square/apply", x_of(dtype=["float32"]), ["inputs", "x", "dtype"], "got a list of 1"),
@@ -432,7 +432,7 @@ def data_of(**fields: Any) -> dict[str, Any]:
         ("square/apply", x_of(data={**BASE64, "buffer": "AACAPwAAAEA*"}), ["inputs", "x", "data", "buffer"], "invalid"),
         ("square/apply", x_of(data={**BASE64, "buffer": [1]}), ["inputs", "x", "data", "buffer"], "a string"),
         ("scale_gradient/apply", {"inputs": {"x": 1, "scale": "a"}}, ["inputs", "scale"], "number"),
-        ("scale_gradient/apply", {"inputs": {"x": 1, "scael": 1}}, ["inputs", "scael"], "near it: scale"),
+        ("scale_gradient/apply", {"inputs": {"x": 1, "scael": 1}}, ["inputs", "scael"], "such as scale"),
         ("scale_gradient/apply", {"inputs": {"x": 1, "scale": X}}, ["inputs", "scale", "shape"], "expected []"),
         (
             "scale_gradient/apply",
@@ -462,7 +462,7 @@ def data_of(**fields: Any) -> dict[str, Any]:
         (f"square/{VJP}", {**PULL, "vjp_inputs": "x"}, ["vjp_inputs"], "a list"),
         (f"square/{VJP}", {**PULL, "vjp_inputs": ["x", 3]}, ["vjp_inputs", 1], "got 3"),
         (f"square/{VJP}", {**PULL, "vjp_inputs": ["x", "x"]}, ["vjp_inputs", 1], "twice"),
-        (f"square/{VJP}", {**PULL, "vjp_inputs": ["xx"]}, ["vjp_inputs", 0], "near it: x"),
+        (f"square/{VJP}", {**PULL, "vjp_inputs": ["xx"]}, ["vjp_inputs", 0], "such as x"),
         (f"square/{VJP}", {**PULL, "vjp_inputs": ["x"] * 65}, ["vjp_inputs"], "at most 64"),
         (f"square/{VJP}", {**PULL, "vjp_outputs": ["z"]}, ["vjp_outputs", 0], "one of y"),
         (f"square/{VJP}", {**PULL, "cotangent_vector": {}}, ["cotangent_vector", "y"], "missing"),
@@ -473,7 +473,7 @@ def data_of(**fields: Any) -> dict[str, Any]:
             f"square/{VJP}",
             {**PULL, "cotangent_vector": {"y": {**X, "dtype": "float64"}}},
             ["cotangent_vector", "y", "dtype"],
-            "never cast",
+            "not cast",
         ),
         (f"self_adjoint_eig/{VJP}", {**EIG, "cotangent_vector": {"w": [1, 1]}}, ["cotangent_vector", "v"], "missing"),
         (f"square/{JVP}", {**PUSH, "tangent_vector": {"x": [1, 2, 3]}}, ["tangent_vector", "x"], "expected [2]"),
@@ -481,7 +481,7 @@ def data_of(**fields: Any) -> dict[str, Any]:
         (f"square/{JVP}", {**PUSH, "jvp_outputs": ["x"]}, ["jvp_outputs", 0], "one of y"),
         ("square/jacobian", {**ROWS, "jac_inputs": ["y"]}, ["jac_inputs", 0], "one of x"),
         ("square/jacobian", {**ROWS, "jac_outputs": []}, ["jac_outputs"], "some of y"),
-        ("square/jacobian", {**ROWS, "vjp_inputs": ["x"]}, ["vjp_inputs"], "no such field"),
+        ("square/jacobian", {**ROWS, "vjp_inputs": ["x"]}, ["vjp_inputs"], "unknown field"),
         (
             "zero_out/jacobian",
             {**ROWS, **x_of(dtype="int32")},
@@ -496,7 +496,7 @@ def data_of(**fields: Any) -> dict[str, Any]:
             "",
         ),
         ("relu/abstract_eval", {"inputs": {"x": {"shape": [1], "dtype": "int8"}}}, ["inputs", "x", "dtype"], "int8"),
-        ("square/abstract_eval", {"inputs": {"x": X, "y": 1}}, ["inputs", "y"], "no such field"),
+        ("square/abstract_eval", {"inputs": {"x": X, "y": 1}}, ["inputs", "y"], "unknown field"),
         ("square/abstract_eval", {"inputs": 3}, ["inputs"], "an object"),
         ("square/abstract_eval", {}, ["inputs"], "missing"),
         (
@@ -562,7 +562,7 @@ def sentence(response: httpx.Response, status: int) -> str:
 
 
 def test_other_errors_are_a_sentence(plugged: httpx.Client):
-    assert "near it: square" in sentence(send(plugged, "sqare", "apply", CALL), 404)
+    assert "such as square" in sentence(send(plugged, "sqare", "apply", CALL), 404)
     assert "apply" in sentence(send(plugged, "square", "aply", CALL), 404)
     assert VJP in sentence(send(plugged, "clip_gradient", JVP, PUSH), 404)
     assert "no endpoint" in sentence(plugged.get("/tesseract/square"), 404)
