@@ -254,7 +254,7 @@ def _cut(shape: Shape) -> Shape:
 
 def _from_base64(text: Any, shape: Shape, target: DType, loc: Loc) -> NDArray[Any]:
     if not isinstance(text, str | Decoded):
-        raise wrong(loc, "expected a string", expected="a string", got=casting.describe(text))
+        raise wrong(loc, "expected a base64 string", expected="a string", got=casting.describe(text))
     size, came = math.prod(shape) * target.itemsize, text.length if isinstance(text, Decoded) else len(text)
     length = (size + 2) // 3 * 4
     if came != length:  # before decoding, which costs as much as the text is long

@@ -118,7 +118,7 @@ def write(tensors: Mapping[str, NDArray[Any]], fields: Mapping[str, Any]) -> lis
 def _header(body: Body) -> Body:
     """Return the bytes of the header."""
     if len(body) < _LENGTH:
-        raise Malformed(f"expected safetensors, whose first {_LENGTH} bytes are the header length, got {len(body)}")
+        raise Malformed(f"expected safetensors: {_LENGTH} bytes of header length first, got {len(body)} bytes")
     length, rest = int.from_bytes(body[:_LENGTH], "little"), len(body) - _LENGTH
     if length > MAX_HEADER:
         raise Malformed(f"expected safetensors with a header of at most {MAX_HEADER} bytes, got {length}")
@@ -195,7 +195,7 @@ def _offsets(name: str, value: Any) -> tuple[int, int]:
         case [begin, end] if _is_integers(value, MAX_BYTES) and begin <= end:
             return begin, end
         case _:
-            raise _bad(name, "data_offsets [begin, end], two ordered integers", _shown(value))
+            raise _bad(name, "data_offsets [begin, end], two integers in order", _shown(value))
 
 
 def _is_integers(value: Any, high: int) -> bool:

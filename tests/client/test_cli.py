@@ -254,7 +254,7 @@ def test_serve_runs_the_service_from_anywhere(tmp_path) -> None:
         running.terminate()
         _, complaints = running.communicate(timeout=60)
     assert running.returncode == 0
-    assert "is no setting" not in complaints
+    assert "is not a setting" not in complaints
 
 
 def test_serve_says_where_to_get_the_service(tmp_path) -> None:

@@ -256,7 +256,7 @@ WRONG = [
         "self_adjoint_eig/vjp",
         {"inputs": {"a": [[1]]}, "batched": True, "cotangents": {"w": [[1], [2]], "v": [[[1]]]}},
         ["cotangents"],
-        "one number",
+        "the same number",
         "'w': 2",
     ),
     # Gradients that are no linear map.

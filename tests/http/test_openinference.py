@@ -503,7 +503,7 @@ BODIES = [
     (b"", {}, 400, ("empty",)),
     (b"[]", {}, 400, ("an object",)),
     (b"null", {}, 400, ("an object",)),
-    (b'{"inputs":[{"name":"x","name":"x"}]}', {}, 400, ("twice",)),
+    (b'{"inputs":[{"name":"x","name":"x"}]}', {}, 400, ("duplicate key",)),
     (b'{"inputs":[NaN]}', {}, 400, ("NaN",)),
     (b"[" * 200_000, {}, 400, ("brackets",)),
 ]

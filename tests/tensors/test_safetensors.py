@@ -211,10 +211,10 @@ MANY = {f"inputs/x{i}": tensor("F32", [0], [0, 0]) for i in range(65)}
 FULL = bytes(8)
 MALFORMED = {
     "nothing": (b"", "got 0"),
-    "no length": (b"1234567", "8 bytes, got 7"),
+    "no length": (b"1234567", "8 bytes of header length first, got 7 bytes"),
     "JSON": (b'{"inputs":{"x":[1,2]}}', f"at most {MAX_HEADER} bytes"),
-    "a header over the limit": (encoded(b"{" + b" " * MAX_HEADER), f"{MAX_HEADER} bytes, got one of {MAX_HEADER + 1}"),
-    "the largest length": (b"\xff" * 8 + b"{}", f"got one of {2**64 - 1}"),
+    "a header over the limit": (encoded(b"{" + b" " * MAX_HEADER), f"{MAX_HEADER} bytes, got {MAX_HEADER + 1}"),
+    "the largest length": (b"\xff" * 8 + b"{}", f"got {2**64 - 1}"),
     "a header over the body": (encoded({})[:-1], "header of 2 bytes (from the first 8 bytes), got 1"),
     "no header": (encoded(b""), "starts with {, got b''"),
     "a list": (encoded([]), "starts with {, got b'['"),
@@ -270,7 +270,7 @@ MALFORMED = {
     ),
     "offsets that are a number": (
         encoded({"inputs/x": tensor() | {"data_offsets": 8}}, FULL),
-        "[begin, end], in this order, got 8",
+        "[begin, end], two integers in order, got 8",
     ),
     "one offset": (encoded({"inputs/x": tensor(offsets=[8])}, FULL), "got [8]"),
     "three offsets": (encoded({"inputs/x": tensor(offsets=[0, 8, 8])}, FULL), "got [0, 8, 8]"),
@@ -278,7 +278,7 @@ MALFORMED = {
     "offsets of floats": (encoded({"inputs/x": tensor(offsets=[0.0, 8.0])}, FULL), "got [0.0, 8.0]"),
     "offsets of false": (encoded({"inputs/x": tensor(offsets=[False, 8])}, FULL), "got [False, 8]"),
     "negative offsets": (encoded({"inputs/x": tensor(offsets=[-8, 0])}, FULL), "got [-8, 0]"),
-    "offsets out of order": (encoded({"inputs/x": tensor(offsets=[8, 0])}, FULL), "in this order, got [8, 0]"),
+    "offsets out of order": (encoded({"inputs/x": tensor(offsets=[8, 0])}, FULL), "two integers in order, got [8, 0]"),
     "data that are too long": (
         encoded({"inputs/x": tensor(shape=[1])}, FULL),
         "4 bytes for shape [1] of F32, got 8 bytes",
@@ -353,7 +353,7 @@ MALFORMED = {
     ),
     "a field of another kind": (
         encoded({"inputs/x": tensor(), **metadata(inputs=[1])}, FULL),
-        "expected an object under inputs in __metadata__.pullback, or nothing, got a list of 1",
+        "expected an object under inputs in __metadata__.pullback, or no such field, got a list of 1",
     ),
     "a field that is null": (encoded({"cotangents/y": tensor(), **metadata(cotangents=None)}, FULL), "got null"),
 }

@@ -155,7 +155,7 @@ def _selected(op: Op, slots: Sequence[Input | Output], dtype: str, fields: Objec
     live = [slot.name for slot in slots if op.is_differentiable(slot, dtype)]
     for i, name in enumerate(listed):
         if name not in live:
-            expected = f"some of {shown(live)} (differentiable in {dtype})"
+            expected = f"a name that is differentiable in {dtype} ({shown(live)})"
             faults.add((field, i), "not differentiable", expected=expected, got=name)
     faults.check()
     return list(found)
