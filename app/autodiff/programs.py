@@ -124,7 +124,7 @@ class Program:
         for (name, x), dx in zip(xs.items(), dxs, strict=True):
             expected, got = f"a {x.dtype.name} tensor with the shape of {name}", None
             if dx is None:
-                got = None if may_miss or name in self.op.null_gradients else "None, or no gradient path"
+                got = None if may_miss or name in self.op.null_gradients else "None, or no path at all"
             elif not isinstance(dx, tf.Tensor):
                 got = f"{dx!r} ({type(dx).__name__})"
             elif dx.dtype != x.dtype:

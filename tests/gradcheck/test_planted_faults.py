@@ -460,7 +460,7 @@ def test_a_checks_own_breakdown_is_a_failure() -> None:
     def misshapen(primals, at):
         return (np.zeros((2, 3, 4)),)
 
-    for function, told in ((lost, "its claim raised RuntimeError"), (misshapen, "its claim raised ValueError")):
+    for function, told in ((lost, "claim raised RuntimeError"), (misshapen, "claim raised ValueError")):
         found = report(claiming(Claim(Surrogate(function))), checks=["derivative", "linearity"])
         (entry,) = entries(found, "derivative")
         assert told in entry["sentence"]
