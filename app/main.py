@@ -1,4 +1,4 @@
-"""The application: a chain of plain ASGI callables around FastAPI, each with one concern."""
+"""The application: log, limits and router around the handlers of every path, and FastAPI for the pages."""
 
 from contextlib import AbstractAsyncContextManager
 
@@ -11,14 +11,12 @@ from app.execution.engine import Engine
 from app.http.access_log import observe
 from app.http.limits import limits
 from app.http.problems import HANDLERS
-from app.requests.plans import Plans
+from app.http.request import Request
 from app.routes.native.catalogue import catalogue
-from app.routes.native.checks import checks
-from app.routes.native.derivatives import operations
 from app.routes.native.health import health
-from app.routes.native.metrics import metrics_page, tally_of_path
+from app.routes.native.metrics import metrics_page
 from app.routes.native.openapi import openapi
-from app.routes.router import counted_paths, dialect_of_path, protocols, unpacking_paths
+from app.routes.router import Router
 from app.runtime.doctor import examination
 from app.settings import Settings
 from app.telemetry.prometheus import Metrics
@@ -38,12 +36,13 @@ def create_app(settings: Settings | None = None) -> ASGIApp:
     """
     settings = settings or Settings()
     engine, metrics = build(settings)
-    ops, others, plans = engine.registry.ops, settings.protocols, Plans(engine)
-    pages = protocols(_pages(engine, metrics, settings), engine, plans, others)
-    answering = checks(operations(pages, engine, plans), engine)
-    inner = limits(answering, settings, unpacking_paths(others))
-    counters_of = tally_of_path(engine.counters, ops, counted_paths(others, ops.values()))
-    return observe(inner, settings, engine.lifecycle, counters_of, dialect_of_path(others))
+    pages = _pages(engine, metrics, settings)
+    router = Router(engine, pages, settings.protocols)
+    return observe(limits(_answer, settings), router.route, pages, settings, engine.lifecycle)
+
+
+async def _answer(request: Request) -> None:
+    await request.route.handler(request)
 
 
 def _pages(engine: Engine, metrics: Metrics | None, settings: Settings) -> FastAPI:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from pydantic import ValidationError
 
-from app.autodiff.point import Dims, Point, Side, Spec, blame_op, resolved_shape
+from app.autodiff.point import Arrays, Dims, Point, Side, Spec, blame_op, resolved_shape
 from app.errors import Faults, Loc, Unprocessable, near, unprocessable, wrong
 from app.tensors.dtypes import MAX_BYTES
 from app.tensors.validation import entries
@@ -53,24 +53,32 @@ def bind_spec(op: Op, attrs: Mapping[str, Any], dtype: str | None, *, mode: Mode
 
 
 def bind_inputs(spec: Spec, inputs: Mapping[str, Any], decode: Decode) -> Point:
-    """Return the point with these inputs."""
+    """Return the point with these inputs; raises ``Unprocessable`` for inputs that the op does not take."""
     arrays = decode_named(inputs, spec.inputs.dtypes, decode, "inputs")
     if len(arrays) < len(spec.inputs.dtypes):
         missing = next(name for name in spec.inputs.dtypes if name not in arrays)
         expected = f"all of {', '.join(spec.inputs.dtypes)}"
         raise wrong(("inputs",), f"missing input {missing}", expected=expected, got=", ".join(arrays) or "none")
-    dims = bind_dims(spec.op, arrays, spec.attrs)
-    ordered = {name: arrays[name] for name in spec.inputs.dtypes}
-    _validate(spec.op, ordered, spec.attrs)
-    point = Point(spec, ordered, dims)
-    point.admit_work()
-    _admit_outputs(point)
+    if len(arrays) > 1:
+        arrays = {name: arrays[name] for name in spec.inputs.dtypes}
+    dims = bind_dims(spec, arrays)
+    if spec.op.validate is not None:
+        _validate(spec.op, arrays, spec.attrs)
+    point = Point(spec, arrays, dims)
+    if spec.op.cost is not None:
+        point.admit_work()
+    elements = 0
+    for shape in point.output_shapes.values():
+        if shape is not None:
+            elements += math.prod(shape)
+    if elements > point.size:  # outputs that are no larger than the inputs are never refused
+        point.admit(elements, "outputs")
     return point
 
 
-def moved(point: Point, inputs: Mapping[str, Array]) -> Point:
+def moved(point: Point, inputs: Arrays) -> Point:
     """Return the point of other inputs, which the op is known to take."""
-    return Point(point.spec, inputs, bind_dims(point.op, inputs, point.spec.attrs))
+    return Point(point.spec, inputs, bind_dims(point.spec, inputs))
 
 
 def bind_attrs(op: Op, attrs: Mapping[str, Any]) -> Attrs:
@@ -99,7 +107,7 @@ def bind_shapes(spec: Spec, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, 
     """
     # Arrays of any size in the memory of one number.
     stand_ins = {name: np.broadcast_to(np.False_, shape) for name, shape in shapes.items()}
-    dims = bind_dims(spec.op, stand_ins, spec.attrs)
+    dims = bind_dims(spec, stand_ins)
     found = {slot.name: resolved_shape(slot.shape, dims) for slot in spec.op.outputs}
     for name, shape in found.items():
         if shape is None:
@@ -125,28 +133,31 @@ def decode_named(values: Mapping[str, Any], dtypes: Mapping[str, str], decode: D
             arrays[name] = decode(value, dtypes[name], (field, name))
         except Unprocessable as error:
             faults.entries.extend(error.entries)
-    faults.check()
+    if faults.entries:
+        faults.check()
     return arrays
 
 
-def bind_dims(op: Op, arrays: Mapping[str, Array], attrs: Attrs) -> Dims:
-    """Match every input's shape with its symbols, the same symbol everywhere the same; int attributes are symbols too.
+def bind_dims(spec: Spec, arrays: Arrays) -> Dims:
+    """Match every input's shape with its symbols; the same symbol has the same size everywhere.
 
-    Raises ``Unprocessable`` with the input at fault, the shape expected and the one that came.
+    Integer attributes are symbols too. Raises ``Unprocessable`` with the inputs at fault, the shapes expected and those
+    that came.
     """
+    dims: dict[str, int | tuple[int, ...]] = dict(spec.sizes)
     faults = Faults()
-    dims: dict[str, int | tuple[int, ...]] = {
-        name: value for name, value in attrs.static().items() if isinstance(value, int)
-    }
-    for slot in op.inputs:
-        trial = dict(dims)
+    for slot in spec.op.inputs:
         shape = arrays[slot.name].shape
+        if slot.shape == ANY_SHAPE and dims.setdefault("...", shape) == shape:
+            continue
+        trial = dict(dims)
         if _matches(slot.shape, shape, trial):
             dims = trial
         else:
             message = f"shape {list(shape)} does not match {shape_text(slot.shape)}"
             faults.add(("inputs", slot.name), message, expected=_expectation(slot.shape, dims), got=str(list(shape)))
-    faults.check()
+    if faults.entries:
+        faults.check()
     return dims
 
 
@@ -188,7 +199,7 @@ def bind_directions(
     arrays = decode_named(values, side.dtypes, decode, field)
     if not arrays:
         raise wrong((field,), f"no {field} given", expected=f"at least one of {', '.join(side.live)}", got="{}")
-    return {name: arrays[name] for name in side.dtypes if name in arrays}
+    return arrays if len(arrays) == 1 else {name: arrays[name] for name in side.dtypes if name in arrays}
 
 
 def _matches(pattern: Sequence[str | int], shape: tuple[int, ...], dims: dict[str, int | tuple[int, ...]]) -> bool:
@@ -218,16 +229,8 @@ def _expectation(pattern: Sequence[str | int], dims: Dims) -> str:
     return shape_text(pattern) + (f" with {known}" if known else "")
 
 
-def _admit_outputs(point: Point) -> None:
-    """Refuse outputs over the element limit, unless they are no larger than the inputs are."""
-    elements = sum(math.prod(shape) for shape in point.output_shapes.values() if shape is not None)
-    if elements > point.size:
-        point.admit(elements, "outputs")
-
-
-def _validate(op: Op, inputs: Mapping[str, Array], attrs: Attrs) -> None:
-    if op.validate is None:
-        return
+def _validate(op: Op, inputs: Arrays, attrs: Attrs) -> None:
+    assert op.validate is not None
     try:
         with blame_op(op, "validate"):
             op.validate(inputs, attrs)

@@ -11,7 +11,7 @@ from functools import cache
 import tensorflow as tf
 
 from app.autodiff.programs import Program
-from app.runtime import modes
+from app.runtime import traces
 from app.runtime.arithmetic import is_arithmetic
 from app.runtime.calculus import Graph
 from ops import Mode, Op
@@ -23,13 +23,13 @@ DTYPES = ("float32", "float64")
 
 def default_mode(op: Op, dtype: str, device: str) -> Mode:
     """Return the mode for an op, a dtype and a device; a graph once the op has used up its compilations."""
-    if dtype not in DTYPES or device != "cpu" or not does_arithmetic(op) or not modes.may_compile(op.name):
+    if dtype not in DTYPES or device != "cpu" or not op_is_arithmetic(op) or not traces.TRACES.may_compile(op.name):
         return "graph"
     return "xla"
 
 
 @cache
-def does_arithmetic(op: Op) -> bool:
+def op_is_arithmetic(op: Op) -> bool:
     """Tell whether an op, and its gradients, do nothing but arithmetic, whatever its attributes. Traces it once."""
     if op.batching != "elementwise" or "xla" not in op.modes or op.attrs.static_names():
         return False

@@ -1,18 +1,19 @@
-"""Values and derivatives of an op at a point, from NumPy to NumPy: each as a ``Evaluation``, to be run.
+"""Values and derivatives of an op at a point, from NumPy to NumPy: each as an ``Evaluation`` to be run.
 
-A derivative that does not exist is an ``Absent``, never a zero made up; a zero that TensorFlow returns stays one.
+A derivative that does not exist is an ``Absent``, never an invented zero; a zero that TensorFlow returns stays a zero.
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import numpy as np
 
-from app.autodiff.evaluation import Evaluation, Found, present
-from app.autodiff.point import Point, blame_op
+from app.autodiff.evaluation import Evaluation, as_found, present
+from app.autodiff.point import Arrays, Point, Side, blame_op
 from app.errors import Entry, OpFailed, wrong
+from app.runtime.eager import Key, KeyedArrays
 from app.tensors.casting import Loss, bools
 from ops import BOOL, Array, OpFault
 
@@ -25,7 +26,8 @@ class Absent(StrEnum):
 
 
 Derivative: TypeAlias = Array | Absent
-Named: TypeAlias = dict[str, Derivative]
+Derivatives: TypeAlias = dict[str, Derivative]
+Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 
 
 def forward(point: Point) -> Evaluation[dict[str, Array]]:
@@ -34,22 +36,21 @@ def forward(point: Point) -> Evaluation[dict[str, Array]]:
 
 
 def gradients(
-    point: Point, wrt: Sequence[str], cotangents: Mapping[str, Array] | None, order: int
-) -> Evaluation[tuple[dict[str, Array], list[Named]]]:
+    point: Point, wrt: Sequence[str], cotangents: Arrays | None, order: int
+) -> Evaluation[tuple[dict[str, Array], list[Derivatives]]]:
     """Return the outputs and, an order at a time, the gradient of the sum of all gradients of the order before."""
     _check_cotangents(point, cotangents)
     live = live_inputs(point, wrt)
 
-    def finish(found: Found) -> tuple[dict[str, Array], list[Named]]:
-        levels = [{name: found.get((k, name)) for name in live} for k in range(order)]
-        return _outputs(point, found), [_absent_filled(point, wrt, level) for level in levels]
+    def finish(found: KeyedArrays) -> tuple[dict[str, Array], list[Derivatives]]:
+        return _outputs(point, found), [_derivatives(wrt, point.spec.inputs, found, k) for k in range(order)]
 
     return Evaluation(point, "gradients", finish, wrt=live, cotangents=cotangents, order=order, outputs=True)
 
 
 def vjp(
-    point: Point, wrt: Sequence[str], cotangents: Mapping[str, Array] | None, *, batched: bool, outputs: bool
-) -> Evaluation[tuple[dict[str, Array], Named]]:
+    point: Point, wrt: Sequence[str], cotangents: Arrays | None, *, batched: bool, outputs: bool
+) -> Evaluation[tuple[dict[str, Array], Derivatives]]:
     """Return the outputs (empty unless asked for) and the cotangents of the inputs ``wrt``.
 
     ``batched``: cotangents and answers have a leading axis of directions.
@@ -59,14 +60,13 @@ def vjp(
     if batched:
         point.admit(_directions(cotangents) * sum(point.inputs[name].size for name in live), "gradients")
 
-    def finish(found: Found) -> tuple[dict[str, Array], Named]:
-        values = _outputs(point, found) if outputs else {}
-        return values, _absent_filled(point, wrt, {name: found["gradients", name] for name in live})
+    def finish(found: KeyedArrays) -> tuple[dict[str, Array], Derivatives]:
+        return _outputs(point, found) if outputs else {}, _derivatives(wrt, point.spec.inputs, found, "gradients")
 
     return Evaluation(point, "vjp", finish, wrt=live, cotangents=cotangents, batched=batched, outputs=outputs)
 
 
-def jvp(point: Point, tangents: Mapping[str, Array], *, batched: bool) -> Evaluation[Named]:
+def jvp(point: Point, tangents: Arrays, *, batched: bool) -> Evaluation[Derivatives]:
     """Return the tangents of the outputs, as the vjp of the vjp with respect to its cotangent.
 
     Raises ``Unprocessable`` where the op claims a gradient that is not linear in the cotangent.
@@ -81,15 +81,9 @@ def jvp(point: Point, tangents: Mapping[str, Array], *, batched: bool) -> Evalua
         point.admit(
             _directions(tangents) * sum(math.prod(shape) for shape in output_shapes(point).values()), "tangents"
         )
-    live = point.spec.outputs.live
 
-    def finish(found: Found) -> Named:
-        return {
-            slot.name: _or_disconnected(found["tangents", slot.name])
-            if slot.name in live
-            else Absent.NOT_DIFFERENTIABLE
-            for slot in point.op.outputs
-        }
+    def finish(found: KeyedArrays) -> Derivatives:
+        return _derivatives([slot.name for slot in point.op.outputs], point.spec.outputs, found, "tangents")
 
     return Evaluation(point, "jvp", finish, along=tangents, batched=batched)
 
@@ -97,11 +91,11 @@ def jvp(point: Point, tangents: Mapping[str, Array], *, batched: bool) -> Evalua
 def hvp(
     point: Point,
     wrt: Sequence[str],
-    cotangents: Mapping[str, Array] | None,
-    vectors: Mapping[str, Array],
+    cotangents: Arrays | None,
+    vectors: Arrays,
     *,
     batched: bool,
-) -> Evaluation[Named]:
+) -> Evaluation[Derivatives]:
     """Return Hᵀv: for each input i the sum over j of the derivative of ⟨g_j, v_j⟩, g the vjp at ``cotangents``."""
     _check_cotangents(point, cotangents)
     _check_shapes(vectors, _input_shapes(point), "vectors", batched=batched)
@@ -109,15 +103,13 @@ def hvp(
     if batched:
         point.admit(_directions(vectors) * sum(point.inputs[name].size for name in live), "products")
 
-    def finish(found: Found) -> Named:
-        return _absent_filled(point, wrt, {name: found["products", name] for name in live})
+    def finish(found: KeyedArrays) -> Derivatives:
+        return _derivatives(wrt, point.spec.inputs, found, "products")
 
     return Evaluation(point, "hvp", finish, wrt=live, cotangents=cotangents, along=vectors, batched=batched)
 
 
-def vjp_jvp(
-    point: Point, wrt: Sequence[str], cotangents: Mapping[str, Array] | None, tangents: Mapping[str, Array]
-) -> Evaluation[Named]:
+def vjp_jvp(point: Point, wrt: Sequence[str], cotangents: Arrays | None, tangents: Arrays) -> Evaluation[Derivatives]:
     """Return Hv: for each input a of ``wrt`` the tangent of g_a along ``tangents``, g the vjp at ``cotangents``.
 
     That is Σ_b (∂g_a/∂x_b) v_b, where ``hvp`` sums over the rows: they differ where a second order is not symmetric.
@@ -126,13 +118,13 @@ def vjp_jvp(
     _check_shapes(tangents, _input_shapes(point), "tangents", batched=False)
     live = live_inputs(point, wrt)
 
-    def finish(found: Found) -> Named:
-        return _absent_filled(point, wrt, {name: found["products", name] for name in live})
+    def finish(found: KeyedArrays) -> Derivatives:
+        return _derivatives(wrt, point.spec.inputs, found, "products")
 
     return Evaluation(point, "vjp_jvp", finish, wrt=live, cotangents=cotangents, along=tangents)
 
 
-def hessian_diagonal(point: Point, wrt: Sequence[str], cotangents: Mapping[str, Array] | None) -> Evaluation[Named]:
+def hessian_diagonal(point: Point, wrt: Sequence[str], cotangents: Arrays | None) -> Evaluation[Derivatives]:
     """Return ∂g_a/∂x_a element by element, of the shape of each input a, g the vjp at ``cotangents``.
 
     Raises ``Unprocessable`` unless the op is elementwise.
@@ -143,69 +135,64 @@ def hessian_diagonal(point: Point, wrt: Sequence[str], cotangents: Mapping[str, 
     _check_cotangents(point, cotangents)
     live = live_inputs(point, wrt)
 
-    def finish(found: Found) -> Named:
-        return _absent_filled(point, wrt, {name: found["products", name] for name in live})
+    def finish(found: KeyedArrays) -> Derivatives:
+        return _derivatives(wrt, point.spec.inputs, found, "products")
 
     return Evaluation(point, "diagonal", finish, wrt=live, cotangents=cotangents)
 
 
-def _check_cotangents(point: Point, cotangents: Mapping[str, Array] | None, *, batched: bool = False) -> None:
+def _check_cotangents(point: Point, cotangents: Arrays | None, *, batched: bool = False) -> None:
     if cotangents is not None:
-        _check_shapes(cotangents, output_shapes(point, cotangents), "cotangents", batched=batched)
+        _check_shapes(cotangents, output_shapes(point), "cotangents", batched=batched)
     elif batched:
         expected = "cotangents with a leading axis of directions"
         raise wrong(("cotangents",), "a batched vjp needs cotangents", expected=expected, got="none")
 
 
-def _check_shapes(
-    directions: Mapping[str, Array], wanted: Mapping[str, tuple[int, ...]], field: str, *, batched: bool
-) -> None:
+def _check_shapes(directions: Arrays, shapes: Shapes, field: str, *, batched: bool) -> None:
     for name, direction in directions.items():
-        _match((field, name), direction.shape, wanted[name], batched=batched)
+        shape, came = shapes[name], direction.shape
+        if batched and (not came or came[1:] != shape):
+            expected = f"[directions, {', '.join(map(str, shape))}]" if shape else "[directions]"
+            raise wrong((field, name), "shape mismatch", expected=expected, got=str(list(came)))
+        if not batched and came != shape:
+            raise wrong((field, name), "shape mismatch", expected=str(list(shape)), got=str(list(came)))
     if batched and len(set(map(len, directions.values()))) > 1:
         lengths = {name: len(direction) for name, direction in directions.items()}
         raise wrong((field,), "the number of directions differs", expected="the same number", got=str(lengths))
 
 
-def _directions(named: Mapping[str, Array] | None) -> int:
+def _directions(named: Arrays | None) -> int:
     return len(next(iter(named.values()))) if named else 0
 
 
-def _match(loc: tuple[str, str], shape: tuple[int, ...], wanted: tuple[int, ...], *, batched: bool) -> None:
-    if batched and (not shape or shape[1:] != wanted):
-        expected = f"[directions, {', '.join(map(str, wanted))}]" if wanted else "[directions]"
-        raise wrong(loc, "shape mismatch", expected=expected, got=str(list(shape)))
-    if not batched and shape != wanted:
-        raise wrong(loc, "shape mismatch", expected=str(list(wanted)), got=str(list(shape)))
-
-
-def _input_shapes(point: Point) -> dict[str, tuple[int, ...]]:
+def _input_shapes(point: Point) -> Shapes:
     return {name: x.shape for name, x in point.inputs.items()}
 
 
-def output_shapes(point: Point, names: Collection[str] | None = None) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of outputs; where the symbols do not tell, the forward pass does."""
+def output_shapes(point: Point) -> Shapes:
+    """Return the shapes of the outputs; where the symbols do not tell, the forward pass does."""
     shapes = point.output_shapes
     if None in shapes.values():
-        shapes = {name: y.shape for name, y in forward(point).run().items()}
-    return {name: shape for name, shape in shapes.items() if shape is not None and (names is None or name in names)}
+        return {name: y.shape for name, y in forward(point).run().items()}
+    return cast(Shapes, shapes)
 
 
 def live_inputs(point: Point, wrt: Sequence[str]) -> tuple[str, ...]:
     """Return those of the inputs ``wrt`` that derivatives reach."""
-    return tuple(name for name in wrt if name in point.spec.inputs.live)
+    return tuple([name for name in wrt if name in point.spec.inputs.live])
 
 
-def _absent_filled(point: Point, wrt: Sequence[str], found: Mapping[str, Array | None]) -> Named:
-    live = point.spec.inputs.live
-    return {name: _or_disconnected(found[name]) if name in live else Absent.NOT_DIFFERENTIABLE for name in wrt}
+def _derivatives(names: Iterable[str], side: Side, found: KeyedArrays, what: str | int) -> Derivatives:
+    """Return the results of one kind by name, or for each that is missing the reason."""
+    derivatives = Derivatives()
+    for name in names:
+        value = found[what, name] if name in side.live else Absent.NOT_DIFFERENTIABLE
+        derivatives[name] = Absent.DISCONNECTED if value is None else value
+    return derivatives
 
 
-def _or_disconnected(value: Array | None) -> Derivative:
-    return Absent.DISCONNECTED if value is None else value
-
-
-def _outputs(point: Point, found: Found) -> dict[str, Array]:
+def _outputs(point: Point, found: KeyedArrays) -> dict[str, Array]:
     values = {slot.name: present(found["outputs", slot.name]) for slot in point.op.outputs}
     for name, dtype in point.spec.outputs.dtypes.items():
         if dtype == BOOL:
@@ -220,3 +207,36 @@ def _refuse_odd_bytes(op: str, output: str, y: Array) -> None:
     except Loss as loss:
         fault = OpFault("forward", output, expected=f"{loss.expected} for each bool", got=f"the byte {loss.got}")
         raise OpFailed(f"op {op}: {fault}", Entry((op, output), str(fault), fault.expected, fault.got)) from None
+
+
+def second(point: Point, cotangents: Arrays, vectors: Arrays) -> dict[Key, Array]:
+    """Return what there is at one point, x and dy taken as leaves of their own, zeros where there is no path.
+
+    Keys: ``("outputs", y)``; ``("gradients", x)``, dx at ``cotangents``; and of Σ ⟨dx, v⟩, v the ``vectors``, the
+    derivatives ``("products", x)`` in x and ``("slots", y)`` in dy. Cotangents are of all differentiable outputs and
+    vectors of all differentiable inputs.
+    """
+    results = Evaluation(point, "second", as_found, cotangents=cotangents, along=vectors, outputs=True).run()
+    zeros: dict[Key, Array] = {("slots", name): dy for name, dy in cotangents.items()}
+    zeros |= {(what, name): vector for what in ("gradients", "products") for name, vector in vectors.items()}
+    return _without_shapes(results, zeros)
+
+
+def composite(point: Point, weights: Arrays, vectors: Arrays) -> dict[Key, Array]:
+    """Return the gradient of Σ c y²/2, c the ``weights``, and its own derivative along the ``vectors``.
+
+    Keys: ``("gradients", x)`` and ``("products", x)``, zeros where there is no path.
+    """
+    results = Evaluation(point, "composite", as_found, cotangents=weights, along=vectors).run()
+    zeros: dict[Key, Array] = {
+        (what, name): vector for what in ("gradients", "products") for name, vector in vectors.items()
+    }
+    return _without_shapes(results, zeros)
+
+
+def _without_shapes(results: KeyedArrays, zeros: Mapping[Key, Array]) -> dict[Key, Array]:
+    return {
+        key: np.zeros_like(zeros[key]) if value is None else value
+        for key, value in results.items()
+        if not str(key[0]).endswith("shape")
+    }

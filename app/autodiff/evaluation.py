@@ -1,7 +1,7 @@
-"""One program at one point, with what it finds checked: what is run alone, or together with others like it."""
+"""One program at one point, with its results checked: run alone, or together with others like it."""
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Generic, TypeVar, cast, final
@@ -9,12 +9,12 @@ from typing import Any, Generic, TypeVar, cast, final
 import numpy as np
 
 from app.autodiff import padding
-from app.autodiff.padding import Found
-from app.autodiff.point import Point
+from app.autodiff.point import Arrays, Point
 from app.autodiff.programs import Kind, Program
+from app.errors import PullbackError
 from app.runtime import modes
-from app.runtime.modes import Key
-from app.runtime.op_errors import op_errors
+from app.runtime.eager import Key, KeyedArrays
+from app.runtime.op_errors import op_error
 from ops import Array, OpFault
 
 Result = TypeVar("Result")
@@ -30,27 +30,34 @@ _BATCHED = ("gradients", "tangents", "products")
 class Evaluation(Generic[Result]):
     """A program at a point, and what to make of its results.
 
-    ``batched``: the directions, which are ``along`` or else the cotangents, have a leading axis, and so has what is
-    found for each of them.
+    ``batched``: the directions, which are ``along`` or else the cotangents, have a leading axis, and so have the
+    results for each of them. ``size`` is how many numbers each leaf of an elementwise op has. Evaluations with the same
+    ``batch_key`` may share a call; without one it runs alone. ``is_padded``: shapes make no difference, because each
+    number depends on its own place alone.
     """
 
     point: Point
     kind: Kind
-    finish: Callable[[Found], Result]
+    finish: Callable[[KeyedArrays], Result]
     wrt: tuple[str, ...] = ()
-    cotangents: Mapping[str, Array] | None = None
-    along: Mapping[str, Array] = field(default_factory=dict[str, Array])
+    cotangents: Arrays | None = None
+    along: Arrays = field(default_factory=dict[str, Array])
     order: int = 1
     batched: bool = False
     outputs: bool = False
     program: Program = field(init=False)
     leaves: list[Array] = field(init=False)
+    size: int = field(init=False)
+    is_padded: bool = field(init=False)
+    batch_key: Hashable | None = field(init=False)
 
     def __post_init__(self) -> None:
-        """Find the program, which calls that are alike have in common, and its leaves."""
+        """Find the program, which equal evaluations share, and its leaves."""
         spec = self.point.spec
-        directions = (*(self.cotangents or {}).values(), *self.along.values())
-        self.leaves = [*self.point.inputs.values(), *spec.numbers, *directions]
+        self.leaves = [*self.point.inputs.values(), *spec.numbers]
+        if self.cotangents is not None:
+            self.leaves += self.cotangents.values()
+        self.leaves += self.along.values()
         self.program = _program(
             spec.op,
             spec.dtype,
@@ -63,23 +70,10 @@ class Evaluation(Generic[Result]):
             self.batched,
             self.outputs,
         )
-
-    @property
-    def batch_key(self) -> Hashable | None:
-        """What calls must have in common to be run together, ``None`` where this one must be alone."""
-        if self.size > padding.SHARED or not self.is_bucketed:
-            return None
-        return self.program, self.point.spec.batch_key
-
-    @property
-    def is_bucketed(self) -> bool:
-        """Whether shapes are of no account, because each number depends on its own place alone."""
-        return padding.fits(self.program, self.point.spec.mode, self.leaves)
-
-    @property
-    def size(self) -> int:
-        """How many numbers each leaf of an elementwise op has."""
-        return self.leaves[0].size
+        self.size = self.leaves[0].size if self.leaves else 0
+        self.is_padded = not self.batched and self.size > 0 and spec.is_padded
+        is_shared = self.is_padded and self.size <= padding.SHARED
+        self.batch_key = (self.program, spec.batch_key) if is_shared else None
 
     def run(self) -> Result:
         """Run it alone, its directions a bounded number at a time.
@@ -87,13 +81,14 @@ class Evaluation(Generic[Result]):
         Raises ``Unprocessable`` where the op refuses its inputs, and ``OpFailed`` where it fails, or returns what is
         no output or no gradient.
         """
-        if self.batched and self._count > rows_per_call(self.point):
-            return self.finish(self._run_in_parts())
+        if self.batched:
+            count, rows = len(next(iter(self._directions.values()))), rows_per_call(self.point)
+            if count > rows:
+                return self.finish(self._run_in_parts(count, rows))
         return run_together([self])[0]
 
-    @property
     def simpler(self) -> Callable[[], object] | None:
-        """The work that tells whether the op refuses its inputs, or whether its gradient is at fault."""
+        """Return the work that shows whether the op refuses its inputs, or whether its gradient is at fault."""
         match self.kind:
             case "forward":
                 return None
@@ -105,23 +100,18 @@ class Evaluation(Generic[Result]):
                 return Evaluation(self.point, "vjp", as_found, wrt=tuple(self.along), cotangents=self.cotangents).run
 
     @property
-    def _directions(self) -> Mapping[str, Array]:
+    def _directions(self) -> Arrays:
         return self.along or self.cotangents or {}
 
-    @property
-    def _count(self) -> int:
-        return len(next(iter(self._directions.values())))
-
-    def _run_in_parts(self) -> Found:
-        """Run it on some directions after the other, and join what comes."""
-        count, rows = self._count, rows_per_call(self.point)
+    def _run_in_parts(self, count: int, rows: int) -> KeyedArrays:
+        """Run it on ``rows`` of its ``count`` directions at a time, and join the results."""
         self.point.admit_work(count)
         where = "cotangents" if self.kind == "vjp" else "along"
-        parts: list[Found] = []
+        whole = cast(Evaluation[KeyedArrays], self)
+        parts: list[KeyedArrays] = []
         for start in range(0, count, rows):
             some = {name: direction[start : start + rows] for name, direction in self._directions.items()}
-            chunk: Evaluation[Found] = replace(cast(Evaluation[Found], self), finish=as_found, **{where: some})
-            parts.append(chunk.run())
+            parts.append(replace(whole, finish=as_found, **{where: some}).run())
         joined = parts[0]
         for key in [key for key, value in joined.items() if key[0] in _BATCHED and value is not None]:
             joined[key] = np.concatenate([present(part[key]) for part in parts])
@@ -134,31 +124,36 @@ def _program(*fields: Any) -> Program:
     return Program(*fields)
 
 
-def run_together(calls: Sequence[Evaluation[Result]]) -> list[Result]:
-    """Run calls of one ``company``, or a single one, in one go; raises as ``Evaluation.run`` does."""
-    first = calls[0]
-    point, program = first.point, first.program
-    with op_errors(point.op.name, first.simpler):
-        if not first.is_bucketed:
-            return [first.finish(_run_as_it_is(first))]
-        try:
-            results = padding.run(program, point.spec.mode, [call.leaves for call in calls], point.spec.device)
-        except padding.NotElementwise:
-            if len(calls) > 1:
-                raise
-            results = [_run_as_it_is(first)]
-    return [call.finish(one) for call, one in zip(calls, results, strict=True)]
+def run_together(evaluations: Sequence[Evaluation[Result]]) -> list[Result]:
+    """Run evaluations of one ``batch_key``, or a single one, in one call; raises as ``Evaluation.run`` does."""
+    first = evaluations[0]
+    spec, leaves = first.point.spec, [evaluation.leaves for evaluation in evaluations]
+    try:
+        if first.is_padded:
+            try:
+                results = padding.run(first.program, spec.mode, leaves, spec.device)
+            except padding.NotElementwise:
+                if len(evaluations) > 1:
+                    raise
+                results = [_run_unpadded(first)]
+        else:
+            results = [_run_unpadded(first)]
+        return [evaluation.finish(result) for evaluation, result in zip(evaluations, results, strict=True)]
+    except (PullbackError, GeneratorExit):
+        raise
+    except BaseException as error:  # noqa: BLE001 - an author's code ran there, and may raise anything, or exit
+        raise op_error(spec.op.name, error, first.simpler()) from error.with_traceback(None)
 
 
-def _run_as_it_is(call: Evaluation[Result]) -> Found:
-    results = modes.run(call.program, call.point.spec.mode, call.leaves, call.point.spec.device)
+def _run_unpadded(evaluation: Evaluation[Result]) -> KeyedArrays:
+    results = modes.run(evaluation.program, evaluation.point.spec.mode, evaluation.leaves, evaluation.point.spec.device)
     for key, value in results.items():
         if value is not None:
-            _check_shape(call.point, results, key, value, batched=call.batched)
+            _check_shape(evaluation.point, results, key, value, batched=evaluation.batched)
     return results
 
 
-def as_found(results: Found) -> Found:
+def as_found(results: KeyedArrays) -> KeyedArrays:
     """Finish with all that was found."""
     return results
 
@@ -176,7 +171,7 @@ def rows_per_call(point: Point) -> int:
     return max(1, min(CALL_ELEMENTS // (per_row + 1), CALL_COST // (point.cost + 1)))
 
 
-def _check_shape(point: Point, results: Found, key: Key, value: Array, *, batched: bool) -> None:
+def _check_shape(point: Point, results: KeyedArrays, key: Key, value: Array, *, batched: bool) -> None:
     """Refuse an output or a gradient of another shape than it must have: TensorFlow broadcasts such without a word."""
     what, name = key
     if what in ("outputs", "output shape"):
@@ -186,19 +181,14 @@ def _check_shape(point: Point, results: Found, key: Key, value: Array, *, batche
     else:
         function, expected = "the gradient function", point.inputs[name].shape
     if what in ("output shape", "gradient shape"):
-        shape = _told(value)
+        shape = tuple(value.tolist())
     else:
         shape = value.shape[int(batched and what != "outputs") :]
     if expected is not None and shape != expected:
         raise OpFault(function, name, expected=f"shape {list(expected)}", got=f"{list(shape)}")
 
 
-def _output_shape(results: Found, name: str) -> tuple[int, ...]:
-    """Return the shape of an output of a run, which came itself or as a tensor that tells it."""
-    told = results.get(("output shape", name))
-    return _told(told) if told is not None else present(results["outputs", name]).shape
-
-
-def _told(shape: Array) -> tuple[int, ...]:
-    """Return a shape that came as a tensor."""
-    return tuple(int(size) for size in shape)
+def _output_shape(results: KeyedArrays, name: str) -> tuple[int, ...]:
+    """Return the shape of an output of a run, which returned the output or its shape as a tensor."""
+    shape = results.get(("output shape", name))
+    return present(results["outputs", name]).shape if shape is None else tuple(shape.tolist())

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from app.autodiff.programs import Program
 from app.runtime.calculus import Calculus
-from app.runtime.modes import Results
+from app.runtime.eager import Results
 from ops import Tensor
 
 

@@ -11,15 +11,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from app.autodiff.derivatives import Absent, Derivative, Named, hvp, live_inputs, output_shapes, vjp
+from app.autodiff.derivatives import Absent, Derivative, Derivatives, hvp, live_inputs, output_shapes, vjp
 from app.autodiff.evaluation import rows_per_call
 from app.autodiff.point import Point
+from app.runtime.cancellation import Checkpoint
 from app.tensors.dtypes import DTYPES
 from ops import Array
 
-Blocks: TypeAlias = dict[str, Named]
-Checkpoint: TypeAlias = Callable[[], None]
-"""Called between chunks of long work; raises when nobody waits for the answer any more."""
+Blocks: TypeAlias = dict[str, Derivatives]
 
 
 def jacobian(point: Point, of: Sequence[str], wrt: Sequence[str], checkpoint: Checkpoint) -> Blocks:
@@ -89,26 +88,26 @@ def _unit_directions(point: Point, dtype: np.dtype[Any], shape: tuple[int, ...])
         yield chunk.reshape(stop - start, *shape)
 
 
-def _jacobian_rows(point: Point, wrt: Sequence[str], y: str, chunk: Array) -> Named:
+def _jacobian_rows(point: Point, wrt: Sequence[str], y: str, chunk: Array) -> Derivatives:
     return vjp(point, wrt, {y: chunk}, batched=True, outputs=False).run()[1]
 
 
 def _hessian_rows(
     point: Point, wrt: Sequence[str], cotangents: Mapping[str, Array] | None, a: str, chunk: Array
-) -> Named:
+) -> Derivatives:
     return hvp(point, wrt, cotangents, {a: chunk}, batched=True).run()
 
 
-def _checked_in(checkpoint: Checkpoint, rows: Callable[..., Named], *args: Any) -> Named:
+def _checked_in(checkpoint: Checkpoint, rows: Callable[..., Derivatives], *args: Any) -> Derivatives:
     checkpoint()
     return rows(*args)
 
 
-def _stacked(point: Point, chunks: Iterator[Named], wrt: Sequence[str], rows: tuple[int, ...]) -> Named:
+def _stacked(point: Point, chunks: Iterator[Derivatives], wrt: Sequence[str], rows: tuple[int, ...]) -> Derivatives:
     """Join the chunks of rows into one block for each input; no rows at all make an empty block."""
     found = list(chunks)
     live = point.spec.inputs.live
-    blocks: Named = {}
+    blocks: Derivatives = {}
     for name in wrt:
         shape = (*rows, *point.inputs[name].shape)
         parts = [part for part in (chunk[name] for chunk in found) if not isinstance(part, Absent)]

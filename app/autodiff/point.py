@@ -15,10 +15,13 @@ from app.tensors.casting import narrow
 from app.tensors.dtypes import DTYPES
 from ops import ANY_SHAPE, Array, Attrs, Input, InvalidInput, Mode, Op, Output
 
+Arrays: TypeAlias = Mapping[str, Array]
 Dims: TypeAlias = Mapping[str, int | tuple[int, ...]]
 
 log = logging.getLogger("pullback")
 
+# The modes in which elementwise programs are padded, so that evaluations can share a call.
+PADDED_MODES: tuple[Mode, ...] = ("graph", "xla")
 # Multiply-adds of one forward: half a minute or so on two cores.
 MAX_COST = 1 << 38
 
@@ -71,9 +74,19 @@ class Spec:
 
     @cached_property
     def batch_key(self) -> Hashable:
-        """What calls of one program must have in common to be run together."""
-        # Bytes, for 0.0 and -0.0 are equal, and not the same.
+        """Equal for evaluations of one program that may share a call."""
+        # Bytes, because 0.0 and -0.0 are equal, and not the same.
         return self.mode, self.device, tuple(number.tobytes() for number in self.numbers)
+
+    @cached_property
+    def is_padded(self) -> bool:
+        """Whether evaluations with one direction are padded: each number depends on its own place alone."""
+        return self.op.batching == "elementwise" and self.mode in PADDED_MODES
+
+    @cached_property
+    def sizes(self) -> Mapping[str, int]:
+        """The static attributes that are integers: they are symbols of shapes too."""
+        return {name: value for name, value in self.static if isinstance(value, int)}
 
     def _side(self, slots: Sequence[Input | Output]) -> Side:
         live = (slot.name for slot in slots if self.op.is_differentiable(slot, self.dtype))
@@ -95,9 +108,13 @@ class Point:
     output_shapes: Mapping[str, tuple[int, ...] | None] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Look at the sizes, once."""
-        self.size = sum([x.size for x in self.inputs.values()])
-        self.output_shapes = {slot.name: resolved_shape(slot.shape, self.dims) for slot in self.spec.op.outputs}
+        """Compute the sizes, once."""
+        self.size = 0
+        for x in self.inputs.values():
+            self.size += x.size
+        self.output_shapes = shapes = dict[str, tuple[int, ...] | None]()
+        for slot in self.spec.op.outputs:
+            shapes[slot.name] = resolved_shape(slot.shape, self.dims)
 
     @property
     def op(self) -> Op:

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 import tensorflow as tf
 
 from app.runtime.calculus import Calculus
-from app.runtime.modes import Key, Results
+from app.runtime.eager import Key, Results
 from ops import Op, OpFault, Tensor, many
 
 Kind = Literal["forward", "gradients", "vjp", "jvp", "hvp", "vjp_jvp", "diagonal", "second", "composite"]

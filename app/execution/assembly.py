@@ -11,6 +11,7 @@ from app.execution.lane import Lane
 from app.execution.lifecycle import Lifecycle, drain_on_term
 from app.execution.warmup import warm_up
 from app.execution.watchdog import patience_s, watchdog
+from app.runtime.cancellation import install
 from app.runtime.devices import default_device, devices, share_gpus
 from app.runtime.doctor import why_no_gpu
 from app.settings import Settings
@@ -24,12 +25,15 @@ def build(settings: Settings) -> tuple[Engine, Metrics | None]:
 
     Raises ``CannotStart`` when the ops cannot be registered, or when the device is not there.
     """
-    # First of all: an op's module may use a GPU as it is imported, and then it is too late.
+    install()
+    # Before the ops are imported: a module may use a GPU then, and afterwards it is too late.
     share_gpus(settings.gpu_memory_mb)
     registry, known = _registry(settings), devices()
     lane, lifecycle = Lane(settings.queue), Lifecycle()
     batches = Batches(lane, settings.queue)
-    metrics = Metrics(lane, batches, lifecycle) if settings.metrics else None
+    metrics = None
+    if settings.metrics:
+        metrics = Metrics(lambda: lane.waiting, lambda: batches.waiting, lambda: lifecycle.in_flight)
     engine = Engine(
         registry,
         lane,

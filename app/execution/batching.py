@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 from app.autodiff import padding
 from app.autodiff.evaluation import Evaluation, run_together
 from app.execution.fairness import Admission
-from app.execution.lane import Checkpoint, Lane, Slot
-from app.runtime import modes
+from app.execution.lane import Lane, Slot
+from app.runtime import traces
+from app.runtime.cancellation import Checkpoint
 from app.telemetry.counters import NOT_RECORDED, Counters
 
 Result = TypeVar("Result")
@@ -31,7 +32,7 @@ PATIENCE_S = 1.0
 class _Member:
     """A call in a batch, and who waits for it."""
 
-    call: Evaluation[Any]
+    evaluation: Evaluation[Any]
     deadline: float
     future: asyncio.Future[Any]
     counters: Counters
@@ -59,7 +60,7 @@ class _Batch:
 
     def takes(self, member: _Member) -> bool:
         """Tell whether a call may join: it must neither be too much, nor wait for longer than the others."""
-        return self.size + member.call.size <= padding.SHARED and member.deadline <= self.deadline + PATIENCE_S
+        return self.size + member.evaluation.size <= padding.SHARED and member.deadline <= self.deadline + PATIENCE_S
 
     def run(self) -> None:
         """Run the calls that anybody waits for: together, and when that fails each alone, to see which is at fault."""
@@ -68,7 +69,7 @@ class _Batch:
         if not waiting:
             return
         try:
-            for member, outcome in zip(waiting, run_together([one.call for one in waiting]), strict=True):
+            for member, outcome in zip(waiting, run_together([one.evaluation for one in waiting]), strict=True):
                 member.outcome = outcome
         except BaseException as error:  # noqa: BLE001 - it goes to whoever waits
             if len(waiting) == 1:
@@ -80,7 +81,7 @@ class _Batch:
 
 def _run_alone(member: _Member) -> None:
     try:
-        member.outcome = member.call.run()
+        member.outcome = member.evaluation.run()
     except BaseException as error:  # noqa: BLE001 - it goes to whoever waits
         member.error = error
 
@@ -93,7 +94,7 @@ class Batches:
         self._lane, self._admission = lane, Admission(waiting)
         self._open: dict[Hashable, _Batch] = {}
         self._lock = threading.Lock()
-        self._seconds: dict[Hashable, float] = {}
+        self._brief: dict[Hashable, bool] = {}
         self._tasks: set[asyncio.Task[None]] = set()  # which the loop itself would let go
 
     @property
@@ -102,18 +103,18 @@ class Batches:
         return self._admission.taken
 
     async def run(
-        self, call: Evaluation[Result], *, slot: Slot, deadline: float, counters: Counters = NOT_RECORDED
+        self, evaluation: Evaluation[Result], *, slot: Slot, deadline: float, counters: Counters = NOT_RECORDED
     ) -> Result:
         """Return what a call finds, alone or in batch_key.
 
         Work that has not begun at its ``deadline`` is dropped; whoever awaits this keeps the time. Raises as
         ``Lane.run`` does.
         """
-        batch_key, owner = call.batch_key, call.point.op.name
+        batch_key, owner = evaluation.batch_key, evaluation.point.op.name
         if batch_key is None or slot == "long":
-            return await self._lane.run(counters.queued(_alone(call)), slot=slot, deadline=deadline, owner=owner)
+            return await self._lane.run(counters.queued(_alone(evaluation)), slot=slot, deadline=deadline, owner=owner)
         self._admission.take(owner)
-        member = _Member(call, deadline, asyncio.get_running_loop().create_future(), counters)
+        member = _Member(evaluation, deadline, asyncio.get_running_loop().create_future(), counters)
         try:
             self._join(batch_key, member)
             return await member.future
@@ -122,32 +123,32 @@ class Batches:
             member.future.cancel()
             del member
 
-    def is_brief(self, call: Evaluation[Any]) -> bool:
-        """Tell whether a call may be run on the event loop: a short one, which does arithmetic and nothing else."""
-        return call.batch_key is not None and self._takes_little(call, call.size)
+    def is_brief(self, evaluation: Evaluation[Any]) -> bool:
+        """Return whether an evaluation may run on the event loop: it is short, and does nothing but arithmetic."""
+        return evaluation.batch_key is not None and self._brief.get(_cost(evaluation, evaluation.size), False)
 
-    def run_at_once(self, call: Evaluation[Result], counters: Counters) -> Result:
+    def run_at_once(self, evaluation: Evaluation[Result], counters: Counters) -> Result:
         """Return what a call finds that ``is_brief``, with nobody to wait for; raises as ``Lane.run`` does."""
         began = time.perf_counter()
         try:
-            return call.run()
+            return evaluation.run()
         finally:
             counters.batched([began], began, time.perf_counter())
 
-    async def warm(self, call: Evaluation[Any], *, deadline: float) -> None:
+    async def warm(self, evaluation: Evaluation[Any], *, deadline: float) -> None:
         """Run a call twice, alone and as long work: the first time compiles, the second tells how long it takes.
 
         It takes no caller's place. Raises as ``Lane.run`` does.
         """
-        member = _Member(call, deadline, asyncio.get_running_loop().create_future(), NOT_RECORDED)
-        batch = _Batch(deadline, [member], call.size)
+        member = _Member(evaluation, deadline, asyncio.get_running_loop().create_future(), NOT_RECORDED)
+        batch = _Batch(deadline, [member], evaluation.size)
 
         def work(checkpoint: Checkpoint) -> None:
             self._measured(batch)
             checkpoint()
             self._measured(batch)
 
-        await self._lane.run(work, slot="long", deadline=deadline, owner=call.point.op.name)
+        await self._lane.run(work, slot="long", deadline=deadline, owner=evaluation.point.op.name)
         if member.error is not None:
             raise member.error
 
@@ -159,10 +160,10 @@ class Batches:
                 loop = asyncio.get_running_loop()
                 loop.call_soon(loop.call_soon, self._begin, batch_key, batch)
             batch.members.append(member)
-            batch.size += member.call.size
+            batch.size += member.evaluation.size
 
     def _begin(self, batch_key: Hashable, batch: _Batch) -> None:
-        if self._takes_little(batch.members[0].call, batch.size):
+        if self._brief.get(_cost(batch.members[0].evaluation, batch.size)):
             self._closed(batch_key, batch)
             self._measured(batch)
             _answer(batch)
@@ -177,9 +178,9 @@ class Batches:
             self._closed(batch_key, batch)
             self._measured(batch)
 
-        point = batch.members[0].call.point
+        point = batch.members[0].evaluation.point
         # XLA may have to compile for this length, and short work should not have to wait for that.
-        is_new = point.spec.mode == "xla" and _cost(batch.members[0].call, batch.size) not in self._seconds
+        is_new = point.spec.mode == "xla" and _cost(batch.members[0].evaluation, batch.size) not in self._brief
         slot: Slot = "long" if is_new else "short"
         try:
             await self._lane.run(work, slot=slot, deadline=batch.deadline + PATIENCE_S, owner=point.op.name)
@@ -202,27 +203,25 @@ class Batches:
         began = time.perf_counter()
         batch.run()
         ended = time.perf_counter()
-        self._seconds[_cost(batch.members[0].call, batch.size)] = ended - began
+        first = batch.members[0].evaluation
+        is_arithmetic = traces.TRACES.is_arithmetic(first.program, first.point.spec.mode)
+        self._brief[_cost(first, batch.size)] = is_arithmetic and ended - began < BRIEF_S
         batch.members[0].counters.batched([member.came for member in batch.members], began, ended)
 
-    def _takes_little(self, call: Evaluation[Any], size: int) -> bool:
-        took = self._seconds.get(_cost(call, size))
-        return took is not None and took < BRIEF_S and modes.does_arithmetic(call.program, call.point.spec.mode)
 
-
-def _alone(call: Evaluation[Result]) -> Callable[[Checkpoint], Result]:
+def _alone(evaluation: Evaluation[Result]) -> Callable[[Checkpoint], Result]:
     """Return a call as work for the lane."""
 
     def work(checkpoint: Checkpoint) -> Result:
         del checkpoint
-        return call.run()
+        return evaluation.run()
 
     return work
 
 
-def _cost(call: Evaluation[Any], size: int) -> Hashable:
-    """Return what batches have in common that take as long as one of such calls, of so many numbers in all."""
-    return call.program, call.point.spec.mode, call.point.spec.device, padding.length_for(size)
+def _cost(evaluation: Evaluation[Any], size: int) -> Hashable:
+    """Return a key that is equal for batches that take equally long: such evaluations, ``size`` numbers in all."""
+    return evaluation.program, evaluation.point.spec.mode, evaluation.point.spec.device, padding.length_for(size)
 
 
 def _answer(batch: _Batch) -> None:

@@ -15,10 +15,9 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from app.errors import DeadlinePassed, too_late
 from app.execution.fairness import Admission, RoundRobin
-from app.runtime.modes import Interruptible
+from app.runtime.cancellation import Checkpoint, Interruptible
 
 Result = TypeVar("Result")
-Checkpoint = Callable[[], None]
 Slot = Literal["short", "long"]
 
 

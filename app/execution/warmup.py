@@ -20,7 +20,7 @@ from app.autodiff.binding import bind
 from app.autodiff.evaluation import Evaluation
 from app.autodiff.point import Point
 from app.execution.engine import Engine
-from app.runtime import modes
+from app.runtime import traces
 from app.tensors.dtypes import DTYPES
 from app.tensors.json import decode
 from ops import Op
@@ -55,7 +55,7 @@ class _WarmUp:
     engine: Engine
     ended: bool = False
     began: float = field(default_factory=time.monotonic)
-    before: int = field(default_factory=lambda: modes.trace_counts()[1])
+    before: int = field(default_factory=lambda: traces.trace_counts()[1])
     done: list[str] = field(default_factory=list[str])
 
     async def run(self) -> None:
@@ -97,7 +97,7 @@ class _WarmUp:
         """Wait until the lane is idle; tell whether there is time and budget left."""
         while not self.engine.lane.is_idle and self._has_time:
             await asyncio.sleep(PAUSE_S)
-        return self._has_time and modes.trace_counts()[1] - self.before < SHARE * modes.XLA_BUDGET
+        return self._has_time and traces.trace_counts()[1] - self.before < SHARE * traces.XLA_BUDGET
 
     @property
     def _has_time(self) -> bool:

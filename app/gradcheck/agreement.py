@@ -10,7 +10,7 @@ from app.gradcheck.comparison import widened
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Comparison, Finding, Place
-from app.runtime.modes import Key
+from app.runtime.eager import Key
 from app.tensors.dtypes import DTYPES
 from ops import Array
 

@@ -8,11 +8,10 @@ from typing import TypeAlias
 import numpy as np
 
 from app.autodiff.binding import moved
-from app.autodiff.derivatives import output_shapes
+from app.autodiff.derivatives import output_shapes, second
 from app.autodiff.point import Point, blame_op
-from app.autodiff.second_order import second
 from app.gradcheck import rounding
-from app.runtime.modes import Key
+from app.runtime.eager import Key
 from app.tensors.dtypes import DTYPES
 from ops import Array, Claim, Mode
 
@@ -41,7 +40,7 @@ class Sample:
 
     @cached_property
     def values(self) -> dict[Key, Array]:
-        """All that there is here: see ``app.autodiff.second_order.second``."""
+        """All that there is here: see ``app.autodiff.derivatives.second``."""
         return second(self.point, self.cotangents, self.vectors)
 
     @cached_property

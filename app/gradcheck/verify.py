@@ -13,7 +13,7 @@ from app.autodiff.point import Point
 from app.errors import wrong
 from app.gradcheck import rounding
 from app.gradcheck.verdict import Comparison, Element, Place, worst_verdict
-from app.runtime.modes import Key
+from app.runtime.eager import Key
 from app.tensors.dtypes import DTYPES
 from ops import FLOATS, Array
 

@@ -1,29 +1,72 @@
-"""Connections: uvicorn's, with the bounds that it lacks before a request has headers, and our errors there.
+"""Connections: uvicorn's, with the bounds that it lacks before a request has headers, and with our errors there.
 
-As it comes, uvicorn on httptools keeps headers of any size, and waits for them for ever.
+By default uvicorn on httptools keeps headers of any size, and waits for them without a limit.
 """
 
 import asyncio
 import re
-from typing import cast
+from dataclasses import dataclass
+from typing import Any, cast
 
-from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from app.errors import BodyTooSlow, HeadTooLarge, Malformed, PullbackError
-from app.http.head_coalescing import HeadCoalescing
 from app.http.problems import render
-from app.http.zero_copy import LARGE, STRAIGHT, ZeroCopyBody
+from app.http.zero_copy import LARGE, ZeroCopyBody
 
 HEAD_LIMIT = 64 << 10
 HEAD_S = 20.0
-UNDER_WAY = "pullback.under_way"
+CONNECTION = "pullback.connection"
+"""The key in a request's scope under which the connection leaves a ``Link`` for it."""
 UPGRADE = re.compile(rb"\nupgrade:", re.IGNORECASE)
+# A longer piece is written by itself: copying it would cost more than the system call that it saves.
+JOINED = 1 << 15
 
 
-def is_alone(scope: Scope) -> bool:
-    """Tell whether this request is the only one that the process has in hand, as far as its sockets tell."""
-    return len(scope.get(UNDER_WAY, ())) == 1
+@dataclass(slots=True)
+class Link:
+    """What a connection knows of a request: the tasks of all requests in this process, and the zero-copy body."""
+
+    tasks: set[asyncio.Task[None]]
+    zero_copy: ZeroCopyBody | None = None
+
+
+class HeadCoalescing:
+    """A transport around another: the head of an answer waits for the body, one turn of the event loop at most.
+
+    The server writes heads and bodies one by one, each a system call and a packet.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        """Send through ``transport``."""
+        self._transport, self._loop, self._head = transport, loop, b""
+
+    def __getattr__(self, name: str) -> Any:
+        """Return everything else from the other transport."""
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send ``data``, or keep it for a moment."""
+        head, self._head = self._head, b""
+        if not head and data[:5] == b"HTTP/":
+            self._head = bytes(data)
+            self._loop.call_soon(self._flush)
+        elif head and len(data) <= JOINED:
+            self._transport.write(head + data)
+        else:
+            if head:
+                self._transport.write(head)
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """Send what was kept, and close."""
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        head, self._head = self._head, b""
+        if head and not self._transport.is_closing():
+            self._transport.write(head)
 
 
 class Connection(HttpToolsProtocol):
@@ -40,6 +83,7 @@ class Connection(HttpToolsProtocol):
     _in_body = False
     _is_new = False
     _patience: asyncio.TimerHandle | None = None
+    link: Link
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to wait for the first request."""
@@ -71,8 +115,10 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Hand the request to the application."""
         self._in_head, self._in_body, self._is_new = False, True, True
-        cast(Scope, self.scope)[UNDER_WAY] = self.tasks
-        self._stop_waiting()
+        self.link = Link(self.tasks)
+        self.scope[CONNECTION] = self.link  # pyright: ignore[reportGeneralTypeIssues] - uvicorn's type of a scope is closed
+        if self._patience is not None:
+            self._stop_waiting()
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -94,7 +140,7 @@ class Connection(HttpToolsProtocol):
         self._is_new = False
         size = int(dict(self.headers).get(b"content-length", b"0"))
         if size - len(self.cycle.body) >= LARGE:
-            cast(Scope, self.scope)[STRAIGHT] = ZeroCopyBody(self, self.cycle, size)
+            self.link.zero_copy = ZeroCopyBody(self, self.cycle, size)
 
     def _wait_for_head(self) -> None:
         self._patience = self.loop.call_later(HEAD_S, self._lose_patience)

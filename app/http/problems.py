@@ -1,7 +1,5 @@
 """How an error looks on the wire: ``application/problem+json`` (RFC 9457), or as another protocol has it."""
 
-import asyncio
-import contextlib
 import json
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, TypeAlias
@@ -22,13 +20,11 @@ from app.errors import (
 )
 from app.tensors.validation import entries
 
-LINGER_S = 2.0
-
 Header = tuple[bytes, bytes]
 
 
 class RenderedError(NamedTuple):
-    """An error in the words of a protocol: its status, its media type and its document."""
+    """An error as a protocol writes it: its status, its media type and its document."""
 
     status: int
     media_type: str
@@ -36,67 +32,39 @@ class RenderedError(NamedTuple):
 
 
 Dialect: TypeAlias = Callable[[PullbackError, str], RenderedError]
-"""Tells an error to the client of a path."""
+"""Renders an error for the client of a path."""
 
 
 def problem(error: PullbackError, instance: str) -> RenderedError:
-    """Tell an error as a problem document: the dialect of every path that no other protocol has."""
+    """Render an error as a problem document: the dialect of every path that belongs to no other protocol."""
     return RenderedError(error.status, "application/problem+json", error.document(instance))
 
 
 def render(error: PullbackError, instance: str, dialect: Dialect = problem) -> tuple[int, list[Header], bytes]:
-    """Return the status, the headers and the body that tell ``error`` to the client of the path ``instance``."""
-    told = dialect(error, instance)
+    """Return the status, the headers and the body of the answer to the client of the path ``instance``."""
+    rendered = dialect(error, instance)
     # orjson would refuse the lone surrogates that a client can put into a name.
-    text = json.dumps(told.document, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(rendered.document, ensure_ascii=False, separators=(",", ":"))
     body = f"{text}\n".encode("utf-8", "replace")
-    headers = [(b"content-type", told.media_type.encode()), (b"content-length", b"%d" % len(body))]
+    headers = [(b"content-type", rendered.media_type.encode()), (b"content-length", b"%d" % len(body))]
     headers += [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in error.headers.items()]
-    return told.status, headers, body
-
-
-async def send_problem(
-    error: PullbackError, scope: Scope, send: Send, dialect: Dialect = problem, *, unread: Receive | None = None
-) -> None:
-    """Answer a request that failed.
-
-    ``unread`` is where the rest of the request's body comes from, when nobody took it: the connection is then closed.
-    """
-    status, headers, body = render(error, scope["path"], dialect)
-    if scope["method"] == "HEAD":
-        body = b""
-    if unread:
-        headers.append((b"connection", b"close"))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body, "more_body": unread is not None})
-    if unread:
-        await _discard(unread)
-        await send({"type": "http.response.body", "body": b""})
-
-
-async def _discard(receive: Receive) -> None:
-    """Throw away what is still coming, for a moment.
-
-    Closing while the client sends resets the connection, and then many clients report that and not our answer.
-    """
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(LINGER_S):
-            while (await receive()).get("more_body"):
-                pass
+    return rendered.status, headers, body
 
 
 class ProblemResponse(Response):
-    """An error as a Starlette response."""
+    """An error as a Starlette response, for the pages that FastAPI serves."""
 
     def __init__(self, error: PullbackError) -> None:
-        """Take the error that will be sent."""
+        """Take the error to send."""
         super().__init__(status_code=error.status)
         self.error = error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it."""
         del receive
-        await send_problem(self.error, scope, send)
+        status, headers, body = render(self.error, scope["path"])
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 
 
 async def _on_pullback_error(request: Request, error: Exception) -> Response:

@@ -9,18 +9,17 @@ import contextlib
 from collections.abc import Generator
 
 import httptools
-from starlette.types import Message, Scope
+from starlette.types import Message
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 # What is left of a body when its head has come, from which on this pays.
 LARGE = 1 << 18
-STRAIGHT = "pullback.straight"
 
 _WASTE = 1 << 16
 
 
 class ZeroCopyBody:
-    """One request's way past the parser: found under ``STRAIGHT`` in its scope, where it has a large body."""
+    """The body of one request, received without passing through the parser."""
 
     def __init__(self, connection: HttpToolsProtocol, cycle: RequestResponseCycle, size: int) -> None:
         """Stand between the application and ``cycle``, whose request has a body of ``size`` bytes."""
@@ -66,8 +65,8 @@ class ZeroCopyBody:
             connection.on_message_complete()
         self._cycle.message_event.set()
 
-    async def taken(self) -> None:
-        """Wait until the client has taken all that was written: no memory of the application's is needed any more."""
+    async def flush(self) -> None:
+        """Wait until the client has received everything: the application's memory is not needed any more."""
         transport = self._connection.transport
         if not transport.is_closing():
             transport.set_write_buffer_limits(0)
@@ -98,22 +97,16 @@ class ZeroCopyBody:
 class _Receiving(asyncio.BufferedProtocol):
     """The protocol of a connection while the rest of a body comes."""
 
-    def __init__(self, straight: ZeroCopyBody, connection: HttpToolsProtocol) -> None:
-        self._straight = straight
-        self.buffer_updated = straight.count
+    def __init__(self, body: ZeroCopyBody, connection: HttpToolsProtocol) -> None:
+        self._body = body
+        self.buffer_updated = body.count
         self.connection_lost = connection.connection_lost
         self.pause_writing, self.resume_writing = connection.pause_writing, connection.resume_writing
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return where the next bytes go."""
         del sizehint
-        straight = self._straight
-        if straight.room is None:
-            return memoryview(bytearray(min(_WASTE, straight.size - straight.came)))
-        return straight.room[straight.came :]
-
-
-def straight_of(scope: Scope) -> ZeroCopyBody | None:
-    """Return a request's way past the parser, if it has one."""
-    found: ZeroCopyBody | None = scope.get(STRAIGHT)
-    return found
+        body = self._body
+        if body.room is None:
+            return memoryview(bytearray(min(_WASTE, body.size - body.came)))
+        return body.room[body.came :]

@@ -1,37 +1,33 @@
 """From the body of a request to its answer: read, computed and written, each where it holds up nobody else.
 
-What a body says, and how an answer is written, is the affair of whoever asks (the native API, or another protocol).
+How a body is read and how an answer is written is up to the caller: the native API, or another protocol.
 """
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
-
-from starlette.types import Receive, Scope, Send
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
 
 from app.autodiff.evaluation import Evaluation
 from app.execution.engine import Engine
-from app.execution.lane import Checkpoint, Slot
-from app.http.body import read_body, read_into
-from app.http.connection import is_alone
-from app.http.limits import charge, clock_of
-from app.http.zero_copy import ZeroCopyBody, straight_of
-from app.requests.operations import Work
-from app.requests.plans import Task
-from app.telemetry.counters import TALLY, Counters
-from app.tensors.memory import aligned
+from app.execution.lane import Slot
+from app.http.request import Request
+from app.requests.operations import Steps, Work
+from app.runtime.cancellation import Checkpoint
+from app.telemetry.counters import Counters
 from app.tensors.strict_json import Body
 
-# Beyond it, reading and writing tensors would hold the event loop for milliseconds, and the work is long.
-SMALL_BODY = 1 << 16
-# An answer goes out in pieces of so many bytes.
-PIECE = 1 << 18
-
+Result = TypeVar("Result")
 Header = tuple[bytes, bytes]
+
+# Above this size, reading and writing tensors would hold the event loop for milliseconds, and the work is long.
+SMALL_BODY = 1 << 16
+# An answer is sent in pieces of at most this size.
+PIECE = 1 << 18
 
 
 class Reply(NamedTuple):
-    """The bytes of an answer, in one piece or in several, how many they are, what, and what else the head says."""
+    """The body of an answer, in one piece or in several, its size in bytes, its media type, and more headers."""
 
     media_type: str
     pieces: Sequence[Body]
@@ -39,134 +35,128 @@ class Reply(NamedTuple):
     headers: tuple[Header, ...] = ()
 
     def cut(self, limit: int) -> Iterator[bytes]:
-        """Yield them in pieces of at most ``limit`` bytes; where all of them fit into one, they are one."""
-        for piece in self.pieces if self.size > limit else [b"".join(self.pieces)]:
+        """Yield the body in pieces of at most ``limit`` bytes."""
+        for piece in self.pieces:
             view = memoryview(piece)
             for start in range(0, len(view), limit):
                 yield bytes(view[start : start + limit])
 
 
-class Question(NamedTuple):
-    """What a request asks for, when its body has been read: of which op, the work, and how to write what is found."""
+@dataclass(frozen=True)
+class Turns:
+    """Long work as several turns of the lane, between which other long work runs, and then the ``result``."""
 
-    op: str
-    task: Task
+    turns: Sequence[Steps]
+    result: Callable[[], Any]
+
+
+@dataclass(slots=True)
+class Job:
+    """What a request asks for, once its body has been read: the work, and how its result is written.
+
+    ``owner`` is the op whose share of the queue the work takes.
+    """
+
+    owner: str
+    work: Work | Turns
+    is_long: bool
     write: Callable[[Any], Reply]
     counters: Counters
 
 
-class Reader(NamedTuple):
-    """How a body becomes a question; ``op`` and ``counters`` are those of the reading.
+@dataclass(slots=True)
+class Reader:
+    """How a body becomes a job; ``owner`` and ``counters`` are those of the reading.
 
-    ``is_binary``: tensors lie in the body, and in the answer, as they are wanted, so that to read and to write them
-    takes no time.
+    ``is_binary``: the tensors of the body and of the answer are used in place, so reading and writing takes no time.
     """
 
-    read: Callable[[Body], Question]
-    op: str
+    read: Callable[[Body], Job]
+    owner: str
     counters: Counters
     is_binary: bool = False
 
 
-async def body_of(scope: Scope, receive: Receive, *, is_binary: bool = False, lead: int = 0) -> Body:
-    """Return the whole body; from now on a client that leaves ends the request.
-
-    What is large, or ``is_binary``, goes into memory that is there before it comes: tensors that begin after ``lead``
-    bytes are aligned. Raises what ``read_body`` and ``read_into`` do.
-    """
-    size, straight = int(dict(scope["headers"]).get(b"content-length", b"0")), straight_of(scope)
-    if is_binary and size:
-        body = aligned(size, lead).data
-    elif straight:
-        body = bytearray(size)
-    else:
-        whole = await read_body(receive)
-        clock_of(scope).working()
-        return whole
-    await read_into(memoryview(body), receive, straight)
-    clock_of(scope).working()
-    return body
-
-
-async def answer(engine: Engine, reader: Reader, body: Body, scope: Scope, send: Send) -> None:
+async def answer(engine: Engine, request: Request, reader: Reader, body: Body) -> None:
     """Answer a request; raises every ``PullbackError`` of one that is wrong, or cannot be answered."""
-    await send_reply(await _computed(engine, reader, body, scope), scope, send)
+    is_large = len(body) > SMALL_BODY
+    if is_large and reader.is_binary:
+        await send_reply(await _answer_on_lane(engine, request, reader, body), request)
+        return
+    timed = reader.counters.timed
+    job = await asyncio.to_thread(timed, "parse", reader.read, body) if is_large else timed("parse", reader.read, body)
+    slot: Slot = "long" if is_large or job.is_long else "short"
+    result = await _run(engine, request, job, slot)
+    timed = job.counters.timed
+    if slot == "long":
+        reply = await asyncio.to_thread(timed, "serialise", job.write, result)
+    else:
+        reply = timed("serialise", job.write, result)
+    await send_reply(reply, request)
 
 
-async def send_reply(reply: Reply, scope: Scope, send: Send) -> None:
-    """Send an answer, in pieces, each when the client has taken those before: one that reads nothing holds little.
+async def off_loop(read: Callable[[Body], Result], body: Body) -> Result:
+    """Return ``read(body)``, run on another thread if the body is large."""
+    return await asyncio.to_thread(read, body) if len(body) > SMALL_BODY else read(body)
 
-    Raises ``Overloaded`` when there is no room for it.
+
+async def send_reply(reply: Reply, request: Request) -> None:
+    """Send an answer, a large one in pieces, each after the client has read the ones before: slow clients hold little.
+
+    Raises ``Overloaded`` when the budget has no room for a large answer.
     """
     if reply.size > PIECE:
-        charge(scope, reply.size)
-    clock_of(scope).sending()
-    await _send(reply, send, straight_of(scope))
-
-
-async def _send(reply: Reply, send: Send, straight: ZeroCopyBody | None) -> None:
+        request.hold(reply.size)
+    request.deadline.start_send()
     headers = [
         (b"content-type", reply.media_type.encode()),
         (b"content-length", b"%d" % reply.size),
         *reply.headers,
     ]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    if straight and reply.size > PIECE:
-        await _send_straight(reply, send, straight)
+    if reply.size <= PIECE:
+        await request.respond(200, headers, b"".join(reply.pieces))
+        return
+    await request.send({"type": "http.response.start", "status": 200, "headers": headers})
+    if request.zero_copy:
+        with request.zero_copy.cut_off():
+            # The pieces are sent from where they are: the request holds them until the client has read them.
+            for piece in reply.pieces:
+                await request.send({"type": "http.response.body", "body": piece, "more_body": True})
+            await request.zero_copy.flush()
+        await request.send({"type": "http.response.body"})
         return
     left = reply.size
     for piece in reply.cut(PIECE):
         left -= len(piece)
-        await send({"type": "http.response.body", "body": piece, "more_body": left > 0})
+        await request.send({"type": "http.response.body", "body": piece, "more_body": left > 0})
 
 
-async def _computed(engine: Engine, reader: Reader, body: Body, scope: Scope) -> Reply:
-    timed, clock = reader.counters.timed, clock_of(scope)
-    if len(body) > SMALL_BODY and reader.is_binary:
-        return await _at_one_go(engine, reader, body, clock.deadline)
-    if len(body) > SMALL_BODY:
-        question = await asyncio.to_thread(timed, "parse", reader.read, body)
-        slot: Slot = "long"
-    else:
-        question = timed("parse", reader.read, body)
-        slot = "long" if question.task.is_long else "short"
-    scope[TALLY] = question.counters
-    work = question.task.work
-    if slot == "short" and isinstance(work, Evaluation) and is_alone(scope) and engine.batches.is_brief(work):
-        found = engine.batches.run_at_once(work, question.counters)
-    else:
-        # To read the body may have shortened the time.
-        found = await _run(engine, question, work, slot, clock.deadline)
-    if slot == "long":
-        return await asyncio.to_thread(question.counters.timed, "serialise", question.write, found)
-    return question.counters.timed("serialise", question.write, found)
+async def _run(engine: Engine, request: Request, job: Job, slot: Slot) -> Any:
+    """Return the result of a job's work, which counts as the request's from now on."""
+    request.counters = counters = job.counters
+    # Reading the body may have shortened the deadline.
+    work, deadline = job.work, request.deadline.at
+    if isinstance(work, Evaluation):
+        if slot == "short" and request.is_alone and engine.batches.is_brief(work):
+            return engine.batches.run_at_once(work, counters)
+        return await engine.batches.run(work, slot=slot, deadline=deadline, counters=counters)
+    if isinstance(work, Turns):
+        for turn in work.turns:
+            await engine.lane.run(counters.queued(turn), slot=slot, deadline=deadline, owner=job.owner)
+        return work.result()
+    return await engine.lane.run(counters.queued(work), slot=slot, deadline=deadline, owner=job.owner)
 
 
-async def _at_one_go(engine: Engine, reader: Reader, body: Body, deadline: float) -> Reply:
-    """Read, compute and write on the lane: where tensors lie as they are wanted, only changes of threads would cost."""
-    ends = reader.counters.waiting()
+async def _answer_on_lane(engine: Engine, request: Request, reader: Reader, body: Body) -> Reply:
+    """Read, compute and write in one turn of the lane: tensors are used in place, so changing threads would cost more."""
+    end_wait = reader.counters.waiting()
 
     def work(checkpoint: Checkpoint) -> Reply:
-        ends()
-        question = reader.counters.timed("parse", reader.read, body)
-        asked, computed = question.task.work, question.counters.computed
-        found = computed(asked.run) if isinstance(asked, Evaluation) else computed(asked, checkpoint)
-        return question.counters.timed("serialise", question.write, found)
+        end_wait()
+        job = reader.counters.timed("parse", reader.read, body)
+        work, computed = job.work, job.counters.computed
+        assert not isinstance(work, Turns)  # which no binary request asks for
+        result = computed(work.run) if isinstance(work, Evaluation) else computed(work, checkpoint)
+        return job.counters.timed("serialise", job.write, result)
 
-    return await engine.lane.run(work, slot="long", deadline=deadline, owner=reader.op)
-
-
-async def _run(engine: Engine, question: Question, work: Work, slot: Slot, deadline: float) -> Any:
-    counters = question.counters
-    if isinstance(work, Evaluation):
-        return await engine.batches.run(work, slot=slot, deadline=deadline, counters=counters)
-    return await engine.lane.run(counters.queued(work), slot=slot, deadline=deadline, owner=question.op)
-
-
-async def _send_straight(reply: Reply, send: Send, straight: ZeroCopyBody) -> None:
-    """Send the pieces as they lie in memory, which the request holds until the client has taken them."""
-    with straight.cut_off():
-        for piece in reply.pieces:
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
-        await straight.taken()
-    await send({"type": "http.response.body"})
+    return await engine.lane.run(work, slot="long", deadline=request.deadline.at, owner=reader.owner)

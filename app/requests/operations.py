@@ -8,23 +8,22 @@ from app.autodiff import derivatives, matrices
 from app.autodiff.binding import bind_directions
 from app.autodiff.evaluation import Evaluation
 from app.autodiff.point import Point
-from app.execution.lane import Checkpoint
 from app.requests import models
-from app.tensors.safetensors import decode
-from ops import Array
+from app.runtime.cancellation import Checkpoint
+from app.tensors.decoding import decode
 
 Fields: TypeAlias = Mapping[str, Any]
 """The fields of a request, its tensors not decoded yet."""
 Tree: TypeAlias = Any
 """An answer before it is written: objects and lists of arrays and ``Absent``."""
 Steps: TypeAlias = Callable[[Checkpoint], Any]
-"""What is computed in steps, alone."""
+"""Computes in steps, alone: it calls the checkpoint between them."""
 Work: TypeAlias = Evaluation[Any] | Steps
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What is asked of an op at a point: the request without its tensors, and the names that it selects."""
+class Query:
+    """What a request asks of an op, apart from its tensors: its model, and the names that it selects."""
 
     request: Any
     wrt: tuple[str, ...]
@@ -33,80 +32,78 @@ class Asked:
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation: its models, how a request at a point becomes work for the lane, and what it finds an answer."""
+    """One operation: its models, how a request at a point becomes work, and how the result becomes an answer."""
 
     name: str
     summary: str
     request: type[models.Request]
     answer: type[models.Answer]
-    prepare: Callable[[Asked, Point, Fields], Work]
-    tree: Callable[[Asked, Any], dict[str, Tree]]
+    prepare: Callable[[Query, Point, Fields], Work]
+    tree: Callable[[Query, Any], dict[str, Tree]]
     is_long: bool = False
 
-    def work(self, asked: Asked, point: Point, fields: Fields) -> Work:
-        """Return the work; where only the op knows its outputs' shapes, even what must be checked first is work."""
+    def work(self, query: Query, point: Point, fields: Fields) -> Work:
+        """Return the work. Where only a run tells the shapes of the outputs, checking the request is work as well."""
         if None not in point.output_shapes.values():
-            return self.prepare(asked, point, fields)
+            return self.prepare(query, point, fields)
 
         def steps(checkpoint: Checkpoint) -> Any:
-            work = self.prepare(asked, point, fields)
+            work = self.prepare(query, point, fields)
             return work.run() if isinstance(work, Evaluation) else work(checkpoint)
 
         return steps
 
 
-def _forward(asked: Asked, point: Point, fields: Fields) -> Work:
-    del asked, fields
+def _forward(query: Query, point: Point, fields: Fields) -> Work:
+    del query, fields
     return derivatives.forward(point)
 
 
-def _gradients(asked: Asked, point: Point, fields: Fields) -> Work:
-    return derivatives.gradients(point, asked.wrt, _cotangents(point, fields), asked.request.order)
+def _gradients(query: Query, point: Point, fields: Fields) -> Work:
+    cotangents = bind_directions(fields.get("cotangents"), point.spec.outputs, decode, "cotangents")
+    return derivatives.gradients(point, query.wrt, cotangents, query.request.order)
 
 
-def _vjp(asked: Asked, point: Point, fields: Fields) -> Work:
-    batched, outputs = asked.request.batched, asked.request.outputs
-    return derivatives.vjp(point, asked.wrt, _cotangents(point, fields), batched=batched, outputs=outputs)
+def _vjp(query: Query, point: Point, fields: Fields) -> Work:
+    batched, outputs = query.request.batched, query.request.outputs
+    cotangents = bind_directions(fields.get("cotangents"), point.spec.outputs, decode, "cotangents")
+    return derivatives.vjp(point, query.wrt, cotangents, batched=batched, outputs=outputs)
 
 
-def _jvp(asked: Asked, point: Point, fields: Fields) -> Work:
+def _jvp(query: Query, point: Point, fields: Fields) -> Work:
     tangents = bind_directions(fields["tangents"], point.spec.inputs, decode, "tangents") or {}
-    return derivatives.jvp(point, tangents, batched=asked.request.batched)
+    return derivatives.jvp(point, tangents, batched=query.request.batched)
 
 
-def _jacobian(asked: Asked, point: Point, fields: Fields) -> Work:
+def _jacobian(query: Query, point: Point, fields: Fields) -> Work:
     del fields
-    return lambda checkpoint: matrices.jacobian(point, asked.of, asked.wrt, checkpoint)
+    return lambda checkpoint: matrices.jacobian(point, query.of, query.wrt, checkpoint)
 
 
-def _hvp(asked: Asked, point: Point, fields: Fields) -> Work:
-    cotangents = _cotangents(point, fields)
+def _hvp(query: Query, point: Point, fields: Fields) -> Work:
+    cotangents = bind_directions(fields.get("cotangents"), point.spec.outputs, decode, "cotangents")
     vectors = bind_directions(fields["vectors"], point.spec.inputs, decode, "vectors") or {}
-    return derivatives.hvp(point, asked.wrt, cotangents, vectors, batched=asked.request.batched)
+    return derivatives.hvp(point, query.wrt, cotangents, vectors, batched=query.request.batched)
 
 
-def _hessian(asked: Asked, point: Point, fields: Fields) -> Work:
-    cotangents = _cotangents(point, fields)
-    if asked.request.diagonal:
-        return derivatives.hessian_diagonal(point, asked.wrt, cotangents)
-    return lambda checkpoint: matrices.hessian(point, asked.wrt, cotangents, checkpoint)
+def _hessian(query: Query, point: Point, fields: Fields) -> Work:
+    cotangents = bind_directions(fields.get("cotangents"), point.spec.outputs, decode, "cotangents")
+    if query.request.diagonal:
+        return derivatives.hessian_diagonal(point, query.wrt, cotangents)
+    return lambda checkpoint: matrices.hessian(point, query.wrt, cotangents, checkpoint)
 
 
-def _cotangents(point: Point, fields: Fields) -> dict[str, Array] | None:
-    return bind_directions(fields.get("cotangents"), point.spec.outputs, decode, "cotangents")
-
-
-def _gradients_tree(asked: Asked, found: Any) -> dict[str, Tree]:
-    outputs, gradients = found
+def _gradients_tree(query: Query, result: Any) -> dict[str, Tree]:
+    outputs, gradients = result
     return {"outputs": outputs, "gradients": gradients} if outputs else {"gradients": gradients}
 
 
-def _hessian_tree(asked: Asked, found: Any) -> dict[str, Tree]:
-    return {"diagonal" if asked.request.diagonal else "hessian": found}
+def _hessian_tree(query: Query, result: Any) -> dict[str, Tree]:
+    return {"diagonal" if query.request.diagonal else "hessian": result}
 
 
-def _as(field: str) -> Callable[[Asked, Any], dict[str, Tree]]:
-    return lambda asked, found: {field: found}
+def _as(field: str) -> Callable[[Query, Any], dict[str, Tree]]:
+    return lambda query, found: {field: found}
 
 
 OPERATIONS: Mapping[str, Operation] = {

@@ -1,7 +1,7 @@
-"""What requests ask for, their tensors apart: found out once, and kept for those that ask for the same.
+"""Plans: what requests ask for, apart from their tensors, worked out once and kept for requests that ask the same.
 
-An optimiser asks for one thing a thousand times, with other numbers: what can be said of a request without a look at
-its numbers takes several times as long as to read those.
+An optimiser sends the same request a thousand times, with other numbers. Everything that does not depend on the numbers
+takes several times as long to work out as reading them.
 """
 
 import threading
@@ -15,10 +15,9 @@ from app.autodiff.point import Point, Spec
 from app.execution.engine import Engine
 from app.requests import models
 from app.requests.negotiation import validated
-from app.requests.operations import Asked, Fields, Operation, Work
-from app.runtime.modes import may_compile
-from app.tensors.json import Encoding
-from app.tensors.safetensors import decode
+from app.requests.operations import Fields, Operation, Query, Work
+from app.runtime import traces
+from app.tensors.decoding import decode
 from ops import Op
 
 # A plan is some kilobytes, and another number among the attributes is another plan.
@@ -29,7 +28,7 @@ TENSORS = ("inputs", "cotangents", "tangents", "vectors")
 
 
 class Task(NamedTuple):
-    """The work of one request, whether it is long, and the point that it is about."""
+    """The work of one request, whether it is long, and the point where it is done."""
 
     work: Work
     is_long: bool
@@ -38,27 +37,22 @@ class Task(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """What requests of one kind ask for: ``terms``, and the operation at a point of these spec."""
+    """What requests of one kind ask for: ``query`` and ``operation``, at a point of this ``spec``.
+
+    ``budgets`` is how many budgets of traces had been spent when the plan was made: with another number, the default
+    mode may be another one.
+    """
 
     operation: Operation
-    asked: Asked
+    query: Query
     spec: Spec
     is_long: bool
-
-    @property
-    def encoding(self) -> Encoding:
-        """How tensors are written in the answer."""
-        return self.asked.request.encoding
-
-    @property
-    def is_current(self) -> bool:
-        """Whether it would be made so again: the default mode is another one when XLA may compile no more."""
-        return self.asked.request.mode is not None or self.spec.mode != "xla" or may_compile(self.spec.op.name)
+    budgets: int
 
     def task(self, fields: Fields) -> Task:
-        """Return the work for a request's tensors; raises ``Unprocessable`` for what is wrong with them."""
+        """Return the work for a request's tensors; raises ``Unprocessable`` for tensors that are wrong."""
         point = bind_inputs(self.spec, fields["inputs"], decode)
-        return Task(self.operation.work(self.asked, point, fields), self.is_long or point.cost > SHORT_COST, point)
+        return Task(self.operation.work(self.query, point, fields), self.is_long or point.cost > SHORT_COST, point)
 
 
 class Plans:
@@ -70,38 +64,35 @@ class Plans:
         self._lock = threading.Lock()
 
     def plan(self, operation: Operation, op: Op, fields: Fields) -> Plan:
-        """Return the plan for a request; raises ``Unprocessable`` for what is wrong with it, its tensors apart."""
-        # Whether an order is 1, 1.0 or true must make a difference, and in JSON it does.
-        frame = {name: _without_tensors(name, value) for name, value in fields.items()}
+        """Return the plan for a request; raises ``Unprocessable`` for anything wrong with it except its tensors."""
+        frame = dict(fields)
+        for name in TENSORS:
+            if isinstance(frame.get(name), dict):
+                frame[name] = dict.fromkeys(cast(dict[str, Any], frame[name]))
         try:
+            # Whether an order is 1, 1.0 or true must make a difference, and in JSON it does.
             key = op.name, operation.name, orjson.dumps(frame)
-        except TypeError:  # too deep for the writer, and so nothing that an op takes
-            return self._made(operation, op, frame)
+        except TypeError:  # nested too deeply for the writer, and so nothing that an op takes
+            return self._make(operation, op, frame)
         plan = self._kept.get(key)
-        if plan is None or not plan.is_current:
-            plan = self._made(operation, op, frame)
+        if plan is None or plan.budgets != traces.TRACES.spent:
+            plan = self._make(operation, op, frame)
             with self._lock:
                 if len(self._kept) >= KEPT:
                     del self._kept[next(iter(self._kept))]
                 self._kept[key] = plan
         return plan
 
-    def _made(self, operation: Operation, op: Op, frame: Fields) -> Plan:
-        request, engine = validated(frame, operation.request), self._engine
+    def _make(self, operation: Operation, op: Op, frame: Fields) -> Plan:
+        budgets, request, engine = traces.TRACES.spent, validated(frame, operation.request), self._engine
         batched = isinstance(request, models.BatchedRequest) and request.batched
-        # Of many directions XLA would compile every number.
+        # For many directions XLA would compile every number of them.
         mode = request.mode or ("graph" if batched else engine.default_mode(op, request.dtype, request.device))
         run = {"device": engine.device(request.device), "max_elements": engine.max_elements}
         spec = bind_spec(op, request.attrs, request.dtype, mode=mode, **run)
         wrt = bind_names(getattr(request, "wrt", None), op.inputs, "wrt")
         of = bind_names(getattr(request, "of", None), op.outputs, "of")
-        # XLA compiles for seconds, and short work should not have to wait for that.
+        # XLA compiles for seconds, and short work should not wait for that.
         compiles = mode == "xla" and op.batching != "elementwise"
         whole = operation.is_long and not getattr(request, "diagonal", False)
-        return Plan(operation, Asked(request, wrt, of), spec, whole or batched or compiles)
-
-
-def _without_tensors(name: str, value: Any) -> Any:
-    if name in TENSORS and isinstance(value, dict):
-        return dict.fromkeys(cast(dict[str, Any], value))
-    return value
+        return Plan(operation, Query(request, wrt, of), spec, whole or batched or compiles, budgets)

@@ -1,54 +1,42 @@
-"""What a protocol is to the service: the paths that it has, who answers there, and how its errors are told."""
+"""What an API is to the router, and what the APIs share: methods, dtypes, zeros, documents."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-from starlette.types import ASGIApp, Scope
 
 from app.autodiff.derivatives import output_shapes
 from app.autodiff.evaluation import Evaluation
 from app.autodiff.point import Point
 from app.errors import MAX_GOT, MethodNotAllowed, clip, wrong
-from app.execution.engine import Engine
-from app.execution.lane import Checkpoint
-from app.http.problems import Dialect
-from app.requests.answering import Reply
-from app.requests.plans import Plans, Task
-from app.settings import ProtocolName
+from app.http.request import Request, Route
+from app.requests.answering import Job, Reply
+from app.requests.plans import Task
+from app.runtime.cancellation import Checkpoint
+from app.telemetry.counters import Counters
 from app.tensors.dtypes import DTYPES
 from app.tensors.strict_json import dumps
 from ops import Array, Input, Op, Output
 
 Result = TypeVar("Result")
 
-Labels = tuple[str, str]
-"""The op and the operation that a request is counted as."""
-
 
 @dataclass(frozen=True)
-class Protocol:
-    """One protocol.
+class Routes:
+    """The routes of one API: ``by_path``, and what ``other`` returns for an unknown path that belongs to this API.
 
-    ``has`` tells whether a path is this protocol's, so that even an error there is; ``serve`` makes the app that
-    answers on all of them, with plans kept in common with the others. ``counted`` gives, for the ops that are served,
-    the paths that are known before a body is read and what they are counted as. ``unpacks``: bodies may be compressed,
-    and have more in them than JSON.
+    Even the error for such a path is written in the API's dialect.
     """
 
-    name: ProtocolName
-    has: Callable[[str], bool]
-    serve: Callable[[Engine, Plans], ASGIApp]
-    dialect: Dialect
-    counted: Callable[[Iterable[Op]], Mapping[str, Labels]]
-    unpacks: bool = False
+    by_path: Mapping[str, Route]
+    other: Callable[[str], Route | None] = lambda path: None
 
 
-def need_method(scope: Scope, method: str) -> None:
+def need_method(request: Request, method: str) -> None:
     """Raise ``MethodNotAllowed`` for a request by another method than this path's."""
-    if scope["method"] != method:
-        detail = f"expected {method} on this path, got {scope['method']}"
+    if request.method != method:
+        detail = f"expected {method} on this path, got {request.method}"
         raise MethodNotAllowed(detail, headers={"Allow": method})
 
 
@@ -66,21 +54,21 @@ def type_variable(op: Op, given: Mapping[str, Any], field: str) -> str | None:
     return None if first is None else kinds[first]
 
 
-def finished(
-    task: Task, finish: Callable[[Any], Result], write: Callable[[Result], Reply]
-) -> tuple[Task, Callable[[Any], Reply]]:
-    """Return a task and how to write what it finds, with ``finish`` between them.
+def finished_job(
+    task: Task, finish: Callable[[Any], Result], write: Callable[[Result], Reply], counters: Counters
+) -> Job:
+    """Return the job of a task, whose result goes through ``finish`` and then through ``write``.
 
-    What is no ``Evaluation`` may need TensorFlow to finish, and does so within the work.
+    Steps may need TensorFlow to finish, so they finish within the work.
     """
-    work = task.work
+    owner, work = task.point.op.name, task.work
     if isinstance(work, Evaluation):
-        return task, lambda found: write(finish(found))
+        return Job(owner, work, task.is_long, lambda result: write(finish(result)), counters)
 
     def steps(checkpoint: Checkpoint) -> Result:
         return finish(work(checkpoint))
 
-    return task._replace(work=steps), write
+    return Job(owner, steps, task.is_long, write, counters)
 
 
 def zeros(point: Point, slots: Sequence[Input | Output]) -> Array:

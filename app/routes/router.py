@@ -1,47 +1,36 @@
-"""The protocols that there are, and what the chain around all requests needs to know of those that are served."""
+"""From the path of a request to its route: one table of every API that is served."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from app.execution.engine import Engine
-from app.http.problems import Dialect, problem
+from app.http.request import Route
 from app.requests.plans import Plans
-from app.routes.openinference.protocol import PROTOCOL as OPENINFERENCE
-from app.routes.protocol import Labels, Protocol
-from app.routes.tesseract.protocol import PROTOCOL as TESSERACT
-from app.routes.umbridge.protocol import PROTOCOL as UMBRIDGE
+from app.routes.native.paths import routes as native_routes
+from app.routes.openinference.paths import routes as openinference_routes
+from app.routes.protocol import Routes
+from app.routes.tesseract.paths import routes as tesseract_routes
+from app.routes.umbridge.paths import routes as umbridge_routes
 from app.settings import ProtocolName
-from ops import Op
 
-PROTOCOLS: Mapping[ProtocolName, Protocol] = {one.name: one for one in (UMBRIDGE, TESSERACT, OPENINFERENCE)}
-
-
-def protocols(fallback: ASGIApp, engine: Engine, plans: Plans, names: Sequence[ProtocolName]) -> ASGIApp:
-    """Return an app that answers in these protocols on their paths, and leaves every other path to ``fallback``."""
-    served = [(PROTOCOLS[name].has, PROTOCOLS[name].serve(engine, plans)) for name in names]
-
-    async def dispatched(scope: Scope, receive: Receive, send: Send) -> None:
-        path: str = scope["path"] if scope["type"] == "http" else ""
-        app = next((app for has, app in served if has(path)), fallback)
-        await app(scope, receive, send)
-
-    return dispatched
+PROTOCOLS: Mapping[ProtocolName, Callable[[Engine, Plans], Routes]] = {
+    "umbridge": umbridge_routes,
+    "tesseract": tesseract_routes,
+    "openinference": openinference_routes,
+}
 
 
-def dialect_of_path(names: Sequence[ProtocolName]) -> Callable[[str], Dialect]:
-    """Return what finds, for a path, how errors are told there."""
-    served = [(PROTOCOLS[name].has, PROTOCOLS[name].dialect) for name in names]
-    return lambda path: next((dialect for has, dialect in served if has(path)), problem)
+class Router:
+    """The routes of the native API and of the other protocols that are served; all of them share their plans."""
 
+    def __init__(self, engine: Engine, pages: ASGIApp, protocols: Sequence[ProtocolName]) -> None:
+        """Collect the routes; ``pages`` answers on every path that no API has."""
+        plans = Plans(engine)
+        self._apis = [PROTOCOLS[name](engine, plans) for name in protocols]
+        self._apis.append(native_routes(engine, plans, pages))
+        self._by_path = {path: route for api in reversed(self._apis) for path, route in api.by_path.items()}
 
-def unpacking_paths(names: Sequence[ProtocolName]) -> Callable[[str], bool]:
-    """Return what tells whether who answers on a path takes bodies apart."""
-    served = [PROTOCOLS[name].has for name in names if PROTOCOLS[name].unpacks]
-    return lambda path: any(has(path) for has in served)
-
-
-def counted_paths(names: Sequence[ProtocolName], ops: Iterable[Op]) -> dict[str, Labels]:
-    """Return the paths of these protocols that are known, with what requests there are counted as."""
-    served = list(ops)
-    return {path: labels for name in names for path, labels in PROTOCOLS[name].counted(served).items()}
+    def route(self, path: str) -> Route:
+        """Return the route of a path. An unknown path leads to the API that it belongs to."""
+        return self._by_path.get(path) or next(route for api in self._apis if (route := api.other(path)))

@@ -32,24 +32,26 @@ _SHAPE = re.compile(r"Original input shape: (\(.*?\))\.\s+Calculated input gradi
 
 
 @contextmanager
-def op_errors(op: str, simpler: Callable[[], object] | None = None) -> Generator[None]:
-    """Turn what ``op`` raises into ``Unprocessable`` (its own check refused the values) or ``OpFailed``.
-
-    Where TensorFlow calls an argument invalid, ``simpler`` tells whose: if that work, the same but for a pullback,
-    goes well, it is not the caller's input but the op's gradient.
-    Work that was cancelled raises ``DeadlinePassed``; what XLA cannot compile is ``Unprocessable``, about the mode.
-    """
+def op_errors(op: str) -> Generator[None]:
+    """Turn what ``op`` raises in this block into the error that ``op_error`` returns for it."""
     try:
         yield
     except (PullbackError, GeneratorExit):
         raise
     except BaseException as error:  # noqa: BLE001 - an author's code ran there, and may raise anything, or exit
-        told = _told(op, error, simpler)
-        # A failed trace is kept, and with its traceback it would keep the tensors of the request that it failed for.
-        raise told from error.with_traceback(None)
+        raise op_error(op, error) from error.with_traceback(None)
 
 
-def _told(op: str, error: BaseException, simpler: Callable[[], object] | None) -> PullbackError:
+def op_error(op: str, error: BaseException, simpler: Callable[[], object] | None = None) -> PullbackError:
+    """Return the error for what ``op`` raised: ``Unprocessable`` if its check refused the values, else ``OpFailed``.
+
+    Where TensorFlow calls an argument invalid, ``simpler`` tells whose: if that work, the same but for a pullback,
+    succeeds, the fault is not the caller's input but the op's gradient. Work that was cancelled is ``DeadlinePassed``;
+    a graph that XLA cannot compile is ``Unprocessable``, about the mode.
+
+    Raise it from the error without its traceback: a failed trace is kept, and the traceback would keep the tensors of
+    the request that it failed for.
+    """
     match error:
         case OpFault():
             return OpFailed(f"op {op}: {error}", Entry((op, error.slot), str(error), error.expected, error.got))

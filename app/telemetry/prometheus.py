@@ -9,7 +9,7 @@ import asyncio
 import fcntl
 import itertools
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -18,10 +18,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from app.execution.batching import Batches
-from app.execution.lane import Lane
-from app.execution.lifecycle import Lifecycle
-from app.runtime.modes import trace_counts
+from app.runtime.traces import trace_counts
 from app.telemetry.counters import STAGES, RecordedCounters, Stage
 
 FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
@@ -70,12 +67,12 @@ class _Families:
 class Metrics:
     """The metrics of this process, and of those that it has a folder in common with."""
 
-    def __init__(self, lane: Lane, batches: Batches, lifecycle: Lifecycle) -> None:
-        """Take what knows how much is waiting, and how much in flight.
+    def __init__(self, in_lane: Callable[[], int], in_batches: Callable[[], int], in_flight: Callable[[], int]) -> None:
+        """Take the functions that return how much waits in the lane and in batches, and how much is in flight.
 
-        The folder is that of ``PROMETHEUS_MULTIPROC_DIR``; where it names none, this process is the only one.
+        The folder is that of ``PROMETHEUS_MULTIPROC_DIR``; without it this process is the only one.
         """
-        self._lane, self._batches, self._lifecycle = lane, batches, lifecycle
+        self._in_lane, self._in_batches, self._in_flight = in_lane, in_batches, in_flight
         self._tallies: dict[tuple[str, str], RecordedCounters] = {}
         self._told_seconds: dict[tuple[str, str, Stage], float] = {}
         self._told_traces = self._told_compilations = 0
@@ -116,9 +113,9 @@ class Metrics:
             counters.answers.clear()
             for stage in STAGES:
                 self._tell_seconds(op, operation, stage, counters.seconds[stage])
-        self._families.in_flight.set(self._lifecycle.in_flight)
-        self._families.queue.labels("lane").set(self._lane.waiting)
-        self._families.queue.labels("batches").set(self._batches.waiting)
+        self._families.in_flight.set(self._in_flight())
+        self._families.queue.labels("lane").set(self._in_lane())
+        self._families.queue.labels("batches").set(self._in_batches())
         traces, compilations = trace_counts()
         self._families.traces.inc(traces - self._told_traces)
         self._families.compilations.inc(compilations - self._told_compilations)

@@ -19,8 +19,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from app.errors import Loc, Malformed, clip
-from app.tensors import dtypes, json, strict_json
+from app.errors import Malformed, clip
+from app.tensors import dtypes, strict_json
 from app.tensors.casting import Loss, bools, describe
 from app.tensors.dtypes import DTYPES, MAX_BYTES, MAX_DIMENSION, MAX_RANK, DType
 from app.tensors.memory import ALIGNMENT
@@ -80,18 +80,6 @@ def parse(body: Body) -> dict[str, Any]:
     for entry in entries:
         _put(found, entry.name, _array(entry, body, start + entry.begin))
     return found
-
-
-def decode(value: Any, dtype: str, loc: Loc) -> NDArray[Any]:
-    """Return the tensor that ``value`` stands for in a document of ours or of JSON: C-contiguous, of exactly ``dtype``.
-
-    The array may be read-only. Raises ``Unprocessable`` for an array of another dtype, and what ``json.decode`` does.
-    """
-    if not isinstance(value, np.ndarray):
-        return json.decode(value, dtype, loc)
-    array = cast("NDArray[Any]", value)
-    json.refuse_cast(array.dtype.name, DTYPES[dtype], loc)
-    return array if array.flags.aligned else array.copy()
 
 
 def write(tensors: Mapping[str, NDArray[Any]], fields: Mapping[str, Any]) -> list[Body]:

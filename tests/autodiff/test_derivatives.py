@@ -13,7 +13,7 @@ from app.autodiff import derivatives, evaluation, matrices
 from app.autodiff.binding import bind
 from app.autodiff.point import MAX_COST, Point, number
 from app.errors import DeadlinePassed, OpFailed, Unprocessable
-from app.runtime.modes import Interruptible
+from app.runtime.cancellation import Interruptible
 from app.tensors.json import decode
 from ops import INTEGERS, MODES, Attrs, Example, Input, Mode, Op, Output, custom_gradient, discover
 

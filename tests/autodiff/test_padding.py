@@ -11,14 +11,14 @@ import tensorflow as tf
 
 from app.autodiff import derivatives, padding
 from app.autodiff.binding import bind
-from app.autodiff.default_mode import default_mode, does_arithmetic
+from app.autodiff.default_mode import default_mode, op_is_arithmetic
 from app.autodiff.evaluation import Evaluation, run_together
 from app.autodiff.point import Point
 from app.errors import OpFailed
 from app.execution import batching
 from app.execution.batching import Batches
 from app.execution.lane import Lane
-from app.runtime import modes
+from app.runtime import traces
 from app.tensors.json import decode
 from ops import Example, Input, Op, Output, discover
 from tests.http.plugins.masked import OP as MASKED
@@ -33,8 +33,8 @@ KINDS = ("forward", "vjp", "gradients", "hvp", "jvp", "diagonal")
 def _traces_of_their_own() -> Iterator[None]:
     """Leave the budget of this process, which other tests spend from as well, as it is."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(modes, "_traces", modes._Traces())
-        patch.setattr(modes, "XLA_BUDGET", 1 << 12)
+        patch.setattr(traces, "TRACES", traces.Traces())
+        patch.setattr(traces, "XLA_BUDGET", 1 << 12)
         yield
 
 
@@ -145,7 +145,7 @@ PICKY = Op(
 
 def test_what_checks_its_values_is_not_compiled_unasked() -> None:
     """XLA drops the check."""
-    assert not does_arithmetic(PICKY)
+    assert not op_is_arithmetic(PICKY)
     assert default_mode(PICKY, "float32", "cpu") == "graph"
     assert default_mode(REGISTRY["log1pexp"], "float32", "cpu") == "xla"
     assert default_mode(REGISTRY["log1pexp"], "float16", "cpu") == "graph"

@@ -17,7 +17,7 @@ from app.errors import PullbackError
 from app.gradcheck.checks import CHECKS
 from app.requests.operations import OPERATIONS
 from app.routes.native.check_models import CheckRequest, ChecksRequest
-from app.runtime import modes
+from app.runtime import traces
 from app.settings import Settings
 from tests.conftest import ROOT, Service, Start, environment
 
@@ -278,8 +278,8 @@ def test_every_error_is_in_the_table_with_its_title() -> None:
 
 
 def test_the_budgets_are_those_of_the_code() -> None:
-    assert f"{modes.TRACE_BUDGET} of them, {modes.XLA_BUDGET} by XLA" in text_of(HTTP_API)
-    assert modes.SHARE == 0.5  # "half", the page says
+    assert f"{traces.TRACE_BUDGET} of them, {traces.XLA_BUDGET} by XLA" in text_of(HTTP_API)
+    assert traces.SHARE == 0.5  # "half", the page says
 
 
 def op_files() -> dict[str, str]:

@@ -11,7 +11,8 @@ import pytest
 
 from app.errors import DeadlinePassed, Overloaded
 from app.execution.fairness import Admission, RoundRobin
-from app.execution.lane import Checkpoint, Lane
+from app.execution.lane import Lane
+from app.runtime.cancellation import Checkpoint
 
 
 class Tensors:

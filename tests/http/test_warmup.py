@@ -13,8 +13,9 @@ from app.autodiff.binding import bind
 from app.execution import batching, warmup
 from app.execution.batching import Batches
 from app.execution.engine import Engine
-from app.execution.lane import Checkpoint, Lane
-from app.runtime import modes
+from app.execution.lane import Lane
+from app.runtime.cancellation import Checkpoint
+from app.runtime import traces
 from app.runtime.devices import devices
 from app.telemetry.counters import not_recorded
 from app.tensors.json import decode
@@ -30,8 +31,8 @@ OPS = {name: REGISTRY.ops[name] for name in ("log1pexp", "roi_pool", "sign", "sq
 @pytest.fixture
 def traces(monkeypatch) -> Callable[[], tuple[int, int]]:
     """The counts of a process that has made none."""
-    monkeypatch.setattr(modes, "_traces", modes._Traces())
-    return modes.trace_counts
+    monkeypatch.setattr(traces, "TRACES", traces.Traces())
+    return traces.trace_counts
 
 
 def test_first_small_requests_make_no_trace(start):
@@ -83,7 +84,7 @@ async def to_its_end(engine: Engine, task: Task) -> None:
 
 
 def test_what_is_compiled_is_bounded(monkeypatch, traces):
-    monkeypatch.setattr(modes, "XLA_BUDGET", 8)
+    monkeypatch.setattr(traces, "XLA_BUDGET", 8)
     warming(to_its_end)
     assert traces() == (1, 1)
 

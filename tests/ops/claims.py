@@ -13,7 +13,7 @@ from app.autodiff.derivatives import Absent
 from app.autodiff.point import Point, number
 from app.runtime import modes
 from app.runtime.calculus import Calculus
-from app.runtime.modes import Results
+from app.runtime.eager import Results
 from ops import Array, Derivative, Formula, Op, Surrogate, Tensor
 from tests.ops.cases import (
     Answer,

@@ -13,7 +13,7 @@ from app.autodiff import derivatives
 from app.autodiff.binding import bind
 from app.autodiff.point import Point
 from app.errors import Overloaded
-from app.runtime import modes
+from app.runtime import traces
 from app.tensors.json import decode
 from ops import Attrs, Example, Input, Mode, Op, Output, Tensor, custom_gradient
 
@@ -99,10 +99,10 @@ def op_of(name: str, mechanism: Literal["custom_gradient", "gradient_override_ma
 @pytest.fixture
 def few_traces(monkeypatch):
     """A process that has made no traces, and may make three, two of them by XLA."""
-    monkeypatch.setattr(modes, "_traces", modes._Traces())
-    monkeypatch.setattr(modes, "TRACE_BUDGET", 3)
-    monkeypatch.setattr(modes, "XLA_BUDGET", 2)
-    monkeypatch.setattr(modes, "SHARE", 1)
+    monkeypatch.setattr(traces, "TRACES", traces.Traces())
+    monkeypatch.setattr(traces, "TRACE_BUDGET", 3)
+    monkeypatch.setattr(traces, "XLA_BUDGET", 2)
+    monkeypatch.setattr(traces, "SHARE", 1)
 
 
 def point(op: Op, x: list[float], mode: Mode, power: int = 2) -> Point:
@@ -123,7 +123,7 @@ POWER = op_of("power", "custom_gradient")
 def test_static_values_past_the_budget_run_eagerly():
     for power in range(1, 9):
         assert gradient(POWER, [2.0], "graph", power) == [power * 2.0 ** (power - 1)]
-    assert modes.trace_counts() == (3, 0)
+    assert traces.trace_counts() == (3, 0)
 
 
 @pytest.mark.usefixtures("few_traces")
@@ -157,7 +157,7 @@ def test_xla_past_its_own_budget_is_503_while_the_rest_works():
     with pytest.raises(Overloaded, match="op power has no XLA compilations left") as refused:
         gradient(POWER, [2.0, 3.0, 4.0], "xla")
     assert refused.value.status == 503
-    assert modes.trace_counts() == (2, 2)
+    assert traces.trace_counts() == (2, 2)
     assert gradient(POWER, [3.0], "xla") == [6.0]
     assert gradient(POWER, [2.0, 3.0, 4.0], "eager") == [4.0, 6.0, 8.0]
     assert gradient(POWER, [2.0, 3.0, 4.0], "graph") == [4.0, 6.0, 8.0]
@@ -165,7 +165,7 @@ def test_xla_past_its_own_budget_is_503_while_the_rest_works():
 
 @pytest.mark.usefixtures("few_traces")
 def test_one_op_leaves_the_others_their_share(monkeypatch):
-    monkeypatch.setattr(modes, "SHARE", 0.5)
+    monkeypatch.setattr(traces, "SHARE", 0.5)
     for power in (1, 2):
         gradient(POWER, [2.0], "v1", power)
     with pytest.raises(Overloaded, match="op power"):
@@ -187,6 +187,6 @@ def test_a_trace_that_fails_is_made_once():
     for _ in range(5):
         with pytest.raises(Exception, match="no such luck"):
             derivatives.forward(point(broken, [1.0], "graph")).run()
-    assert modes.trace_counts()[0] == 1
+    assert traces.trace_counts()[0] == 1
     # Once for the trace, and once eagerly for a plainer reason.
     assert len(calls) <= 2

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from app.autodiff.second_order import composite
+from app.autodiff.derivatives import composite
 from app.gradcheck.checks.derivative import troubles
 from app.gradcheck.claims import all_outputs, named_slots, primals
 from app.gradcheck.comparison import Differentiated, Gradient, compare, compare_with_formula, row_by_row

@@ -5,12 +5,12 @@ from itertools import combinations
 
 import numpy as np
 
-from app.autodiff.second_order import second
+from app.autodiff.derivatives import second
 from app.gradcheck.comparison import widened
 from app.gradcheck.sample import Named, Sample, draw
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Comparison, Finding, Place
-from app.runtime.modes import Key
+from app.runtime.eager import Key
 from ops import Array, Derivative
 
 NAME = "symmetry"

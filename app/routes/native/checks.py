@@ -1,144 +1,145 @@
 """POST /v1/ops/{op}/check and /verify, and /v1/checks, which answers with a stream of events.
 
-A check is many short steps, each a turn in the lane's long slot: other long work comes in between, and a client that
-goes away stops it.
+A check is many short steps, each a turn in the lane's long slot: other long work runs in between, and a client that
+leaves stops it.
 """
 
 import asyncio
 import math
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias, cast
 
-from starlette.types import ASGIApp, Receive, Scope, Send
-
 from app.autodiff.binding import bind, bind_directions
-from app.errors import MethodNotAllowed, Overloaded, PullbackError, wrong
+from app.errors import Overloaded, PullbackError, wrong
 from app.execution.engine import Engine
-from app.execution.lane import Checkpoint
 from app.gradcheck import rounding, verify
 from app.gradcheck.report import Report, Step, steps
 from app.gradcheck.target import Options
 from app.gradcheck.verdict import Verdict, worst_verdict
-from app.http.body import read_body
-from app.http.limits import clock_of
-from app.requests.negotiation import accepted, content_type, read
+from app.http.request import Request
+from app.requests.answering import Job, Reader, Reply, Turns, answer, off_loop
+from app.requests.negotiation import JSON, accepted, content_type, read
 from app.routes.native.check_models import CheckRequest, ChecksRequest, VerifyRequest
+from app.routes.protocol import need_method
+from app.runtime.cancellation import Checkpoint
 from app.telemetry.counters import Counters
 from app.tensors import json
 from app.tensors.dtypes import DTYPES
-from app.tensors.json import dumps
+from app.tensors.strict_json import Body, dumps
 from ops import FLOATS, Array, Op
 
-SMALL_BODY = 1 << 16
 EVENTS, LINES = "text/event-stream", "application/x-ndjson"
 
 Event: TypeAlias = dict[str, Any]
-Body: TypeAlias = bytes | bytearray
 
 
-def checks(fallback: ASGIApp, engine: Engine) -> ASGIApp:
-    """Return an app that answers the checks itself and leaves every other path to ``fallback``."""
-    answers = {"check": _check, "verify": _verify}
+@dataclass(frozen=True)
+class Check:
+    """The handler that checks one op."""
 
-    async def dispatched(scope: Scope, receive: Receive, send: Send) -> None:
-        match scope["path"].split("/") if scope["type"] == "http" else ():
-            case ["", "v1", "ops", name, ("check" | "verify") as what]:
-                _refuse_other_methods(scope)
-                op = engine.op(name)
-                content_type(headers := dict(scope["headers"]))
-                accepted(headers)
-                counters = engine.counters(op.name, what)
-                answer = await _answered(partial(answers[what], engine, op, counters), counters, scope, receive)
-                await _send(answer, send)
-            case ["", "v1", "checks"]:
-                _refuse_other_methods(scope)
-                content_type(headers := dict(scope["headers"]))
-                media_type = accepted(headers, (EVENTS, LINES))
-                await _stream(engine, media_type, scope, receive, send)
-            case _:
-                await fallback(scope, receive, send)
+    engine: Engine
+    op: Op
+    counters: Counters
 
-    return dispatched
+    async def __call__(self, request: Request) -> None:
+        """Answer with the report; raises every ``PullbackError`` of a request that is wrong."""
+        _negotiate(request, (JSON,))
+        reader = Reader(self._job, self.op.name, self.counters)
+        await answer(self.engine, request, reader, await request.read())
 
-
-def _refuse_other_methods(scope: Scope) -> None:
-    if scope["method"] != "POST":
-        raise MethodNotAllowed(f"expected POST, got {scope['method']}", headers={"Allow": "POST"})
+    def _job(self, body: Body) -> Job:
+        request = read(body, CheckRequest)
+        options = _options(self.engine, request)
+        _refuse_unknown(self.op, options)
+        report, todo = steps(
+            self.op, options, widening, checks=request.checks, inputs=request.inputs, attrs=request.attrs
+        )
+        work = Turns([step.run for step in todo], report.document)
+        return Job(self.op.name, work, True, _reply, self.counters)
 
 
-Answering: TypeAlias = Callable[[Body, float], Coroutine[Any, Any, Event]]
+@dataclass(frozen=True)
+class Verify:
+    """The handler that compares a client's gradients with one op's."""
+
+    engine: Engine
+    op: Op
+    counters: Counters
+
+    async def __call__(self, request: Request) -> None:
+        """Answer with the verdict; raises every ``PullbackError`` of a request that is wrong."""
+        _negotiate(request, (JSON,))
+        reader = Reader(self._job, self.op.name, self.counters)
+        await answer(self.engine, request, reader, await request.read())
+
+    def _job(self, body: Body) -> Job:
+        request, engine = read(body, VerifyRequest), self.engine
+        mode = request.mode or engine.default_mode(self.op, request.dtype, request.device)
+        run = {"device": engine.device(request.device), "max_elements": engine.max_elements}
+        point = bind(self.op, request.inputs, request.attrs, request.dtype, json.decode, mode=mode, **run)
+        cotangents = bind_directions(request.cotangents, point.spec.outputs, json.decode, "cotangents")
+        gradients = bind_directions(request.gradients, point.spec.inputs, json.decode, "gradients") or {}
+        tolerances = verify.Tolerances(request.tolerances.absolute, request.tolerances.relative)
+
+        def work(checkpoint: Checkpoint) -> Event:
+            del checkpoint
+            return verify.verify(point, cotangents, gradients, tolerances)
+
+        return Job(self.op.name, work, True, _reply, self.counters)
 
 
-async def _answered(answering: Answering, counters: Counters, scope: Scope, receive: Receive) -> bytes:
-    body, clock = await read_body(receive), clock_of(scope)
-    clock.working()
-    document = await answering(body, clock.deadline)
-    answer = counters.timed("serialise", lambda: dumps(spelled(document)))
-    clock.sending()
-    return answer
+@dataclass(frozen=True)
+class Stream:
+    """The handler that checks many ops, and answers with an event for each step."""
+
+    engine: Engine
+
+    async def __call__(self, request: Request) -> None:
+        """Answer with a stream; raises every ``PullbackError`` of a request that is wrong."""
+        media_type = _negotiate(request, (EVENTS, LINES))
+        parameters = await off_loop(partial(read, model=ChecksRequest), await request.read())
+        options = _options(self.engine, parameters)
+        ops = [self.engine.op(name) for name in dict.fromkeys(parameters.ops or self.engine.registry.ops)]
+        if parameters.ops is not None:
+            for op in ops:
+                _refuse_unknown(op, options)
+        # The client's own deadline bounds the stream if there is one, otherwise the server's setting does.
+        has_own = b"pullback-deadline-ms" in request.headers
+        until = request.deadline.at if has_own else time.monotonic() + self.engine.checks_s
+        headers = [(b"content-type", media_type.encode()), (b"cache-control", b"no-store")]
+        await request.send({"type": "http.response.start", "status": 200, "headers": headers})
+        request.deadline.start_work(until=math.inf)
+        async with aclosing(_events(self.engine, ops, options, parameters, until)) as events:
+            async for event in events:
+                line = dumps(spelled(event))
+                if media_type == EVENTS:
+                    line = b"event: %s\ndata: %s\n" % (event["event"].encode(), line)
+                await request.send({"type": "http.response.body", "body": line, "more_body": True})
+        await request.send({"type": "http.response.body", "body": b""})
 
 
-async def _check(engine: Engine, op: Op, counters: Counters, body: Body, deadline: float) -> Event:
-    report, todo = await _off_loop(partial(_planned, engine, op, body), body, counters)
-    for step in todo:
-        await engine.lane.run(counters.queued(step.run), slot="long", deadline=deadline, owner=op.name)
-    return report.document()
+def _negotiate(request: Request, media_types: tuple[str, ...]) -> str:
+    """Return the media type of the answer; raises the error for another method or media type."""
+    need_method(request, "POST")
+    content_type(request.headers)
+    return accepted(request.headers, media_types)
 
 
-def _planned(engine: Engine, op: Op, body: Body) -> tuple[Report, list[Step]]:
-    request = read(body, CheckRequest)
-    options = _options(engine, request)
-    _refuse_unknown(op, options)
-    return steps(op, options, widening, checks=request.checks, inputs=request.inputs, attrs=request.attrs)
-
-
-async def _verify(engine: Engine, op: Op, counters: Counters, body: Body, deadline: float) -> Event:
-    compared = await _off_loop(partial(_compared, engine, op, body), body, counters)
-
-    def work(checkpoint: Checkpoint) -> Event:
-        del checkpoint
-        return compared()
-
-    return await engine.lane.run(counters.queued(work), slot="long", deadline=deadline, owner=op.name)
-
-
-def _compared(engine: Engine, op: Op, body: Body) -> Callable[[], Event]:
-    request = read(body, VerifyRequest)
-    mode = request.mode or engine.default_mode(op, request.dtype, request.device)
-    run = {"device": engine.device(request.device), "max_elements": engine.max_elements}
-    point = bind(op, request.inputs, request.attrs, request.dtype, json.decode, mode=mode, **run)
-    dys = bind_directions(request.cotangents, point.spec.outputs, json.decode, "cotangents")
-    theirs = bind_directions(request.gradients, point.spec.inputs, json.decode, "gradients") or {}
-    tolerances = verify.Tolerances(request.tolerances.absolute, request.tolerances.relative)
-    return partial(verify.verify, point, dys, theirs, tolerances)
-
-
-async def _stream(engine: Engine, media_type: str, scope: Scope, receive: Receive, send: Send) -> None:
-    body = await read_body(receive)
-    request = read(body, ChecksRequest)
-    options = _options(engine, request)
-    ops = [engine.op(name) for name in dict.fromkeys(request.ops or engine.registry.ops)]
-    if request.ops is not None:
-        for op in ops:
-            _refuse_unknown(op, options)
-    headers = [(b"content-type", media_type.encode()), (b"cache-control", b"no-store")]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    clock_of(scope).working(until=math.inf)
-    async with aclosing(_events(engine, ops, options, request, scope)) as events:
-        async for event in events:
-            await send({"type": "http.response.body", "body": _written(event, media_type), "more_body": True})
-    await send({"type": "http.response.body", "body": b""})
+def _reply(document: Event) -> Reply:
+    body = dumps(spelled(document))
+    return Reply(JSON, [body], len(body))
 
 
 async def _events(
-    engine: Engine, ops: list[Op], options: Options, request: ChecksRequest, scope: Scope
+    engine: Engine, ops: list[Op], options: Options, request: ChecksRequest, until: float
 ) -> AsyncGenerator[Event]:
-    began, until = time.monotonic(), _until(engine, scope)
+    began = time.monotonic()
     try:
-        plans = [_plan(op, options, request) for op in ops]
+        plans: list[tuple[Report, list[Step]]] = [steps(op, options, widening, checks=request.checks) for op in ops]
         count, done, reports = sum(len(todo) for _, todo in plans), 0, list[Event]()
         unavailable = [{"op": op.name, "reason": op.reason} for op in engine.registry.unavailable]
         yield {"event": "start", "ops": [op.name for op in ops], "unavailable": unavailable, "steps": count}
@@ -161,38 +162,10 @@ async def _events(
         raise
 
 
-def _plan(op: Op, options: Options, request: ChecksRequest) -> tuple[Report, list[Step]]:
-    return steps(op, options, widening, checks=request.checks)
-
-
 def _summary(reports: list[Event], seconds: float) -> Event:
     verdicts: list[Verdict] = [report["verdict"] for report in reports]
     counts = {verdict: verdicts.count(verdict) for verdict in ("pass", "fail", "inconclusive")}
     return {"event": "summary", "verdict": worst_verdict(verdicts), **counts, "seconds": round(seconds, 3)}
-
-
-def _until(engine: Engine, scope: Scope) -> float:
-    """Return when a stream ends: at the client's own deadline where it has one, else when the server says."""
-    has_own = b"pullback-deadline-ms" in dict(scope["headers"])
-    return clock_of(scope).deadline if has_own else time.monotonic() + engine.checks_s
-
-
-def _written(event: Event, media_type: str) -> bytes:
-    line = dumps(spelled(event))
-    return line if media_type == LINES else b"event: %s\ndata: %s\n" % (event["event"].encode(), line)
-
-
-async def _send(body: bytes, send: Send) -> None:
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
-async def _off_loop(parse: Callable[[], Any], body: Body, counters: Counters) -> Any:
-    """Parse a small body at once, and what would hold the event loop on a thread."""
-    if len(body) <= SMALL_BODY:
-        return counters.timed("parse", parse)
-    return await asyncio.to_thread(counters.timed, "parse", parse)
 
 
 def _options(engine: Engine, request: CheckRequest | ChecksRequest) -> Options:

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from app.execution.engine import Engine
 from app.runtime.devices import TENSORFLOW_VERSION
 from app.runtime.doctor import Part
-from app.runtime.modes import trace_counts
+from app.runtime.traces import trace_counts
 
 
 class Live(BaseModel):

@@ -8,11 +8,9 @@ import asyncio
 import zlib
 from collections.abc import Mapping, Sequence
 
-from starlette.types import Scope
-
 from app.errors import Malformed, UnsupportedMediaType, clip
 from app.http.body import too_large
-from app.http.limits import charge, size_limit
+from app.http.request import Request
 from app.tensors.strict_json import Body
 
 # What zlib calls the formats.
@@ -45,19 +43,19 @@ def accepted_coding(headers: Mapping[bytes, bytes]) -> str | None:
     return coding if coding in CODINGS else None
 
 
-async def inflated(body: Body, coding: str, scope: Scope, limit: int | None = None) -> bytearray:
+async def inflated(body: Body, coding: str, request: Request, limit: int | None = None) -> bytearray:
     """Return what a compressed body is, of at most ``limit`` bytes: those that the request's body may have.
 
     Raises ``Malformed`` for what is not compressed so, is cut short, or goes on after its end, ``BodyTooLarge`` for
     more than the limit, and ``Overloaded`` when all requests together have no room for it.
     """
-    limit = size_limit(scope) if limit is None else limit
+    limit = request.limit if limit is None else limit
     inflater, whole, charged = _Inflater(body, coding), bytearray(), 0
     while not inflater.ended:
         is_small = len(body) <= SMALL and not whole
         size = SMALL if is_small else STEP
         if len(whole) + size > charged:
-            charge(scope, STEP)
+            request.hold(STEP)
             charged += STEP
         whole += inflater.read(size) if is_small else await asyncio.to_thread(inflater.read, size)
         if len(whole) > limit:

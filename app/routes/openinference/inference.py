@@ -7,22 +7,23 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from starlette.types import Receive, Scope, Send
 
 from app.autodiff.derivatives import Absent
 from app.autodiff.point import Point
 from app.errors import Malformed, clip
 from app.execution.engine import Engine
 from app.http.body import too_large
-from app.http.limits import JSON_LENGTH, MAX_DIGITS, clock_of, json_limit
-from app.requests.answering import Header, Question, Reader, Reply, answer, body_of
-from app.requests.negotiation import JSON, Headers, content_type
+from app.http.deadlines import Deadline
+from app.http.limits import JSON_LENGTH, MAX_DIGITS
+from app.http.request import Request
+from app.requests.answering import Header, Job, Reader, Reply, answer
+from app.requests.negotiation import JSON, content_type
 from app.requests.operations import OPERATIONS
 from app.requests.plans import Plan, Plans
 from app.routes.openinference.compression import accepted_coding, content_coding, deflated, inflated
 from app.routes.openinference.models import DATATYPES, VERSION, Model, ModelOutput
-from app.routes.openinference.requests import SHORT, Request, known_request, read_request
-from app.routes.protocol import finished, zeros
+from app.routes.openinference.requests import SHORT, InferenceRequest, known_request, read_request
+from app.routes.protocol import finished_job, need_method, zeros
 from app.telemetry.counters import Counters
 from app.tensors import dtypes
 from app.tensors.json import encode
@@ -44,71 +45,69 @@ class Inference:
     model: Model
     counters: Counters
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, request: Request) -> None:
         """Answer; raises every ``PullbackError`` of a request that is wrong, or cannot be answered."""
-        headers = dict(scope["headers"])
-        coding, lead = content_coding(headers), _lead(headers, scope)
-        body = await body_of(scope, receive, is_binary=lead is not None and coding is None, lead=lead or 0)
+        need_method(request, "POST")
+        coding, lead = content_coding(request.headers), _lead(request)
+        body = await request.read(is_binary=lead is not None and coding is None, lead=lead or 0)
         if coding is not None:
-            body = await inflated(body, coding, scope)
+            body = await inflated(body, coding, request)
         if lead is not None and lead > len(body):
             raise Malformed(f"expected a body of at least {lead} bytes ({LENGTH_HEADER}), got {len(body)}")
-        asked = known_request(self.model, bytes(body[:lead])) if lead is not None and lead <= SHORT else None
-        packing = accepted_coding(headers)
-        is_binary = asked is not None and asked.is_binary and packing is None
-        read = partial(self._question, scope, lead, packing, asked)
-        reader = Reader(read, self.model.op.name, self.counters, is_binary)
-        await answer(self.engine, reader, body, scope, send)
+        known = known_request(self.model, bytes(body[:lead])) if lead is not None and lead <= SHORT else None
+        packing = accepted_coding(request.headers)
+        is_binary = known is not None and known.is_binary and packing is None
+        read = partial(self._job, request.deadline, lead, packing, known)
+        await answer(self.engine, request, Reader(read, self.model.op.name, self.counters, is_binary), body)
 
-    def _question(
-        self, scope: Scope, lead: int | None, packing: str | None, asked: Request | None, body: Body
-    ) -> Question:
-        """Return what a body asks for; ``asked`` is what its JSON says, where that has been read."""
+    def _job(
+        self, deadline: Deadline, lead: int | None, packing: str | None, known: InferenceRequest | None, body: Body
+    ) -> Job:
+        """Return what a body asks for; ``known`` is what its JSON says, if that has been read."""
         start = len(body) if lead is None else lead
-        asked = asked or read_request(self.model, body if lead is None else bytes(body[:lead]))
+        asked = known or read_request(self.model, body if lead is None else bytes(body[:lead]))
         if asked.timeout_s < math.inf:
-            clock_of(scope).shorten(asked.timeout_s)
+            deadline.shorten(asked.timeout_s)
         fields = asked.native(body, start)
         plan = self.plans.plan(OPERATIONS[self.model.operation], self.model.op, fields)
         task = plan.task(fields)
-        finish = partial(_arrays, [given for given, _ in asked.gives], plan, task.point)
-        write = partial(_written, self.model, asked, packing)
-        task, write = finished(task._replace(is_long=task.is_long or packing is not None), finish, write)
-        return Question(self.model.op.name, task, write, self.counters)
+        finish = partial(_arrays, [output for output, _ in asked.outputs], plan, task.point)
+        write = partial(_write, self.model, asked, packing)
+        return finished_job(task._replace(is_long=task.is_long or packing is not None), finish, write, self.counters)
 
 
-def _lead(headers: Headers, scope: Scope) -> int | None:
+def _lead(request: Request) -> int | None:
     """Return how many bytes of JSON the body begins with, ``None`` where it is nothing else."""
-    kind = content_type(headers, (JSON, BINARY), JSON)
-    value = headers.get(JSON_LENGTH)
+    kind = content_type(request.headers, (JSON, BINARY), JSON)
+    value = request.headers.get(JSON_LENGTH)
     if value is None:
         if kind == BINARY:
             raise Malformed(f"expected {LENGTH_HEADER}, the number of bytes of JSON before the tensors, got none")
         return None
     if not value.isdigit():
         raise Malformed(f"expected a number of bytes in {LENGTH_HEADER}, got {clip(repr(value), 40)}")
-    if len(value) > MAX_DIGITS or int(value) > json_limit(scope):
-        raise too_large(json_limit(scope), f"{clip(value.decode('ascii'), MAX_DIGITS)} bytes of JSON")
+    if len(value) > MAX_DIGITS or int(value) > request.json_limit:
+        raise too_large(request.json_limit, f"{clip(value.decode('ascii'), MAX_DIGITS)} bytes of JSON")
     return int(value)
 
 
-def _arrays(gives: Sequence[ModelOutput], plan: Plan, point: Point, found: Any) -> Arrays:
-    """Return the tensors that are wanted, of what an operation has found; a derivative that is absent is 0."""
-    tree, arrays = plan.operation.tree(plan.asked, found), list[Array]()
-    for given in gives:
+def _arrays(outputs: Sequence[ModelOutput], plan: Plan, point: Point, result: Any) -> Arrays:
+    """Return the tensors that the request asks for; a derivative that is absent is 0."""
+    tree, arrays = plan.operation.tree(plan.query, result), list[Array]()
+    for output in outputs:
         value: Any = tree
-        for name in given.path:
+        for name in output.path:
             value = value[name]
-        arrays.append(zeros(point, given.slots) if isinstance(value, Absent) else value)
+        arrays.append(zeros(point, output.slots) if isinstance(value, Absent) else value)
     return arrays
 
 
-def _written(model: Model, asked: Request, packing: str | None, arrays: Arrays) -> Reply:
+def _write(model: Model, asked: InferenceRequest, packing: str | None, arrays: Arrays) -> Reply:
     """Return the answer: JSON, and behind it the bytes of those tensors that are wanted so."""
     blobs, outputs = list[Body](), list[dict[str, Any]]()
-    for (given, is_binary), array in zip(asked.gives, arrays, strict=True):
+    for (wanted, is_binary), array in zip(asked.outputs, arrays, strict=True):
         row = dtypes.of(array.dtype)
-        output: dict[str, Any] = {"name": given.name, "datatype": DATATYPES[row.name], "shape": list(array.shape)}
+        output: dict[str, Any] = {"name": wanted.name, "datatype": DATATYPES[row.name], "shape": list(array.shape)}
         if is_binary:
             wire: Array = np.asarray(array, row.wire, order="C")
             output["parameters"] = {"binary_data_size": wire.nbytes}

@@ -85,8 +85,8 @@ class Model:
     name: str
     op: Op
     operation: str
-    takes: Mapping[str, ModelInput]
-    gives: Mapping[str, ModelOutput]
+    inputs: Mapping[str, ModelInput]
+    outputs: Mapping[str, ModelOutput]
     dtypes: tuple[str, ...]
 
     def datatype(self, slot: Slot, dtype: str) -> str:
@@ -100,7 +100,7 @@ class Model:
     def selection(self, gives: Iterable[ModelOutput]) -> dict[str, list[str]]:
         """Return the fields of a native request that ask for these tensors, and for as little else as can be."""
         wanted, kind = set(gives), _KINDS[self.operation]
-        chosen = [given for given in self.gives.values() if given in wanted]
+        chosen = [given for given in self.outputs.values() if given in wanted]
         return {
             field: list(dict.fromkeys(given.path[place] for given in chosen for place in places))
             for field, places in kind.selects.items()
@@ -108,15 +108,15 @@ class Model:
 
     def metadata(self) -> dict[str, Any]:
         """Return the metadata of the protocol: datatypes are those of the op's default dtype."""
-        takes = [self._tensor(one.name, (one.slot,)) for one in self.takes.values()]
-        gives = [self._tensor(one.name, one.slots) for one in self.gives.values()]
+        takes = [self._tensor(one.name, (one.slot,)) for one in self.inputs.values()]
+        gives = [self._tensor(one.name, one.slots) for one in self.outputs.values()]
         return {"name": self.name, "versions": [VERSION], "platform": PLATFORM, "inputs": takes, "outputs": gives}
 
     def config(self) -> dict[str, Any]:
         """Return the configuration as Triton has it."""
         document = self.metadata()
         takes, gives = ([_configured(one) for one in document[side]] for side in ("inputs", "outputs"))
-        for tensor, taken in zip(takes, self.takes.values(), strict=True):
+        for tensor, taken in zip(takes, self.inputs.values(), strict=True):
             tensor["optional"] = taken.is_optional
         fixed: dict[str, Any] = {"platform": PLATFORM, "backend": PLATFORM, "max_batch_size": 0}
         return {"name": self.name, **fixed, "input": takes, "output": gives}

@@ -35,7 +35,7 @@ Object = Mapping[str, Any]
 class Tensor:
     """A tensor of a request: its ``data`` in JSON, or ``None`` where it lies ``begin`` bytes behind the JSON."""
 
-    taken: ModelInput
+    input: ModelInput
     row: DType
     shape: tuple[int, ...]
     begin: int
@@ -53,29 +53,30 @@ class Tensor:
         try:
             return bools(raw)
         except Loss as loss:
-            loc = ("inputs", self.taken.name, *map(int, np.unravel_index(loss.index, raw.shape)))
+            loc = ("inputs", self.input.name, *map(int, np.unravel_index(loss.index, raw.shape)))
             raise wrong(loc, loss.message, expected=loss.expected, got=loss.got) from None
 
 
 @dataclass(frozen=True)
-class Request:
+class InferenceRequest:
     """What a request says.
 
-    ``fields`` are those of a native request that are no tensors, ``gives`` what is wanted, and whether its bytes are;
+    ``fields`` are those of a native request without the tensors. ``outputs`` are the outputs that it asks for, each with
+    whether in binary;
     ``size`` is how many bytes lie behind the JSON.
     """
 
     id: str | None
     tensors: Sequence[Tensor]
     fields: Object
-    gives: Sequence[tuple[ModelOutput, bool]]
+    outputs: Sequence[tuple[ModelOutput, bool]]
     timeout_s: float
     size: int
 
     @property
     def is_binary(self) -> bool:
         """Whether there is no tensor in JSON, in the request or in the answer."""
-        return all(tensor.data is None for tensor in self.tensors) and all(binary for _, binary in self.gives)
+        return all(tensor.data is None for tensor in self.tensors) and all(binary for _, binary in self.outputs)
 
     def native(self, body: Body, lead: int) -> dict[str, Any]:
         """Return the native request; raises ``Malformed`` where the body is longer or shorter than it should be."""
@@ -84,8 +85,8 @@ class Request:
             raise Malformed(f"{expected}, got {len(body) - lead}")
         fields = dict(self.fields)
         for tensor in self.tensors:
-            named = cast("dict[str, Any]", fields.setdefault(tensor.taken.field, {}))
-            named[tensor.taken.slot.name] = tensor.value(body, lead)
+            named = cast("dict[str, Any]", fields.setdefault(tensor.input.field, {}))
+            named[tensor.input.slot.name] = tensor.value(body, lead)
         return fields
 
 
@@ -99,7 +100,7 @@ def _places(request: dict[str, Any]) -> Iterator[fast_json.Place]:
 _parse = partial(fast_json.parse, places=_places)
 
 
-def read_request(model: Model, raw: Body, parse: Callable[[Body], Any] = _parse) -> Request:
+def read_request(model: Model, raw: Body, parse: Callable[[Body], Any] = _parse) -> InferenceRequest:
     """Return what JSON asks of a model; raises ``Malformed`` or ``Unprocessable``."""
     fields = _object(parse(raw), (), _FIELDS, "field")
     _check_name(fields, model)
@@ -107,13 +108,13 @@ def read_request(model: Model, raw: Body, parse: Callable[[Body], Any] = _parse)
     tensors, size = _tensors(model, _list(fields.get("inputs"), "inputs"))
     native = _attributes(parameters) | _type_variable(model, tensors)
     is_binary = _flag(parameters, "binary_data_output", ("parameters",))
-    gives = _outputs(model, _list(fields.get("outputs"), "outputs"), bool(is_binary))
-    native |= model.selection(given for given, _ in gives)
-    return Request(_id(fields), tensors, native, gives, _timeout_s(parameters), size)
+    outputs = _outputs(model, _list(fields.get("outputs"), "outputs"), bool(is_binary))
+    native |= model.selection(output for output, _ in outputs)
+    return InferenceRequest(_id(fields), tensors, native, outputs, _timeout_s(parameters), size)
 
 
 @lru_cache(maxsize=256)
-def known_request(model: Model, raw: bytes) -> Request:
+def known_request(model: Model, raw: bytes) -> InferenceRequest:
     """Return what ``read_request`` does: who asks for the same again and again sends the same JSON each time."""
     return read_request(model, raw, strict_json.parse)
 
@@ -193,12 +194,12 @@ def _tensors(model: Model, items: Sequence[Any]) -> tuple[list[Tensor], int]:
     """Return the tensors of a request, and how many bytes they have behind the JSON."""
     found, size = dict[str, Tensor](), 0
     for place, item in enumerate(items):
-        name, fields = _named(item, ("inputs", place), _INPUT, model.takes, found)
+        name, fields = _named(item, ("inputs", place), _INPUT, model.inputs, found)
         loc = ("inputs", name)
-        row = _row(model, model.takes[name], fields.get("datatype"), loc)
+        row = _row(model, model.inputs[name], fields.get("datatype"), loc)
         shape = read_shape(fields.get("shape"), row, (*loc, "shape"))
         nbytes = _nbytes(fields, row, shape, loc)
-        found[name] = Tensor(model.takes[name], row, shape, size, fields.get("data"))
+        found[name] = Tensor(model.inputs[name], row, shape, size, fields.get("data"))
         size += nbytes
     _check_present(model, found)
     return list(found.values()), size
@@ -219,9 +220,9 @@ def _named(
     return name, fields
 
 
-def _row(model: Model, taken: ModelInput, datatype: Any, loc: Loc) -> DType:
+def _row(model: Model, slot: ModelInput, datatype: Any, loc: Loc) -> DType:
     """Return the row of a tensor's datatype, one that its slot can have; raises ``Unprocessable``."""
-    known = model.datatypes(taken.slot)
+    known = model.datatypes(slot.slot)
     if not isinstance(datatype, str) or datatype not in known:
         got = datatype if isinstance(datatype, str) else describe(datatype)
         message = f"model {model.name} does not accept this datatype, and tensors are not cast"
@@ -245,11 +246,11 @@ def _nbytes(fields: Object, row: DType, shape: Sequence[int], loc: Loc) -> int:
 
 def _check_present(model: Model, found: Mapping[str, Tensor]) -> None:
     """Refuse a request without one of the op's inputs, a product with no vector, and one along no tangent."""
-    for name, taken in model.takes.items():
+    for name, taken in model.inputs.items():
         if not taken.is_optional and name not in found:
             expected = f"all of {', '.join(slot.name for slot in model.op.inputs)}"
             raise wrong(("inputs",), f"missing input {name}", expected=expected, got=shown(list(found)))
-    needed = [taken.name for taken in model.takes.values() if taken.field in NEEDED]
+    needed = [taken.name for taken in model.inputs.values() if taken.field in NEEDED]
     if needed and not any(name in found for name in needed):
         message = "missing direction"
         raise wrong(("inputs",), message, expected=f"at least one of {shown(needed)}", got=shown(list(found)))
@@ -257,13 +258,13 @@ def _check_present(model: Model, found: Mapping[str, Tensor]) -> None:
 
 def _type_variable(model: Model, tensors: Sequence[Tensor]) -> dict[str, str]:
     """Return the field that names the dtype of the op's type variable; every tensor must agree with it."""
-    given = {tensor.taken.name: DATATYPES[tensor.row.name] for tensor in tensors}
+    given = {tensor.input.name: DATATYPES[tensor.row.name] for tensor in tensors}
     found = type_variable(model.op, given, "inputs")
     dtype = model.op.dtypes[0] if found is None else _NAMES[found]
     for tensor in tensors:
-        expected, got = model.datatype(tensor.taken.slot, dtype), given[tensor.taken.name]
+        expected, got = model.datatype(tensor.input.slot, dtype), given[tensor.input.name]
         if got != expected:
-            loc, message = ("inputs", tensor.taken.name, "datatype"), "the inputs have different datatypes"
+            loc, message = ("inputs", tensor.input.name, "datatype"), "the inputs have different datatypes"
             raise wrong(loc, message, expected=expected, got=got)
     return {} if found is None else {"dtype": dtype}
 
@@ -271,11 +272,11 @@ def _type_variable(model: Model, tensors: Sequence[Tensor]) -> dict[str, str]:
 def _outputs(model: Model, items: Sequence[Any], is_binary: bool) -> list[tuple[ModelOutput, bool]]:
     """Return what a request wants, all of the model's outputs where it lists none, and whether each in binary."""
     if not items:
-        return [(given, is_binary) for given in model.gives.values()]
+        return [(output, is_binary) for output in model.outputs.values()]
     found = dict[str, tuple[ModelOutput, bool]]()
     for place, item in enumerate(items):
-        name, fields = _named(item, ("outputs", place), _OUTPUT, model.gives, found)
+        name, fields = _named(item, ("outputs", place), _OUTPUT, model.outputs, found)
         loc = ("outputs", name)
         own = _flag(_parameters(fields, loc, ("binary_data",)), "binary_data", (*loc, "parameters"))
-        found[name] = model.gives[name], is_binary if own is None else own
+        found[name] = model.outputs[name], is_binary if own is None else own
     return list(found.values())

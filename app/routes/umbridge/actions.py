@@ -1,58 +1,34 @@
-"""UM-Bridge 1.0, at the root: an op as a function of flat vectors.
-
-==================  =============================================================================================
-``/Info``           the models: every op of numbers, whose outputs have shapes that those of its inputs tell
-``/ModelInfo``      what a model can do with its default attributes
-``/InputSizes``     how long its vectors are, by ``config`` (``app.routes.umbridge.models``)
-``/OutputSizes``    likewise
-``/Evaluate``       the value
-``/Gradient``       J[out, in]ᵀ sens: the vjp
-``/ApplyJacobian``  J[out, in] vec: the jvp
-``/ApplyHessian``   ∂/∂x_in2 (J[out, in1]ᵀ sens) vec: the tangent of the vjp
-==================  =============================================================================================
+"""UM-Bridge's actions: what each asks of an op, and how its answer is written.
 
 A derivative that no path leads to is 0 here, for a vector must come. NaN and the infinities, for which JSON has no word
 and the protocol no other, are written as Python's client reads them: ``NaN``, ``Infinity``, ``-Infinity``.
 """
 
-import asyncio
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
 import numpy as np
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.autodiff import derivatives
 from app.autodiff.binding import bind_directions
 from app.autodiff.derivatives import Absent
 from app.autodiff.point import Point
-from app.errors import Loc, Malformed, NotFound, OpFailed, PullbackError, Unprocessable, near, wrong
+from app.errors import Loc, Unprocessable, near, wrong
 from app.execution.engine import Engine
-from app.http.problems import RenderedError
 from app.requests import models
-from app.requests.answering import SMALL_BODY, Question, Reader, Reply, answer, body_of, send_reply
-from app.requests.negotiation import JSON, content_type, fields_of
-from app.requests.operations import OPERATIONS, Asked, Fields, Operation, Work
+from app.requests.answering import Job, Reply
+from app.requests.negotiation import JSON, fields_of
+from app.requests.operations import OPERATIONS, Fields, Operation, Query, Work
 from app.requests.plans import Plans
-from app.routes.protocol import Labels, Protocol, document_reply, need_method
+from app.routes.protocol import document_reply
 from app.routes.umbridge.models import Model, Models, Vector, placed
-from app.tensors import safetensors
 from app.tensors.casting import describe
-from app.tensors.json import decode
+from app.tensors.decoding import decode
 from app.tensors.strict_json import Body
 from ops import Array, Op
-
-VERSION = 1.0
-INFO, MODEL_INFO = "/Info", "/ModelInfo"
-SIZES: Mapping[str, Callable[[Model], tuple[Vector, ...]]] = {
-    "inputSizes": lambda model: model.inputs,
-    "outputSizes": lambda model: model.outputs,
-}
-# The protocol's clients say JSON, or text, or what their HTTP library says of a string, or nothing.
-MEDIA_TYPES = (JSON, "text/plain", "application/x-www-form-urlencoded")
 
 
 class UnsupportedFeature(Unprocessable):
@@ -64,7 +40,7 @@ Pick = Callable[[Found], "Array | list[Array]"]
 
 
 @dataclass(frozen=True)
-class _Action:
+class Action:
     """What can be asked of a model: its fields, the operation, and how a request becomes one of that.
 
     ``ask`` returns what the native request says beside the point, and what of its answer is the answer here.
@@ -104,11 +80,11 @@ def _apply_hessian(model: Model, fields: Fields) -> tuple[dict[str, Any], Pick]:
     return asked, lambda found: _flat(found[a.name], a)
 
 
-def _tangents_of_vjp(asked: Asked, point: Point, fields: Fields) -> Work:
+def _tangents_of_vjp(query: Query, point: Point, fields: Fields) -> Work:
     spec = point.spec
-    cotangents = bind_directions(fields["cotangents"], spec.outputs, safetensors.decode, "cotangents")
-    vectors = bind_directions(fields["vectors"], spec.inputs, safetensors.decode, "vectors") or {}
-    return derivatives.vjp_jvp(point, asked.wrt, cotangents, vectors)
+    cotangents = bind_directions(fields["cotangents"], spec.outputs, decode, "cotangents")
+    vectors = bind_directions(fields["vectors"], spec.inputs, decode, "vectors") or {}
+    return derivatives.vjp_jvp(point, query.wrt, cotangents, vectors)
 
 
 HESSIAN = Operation(
@@ -119,58 +95,24 @@ HESSIAN = Operation(
     _tangents_of_vjp,
     lambda asked, found: {"products": found},
 )
-ACTIONS: Mapping[str, _Action] = {
+ACTIONS: Mapping[str, Action] = {
     f"/{one.name}": one
     for one in (
-        _Action("Evaluate", (), OPERATIONS["forward"], _evaluate),
-        _Action("Gradient", ("outWrt", "inWrt", "sens"), OPERATIONS["vjp"], _gradient),
-        _Action("ApplyJacobian", ("outWrt", "inWrt", "vec"), OPERATIONS["jvp"], _apply_jacobian),
-        _Action("ApplyHessian", ("outWrt", "inWrt1", "inWrt2", "sens", "vec"), HESSIAN, _apply_hessian),
+        Action("Evaluate", (), OPERATIONS["forward"], _evaluate),
+        Action("Gradient", ("outWrt", "inWrt", "sens"), OPERATIONS["vjp"], _gradient),
+        Action("ApplyJacobian", ("outWrt", "inWrt", "vec"), OPERATIONS["jvp"], _apply_jacobian),
+        Action("ApplyHessian", ("outWrt", "inWrt1", "inWrt2", "sens", "vec"), HESSIAN, _apply_hessian),
     )
 }
-PATHS = (INFO, MODEL_INFO, "/InputSizes", "/OutputSizes", *ACTIONS)
 
 
-def _serve(engine: Engine, plans: Plans) -> ASGIApp:
-    models = Models(engine)
-
-    async def served(scope: Scope, receive: Receive, send: Send) -> None:
-        path: str = scope["path"]
-        need_method(scope, "GET" if path == INFO else "POST")
-        if path == INFO:
-            await send_reply(document_reply({"protocolVersion": VERSION, "models": models.names}), scope, send)
-            return
-        content_type(dict(scope["headers"]), MEDIA_TYPES, JSON)
-        body = await body_of(scope, receive)
-        if path in ACTIONS:
-            read = partial(_question, engine, plans, models, ACTIONS[path])
-            await answer(engine, Reader(read, "", engine.counters("", "umbridge")), body, scope, send)
-        else:
-            is_large = len(body) > SMALL_BODY
-            told = await asyncio.to_thread(_told, models, path, body) if is_large else _told(models, path, body)
-            await send_reply(document_reply(told), scope, send)
-
-    return served
-
-
-def _told(models: Models, path: str, body: Body) -> Mapping[str, Any]:
-    """Return what is said of a model without running it."""
-    fields = fields_of(body)
-    op = models.op(_named(fields))
-    _refuse_unknown(fields, ("name",) if path == MODEL_INFO else ("name", "config"))
-    if path == MODEL_INFO:
-        return {"support": {action.name: _supports(op, action) for action in ACTIONS.values()}}
-    field = path[1].lower() + path[2:]
-    return {field: [vector.size for vector in SIZES[field](models.model(op, fields.get("config", {})))]}
-
-
-def _question(engine: Engine, plans: Plans, models: Models, action: _Action, body: Body) -> Question:
+def read_job(engine: Engine, plans: Plans, models: Models, action: Action, body: Body) -> Job:
     """Read a request, in the protocol's order: the model, whether it can do this, and only then the rest."""
     fields = fields_of(body)
-    op = models.op(_named(fields))
-    if not _supports(op, action):
+    op = models.op(name_of(fields))
+    if not supports(op, action):
         raise UnsupportedFeature(f"{action.name} is not supported by model {op.name}, {_why_not(op)}")
-    _refuse_unknown(fields, ("name", "config", "input", *action.fields))
+    refuse_unknown(fields, ("name", "config", "input", *action.fields))
     for name in ("input", *action.fields):
         if name not in fields:
             raise wrong((name,), "missing field", expected=f"the field {name}", got="nothing")
@@ -180,7 +122,7 @@ def _question(engine: Engine, plans: Plans, models: Models, action: _Action, bod
     with placed(partial(_place, model)):
         task = plans.plan(action.operation, op, native).task(native)
     counters = engine.counters(op.name, "hvp" if action.operation is HESSIAN else action.operation.name)
-    return Question(op.name, task, partial(_reply, pick), counters)
+    return Job(op.name, task.work, task.is_long, partial(_reply, pick), counters)
 
 
 def _place(model: Model, loc: Loc) -> Loc:
@@ -197,19 +139,21 @@ def _place(model: Model, loc: Loc) -> Loc:
             return loc
 
 
-def _named(fields: Fields) -> object:
+def name_of(fields: Fields) -> object:
+    """Return the name of the model that a request asks for; raises ``Unprocessable`` if it has none."""
     if "name" not in fields:
         raise wrong(("name",), "missing field", expected="the name of a model", got="nothing")
     return fields["name"]
 
 
-def _refuse_unknown(fields: Fields, known: Collection[str]) -> None:
+def refuse_unknown(fields: Fields, known: Collection[str]) -> None:
+    """Raise ``Unprocessable`` for a field that is not known."""
     for name in fields:
         if name not in known:
             raise wrong((name,), "unknown field", expected=near(name, known), got=name)
 
 
-def _supports(op: Op, action: _Action) -> bool:
+def supports(op: Op, action: Action) -> bool:
     """Tell whether a model can do something, with the attributes that it has by default."""
     if action.name == "ApplyJacobian" and not op.claim(op.attrs()).linear:
         return False
@@ -272,28 +216,3 @@ def _reply(pick: Pick, found: Found) -> Reply:
     numbers = [array.tolist() for array in arrays]
     text = json.dumps({"output": numbers if isinstance(output, list) else numbers[0]}).encode()
     return Reply(JSON, [text], len(text))
-
-
-def _dialect(error: PullbackError, instance: str) -> RenderedError:
-    """Tell an error as a type and a message: the protocol's own types where it has one."""
-    del instance
-    match error:
-        case NotFound():
-            status, kind = 400, "ModelNotFound"
-        case UnsupportedFeature():
-            status, kind = 400, "UnsupportedFeature"
-        case Unprocessable() | Malformed():
-            status, kind = 400, "InvalidInput"
-        case OpFailed():
-            status, kind = 500, "InvalidOutput"
-        case _:
-            status, kind = error.status, type(error).__name__
-    return RenderedError(status, JSON, {"error": {"type": kind, "message": error.sentence()}})
-
-
-def _counted(ops: Iterable[Op]) -> Mapping[str, Labels]:
-    del ops  # which one is in the body
-    return {path: ("", "umbridge" if path in ACTIONS else "catalogue") for path in PATHS}
-
-
-PROTOCOL = Protocol("umbridge", lambda path: path in PATHS, _serve, _dialect, _counted)

@@ -4,12 +4,10 @@ An array is ``{"shape", "dtype", "data": {"buffer", "encoding"}}``, with or with
 list or a number. Those that say their dtype give it to the op's type variable, and the others follow.
 """
 
-import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, NamedTuple, cast
-
-from starlette.types import ASGIApp, Receive, Scope, Send
+from typing import Any, cast
 
 from app.autodiff.binding import bind_shapes, bind_spec
 from app.autodiff.derivatives import Absent, Derivative
@@ -17,11 +15,12 @@ from app.autodiff.point import Point
 from app.errors import MAX_ENTRIES, MAX_TEXT, Entry, Malformed, NotFound, PullbackError, Unprocessable, clip, near
 from app.execution.engine import Engine
 from app.http.problems import RenderedError
-from app.requests.answering import SMALL_BODY, Question, Reader, Reply, answer, body_of, send_reply
+from app.http.request import Request, Route
+from app.requests.answering import Job, Reader, Reply, answer, off_loop, send_reply
 from app.requests.negotiation import JSON, accepted, content_type, fields_of
 from app.requests.operations import OPERATIONS, Tree
 from app.requests.plans import Plan, Plans
-from app.routes.protocol import Labels, Protocol, document_reply, finished, need_method, zeros
+from app.routes.protocol import Routes, document_reply, finished_job, need_method, zeros
 from app.routes.tesseract.forms import (
     NativeRequest,
     decode,
@@ -33,6 +32,7 @@ from app.routes.tesseract.forms import (
     refuse_object_type,
 )
 from app.routes.tesseract.openapi import JVP, VJP, Endpoint, endpoints, openapi, tells_shapes
+from app.telemetry.counters import Counters
 from app.tensors import fast_json, json
 from app.tensors.dtypes import DTYPES
 from app.tensors.json import Encoding
@@ -45,92 +45,102 @@ FORMATS: Mapping[str, Encoding] = {"application/json+base64": "base64", JSON: "n
 _FIELDS = {"attrs": "inputs", "cotangents": "cotangent_vector", "tangents": "tangent_vector"}
 
 
-class _Place(NamedTuple):
-    """An endpoint of an op, and what computes there."""
+def routes(engine: Engine, plans: Plans) -> Routes:
+    """Return the routes of every op under its prefix."""
+    by_path: dict[str, Route] = {}
+    for op in engine.registry.ops.values():
+        counters = engine.counters("", "catalogue")
+        pages: dict[str, Callable[[], Reply]] = {
+            "openapi.json": cache(partial(_openapi_reply, op)),
+            "health": cache(partial(document_reply, {"status": "ok"})),
+        }
+        for name, reply in pages.items():
+            by_path[f"{PREFIX}{op.name}/{name}"] = Route(_Page(reply), dialect, counters)
+        if tells_shapes(op):
+            by_path[f"{PREFIX}{op.name}/abstract_eval"] = Route(_AbstractEval(engine, op), dialect, counters)
+        for name, endpoint in endpoints(op).items():
+            counters = engine.counters(op.name, endpoint.operation)
+            handler = _Computation(engine, plans, op, endpoint, counters)
+            by_path[f"{PREFIX}{op.name}/{name}"] = Route(handler, dialect, counters)
+
+    async def unknown(request: Request) -> None:
+        name, _, last = request.path.removeprefix(PREFIX).partition("/")
+        engine.op(name)
+        known = [path.rpartition("/")[2] for path in by_path if path.startswith(f"{PREFIX}{name}/")]
+        raise NotFound(f"unknown endpoint {last!r} of op {name}; expected {near(last, known)}")
+
+    other = Route(unknown, dialect, engine.counters("", "other"))
+    return Routes(by_path, lambda path: other if path.startswith(PREFIX) else None)
+
+
+@dataclass(frozen=True)
+class _Page:
+    """A document about an op."""
+
+    reply: Callable[[], Reply]
+
+    async def __call__(self, request: Request) -> None:
+        need_method(request, "GET")
+        await request.read()  # the client sends a body with a GET
+        await send_reply(self.reply(), request)
+
+
+@dataclass(frozen=True)
+class _AbstractEval:
+    """The shapes and dtypes of an op's outputs, for those of its inputs."""
+
+    engine: Engine
+    op: Op
+
+    async def __call__(self, request: Request) -> None:
+        need_method(request, "POST")
+        _encoding(request)
+        body = await request.read()
+        await send_reply(await off_loop(partial(_shapes, self.engine, self.op), body), request)
+
+
+@dataclass(frozen=True)
+class _Computation:
+    """An endpoint of an op that computes."""
 
     engine: Engine
     plans: Plans
     op: Op
     endpoint: Endpoint
+    counters: Counters
+
+    async def __call__(self, request: Request) -> None:
+        need_method(request, "POST")
+        reader = Reader(partial(self._job, _encoding(request)), self.op.name, self.counters)
+        await answer(self.engine, request, reader, await request.read())
+
+    def _job(self, encoding: Encoding, body: Body) -> Job:
+        native = read(self.op, self.endpoint, _document(self.op, body))
+        plan = self.plans.plan(OPERATIONS[self.endpoint.operation], self.op, native.fields)
+        task = plan.task(native.fields)
+        finish = partial(_with_zeros, self.endpoint, plan, native, task.point)
+        return finished_job(task, finish, partial(_write, encoding), self.counters)
 
 
-class _Route(NamedTuple):
-    """The method of a path, and who answers there."""
-
-    method: str
-    app: ASGIApp
+def _openapi_reply(op: Op) -> Reply:
+    return document_reply(openapi(op))
 
 
-def _serve(engine: Engine, plans: Plans) -> ASGIApp:
-    routes_of = cache(partial(_routes, engine, plans))
-
-    async def served(scope: Scope, receive: Receive, send: Send) -> None:
-        name, _, last = scope["path"].removeprefix(PREFIX).partition("/")
-        routes = routes_of(engine.op(name))
-        if last not in routes:
-            raise NotFound(f"unknown endpoint {last!r} of op {name}; expected {near(last, routes)}")
-        need_method(scope, routes[last].method)
-        await routes[last].app(scope, receive, send)
-
-    return served
-
-
-def _routes(engine: Engine, plans: Plans, op: Op) -> dict[str, _Route]:
-    """Return what there is under the prefix of an op."""
-    found = {
-        "openapi.json": _Route("GET", partial(_told, document_reply(openapi(op)))),
-        "health": _Route("GET", partial(_told, document_reply({"status": "ok"}))),
-    }
-    if tells_shapes(op):
-        found["abstract_eval"] = _Route("POST", partial(_abstract_eval, engine, op))
-    for name, endpoint in endpoints(op).items():
-        found[name] = _Route("POST", partial(_computed, _Place(engine, plans, op, endpoint)))
-    return found
-
-
-async def _told(reply: Reply, scope: Scope, receive: Receive, send: Send) -> None:
-    await body_of(scope, receive)  # the client sends one with a GET
-    await send_reply(reply, scope, send)
-
-
-async def _computed(at: _Place, scope: Scope, receive: Receive, send: Send) -> None:
-    encoding, counters = _negotiated(scope), at.engine.counters(at.op.name, at.endpoint.operation)
-    reader = Reader(partial(_question, at, encoding), at.op.name, counters)
-    await answer(at.engine, reader, await body_of(scope, receive), scope, send)
-
-
-async def _abstract_eval(engine: Engine, op: Op, scope: Scope, receive: Receive, send: Send) -> None:
-    _negotiated(scope)
-    body = await body_of(scope, receive)
-    reply = await asyncio.to_thread(_shapes, engine, op, body) if len(body) > SMALL_BODY else _shapes(engine, op, body)
-    await send_reply(reply, scope, send)
-
-
-def _negotiated(scope: Scope) -> Encoding:
-    """Return how to write arrays; raises ``NotAcceptable`` and, for a body that is not JSON, another error."""
-    headers = dict(scope["headers"])
-    content_type(headers, default=JSON)
-    return FORMATS[accepted(headers, tuple(FORMATS))]
-
-
-def _question(at: _Place, encoding: Encoding, body: Body) -> Question:
-    said = read(at.op, at.endpoint, _document(at.op, body))
-    plan = at.plans.plan(OPERATIONS[at.endpoint.operation], at.op, said.fields)
-    task = plan.task(said.fields)
-    finish = partial(_filled, at.endpoint, plan, said, task.point)
-    task, write = finished(task, finish, partial(_written, encoding))
-    return Question(at.op.name, task, write, at.engine.counters(at.op.name, at.endpoint.operation))
+def _encoding(request: Request) -> Encoding:
+    """Return how to write arrays; raises ``UnsupportedMediaType`` and ``NotAcceptable``."""
+    content_type(request.headers, default=JSON)
+    return FORMATS[accepted(request.headers, tuple(FORMATS))]
 
 
 def _document(op: Op, body: Body) -> dict[str, Any]:
     return fields_of(body, partial(fast_json.parse, places=partial(places, op)))
 
 
-def _filled(endpoint: Endpoint, plan: Plan, said: NativeRequest, point: Point, found: Any) -> Tree:
+def _with_zeros(endpoint: Endpoint, plan: Plan, native: NativeRequest, point: Point, result: Any) -> Tree:
     """Return what is answered, with zeros for a derivative that nothing connects: clients want an array everywhere."""
-    [tree] = plan.operation.tree(plan.asked, found).values()
+    [tree] = plan.operation.tree(plan.query, result).values()
     if endpoint is JVP:
-        tree = {name: tree[name] for name in said.of}
+        tree = {name: tree[name] for name in native.of}
     slots = {slot.name: slot for slot in (point.op.inputs if endpoint is VJP else point.op.outputs)}
     columns = {slot.name: slot for slot in point.op.inputs}
 
@@ -140,7 +150,7 @@ def _filled(endpoint: Endpoint, plan: Plan, said: NativeRequest, point: Point, f
     return _mapped(leaf, tree)
 
 
-def _written(encoding: Encoding, tree: Tree) -> Reply:
+def _write(encoding: Encoding, tree: Tree) -> Reply:
     def leaf(array: Array, *path: str) -> Any:
         del path
         return encode(array, encoding)
@@ -192,7 +202,7 @@ def _shape(value: Any, dtype: str, name: str) -> tuple[int, ...]:
     return json.read_shape(array["shape"], DTYPES[dtype], (*loc, "shape"))
 
 
-def _dialect(error: PullbackError, instance: str) -> RenderedError:
+def dialect(error: PullbackError, instance: str) -> RenderedError:
     """Tell an error: what is wrong with a document as the client's own validation would, the rest in a sentence."""
     del instance
     if isinstance(error, Malformed):
@@ -211,17 +221,3 @@ def _fault(entry: Entry) -> dict[str, Any]:
         loc = ["body", *(_FIELDS.get(part, part) for part in loc[:1]), *loc[1:]]
     text = entry.sentence()
     return {"type": "value_error", "loc": loc, "msg": text, "input": got, "ctx": {"expected": expected, "got": got}}
-
-
-def _counted(ops: Iterable[Op]) -> dict[str, Labels]:
-    found: dict[str, Labels] = {}
-    for op in ops:
-        found |= dict.fromkeys([f"{PREFIX}{op.name}/{name}" for name in ("openapi.json", "health")], ("", "catalogue"))
-        if tells_shapes(op):
-            found[f"{PREFIX}{op.name}/abstract_eval"] = ("", "catalogue")
-        for name, endpoint in endpoints(op).items():
-            found[f"{PREFIX}{op.name}/{name}"] = (op.name, endpoint.operation)
-    return found
-
-
-PROTOCOL = Protocol("tesseract", lambda path: path.startswith(PREFIX), _serve, _dialect, _counted)

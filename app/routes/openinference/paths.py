@@ -6,28 +6,27 @@ else Triton's clients may ask for: that there is none of it.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
-
-from starlette.types import ASGIApp, Receive, Scope, Send
+from typing import Any
 
 from app.errors import Loc, NotFound, PullbackError, Unprocessable, near, unprocessable, wrong
 from app.execution.engine import Engine
 from app.http.body import too_large
 from app.http.problems import RenderedError
-from app.requests.answering import body_of, send_reply
+from app.http.request import Request, Route
+from app.requests.answering import send_reply
 from app.requests.negotiation import JSON, content_type, fields_of
 from app.requests.plans import Plans
 from app.routes.openinference.compression import content_coding, inflated
 from app.routes.openinference.inference import Inference
 from app.routes.openinference.models import VERSION, Model, models
 from app.routes.openinference.statistics import statistics
-from app.routes.protocol import Labels, Protocol, document_reply, need_method
+from app.routes.protocol import Routes, document_reply, need_method
+from app.telemetry.counters import Counters
 from app.tensors.casting import describe
 from app.tensors.strict_json import Body
-from ops import Op
 from pullback import __version__
 
 ROOT = "/v2"
@@ -35,10 +34,10 @@ LIVE, READY = f"{ROOT}/health/live", f"{ROOT}/health/ready"
 INDEX, STATISTICS = f"{ROOT}/repository/index", f"{ROOT}/models/stats"
 # Of a body that is no inference: it is read on the event loop.
 MAX_LITTLE = 1 << 16
-OF_MODEL, INFER = ("", "/config", "/ready", "/stats"), "/infer"
+INFER = "/infer"
 EXTENSIONS = ("binary_tensor_data", "parameters", "model_repository", "model_configuration", "statistics")
 
-_MODEL = re.compile(rf"{ROOT}/models/([^/]+)(?:/versions/([^/]+))?(?:{'|'.join((*OF_MODEL[1:], INFER))})?")
+_MODEL = re.compile(rf"{ROOT}/models/([^/]+)(?:/versions/([^/]+))?(?:/config|/ready|/stats|{INFER})?")
 _UNREGISTER = re.compile(rf"{ROOT}/(system|cuda)sharedmemory/region/[^/]+/unregister")
 # What Triton's clients can ask for and nobody has here, and why.
 _MISSING = {
@@ -52,76 +51,70 @@ _MISSING = {
 _LETTERS = {"cotangents": "d", "tangents": "t", "vectors": "v"}
 
 
-class Page(NamedTuple):
-    """What answers on a path: by which method, and from the body (empty in a GET) to a document."""
+def routes(engine: Engine, plans: Plans) -> Routes:
+    """Return the routes of the server and of every model."""
+    known = models(engine.registry.ops.values())
+    catalogue, health, other = (engine.counters("", label) for label in ("catalogue", "health", "other"))
+    by_path: dict[str, Route] = {}
+
+    def add(counters: Counters, method: str, document: Callable[[Body], Any], *paths: str) -> None:
+        by_path.update(dict.fromkeys(paths, Route(_Page(method, document), dialect, counters, unpacks=True)))
+
+    for model in known.values():
+        for page, document in _documents(engine, model).items():
+            add(catalogue, "GET", document, *_paths(model, page))
+        counters = engine.counters(model.op.name, model.operation)
+        inference = Route(Inference(engine, plans, model, counters), dialect, counters, unpacks=True)
+        by_path |= dict.fromkeys(_paths(model, INFER), inference)
+    # Last, so that no op's name takes the place of one of these.
+    server = {"name": "pullback", "version": __version__, "extensions": EXTENSIONS}
+    add(catalogue, "GET", _always(server), ROOT)
+    add(catalogue, "POST", partial(_index, engine, list(known)), INDEX)
+    add(catalogue, "GET", partial(_statistics, engine, list(known.values())), STATISTICS)
+    add(health, "GET", _always({"live": True}), LIVE)
+    add(health, "GET", partial(_ready, engine, {}), READY)
+    for kind in ("system", "cuda"):
+        add(other, "GET", _always([]), f"{ROOT}/{kind}sharedmemory/status")
+        add(other, "POST", _always({}), f"{ROOT}/{kind}sharedmemory/unregister")
+
+    async def unknown(request: Request) -> None:
+        # No region of shared memory is registered, so unregistering one changes nothing.
+        if _UNREGISTER.fullmatch(request.path):
+            await _Page("POST", _always({}))(request)
+        else:
+            raise _unknown(engine, known, request.path)
+
+    rest = Route(unknown, dialect, other, unpacks=True)
+    return Routes(by_path, lambda path: rest if path == ROOT or path.startswith(f"{ROOT}/") else None)
+
+
+def _unknown(engine: Engine, known: Mapping[str, Model], path: str) -> NotFound:
+    """Return the error for a path that is not there, with near names of a model, or why its op is unavailable."""
+    for pattern, reason in _MISSING.items():
+        if pattern.fullmatch(path):
+            return NotFound(reason)
+    found = _MODEL.fullmatch(path)
+    if found and found[1] not in known:
+        for broken in engine.registry.unavailable:
+            if broken.name == found[1].partition(".")[0]:
+                return NotFound(f"model {found[1]} is unavailable: {broken.reason}")
+        return NotFound(f"unknown model {found[1]!r}; expected {near(found[1], known)}")
+    if found and (found[2] or VERSION) != VERSION:
+        return NotFound(f"model {found[1]}: expected version {VERSION}, got {found[2]!r}")
+    return NotFound(f"unknown path {path} in the Open Inference Protocol")
+
+
+@dataclass(frozen=True)
+class _Page:
+    """Answers with a document by one method; ``document`` makes it of the body, which is empty in a GET."""
 
     method: str
     document: Callable[[Body], Any]
 
-
-@dataclass(frozen=True)
-class OpenInference:
-    """The app of the protocol: ``pages`` and ``inferences`` are by path, ``models`` by name."""
-
-    engine: Engine
-    models: Mapping[str, Model]
-    pages: Mapping[str, Page]
-    inferences: Mapping[str, Inference]
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request; raises every ``PullbackError`` of one that is wrong, or cannot be answered."""
-        path: str = scope["path"]
-        if inference := self.inferences.get(path):
-            need_method(scope, "POST")
-            await inference(scope, receive, send)
-            return
-        page = self.pages.get(path) or self._free_page(path)
-        need_method(scope, page.method)
-        body = await _body(scope, receive) if page.method == "POST" else b""
-        await send_reply(document_reply(page.document(body)), scope, send)
-
-    def _free_page(self, path: str) -> Page:
-        """Return what answers on the one kind of path that may name anything; raises ``NotFound`` for all others.
-
-        No region of shared memory is registered, and when one has been unregistered that is still so.
-        """
-        if _UNREGISTER.fullmatch(path):
-            return Page("POST", _always({}))
-        for pattern, why in _MISSING.items():
-            if pattern.fullmatch(path):
-                raise NotFound(why)
-        if found := _MODEL.fullmatch(path):
-            self._need_model(found[1], found[2] or VERSION)
-        raise NotFound(f"unknown path {path} in the Open Inference Protocol")
-
-    def _need_model(self, name: str, version: str) -> None:
-        """Raise ``NotFound`` for a model that is not there, with near names, or with why its op is unavailable."""
-        if name not in self.models:
-            for broken in self.engine.registry.unavailable:
-                if broken.name == name.partition(".")[0]:
-                    raise NotFound(f"model {name} is unavailable: {broken.reason}")
-            raise NotFound(f"unknown model {name!r}; expected {near(name, self.models)}")
-        if version != VERSION:
-            raise NotFound(f"model {name}: expected version {VERSION}, got {version!r}")
-
-
-def _pages(engine: Engine, known: Mapping[str, Model]) -> dict[str, Page]:
-    """Return what answers on each path where a document is the answer."""
-    server = {"name": "pullback", "version": __version__, "extensions": EXTENSIONS}
-    pages = dict[str, Page]()
-    for model in known.values():
-        for page, document in _documents(engine, model).items():
-            pages |= dict.fromkeys(_paths(model, page), Page("GET", document))
-    # Last, so that no op's name takes the place of one of these.
-    return pages | {
-        ROOT: Page("GET", _always(server)),
-        LIVE: Page("GET", _always({"live": True})),
-        READY: Page("GET", partial(_ready, engine, {})),
-        INDEX: Page("POST", partial(_index, engine, list(known))),
-        STATISTICS: Page("GET", partial(_statistics, engine, list(known.values()))),
-        **{f"{ROOT}/{kind}sharedmemory/status": Page("GET", _always([])) for kind in ("system", "cuda")},
-        **{f"{ROOT}/{kind}sharedmemory/unregister": Page("POST", _always({})) for kind in ("system", "cuda")},
-    }
+    async def __call__(self, request: Request) -> None:
+        need_method(request, self.method)
+        body = await _body(request) if self.method == "POST" else b""
+        await send_reply(document_reply(self.document(body)), request)
 
 
 def _documents(engine: Engine, model: Model) -> dict[str, Callable[[Body], Any]]:
@@ -176,26 +169,15 @@ def _wants_ready(body: Body) -> bool:
     return fields.get("ready", False)
 
 
-async def _body(scope: Scope, receive: Receive) -> Body:
+async def _body(request: Request) -> Body:
     """Return the body of a request that has little to say."""
-    headers = dict(scope["headers"])
-    content_type(headers, default=JSON)
-    coding, body = content_coding(headers), await body_of(scope, receive)
+    content_type(request.headers, default=JSON)
+    coding, body = content_coding(request.headers), await request.read()
     if coding:
-        return await inflated(body, coding, scope, MAX_LITTLE)
+        return await inflated(body, coding, request, MAX_LITTLE)
     if len(body) > MAX_LITTLE:
         raise too_large(MAX_LITTLE, str(len(body)))
     return body
-
-
-def _serve(engine: Engine, plans: Plans) -> ASGIApp:
-    known = models(engine.registry.ops.values())
-    inferences = {
-        path: Inference(engine, plans, model, engine.counters(model.op.name, model.operation))
-        for model in known.values()
-        for path in _paths(model, INFER)
-    }
-    return OpenInference(engine, known, _pages(engine, known), inferences)
 
 
 def _paths(model: Model, page: str) -> tuple[str, str]:
@@ -203,7 +185,8 @@ def _paths(model: Model, page: str) -> tuple[str, str]:
     return f"{path}{page}", f"{path}/versions/{VERSION}{page}"
 
 
-def _dialect(error: PullbackError, instance: str) -> RenderedError:
+def dialect(error: PullbackError, instance: str) -> RenderedError:
+    """Render an error as one sentence, which names what the client sent."""
     del instance
     status = 400 if isinstance(error, Unprocessable) else error.status
     return RenderedError(status, JSON, {"error": _renamed(error).sentence()})
@@ -224,23 +207,3 @@ def _place(loc: Loc) -> Loc:
             return ("inputs", _LETTERS[field] + slot, *rest)
         case _:
             return loc
-
-
-def _counted(ops: Iterable[Op]) -> Mapping[str, Labels]:
-    found: dict[str, Labels] = dict.fromkeys((ROOT, STATISTICS, INDEX), ("", "catalogue"))
-    found |= dict.fromkeys((LIVE, READY), ("", "health"))
-    for model in models(ops).values():
-        for page in OF_MODEL:
-            found |= dict.fromkeys(_paths(model, page), ("", "catalogue"))
-        found |= dict.fromkeys(_paths(model, INFER), (model.op.name, model.operation))
-    return found
-
-
-PROTOCOL = Protocol(
-    "openinference",
-    lambda path: path == ROOT or path.startswith(f"{ROOT}/"),
-    _serve,
-    _dialect,
-    _counted,
-    unpacks=True,
-)

@@ -1,0 +1,216 @@
+"""One request: all that the service knows of it, from its headers to the end of its answer."""
+
+import asyncio
+import contextlib
+import re
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from starlette.types import Message, Receive, Scope, Send
+
+from app.errors import BodyTooSlow, Malformed, PullbackError
+from app.http.body import Budget, ClientGone, too_large
+from app.http.connection import CONNECTION, Link
+from app.http.deadlines import Deadline
+from app.http.problems import Dialect, Header, problem, render
+from app.telemetry.counters import NOT_RECORDED, Counters
+from app.tensors.memory import aligned
+from app.tensors.strict_json import Body
+
+# How long the rest of a refused body is received.
+LINGER_S = 2.0
+REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+
+Handler: TypeAlias = Callable[["Request"], Awaitable[None]]
+"""Answers a request; raises a ``PullbackError`` for one that is wrong, or that it cannot answer."""
+
+
+@dataclass(frozen=True)
+class Route:
+    """What a path leads to: who answers, how errors are written, where requests are counted.
+
+    ``unpacks``: the handler takes bodies apart itself. They may be compressed, and contain more than JSON.
+    """
+
+    handler: Handler
+    dialect: Dialect = problem
+    counters: Counters = NOT_RECORDED
+    unpacks: bool = False
+
+
+class Request:
+    """One request.
+
+    ``began`` is a time of ``time.perf_counter``. ``received`` and ``sent`` count the bytes of the body and of the
+    answer's body. ``limit`` bounds the body in bytes, as it comes and when inflated, ``json_limit`` the JSON in it;
+    ``held`` bytes of ``budget`` belong to this request until it ends. ``zero_copy`` is there for a large body.
+    """
+
+    __slots__ = (
+        "_receive",
+        "_send",
+        "began",
+        "budget",
+        "counters",
+        "deadline",
+        "has_body",
+        "headers",
+        "held",
+        "id",
+        "is_unread",
+        "json_limit",
+        "limit",
+        "link",
+        "method",
+        "path",
+        "received",
+        "route",
+        "scope",
+        "sent",
+        "size",
+        "status",
+        "zero_copy",
+    )
+
+    deadline: Deadline
+    budget: Budget
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, route: Route, request_id: bytes) -> None:
+        """Parse the headers. A harmless request id from the client replaces ``request_id``."""
+        self.began = time.perf_counter()
+        self.scope, self.method, self.path, self.route = scope, scope["method"], scope["path"], route
+        self.counters = route.counters
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        theirs = self.headers.get(b"x-request-id")
+        self.id: bytes = theirs if theirs and REQUEST_ID.fullmatch(theirs) else request_id
+        length = self.headers.get(b"content-length", b"0")
+        self.has_body = self.is_unread = length != b"0" or b"transfer-encoding" in self.headers
+        self.link: Link | None = scope.pop(CONNECTION, None)
+        self.zero_copy = self.link and self.link.zero_copy
+        self.status = self.received = self.sent = self.size = self.held = self.limit = self.json_limit = 0
+        self._receive, self._send = receive, send
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether this is the only request that the process has in hand, as far as its sockets show."""
+        return self.link is not None and len(self.link.tasks) == 1
+
+    def hold(self, size: int) -> None:
+        """Take ``size`` more bytes from the budget until the request ends; raises ``Overloaded``."""
+        self.budget.take(size)
+        self.held += size
+
+    async def receive(self) -> Message:
+        """Return the next message of the request, as an ASGI application receives it.
+
+        Raises ``BodyTooLarge`` or ``Overloaded`` when more bytes come than the limits allow.
+        """
+        message = await self._receive()
+        self.received += len(message.get("body", b""))
+        self.is_unread = self.is_unread and message.get("more_body", False)
+        if self.received > self.held:
+            if self.received > self.limit:
+                raise too_large(self.limit, "more")
+            self.hold(self.received - self.held)
+        return message
+
+    async def read(self, *, is_binary: bool = False, lead: int = 0) -> Body:
+        """Return the whole body. From now on a client that leaves ends the request.
+
+        A large or binary body goes into memory that is allocated before it comes; tensors that begin after ``lead``
+        bytes are aligned there. Any other body is returned as it came if it came in one piece, otherwise copied once.
+
+        Raises ``ClientGone`` when the client leaves before the end, ``Malformed`` when the body does not have the
+        announced size, and what ``receive`` raises.
+        """
+        if is_binary and self.size:
+            body = aligned(self.size, lead).data
+            await self._fill(body)
+        elif self.zero_copy:
+            body = bytearray(self.size)
+            await self._fill(memoryview(body))
+        else:
+            message = await self.receive()
+            body = message.get("body", b"")
+            if message.get("more_body", False):
+                body = bytearray(body)
+                while message.get("more_body", False):
+                    message = await self.receive()
+                    body += message.get("body", b"")
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+        self.deadline.start_work()
+        return body
+
+    async def _fill(self, room: memoryview) -> None:
+        """Fill ``room`` with the body. What the zero-copy way receives is there already."""
+        came, more = 0, True
+        if self.zero_copy:
+            self.zero_copy.lend(room)
+        try:
+            while more:
+                message = await self.receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientGone
+                piece, more = message.get("body", b""), message.get("more_body", False)
+                end = came + len(piece)
+                if end > len(room) or (not more and end < len(room)):
+                    raise Malformed(f"expected a body of {len(room)} bytes (Content-Length), got {end}")
+                if not (isinstance(piece, memoryview) and piece.obj is room.obj):
+                    room[came:end] = piece
+                came = end
+        finally:
+            if self.zero_copy:
+                self.zero_copy.take_back()
+
+    async def wait_for_disconnect(self) -> None:
+        """Wait until the client leaves. The body must have been read."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    def too_slow(self) -> BodyTooSlow:
+        """Return the error for a body that is not complete at the deadline."""
+        return BodyTooSlow(f"expected the whole body before the deadline, got {self.received} bytes of it")
+
+    async def send(self, message: Message) -> None:
+        """Send a message of the answer, as an ASGI application does, the request id with its headers."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message["headers"] = [*message.get("headers", ()), (b"x-request-id", self.id)]
+        else:
+            self.sent += len(message.get("body", b""))
+        await self._send(message)
+
+    async def respond(self, status: int, headers: Sequence[Header], body: bytes) -> None:
+        """Send a whole answer."""
+        self.status, self.sent = status, len(body)
+        head = [*headers, (b"x-request-id", self.id)]
+        await self._send({"type": "http.response.start", "status": status, "headers": head})
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def fail(self, error: PullbackError) -> None:
+        """Answer with an error in the dialect of the route; a connection whose body nobody read is closed.
+
+        Before that the rest of the body is received for a moment. Closing while the client sends resets the connection,
+        and then many clients report that and not our answer.
+        """
+        self.status, headers, body = render(error, self.path, self.route.dialect)
+        if self.method == "HEAD":
+            body = b""
+        is_cut_off = self.is_unread
+        if is_cut_off:
+            headers.append((b"connection", b"close"))
+        headers.append((b"x-request-id", self.id))
+        self.sent = len(body)
+        await self._send({"type": "http.response.start", "status": self.status, "headers": headers})
+        await self._send({"type": "http.response.body", "body": body, "more_body": is_cut_off})
+        if is_cut_off:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LINGER_S):
+                    while self.is_unread:
+                        message = await self._receive()
+                        self.received += len(message.get("body", b""))
+                        self.is_unread = message.get("more_body", False)
+            await self._send({"type": "http.response.body", "body": b""})

@@ -1,0 +1,59 @@
+"""The paths of the native API, and of the pages that FastAPI serves."""
+
+from starlette.types import ASGIApp
+
+from app.errors import NotFound, near
+from app.execution.engine import Engine
+from app.http.request import Request, Route
+from app.requests.operations import OPERATIONS
+from app.requests.plans import Plans
+from app.routes.native.checks import Check, Stream, Verify
+from app.routes.native.derivatives import Derivatives
+from app.routes.protocol import Routes, need_method
+
+# What requests for a page are counted as.
+PAGES = {
+    "/v1/ops": "catalogue",
+    "/health/live": "health",
+    "/health/ready": "health",
+    "/metrics": "metrics",
+    "/docs": "docs",
+    "/openapi.json": "docs",
+}
+
+
+def routes(engine: Engine, plans: Plans, pages: ASGIApp) -> Routes:
+    """Return the routes of every operation and check on every op; ``pages`` answers on all other paths."""
+
+    async def page(request: Request) -> None:
+        await pages(request.scope, request.receive, request.send)
+
+    async def other(request: Request) -> None:
+        match request.path.split("/"):
+            case ["", "v1", "ops", op, operation]:
+                _refuse(engine, request, op, operation)
+            case _:
+                await page(request)
+
+    by_path = {path: Route(page, counters=engine.counters("", label)) for path, label in PAGES.items()}
+    by_path["/v1/checks"] = Route(Stream(engine), counters=engine.counters("", "checks"))
+    for op in engine.registry.ops.values():
+        path = f"/v1/ops/{op.name}"
+        by_path[path] = Route(page, counters=engine.counters("", "catalogue"))
+        for operation in OPERATIONS.values():
+            counters = engine.counters(op.name, operation.name)
+            handler = Derivatives(engine, plans, op, operation, counters)
+            by_path[f"{path}/{operation.name}"] = Route(handler, counters=counters)
+        for name, check in (("check", Check), ("verify", Verify)):
+            counters = engine.counters(op.name, name)
+            by_path[f"{path}/{name}"] = Route(check(engine, op, counters), counters=counters)
+    unknown = Route(other, counters=engine.counters("", "other"))
+    return Routes(by_path, lambda path: unknown)
+
+
+def _refuse(engine: Engine, request: Request, op: str, operation: str) -> None:
+    """Raise the error for an unknown operation, another method than POST, or an unknown op, in this order."""
+    if operation not in OPERATIONS and operation not in ("check", "verify"):
+        raise NotFound(f"unknown operation {operation!r}; expected {near(operation, OPERATIONS)}")
+    need_method(request, "POST")
+    engine.op(op)

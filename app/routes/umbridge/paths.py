@@ -1,0 +1,98 @@
+"""UM-Bridge 1.0, at the root: an op as a function of flat vectors.
+
+==================  =============================================================================================
+``/Info``           the models: every op of numbers, whose outputs have shapes that those of its inputs tell
+``/ModelInfo``      what a model can do with its default attributes
+``/InputSizes``     how long its vectors are, by ``config`` (``app.routes.umbridge.models``)
+``/OutputSizes``    likewise
+``/Evaluate``       the value
+``/Gradient``       J[out, in]ᵀ sens: the vjp
+``/ApplyJacobian``  J[out, in] vec: the jvp
+``/ApplyHessian``   ∂/∂x_in2 (J[out, in1]ᵀ sens) vec: the tangent of the vjp
+==================  =============================================================================================
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from app.errors import Malformed, NotFound, OpFailed, PullbackError, Unprocessable
+from app.execution.engine import Engine
+from app.http.problems import RenderedError
+from app.http.request import Handler, Request, Route
+from app.requests.answering import Reader, answer, off_loop, send_reply
+from app.requests.negotiation import JSON, content_type, fields_of
+from app.requests.plans import Plans
+from app.routes.protocol import Routes, document_reply, need_method
+from app.routes.umbridge.actions import ACTIONS, UnsupportedFeature, name_of, read_job, refuse_unknown, supports
+from app.routes.umbridge.models import Model, Models, Vector
+from app.tensors.strict_json import Body
+
+VERSION = 1.0
+INFO, MODEL_INFO = "/Info", "/ModelInfo"
+SIZES: Mapping[str, Callable[[Model], tuple[Vector, ...]]] = {
+    "inputSizes": lambda model: model.inputs,
+    "outputSizes": lambda model: model.outputs,
+}
+# The protocol's clients say JSON, or text, or what their HTTP library says of a string, or nothing.
+MEDIA_TYPES = (JSON, "text/plain", "application/x-www-form-urlencoded")
+
+
+def routes(engine: Engine, plans: Plans) -> Routes:
+    """Return the routes of the protocol; the model of a request is in its body."""
+    models = Models(engine)
+
+    async def info(request: Request) -> None:
+        need_method(request, "GET")
+        await send_reply(document_reply({"protocolVersion": VERSION, "models": models.names}), request)
+
+    async def description(request: Request) -> None:
+        body = await _body(request)
+        await send_reply(document_reply(await off_loop(partial(_describe, models, request.path), body)), request)
+
+    async def action(request: Request) -> None:
+        body = await _body(request)
+        read = partial(read_job, engine, plans, models, ACTIONS[request.path])
+        await answer(engine, request, Reader(read, "", request.counters), body)
+
+    def route(handler: Handler, label: str) -> Route:
+        return Route(handler, dialect, engine.counters("", label))
+
+    by_path = {INFO: route(info, "catalogue")}
+    by_path |= dict.fromkeys((MODEL_INFO, "/InputSizes", "/OutputSizes"), route(description, "catalogue"))
+    by_path |= dict.fromkeys(ACTIONS, route(action, "umbridge"))
+    return Routes(by_path)
+
+
+async def _body(request: Request) -> Body:
+    need_method(request, "POST")
+    content_type(request.headers, MEDIA_TYPES, JSON)
+    return await request.read()
+
+
+def _describe(models: Models, path: str, body: Body) -> Mapping[str, Any]:
+    """Return the answer about a model that needs no run."""
+    fields = fields_of(body)
+    op = models.op(name_of(fields))
+    refuse_unknown(fields, ("name",) if path == MODEL_INFO else ("name", "config"))
+    if path == MODEL_INFO:
+        return {"support": {action.name: supports(op, action) for action in ACTIONS.values()}}
+    field = path[1].lower() + path[2:]
+    return {field: [vector.size for vector in SIZES[field](models.model(op, fields.get("config", {})))]}
+
+
+def dialect(error: PullbackError, instance: str) -> RenderedError:
+    """Tell an error as a type and a message: the protocol's own types where it has one."""
+    del instance
+    match error:
+        case NotFound():
+            status, kind = 400, "ModelNotFound"
+        case UnsupportedFeature():
+            status, kind = 400, "UnsupportedFeature"
+        case Unprocessable() | Malformed():
+            status, kind = 400, "InvalidInput"
+        case OpFailed():
+            status, kind = 500, "InvalidOutput"
+        case _:
+            status, kind = error.status, type(error).__name__
+    return RenderedError(status, JSON, {"error": {"type": kind, "message": error.sentence()}})
