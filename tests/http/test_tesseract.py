@@ -566,7 +566,7 @@ def test_other_errors_are_a_sentence(plugged: httpx.Client):
     assert "apply" in sentence(send(plugged, "square", "aply", CALL), 404)
     assert VJP in sentence(send(plugged, "clip_gradient", JVP, PUSH), 404)
     assert "unknown endpoint" in sentence(plugged.get("/tesseract/square"), 404)
-    assert "no op" in sentence(plugged.get("/tesseract/"), 404)
+    assert "unknown op" in sentence(plugged.get("/tesseract/"), 404)
     response = plugged.get("/tesseract/square/apply")
     assert "expected POST" in sentence(response, 405)
     assert response.headers["allow"] == "POST"
