@@ -70,7 +70,7 @@ def test_a_bool_that_a_kernel_left_neither_true_nor_false_is_the_op_s_fault(mode
     at = point(op_of(hostile, outputs=(y,), batching=batching), X, mode)
     for run in (derivatives.forward(at), derivatives.vjp(at, ["x"], None, batched=False, outputs=True)):
         with pytest.raises(
-            OpFailed, match="forward returned a wrong value for y: expected 0 or 1 for each bool, got a byte of 2"
+            OpFailed, match="forward returned a wrong value for y: expected 0 or 1 for each bool, got the byte 2"
         ):
             run.run()
 
@@ -232,7 +232,7 @@ def raises_key_error(*_: Any) -> Any:
 
 @pytest.mark.parametrize("what", ["validate", "cost"])
 def test_what_an_authors_function_raises_is_the_ops_fault(what: str):
-    with pytest.raises(OpFailed, match=f"op faulty: its {what} raised KeyError"):
+    with pytest.raises(OpFailed, match=f"op faulty: {what} raised KeyError"):
         point(op_of(double, **{what: raises_key_error}), X)
 
 

@@ -217,7 +217,7 @@ def test_a_batch_takes_no_more_numbers_than_fit() -> None:
 def test_more_calls_of_an_op_than_may_wait_are_turned_away_and_no_other_is() -> None:
     ops = [REGISTRY["square"]] * 5 + [REGISTRY["round_ste"]]
     found = together([call(op, "forward", np.ones(2), "float64", "graph") for op in ops], waiting=4)
-    assert ["waiting already" in str(one) for one in found] == [False, False, True, True, True, False]
+    assert ["queue full" in str(one) for one in found] == [False, False, True, True, True, False]
 
 
 def test_an_impatient_call_takes_nobody_with_it() -> None:

@@ -125,7 +125,7 @@ def test_readiness(ask):
 @pytest.mark.parametrize(
     ("model", "arrays", "status", "message"),
     [
-        ("nobody", {"x": X}, 404, "there is no model 'nobody'"),
+        ("nobody", {"x": X}, 404, "unknown model 'nobody'"),
         ("square", {"z": X}, 400, "inputs.z"),
         ("square.vjp", {"x": X, "dy": DY[0]}, 400, "expected [1, 3], got [3]"),
         ("square.vjp", {"x": X, "dy": DY.astype(np.float64)}, 400, "expected FP32, got FP64"),

@@ -136,7 +136,7 @@ def test_many_at_once(client):
         result = one.get_result(timeout=30)
         assert result.get_response()["id"] == str(k)
         np.testing.assert_array_equal(result.as_numpy("y"), xs[k] ** 2)
-    with pytest.raises(InferenceServerException, match="no such tensor"):
+    with pytest.raises(InferenceServerException, match="unknown tensor"):
         client.async_infer("square", inputs(z=X)).get_result()
 
 
@@ -216,21 +216,21 @@ def test_metadata_configuration_and_statistics(client, version):
 @pytest.mark.parametrize(
     ("method", "args", "message"),
     [
-        ("load_model", ["square"], "none is loaded"),
-        ("unload_model", ["square"], "none is loaded"),
-        ("get_trace_settings", [], "no traces"),
-        ("get_trace_settings", ["square"], "no traces"),
-        ("update_trace_settings", ["square", {}], "no traces"),
+        ("load_model", ["square"], "cannot be loaded"),
+        ("unload_model", ["square"], "cannot be loaded"),
+        ("get_trace_settings", [], "tracing is not supported"),
+        ("get_trace_settings", ["square"], "tracing is not supported"),
+        ("update_trace_settings", ["square", {}], "tracing is not supported"),
         ("get_log_settings", [], "PULLBACK_LOG"),
         ("update_log_settings", [{"log_verbose_level": 1}], "PULLBACK_LOG"),
-        ("get_system_shared_memory_status", ["r"], "no shared memory"),
-        ("register_system_shared_memory", ["r", "/r", 64], "no shared memory"),
-        ("get_cuda_shared_memory_status", ["r"], "no shared memory"),
-        ("register_cuda_shared_memory", ["r", "aGFuZGxl", 0, 64], "no shared memory"),
-        ("get_model_metadata", ["nobody"], "there is no model 'nobody'"),
-        ("get_model_metadata", ["square", "2"], "version 1 alone"),
+        ("get_system_shared_memory_status", ["r"], "shared memory is not supported"),
+        ("register_system_shared_memory", ["r", "/r", 64], "shared memory is not supported"),
+        ("get_cuda_shared_memory_status", ["r"], "shared memory is not supported"),
+        ("register_cuda_shared_memory", ["r", "aGFuZGxl", 0, 64], "shared memory is not supported"),
+        ("get_model_metadata", ["nobody"], "unknown model 'nobody'"),
+        ("get_model_metadata", ["square", "2"], "expected version 1"),
         ("get_model_config", ["squar"], "square"),
-        ("get_inference_statistics", ["nobody"], "there is no model"),
+        ("get_inference_statistics", ["nobody"], "unknown model"),
     ],
 )
 def test_unsupported_calls(client, method, args, message):
@@ -258,7 +258,7 @@ def classes():
 @pytest.mark.parametrize(
     ("model", "tensors", "more", "message"),
     [
-        ("nobody", {"x": X}, {}, "[404] there is no model 'nobody'"),
+        ("nobody", {"x": X}, {}, "[404] unknown model 'nobody'"),
         ("square", {"x": X}, {"model_version": "3"}, "[404] version 1 alone"),
         ("square", {"z": X}, {}, "[400] inputs.z"),
         ("square.vjp", {"dy": DY}, {}, "[400] x is missing"),
@@ -266,7 +266,7 @@ def classes():
             "square.vjp",
             {"x": X, "dy": DY[0]},
             {},
-            "[400] inputs.dy: the shape is another one; expected [1, 3], got [3]",
+            "[400] inputs.dy: shape mismatch; expected [1, 3], got [3]",
         ),
         ("square.vjp", {"x": X, "dy": DY.astype(np.float64)}, {}, "[400] expected FP32, got FP64"),
         ("log1pexp", {"x": X.astype(np.int32)}, {}, "[400] expected one of FP32, FP64, FP16, BF16, got INT32"),
@@ -284,4 +284,4 @@ def test_errors(client, model, tensors, more, message):
 
 
 def test_shared_memory_is_refused(client):
-    assert "no shared memory" in refusal(client.infer, "square", shared()).message()
+    assert "shared memory is not supported" in refusal(client.infer, "square", shared()).message()

@@ -113,13 +113,13 @@ def test_errors_follow_the_protocol(url, log1pexp):
     with pytest.raises(Exception, match="Model nope not supported by server"):
         umbridge.HTTPModel(url, "nope")
     wrong = {
-        "InvalidInput: input.0: vector x has another length": lambda: log1pexp([[1.0]], CONFIG),
+        "InvalidInput: input.0: length mismatch for vector x": lambda: log1pexp([[1.0]], CONFIG),
         "InvalidInput: input: this is not the input of the model": lambda: log1pexp([X, X], CONFIG),
-        "InvalidInput: sens: vector y has another length": lambda: log1pexp.gradient(0, 0, [X], [1.0], CONFIG),
-        "InvalidInput: vec: vector x has another length": lambda: log1pexp.apply_jacobian(0, 0, [X], [1.0], CONFIG),
+        "InvalidInput: sens: length mismatch for vector y": lambda: log1pexp.gradient(0, 0, [X], [1.0], CONFIG),
+        "InvalidInput: vec: length mismatch for vector x": lambda: log1pexp.apply_jacobian(0, 0, [X], [1.0], CONFIG),
         "InvalidInput: inWrt2: there is no such": lambda: log1pexp.apply_hessian(0, 0, 1, [X], SENS, VEC, CONFIG),
         "InvalidInput: outWrt: there is no such": lambda: log1pexp.gradient(1, 0, [X], SENS, CONFIG),
-        "InvalidInput: config.shpe: there is no such field": lambda: log1pexp([X], {"shpe": [3]}),
+        "InvalidInput: config.shpe: unknown field": lambda: log1pexp([X], {"shpe": [3]}),
     }
     for message, call in wrong.items():
         with pytest.raises(Exception, match=message):

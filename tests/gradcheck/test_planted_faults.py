@@ -459,7 +459,7 @@ def test_a_claim_that_raises_fails_its_check() -> None:
     def misshapen(primals, at):
         return (np.zeros((2, 3, 4)),)
 
-    for function, words in ((lost, "its claim raised RuntimeError"), (misshapen, "its claim raised ValueError")):
+    for function, words in ((lost, "claim raised RuntimeError"), (misshapen, "claim raised ValueError")):
         document = report(claiming(Claim(Surrogate(function))), checks=["derivative", "linearity"])
         (entry,) = entries(document, "derivative")
         assert words in entry["sentence"]

@@ -232,7 +232,7 @@ def test_the_client_chooses_the_format(client: httpx.Client, accept: str | None,
     if chosen:
         assert (response.status_code, response.headers["content-type"]) == (200, chosen)
     else:
-        assert f"this answers application/json or {BINARY}; " in problem(response, 406)["detail"]
+        assert f"expected Accept: application/json or {BINARY}, got " in problem(response, 406)["detail"]
 
 
 def test_the_checks_speak_json_alone(client: httpx.Client):
@@ -277,9 +277,9 @@ def test_what_is_no_safetensors_is_400(client: httpx.Client):
     for body, said in (
         (b"", "got 0"),
         (b'{"inputs":{"x":[1,2]}}', "at most 1048576 bytes"),
-        (right[:-1], "expected 8 bytes of data after the header, as its offsets say, got 7"),
+        (right[:-1], "expected 8 bytes of data after the header (data_offsets), got 7"),
         (right + b"\0", "got 9"),
-        (right[:20], "as the first 8 say, got 12"),
+        (right[:20], "(from the first 8 bytes), got 12"),
         (right.replace(b"F32", b"F33"), "tensor inputs/x: expected a dtype of F16, BF16"),
         (right.replace(b"inputs/x", b"outputs/"), "expected a name such as inputs/x"),
     ):

@@ -119,7 +119,7 @@ def test_an_unknown_setting_is_a_warning_with_near_names(start):
     one = start(MAX_JSN_MB="1")
     one.wait_until_ready()
     [line] = own_lines(one)
-    assert line.startswith("pullback: warning: PULLBACK_MAX_JSN_MB is no setting and changes nothing; ")
+    assert line.startswith("pullback: warning: PULLBACK_MAX_JSN_MB is not a setting and has no effect; ")
     assert "PULLBACK_MAX_JSON_MB" in line
 
 
