@@ -20,6 +20,7 @@ from app.point import Point
 from app.tensors.json import decode
 from ops import Example, Input, Op, Output, discover
 from tests.http.plugins.masked import OP as MASKED
+from tests.patience import PATIENCE_S
 
 CPU = "/device:CPU:0"
 REGISTRY = discover().ops
@@ -168,7 +169,7 @@ def together(calls: list[Call], **options) -> list:
         lane = Lane(64)
         lane.start()
         batches = Batches(lane, options.get("waiting", 64))
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         try:
             asked = (batches.run(one, slot="short", deadline=deadline) for one in calls)
             return await asyncio.gather(*asked, return_exceptions=True)
@@ -271,7 +272,7 @@ def test_only_brief_arithmetic_runs_on_the_event_loop(monkeypatch, op: Op, on_th
         shared = Batches(lane, 64)
         for _ in range(2):
             asked = derivatives.forward(point(op, np.ones(2), "float32", "graph"))
-            await shared.run(asked, slot="short", deadline=time.monotonic() + 60)
+            await shared.run(asked, slot="short", deadline=time.monotonic() + PATIENCE_S)
         lane.stop()
 
     asyncio.run(ask())

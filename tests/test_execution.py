@@ -12,6 +12,7 @@ import pytest
 from app.errors import DeadlinePassed, Overloaded
 from app.execution import Checkpoint, Lane
 from app.turns import Places, Turns
+from tests.patience import PATIENCE_S
 
 
 class Tensors:
@@ -26,7 +27,7 @@ class Gate:
 
     def __call__(self, checkpoint: Checkpoint) -> str:
         self.entered.set()
-        assert self.opened.wait(30)
+        assert self.opened.wait(PATIENCE_S)
         return "done"
 
 

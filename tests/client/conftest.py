@@ -15,6 +15,7 @@ import pullback
 from pullback.cli import main
 from tests.client.strange_servers import Answer, Strange
 from tests.conftest import Service
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 
@@ -100,7 +101,7 @@ def python() -> Callable[[str], str]:
 @pytest.fixture
 def ours(service: Service) -> Iterator[pullback.Client]:
     """Our own client of the service."""
-    with pullback.Client(service.url) as client:
+    with pullback.Client(service.url, timeout=PATIENCE_S) as client:
         yield client
 
 

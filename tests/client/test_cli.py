@@ -17,6 +17,7 @@ from tests.client.conftest import ROOT, command, surroundings
 from tests.client.strange_servers import Answer, of_events, of_json
 from tests.client.told import PASSING, stream
 from tests.conftest import READY, environment
+from tests.patience import PATIENCE_S
 
 COMMANDS = [
     ["ops"],
@@ -208,11 +209,11 @@ def test_ctrl_c_is_quiet(strange) -> None:
     with subprocess.Popen(
         command("check"), env=surroundings(server.url), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as running:
-        assert server.came.wait(30)
+        assert server.came.wait(PATIENCE_S)
         running.send_signal(signal.SIGINT)
-        out, complaints = running.communicate(timeout=30)
+        out, complaints = running.communicate(timeout=PATIENCE_S)
     assert (running.returncode, out, complaints) == (130, b"", b"")
-    assert server.left.wait(10)
+    assert server.left.wait(PATIENCE_S)
 
 
 def test_a_terminal_has_colours_and_a_table(service) -> None:
@@ -252,7 +253,7 @@ def test_serve_runs_the_service_from_anywhere(tmp_path) -> None:
         assert running.stdout
         assert READY.match(running.stdout.readline())
         running.terminate()
-        _, complaints = running.communicate(timeout=60)
+        _, complaints = running.communicate(timeout=PATIENCE_S)
     assert running.returncode == 0
     assert "is no setting" not in complaints
 

@@ -14,6 +14,7 @@ from pullback import transport
 from pullback.reports import Report, Start
 from tests.client.strange_servers import Answer, of_events, of_json, of_problem
 from tests.client.told import PASSING, PROBLEM, stream
+from tests.patience import PATIENCE_S
 
 HTML = Answer(200, b"<html>Welcome to nginx</html>", {"content-type": "text/html"})
 OPS = of_json({"ops": []})
@@ -204,7 +205,7 @@ def test_leaving_a_stream_closes_its_connection(strange) -> None:
     with pullback.Client(server.url) as client:
         with closing(client.checks()) as events:
             next(events)
-        assert server.left.wait(10)
+        assert server.left.wait(PATIENCE_S)
 
 
 def test_events_come_in_whatever_pieces() -> None:
