@@ -22,6 +22,7 @@ from app.runtime import traces
 from app.tensors.json import decode
 from ops import Example, Input, Op, Output, discover
 from tests.http.plugins.masked import OP as MASKED
+from tests.patience import PATIENCE_S
 
 CPU = "/device:CPU:0"
 REGISTRY = discover().ops
@@ -170,7 +171,7 @@ def together(calls: list[Evaluation], **options) -> list:
         lane = Lane(64)
         lane.start()
         batches = Batches(lane, options.get("waiting", 64))
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         try:
             asked = (batches.run(one, slot="short", deadline=deadline) for one in calls)
             return await asyncio.gather(*asked, return_exceptions=True)
@@ -273,7 +274,7 @@ def test_only_brief_arithmetic_runs_on_the_event_loop(monkeypatch, op: Op, on_th
         shared = Batches(lane, 64)
         for _ in range(2):
             asked = derivatives.forward(point(op, np.ones(2), "float32", "graph"))
-            await shared.run(asked, slot="short", deadline=time.monotonic() + 60)
+            await shared.run(asked, slot="short", deadline=time.monotonic() + PATIENCE_S)
         lane.stop()
 
     asyncio.run(ask())

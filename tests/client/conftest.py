@@ -15,6 +15,7 @@ import pullback
 from pullback.cli import main
 from tests.client.fake_servers import FakeServer, Response
 from tests.conftest import Service
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 
@@ -100,7 +101,7 @@ def python() -> Callable[[str], str]:
 @pytest.fixture
 def api(service: Service) -> Iterator[pullback.Client]:
     """Return a ``pullback.Client`` of the service."""
-    with pullback.Client(service.url) as client:
+    with pullback.Client(service.url, timeout=PATIENCE_S) as client:
         yield client
 
 

@@ -17,6 +17,7 @@ from tests.client.conftest import ROOT, client_environment, command
 from tests.client.documents import PASSING, stream
 from tests.client.fake_servers import Response, event_stream, json_response
 from tests.conftest import READY, environment
+from tests.patience import PATIENCE_S
 
 COMMANDS = [
     ["ops"],
@@ -212,11 +213,11 @@ def test_ctrl_c_prints_no_error(fake_server) -> None:
     with subprocess.Popen(
         command("check"), env=client_environment(server.url), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as running:
-        assert server.got_request.wait(30)
+        assert server.got_request.wait(PATIENCE_S)
         running.send_signal(signal.SIGINT)
-        out, err = running.communicate(timeout=30)
+        out, err = running.communicate(timeout=PATIENCE_S)
     assert (running.returncode, out, err) == (130, b"", b"")
-    assert server.finished.wait(10)
+    assert server.finished.wait(PATIENCE_S)
 
 
 def test_a_terminal_gets_colours_and_a_table(service) -> None:
@@ -256,7 +257,7 @@ def test_serve_runs_the_service_from_anywhere(tmp_path) -> None:
         assert running.stdout
         assert READY.match(running.stdout.readline())
         running.terminate()
-        _, err = running.communicate(timeout=60)
+        _, err = running.communicate(timeout=PATIENCE_S)
     assert running.returncode == 0
     assert "PULLBACK_URL" not in err
     assert "is not a setting" not in err

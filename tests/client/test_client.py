@@ -17,6 +17,7 @@ import pullback
 from pullback import reports
 from pullback.arrays import DTYPES, decode, encode
 from tests.conftest import Service
+from tests.patience import PATIENCE_S
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 
@@ -192,14 +193,14 @@ def test_the_url_defaults_to_the_environment(service: Service, monkeypatch) -> N
     monkeypatch.setenv("PULLBACK_URL", f"{service.url}/")
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.delenv("NO_PROXY", raising=False)
-    with pullback.Client() as client:
+    with pullback.Client(timeout=PATIENCE_S) as client:
         assert client.url == service.url
         assert client.ops()
 
 
 def test_the_async_client(service: Service) -> None:
     async def run() -> None:
-        async with pullback.AsyncClient(service.url) as client:
+        async with pullback.AsyncClient(service.url, timeout=PATIENCE_S) as client:
             op = client.op("square")
             answers = await asyncio.gather(*(op.vjp({"x": [float(i)]}) for i in range(8)))
             assert [answer.gradients["x"].item() for answer in answers] == [2.0 * i for i in range(8)]

@@ -14,6 +14,7 @@ from pullback import transport
 from pullback.reports import Report, Start
 from tests.client.documents import PASSING, PROBLEM, stream
 from tests.client.fake_servers import Response, event_stream, json_response, problem_response
+from tests.patience import PATIENCE_S
 
 HTML = Response(200, b"<html>Welcome to nginx</html>", {"content-type": "text/html"})
 OPS = json_response({"ops": []})
@@ -210,7 +211,7 @@ def test_closing_a_stream_closes_its_connection(fake_server) -> None:
     with pullback.Client(server.url) as client:
         with closing(client.checks()) as events:
             next(events)
-        assert server.finished.wait(10)
+        assert server.finished.wait(PATIENCE_S)
 
 
 def test_events_may_arrive_in_chunks_of_any_size() -> None:

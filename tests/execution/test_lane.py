@@ -13,6 +13,7 @@ from app.errors import DeadlinePassed, Overloaded
 from app.execution.fairness import Admission, RoundRobin
 from app.execution.lane import Lane
 from app.runtime.cancellation import Checkpoint
+from tests.patience import PATIENCE_S
 
 
 class Tensors:
@@ -27,7 +28,7 @@ class Gate:
 
     def __call__(self, checkpoint: Checkpoint) -> str:
         self.entered.set()
-        assert self.opened.wait(30)
+        assert self.opened.wait(PATIENCE_S)
         return "done"
 
 

@@ -14,6 +14,7 @@ import pytest
 import pullback
 from tests.http.asking import MODES, OPERATIONS, array, ask, data, fault, post, problem
 from tests.http.test_binary import binary, read, written
+from tests.patience import PATIENCE_S
 
 X, MASK = [1.5, -2.0, 3.0], [True, False, True]
 POINT = {"inputs": {"x": X, "mask": MASK}}
@@ -30,7 +31,7 @@ def in_base64(raw: bytes, *shape: int) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def ours(plugged_service) -> Iterator[pullback.Client]:
-    with pullback.Client(plugged_service.url) as one:
+    with pullback.Client(plugged_service.url, timeout=PATIENCE_S) as one:
         yield one
 
 

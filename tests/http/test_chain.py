@@ -27,6 +27,7 @@ from app.http.problems import HANDLERS
 from app.http.request import Request
 from app.settings import Settings
 from tests.http.handlers import application, request_of
+from tests.patience import PATIENCE_S
 
 MIB = 1 << 20
 
@@ -95,11 +96,11 @@ class Served:
     def __init__(self, port: int, inside: Inside) -> None:
         self.port, self.inside = port, inside
         self.url = f"http://127.0.0.1:{port}"
-        self.client = httpx.Client(base_url=self.url, timeout=30, trust_env=False)
+        self.client = httpx.Client(base_url=self.url, timeout=PATIENCE_S, trust_env=False)
 
     @contextlib.contextmanager
     def connected(self):
-        with socket.create_connection(("127.0.0.1", self.port), timeout=30) as sock:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S) as sock:
             yield sock
 
     def raw(self, request: bytes) -> tuple[int, dict[str, str], bytes]:
@@ -137,12 +138,12 @@ def serving(**changes):
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()
         try:
-            assert server.ready.wait(30)
+            assert server.ready.wait(PATIENCE_S)
             yield served
         finally:
             served.client.close()
             server.should_exit = True
-            thread.join(30)
+            thread.join(PATIENCE_S)
     assert not thread.is_alive()
 
 
@@ -338,7 +339,7 @@ def test_a_full_budget_is_503_until_the_request_ends(served):
                 b"POST /hold HTTP/1.1\r\nhost: x\r\ncontent-type: application/octet-stream\r\n"
                 b"content-length: %d\r\n\r\n" % (3 * MIB // 2)
             )
-            assert inside.entered.wait(10)
+            assert inside.entered.wait(PATIENCE_S)
         response = served.client.post("/echo", content=b"{}", headers=JSON)
         assert problem(response, 503)["title"] == "Service unavailable"
         assert response.headers["retry-after"] == "1"
@@ -347,7 +348,7 @@ def test_a_full_budget_is_503_until_the_request_ends(served):
         assert inside.lifecycle.in_flight == 2
         inside.left.clear()
         one.close()
-        assert inside.left.wait(10)
+        assert inside.left.wait(PATIENCE_S)
     assert served.client.post("/echo", content=bytes(MIB), headers=JSON).is_success
 
 
@@ -369,8 +370,8 @@ def test_a_client_that_leaves_is_let_go(served, lines):
     served.inside.left.clear()
     with served.connected() as sock:
         sock.sendall(b"POST /hold HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n0123")
-    assert served.inside.left.wait(10)
-    gone = lines.get(timeout=10)
+    assert served.inside.left.wait(PATIENCE_S)
+    gone = lines.get(timeout=PATIENCE_S)
     assert b" 499 " in gone
     assert b"in=4 " in gone
 
@@ -387,7 +388,7 @@ def test_an_exception_is_told_to_the_log_alone(served, path, records):
     response = served.client.get(path)
     assert "X-Request-Id" in problem(response, 500)["detail"]
     assert "secret" not in response.text
-    record = records.get(timeout=10)
+    record = records.get(timeout=PATIENCE_S)
     assert response.headers["x-request-id"] in record.getMessage()
     assert "a secret" in logging.Formatter().format(record)
 
@@ -395,7 +396,7 @@ def test_an_exception_is_told_to_the_log_alone(served, path, records):
 def test_an_exception_after_the_headers_cuts_the_answer(served, records):
     with pytest.raises(httpx.RemoteProtocolError):
         served.client.get("/raise-late")
-    assert "a secret" in logging.Formatter().format(records.get(timeout=10))
+    assert "a secret" in logging.Formatter().format(records.get(timeout=PATIENCE_S))
 
 
 def test_the_routers_errors_are_problems(served):
@@ -416,7 +417,7 @@ def test_head_has_no_body(served):
 
 def test_a_request_leaves_one_line(served, lines):
     response = served.client.post("/echo", content=b"{}", headers=JSON)
-    line = lines.get(timeout=10).decode()
+    line = lines.get(timeout=PATIENCE_S).decode()
     form = r"\S+Z POST /echo 200 [\d.]+ms in=2 out=%d client=127\.0\.0\.1:\d+ id=%s"
     assert re.fullmatch(form % (len(response.content), response.headers["x-request-id"]), line)
 
@@ -424,7 +425,7 @@ def test_a_request_leaves_one_line(served, lines):
 def test_a_probe_that_goes_well_leaves_none(served, lines):
     served.client.get("/health/live")
     served.client.get("/health/none")
-    assert b"/health/none 404" in lines.get(timeout=10)
+    assert b"/health/none 404" in lines.get(timeout=PATIENCE_S)
 
 
 def test_a_clients_request_id_is_kept_when_it_is_harmless(served):
@@ -436,7 +437,7 @@ def test_a_clients_request_id_is_kept_when_it_is_harmless(served):
 def test_json_lines(lines):
     with serving(log="json") as one:
         one.client.get("/no%0a%1b[31m/such?secret=1")
-    found = json.loads(lines.get(timeout=10))
+    found = json.loads(lines.get(timeout=PATIENCE_S))
     assert set(found) == {"time", "method", "path", "status", "ms", "in", "out", "client", "id"}
     assert (found["path"], found["status"]) == ("/no%0a%1b[31m/such", 404)
 
@@ -524,7 +525,7 @@ def test_many_requests_in_one_write_pass(served):
         sender = threading.Thread(target=sock.sendall, args=(one * count + last,))
         sender.start()
         came = read_all(sock)
-        sender.join(30)
+        sender.join(PATIENCE_S)
     assert came.count(b"HTTP/1.1 200") == count + 1
 
 

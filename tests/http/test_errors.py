@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.http.asking import BINARY, JSON, MAX_ENTRIES, ask, fault, post, problem
+from tests.patience import PATIENCE_S
 
 SQUARE = "/v1/ops/square/forward"
 RIGHT = {"inputs": {"x": [1, 2]}}
@@ -500,7 +501,7 @@ def test_a_long_path_is_told_briefly(client: httpx.Client, length: int):
 def test_names_in_raw_bytes_are_answered(service):
     """What no client library would send."""
     for path in (b"/v1/ops/\xff\xfe/forward", b"/v1/ops/%ED%A0%80/forward", b"*", b"http://x/v1/ops/square/vpj"):
-        with socket.create_connection(("127.0.0.1", service.port), timeout=30) as sock:
+        with socket.create_connection(("127.0.0.1", service.port), timeout=PATIENCE_S) as sock:
             head = b"POST %s HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n" % path
             sock.sendall(head + b"content-length: 2\r\n\r\n{}")
             came = b"".join(iter(lambda: sock.recv(1 << 16), b""))

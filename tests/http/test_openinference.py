@@ -572,15 +572,15 @@ def test_a_timeout_in_microseconds_ends_slow_work(plugged):
         refused(post(plugged, "sleepy", *form({"x": x}, parameters={"timeout": 100_000})), 504, "deadline")
 
 
-def test_without_the_protocol_its_paths_are_nobodys(start):
-    with start(PROTOCOLS="umbridge", METRICS="1").wait_until_ready().client() as client:
+def test_without_the_protocol_its_paths_are_nobodys(serve):
+    with serve(PROTOCOLS="umbridge", METRICS="1").client() as client:
         for path in ("/v2", "/v2/models/square"):
             response = client.get(path)
             assert (response.status_code, response.headers["content-type"]) == (404, "application/problem+json")
 
 
-def test_where_nothing_is_counted_there_are_no_statistics(start):
-    with start(METRICS="0").wait_until_ready().client() as client:
+def test_where_nothing_is_counted_there_are_no_statistics(serve):
+    with serve(METRICS="0").client() as client:
         infer(client, "square", {"x": X})
         for path in ("/v2/models/stats", "/v2/models/square/stats"):
             refused(client.get(path), 404, "PULLBACK_METRICS is 0")

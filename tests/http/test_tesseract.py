@@ -603,11 +603,11 @@ def test_every_error_is_told(kind: type[errors.PullbackError]):
     assert len(json.dumps(document)) < 3 * MAX_TEXT
 
 
-def test_a_limit_is_told_in_this_dialect_and_the_protocol_can_be_left_out(start_for_module):
-    with start_for_module(MAX_JSON_MB="1").wait_until_ready().client() as client:
+def test_a_limit_is_told_in_this_dialect_and_the_protocol_can_be_left_out(serve):
+    with serve(MAX_JSON_MB="1").client() as client:
         response = send(client, "square", "apply", {"inputs": {"x": [1.0] * (1 << 19)}})
         assert "1 MiB" in sentence(response, 413) or "MB" in sentence(response, 413)
-    with start_for_module(PROTOCOLS="umbridge").wait_until_ready().client() as client:
+    with serve(PROTOCOLS="umbridge").client() as client:
         problem(send(client, "square", "apply", CALL), 404)
 
 

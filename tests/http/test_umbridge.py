@@ -275,8 +275,8 @@ def test_an_op_that_fails_is_invalid_output(plugged, name):
     assert name in refused(plugged.post("/Gradient", json=asked), 500, "InvalidOutput")
 
 
-def test_limits_are_told_in_the_protocols_words(start):
-    with start(MAX_JSON_MB="1", PROTOCOLS="umbridge").wait_until_ready().client() as client:
+def test_limits_are_told_in_the_protocols_words(serve):
+    with serve(MAX_JSON_MB="1", PROTOCOLS="umbridge").client() as client:
         body = json.dumps({"name": "square", "input": [[0.0] * (1 << 19)]}).encode()
         for headers in ({}, {"content-type": "text/plain"}, {"inference-header-content-length": "2"}):
             refused(client.post("/Evaluate", content=body, headers=headers), 413, "BodyTooLarge")
@@ -312,8 +312,8 @@ def test_requests_are_counted_as_the_operations_that_they_are(plugged):
         assert after[name] == before.get(name, 0) + more
 
 
-def test_it_can_be_switched_off(start):
-    with start(PROTOCOLS="").wait_until_ready().client() as client:
+def test_it_can_be_switched_off(serve):
+    with serve(PROTOCOLS="").client() as client:
         for response in (client.get("/Info"), client.post("/Evaluate", json=BASE)):
             assert response.status_code == 404
             assert response.headers["content-type"] == "application/problem+json"

@@ -21,6 +21,7 @@ from app.telemetry.counters import not_recorded
 from app.tensors.json import decode
 from ops import Registry, discover
 from tests.http.asking import ask
+from tests.patience import PATIENCE_S
 
 REGISTRY = discover()
 CPU = "/device:CPU:0"
@@ -100,9 +101,11 @@ def test_it_does_not_begin_while_the_lane_is_busy(counts):
         opened = threading.Event()
 
         def work(checkpoint: Checkpoint) -> None:
-            assert opened.wait(30)
+            assert opened.wait(PATIENCE_S)
 
-        busy = asyncio.create_task(engine.lane.run(work, slot="short", deadline=time.monotonic() + 60, owner="a"))
+        busy = asyncio.create_task(
+            engine.lane.run(work, slot="short", deadline=time.monotonic() + PATIENCE_S, owner="a")
+        )
         await asyncio.sleep(10 * warmup.PAUSE_S)
         assert counts() == (0, 0)
         opened.set()
@@ -140,14 +143,14 @@ def test_it_takes_nobodys_place(monkeypatch, counts):
 
     def slow(*args):
         began.set()
-        assert opened.wait(30)
+        assert opened.wait(PATIENCE_S)
         return run(*args)
 
     async def test(engine: Engine, task: Task) -> None:
         assert await asyncio.to_thread(began.wait, 30)
         try:
             point = bind(OPS["sign"], {"x": [1, -2]}, {}, None, decode, mode="graph", device=CPU, max_elements=9)
-            asked = engine.batches.run(derivatives.forward(point), slot="short", deadline=time.monotonic() + 30)
+            asked = engine.batches.run(derivatives.forward(point), slot="short", deadline=time.monotonic() + PATIENCE_S)
             running = asyncio.create_task(asked)
             await asyncio.sleep(0.1)
             opened.set()
@@ -172,7 +175,9 @@ def test_batches_know_how_long_the_calls_take(monkeypatch, counts):
     async def test(engine: Engine, task: Task) -> None:
         await task
         point = bind(OPS["square"], {"x": [3, 4]}, {}, None, decode, mode="xla", device=CPU, max_elements=9)
-        found = await engine.batches.run(derivatives.forward(point), slot="short", deadline=time.monotonic() + 30)
+        found = await engine.batches.run(
+            derivatives.forward(point), slot="short", deadline=time.monotonic() + PATIENCE_S
+        )
         assert found["y"].tolist() == [9, 16]
 
     monkeypatch.setattr(padding, "run", seen)

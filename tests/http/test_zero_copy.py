@@ -20,6 +20,7 @@ from tests.http.handlers import application
 from tests.http.test_chain import Started
 from tests.http.test_large_bodies import answer
 from tests.http.test_limits import connected
+from tests.patience import PATIENCE_S
 
 SIZE = 3 << 20
 BODY = np.random.default_rng(1).bytes(SIZE)
@@ -67,11 +68,11 @@ def served(request):
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()
         try:
-            assert server.ready.wait(30)
+            assert server.ready.wait(PATIENCE_S)
             yield SimpleNamespace(port=listener.getsockname()[1], inside=inside)
         finally:
             server.should_exit = True
-            thread.join(30)
+            thread.join(PATIENCE_S)
     assert not thread.is_alive()
 
 
@@ -107,7 +108,7 @@ def test_a_client_that_leaves_in_the_middle_is_noticed(served):
         with connected(served) as sock:
             sock.sendall(HEAD % (b"", SIZE) + BODY[:first])
             time.sleep(0.05)
-        assert served.inside.ended.wait(10)
+        assert served.inside.ended.wait(PATIENCE_S)
 
 
 def test_what_a_client_does_not_take_is_not_kept_for_it(served, monkeypatch):
@@ -115,8 +116,8 @@ def test_what_a_client_does_not_take_is_not_kept_for_it(served, monkeypatch):
     served.inside.ended.clear()
     with connected(served) as sock:
         sock.sendall(HEAD % (b"much", SIZE) + BODY)
-        assert served.inside.ended.wait(10)
-        until = time.monotonic() + 10
+        assert served.inside.ended.wait(PATIENCE_S)
+        until = time.monotonic() + PATIENCE_S
         while served.inside.answers[-1]() is not None and time.monotonic() < until:
             time.sleep(0.05)
         assert served.inside.answers[-1]() is None

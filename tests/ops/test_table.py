@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from app.autodiff.derivatives import Absent, hessian_diagonal
+from app.autodiff.point import Point
 from app.errors import Unprocessable
 from app.tensors.dtypes import DTYPES
 from ops import INTEGERS, MODES, Mode, Op
@@ -27,9 +28,12 @@ from tests.ops.cases import (
     truth_of,
     used,
 )
+from tests.ops.together import takes_long, together, together_along_many, truth_at_example, truth_of_together
 
 OPS = list(REGISTRY.ops.values())
 CASES = cases()
+# The modes that trace anew what graph has traced; XLA compiles it too.
+COMPILED = ("xla", "v1")
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 every_op = pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
 FIRST_CASES = list({case.op.name: case for case in reversed(CASES)}.values())
@@ -88,6 +92,10 @@ def mode_cases() -> list:
 @pytest.mark.parametrize(("case", "mode"), mode_cases())
 def test_all_modes_have_the_same_derivatives(case: Case, mode: Mode) -> None:
     point = case.point(mode=mode)
+    if mode in COMPILED and takes_long(case):
+        found = together(point, directions(point, case.rng))
+        agree(truth_at_example(case), found, case.exact, f"{case} in mode {mode}")
+        return
     # The first gradient is the vjp, which need not be traced twice.
     for kind in [kind for kind in kinds(case) if mode in ("graph", "eager") or kind != "vjp"]:
         along = used(directions(point, case.rng), kind)
@@ -106,8 +114,10 @@ BATCHED_CASES = [
 @pytest.mark.parametrize(("case", "mode"), BATCHED_CASES)
 def test_a_batch_of_directions_matches_single_directions(case: Case, mode: Mode) -> None:
     rng, point = case.rng, case.point(mode=mode)
+    if mode in COMPILED and takes_long(case):
+        check_many_vectors(point, rng, case)
     for kind, field in (("vjp", "cotangents"), ("jvp", "tangents"), ("hvp", "vectors")):
-        if kind not in kinds(case):
+        if kind not in kinds(case) or (kind != "vjp" and mode in COMPILED and takes_long(case)):
             continue
         singles = [used(directions(point, rng), kind) for _ in range(3)]
         stacked = {name: np.stack([one[field][name] for one in singles]) for name in singles[0][field]}
@@ -117,6 +127,19 @@ def test_a_batch_of_directions_matches_single_directions(case: Case, mode: Mode)
             found = {name: x if isinstance(x, Absent) else x[i] for name, x in together.items()}
             wanted = {name: x for name, x in expected.found.items() if name in found}
             agree(Truth(wanted, expected.units), found, case.exact, f"{case} batched {kind} in mode {mode}")
+
+
+def check_many_vectors(point: Point, rng: np.random.Generator, case: Case) -> None:
+    """Check the products and the tangents along many vectors, in one program."""
+    singles = [directions(point, rng) for _ in range(3)]
+    cotangents = singles[0]["cotangents"]
+    stacked = {name: np.stack([one["vectors"][name] for one in singles]) for name in singles[0]["vectors"]}
+    many = together_along_many(point, {"cotangents": cotangents, "vectors": stacked})
+    for i, one in enumerate(singles):
+        expected = truth_of_together(case.point(), {**one, "cotangents": cotangents})
+        found = {name: x if isinstance(x, Absent) else x[i] for name, x in many.items()}
+        wanted = {name: x for name, x in expected.found.items() if name.startswith(("products/", "slots/"))}
+        agree(Truth(wanted, expected.units), found, case.exact, f"{case} along many vectors in mode {point.terms.mode}")
 
 
 def agree(expected: Truth, found, dtype: str, what: str) -> None:
