@@ -2,6 +2,8 @@
 
 import ctypes.util
 import logging
+import subprocess
+import sys
 
 import pytest
 
@@ -9,6 +11,7 @@ from app.errors import CannotStart
 from app.runtime import devices, doctor
 from app.settings import Settings
 from ops import Registry, Unavailable, discover
+from tests.conftest import ROOT, environment
 
 CPU = {"cpu": "/device:CPU:0"}
 GPU = CPU | {"gpu:0": "/device:GPU:0", "gpu:1": "/device:GPU:1"}
