@@ -12,7 +12,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 THE_SERVICE = "the service"
 FOLDERS_OF_THE_SERVICE = ("tests/http/", "tests/client/", "tests/docs/")
-FILES_OF_THE_SERVICE = ("tests/test_traces.py",)
+FILES_OF_THE_SERVICE = ("tests/runtime/test_traces.py",)
 # Their tests start services of their own, or need none.
 APART = (
     "tests/http/test_launcher.py",
@@ -21,12 +21,12 @@ APART = (
     "tests/docs/test_native_page.py",
     "tests/http/test_warmup.py",
     "tests/http/test_chain.py",
-    "tests/http/test_straight.py",
+    "tests/http/test_zero_copy.py",
     "tests/http/test_limits.py",
     "tests/http/test_garbage.py",
     "tests/client/test_client_faults.py",
 )
-THROUGH_ALL_OPS = ("tests/ops/test_table.py", "tests/gradcheck/test_no_false_alarms.py", "tests/test_vjp_jvp.py")
+THROUGH_ALL_OPS = ("tests/ops/test_table.py", "tests/gradcheck/test_no_false_alarms.py", "tests/autodiff/test_vjp_jvp.py")
 OP = re.compile(r"\[(\w+?)[-\]]")
 
 
