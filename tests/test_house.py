@@ -23,6 +23,21 @@ NOT_OURS = {".git", ".venv", ".hypothesis", ".pytest_cache", ".ruff_cache", "__p
 # The packages and modules of `app` that know HTTP. The rest works without a server.
 WEB = ("__main__", "http", "main", "requests", "routes")
 SERVERS = ("fastapi", "starlette", "uvicorn")
+# The rooms of `app`: each imports only rooms below its own line.
+LAYERS = (
+    ("__main__",),
+    ("main",),
+    ("routes",),
+    ("requests",),
+    ("http",),
+    ("execution",),
+    ("telemetry", "gradcheck"),
+    ("autodiff",),
+    ("runtime",),
+    ("tensors",),
+    ("settings", "errors"),
+)
+LEVELS = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 # The leaves of `app`, and what of it each may import.
 LEAVES = {"app.errors": (), "app.settings": (), "app.tensors": ("app.tensors", "app.errors")}
 EMPTY_NAMES = re.compile(r"(utils?|helpers?|common|misc|schemas?|managers?|services?)")
@@ -121,6 +136,45 @@ def leaves_are_leaves(modules: Modules) -> list[str]:
         lambda m: within(m, tuple(LEAVES)),
         lambda m, i: within(i.name, ("app", "ops", "pullback")) and not within(i.name, LEAVES[leaf_of(m)]),
     )
+
+
+def room_of(name: str) -> str:
+    """Return the room of ``app`` that a module, or a name imported from one, belongs to; "" for all others."""
+    return name.split(".")[1] if name.startswith("app.") else ""
+
+
+def imports_run_down_the_layers(modules: Modules) -> list[str]:
+    def runs_up(module: str, found: Import) -> bool:
+        here, there = room_of(module), room_of(found.name)
+        return there in LEVELS and here != there and LEVELS[there] <= LEVELS[here]
+
+    return breaches(modules, lambda m: room_of(m) in LEVELS, runs_up)
+
+
+def every_room_has_a_layer(modules: Modules) -> list[str]:
+    return [module for module in modules if within(module, ("app",)) and room_of(module) not in ("", *LEVELS)]
+
+
+def nothing_is_patched_on_import(modules: Modules) -> list[str]:
+    """No module assigns to an attribute of TensorFlow when it is imported."""
+    wrong: list[str] = []
+    for module, source in modules.items():
+        imported = {
+            (alias.asname or alias.name).split(".")[0]
+            for node in ast.walk(ast.parse(source))
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for alias in node.names
+            if (getattr(node, "module", None) or alias.name).split(".")[0] == "tensorflow"
+        }
+        for node in ast.parse(source).body:
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            for target in targets:
+                base = target
+                while isinstance(base, ast.Attribute):
+                    base = base.value
+                if isinstance(target, ast.Attribute) and isinstance(base, ast.Name) and base.id in imported:
+                    wrong.append(f"{module}:{node.lineno} assigns to {ast.unparse(target)}")
+    return wrong
 
 
 def servers_stay_outside(modules: Modules) -> list[str]:
@@ -225,6 +279,12 @@ MODULE_RULES = [
     (servers_stay_outside, {"app.gradcheck.verdict": "import fastapi"}),
     (servers_stay_outside, {"app.execution.lane": "from app.http.problems import render"}),
     (servers_stay_outside, {"ops.a": "import uvicorn.config"}),
+    (imports_run_down_the_layers, {"app.http.limits": "from app.routes.router import Router"}),
+    (imports_run_down_the_layers, {"app.autodiff.point": "def f():\n    from app.execution import lane"}),
+    (imports_run_down_the_layers, {"app.telemetry.log": "import app.gradcheck.report"}),
+    (every_room_has_a_layer, {"app.attic.box": ""}),
+    (nothing_is_patched_on_import, {"app.runtime.a": "from tensorflow.python import x  # why\nx.context = None"}),
+    (nothing_is_patched_on_import, {"app.runtime.a": "import tensorflow as tf\ntf.config.list = None"}),
     (tensorflow_stays_inside, {"app.routes.native.checks": "import tensorflow as tf"}),
     (tensorflow_stays_inside, {"app.tensors.json": "def f():\n    from tensorflow import cast"}),
     (no_import_cycles, {"app.a": "from app import b", "app.b": "import app.c", "app.c": "from app.a import f"}),
@@ -247,12 +307,12 @@ FILE_RULES = [
     ),
 ]
 INNOCENT: Modules = {
-    "app.a": "from app import b\nfrom app.tensors import json",
-    "app.b": "def f():\n    from app import a",
+    "app.main": "from app.tensors import json\nfrom app.routes import router",
+    "app.routes.router": "def f():\n    from app.http.request import Request",
     "app.tensors.json": "from app.errors import wrong\nfrom app.tensors import dtypes",
     "app.tensors.dtypes": "import ml_dtypes",
     "app.errors": "import enum",
-    "app.routes.native.checks": "from fastapi import APIRouter\nfrom app.a import f",
+    "app.routes.native.checks": "from fastapi import APIRouter\nfrom app.http.request import Request",
     "app.runtime.modes": "# Cancels a running graph: no public API does.\n"
     "from tensorflow.python.eager import cancellation",
     "ops": "from ops._op import Op",

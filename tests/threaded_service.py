@@ -13,8 +13,9 @@ from unittest.mock import patch
 import httpx
 from uvicorn import Config
 
-from app.__main__ import OneServer, listen, server_config, url_of
+from app.__main__ import server_config
 from app.http import access_log
+from app.http.server import OneServer, listen, url_of
 from app.main import create_app
 from app.settings import Settings
 from tests.conftest import DEFAULTS, client_of, port_of

@@ -26,7 +26,11 @@ APART = (
     "tests/http/test_garbage.py",
     "tests/client/test_client_faults.py",
 )
-THROUGH_ALL_OPS = ("tests/ops/test_table.py", "tests/gradcheck/test_no_false_alarms.py", "tests/autodiff/test_vjp_jvp.py")
+THROUGH_ALL_OPS = (
+    "tests/ops/test_table.py",
+    "tests/gradcheck/test_no_false_alarms.py",
+    "tests/autodiff/test_vjp_jvp.py",
+)
 OP = re.compile(r"\[(\w+?)[-\]]")
 
 
