@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from app.settings import Settings
+from tests import work_units
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("app", "ops", "pullback")
@@ -349,3 +350,8 @@ def test_what_is_allowed_is_not_refused(rule: Callable[[Modules], list[str]]) ->
 def test_the_whole_tree_is_read() -> None:
     assert {"app.errors", "app.tensors.dtypes", "ops", "ops._op", "pullback"} <= set(python_modules())
     assert {"Makefile", ".ci/run", "requirements/cpu.txt", "tests/test_house.py"} <= set(text_files())
+
+
+def test_the_work_units_name_files_that_exist() -> None:
+    named = (*work_units.FILES_OF_THE_SERVICE, *work_units.APART, *work_units.THROUGH_ALL_OPS)
+    assert [path for path in named if not (ROOT / path).is_file()] == []
