@@ -215,7 +215,7 @@ def unknown(environment: Mapping[str, str]) -> list[str]:
     """Return a line for each variable that looks like a setting and is none."""
     known = [PREFIX + name.upper() for name in Settings.model_fields]
     strange = [name for name in environment if name.startswith(PREFIX) and name not in (*known, OF_THE_CLIENT)]
-    return [f"warning: {name} is no setting and changes nothing; expected {near(name, known)}" for name in strange]
+    return [f"warning: {name} is not a setting and has no effect; expected {near(name, known)}" for name in strange]
 
 
 def _complain(*lines: str) -> None:

@@ -49,6 +49,14 @@ class Entry:
             "got": clip(self.got, MAX_GOT) or "nothing",
         }
 
+    def sentence(self) -> str:
+        """Return the message, what was expected and what came, without saying twice what was expected."""
+        told = self.document()
+        wanted = f"expected {told['expected']}, got {told['got']}"
+        if told["message"].endswith(wanted):
+            return told["message"]
+        return wanted if told["message"].startswith("expected ") else f"{told['message']}; {wanted}"
+
 
 class PullbackError(Exception):
     """The root: a status, a title, a detail, and an entry for each thing that is wrong."""
@@ -63,12 +71,10 @@ class PullbackError(Exception):
 
     def sentence(self) -> str:
         """Return what is wrong in one line, for protocols whose errors are a line of text."""
-        line = clip(self.detail, MAX_TEXT)
-        if self.entries:
-            first = self.entries[0].document()
-            expected = f"expected {first['expected']}"
-            line += f", got {first['got']}" if line.endswith(expected) else f"; {expected}, got {first['got']}"
-        return line
+        if not self.entries:
+            return clip(self.detail, MAX_TEXT)
+        first = self.entries[0]
+        return f"{clip(self.detail.removesuffix(first.message), MAX_TEXT)} {first.sentence()}".lstrip()
 
     def document(self, instance: str) -> dict[str, Any]:
         """Return the problem document (RFC 9457) for the request path ``instance``."""
@@ -168,7 +174,7 @@ class DeadlinePassed(PullbackError):
 
 def too_late() -> DeadlinePassed:
     """Return the error for an answer that is not there at its deadline."""
-    return DeadlinePassed("expected an answer before the deadline; ask for less, or for more time")
+    return DeadlinePassed("expected an answer before the deadline; request less work, or allow more time")
 
 
 @dataclass
@@ -208,8 +214,8 @@ def near(name: str, known: Iterable[str]) -> str:
     names = list(known)
     close = difflib.get_close_matches(name[:64], names, n=3, cutoff=0.5)
     if close:
-        return f"a known name; near it: {', '.join(close)}"
-    return f"one of {', '.join(names)}" if names else "none: there are no names here"
+        return f"a known name, such as {', '.join(close)}"
+    return f"one of {', '.join(names)}" if names else "no names (none are defined)"
 
 
 def clip(text: str, limit: int) -> str:

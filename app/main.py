@@ -22,9 +22,9 @@ from app.telemetry.prometheus import Metrics
 from pullback import __version__
 
 DESCRIPTION = """\
-Registered TensorFlow ops with custom gradients: post tensors, get values and derivatives of every order.
+TensorFlow ops with custom gradients: post tensors, get values and derivatives of every order.
 
-Errors are `application/problem+json`: they say where, what was expected and what came.
+Errors are `application/problem+json`: the location, what was expected and what was received.
 """
 
 

@@ -1,6 +1,6 @@
 """The registered ops, one page each, and the vocabulary to write one: ``from ops import ...``."""
 
-from ops import _environment as _environment  # before all that imports TensorFlow
+from ops import _environment as _environment  # before anything imports TensorFlow
 from ops._faults import InvalidInput, OpFault
 from ops._mechanisms import (
     additive,

@@ -1,8 +1,8 @@
-"""The ways TensorFlow has to give an op its gradient, each built so that it works in every mode.
+"""TensorFlow's mechanisms for giving an op its gradient, each built to work in every mode.
 
 Every helper returns a function ``op(*inputs, **attrs)`` that works eagerly, inside a ``tf.function`` whether the tape
-is inside or outside it, under XLA and in a v1 graph, at every order. What a gradient function returns is checked at
-each call (``OpFault``), because TensorFlow lets much of it pass.
+is inside or outside it, under XLA and in a v1 graph, at every order. The results of a gradient function are checked at
+each call (``OpFault``), because TensorFlow accepts many wrong ones.
 """
 
 import functools
@@ -20,14 +20,14 @@ _serial = itertools.count()
 
 
 def custom_gradient(forward: Function, vjp: Function, vjp_vjp: Function | None = None) -> Function:
-    """Give ``forward`` the gradient ``vjp``, and that one the gradient ``vjp_vjp``, by nested ``tf.custom_gradient``.
+    """Give ``forward`` the gradient ``vjp``, and ``vjp`` the gradient ``vjp_vjp``, by nested ``tf.custom_gradient``.
 
-    Without ``vjp_vjp`` the second order is TensorFlow's own derivative of ``vjp``; with it, the third is that of
-    ``vjp_vjp``. ``vjp`` gets cotangents of the outputs with a float dtype only, ``vjp_vjp`` those of the gradients that
-    are not ``None``.
+    Without ``vjp_vjp`` the second order is TensorFlow's own derivative of ``vjp``; with it, the third order is the
+    derivative of ``vjp_vjp``. ``vjp`` gets the cotangents of the outputs with a float dtype, ``vjp_vjp`` those of the
+    gradients that are not ``None``.
 
-    The pullback takes all it needs as arguments, through ``tf.identity``: a residual caught in a closure would be out
-    of scope where the tape is outside of the ``tf.function``.
+    The pullback receives all it needs as arguments, through ``tf.identity``: a residual captured in a closure would be
+    out of scope when the tape is outside the ``tf.function``.
     """
 
     @functools.wraps(forward)
@@ -38,7 +38,7 @@ def custom_gradient(forward: Function, vjp: Function, vjp_vjp: Function | None =
         def call(rule: Function, leaves: Sequence[Tensor]) -> Any:
             """Call a rule of the page on ``(*inputs, *numbers, *cotangents)``."""
             values = dict(zip(numbers, leaves[n_primals:n_leaves], strict=True))
-            return _called(rule, (*leaves[:n_primals], *leaves[n_leaves:]), {**static, **values})
+            return _call_rule(rule, (*leaves[:n_primals], *leaves[n_leaves:]), {**static, **values})
 
         def pullback(*leaves: Tensor) -> list[Tensor | None]:
             return checked_gradients(vjp, call(vjp, leaves), leaves[:n_primals])
@@ -53,15 +53,15 @@ def custom_gradient(forward: Function, vjp: Function, vjp_vjp: Function | None =
 
                 def pull_back_again(*ddxs: Tensor) -> list[Tensor | None]:
                     same = [tf.identity(leaf) for leaf in leaves]
-                    found = call(_required(vjp_vjp), (*same, *ddxs))
+                    result = call(_required(vjp_vjp), (*same, *ddxs))
                     wanted = (*leaves[:n_primals], *leaves[n_leaves:])
-                    gradients = checked_gradients(_required(vjp_vjp), found, wanted)
+                    gradients = checked_gradients(_required(vjp_vjp), result, wanted)
                     return [*gradients[:n_primals], *(None for _ in numbers), *gradients[n_primals:]]
 
                 return [dxs[i] for i in present], pull_back_again
 
-            found = dict(zip(present, many(pull(*leaves)), strict=True)) if leaves else {}
-            return [found.get(i) for i in range(n_primals)]
+            dxs = dict(zip(present, many(pull(*leaves)), strict=True)) if leaves else {}
+            return [dxs.get(i) for i in range(n_primals)]
 
         @tf.custom_gradient
         def primal(*leaves: Tensor) -> Any:
@@ -87,8 +87,8 @@ def override(gradients: Mapping[str, Function], forward: Function, *, numbers: t
     *graph* is taken, so ``forward`` is wrapped in a ``tf.function`` of its own, with one trace for each dtype and
     static attribute; a tape in an eager caller then differentiates that function.
 
-    Raises ``ValueError`` at the first call when ``forward`` has no op of an overridden type, because TensorFlow ignores
-    such an entry without a word.
+    Raises ``ValueError`` at the first call when ``forward`` has no op of an overridden type, because TensorFlow
+    silently ignores such an entry.
     """
     names = {op_type: f"Pullback{op_type}{next(_serial)}" for op_type in gradients}
     for op_type, gradient in gradients.items():
@@ -121,12 +121,12 @@ def override(gradients: Mapping[str, Function], forward: Function, *, numbers: t
 
 
 def register_gradient(op_type: str) -> Callable[[Function], Function]:
-    """Register ``gradient(op, *dys)`` for an op type, as ``tf.RegisterGradient``, and check what it takes and returns.
+    """Register ``gradient(op, *dys)`` for an op type, as ``tf.RegisterGradient``, and check its arguments and results.
 
     A TensorFlow op with N outputs calls its gradient with N + 1 arguments and wants one value for each of its inputs:
     a tensor of the input's shape and dtype, or ``None``.
 
-    Raises ``KeyError`` when the op type has a gradient already, and ``OpFault`` at a call that goes wrong.
+    Raises ``KeyError`` when the op type has a gradient already, and ``OpFault`` for wrong arguments or results.
     """
 
     def register(gradient: Function) -> Function:
@@ -137,14 +137,14 @@ def register_gradient(op_type: str) -> Callable[[Function], Function]:
 
 
 def symbolic_gradient(forward: Function, *leaves: Tensor) -> Any:
-    """Return the gradient that C++ gave, by ``REGISTER_OP_GRADIENT``, to the ops of ``forward``: dx, one for each x.
+    """Return the gradient that C++ registers, by ``REGISTER_OP_GRADIENT``, for the ops of ``forward``: dx for each x.
 
-    ``leaves`` are ``(*x, *dy)``, with a dy for each output. Such a gradient is in no registry of Python's: a tape and
-    ``tf.gradients`` find nothing there. TensorFlow's op SymbolicGradient finds it, of a function within a graph; so
-    both are traced, once for each choice of dtypes. That op has no gradient of its own: call this in a ``vjp`` that has
-    a ``vjp_vjp`` beside it.
+    ``leaves`` are ``(*x, *dy)``, with a dy for each output. No Python registry has such a gradient, so a tape and
+    ``tf.gradients`` do not find it. TensorFlow's op SymbolicGradient does, for a function within a graph; so both are
+    traced, once for each choice of dtypes. That op has no gradient of its own: call this in a ``vjp`` that has a
+    ``vjp_vjp`` beside it.
 
-    Raises ``OpFault`` where the result itself is differentiated.
+    Raises ``OpFault`` if the result is differentiated.
     """
 
     @tf.custom_gradient
@@ -154,8 +154,8 @@ def symbolic_gradient(forward: Function, *leaves: Tensor) -> Any:
 
         def pull_back_again(*ddxs: Tensor) -> Any:
             del ddxs
-            expected = "a vjp_vjp beside it, for the second order"
-            raise OpFault(forward.__name__, "its gradient in C++", expected=expected, got="none")
+            expected, message = "a vjp_vjp beside its vjp", "has a C++ gradient without a second order"
+            raise OpFault(forward.__name__, "its gradient in C++", expected=expected, got="none", message=message)
 
         return gradient(*(tf.stop_gradient(leaf) for leaf in leaves)), pull_back_again
 
@@ -208,18 +208,19 @@ def multiplicative(forward: Function, backward: Function) -> Function:
 def checked_gradients(
     function: Function, result: Any, wanted: Sequence[Tensor], names: Sequence[str] = ()
 ) -> list[Tensor | None]:
-    """Return what a gradient function returned as a list, one entry for each tensor in ``wanted``, or refuse it.
+    """Return the results of a gradient function as a list, with one entry for each tensor in ``wanted``.
 
     Raises ``OpFault`` for a wrong count, anything but a tensor or ``None``, a wrong dtype, or a shape that is
     known to be wrong. Sparse gradients (``IndexedSlices``) are made dense.
     """
     slots = names or [p.name for p in inspect.signature(function).parameters.values()]
-    found = many(result)
-    if len(found) != len(wanted):
+    values = many(result)
+    if len(values) != len(wanted):
         expected = f"one value for each of {', '.join(slots[: len(wanted)])}"
-        raise OpFault(function.__name__, "its inputs", expected=expected, got=f"{len(found)}")
+        message = "returned the wrong number of values"
+        raise OpFault(function.__name__, "its inputs", expected=expected, got=f"{len(values)}", message=message)
     checked: list[Tensor | None] = []
-    for slot, value, like in zip(slots, found, wanted, strict=False):
+    for slot, value, like in zip(slots, values, wanted, strict=False):
         gradient = tf.convert_to_tensor(value) if isinstance(value, tf.IndexedSlices) else value
         if gradient is not None:
             expected = f"a tensor of {like.dtype.name} and shape {like.shape}, or None"
@@ -234,7 +235,7 @@ def checked_gradients(
 
 
 def many(values: Any) -> list[Any]:
-    """Return what a function returned as a list: a bare value is one of one."""
+    """Return the results of a function as a list; a bare value becomes a list of one."""
     return list(cast(Sequence[Any], values)) if isinstance(values, (tuple, list)) else [values]
 
 
@@ -251,26 +252,27 @@ def _split(attrs: Mapping[str, Any], inputs: Sequence[Tensor]) -> tuple[dict[str
 
 
 def _checked(gradient: Function, numbers: tuple[str, ...]) -> Function:
-    """Return a registered gradient that checks what it is given and what it returns.
+    """Return a gradient to register that checks its arguments and results.
 
-    It sees the number attributes as the last inputs of the graph that its op stands in: those of ``override``'s trace.
+    The number attributes are the last inputs of the graph that contains its op, which is a trace of ``override``.
     """
 
     @functools.wraps(gradient)
     def checked(op: tf.Operation, *dys: Tensor | None) -> list[Tensor | None]:
         values = dict(zip(numbers, op.graph.inputs[-len(numbers) :], strict=True)) if numbers else {}
         slots = [f"input {i} of {op.type}" for i in range(len(op.inputs))]
-        return checked_gradients(gradient, _called(gradient, (op, *dys), values), list(op.inputs), slots)
+        return checked_gradients(gradient, _call_rule(gradient, (op, *dys), values), list(op.inputs), slots)
 
     return checked
 
 
-def _called(rule: Function, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    """Call a rule of a page, or say that it does not take what such a rule is given."""
+def _call_rule(rule: Function, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    """Call a rule of a page; raise ``OpFault`` if it does not take the arguments of such a rule."""
     try:
         inspect.signature(rule).bind(*args, **attrs)
     except TypeError as error:
         got = f"{rule.__name__}({', '.join(inspect.signature(rule).parameters)})"
         expected = f"{len(args)} by position" + (f", and {', '.join(attrs)} by keyword" if attrs else "")
-        raise OpFault(rule.__name__, "its arguments", expected=expected, got=got) from error
+        message = "takes the wrong arguments"
+        raise OpFault(rule.__name__, "its arguments", expected=expected, got=got, message=message) from error
     return rule(*args, **attrs)

@@ -1,4 +1,4 @@
-"""C++ ops: the library that ``make native`` builds of ``<stem>.cc``, for the page ``<stem>.py``."""
+"""C++ ops: the library that ``make native`` builds from ``<stem>.cc``, for the page ``<stem>.py``."""
 
 import functools
 from collections.abc import Callable
@@ -12,13 +12,13 @@ CURE = "run make native (with PULLBACK_OPS_PATH, for a plug-in) and start again"
 
 
 class NotBuilt(ImportError):
-    """The library of a C++ op is not there, or is for another TensorFlow."""
+    """The library of a C++ op is missing, or is for another TensorFlow."""
 
 
 class Kernels:
     """The ops of one library as functions, named as TensorFlow names them: ``PullbackRelu`` is ``pullback_relu``.
 
-    They are placed on the CPU, which is what they are compiled for, whatever device the work around them is on.
+    They are placed on the CPU, for which they are compiled, whatever the device of the surrounding work.
     """
 
     def __init__(self, library: Any) -> None:
@@ -41,14 +41,14 @@ _loaded: dict[str, Kernels] = {}
 
 
 def native_libraries() -> list[str]:
-    """Return the stems of the libraries that are loaded, in order."""
+    """Return the stems of the loaded libraries, in order."""
     return sorted({Path(page).stem for page in _loaded})
 
 
 def load(page: str) -> Kernels:
-    """Load the library of the page whose ``__file__`` this is, once.
+    """Load the library of the page with this ``__file__``, once.
 
-    Raises ``NotBuilt``, with the command that cures it, when the library is not there or does not fit.
+    Raises ``NotBuilt``, with the command to run, when the library is missing or does not fit.
     """
     if page in _loaded:
         return _loaded[page]
@@ -58,7 +58,7 @@ def load(page: str) -> Kernels:
         raise NotBuilt(f"build/{stem}.so is missing; {CURE}")
     built = flags.read_text().partition("\n")[0] if flags.exists() else tf.__version__
     if built != tf.__version__:
-        raise NotBuilt(f"build/{stem}.so is for TensorFlow {built}, and this is {tf.__version__}; {CURE}")
+        raise NotBuilt(f"build/{stem}.so is for TensorFlow {built}, not for {tf.__version__}; {CURE}")
     try:
         _loaded[page] = Kernels(tf.load_op_library(str(path)))
     except tf.errors.NotFoundError as error:

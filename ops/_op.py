@@ -1,15 +1,15 @@
-"""What an op is: its functions, its signature, its attributes and what its gradient claims to be.
+"""The parts of an op: its functions, its signature, its attributes and what its gradient claims to be.
 
 Notation, here and on every op's page:
 
 =========  =====================================================================================
 ``x, y``   primals: the inputs and outputs of the op
-``dy``     cotangent of an output: what arrives from above
-``dx``     cotangent of an input: what the gradient (the *pullback*) returns, same shape as ``x``
-``ddx``    cotangent of ``dx``: what arrives at the gradient of the gradient
+``dy``     cotangent of an output: the argument of the gradient function
+``dx``     cotangent of an input: the result of the gradient (the *pullback*), same shape as ``x``
+``ddx``    cotangent of ``dx``: the argument of the gradient of the gradient
 ``tx, ty`` tangents of an input and of an output
-``T``      the op's type variable: every input and output that lists several dtypes has this one; where none does, it
-           is the dtype of the first that is a float
+``T``      the op's type variable: the dtype of every input and output that lists several dtypes; if none does, the
+           dtype of the first that is a float
 =========  =====================================================================================
 
 A page's functions take tensors by position and the op's attributes by keyword:
@@ -21,7 +21,7 @@ A page's functions take tensors by position and the op's attributes by keyword:
 ``reference(*x, **attrs)``               y, in NumPy
 =======================================  =======================================================
 
-One value stands bare, several in a tuple; ``None`` is "no gradient, on purpose".
+A single value is returned bare, several in a tuple; ``None`` means "no gradient, on purpose".
 """
 
 import math
@@ -53,7 +53,7 @@ ANY_SHAPE: Shape = ("...",)
 Mode = Literal["graph", "eager", "xla", "v1"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 UNCOMPILED: tuple[Mode, ...] = ("graph", "eager", "v1")
-"""The modes of an op that XLA has no kernel for: those of C++ ops."""
+"""The modes of an op without an XLA kernel, such as a C++ op."""
 
 Batching = Literal["elementwise", "leading_axis", "none"]
 Mechanism = Literal[
@@ -67,11 +67,11 @@ Mechanism = Literal[
 
 
 class Attrs(BaseModel):
-    """The attributes of an op; subclass it, one typed and bounded field each, with a default.
+    """The attributes of an op; subclass it, with a typed and bounded field and a default for each.
 
     A ``float`` field is a *number*: it reaches the op as a scalar tensor of the op's type variable, so that a new
-    value never makes a new trace. Every other field (``Literal``, ``int``, ``bool``) is *static*: it reaches the op as
-    it is and each value has a trace of its own.
+    value never makes a new trace. Every other field (``Literal``, ``int``, ``bool``) is *static*: it reaches the op
+    unchanged, and each value has its own trace.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -99,7 +99,7 @@ class Attrs(BaseModel):
 
 @dataclass(frozen=True)
 class Derivative:
-    """The claim of an honest gradient: first, of forward; second, of the op's own ``vjp(x, dy)``."""
+    """The claim of being the true derivative: first, of forward; second, of the op's own ``vjp(x, dy)``."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Surrogate:
 
 @dataclass(frozen=True)
 class Formula:
-    """The claim of being a formula that is no function's derivative, in NumPy.
+    """The claim of being a formula that is not the derivative of any function, in NumPy.
 
     As a first claim ``vjp(primals, cotangents) -> dx``; as a second ``vjp(primals, cotangents, ddx) -> x slots``.
     """
@@ -128,7 +128,7 @@ class Claim:
     """What a gradient claims to be, so that it can be checked even when it is deliberately not the derivative.
 
     ``first`` is about dx, ``second`` about the x slots of ``vjp_vjp`` (its dy slots are always those of the op's own
-    vjp). ``linear`` says whether vjp is linear in dy: without that there is no jvp.
+    vjp). ``linear`` says whether vjp is linear in dy: if not, there is no jvp.
     """
 
     first: Derivative | Surrogate | Formula = Derivative()
@@ -148,7 +148,7 @@ class Input:
 
     A symbol in ``shape`` stands for one dimension, the same wherever it appears in the op; ``"..."`` for any number of
     them; an int for itself. ``domain`` is where checks sample; at ``kinks`` and ``poles`` derivatives are one-sided
-    or infinite, and checks keep away. An input of ``("bool",)``, a mask say, has none of these and no derivative.
+    or infinite, and checks keep away. An input of ``("bool",)``, such as a mask, has none of these and no derivative.
     """
 
     name: str
@@ -163,7 +163,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Output:
-    """An output: as an input, without a domain."""
+    """An output: like an input, without a domain."""
 
     name: str
     dtypes: tuple[str, ...] = FLOATS
@@ -174,7 +174,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Example:
-    """A real input of an op, as nested lists: it feeds the tests, the OpenAPI document, the docs and the checks."""
+    """An example input of an op, as nested lists, for the tests, the OpenAPI document, the docs and the checks."""
 
     name: str
     inputs: Mapping[str, Any]
@@ -185,14 +185,14 @@ class Example:
 class Op:
     """A registered op.
 
-    ``function(*inputs, **attrs)`` is any TensorFlow function, whatever gives it its gradient; ``reference`` is the same
-    forward in independent NumPy, float64 inside. ``validate(inputs, attrs)`` refuses bad values with ``InvalidInput``
-    before any mode runs, because XLA drops assertions. ``sample(rng, dtype, attrs)`` draws a valid joint point.
-    ``singular(inputs, attrs)`` tells where a derivative is infinite by nature though the value is not, and no input's
-    own poles say so: where eigenvalues meet, for one. ``modes`` are those that the op can run in.
-    ``batching`` says when requests may share a call. ``cost(dims)``, of the shapes' symbols, is the multiply-adds of
-    forward where they grow faster than its tensors: requests are admitted by it. ``null_gradients`` names the inputs
-    whose missing first-order gradient is on purpose.
+    ``function(*inputs, **attrs)`` is any TensorFlow function, however it gets its gradient; ``reference`` is the same
+    forward, independently in NumPy, with float64 inside. ``validate(inputs, attrs)`` refuses bad values with
+    ``InvalidInput`` before any mode runs, because XLA drops assertions. ``sample(rng, dtype, attrs)`` draws a valid
+    joint point. ``singular(inputs, attrs)`` reports a derivative that is infinite where the value is finite and no
+    input's own poles say so, such as where eigenvalues meet. ``modes`` are those that the op can run in. ``batching``
+    says when requests may share a call. ``cost(dims)``, by the shapes' symbols, is the number of multiply-adds of
+    forward, if it grows faster than the tensors; the admission of requests uses it. ``null_gradients`` names the inputs
+    whose first-order gradient is missing on purpose.
 
     Raises ``ValueError`` at construction when the declaration contradicts itself.
     """
@@ -264,11 +264,11 @@ class Op:
                 expected = ", ".join(slot.name for slot in self.inputs)
                 raise ValueError(f"op {self.name!r}, example {example.name!r}: expected exactly the inputs {expected}")
 
-    def _attrs(self, given: Mapping[str, Any]) -> Attrs:
+    def _attrs(self, values: Mapping[str, Any]) -> Attrs:
         try:
-            return self.attrs.model_validate(given)
+            return self.attrs.model_validate(values)
         except ValueError as error:
-            what = f"attributes {dict(given)}" if given else "a default for every attribute"
+            what = f"attributes {dict(values)}" if values else "a default for every attribute"
             raise ValueError(f"op {self.name!r}: expected {what} to be valid, got {error}") from error
 
     @property
@@ -282,12 +282,12 @@ class Op:
         return slot.dtypes[0] if len(slot.dtypes) == 1 else dtype
 
     def is_differentiable(self, slot: Input | Output, dtype: str) -> bool:
-        """Tell whether derivatives reach ``slot`` when the type variable is ``dtype``: declared so, and a float."""
+        """Report whether derivatives reach ``slot`` when the type variable is ``dtype``: declared so, and a float."""
         return slot.differentiable and self.dtype_of(slot, dtype) in FLOATS
 
 
 def _is_attribute(info: FieldInfo) -> bool:
-    """Tell whether a field is an attribute that can be sent as JSON and has a bounded number of traces."""
+    """Report whether a field is an attribute that can be sent as JSON and has a bounded number of traces."""
     bounds = {bound for m in info.metadata for bound in ("ge", "gt", "le", "lt") if hasattr(m, bound)}
     bounded = bool(bounds & {"ge", "gt"}) and bool(bounds & {"le", "lt"})
     kind: object = info.annotation

@@ -19,12 +19,12 @@ log = logging.getLogger("pullback")
 
 
 class RegistryError(Exception):
-    """The ops cannot be registered: two files define one name, or a plug-in folder is not there."""
+    """The ops cannot be registered: two files define one name, or a plug-in folder is missing."""
 
 
 @dataclass(frozen=True)
 class Unavailable:
-    """An op (or a file that should define one) that cannot be served, and why."""
+    """An op (or a file that should define one) that cannot be served, and the reason."""
 
     name: str
     reason: str
@@ -32,43 +32,43 @@ class Unavailable:
 
 @dataclass(frozen=True)
 class Registry:
-    """The ops by name, and what could not be loaded."""
+    """The ops by name, and those that could not be loaded."""
 
     ops: Mapping[str, Op]
     unavailable: tuple[Unavailable, ...] = ()
 
 
 def discover(plug_in_folders: Sequence[Path] = ()) -> Registry:
-    """Import every op module and return the registry, ops in order of name.
+    """Import every op module and return the registry, with the ops sorted by name.
 
-    A file that fails to import or defines no ``OP`` is listed as unavailable with its error; the rest serves on.
+    A file that fails to import or defines no ``OP`` is listed as unavailable with its error; the others are served.
 
     Raises ``RegistryError`` when two files define one op name, or when a plug-in folder does not exist.
     """
     own = Path(__file__).parent
-    found: dict[str, tuple[Op, Path]] = {}
+    ops: dict[str, tuple[Op, Path]] = {}
     unavailable: list[Unavailable] = []
     for folder in (own, *plug_in_folders):
         if not folder.is_dir():
             raise RegistryError(f"plug-in ops: expected a folder, got {folder}")
         for path in sorted(folder.glob("[!_.]*.py")):
             try:
-                op = _op_of(_imported(path, own))
+                op = _op_of(_import_page(path, own))
             except Exception as error:
-                # What is not built says all there is to say; of other errors the author wants the trace.
+                # ``NotBuilt`` needs no stack trace; for other errors the author of the op does.
                 log.warning("op %s is unavailable: %s", path, error, exc_info=not isinstance(error, NotBuilt))
                 unavailable.append(Unavailable(path.stem, _reason(error)))
                 continue
-            if op.name in found:
-                raise RegistryError(f"two files define the op {op.name!r}: {found[op.name][1]} and {path}")
-            found[op.name] = (op, path)
-    return Registry(MappingProxyType({name: found[name][0] for name in sorted(found)}), tuple(unavailable))
+            if op.name in ops:
+                raise RegistryError(f"two files define the op {op.name!r}: {ops[op.name][1]} and {path}")
+            ops[op.name] = (op, path)
+    return Registry(MappingProxyType({name: ops[name][0] for name in sorted(ops)}), tuple(unavailable))
 
 
-def _imported(path: Path, own: Path) -> ModuleType:
+def _import_page(path: Path, own: Path) -> ModuleType:
     if path.parent == own:
         return importlib.import_module(f"{__package__}.{path.stem}")
-    # Named by its folder too, so that two folders may hold files of one name (their ops may not have one name).
+    # The name includes the folder, so that two folders may hold files of the same name (but not ops of the same name).
     name = f"pullback_plugin_{abs(hash(path.parent))}_{path.stem}"
     if name in sys.modules:
         return sys.modules[name]
@@ -86,7 +86,7 @@ def _imported(path: Path, own: Path) -> ModuleType:
 
 
 def _reason(error: Exception) -> str:
-    """Return what an import raised, in a line without the folders of this machine: the catalogue shows it."""
+    """Return an import error as one line for the catalogue, without the folders of this machine."""
     return " ".join(_FOLDERS.sub("", f"{type(error).__name__}: {error}").split())[:300]
 
 

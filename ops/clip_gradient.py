@@ -1,13 +1,14 @@
-r"""The identity, whose cotangent is clipped: element by element, by the norm of the whole, or not at all.
+r"""The identity, with its cotangent clipped: element by element, by the norm of the whole, or not at all.
 
 y = x, and with the attribute ``by`` as
 - ``value``: dx = dy cut to [low, high];
 - ``norm``: dx = dy where |dy| <= limit, dy · limit / |dy| elsewhere, with |dy| the Euclidean norm of the whole tensor;
 - ``none``: dx = dy.
 
-d²y/dx² = 0. Clipping is not linear in dy, so that dx is no function's derivative and there is no jvp; as a function of
-dy it has kinks at low, high and |dy| = limit, where ddx passes. dy = 0 gives 0 by norm, not 0/0. The norm is computed
-of dy / max|dy|, so that it does not overflow; by norm, dx is NaN where dy is infinite, and wholly if any of dy is NaN.
+d²y/dx² = 0. Clipping is not linear in dy, so dx is not the derivative of any function and there is no jvp; as a
+function of dy it has kinks at low, high and |dy| = limit, where ddx passes. dy = 0 gives 0 by norm, not 0/0. The norm
+is computed of dy / max|dy|, so that it does not overflow; by norm, dx is NaN where dy is infinite, and everywhere if
+any of dy is NaN.
 
 Source: Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural networks" (2013), algorithm 1.
 """

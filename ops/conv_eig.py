@@ -3,22 +3,22 @@ r"""Eigenvalues of the channel covariance of a convolution: a whole subgraph wit
 R = x * f (2-D convolution, stride 1, no padding) has n = (H - K + 1)(W - L + 1) positions of D channels in each image;
 Z, n by D, is R less its mean over the positions; S = ZᵀZ/n is the covariance, S = V diag(w) Vᵀ, and w ascends.
 
-- first order: dR = (2/n) Z M with M = V diag(dw) Vᵀ; dx and df are what the convolution makes of dR;
+- first order: dR = (2/n) Z M with M = V diag(dw) Vᵀ; dx and df are the convolution's pullback of dR;
 - second order, with T = ddx * f + x * ddf, U = T less its mean, C = Vᵀ(ZᵀU + UᵀZ)V/n, d[i,j] = w[j] - w[i],
-  F = d/(d² + β²), E[i,j] = dw[j] - dw[i] and N = V (F∘C∘E) Vᵀ: diag(C) for dw; for x and f what the convolution makes
-  of (2/n)(U M + Z N) at (x, f) and of dR at (ddx, ddf).
+  F = d/(d² + β²), E[i,j] = dw[j] - dw[i] and N = V (F∘C∘E) Vᵀ: diag(C) for dw; for x and f the convolution's
+  pullbacks of (2/n)(U M + Z N) at (x, f) and of dR at (ddx, ddf).
 
 The first order needs no 1/d and is finite everywhere. Where eigenvalues meet they have a kink, and the gradient is that
 of one eigenbasis; a cotangent that treats them alike, as the trace does, meets no kink. Eigenvalues that are 0 by
 construction (D >= n, or D > KLC) have the gradient 0.
 
 The second order has a pole where eigenvalues meet: NaN, but 0 when multiplied by an exact zero; where they are equal
-but for rounding, as several zeros by construction are, it is finite and has no meaning. The attribute ``broadening`` is
+up to rounding, like several zeros by construction, it is finite and meaningless. The attribute ``broadening`` is
 β, in the unit of the covariance: 0, the default, is the exact derivative; β > 0 is finite everywhere, and the second
 order then claims a formula: the vjp is differentiated with the broadened tangent of V, V (F∘C), as in
 ``self_adjoint_eig``.
 
-Each pullback convolves and decomposes again: it gets x and f, not R and V.
+Each pullback repeats the convolution and the decomposition: it gets x and f, not R and V.
 
 Source: https://stackoverflow.com/questions/36456436 ("How can I define only the gradient for a Tensorflow subgraph?", a
 convolution and an eigenvalue decomposition); the formulas are built on those of ``self_adjoint_eig``.
@@ -45,14 +45,14 @@ class ConvEigAttrs(Attrs):
 
 
 def forward(x: Tensor, f: Tensor, *, broadening: Tensor) -> Tensor:
-    """w of the covariance of x * f; the broadening is in the second order alone."""
+    """w of the covariance of x * f; the broadening is only in the second order."""
     z = _centred(_convolved(x, f))
     w, _ = eigenpairs(_covariance(z, z), broadening=broadening)
     return w
 
 
 def vjp(x: Tensor, f: Tensor, dw: Tensor, *, broadening: Tensor) -> tuple[Tensor, Tensor]:
-    """Return what the convolution makes of dR = (2/n) Z V diag(dw) Vᵀ."""
+    """Return the convolution's pullback of dR = (2/n) Z V diag(dw) Vᵀ."""
     z = _centred(_convolved(x, f))
     _, v = eigenpairs(_covariance(z, z), broadening=broadening)
     return _pulled_back(x, f, 2 / _positions(z) * tf.matmul(z, _weighted(v, dw)))
@@ -61,7 +61,7 @@ def vjp(x: Tensor, f: Tensor, dw: Tensor, *, broadening: Tensor) -> tuple[Tensor
 def vjp_vjp(
     x: Tensor, f: Tensor, dw: Tensor, ddx: Tensor, ddf: Tensor, *, broadening: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return what the convolution makes of (2/n)(U M + Z N) at (x, f) and of dR at (ddx, ddf); diag(C) for dw."""
+    """Return the convolution's pullbacks of (2/n)(U M + Z N) at (x, f) and of dR at (ddx, ddf); diag(C) for dw."""
     z = _centred(_convolved(x, f))
     u = _centred(_convolved(ddx, f) + _convolved(x, ddf))
     w, v = EIG.function(_covariance(z, z), broadening=broadening)
@@ -128,7 +128,7 @@ def _responses(x: Array, f: Array) -> Array:
 
 
 def claim(attrs: ConvEigAttrs) -> Claim:
-    """Claim the derivative at first order, and at second order a formula where there is broadening."""
+    """Claim the derivative at first order and, with broadening, a formula at second order."""
     if attrs.broadening == 0:
         return Claim()
     return Claim(second=Formula(partial(broadened_vjp_vjp, broadening=attrs.broadening)))
@@ -174,7 +174,7 @@ def cost(dims: Mapping[str, Any]) -> int:
 
 
 def validate(inputs: Mapping[str, Array], attrs: ConvEigAttrs) -> None:
-    """Refuse a filter that does not fit, no channels (XLA dies of that), and what is not finite (XLA gets it wrong)."""
+    """Refuse a filter that does not fit, no channels (XLA crashes), and numbers that are not finite (XLA errs)."""
     refuse_tiny_broadening(attrs.broadening, inputs["x"].dtype)
     for name, array in inputs.items():
         if not np.isfinite(array).all():
@@ -184,10 +184,10 @@ def validate(inputs: Mapping[str, Array], attrs: ConvEigAttrs) -> None:
             raise InvalidInput(name, message, expected="finite numbers", got=got, index=index)
     (height, width, channels), (rows, columns) = inputs["x"].shape[1:], inputs["f"].shape[:2]
     if channels < 1:
-        message = "the feature map has no channels, and XLA's convolution then kills the process"
+        message = "the feature map has no channels, with which XLA's convolution crashes the process"
         raise InvalidInput("x", message, expected="C of at least 1", got="C = 0")
     if inputs["f"].shape[3] < 1:
-        message = "the filter makes no channels, which TensorFlow's convolution refuses in all modes but XLA"
+        message = "the filter has no output channels, which TensorFlow's convolution refuses in all modes but XLA"
         raise InvalidInput("f", message, expected="D of at least 1", got="D = 0")
     if not (1 <= rows <= height and 1 <= columns <= width):
         expected = f"K in 1..{height} and L in 1..{width}, the H and W of x"
@@ -196,7 +196,7 @@ def validate(inputs: Mapping[str, Array], attrs: ConvEigAttrs) -> None:
 
 
 def singular(inputs: Mapping[str, Array], attrs: ConvEigAttrs) -> bool:
-    """Tell whether two eigenvalues of an image are one in this dtype, and nothing is broadened."""
+    """Report whether two eigenvalues of an image are equal in this dtype, without broadening."""
     x, f = (np.asarray(inputs[name], np.float64) for name in ("x", "f"))
     return attrs.broadening == 0 and meet(reference(x, f, broadening=0.0), inputs["x"].dtype)
 

@@ -1,14 +1,14 @@
 r"""The op of the second-order question: log(1 + eˣ) whose second derivative is declared to be 1 - eˣ.
 
 y = log(1 + eˣ); dy/dx = 1 - 1 / (1 + eˣ); d²y/dx² = 1 - eˣ by declaration, which is not the derivative of dy/dx (that
-is σ(x) σ(-x)): it shows that the gradient of a gradient is the author's to choose. No kinks, no poles.
+is σ(x) σ(-x)): it shows that the author chooses the gradient of a gradient. No kinks, no poles.
 
-In float32, x = 1 gives dy/dx = 0.7310586 and d²y/dx² = -1.7182817; x = 100 gives 1.0 and -inf. These are the question's
-formulas to the letter, and eˣ overflows: y is inf above x = 88.7 in float32 and bfloat16, 11.1 in float16, 709.7 in
-float64. ``log1pexp`` is the stable one.
+In float32, x = 1 gives dy/dx = 0.7310586 and d²y/dx² = -1.7182817; x = 100 gives 1.0 and -inf. These are exactly the
+question's formulas, and eˣ overflows: y is inf above x = 88.7 in float32 and bfloat16, 11.1 in float16, 709.7 in
+float64. ``log1pexp`` is the stable version.
 
-Source: "Difficulties in understanding higher order derivatives for tf.custom_gradient()" (Stack Overflow, 2020). What
-it asks has this answer: the gradient of an inner function of x alone returns one value; of x and dy, as here, two.
+Source: "Difficulties in understanding higher order derivatives for tf.custom_gradient()" (Stack Overflow, 2020). The
+answer to it: the gradient of an inner function of x alone returns one value; of x and dy, as here, two.
 """
 
 import numpy as np

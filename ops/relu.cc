@@ -1,4 +1,4 @@
-// PullbackRelu and PullbackReluGrad. The gradient of the first is given here, in C++, and nowhere else. The page is
+// PullbackRelu and PullbackReluGrad. The gradient of the first is registered here, in C++, and only here. Its page is
 // relu.py.
 
 #include "absl/strings/str_cat.h"
@@ -9,13 +9,13 @@
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow/core/util/work_sharder.h"
 
-// Compiled twice, and the processor takes what it knows.
+// Compile twice; the loader picks the version for the processor.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define FOR_THIS_PROCESSOR __attribute__((target_clones("avx2", "default")))
 #else
 #define FOR_THIS_PROCESSOR
 #endif
-// Into such a function a template must be inlined: it cannot be compiled twice itself.
+// A template called by such a function must be inlined, because it cannot be compiled twice itself.
 #define INLINE inline __attribute__((always_inline))
 
 namespace pullback {
@@ -55,7 +55,7 @@ absl::Status ReluGradient(const tensorflow::AttrSlice& attrs, tensorflow::Functi
 }
 REGISTER_OP_GRADIENT("PullbackRelu", ReluGradient);
 
-// A NaN of x is not <= 0, and goes through.
+// A NaN in x is not <= 0, so it propagates.
 template <typename T>
 INLINE void RectifyOf(const T* x, T* y, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; ++i) y[i] = x[i] <= 0 ? 0 : x[i];

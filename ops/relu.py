@@ -1,13 +1,13 @@
-"""Rectifier: y = max(x, 0). A C++ op whose gradient is given in C++ as well, and nowhere else.
+"""Rectifier: y = max(x, 0). A C++ op whose gradient is also given in C++, and only there.
 
-dy/dx = 1 where x > 0 and 0 where x <= 0; d²y/dx² = 0. At the kink, 0, the gradient is 0. NaN goes through, in y and in
-the gradient, which is dy there. A y of 0 is +0.
+dy/dx = 1 where x > 0 and 0 where x <= 0; d²y/dx² = 0. At the kink, 0, the gradient is 0. NaN propagates to y; the
+gradient is dy there. A y of 0 is +0.
 
-``REGISTER_OP_GRADIENT`` makes the gradient a function of graphs, PullbackReluGrad(dy, x), which no tape and no
-``tf.gradients`` looks for: only the op SymbolicGradient, by which ``vjp`` reaches it. The second order is the gradient
-that Python registers for PullbackReluGrad; that one is linear in dy and its own adjoint, and so serves every order.
+``REGISTER_OP_GRADIENT`` makes the gradient a function of graphs, PullbackReluGrad(dy, x), which neither tapes nor
+``tf.gradients`` use; only the op SymbolicGradient does, through which ``vjp`` calls it. The second order is the
+gradient that Python registers for PullbackReluGrad; it is linear in dy and its own adjoint, so it serves every order.
 
-Source: TensorFlow's core/ops/nn_grad.cc, as https://cloud.tencent.com/developer/article/1093366 explains it.
+Source: TensorFlow's core/ops/nn_grad.cc, explained in https://cloud.tencent.com/developer/article/1093366.
 """
 
 from typing import Any
@@ -39,7 +39,7 @@ def forward(x: Tensor) -> Tensor:
 
 
 def vjp(x: Tensor, dy: Tensor) -> Tensor:
-    """dx = dy where x > 0, else 0, as C++ gives it."""
+    """dx = dy where x > 0, else 0, computed in C++."""
     return symbolic_gradient(forward, x, dy)
 
 
@@ -51,7 +51,7 @@ def grad_vjp(op: tf.Operation, ddx: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def vjp_vjp(x: Tensor, dy: Tensor, ddx: Tensor) -> tuple[Any, Any]:
-    """Return what is registered for PullbackReluGrad, for x and for dy."""
+    """Return the gradient registered for PullbackReluGrad, for x and for dy."""
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch([x, dy])
         dx = kernels.pullback_relu_grad(dy, x)

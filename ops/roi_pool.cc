@@ -1,5 +1,5 @@
 // PullbackRoiPool and its linear maps: PullbackRoiPoolGrad scatters cotangents to the cells that were the maxima, and
-// PullbackRoiPoolTake, its transpose, takes what stands in those cells. The page, roi_pool.py, states the semantics.
+// PullbackRoiPoolTake, its transpose, gathers the values of those cells. The page, roi_pool.py, states the semantics.
 
 #include <algorithm>
 #include <atomic>
@@ -15,13 +15,13 @@
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow/core/util/work_sharder.h"
 
-// Compiled twice, and the processor takes what it knows.
+// Compile twice; the loader picks the version for the processor.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define FOR_THIS_PROCESSOR __attribute__((target_clones("avx2", "default")))
 #else
 #define FOR_THIS_PROCESSOR
 #endif
-// Into such a function a template must be inlined: it cannot be compiled twice itself.
+// A template called by such a function must be inlined, because it cannot be compiled twice itself.
 #define INLINE inline __attribute__((always_inline))
 
 namespace pullback {
@@ -35,13 +35,13 @@ using tensorflow::shape_inference::DimensionHandle;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
-// Scaled coordinates beyond this are no places on any feature map, and sums of two of them must not overflow.
+// Scaled coordinates beyond this are outside any feature map, and sums of two of them must not overflow.
 constexpr double kFarthest = 1 << 30;
-// Channels that are scattered together: no less than a cache line of floats, which two shards must not share; no more
-// than stay in the cache, of the image below the regions.
+// The number of channels to scatter together: at least a cache line of floats, which two shards must not share; at most
+// as many as stay in the cache, for the part of the image below the regions.
 constexpr int64_t kFewestChannels = 16, kMostChannels = 64;
 
-// The shape [R, pooled_height, pooled_width, C] of what is pooled, R of rois at input 1, C of shape [N, H, W, C].
+// The shape [R, pooled_height, pooled_width, C] of pooled: R from rois, input 1; C from a shape [N, H, W, C].
 absl::Status PooledShape(InferenceContext* context, ShapeHandle features, ShapeHandle* pooled) {
   ShapeHandle rois;
   DimensionHandle five;
@@ -105,12 +105,12 @@ REGISTER_OP("PullbackRoiPoolTake")
       return absl::OkStatus();
     });
 
-// Where a roi lies: its image, its first cell, and how many cells it spans; it may reach over the edges.
+// The place of a roi: its image, its first cell, and the number of cells it spans; it may reach over the edges.
 struct Region {
   int64_t image, top, left, height, width;
 };
 
-// Cells of an image, from the first to before the last.
+// Cells of an image, from `first` up to but not including `last`.
 struct Range {
   int64_t first, last;
 };
@@ -122,7 +122,7 @@ Range BinCells(int64_t i, int64_t bins, int64_t start, int64_t length, int64_t s
   return {std::clamp<int64_t>(first, 0, size), std::clamp<int64_t>(last, 0, size)};
 }
 
-// What the three kernels have in common: their attributes, and the checks of features, rois and argmax.
+// The base of the three kernels: their attributes, and the checks of features, rois and argmax.
 class RoiPoolKernel : public OpKernel {
  public:
   explicit RoiPoolKernel(OpKernelConstruction* context) : OpKernel(context) {
@@ -170,7 +170,7 @@ class RoiPoolKernel : public OpKernel {
     regions->resize(rois.dim_size(0));
     for (int64_t i = 0; i < rois.dim_size(0); ++i) {
       const double image = rows(i, 0);
-      // Written so that NaN does not pass.
+      // The condition also refuses NaN.
       if (!(image >= 0 && image < images && image == std::floor(image))) {
         return absl::InvalidArgumentError(
             absl::StrCat("rois: expected the index of one of ", images, " images at [", i, ", 0], got ", image));
@@ -201,8 +201,8 @@ class RoiPoolKernel : public OpKernel {
 template <typename T>
 using Lane = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
 
-// The maxima of a bin for `channels` channels, and in which cell each stands; of equal ones the first, and a NaN counts
-// as the largest. `image` is the first cell of the image, of rows of `width` cells with `channels` numbers each.
+// The maxima of a bin for `channels` channels, and the cell of each; of equal ones the first, and a NaN counts as the
+// largest. `image` is the first cell of the image, with rows of `width` cells of `channels` numbers each.
 template <typename T>
 INLINE void PoolBinOf(const T* image, int64_t width, int64_t channels, Range rows, Range columns, T* pooled,
                       int32_t* argmax) {
@@ -301,7 +301,7 @@ class RoiPool : public RoiPoolKernel {
   }
 
  private:
-  // How many cells a bin has on average, and one for the bin itself: what a bin costs.
+  // The cost of a bin: its average number of cells, and one for the bin itself.
   int64_t CellsOfABin(const std::vector<Region>& regions, int64_t height, int64_t width) const {
     int64_t cells = 0;
     for (const Region& roi : regions) cells += std::min(roi.height, height) * std::min(roi.width, width);
@@ -334,8 +334,8 @@ class RoiPoolGrad : public RoiPoolKernel {
     const int32_t* const cells = argmax.flat<int32_t>().data();
     const int64_t bins = Bins();
 
-    // A shard has channels of its own, so that no two write to one number, and each number is added up in the order of
-    // the rois, however many threads there are.
+    // Each shard has its own channels, so no two shards write to the same number, and each number is summed in the
+    // order of the rois, however many threads there are.
     const auto& workers = *context->device()->tensorflow_cpu_worker_threads();
     const int64_t share = channels / workers.num_threads / kFewestChannels * kFewestChannels;
     const int64_t block = std::clamp(share, kFewestChannels, kMostChannels);

@@ -1,21 +1,21 @@
 """Max pooling over regions of interest (Fast R-CNN), in C++: forward, gradient, and the gradient's own gradient.
 
 Each row (n, x1, y1, x2, y2) of rois is a rectangle on image n of the features, cut into pooled_height by pooled_width
-bins; pooled holds the maximum of each bin, channel by channel, and argmax the cell it stands in. Exactly:
+bins; pooled holds the maximum of each bin, channel by channel, and argmax its cell. Exactly:
 
 - corners are multiplied by spatial_scale and rounded to the nearest cell, halves away from zero;
-- both ends belong to the region: it spans h = max(y2 - y1 + 1, 1) rows and, likewise, w columns; so a region whose end
-  is before its start is one cell;
+- both ends belong to the region: it spans h = max(y2 - y1 + 1, 1) rows and, likewise, w columns; so a region that
+  ends before its start is one cell;
 - bin i of rows begins at row y1 + ⌊i h / pooled_height⌋ and ends before y1 + ⌈(i + 1) h / pooled_height⌉, in integers;
-  neighbouring bins may share a row. Columns alike. Then bins are cut off at the edges of the image;
+  neighbouring bins may share a row. Columns likewise. Bins are then cut off at the edges of the image;
 - y = the largest number of a bin; of equal ones the first, row by row; a NaN counts as the largest. argmax is its
-  cell, row·W + column. An empty bin has 0, and -1.
+  cell, row·W + column. An empty bin has y = 0 and argmax = -1.
 
-With e the unit vectors of features: dy/dx = Σ e[argmax], bin by bin, so dx adds up dy where the maxima stand;
-d²y/dx² = 0. Where two numbers of a bin are equal the maximum has a kink: the gradient is that of the first. Rois have
-no gradient: y is constant but for its jumps in them. The image must be there, coordinates finite and within 2³⁰ cells.
+With e the unit vectors of features: dy/dx = Σ e[argmax], bin by bin, so dx sums dy at the cells of the maxima; d²y/dx²
+= 0. Where two numbers of a bin are equal the maximum has a kink: the gradient is that of the first. Rois have no
+gradient: y is piecewise constant in them. The image must exist, coordinates be finite and within 2³⁰ cells.
 
-Source: Girshick, "Fast R-CNN" (ICCV 2015), section 2.1, and its published code; the bins are by exact integers here.
+Source: Girshick, "Fast R-CNN" (ICCV 2015), section 2.1, and its published code; the bins use exact integers here.
 """
 
 import math
@@ -34,7 +34,7 @@ FARTHEST = 2.0**30
 
 
 class RoiPoolAttrs(Attrs):
-    """How many bins, and how many cells of the features one unit of the rois is."""
+    """The number of bins, and the cells of the features in one unit of the rois."""
 
     pooled_height: int = Field(default=7, ge=1, le=64)
     pooled_width: int = Field(default=7, ge=1, le=64)
@@ -44,7 +44,7 @@ class RoiPoolAttrs(Attrs):
 def forward(
     features: Tensor, rois: Tensor, *, pooled_height: int, pooled_width: int, spatial_scale: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Pooled and argmax. The scale is applied here, since an attribute of the C++ op would need a trace a value."""
+    """Pooled and argmax. The scale is applied here, as an attribute of the C++ op needs a trace for each value."""
     one = tf.ones_like(spatial_scale)
     scaled = rois * tf.stack([one, *[spatial_scale] * 4])
     pooled, argmax = kernels.pullback_roi_pool(features, scaled, pooled_height=pooled_height, pooled_width=pooled_width)
@@ -53,21 +53,21 @@ def forward(
 
 @register_gradient("PullbackRoiPool")
 def vjp(op: tf.Operation, dy: Tensor, _: Tensor | None) -> tuple[Tensor, None]:
-    """dx = dy added up in the cells of the maxima; rois have none, and what arrives at argmax is dropped."""
+    """dx = dy summed in the cells of the maxima; rois have none, and the cotangent of argmax is dropped."""
     features, rois = op.inputs
     return kernels.pullback_roi_pool_grad(features, rois, op.outputs[1], dy, **_attrs(op)), None
 
 
 @register_gradient("PullbackRoiPoolGrad")
 def grad_vjp(op: tf.Operation, ddx: Tensor) -> tuple[None, None, None, Tensor]:
-    """Return, for dy, what stands in ddx where the maxima stand; dx does not depend on the numbers of the features."""
+    """Return, for dy, ddx at the cells of the maxima; dx does not depend on the values of the features."""
     _, rois, argmax, _ = op.inputs
     return None, None, None, kernels.pullback_roi_pool_take(ddx, rois, argmax, **_attrs(op))
 
 
 @register_gradient("PullbackRoiPoolTake")
 def take_vjp(op: tf.Operation, dy: Tensor) -> tuple[Tensor, None, None]:
-    """dx = dy added up where it was taken: this op and the gradient above are each other's adjoints."""
+    """dx = dy summed in the same cells: this op and the gradient above are each other's adjoints."""
     x, rois, argmax = op.inputs
     return kernels.pullback_roi_pool_grad(x, rois, argmax, dy, **_attrs(op)), None, None
 
@@ -112,7 +112,7 @@ def cost(dims: Mapping[str, Any]) -> int:
 
 
 def validate(inputs: Mapping[str, Array], attrs: RoiPoolAttrs) -> None:
-    """Refuse an image that is not there, and a corner that is not finite or far away."""
+    """Refuse an image that does not exist, and a corner that is not finite or too far away."""
     rois, images = inputs["rois"], len(inputs["features"])
     image, corners = rois[:, 0], rois[:, 1:]
     with np.errstate(over="ignore", invalid="ignore"):
@@ -122,16 +122,16 @@ def validate(inputs: Mapping[str, Array], attrs: RoiPoolAttrs) -> None:
     if len(lost):
         row = int(lost[0, 0])
         expected = f"the index of one of {images} images"
-        raise InvalidInput("rois", "no such image", expected=expected, got=str(image[row]), index=(row, 0))
+        raise InvalidInput("rois", "unknown image", expected=expected, got=str(image[row]), index=(row, 0))
     if len(far):
         row, column = int(far[0, 0]), int(far[0, 1])
         expected = "a finite number, within 2^30 cells"
         got = str(corners[row, column])
-        raise InvalidInput("rois", "this is no place", expected=expected, got=got, index=(row, column + 1))
+        raise InvalidInput("rois", "invalid coordinate", expected=expected, got=got, index=(row, column + 1))
 
 
 def sample(rng: np.random.Generator, dtype: str, attrs: RoiPoolAttrs) -> dict[str, Array]:
-    """Draw features that are all apart, so that no step changes a maximum, and rois on and over the edges of them."""
+    """Draw distinct features, so that no step changes a maximum, and rois within and across the edges."""
     shape = 2, 5, 6, 2
     features = rng.permutation(math.prod(shape)).reshape(shape) / 2 - 20
     corners = rng.integers(-2, 8, (4, 2, 2))

@@ -1,7 +1,7 @@
-r"""Rounding with the straight-through gradient, as quantised networks use it.
+r"""Rounding with the straight-through gradient, for quantised networks.
 
 y = x to the nearest integer, halves to the even one; dy/dx = 1, the derivative of the identity and not of the rounding,
-which has 0 nearly everywhere; d²y/dx² = 0. The rounding jumps at every half, and the gradient is 1 there as elsewhere.
+which is 0 almost everywhere; d²y/dx² = 0. The rounding jumps at every half, and the gradient is 1 there as elsewhere.
 
 Source: Bengio, Léonard and Courville, "Estimating or Propagating Gradients Through Stochastic Neurons" (2013).
 """

@@ -1,10 +1,11 @@
 r"""Euclidean norm over the last axis, without overflow, and with the gradient 0 at 0.
 
 y = |x| = √Σx²; dy/dx = u = x / |x|; d²y/dx² = (I - u uᵀ) / |x|. At x = 0 the norm has a kink: dx is 0 there (the least
-of its subgradients), and so is the second order, where TensorFlow's own ``tf.norm`` has NaN. An empty axis has norm 0.
+of its subgradients), and so is the second order, where TensorFlow's own ``tf.norm`` gives NaN. An empty axis has norm
+0.
 
-All is computed of x / max|x|, whose squares do not overflow, and underflow only where they do not count: in float32,
-x = (3e30, 4e30) gives 5e30. A row with an infinity has norm inf and no direction: dx is NaN where x is infinite.
+All is computed from x / max|x|, whose squares do not overflow, and underflow only where negligible: in float32, x =
+(3e30, 4e30) gives 5e30. A row with an infinity has norm inf and no direction: dx is NaN where x is infinite.
 
 Source: Blue, "A Portable Fortran Program to Find the Euclidean Norm of a Vector", ACM TOMS 4 (1978), for the scaling.
 """

@@ -1,4 +1,4 @@
-r"""The identity, whose gradient is scaled.
+r"""The identity, with a scaled gradient.
 
 y = x; dy/dx = s, the derivative of s x and not of x; d²y/dx² = 0, with s the attribute ``scale``. No kinks, no poles.
 s = 0 stops the gradient, s = 1 leaves it, s = -λ reverses it (``gradient_reversal``).

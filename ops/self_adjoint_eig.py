@@ -1,8 +1,8 @@
 r"""Eigenvalues and eigenvectors of a symmetric matrix, with a gradient that may be broadened at repeated eigenvalues.
 
 S = (A + Aᵀ)/2 = V diag(w) Vᵀ, for every matrix of a batch; w ascends, the columns of V are orthonormal. Their signs
-differ between solvers, so of each column the component of largest magnitude is made positive: the first of them, where
-magnitudes within 2⁻¹⁶ of the largest are ties, so that rounding has no say.
+differ between solvers, so each column gets the sign that makes its component of largest magnitude positive: the first
+such component, where magnitudes within 2⁻¹⁶ of the largest are ties, so that rounding does not decide.
 
 With d[i,j] = w[j] - w[i], elementwise F = d/(d² + β²) and G = β/(d² + β²), both 0 on the diagonal, where β is the
 attribute ``broadening``, in the unit of the eigenvalues, and with sym(P) = (P + Pᵀ)/2, anti(P) = (P - Pᵀ)/2:
@@ -11,19 +11,20 @@ attribute ``broadening``, in the unit of the eigenvalues, and with sym(P) = (P +
 - second order, with C = Vᵀ sym(ddA) V and X = F∘C: diag(C) for dw, V X for dV, and for A the first order once more,
   V (diag(u) + F∘anti(2CK - PX)) Vᵀ with u[j] = 2 Σᵢ ((G² - F²)∘C∘anti(P))[i,j]; G² - F² is dF/dd.
 
-β = 0, the default, is the exact derivative, F = 1/d: what one expects who never heard of broadening. It has a pole at
-repeated eigenvalues, because the eigenvectors jump there, and the answer is NaN. A pole times an exact zero is 0, so
-gradients of eigenvalues alone, and second derivatives of their symmetric functions such as the trace, stay finite.
-Eigenvalues that are equal but for rounding give large finite numbers. TensorFlow's own gradient of eigh is the same but
-for F = d/(d² + 1e-20), so it answers 0 at the pole.
+β = 0, the default, is the exact derivative, F = 1/d, as without any broadening. It has a pole at repeated eigenvalues,
+because the eigenvectors jump there, and the answer is NaN. A pole times an exact zero is 0, so gradients of eigenvalues
+alone, and second derivatives of their symmetric functions such as the trace, stay finite. Eigenvalues that are equal up
+to rounding give large finite numbers. TensorFlow's own gradient of eigh is the same except for F = d/(d² + 1e-20), so
+it gives 0 at the pole.
 
 β > 0, whose square must be a normal number, is finite everywhere (Liao et al. write ε for β²). F is then smaller than
-1/d by the factor d²/(d² + β²), so it is no function's derivative and the op claims formulas. The second order
+1/d by the factor d²/(d² + β²), so it is not the derivative of any function and the op claims formulas. The second order
 differentiates the vjp with the *broadened* tangents of w and V, diag(C) and V X, the same rule as at first order; the
-true ones would bring back a pole, (dw[j] - dw[i])/d. Higher orders go on so.
+true ones would bring back a pole, (dw[j] - dw[i])/d. Higher orders continue in the same way.
 
-The signs are piecewise constant and have no gradient. Each pullback decomposes A again, since it gets A, not w and V;
-in one graph TensorFlow's optimiser merges the copies (16 matrices of order 64: 16 ms for eigh alone, 16 ms to order 2).
+The signs are piecewise constant and have no gradient. Each pullback repeats the decomposition, since it gets A, not w
+and V; in one graph TensorFlow's optimiser merges the copies (16 matrices of order 64: 16 ms for eigh alone, 16 ms to
+order 2).
 
 Source: Liao, Liu, Wang and Xiang, "Differentiable Programming Tensor Networks" (2019), section III, for the broadening;
 Giles, "An extended collection of matrix derivative results" (2008), section 3.1, for the exact formula.
@@ -52,7 +53,7 @@ class EigAttrs(Attrs):
 
 
 def forward(a: Tensor, *, broadening: Tensor) -> tuple[Tensor, Tensor]:
-    """w and V of sym(A); the broadening is in the gradients alone."""
+    """w and V of sym(A); the broadening is only in the gradients."""
     s = _sym(a)
     w, v = tf.linalg.eigh(s)
     return w, _signed(_polished(s, w, v))
@@ -117,7 +118,7 @@ def _anti(p: Tensor) -> Tensor:
 
 
 def _polished(s: Tensor, w: Tensor, v: Tensor) -> Tensor:
-    """V turned by the small rotation exp(F∘VᵀSV) that is left.
+    """V turned by the remaining small rotation exp(F∘VᵀSV).
 
     XLA's solver stops at a residual of 1e-6 whatever the dtype, and leaves float64 eigenvectors that are off by 1e-7.
     """
@@ -130,7 +131,7 @@ def _polished(s: Tensor, w: Tensor, v: Tensor) -> Tensor:
 
 
 def _signed(v: Tensor) -> Tensor:
-    """V with each column so flipped that its first component of largest magnitude is positive."""
+    """V with each column flipped such that its first component of largest magnitude is positive."""
     magnitude = tf.abs(v)
     top = tf.cast(magnitude >= (1 - TIE) * tf.reduce_max(magnitude, axis=-2, keepdims=True), v.dtype)
     first = tf.cast(tf.equal(tf.cumsum(top, axis=-2), 1), v.dtype) * top
@@ -196,7 +197,7 @@ def _to_matrix(values: Array) -> Array:
 
 
 def refuse_tiny_broadening(broadening: float, dtype: np.dtype[Any]) -> None:
-    """Refuse a β > 0 whose square is no normal number: F and G would be NaN after all."""
+    """Refuse a β > 0 whose square is not a normal number: F and G would be NaN."""
     least = float(np.sqrt(np.finfo(dtype).tiny))
     if 0 < broadening < least:
         message = f"its square underflows in {dtype.name}"
@@ -209,7 +210,7 @@ def cost(dims: Mapping[str, Any]) -> int:
 
 
 def validate(inputs: Mapping[str, Array], attrs: EigAttrs) -> None:
-    """Refuse NaN and infinity, for which LAPACK fails and XLA answers nonsense, and a broadening that underflows."""
+    """Refuse NaN and infinity, for which LAPACK fails and XLA returns garbage, and a broadening that underflows."""
     refuse_tiny_broadening(attrs.broadening, inputs["a"].dtype)
     if not np.isfinite(inputs["a"]).all():
         index = tuple(int(i) for i in np.argwhere(~np.isfinite(inputs["a"]))[0])
@@ -219,13 +220,13 @@ def validate(inputs: Mapping[str, Array], attrs: EigAttrs) -> None:
 
 
 def singular(inputs: Mapping[str, Array], attrs: EigAttrs) -> bool:
-    """Tell whether two eigenvalues are one in this dtype, and nothing is broadened."""
+    """Report whether two eigenvalues are equal in this dtype, without broadening."""
     w, _ = reference(np.asarray(inputs["a"], np.float64), broadening=0.0)
     return attrs.broadening == 0 and meet(w, inputs["a"].dtype)
 
 
 def meet(w: Array, dtype: np.dtype[Any]) -> bool:
-    """Tell whether neighbours among ascending eigenvalues are apart by rounding alone, or by too little to square."""
+    """Report whether neighbours among ascending eigenvalues differ only by rounding, or by too little to square."""
     limits = np.finfo(dtype)
     gaps, size = np.diff(w), np.abs(w).max(initial=0)
     return bool((gaps <= max(2.0**10 * float(limits.eps) * size, float(limits.tiny) ** 0.5)).any())

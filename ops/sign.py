@@ -7,7 +7,7 @@ and y is ±1 and NaN. The sign of -0 is 0, and -0 under XLA.
 The three mechanisms agree bit for bit. For that the third is not the usual t + stop_gradient(f - t), which is off by
 the rounding of f - t, but stop_gradient(f) - (stop_gradient(t) - t): the bracket is exactly +0 where t is finite, and
 f - 0 is f, -0 included. Hence t = x where |x| <= 1 and 0 elsewhere, NaN included: t has the derivative of the clip, and
-its value never reaches the outside.
+its value never leaves the op.
 
 Source: Courbariaux et al., "Binarized Neural Networks" (2016).
 """
@@ -21,7 +21,7 @@ from ops import Array, Arrays, Attrs, Claim, Example, Input, Op, Output, Surroga
 
 
 class SignAttrs(Attrs):
-    """How the gradient is attached: the values are the same."""
+    """The mechanism that attaches the gradient; the values are the same."""
 
     mechanism: Literal["custom_gradient", "override_map", "stop_gradient"] = "custom_gradient"
 

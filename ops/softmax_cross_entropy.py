@@ -1,8 +1,8 @@
 r"""The cross entropy of softmax(logits) against class labels, fused, with both orders of its gradient written by hand.
 
 y = log Σⱼ exp(xⱼ) - x_label for each row x of logits, in nats; with p = softmax(x), dy/dx = p - onehot(label) and
-d²y/dx² = diag(p) - p pᵀ. Smooth everywhere. Logits of ±1e4 do no harm: the largest is taken off first. A logit of -inf
-is a class with p = 0. Labels have no gradient; one that names no class is refused.
+d²y/dx² = diag(p) - p pᵀ. Smooth everywhere. Logits of ±1e4 are fine: the largest is subtracted first. A logit of -inf
+is a class with p = 0. Labels have no gradient; a label that names no class is refused.
 
 Source: the TensorFlow guide's fused ops with ``tf.custom_gradient``; Bishop, "Pattern Recognition and Machine Learning"
 (2006), section 4.3.4, for both derivatives.

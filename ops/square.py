@@ -1,6 +1,6 @@
 r"""Square, the first example of a custom gradient.
 
-y = x²; dy/dx = 2x; d²y/dx² = 2. Smooth everywhere, no kinks, no poles. Integers have the value alone.
+y = x²; dy/dx = 2x; d²y/dx² = 2. Smooth everywhere, no kinks, no poles. Integers have a value but no gradient.
 
 Source: the TensorFlow guide to ``tf.custom_gradient`` (https://www.tensorflow.org/api_docs/python/tf/custom_gradient).
 """

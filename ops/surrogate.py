@@ -4,12 +4,12 @@ With the attribute ``form`` as
 - ``additive``: y = g + stop_gradient(f - g); dy/dx = g'(x), d²y/dx² = g''(x). Where |g| is larger than |f|, f - g loses
   bits of f: y is off by up to half a unit in the last place of g. Where g is infinite y is NaN;
 - ``multiplicative``: y = stop_gradient(f / g) · g; dy/dx = f(x)/g(x) · g'(x), d²y/dx² = f(x)/g(x) · g''(x) (f/g is a
-  constant to every derivative, so that this is not the derivative of dy/dx). The value is exact to a unit or two in the
+  constant for every derivative, so this is not the derivative of dy/dx). The value is exact to a unit or two in the
   last place. Where g = 0 the value and every derivative are NaN.
 
-Kinks are those of g: relu has one at 0, hard_tanh at -1 and 1; sign and step jump at 0, round at every half: they
-have the gradient 0 everywhere, exactly, where TensorFlow's own would be ``None`` for some: as g they stop the gradient.
-At the kinks it is 0 for relu and 1 for hard_tanh. step(0) = 0, and round takes halves to even.
+Kinks are those of g: relu has one at 0, hard_tanh at -1 and 1; sign and step jump at 0, round at every half: their
+gradient is exactly 0 everywhere, where TensorFlow's own is ``None`` for some; as g they stop the gradient. At the kinks
+it is 0 for relu and 1 for hard_tanh. step(0) = 0, and round takes halves to even.
 
 Source: Bengio, Léonard and Courville, "Estimating or Propagating Gradients Through Stochastic Neurons" (2013); the form
 t + stop_gradient(f - t) is folklore.
@@ -44,7 +44,7 @@ Name: TypeAlias = Literal[
 
 
 class SurrogateAttrs(Attrs):
-    """f, g and how they are joined."""
+    """f, g and the form that joins them."""
 
     forward: Name = "sign"
     backward: Name = "hard_tanh"
@@ -52,7 +52,7 @@ class SurrogateAttrs(Attrs):
 
 
 def flat(x: Tensor, dy: Tensor) -> Tensor:
-    """dx = 0, the gradient of what is constant in pieces."""
+    """dx = 0, the gradient of a piecewise constant function."""
     return tf.zeros_like(dy)
 
 
@@ -157,7 +157,7 @@ def reference(x: Array, *, forward: Name, backward: Name, form: str) -> Array:
 
 
 def sample(rng: np.random.Generator, dtype: str, attrs: SurrogateAttrs) -> dict[str, Array]:
-    """Draw six numbers 0.1 or more from every kink, in (-3, 3), or where no g is 0, in (0.5, 3)."""
+    """Draw six numbers at least 0.1 from every kink, in (-3, 3), or in (0.5, 3), where no g is 0."""
     halves = rng.integers(1 if attrs.form == "multiplicative" else -6, 6, 6)
     x = halves / 2 + rng.uniform(0.1, 0.4, 6)
     return {"x": x.astype(tf.as_dtype(dtype).as_numpy_dtype)}

@@ -1,10 +1,10 @@
 """Zero out: y keeps the first element of x and is 0 elsewhere. A C++ op, its gradient registered from Python.
 
 y = x₀ e₀ with e₀ the first unit vector of x, read row by row; dy/dx = e₀ e₀ᵀ; d²y/dx² = 0. The op is linear and its own
-adjoint, so dx = zero_out(dy), and the gradient of that gradient is the same registered one again, at every order. What
-is not kept does not matter: NaN and infinity there leave no trace. An empty x has an empty y.
+adjoint, so dx = zero_out(dy), and the gradient of that gradient is the same registered gradient, at every order. The
+other elements have no influence, even NaN and infinity. An empty x has an empty y.
 
-Source: TensorFlow's guide "Create an op", whose ZeroOut this is; its gradient is there by ``tf.RegisterGradient``.
+Source: TensorFlow's guide "Create an op", which has this ZeroOut, with its gradient by ``tf.RegisterGradient``.
 """
 
 import numpy as np

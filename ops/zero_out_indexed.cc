@@ -1,5 +1,5 @@
-// PullbackZeroOutIndexed is PullbackZeroOut with a second output: the flat index of what it kept, or -1 where there is
-// nothing to keep. Its page is zero_out_indexed.py.
+// PullbackZeroOutIndexed is PullbackZeroOut with a second output: the flat index of the kept element, or -1 if
+// there is none. Its page is zero_out_indexed.py.
 
 #include <algorithm>
 

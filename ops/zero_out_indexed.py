@@ -1,8 +1,8 @@
-"""Zero out, and say what was kept: a C++ op with two outputs, of which one has no gradient.
+"""Zero out, with the index of the kept element: a C++ op with two outputs, one of them without a gradient.
 
-y = x₀ e₀ as in ``zero_out``; index is the place of x₀ in x read row by row, which is 0, or -1 where x is empty and
-nothing was kept. dy/dx = e₀ e₀ᵀ; d²y/dx² = 0. An op with N outputs calls its registered gradient with N + 1 arguments:
-the op itself, and a cotangent for each output, for an integer one as well, where it means nothing.
+y = x₀ e₀ as in ``zero_out``; index is the position of x₀ in x read row by row, which is 0, or -1 if x is empty and
+nothing is kept. dy/dx = e₀ e₀ᵀ; d²y/dx² = 0. An op with N outputs calls its registered gradient with N + 1 arguments:
+the op itself, and a cotangent for each output, even for an integer one, where it is meaningless.
 
 Source: https://cloud.tencent.com/developer/article/1093366, whose ZeroOut with two outputs fails with the gradient of
 one: "takes 2 positional arguments but 3 were given".
@@ -25,7 +25,7 @@ def forward(x: Tensor) -> tuple[Tensor, Tensor]:
 
 @register_gradient("PullbackZeroOutIndexed")
 def vjp(op: tf.Operation, dy: Tensor, _: Tensor | None) -> Tensor:
-    """dx = dy₀ e₀; what arrives at the index is dropped."""
+    """dx = dy₀ e₀; the cotangent of the index is dropped."""
     del op
     dx, _ = kernels.pullback_zero_out_indexed(dy)
     return dx

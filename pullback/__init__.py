@@ -1,7 +1,7 @@
 """Pullback: gradient evaluation over HTTP.
 
-This package is the client: ``Client`` and ``AsyncClient`` ask, ``errors`` says what may go wrong. The command line is
-``python -m pullback``.
+This package is the client: ``Client`` and ``AsyncClient`` send requests, ``errors`` lists the exceptions. The command
+line is ``python -m pullback``.
 """
 
 from pullback.answers import Forward, Gradients, Hessian, Jacobian, Orders, Products, Tangents

@@ -1,6 +1,6 @@
-"""What the service answers, as NumPy arrays under names.
+"""The results of the operations, as NumPy arrays by name.
 
-Where no gradient exists an entry is ``None``, which is not zero, and ``absent`` has the reason under the same names:
+An entry without a gradient is ``None``, not zero, and ``absent`` has the reason under the same name:
 ``not_differentiable`` or ``disconnected``.
 """
 
@@ -24,7 +24,7 @@ class Forward:
 
 @dataclass(frozen=True, eq=False)
 class Orders:
-    """The outputs, and gradients by order: ``gradients[0]["x"]`` is the first."""
+    """The outputs, and the gradients by order: ``gradients[0]["x"]`` is the first order."""
 
     outputs: Named
     gradients: list[Partial]
@@ -33,7 +33,7 @@ class Orders:
 
 @dataclass(frozen=True, eq=False)
 class Gradients:
-    """Cotangents pulled back to the inputs, by name; the outputs where they were asked for."""
+    """Cotangents pulled back to the inputs, by name; the outputs too, if requested."""
 
     gradients: Partial
     absent: Reasons
@@ -50,7 +50,7 @@ class Tangents:
 
 @dataclass(frozen=True, eq=False)
 class Jacobian:
-    """Every output by every input: ``jacobian["y"]["x"]`` has the shape of y followed by that of x."""
+    """The derivatives of outputs by inputs: ``jacobian["y"]["x"]`` has the shape of y followed by that of x."""
 
     jacobian: dict[str, Partial]
     absent: Reasons
@@ -58,7 +58,7 @@ class Jacobian:
 
 @dataclass(frozen=True, eq=False)
 class Products:
-    """Products of the Hessian and the vectors, by input."""
+    """Hessian-vector products, by input."""
 
     products: Partial
     absent: Reasons
@@ -66,7 +66,7 @@ class Products:
 
 @dataclass(frozen=True, eq=False)
 class Hessian:
-    """The derivative of the vjp, ``hessian["a"]["b"]``; where it was asked for, its ``diagonal["a"]`` instead."""
+    """The derivative of the vjp, ``hessian["a"]["b"]``; if requested, only its ``diagonal["a"]``."""
 
     absent: Reasons
     hessian: dict[str, Partial] = field(default_factory=dict[str, Partial])
@@ -74,48 +74,46 @@ class Hessian:
 
 
 def forward(document: Mapping[str, Any]) -> Forward:
-    """Read an answer of ``forward``."""
+    """Read the result of ``forward``."""
     return Forward(arrays(document["outputs"]))
 
 
 def orders(document: Mapping[str, Any]) -> Orders:
-    """Read an answer of ``gradients``."""
+    """Read the result of ``gradients``."""
     gradients = arrays(document["gradients"])
     absent: list[Reasons] = document.get("absent") or [{} for _ in gradients]
     return Orders(arrays(document["outputs"]), gradients, absent)
 
 
 def vjp(document: Mapping[str, Any]) -> Gradients:
-    """Read an answer of ``vjp``."""
-    outputs = document.get("outputs")
-    found = None if outputs is None else arrays(outputs)
-    return Gradients(arrays(document["gradients"]), _absent(document), found)
+    """Read the result of ``vjp``."""
+    return Gradients(arrays(document["gradients"]), _absent(document), arrays(document.get("outputs")))
 
 
 def jvp(document: Mapping[str, Any]) -> Tangents:
-    """Read an answer of ``jvp``."""
+    """Read the result of ``jvp``."""
     return Tangents(arrays(document["tangents"]), _absent(document))
 
 
 def jacobian(document: Mapping[str, Any]) -> Jacobian:
-    """Read an answer of ``jacobian``."""
+    """Read the result of ``jacobian``."""
     return Jacobian(arrays(document["jacobian"]), _absent(document))
 
 
 def hvp(document: Mapping[str, Any]) -> Products:
-    """Read an answer of ``hvp``."""
+    """Read the result of ``hvp``."""
     return Products(arrays(document["products"]), _absent(document))
 
 
 def hessian(document: Mapping[str, Any]) -> Hessian:
-    """Read an answer of ``hessian``."""
+    """Read the result of ``hessian``."""
     if "diagonal" in document:
         return Hessian(_absent(document), diagonal=arrays(document["diagonal"]))
     return Hessian(_absent(document), hessian=arrays(document["hessian"]))
 
 
 def arrays(tree: Any) -> Any:
-    """Return objects and lists of tensors with arrays in their place."""
+    """Return nested objects and lists with each tensor replaced by an array; ``None`` stays ``None``."""
     if tree is None:
         return None
     if isinstance(tree, list):

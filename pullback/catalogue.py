@@ -1,4 +1,4 @@
-"""What the service says of its ops: a line of each, and the whole contract of one."""
+"""The catalogue of ops: a summary of each, and the full contract of one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,10 +7,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Claim:
-    """What a gradient means to be, with the default attributes.
+    """What a gradient claims to be, with the default attributes.
 
     ``first`` and ``second`` are each ``derivative``, ``surrogate`` (the derivative of another function) or ``formula``
-    (of no function); ``linear`` tells whether there is a jvp.
+    (not the derivative of any function); ``linear`` is true if there is a jvp.
     """
 
     first: str
@@ -20,7 +20,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class OpSummary:
-    """One op in a line; one that could not be loaded has a ``reason`` and no claim."""
+    """A summary of an op; an op that could not be loaded has a ``reason`` and no claim."""
 
     name: str
     summary: str
@@ -32,7 +32,7 @@ class OpSummary:
 
 @dataclass(frozen=True)
 class Slot:
-    """An input or an output; several ``dtypes`` are the op's type variable.
+    """An input or an output; one with several ``dtypes`` has the op's type variable.
 
     A symbol in ``shape`` stands for one dimension, "..." for any number of them.
     """
@@ -46,7 +46,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class InputSlot(Slot):
-    """An input: as an output, and where checks sample it, and what they avoid."""
+    """An input, with the domain where checks sample it and the points that they avoid."""
 
     domain: tuple[float, float]
     kinks: list[float]
@@ -55,7 +55,7 @@ class InputSlot(Slot):
 
 @dataclass(frozen=True)
 class Example:
-    """Inputs, as lists, and attributes that the op is made for."""
+    """Example inputs, as lists, and attributes of an op."""
 
     name: str
     inputs: dict[str, Any]
@@ -64,7 +64,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Contract(OpSummary):
-    """The whole contract of an op; ``attrs`` is a JSON Schema, ``default_mode`` is by operation and dtype."""
+    """The full contract of an op; ``attrs`` is a JSON Schema, ``default_mode`` is by operation and dtype."""
 
     doc: str = ""
     source: str = ""
@@ -84,14 +84,14 @@ class Contract(OpSummary):
 
 
 def summaries(document: Mapping[str, Any]) -> list[OpSummary]:
-    """Read an answer of ``GET /v1/ops``."""
-    return [OpSummary(**_line(op)) for op in document["ops"]]
+    """Read the response of ``GET /v1/ops``."""
+    return [OpSummary(**_summary_fields(op)) for op in document["ops"]]
 
 
 def contract(document: Mapping[str, Any]) -> Contract:
-    """Read an answer of ``GET /v1/ops/{op}``."""
+    """Read the response of ``GET /v1/ops/{op}``."""
     return Contract(
-        **_line(document),
+        **_summary_fields(document),
         doc=document["doc"],
         source=document["source"],
         batching=document["batching"],
@@ -99,23 +99,23 @@ def contract(document: Mapping[str, Any]) -> Contract:
         modes=tuple(document["modes"]),
         default_mode=document["default_mode"],
         inputs=tuple(map(_input, document["inputs"])),
-        outputs=tuple(Slot(**_slot(slot)) for slot in document["outputs"]),
+        outputs=tuple(Slot(**_slot_fields(slot)) for slot in document["outputs"]),
         attrs=document["attrs"],
         examples=tuple(Example(e["name"], e["inputs"], e["attrs"]) for e in document["examples"]),
     )
 
 
-def _line(op: Mapping[str, Any]) -> dict[str, Any]:
-    said = op["claim"]
-    claim = None if said is None else Claim(said["first"], said["second"], said["linear"])
-    kept = {key: op[key] for key in ("name", "summary", "mechanism", "available")}
-    return {**kept, "claim": claim, "reason": op.get("reason")}
+def _summary_fields(op: Mapping[str, Any]) -> dict[str, Any]:
+    claim = op["claim"]
+    fields = {key: op[key] for key in ("name", "summary", "mechanism", "available")}
+    fields["claim"] = None if claim is None else Claim(claim["first"], claim["second"], claim["linear"])
+    return {**fields, "reason": op.get("reason")}
 
 
-def _slot(slot: Mapping[str, Any]) -> dict[str, Any]:
+def _slot_fields(slot: Mapping[str, Any]) -> dict[str, Any]:
     return {key: slot[key] for key in ("name", "dtypes", "shape", "differentiable", "doc")}
 
 
 def _input(slot: Mapping[str, Any]) -> InputSlot:
     low, high = slot["domain"]
-    return InputSlot(**_slot(slot), domain=(float(low), float(high)), kinks=slot["kinks"], poles=slot["poles"])
+    return InputSlot(**_slot_fields(slot), domain=(float(low), float(high)), kinks=slot["kinks"], poles=slot["poles"])

@@ -25,11 +25,11 @@ T = TypeVar("T")
 
 
 class Client:
-    """A connection to a service, used again from call to call; ``close`` it, or use it as a context.
+    """A client that reuses its connections to a service; ``close`` it, or use it as a context manager.
 
-    ``url`` is that of ``PULLBACK_URL`` when it is not given, else http://127.0.0.1:8000; ``timeout`` is for every wait,
-    in seconds. At a 503 that says when to come back, a call is sent again up to ``retries`` times, for half a minute in
-    all. Every method raises a ``PullbackError``.
+    ``url`` defaults to ``PULLBACK_URL``, then to http://127.0.0.1:8000; ``timeout`` limits every network wait, in
+    seconds. After a 503 with a ``Retry-After``, a call is sent again up to ``retries`` times, with at most half a
+    minute of pauses. On failure every method raises a ``PullbackError``.
     """
 
     def __init__(
@@ -39,34 +39,34 @@ class Client:
         timeout: float = transport.DEFAULT_TIMEOUT,
         retries: int = transport.DEFAULT_RETRIES,
     ) -> None:
-        """Take the address; nothing is sent yet."""
+        """Set the address; this sends nothing."""
         self._address = transport.address(url, timeout)
         self._retries = retries
         self._http = httpx.Client(**self._address.options())
 
     @property
     def url(self) -> str:
-        """The address of the service."""
+        """The URL of the service."""
         return self._address.url
 
     def ops(self) -> list[OpSummary]:
-        """Return every op in a line."""
+        """Return a summary of every op."""
         return self.send(calls.ops())
 
     def op(self, name: str) -> "Op":
-        """Return an op to ask; whether there is one of this name shows when it is asked."""
+        """Return an op by name; this sends nothing, so an unknown name shows at the first call."""
         return Op(self, name)
 
     def checks(self, ops: Iterable[str] | None = None, **options: Unpack[CheckOptions]) -> Generator[Event, None, None]:
-        """Check the gradients of these ops, or of all; yield the events as they come, ``Summary`` at last.
+        """Check the gradients of these ops, by default of all; yield the events as they arrive, ``Summary`` last.
 
-        The request is sent when the first event is asked for. Closing the iterator closes the connection, and the
-        service then stops the work. Raises ``ConnectionLost`` when the events end without a summary.
+        The first event sends the request. Closing the iterator closes the connection, and the service then stops the
+        work. Raises ``ConnectionLost`` when the events end without a summary.
         """
         return self._events(calls.checks(ops, options))
 
     def send(self, call: Call[T]) -> T:
-        """Send a call and return its answer."""
+        """Send a call and return its result."""
         retries = transport.Retries(self._retries)
         while True:
             try:
@@ -79,7 +79,7 @@ class Client:
             time.sleep(pause)
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connections."""
         self._http.close()
 
     def __enter__(self) -> Self:
@@ -93,7 +93,7 @@ class Client:
     def _events(self, call: Call[None]) -> Generator[Event, None, None]:
         stream = transport.Stream(self._address)
         try:
-            with self._opened(call) as response:
+            with self._open_stream(call) as response:
                 for chunk in response.iter_bytes():
                     yield from stream.feed(chunk)
         except httpx.HTTPError as error:
@@ -101,8 +101,8 @@ class Client:
         stream.end()
 
     @contextmanager
-    def _opened(self, call: Call[None]) -> Generator[httpx.Response, None, None]:
-        """Send a call that is answered by a stream; yield the answer when it begins."""
+    def _open_stream(self, call: Call[None]) -> Generator[httpx.Response, None, None]:
+        """Send a call whose response is a stream; yield the response once it starts."""
         retries, headers = transport.Retries(self._retries), call.headers(LINES)
         while True:
             with self._http.stream(call.method, call.path, content=call.body, headers=headers) as response:
@@ -119,12 +119,12 @@ class Client:
 class Op:
     """An op of a service.
 
-    Arrays are given by name. What has a dtype is sent in it, exactly; lists and scalars take the dtype that the op
-    wants. What else may be given, by keyword, is in ``calls.Common``: ``attrs``, ``dtype``, ``mode``, ``device``.
+    Pass arrays by name. Arrays with a dtype are sent exactly, in that dtype; lists and scalars take the dtype that the
+    op expects. ``calls.Common`` documents the other keywords: ``attrs``, ``dtype``, ``mode``, ``device``.
     """
 
     def __init__(self, client: Client, name: str) -> None:
-        """Take the client to ask by, and the name."""
+        """Set the client that sends the calls, and the name."""
         self._client = client
         self.name = name
 
@@ -147,7 +147,7 @@ class Op:
     ) -> answers.Orders:
         """Return the outputs and the gradients of order 1 to ``order``, at most 4.
 
-        The first is weighted by ``cotangents``; each further one is that of the sum of all entries of the one before.
+        The first is weighted by ``cotangents``; each further one is that of the sum of the previous one's entries.
         """
         return self._client.send(
             calls.gradients(self.name, inputs, common, order=order, cotangents=cotangents, wrt=wrt)
@@ -163,7 +163,7 @@ class Op:
         batched: bool = False,
         **common: Unpack[Common],
     ) -> answers.Gradients:
-        """Return cotangents (ones, if none are given) pulled back to the inputs, the outputs too when asked for.
+        """Return cotangents (by default ones) pulled back to the inputs, and the outputs if requested.
 
         With ``batched``, cotangents and gradients have a leading axis.
         """
@@ -185,7 +185,7 @@ class Op:
         wrt: Sequence[str] | None = None,
         **common: Unpack[Common],
     ) -> answers.Jacobian:
-        """Return every output, or those in ``of``, by every input, or those in ``wrt``."""
+        """Return the derivatives of all outputs, or those in ``of``, by all inputs, or those in ``wrt``."""
         return self._client.send(calls.jacobian(self.name, inputs, common, of=of, wrt=wrt))
 
     def hvp(
@@ -212,7 +212,7 @@ class Op:
         diagonal: bool = False,
         **common: Unpack[Common],
     ) -> answers.Hessian:
-        """Return the derivative of the vjp, or, of an elementwise op, the ``diagonal`` of it alone."""
+        """Return the derivative of the vjp, or only its ``diagonal``, for an elementwise op."""
         return self._client.send(
             calls.hessian(self.name, inputs, common, cotangents=cotangents, wrt=wrt, diagonal=diagonal)
         )
@@ -224,7 +224,7 @@ class Op:
         attrs: Mapping[str, Any] | None = None,
         **options: Unpack[CheckOptions],
     ) -> Report:
-        """Check the gradients at a point, or at the op's examples and at points drawn from its domain."""
+        """Check the gradients at a point, by default at the op's examples and at points drawn from its domain."""
         return self._client.send(calls.check(self.name, inputs, attrs, options))
 
     def verify(
@@ -236,7 +236,7 @@ class Op:
         tolerances: Mapping[str, float] | None = None,
         **common: Unpack[Common],
     ) -> Verification:
-        """Compare gradients of yours, by input, with the op's own in its widest dtype."""
+        """Compare your gradients, by input, with the op's own in its widest dtype."""
         return self._client.send(
             calls.verify(self.name, inputs, gradients, common, cotangents=cotangents, tolerances=tolerances)
         )

@@ -2,21 +2,21 @@
 
 ::
 
-    PullbackError                 all of them
-    ├── BadArgument               an argument that cannot be sent (a ValueError as well)
-    ├── CannotConnect             nothing answers at the address
-    ├── TimedOut                  something is there, and too slow
-    ├── ConnectionLost            the connection ended before the answer did
-    ├── NotPullback               what answers is no Pullback
-    └── ProblemError      status  the service says what is wrong
-        ├── NotFound      404     no such op or path, or an op that could not be loaded
-        ├── TooLarge      413     the body is over the server's limit
-        ├── Unprocessable 422     a tensor, shape, dtype, attribute, name or mode that is wrong
-        ├── OpFailed      500     the op raised, or what its gradient returned is no gradient
-        ├── Overloaded    503     no room now: try again after ``retry_after`` seconds
-        └── DeadlinePassed 504    the answer was not there in time
+    PullbackError                 the base class
+    ├── BadArgument               an argument that cannot be sent (also a ValueError)
+    ├── CannotConnect             no connection to the address
+    ├── TimedOut                  no response within the client's timeout
+    ├── ConnectionLost            the connection closed before the response was complete
+    ├── NotPullback               the server at the address is not Pullback
+    └── ProblemError      status  the service returned a problem document
+        ├── NotFound      404     an unknown op or path, or an op that could not be loaded
+        ├── TooLarge      413     the body exceeds the server's limit
+        ├── Unprocessable 422     an invalid tensor, shape, dtype, attribute, name or mode
+        ├── OpFailed      500     the op raised, or its gradient function returned no valid gradient
+        ├── Overloaded    503     no capacity now: try again after ``retry_after`` seconds
+        └── DeadlinePassed 504    the server's deadline passed before the response
 
-Every message is one line: what went wrong, where, and the cure.
+Every message is one line: the error, its place, and the cure.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from typing import Any
 
 
 class PullbackError(Exception):
-    """The root of all errors that the client raises."""
+    """The base class of all errors that the client raises."""
 
 
 class BadArgument(PullbackError, ValueError):
@@ -33,24 +33,24 @@ class BadArgument(PullbackError, ValueError):
 
 
 class CannotConnect(PullbackError):
-    """Nothing answers at the address."""
+    """There is no connection to the address."""
 
 
 class TimedOut(PullbackError):
-    """The answer did not come within the client's timeout."""
+    """No response arrived within the client's timeout."""
 
 
 class ConnectionLost(PullbackError):
-    """The connection ended before the answer did."""
+    """The connection closed before the response was complete."""
 
 
 class NotPullback(PullbackError):
-    """What answers at the address is no Pullback."""
+    """The server at the address is not Pullback."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that is wrong with a request: where in it, what, what was expected and what came."""
+    """One error in a request: its location, a message, the expected value and the one it got."""
 
     loc: tuple[str | int, ...]
     message: str
@@ -59,58 +59,61 @@ class Fault:
 
 
 class ProblemError(PullbackError):
-    """The service refused or failed, and says why in a problem document (RFC 9457).
+    """The service refused the request or failed, and returned a problem document (RFC 9457).
 
-    ``status``, ``title`` and ``detail`` are those of the document, ``errors`` has an entry for each thing that is
-    wrong, ``document`` is all of it. ``retry_after`` is in seconds, where the service named a time to try again.
+    ``status``, ``title`` and ``detail`` are those of the document, ``errors`` has an entry for each error, ``document``
+    is the whole document. ``retry_after`` is in seconds, ``None`` if the service named no time to try again.
     """
 
     def __init__(self, status: int, document: Mapping[str, Any], retry_after: float | None = None) -> None:
-        """Take the status, the document and what the answer's ``Retry-After`` says."""
+        """Set the status, the document and the seconds of the response's ``Retry-After``."""
         self.status = status
         self.document = dict(document)
         self.title = str(document.get("title", "Problem"))
         self.detail = str(document.get("detail", ""))
-        self.errors = [_fault(entry) for entry in document.get("errors", ())]
+        self.errors = [
+            Fault(tuple(entry["loc"]), str(entry["message"]), str(entry["expected"]), str(entry["got"]))
+            for entry in document.get("errors", ())
+        ]
         self.retry_after = retry_after
-        super().__init__(self._line())
+        super().__init__(self._message())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Say how to make it again, for errors go from process to process."""
+        """Support pickling: errors cross process boundaries."""
         return type(self), (self.status, self.document, self.retry_after)
 
-    def _line(self) -> str:
-        line = f"{self.title} ({self.status}): {self.detail}"
+    def _message(self) -> str:
+        message = f"{self.title} ({self.status}): {self.detail}"
         if self.errors:
             first = self.errors[0]
-            line += f"; expected {first.expected}, got {first.got}"
+            message += f"; expected {first.expected}, got {first.got}"
         if len(self.errors) > 1:
-            line += f" (and {len(self.errors) - 1} more)"
-        return " ".join(line.split())
+            message += f" (and {len(self.errors) - 1} more)"
+        return " ".join(message.split())
 
 
 class NotFound(ProblemError):
-    """No such op or path, or an op that could not be loaded (404)."""
+    """The op or path is unknown, or the op could not be loaded (404)."""
 
 
 class TooLarge(ProblemError):
-    """The body is over the server's limit (413)."""
+    """The body exceeds the server's limit (413)."""
 
 
 class Unprocessable(ProblemError):
-    """A tensor, shape, dtype, attribute, name or mode that is wrong (422)."""
+    """A tensor, shape, dtype, attribute, name or mode is invalid (422)."""
 
 
 class OpFailed(ProblemError):
-    """The op raised, or what its gradient returned is no gradient (500)."""
+    """The op raised, or its gradient function returned no valid gradient (500)."""
 
 
 class Overloaded(ProblemError):
-    """The service has no room now, or is stopping (503)."""
+    """The service has no capacity now, or is stopping (503)."""
 
 
 class DeadlinePassed(ProblemError):
-    """The answer was not there before the server's deadline (504)."""
+    """The server's deadline passed before the response was ready (504)."""
 
 
 _BY_STATUS: Mapping[int, type[ProblemError]] = {
@@ -124,14 +127,10 @@ _OP_FAILED = "urn:pullback:problem:op-failed"
 
 
 def problem(document: Mapping[str, Any], retry_after: float | None = None) -> ProblemError:
-    """Return the error that a problem document tells of.
+    """Return the error for a problem document.
 
-    A 500 is an ``OpFailed`` only where the op is at fault: for a fault of the service it is a plain ``ProblemError``.
+    A 500 is an ``OpFailed`` only if the op failed; if the service failed, it is a plain ``ProblemError``.
     """
     status = int(document["status"])
     kind = OpFailed if document.get("type") == _OP_FAILED else _BY_STATUS.get(status, ProblemError)
     return kind(status, document, retry_after)
-
-
-def _fault(entry: Mapping[str, Any]) -> Fault:
-    return Fault(tuple(entry["loc"]), str(entry["message"]), str(entry["expected"]), str(entry["got"]))

@@ -1,4 +1,4 @@
-"""What the gradient checks find, and the events of a stream of them."""
+"""The results of gradient checks, and the events of a stream of them."""
 
 import json
 from collections.abc import Mapping
@@ -10,9 +10,10 @@ from pullback.errors import problem
 
 @dataclass(frozen=True)
 class Worst:
-    """The number of a gradient that is farthest off, beside what it should be.
+    """The element of a gradient with the largest error, beside its expected value.
 
-    ``error_bar`` is by how much they may differ, ``x`` the input there; ``index`` is missing along a random direction.
+    ``error_bar`` is the difference that is allowed, ``x`` the input there; ``index`` is ``None`` along a random
+    direction.
     """
 
     index: tuple[int, ...] | None
@@ -27,7 +28,7 @@ class Worst:
 
 @dataclass(frozen=True)
 class Check:
-    """What one check found of one thing; ``inconclusive`` counts the numbers that told nothing, by reason."""
+    """The result of one check; ``inconclusive`` counts the elements without a verdict, by reason."""
 
     check: str
     verdict: str
@@ -48,7 +49,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Report:
-    """The report on one op; ``document`` is what the service sent."""
+    """The report on one op; ``document`` is the JSON that the service sent."""
 
     op: str
     verdict: str
@@ -61,13 +62,13 @@ class Report:
     document: Mapping[str, Any] = field(repr=False)
 
     def count(self, verdict: str) -> int:
-        """Return how many checks have this verdict."""
+        """Return the number of checks with this verdict."""
         return sum(check.verdict == verdict for check in self.checks)
 
 
 @dataclass(frozen=True)
 class Start:
-    """A stream begins: the ops that will be checked, why others are not, and how many steps there are."""
+    """The start of a stream: the ops to check, the reasons why others are not, and the number of steps."""
 
     ops: list[str]
     unavailable: dict[str, str]
@@ -76,7 +77,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Progress:
-    """A step begins: a check of an op, when ``done`` of all ``steps`` are done."""
+    """The start of a step, which is a check of an op, after ``done`` of ``steps`` steps."""
 
     op: str
     check: str
@@ -86,7 +87,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Summary:
-    """A stream ends well: the verdict on all ops, and how many have which."""
+    """The regular end of a stream: the verdict on all ops, and the number of ops with each verdict."""
 
     verdict: str
     passed: int
@@ -101,7 +102,7 @@ Event: TypeAlias = Start | Progress | Report | Summary
 
 @dataclass(frozen=True)
 class Block:
-    """Rows of the leading axis, from ``start`` to before ``stop``."""
+    """Rows of the leading axis, from ``start`` up to but not including ``stop``."""
 
     start: int
     stop: int
@@ -111,8 +112,8 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Verified:
-    """The verdict on your gradient of one input; in ``worst``, yours is ``analytic`` and the op's is ``numeric``."""
+class GradientVerdict:
+    """The verdict on your gradient of one input; in ``worst``, yours is ``analytic`` and the op's ``numeric``."""
 
     verdict: str
     sentence: str
@@ -124,27 +125,27 @@ class Verified:
 
 @dataclass(frozen=True)
 class Verification:
-    """The verdict on your gradients, computed in ``dtype``, beside the op's own in the dtype ``against``."""
+    """The verdict on your gradients, in ``dtype``, compared with the op's own in the dtype ``against``."""
 
     op: str
     verdict: str
     sentence: str
     dtype: str
     against: str
-    gradients: dict[str, Verified]
+    gradients: dict[str, GradientVerdict]
     document: Mapping[str, Any] = field(repr=False)
 
 
 def report(document: Mapping[str, Any]) -> Report:
     """Read the report on one op."""
-    kept = {key: document[key] for key in ("op", "verdict", "sentence", "seed", "points", "evaluations", "seconds")}
-    return Report(**kept, checks=[_check(entry) for entry in document["checks"]], document=document)
+    fields = {key: document[key] for key in ("op", "verdict", "sentence", "seed", "points", "evaluations", "seconds")}
+    return Report(**fields, checks=[_check(entry) for entry in document["checks"]], document=document)
 
 
 def event(line: str | bytes) -> Event | None:
-    """Read one line of a stream; one of a kind not known here is nothing.
+    """Read one line of a stream; return ``None`` for an event of unknown kind.
 
-    Raises the ``ProblemError`` of an event that says that the stream ends early.
+    Raises the ``ProblemError`` of an error event, which ends the stream early.
     """
     document = json.loads(line)
     match document["event"]:
@@ -165,31 +166,28 @@ def event(line: str | bytes) -> Event | None:
 
 
 def verification(document: Mapping[str, Any]) -> Verification:
-    """Read an answer of ``verify``."""
-    kept = {key: document[key] for key in ("op", "verdict", "sentence", "dtype", "against")}
-    found = {name: _verified(entry) for name, entry in document["gradients"].items()}
-    return Verification(**kept, gradients=found, document=document)
+    """Read the result of ``verify``."""
+    fields = {key: document[key] for key in ("op", "verdict", "sentence", "dtype", "against")}
+    gradients = {name: _gradient_verdict(entry) for name, entry in document["gradients"].items()}
+    return Verification(**fields, gradients=gradients, document=document)
 
 
 def _check(entry: Mapping[str, Any]) -> Check:
-    fields = ("check", "verdict", "sentence", "order", "output", "input", "attrs", "mode", "dtype", "device")
+    names = ("check", "verdict", "sentence", "order", "output", "input", "attrs", "mode", "dtype", "device")
     counts = ("points", "evaluations", "seconds", "inconclusive")
-    kept = {key: entry[key] for key in (*fields, *counts)}
-    return Check(**kept, worst=_worst(entry["worst"], "analytic", "numeric"))
+    fields = {key: entry[key] for key in (*names, *counts)}
+    return Check(**fields, worst=_worst(entry["worst"], "analytic", "numeric"))
 
 
-def _verified(entry: Mapping[str, Any]) -> Verified:
-    kept = {key: entry[key] for key in ("verdict", "sentence", "elements", "wrong")}
+def _gradient_verdict(entry: Mapping[str, Any]) -> GradientVerdict:
+    fields = {key: entry[key] for key in ("verdict", "sentence", "elements", "wrong")}
     worst = _worst(entry["worst"], "yours", "expected")
-    return Verified(**kept, worst=worst, blocks=[_block(block) for block in entry["blocks"]])
-
-
-def _block(block: Mapping[str, Any]) -> Block:
-    return Block(block["start"], block["stop"], block["verdict"], block["wrong"], float(block["ulps"]))
+    blocks = [Block(b["start"], b["stop"], b["verdict"], b["wrong"], float(b["ulps"])) for b in entry["blocks"]]
+    return GradientVerdict(**fields, worst=worst, blocks=blocks)
 
 
 def _worst(entry: Mapping[str, Any] | None, analytic: str, numeric: str) -> Worst | None:
-    """Read an element; its numbers may be the words NaN, Infinity and -Infinity, which ``float`` reads as well."""
+    """Read an element; ``float`` also reads the strings NaN, Infinity and -Infinity."""
     if entry is None:
         return None
     index, x = entry["index"], entry["x"]

@@ -1,11 +1,11 @@
-"""Between a call and HTTP: addresses, what went wrong on the way, and when to try again. It sends nothing itself."""
+"""Addresses, errors and retries, shared by both clients. This module sends nothing."""
 
 import email.utils
 import ipaddress
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -30,118 +30,126 @@ DEFAULT_TIMEOUT = 60.0
 DEFAULT_RETRIES = 3
 CONNECT_S = 5.0
 RETRY_S = 30.0
-"""How long all pauses of one call may be together, in seconds."""
+"""The limit on the sum of all pauses of one call, in seconds."""
 UNAVAILABLE = 503
 PROBLEM = "application/problem+json"
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where the service is, as the errors have it."""
+    """The URL of a service and the timeout, and the errors that name them."""
 
     url: str
     timeout: float
 
     @property
-    def told(self) -> str:
-        """The URL as errors may show it: without a password."""
+    def public_url(self) -> str:
+        """The URL for error messages, without user name and password."""
         return str(httpx.URL(self.url).copy_with(userinfo=b""))
 
     def options(self) -> dict[str, Any]:
-        """Return the arguments of an httpx client: the environment's proxies are not for this machine itself."""
+        """Return the arguments of an httpx client; it uses the environment's proxies only for other machines."""
         timeout = httpx.Timeout(self.timeout, connect=min(self.timeout, CONNECT_S))
         host = httpx.URL(self.url).host
         return {"base_url": self.url, "timeout": timeout, "trust_env": not is_this_machine(host)}
 
     def failure(self, error: Exception) -> PullbackError:
-        """Return the error that tells of one of httpx."""
+        """Return the error for an error of httpx."""
         match error:
             case httpx.ConnectError() | httpx.ConnectTimeout() | httpx.ProxyError():
-                told = f"cannot connect to {self.told} ({error})"
-                return CannotConnect(f"{told}: start the service there, or name another URL")
+                message = f"cannot connect to {self.public_url} ({error})"
+                return CannotConnect(f"{message}: start the service there, or use another URL")
             case httpx.TimeoutException():
-                told = f"no answer from {self.told} within {self.timeout:g} s"
-                return TimedOut(f"{told}: allow a longer timeout, or ask for less")
+                message = f"no response from {self.public_url} within {self.timeout:g} s"
+                return TimedOut(f"{message}: raise the timeout, or send a smaller request")
             case httpx.RemoteProtocolError() if "disconnected" in str(error) or "closed" in str(error):
-                return self.lost()
+                return self.connection_lost()
             case httpx.RemoteProtocolError() | httpx.DecodingError():
-                return self.stranger("it does not speak HTTP as it should")
+                return self.not_pullback("invalid HTTP")
             case httpx.UnsupportedProtocol() | httpx.InvalidURL() | httpx.LocalProtocolError():
-                return BadArgument(f"{self.told}: {error}")
+                return BadArgument(f"{self.public_url}: {error}")
             case _:
-                return self.lost()
+                return self.connection_lost()
 
-    def lost(self) -> ConnectionLost:
-        """Return the error of a connection that ended too early."""
-        return ConnectionLost(f"{self.told} ended the connection before its answer was complete: see the service's log")
+    def connection_lost(self) -> ConnectionLost:
+        """Return the error for a connection that closed too early."""
+        message = f"{self.public_url} closed the connection before the response was complete"
+        return ConnectionLost(f"{message}: see the service's log")
 
-    def stranger(self, why: str) -> NotPullback:
-        """Return the error of an answer that is not Pullback's."""
-        return NotPullback(f"what answers at {self.told} is not Pullback ({why}): name the URL of the service")
+    def not_pullback(self, reason: str) -> NotPullback:
+        """Return the error for a response that is not Pullback's."""
+        return NotPullback(f"the server at {self.public_url} is not Pullback ({reason}): use the URL of the service")
 
 
 def address(url: str | None, timeout: float) -> Address:
-    """Return the address of a URL, of ``PULLBACK_URL``, or the default; raise ``BadArgument``."""
+    """Return the address for ``url``, else for ``PULLBACK_URL``, else the default; raise ``BadArgument``."""
     url = (url or os.environ.get("PULLBACK_URL") or DEFAULT_URL).rstrip("/")
     try:
         parsed = httpx.URL(url)
-        is_right = parsed.scheme in ("http", "https") and bool(parsed.host)
+        is_valid = parsed.scheme in ("http", "https") and bool(parsed.host)
     except httpx.InvalidURL:
-        is_right = False
-    if not is_right:
+        is_valid = False
+    if not is_valid:
         raise BadArgument(f"expected a URL such as {DEFAULT_URL}, got {url!r}")
     return Address(url, timeout)
 
 
 def is_this_machine(host: str) -> bool:
-    """Tell whether a host is this machine, as its name or number says."""
+    """Report whether a host is this machine, by its name or IP address."""
     try:
-        number = ipaddress.ip_address(host)
+        ip = ipaddress.ip_address(host)
     except ValueError:
         return host == "localhost" or host.endswith(".localhost")
-    return number.is_loopback or number.is_unspecified
+    return ip.is_loopback or ip.is_unspecified
 
 
 def result(address: Address, call: Call[T], response: httpx.Response) -> T:
-    """Return what an answer says to a call; raise what it tells of."""
-    document = _document(address, response)
+    """Return the result of a call from its response; raise the error that the response reports."""
+    if not response.is_success:
+        raise refusal(address, response)
     try:
-        return call.read(document)
+        document = json.loads(response.content)
+    except ValueError:
+        raise address.not_pullback(f"expected JSON, got {_content_type(response) or 'no content type'}") from None
+    if not isinstance(document, dict):
+        raise address.not_pullback("expected a JSON object")
+    try:
+        return call.read(cast("dict[str, Any]", document))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise address.stranger(f"{call.path} answered without what belongs there") from error
+        raise address.not_pullback(f"{call.path} returned an unexpected document") from error
 
 
 def refusal(address: Address, response: httpx.Response) -> PullbackError:
-    """Return the error that an answer other than 200 tells of."""
-    kind = _kind(response)
+    """Return the error that an unsuccessful response reports."""
+    content_type = _content_type(response)
     try:
         document = json.loads(response.content)
-        if kind == PROBLEM and str(document["type"]).startswith("urn:pullback:problem:"):
+        if content_type == PROBLEM and str(document["type"]).startswith("urn:pullback:problem:"):
             return problem(document, retry_after(response))
     except (KeyError, TypeError, ValueError):
         pass
-    return address.stranger(f"it answered {response.status_code} and {kind or 'no type'}")
+    return address.not_pullback(f"status {response.status_code} with {content_type or 'no content type'}")
 
 
 def check_stream(address: Address, response: httpx.Response) -> None:
-    """Raise what a response that begins says, if that is not a stream of events."""
+    """Raise an error unless the response is a stream of events."""
     if not response.is_success:
         raise refusal(address, response)
-    if _kind(response) != LINES:
-        raise address.stranger(f"it answered {_kind(response) or 'no type'} where {LINES} was asked for")
+    if (content_type := _content_type(response)) != LINES:
+        raise address.not_pullback(f"expected {LINES}, got {content_type or 'no content type'}")
 
 
 class Stream:
-    """The events of a stream, from its bytes as they come in whatever pieces."""
+    """A parser of event streams, for chunks of any size."""
 
     def __init__(self, address: Address) -> None:
-        """Take the address, for the errors."""
+        """Set the address, for error messages."""
         self._address = address
         self._rest = b""
         self._last: Event | None = None
 
     def feed(self, chunk: bytes) -> Iterator[Event]:
-        """Yield the events that are complete; raise the problem with which the stream ends, or ``NotPullback``."""
+        """Yield the complete events; raise the problem that ends the stream, or ``NotPullback``."""
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         for line in lines:
             if line.strip() and (event := self._event(line)) is not None:
@@ -149,37 +157,37 @@ class Stream:
                 yield event
 
     def end(self) -> None:
-        """Raise ``ConnectionLost`` when a stream that is over has not come to its summary."""
+        """Raise ``ConnectionLost`` if the stream ended without a summary."""
         if self._rest or not isinstance(self._last, Summary):
-            raise self._address.lost()
+            raise self._address.connection_lost()
 
     def _event(self, line: bytes) -> Event | None:
         try:
             return event(line)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise self._address.stranger("a line of its stream is no event") from error
+            raise self._address.not_pullback("a line of its stream is not an event") from error
 
 
 def retry_after(response: httpx.Response) -> float | None:
-    """Return the seconds of ``Retry-After``, which may name a date."""
-    said = response.headers.get("retry-after", "")
-    if said.isdecimal():
-        return float(said)
+    """Return the seconds of ``Retry-After``, which may be a date; ``None`` if there are none."""
+    value = response.headers.get("retry-after", "")
+    if value.isdecimal():
+        return float(value)
     try:
-        return max(0.0, email.utils.parsedate_to_datetime(said).timestamp() - time.time())
+        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
     except ValueError:
         return None
 
 
 @dataclass
 class Retries:
-    """When to send a call again: at a 503 that names a time, so many times, and no longer than ``RETRY_S`` in all."""
+    """The retries of a call after a 503 that names a time: ``left`` of them, with ``seconds`` of pauses in all."""
 
     left: int
     seconds: float = RETRY_S
 
     def pause(self, response: httpx.Response) -> float | None:
-        """Return how long to wait before the next try, or nothing where there is none."""
+        """Return the seconds to wait before the next try, or ``None`` to give up."""
         wait = retry_after(response) if response.status_code == UNAVAILABLE else None
         if wait is None or self.left < 1 or not wait <= self.seconds:
             return None
@@ -188,17 +196,5 @@ class Retries:
         return wait
 
 
-def _document(address: Address, response: httpx.Response) -> Mapping[str, Any]:
-    if not response.is_success:
-        raise refusal(address, response)
-    try:
-        document = json.loads(response.content)
-    except ValueError:
-        raise address.stranger(f"it answered {_kind(response) or 'no type'} where JSON was asked for") from None
-    if not isinstance(document, dict):
-        raise address.stranger("it answered JSON that is no object")
-    return cast("dict[str, Any]", document)
-
-
-def _kind(response: httpx.Response) -> str:
+def _content_type(response: httpx.Response) -> str:
     return response.headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -1,6 +1,7 @@
 """The service as its users meet it: a process of its own, on a free port."""
 
 import contextlib
+import importlib
 import os
 import queue
 import re
@@ -11,13 +12,23 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import httpx
 import pytest
 
+from tests.patience import PATIENCE_S
+from tests.work_units import UnitScheduling, in_order
+
+if TYPE_CHECKING:
+    from tests.threaded_service import ThreadedService
+
+# TensorFlow reads these as it is imported. Two test processes share two cores: threads that hand small kernels to each
+# other take a third of the time. A service process does without them.
+ONE_THREAD = {"TF_NUM_INTEROP_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1"}
+os.environ |= ONE_THREAD
+
 ROOT = Path(__file__).parents[1]
-START_S, STOP_S = 120, 60
 READY = re.compile(r"Pullback is ready on (http://\S+) \(docs: (\S+)\)")
 
 
@@ -51,7 +62,7 @@ class Service:
 
     def line(self) -> str:
         """Return the next line that it prints, "" at the end."""
-        line = self._lines.get(timeout=START_S)
+        line = self._lines.get(timeout=PATIENCE_S)
         self.printed.append(line)
         return line
 
@@ -71,7 +82,7 @@ class Service:
         return found
 
     def wait_until_warm(self) -> "Service":
-        until = time.monotonic() + START_S
+        until = time.monotonic() + PATIENCE_S
         while " warmed up " not in self.log():
             assert time.monotonic() < until, self.log()
             time.sleep(0.05)
@@ -91,18 +102,18 @@ class Service:
 
     def wait(self) -> int:
         """Wait for its end; return the exit code."""
-        return self.process.wait(STOP_S)
+        return self.process.wait(PATIENCE_S)
 
     def close(self) -> None:
         """End it, whatever it does."""
         if self.process.poll() is None:
             self.process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(STOP_S)
+                self.process.wait(PATIENCE_S)
         if self.process.poll() is None:
             self.process.kill()
-            self.process.wait(STOP_S)
-        self._reader.join(STOP_S)
+            self.process.wait(PATIENCE_S)
+        self._reader.join(PATIENCE_S)
 
 
 class Distant:
@@ -130,22 +141,35 @@ def port_of(url: str) -> int:
 
 
 def client_of(url: str) -> httpx.Client:
-    return httpx.Client(base_url=url, timeout=60, trust_env=False)
+    return httpx.Client(base_url=url, timeout=PATIENCE_S, trust_env=False)
+
+
+# Dozens of services that warm themselves up would take the cores from the tests. A busy machine may take a minute to
+# trace an op, so a deadline that no test sets is longer, and yet shorter than the patience of the client.
+DEFAULTS = {"PORT": "0", "DRAIN_S": "0", "WARM_UP": "0", "DEADLINE_S": str(PATIENCE_S - 60)}
 
 
 def environment(**settings: str) -> dict[str, str]:
     """Return this environment with these settings and no others; by default a free port, no draining, no warm-up."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PULLBACK_")}
-    # Dozens of services that warm themselves up would take the cores from the tests.
-    defaults = {"PORT": "0", "DRAIN_S": "0", "WARM_UP": "0"}
-    return kept | {f"PULLBACK_{name}": value for name, value in (defaults | settings).items()}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PULLBACK_", *ONE_THREAD))}
+    return kept | {f"PULLBACK_{name}": value for name, value in (DEFAULTS | settings).items()}
 
 
 Start = Callable[..., Service]
+Serve = Callable[..., "ThreadedService"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--url", help="ask the service there, and skip the tests that need one of their own")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items[:] = in_order(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> UnitScheduling:
+    return UnitScheduling(config, log)
 
 
 def starting(request: pytest.FixtureRequest) -> Iterator[Start]:
@@ -167,6 +191,26 @@ start_for_module = pytest.fixture(scope="module")(starting)
 start_for_session = pytest.fixture(scope="session")(starting)
 
 
+def serving(request: pytest.FixtureRequest) -> Iterator[Serve]:
+    """Serve with other settings, each service on a thread of this process: see ``tests.threaded_service``."""
+    if request.config.getoption("url"):
+        pytest.skip("needs a service of its own")
+    # Imported here, so that tests without a service do not wait for TensorFlow.
+    made = importlib.import_module("tests.threaded_service").ThreadedService
+    with contextlib.ExitStack() as stack:
+
+        def served(**settings: str) -> "ThreadedService":
+            one = made(**settings)
+            stack.callback(one.close)
+            return one
+
+        yield served
+
+
+serve = pytest.fixture(serving)
+serve_for_module = pytest.fixture(scope="module")(serving)
+
+
 @pytest.fixture(scope="session")
 def service(request: pytest.FixtureRequest) -> Iterator[Service | Distant]:
     """The service with default limits, one for all tests, which it must survive."""
@@ -176,6 +220,17 @@ def service(request: pytest.FixtureRequest) -> Iterator[Service | Distant]:
     one = request.getfixturevalue("start_for_session")().wait_until_ready()
     yield one
     assert one.process.poll() is None, f"the service has ended; its log:\n{one.log()}"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def whole_budget() -> None:
+    """Give each file the budget of traces that a process has: a process runs many files, and keeps their traces."""
+    if "tensorflow" in sys.modules:
+        # Imported here, so that tests without a service do not wait for TensorFlow.
+        from app.runtime import traces  # noqa: PLC0415
+
+        traces.TRACES.made.clear()
+        traces.TRACES.compiled.clear()
 
 
 @pytest.fixture

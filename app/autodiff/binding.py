@@ -47,7 +47,7 @@ def bind_spec(op: Op, attrs: Mapping[str, Any], dtype: str | None, *, mode: Mode
     for (name, value), scalar in zip(spec.attrs.numbers().items(), spec.numbers, strict=True):
         if not math.isfinite(float(scalar)):
             raise wrong(
-                ("attrs", name), f"this overflows {spec.dtype}", expected=f"a {spec.dtype} number", got=str(value)
+                ("attrs", name), f"overflows {spec.dtype}", expected=f"a finite {spec.dtype} number", got=str(value)
             )
     return spec
 
@@ -58,7 +58,7 @@ def bind_inputs(spec: Spec, inputs: Mapping[str, Any], decode: Decode) -> Point:
     if len(arrays) < len(spec.inputs.dtypes):
         missing = next(name for name in spec.inputs.dtypes if name not in arrays)
         expected = f"all of {', '.join(spec.inputs.dtypes)}"
-        raise wrong(("inputs",), f"input {missing} is missing", expected=expected, got=", ".join(arrays) or "none")
+        raise wrong(("inputs",), f"missing input {missing}", expected=expected, got=", ".join(arrays) or "none")
     if len(arrays) > 1:
         arrays = {name: arrays[name] for name in spec.inputs.dtypes}
     dims = bind_dims(spec, arrays)
@@ -105,7 +105,7 @@ def bind_dtype(op: Op, dtype: str | None) -> str:
         return op.dtypes[0]
     if dtype not in op.dtypes:
         expected = f"one of {', '.join(op.dtypes)}"
-        raise wrong(("dtype",), f"op {op.name} does not take this dtype", expected=expected, got=dtype)
+        raise wrong(("dtype",), f"op {op.name} does not accept this dtype", expected=expected, got=dtype)
     return dtype
 
 
@@ -121,8 +121,8 @@ def bind_shapes(spec: Spec, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, 
     found = {slot.name: resolved_shape(slot.shape, dims) for slot in spec.op.outputs}
     for name, shape in found.items():
         if shape is None:
-            message = f"only a run of op {spec.op.name} tells the shape of its output {name}"
-            raise wrong(("inputs",), message, expected="values", got="shapes alone")
+            message = f"the shape of output {name} of op {spec.op.name} depends on values"
+            raise wrong(("inputs",), message, expected="values", got="shapes only")
         if (size := math.prod(shape)) > MAX_SIZE:
             message = f"output {name} would have {size} elements"
             raise wrong(("inputs",), message, expected=f"at most {MAX_SIZE}", got=str(size))
@@ -137,7 +137,7 @@ def decode_named(values: Mapping[str, Any], dtypes: Mapping[str, str], decode: D
     faults, arrays = Faults(), dict[str, Array]()
     for name, value in values.items():
         if name not in dtypes:
-            faults.add((field, name), "there is no such name here", expected=near(name, dtypes), got=name)
+            faults.add((field, name), "unknown name", expected=near(name, dtypes), got=name)
             continue
         try:
             arrays[name] = decode(value, dtypes[name], (field, name))
@@ -164,7 +164,7 @@ def bind_dims(spec: Spec, arrays: Arrays) -> Dims:
         if _matches(slot.shape, shape, trial):
             dims = trial
         else:
-            message = f"shape {list(shape)} does not fit {shape_text(slot.shape)}"
+            message = f"shape {list(shape)} does not match {shape_text(slot.shape)}"
             faults.add(("inputs", slot.name), message, expected=_expectation(slot.shape, dims), got=str(list(shape)))
     if faults.entries:
         faults.check()
@@ -184,12 +184,12 @@ def bind_names(names: Sequence[str] | None, slots: Sequence[Input | Output], fie
     faults, seen = Faults(), set[str]()
     for i, name in enumerate(names):
         if name not in known:
-            faults.add((field, i), "there is no such name", expected=near(name, known), got=name)
+            faults.add((field, i), "unknown name", expected=near(name, known), got=name)
         elif name in seen:
-            faults.add((field, i), "this name stands here twice", expected="each name once", got=name)
+            faults.add((field, i), "duplicate name", expected="each name once", got=name)
         seen.add(name)
     if not names:
-        faults.add((field,), "nothing is selected", expected=f"some of {', '.join(known)}", got="[]")
+        faults.add((field,), "nothing selected", expected=f"some of {', '.join(known)}", got="[]")
     faults.check()
     # In the op's order, so that the order in a request makes no trace of its own.
     return tuple(name for name in known if name in names)
@@ -205,10 +205,10 @@ def bind_directions(
         if name in side.dtypes and name not in side.live:
             live = ", ".join(side.live)
             expected = f"some of {live}" if live else f"none: nothing is differentiable in {side.dtype}"
-            raise wrong((field, name), "this is not differentiable", expected=expected, got=name)
+            raise wrong((field, name), "not differentiable", expected=expected, got=name)
     arrays = decode_named(values, side.dtypes, decode, field)
     if not arrays:
-        raise wrong((field,), "there is none", expected=f"at least one of {', '.join(side.live)}", got="{}")
+        raise wrong((field,), f"no {field} given", expected=f"at least one of {', '.join(side.live)}", got="{}")
     return arrays if len(arrays) == 1 else {name: arrays[name] for name in side.dtypes if name in arrays}
 
 

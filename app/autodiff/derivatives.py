@@ -74,7 +74,7 @@ def jvp(point: Point, tangents: Arrays, *, batched: bool) -> Evaluation[Derivati
     with blame_op(point.op, "claim"):
         linear = point.op.claim(point.spec.attrs).linear
     if not linear:
-        message = f"the gradient of {point.op.name} is not linear in the cotangent here, so it has no jvp"
+        message = f"the gradient of {point.op.name} is not linear in the cotangent, so it has no jvp"
         raise wrong(("attrs",), message, expected="attributes that make it linear", got="a non-linear gradient")
     _check_shapes(tangents, _input_shapes(point), "tangents", batched=batched)
     if batched:
@@ -154,12 +154,12 @@ def _check_shapes(directions: Arrays, shapes: Shapes, field: str, *, batched: bo
         shape, came = shapes[name], direction.shape
         if batched and (not came or came[1:] != shape):
             expected = f"[directions, {', '.join(map(str, shape))}]" if shape else "[directions]"
-            raise wrong((field, name), "a direction has another shape", expected=expected, got=str(list(came)))
+            raise wrong((field, name), "shape mismatch", expected=expected, got=str(list(came)))
         if not batched and came != shape:
-            raise wrong((field, name), "the shape is another one", expected=str(list(shape)), got=str(list(came)))
+            raise wrong((field, name), "shape mismatch", expected=str(list(shape)), got=str(list(came)))
     if batched and len(set(map(len, directions.values()))) > 1:
         lengths = {name: len(direction) for name, direction in directions.items()}
-        raise wrong((field,), "they differ in their number of directions", expected="one number", got=str(lengths))
+        raise wrong((field,), "the number of directions differs", expected="the same number", got=str(lengths))
 
 
 def _directions(named: Arrays | None) -> int:
@@ -205,7 +205,7 @@ def _refuse_odd_bytes(op: str, output: str, y: Array) -> None:
     try:
         bools(y.view(np.uint8))
     except Loss as loss:
-        fault = OpFault("forward", output, expected=f"{loss.expected} for each bool", got=f"a byte of {loss.got}")
+        fault = OpFault("forward", output, expected=f"{loss.expected} for each bool", got=f"the byte {loss.got}")
         raise OpFailed(f"op {op}: {fault}", Entry((op, output), str(fault), fault.expected, fault.got)) from None
 
 

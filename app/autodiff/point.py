@@ -124,13 +124,13 @@ class Point:
     def admit_work(self, times: int = 1) -> None:
         """Refuse work that would take minutes: ``times`` the op's, before any of it is done."""
         if (cost := times * self.cost) > MAX_COST:
-            message = f"at this size op {self.op.name} takes {cost} multiply-adds, and no kernel can be interrupted"
+            message = f"op {self.op.name} takes {cost} multiply-adds at this size, and kernels cannot be interrupted"
             raise wrong(("inputs",), message, expected=f"at most {MAX_COST}", got=str(cost))
 
     def admit(self, elements: int, what: str) -> None:
         """Refuse an answer over the element limit, before any of it is computed."""
         if elements > (limit := self.spec.max_elements):
-            message = f"the {what} would have {elements} elements; ask for products, or parts of it (wrt, of)"
+            message = f"the {what} would have {elements} elements; request products, or a part of it (wrt, of)"
             raise wrong(("inputs",), message, expected=f"at most {limit} elements", got=str(elements))
 
 
@@ -150,7 +150,7 @@ def blame_op(op: Op, what: str) -> Generator[None]:
     except InvalidInput:
         raise
     except Exception as error:
-        log.warning("op %s: its %s failed", op.name, what, exc_info=True)
+        log.warning("op %s: %s failed", op.name, what, exc_info=True)
         kind = type(error).__name__
-        message = f"op {op.name}: its {what} raised {kind}"
+        message = f"op {op.name}: {what} raised {kind}"
         raise OpFailed(message, Entry((op.name, what), message, expected="no exception", got=kind)) from error

@@ -122,7 +122,7 @@ class Program:
         """
         may_miss = not first or set(self._seeds) != set(self._differentiable)
         for (name, x), dx in zip(xs.items(), dxs, strict=True):
-            expected, got = f"a {x.dtype.name} tensor of the shape of {name}", None
+            expected, got = f"a {x.dtype.name} tensor with the shape of {name}", None
             if dx is None:
                 got = None if may_miss or name in self.op.null_gradients else "None, or no path at all"
             elif not isinstance(dx, tf.Tensor):

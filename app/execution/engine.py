@@ -54,7 +54,7 @@ class Engine:
             for broken in self.registry.unavailable:
                 if broken.name == name:
                     raise NotFound(f"op {name} is unavailable: {broken.reason}")
-            raise NotFound(f"there is no op {name!r}; expected {near(name, self.registry.ops)}")
+            raise NotFound(f"unknown op {name!r}; expected {near(name, self.registry.ops)}")
         return found
 
     def default_mode(self, op: Op, dtype: str | None, device: str | None) -> Mode:
@@ -65,5 +65,5 @@ class Engine:
         """Return TensorFlow's name of a device, or raise ``Unprocessable``."""
         if name is not None and name not in self.devices:
             expected = f"one of {', '.join(self.devices)}"
-            raise wrong(("device",), "there is no such device", expected=expected, got=name)
+            raise wrong(("device",), "unknown device", expected=expected, got=name)
         return self.devices[name or self.default_device]

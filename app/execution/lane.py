@@ -43,7 +43,7 @@ class _Ticket:
     def check(self) -> None:
         """Raise ``DeadlinePassed`` when nobody waits: what long work calls between its chunks."""
         if self.abandoned or time.monotonic() > self.deadline:
-            raise DeadlinePassed("the work was given up: its deadline passed, or its client is gone")
+            raise DeadlinePassed("the work was abandoned: its deadline passed, or its client disconnected")
 
     def run(self) -> None:
         """Do the work, unless it was given up while it waited."""

@@ -46,6 +46,6 @@ def _watch(lane: Lane, patience_s: float, left: threading.Event) -> None:
         # Seen twice: a process that was stopped for a while, with its container for one, has had no chance to end.
         looks = looks + 1 if late is not None and late.seconds > patience_s else 0
         if late is not None and looks > 1:
-            log.critical("op %s is stuck, %.0f s past its deadline: this process ends", late.owner, late.seconds)
+            log.critical("op %s is stuck, %.0f s past its deadline: exiting", late.owner, late.seconds)
             # Not by sys.exit, which ends a thread, nor in good order, which waits for what never comes.
             os._exit(STUCK)

@@ -1,4 +1,4 @@
-"""Whether two ways to compute the same agree: outputs, gradients and second order, each within its rounding."""
+"""Whether two ways to compute the same values agree: outputs, gradients and second order, within their rounding."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from app.gradcheck.comparison import widened
+from app.gradcheck.comparison import add_tolerances
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Comparison, Finding, Place
@@ -15,31 +15,31 @@ from app.tensors.dtypes import DTYPES
 from ops import Array
 
 Pair: TypeAlias = tuple[Mapping[Key, Array], Sample]
-"""What was found, and the sample whose values it is compared with, which tells how far it may be off."""
+"""Computed values, and the sample that holds the expected values and their error bounds."""
 
 ORDERS = {"outputs": 0, "gradients": 1, "products": 2, "slots": 2}
 WHAT = {0: "y", 1: "dx", 2: "the second order"}
 
 
 def agree(target: Target, place: Place, pairs: Sequence[Pair], what: str, against: str) -> Iterator[Finding]:
-    """Yield a finding an order: what was found, against the values of the samples, within the rounding of its dtype."""
+    """Yield a finding per order: the values against those of the samples, within the rounding of the place's dtype."""
     for order in sorted({0, *target.options.orders}):
         comparison = Comparison(replace(place, order=order))
-        for found, sample in pairs:
-            for key in found:
+        for values, sample in pairs:
+            for key, value in values.items():
                 if ORDERS[str(key[0])] == order:
-                    _add(target, comparison, key, found[key], sample)
+                    _add(target, comparison, key, value, sample)
         yield comparison.finding(f"{WHAT[order]} ({what})", against)
 
 
-def _add(target: Target, comparison: Comparison, key: Key, found: Array, sample: Sample) -> None:
+def _add(target: Target, comparison: Comparison, key: Key, value: Array, sample: Sample) -> None:
     what, name = key
     expected, dtype = np.asarray(sample.values[key], np.float64), comparison.place.dtype
-    # What a narrow dtype cannot hold is infinite in it, and rightly so.
+    # Values beyond the range of a narrow dtype are correctly infinite in it.
     expected = np.where(np.abs(expected) >= DTYPES[dtype].high, np.copysign(np.inf, expected), expected)
     is_whole = sample.values[key].dtype.kind in "iub"
-    allowed = np.zeros(()) if is_whole else widened(target, sample.bound(key, dtype), expected)
-    # Nor does it tell anything where rounding may throw an answer beyond all that it holds.
+    allowed = np.zeros(()) if is_whole else add_tolerances(target, sample.error_bound(key, dtype), expected)
+    # A bound beyond the range of the dtype allows any value.
     allowed = np.where(allowed >= DTYPES[dtype].high, np.inf, allowed)
     output = name if what in ("outputs", "slots") else None
-    comparison.add(found, expected, allowed, of_output=output, of_input=None if output else name)
+    comparison.add(value, expected, allowed, of_output=output, of_input=None if output else name)

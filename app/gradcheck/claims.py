@@ -1,4 +1,4 @@
-"""How an author's claims are called: arguments in the op's order, answers by name."""
+"""Call the functions of a claim: arguments in the op's order, results by name."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,22 +10,22 @@ from ops import Array, many
 
 
 def primals(sample: Sample, inputs: Mapping[str, Array]) -> list[Array]:
-    """Return the op's inputs in order, some of them replaced."""
+    """Return the op's inputs in order, those in ``inputs`` replaced."""
     return [inputs.get(name, x) for name, x in sample.point.inputs.items()]
 
 
 def wide_primals(sample: Sample) -> list[Array]:
-    """Return the op's inputs in order, floats as float64; labels stay indices, and masks masks."""
+    """Return the op's inputs in order, floats as float64; integers and bools keep their dtype."""
     return [x if x.dtype.kind in "iub" else np.asarray(x, np.float64) for x in primals(sample, {})]
 
 
-def all_outputs(sample: Sample, dys: Mapping[str, Array]) -> list[Array]:
-    """Return a cotangent for every output, 0 for those that have none."""
+def all_cotangents(sample: Sample, dys: Mapping[str, Array]) -> list[Array]:
+    """Return a cotangent for every output, zeros for outputs without one."""
     outputs = [slot.name for slot in sample.point.op.outputs]
     return [dys[name] if name in dys else 0 * sample.values["outputs", name] for name in outputs]
 
 
 def named_slots(sample: Sample, slots: Any) -> dict[str, Array]:
-    """Return what a formula returns by input, those that it has a value for."""
+    """Return the results of a formula by input, for the differentiable inputs that it has a value for."""
     named = zip(sample.point.inputs, many(slots), strict=True)
     return {name: value for name, value in named if value is not None and name in sample.vectors}

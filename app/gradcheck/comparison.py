@@ -1,4 +1,4 @@
-"""A gradient beside what it claims to be: the numeric derivative of a function, or a formula."""
+"""Compare a gradient with its claim: the numeric derivative of a function, or a formula."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,66 +10,66 @@ from app.autodiff.point import blame_op
 from app.gradcheck import rounding
 from app.gradcheck.numeric import DOUBT, NO_DIGITS, RUNGS, Slopes, Trouble, slopes
 from app.gradcheck.rows import numbers_of
-from app.gradcheck.sample import Sample, nowhere
+from app.gradcheck.sample import Arrays, Sample, nowhere
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Comparison
 from ops import Array
 
-Named: TypeAlias = Mapping[str, Array]
-Function: TypeAlias = Callable[[Named], Named]
+Function: TypeAlias = Callable[[Arrays], Arrays]
 
-# Coordinates that are moved one by one in a row each, as those of elementwise ops need not be.
+# The most coordinates that are moved one by one, one row each; elementwise ops have no such limit.
 COORDINATES = 32
 DIRECTIONS = 3
-# A vector that is larger is moved along one direction only.
+# A leaf with more numbers than this is moved along one direction only.
 LARGE = 1 << 16
-# The first step, as a part of the number that moves; and the second opinion's, as a part of the first.
+# The first step, as a fraction of the number that it moves; and the first step of the second estimate, as a fraction
+# of that.
 REACH, NEARER = 0.25, 1 / 8
-# As a part of a slope, the error that leaves it a digit.
+# The error, as a fraction of a slope, that leaves the slope one digit.
 ONE_DIGIT = 0.5
 
 
 @dataclass(frozen=True)
-class Differentiated:
-    """What is differentiated: the sum of a function's results, weighted, in some leaves.
+class Objective:
+    """The scalar function to differentiate: the weighted sum of a function's results, as a function of its leaves.
 
-    ``function`` takes and returns arrays with rows first; the leaves that it is not given stay where they are.
+    ``function`` takes and returns arrays with rows first; leaves that it is not given keep their values.
     """
 
     function: Function
-    leaves: Named
-    weights: Named
+    leaves: Arrays
+    weights: Arrays
 
 
 @dataclass(frozen=True)
 class Gradient:
-    """A gradient that is under test: its parts by leaf, how far rounding may put each off, and where they are told."""
+    """A gradient under test: by leaf, its parts, their rounding bounds and the comparisons that collect the results."""
 
-    parts: Named
-    bounds: Named
+    parts: Arrays
+    bounds: Arrays
     comparisons: Mapping[str, Comparison]
     troubles: dict[str, Array] = field(default_factory=dict[str, Array])
-    """Found by ``compare``: what is wrong with the numeric derivative at the coordinates that it chose."""
-    doubts: Named = field(default_factory=dict[str, Array])
-    """Known before: troubles that make a comparison worthless, coordinate by coordinate."""
+    """Set by ``compare``: the trouble of the numeric derivative at each coordinate that it checked."""
+    doubts: Arrays = field(default_factory=dict[str, Array])
+    """Troubles known beforehand that make a comparison meaningless, by coordinate."""
     single: bool = True
-    """Whether coordinates are moved one by one where that takes a row each."""
+    """Whether to move coordinates one by one when each takes a row of its own."""
     everywhere: bool = False
-    """Whether directions go through all numbers of a large elementwise op as well."""
+    """Whether to check directions through all numbers of a large elementwise op as well."""
 
 
-def compare(target: Target, subsample: Sample, gradient: Gradient, of: Callable[[Sample], Differentiated]) -> None:
+def compare(target: Target, subsample: Sample, gradient: Gradient, objective: Callable[[Sample], Objective]) -> None:
     """Compare a gradient with the numeric derivative at a subsample, by coordinates and along random directions.
 
-    ``of(sample)`` is what is differentiated there. The coordinates are those of the subsample.
+    ``objective(sample)`` returns the function to differentiate there. The coordinates are those of the subsample.
     """
-    differentiated, whole = of(subsample), target.whole(subsample)
+    nearby, whole = objective(subsample), target.whole(subsample)
     for name in gradient.parts if gradient.single or subsample.is_elementwise else ():
-        _compare_coordinates(target, subsample, name, gradient, differentiated)
+        _compare_coordinates(target, subsample, name, gradient, nearby)
     if not subsample.is_elementwise:
-        _compare_directions(target, gradient, differentiated)
+        _compare_directions(target, gradient, nearby)
     elif gradient.everywhere and subsample is not whole:
-        _compare_directions(target, gradient, of(whole))
+        _compare_directions(target, gradient, objective(whole))
 
 
 def compare_with_formula(target: Target, sample: Sample, gradient: Gradient, formula: Function) -> None:
@@ -81,21 +81,21 @@ def compare_with_formula(target: Target, sample: Sample, gradient: Gradient, for
         units = rounding.units(formula, inputs, rng, elementwise=sample.is_elementwise, ones=lambda name: 1.0)
     for name, part in gradient.parts.items():
         value = np.broadcast_to(expected.get(name, np.zeros(())), part.shape)
-        exact = rounding.eps("float64") * units[name] if name in units else 0.0
-        allowed = widened(target, gradient.bounds[name] + exact, value)
+        formula_error = rounding.eps("float64") * units[name] if name in units else 0.0
+        allowed = add_tolerances(target, gradient.bounds[name] + formula_error, value)
         gradient.comparisons[name].add(part, value, allowed, x=inputs[name], index=sample.index(name))
 
 
-def widened(target: Target, allowed: Any, value: Array) -> Array:
-    """Return a bound with the tolerances that were asked for on top."""
+def add_tolerances(target: Target, bound: Any, value: Array) -> Array:
+    """Return an error bound for ``value`` plus the tolerances of the request."""
     with np.errstate(invalid="ignore"):
-        return allowed + target.options.absolute + target.options.relative * np.abs(np.nan_to_num(value))
+        return bound + target.options.absolute + target.options.relative * np.abs(np.nan_to_num(value))
 
 
 def row_by_row(sample: Sample, function: Function) -> Function:
-    """Return a NumPy function of one point as one of many, rows first."""
+    """Turn a NumPy function of one point into a function of many points, rows first."""
 
-    def of_rows(moved: Named) -> Named:
+    def of_rows(moved: Arrays) -> Arrays:
         with blame_op(sample.point.op, "claim"), np.errstate(all="ignore"):
             if sample.is_elementwise:
                 return {
@@ -108,81 +108,76 @@ def row_by_row(sample: Sample, function: Function) -> Function:
     return of_rows
 
 
-def _compare_coordinates(target: Target, sample: Sample, name: str, gradient: Gradient, of: Differentiated) -> None:
-    x = np.asarray(of.leaves[name], np.float64).ravel()
-    chosen = _chosen(target, sample, x.size)
-    if not len(chosen):
+def _compare_coordinates(
+    target: Target, subsample: Sample, name: str, gradient: Gradient, objective: Objective
+) -> None:
+    x = np.asarray(objective.leaves[name], np.float64).ravel()
+    coordinates = _coordinates(target, subsample, x.size)
+    if not len(coordinates):
         return
-    ask = _elementwise(of, name) if sample.is_elementwise else _single(of, name, chosen)
+    along = _move_all(objective, name) if subsample.is_elementwise else _move_one(objective, name, coordinates)
     analytic, bar = (
-        np.asarray(sample.select(values[name]), np.float64).ravel()[chosen]
+        np.asarray(subsample.select(values[name]), np.float64).ravel()[coordinates]
         for values in (gradient.parts, gradient.bounds)
     )
-    comparison = gradient.comparisons[name]
-    found = _Question(ask, _scale(x[chosen]), rounding.eps(target.widest)).answer(analytic, bar)
-    place = sample.index(name)
+    numeric = _estimate(along, _scale(x[coordinates]), rounding.eps(target.widest), analytic, bar)
+    trouble = gradient.troubles[name] = _trouble(numeric)
+    if (doubt := gradient.doubts.get(name)) is not None:
+        trouble = np.where(doubt != Trouble.NONE, doubt, trouble)
+    comparison, place = gradient.comparisons[name], subsample.index(name)
     comparison.add(
         analytic,
-        found.value,
-        widened(target, DOUBT * found.error + bar, found.value),
-        trouble=_either(_troubled(found), gradient.doubts.get(name)),
-        settled=_settled(analytic, found, bar),
-        x=x[chosen],
-        index=lambda i: place(int(chosen[i])),
+        numeric.value,
+        add_tolerances(target, DOUBT * numeric.error + bar, numeric.value),
+        trouble=trouble,
+        conclusive=_is_conclusive(analytic, numeric, bar),
+        x=x[coordinates],
+        index=lambda i: place(int(coordinates[i])),
     )
-    comparison.evaluations += found.evaluations
-    gradient.troubles[name] = _troubled(found)
+    comparison.evaluations += numeric.evaluations
 
 
-def _settled(analytic: Array, found: Slopes, bar: Array) -> Array:
+def _is_conclusive(analytic: Array, numeric: Slopes, bar: Array) -> Array:
     """Tell where agreement proves something: within the numeric bar alone, or within a hundredth of the numbers."""
     with np.errstate(invalid="ignore"):
-        size = np.fmax(np.abs(analytic), np.abs(found.value))
-        near = np.abs(analytic - found.value) <= DOUBT * found.error
-        narrow = DOUBT * found.error + bar <= NO_DIGITS * size
-    return (near | narrow) & (found.trouble != Trouble.NO_DIGITS)
+        size = np.fmax(np.abs(analytic), np.abs(numeric.value))
+        near = np.abs(analytic - numeric.value) <= DOUBT * numeric.error
+        narrow = DOUBT * numeric.error + bar <= NO_DIGITS * size
+    return (near | narrow) & (numeric.trouble != Trouble.NO_DIGITS)
 
 
-def _troubled(found: Slopes) -> Array:
-    """Return what makes a slope worthless; one with a digit left may still tell a number that is far off."""
+def _trouble(numeric: Slopes) -> Array:
+    """Return the trouble that makes a slope unusable; a slope with one digit left can still expose a large error."""
     with np.errstate(invalid="ignore"):
-        has_one = DOUBT * found.error <= ONE_DIGIT * np.abs(found.value)
-    return np.where((found.trouble == Trouble.NO_DIGITS) & has_one, Trouble.NONE, found.trouble)
+        has_one = DOUBT * numeric.error <= ONE_DIGIT * np.abs(numeric.value)
+    return np.where((numeric.trouble == Trouble.NO_DIGITS) & has_one, Trouble.NONE, numeric.trouble)
 
 
-def _either(trouble: Array, doubt: Array | None) -> Array:
-    return trouble if doubt is None else np.where(doubt != Trouble.NONE, doubt, trouble)
+def _estimate(along: Callable[[Array], Array], scale: Array, unit: float, analytic: Array, bar: Array) -> Slopes:
+    """Return the slopes; where a gradient looks wrong, estimate again with smaller steps.
+
+    ``scale`` is the largest step of each function and ``unit`` the relative rounding of its values. If the two
+    estimates contradict each other, neither proves anything.
+    """
+    first = slopes(along, scale, unit)
+    with np.errstate(invalid="ignore"):
+        right = np.abs(analytic - first.value) <= DOUBT * first.error + bar
+    doubtful = (_trouble(first) == Trouble.NONE) & ~right
+    if not doubtful.any():
+        return first
+    nearer = slopes(along, scale * NEARER, unit)
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(nearer.value - first.value) > DOUBT * (nearer.error + first.error)
+    trouble = np.where(doubtful & apart, Trouble.CONTRADICTION, first.trouble)
+    trouble = np.where(doubtful & (_trouble(nearer) != Trouble.NONE), nearer.trouble, trouble)
+    return Slopes(first.value, first.error, trouble, first.evaluations + nearer.evaluations)
 
 
-@dataclass(frozen=True)
-class _Question:
-    """Functions to differentiate: how they are asked, the largest step of each, and the rounding of their values."""
-
-    ask: Callable[[Array], Array]
-    scale: Array
-    unit: float
-
-    def answer(self, analytic: Array, bar: Array) -> Slopes:
-        """Return the slopes; where a gradient seems wrong, ask again nearer: two estimates that differ tell nothing."""
-        found = slopes(self.ask, self.scale, self.unit)
-        with np.errstate(invalid="ignore"):
-            right = np.abs(analytic - found.value) <= DOUBT * found.error + bar
-        doubtful = (_troubled(found) == Trouble.NONE) & ~right
-        if not doubtful.any():
-            return found
-        nearer = slopes(self.ask, self.scale * NEARER, self.unit)
-        with np.errstate(invalid="ignore"):
-            apart = np.abs(nearer.value - found.value) > DOUBT * (nearer.error + found.error)
-        trouble = np.where(doubtful & apart, Trouble.CONTRADICTION, found.trouble)
-        trouble = np.where(doubtful & (_troubled(nearer) != Trouble.NONE), nearer.trouble, trouble)
-        return Slopes(found.value, found.error, trouble, found.evaluations + nearer.evaluations)
-
-
-def _compare_directions(target: Target, gradient: Gradient, of: Differentiated) -> None:
-    """Compare along random directions in each leaf: what no coordinate was chosen for counts there."""
+def _compare_directions(target: Target, gradient: Gradient, objective: Objective) -> None:
+    """Compare along random directions in each leaf, which cover the coordinates that are not checked one by one."""
     rng = np.random.default_rng([target.options.seed, 1])
     for name, part in gradient.parts.items():
-        x = np.asarray(of.leaves[name], np.float64)
+        x = np.asarray(objective.leaves[name], np.float64)
         if not x.size:
             continue
         count = 1 if x.size > LARGE else DIRECTIONS
@@ -190,19 +185,21 @@ def _compare_directions(target: Target, gradient: Gradient, of: Differentiated) 
         d = signs * _scale(x)
         axes = tuple(range(1, d.ndim))
         analytic, bar = (d * part).sum(axis=axes), (np.abs(d) * gradient.bounds[name]).sum(axis=axes)
-        found = _Question(_directed(of, name, d), np.ones(count), rounding.eps(target.widest)).answer(analytic, bar)
-        allowed = widened(target, DOUBT * found.error + bar, found.value)
-        comparison = gradient.comparisons[name]
-        settled = _settled(analytic, found, bar)
-        comparison.add(analytic, found.value, allowed, trouble=_troubled(found), settled=settled, index=nowhere)
-        comparison.evaluations += found.evaluations
+        along, unit = _move_along(objective, name, d), rounding.eps(target.widest)
+        numeric = _estimate(along, np.ones(count), unit, analytic, bar)
+        allowed = add_tolerances(target, DOUBT * numeric.error + bar, numeric.value)
+        comparison, conclusive = gradient.comparisons[name], _is_conclusive(analytic, numeric, bar)
+        comparison.add(
+            analytic, numeric.value, allowed, trouble=_trouble(numeric), conclusive=conclusive, index=nowhere
+        )
+        comparison.evaluations += numeric.evaluations
 
 
-def _chosen(target: Target, sample: Sample, size: int) -> Array:
-    """Return the coordinates to move one by one: all, or a sample where that would be too much work."""
-    rows = target.options.work // max(1, numbers_of(sample.point), sample.point.cost)
+def _coordinates(target: Target, subsample: Sample, size: int) -> Array:
+    """Return the coordinates to move one by one: all, or a random choice where all would be too much work."""
+    rows = target.options.work // max(1, numbers_of(subsample.point), subsample.point.cost)
     most = min(COORDINATES, max(1, rows // (2 * RUNGS + 1)))
-    if sample.is_elementwise or size <= most:
+    if subsample.is_elementwise or size <= most:
         return np.arange(size)
     return np.sort(np.random.default_rng(target.options.seed).choice(size, most, replace=False))
 
@@ -213,14 +210,14 @@ def _scale(x: Array) -> Array:
     return 2.0 ** np.floor(np.log2(REACH * size))
 
 
-def _elementwise(of: Differentiated, name: str) -> Callable[[Array], Array]:
-    """Move all numbers at once: each result depends on its own place alone."""
-    at = {leaf: np.asarray(x, np.float64).ravel() for leaf, x in of.leaves.items()}
-    weights = {y: np.asarray(w, np.float64).ravel() for y, w in of.weights.items()}
+def _move_all(objective: Objective, name: str) -> Callable[[Array], Array]:
+    """Move all numbers of a leaf at once: each result depends only on the numbers at its own place."""
+    at = {leaf: np.asarray(x, np.float64).ravel() for leaf, x in objective.leaves.items()}
+    weights = {y: np.asarray(w, np.float64).ravel() for y, w in objective.weights.items()}
 
     def along(steps: Array) -> Array:
         moved = {leaf: np.broadcast_to(x, steps.shape) for leaf, x in at.items()}
-        values = of.function({**moved, name: at[name] + steps})
+        values = objective.function({**moved, name: at[name] + steps})
         with np.errstate(invalid="ignore", over="ignore"):
             parts = [np.asarray(values[y], np.float64).reshape(steps.shape) * w for y, w in weights.items()]
             return np.sum(parts, axis=0)
@@ -228,27 +225,28 @@ def _elementwise(of: Differentiated, name: str) -> Callable[[Array], Array]:
     return along
 
 
-def _single(of: Differentiated, name: str, chosen: Array) -> Callable[[Array], Array]:
-    """Move one number at a time, a row each."""
-    x = np.asarray(of.leaves[name], np.float64)
+def _move_one(objective: Objective, name: str, coordinates: Array) -> Callable[[Array], Array]:
+    """Move one number of a leaf at a time, one row each."""
+    x = np.asarray(objective.leaves[name], np.float64)
 
     def along(steps: Array) -> Array:
         rows = np.repeat(x.reshape(1, -1), steps.size, axis=0)
-        rows[np.arange(steps.size), np.tile(chosen, len(steps))] += steps.ravel()
-        return _weighted(of, name, rows.reshape(steps.size, *x.shape)).reshape(steps.shape)
+        rows[np.arange(steps.size), np.tile(coordinates, len(steps))] += steps.ravel()
+        return _weighted_sum(objective, name, rows.reshape(steps.size, *x.shape)).reshape(steps.shape)
 
     return along
 
 
-def _directed(of: Differentiated, name: str, d: Array) -> Callable[[Array], Array]:
+def _move_along(objective: Objective, name: str, d: Array) -> Callable[[Array], Array]:
     """Move all numbers of a leaf along each direction, a few rows at a time."""
-    x = np.asarray(of.leaves[name], np.float64)
+    x = np.asarray(objective.leaves[name], np.float64)
+    column = (-1, *(1,) * x.ndim)
 
     def along(steps: Array) -> Array:
         few = max(1, LARGE // max(1, x.size))
         chunks = [steps[start : start + few] for start in range(0, len(steps), few)]
         columns = [
-            np.concatenate([_weighted(of, name, x + _column(chunk[:, i], x.ndim) * d[i]) for chunk in chunks])
+            np.concatenate([_weighted_sum(objective, name, x + chunk[:, i].reshape(column) * d[i]) for chunk in chunks])
             for i in range(len(d))
         ]
         return np.stack(columns, axis=1)
@@ -256,17 +254,11 @@ def _directed(of: Differentiated, name: str, d: Array) -> Callable[[Array], Arra
     return along
 
 
-def _column(steps: Array, ndim: int) -> Array:
-    return steps.reshape(-1, *(1,) * ndim)
-
-
-def _weighted(of: Differentiated, name: str, rows: Array) -> Array:
-    values, count = of.function({name: rows}), len(rows)
+def _weighted_sum(objective: Objective, name: str, rows: Array) -> Array:
+    values, count = objective.function({name: rows}), len(rows)
     with np.errstate(invalid="ignore", over="ignore"):
-        return np.sum(
-            [np.asarray(values[y], np.float64).reshape(count, -1) @ _flat(w) for y, w in of.weights.items()], axis=0
-        )
-
-
-def _flat(w: Array) -> Array:
-    return np.asarray(w, np.float64).ravel()
+        terms = [
+            np.asarray(values[y], np.float64).reshape(count, -1) @ np.asarray(w, np.float64).ravel()
+            for y, w in objective.weights.items()
+        ]
+        return np.sum(terms, axis=0)

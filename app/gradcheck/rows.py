@@ -1,9 +1,7 @@
-"""An op at many points: outputs and gradients along a leading axis of rows, in as few TensorFlow calls as may be."""
+"""Evaluate an op at many points: outputs and gradients with rows first, in as few TensorFlow calls as possible."""
 
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 import numpy as np
 
@@ -13,34 +11,32 @@ from app.autodiff.evaluation import CALL_COST, CALL_ELEMENTS, Evaluation, as_fou
 from app.autodiff.mapped import MappedProgram
 from app.autodiff.point import Point
 from app.autodiff.programs import Kind
+from app.gradcheck.sample import Arrays
 from app.runtime import modes
+from app.runtime.cancellation import Checkpoint
 from app.runtime.op_errors import op_errors
 from ops import Array
-
-Arrays: TypeAlias = dict[str, Array]
-Named: TypeAlias = Mapping[str, Array]
-Checkpoint: TypeAlias = Callable[[], None]
 
 
 @dataclass(frozen=True)
 class Rows:
-    """An op at many points near one: what is not moved stays as it is at ``point``.
+    """An op at many points near ``point``: inputs that are not moved keep their values there.
 
-    Rows share a call as the op says that they may: side by side (elementwise, leading_axis), or in a loop (none).
+    Rows share a call as the op's batching allows: side by side (elementwise, leading_axis) or in a loop (none).
     """
 
     point: Point
     checkpoint: Checkpoint
 
-    def forward(self, moved: Named) -> Arrays:
-        """Return the outputs, rows first, of inputs that have rows first."""
+    def forward(self, moved: Arrays) -> Arrays:
+        """Return the outputs for moved inputs; all arrays have rows first."""
         return self._run("forward", moved, {})
 
-    def vjp(self, moved: Named, cotangents: Named) -> Arrays:
-        """Return the gradients of all differentiable inputs, rows first; cotangents have rows first as well."""
+    def vjp(self, moved: Arrays, cotangents: Arrays) -> Arrays:
+        """Return the gradients of all differentiable inputs; all arrays, cotangents included, have rows first."""
         return self._run("vjp", moved, cotangents)
 
-    def _run(self, kind: Kind, moved: Named, cotangents: Named) -> Arrays:
+    def _run(self, kind: Kind, moved: Arrays, cotangents: Arrays) -> Arrays:
         count = len(next(iter((*moved.values(), *cotangents.values()))))
         size = sum(x.size for x in self.point.inputs.values()) + sum(dy[0].size for dy in cotangents.values())
         step = max(1, min(CALL_ELEMENTS // (size + 1), CALL_COST // (self.point.cost + 1)))
@@ -52,33 +48,33 @@ class Rows:
             parts.append(self._call(kind, some, {name: dy[rows] for name, dy in cotangents.items()}))
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
-    def _call(self, kind: Kind, moved: Named, cotangents: Named) -> Arrays:
+    def _call(self, kind: Kind, moved: Arrays, cotangents: Arrays) -> Arrays:
         count = len(next(iter((*moved.values(), *cotangents.values()))))
         inputs = {
             name: np.asarray(moved[name], x.dtype) if name in moved else np.broadcast_to(x, (count, *x.shape))
             for name, x in self.point.inputs.items()
         }
         if self.point.op.batching == "none":
-            return self._looped(kind, inputs, cotangents)
+            return self._loop(kind, inputs, cotangents)
         return self._side_by_side(kind, inputs, cotangents)
 
-    def _side_by_side(self, kind: Kind, inputs: Named, cotangents: Named) -> Arrays:
-        flat = {name: self._joined(x) for name, x in inputs.items()}
+    def _side_by_side(self, kind: Kind, inputs: Arrays, cotangents: Arrays) -> Arrays:
+        flat = {name: self._join(x) for name, x in inputs.items()}
         point = moved(self.point, flat)
         count = len(next(iter(inputs.values())))
         if kind == "forward":
-            found = forward(point).run()
-            return {name: y.reshape(count, *self._shape(y.shape, count)) for name, y in found.items()}
+            results = forward(point).run()
+            return {name: y.reshape(count, *self._shape(y.shape, count)) for name, y in results.items()}
         live = point.spec.inputs.live
-        dys = {name: self._joined(dy) for name, dy in cotangents.items()}
+        dys = {name: self._join(dy) for name, dy in cotangents.items()}
         _, gradients = vjp(point, live, dys, batched=False, outputs=False).run()
         return {
             name: np.zeros_like(inputs[name]) if isinstance(dx, Absent) else dx.reshape(inputs[name].shape)
             for name, dx in gradients.items()
         }
 
-    def _joined(self, rows: Array) -> Array:
-        """Put rows side by side: all numbers of an elementwise op, else along the leading axis of the op itself."""
+    def _join(self, rows: Array) -> Array:
+        """Flatten the rows of an elementwise op; join those of another along the leading axis of the op itself."""
         if self.point.op.batching == "elementwise":
             return rows.reshape(-1)
         return rows.reshape(rows.shape[0] * rows.shape[1], *rows.shape[2:])
@@ -89,7 +85,7 @@ class Rows:
             return next(iter(self.point.inputs.values())).shape
         return (joined[0] // count, *joined[1:])
 
-    def _looped(self, kind: Kind, inputs: Named, cotangents: Named) -> Arrays:
+    def _loop(self, kind: Kind, inputs: Arrays, cotangents: Arrays) -> Arrays:
         count = len(next(iter(inputs.values())))
         live = self.point.spec.inputs.live if kind == "vjp" else ()
         call = Evaluation(self.point, kind, as_found, wrt=live, cotangents=cotangents or None)
@@ -97,14 +93,14 @@ class Rows:
         repeated = [np.broadcast_to(value, (count, *value.shape)) for value in numbers]
         leaves = [*inputs.values(), *repeated, *cotangents.values()]
         with op_errors(self.point.op.name):
-            found = modes.run(MappedProgram(call.program), "graph", leaves, self.point.spec.device)
+            results = modes.run(MappedProgram(call.program), "graph", leaves, self.point.spec.device)
         wanted = live or tuple(slot.name for slot in self.point.op.outputs)
         what = "gradients" if live else "outputs"
-        values = {name: found.get((what, name)) for name in wanted}
+        values = {name: results.get((what, name)) for name in wanted}
         return {name: np.zeros_like(inputs[name]) if value is None else value for name, value in values.items()}
 
 
 def numbers_of(point: Point) -> int:
-    """Return how many numbers one row has, inputs and outputs."""
+    """Return how many numbers one row has, inputs and outputs together."""
     outputs = [shape or () for shape in point.output_shapes.values()]
     return point.size + sum(map(math.prod, outputs))

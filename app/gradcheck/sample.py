@@ -1,4 +1,4 @@
-"""Where an op is checked: points with directions, and what the op answers there."""
+"""Samples: the points where an op is checked, with directions, and the op's values there."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,7 +15,7 @@ from app.runtime.modes import Key
 from app.tensors.dtypes import DTYPES
 from ops import Array, Claim, Mode
 
-Named: TypeAlias = dict[str, Array]
+Arrays: TypeAlias = Mapping[str, Array]
 FIELDS = ("inputs", "cotangents", "vectors")
 
 
@@ -23,35 +23,35 @@ FIELDS = ("inputs", "cotangents", "vectors")
 class Sample:
     """A point, a cotangent for each differentiable output and a vector for each differentiable input.
 
-    No direction is 1, or all alike: a factor ``dy`` that is forgotten, squared or transposed shows.
+    Directions are never 1 and differ from number to number, so a ``dy`` that is forgotten, squared or transposed shows.
     """
 
     point: Point
-    cotangents: Named
-    vectors: Named
-    troubles: Named = field(default_factory=Named, init=False)
-    """What the check of the first order found to be wrong with forward, coordinate by coordinate, input by input."""
+    cotangents: Arrays
+    vectors: Arrays
+    troubles: dict[str, Array] = field(default_factory=dict[str, Array], init=False)
+    """The troubles that check derivative found in forward, by input and coordinate."""
 
     @cached_property
     def claim(self) -> Claim:
-        """What the gradient claims to be here."""
+        """What the gradient claims to be, with this sample's attributes."""
         with blame_op(self.point.op, "claim"):
             return self.point.op.claim(self.point.spec.attrs)
 
     @cached_property
     def values(self) -> dict[Key, Array]:
-        """All that there is here: see ``app.autodiff.derivatives.second``."""
+        """The values, gradients and second order here: see ``app.autodiff.derivatives.second``."""
         return second(self.point, self.cotangents, self.vectors)
 
     @cached_property
     def units(self) -> dict[Key, Array]:
-        """By how many ``eps`` each of the values may be off in any dtype."""
+        """The rounding error that each of the values may have, in units of ``eps`` of any dtype."""
         rng = np.random.default_rng(0)
-        return rounding.units(self._answers, self._leaves, rng, elementwise=self.is_elementwise, ones=_ones)
+        return rounding.units(self._evaluate, self._leaves, rng, elementwise=self.is_elementwise, ones=_ones)
 
     @cached_property
     def is_singular(self) -> bool:
-        """Whether the op says that derivatives are infinite here by nature."""
+        """Whether the op declares that derivatives are infinite here by nature."""
         with blame_op(self.point.op, "singular"):
             return self.point.op.singular is not None and self.point.op.singular(
                 self.point.inputs, self.point.spec.attrs
@@ -59,34 +59,34 @@ class Sample:
 
     @property
     def is_elementwise(self) -> bool:
-        """Whether the op says that each number depends on its own place alone."""
+        """Whether the op declares that each number depends only on the numbers at its own place."""
         return self.point.op.batching == "elementwise"
 
     def index(self, name: str) -> Callable[[int], tuple[int, ...]]:
-        """Return the place in an input, or an output, of each of its numbers in order."""
+        """Return a function from the flat position of a number in an input or output to its index."""
         leaf = self.point.inputs[name] if name in self.point.inputs else self.cotangents[name]
         return lambda i: tuple(int(k) for k in np.unravel_index(i, leaf.shape))
 
     @property
-    def sum_index(self) -> Callable[[int], tuple[int, ...] | None]:
-        """Return the place of what is ``summed``: an element of an elementwise op, nowhere of any other."""
+    def total_index(self) -> Callable[[int], tuple[int, ...] | None]:
+        """The ``index`` of a ``total``: that of an element for an elementwise op, else ``nowhere``."""
         return self.index(next(iter(self.vectors))) if self.is_elementwise else nowhere
 
-    def summed(self, named: Named) -> Array:
-        """Add what belongs together: place by place of an elementwise op, else all."""
+    def total(self, named: Arrays) -> Array:
+        """Return the sum over all arrays: place by place for an elementwise op, else one number."""
         if self.is_elementwise:
             return np.sum(list(named.values()), axis=0)
         return np.asarray(sum(float(np.sum(np.asarray(value, np.float64))) for value in named.values()))
 
     def select(self, values: Array) -> Array:
-        """Return of an array like an input those numbers that are at this sample: all of them."""
+        """Return the numbers of an array shaped like an input that belong to this sample: here all of them."""
         return values
 
-    def bound(self, key: Key, dtype: str) -> Array:
-        """Return how far a value in ``dtype`` may be off."""
+    def error_bound(self, key: Key, dtype: str) -> Array:
+        """Return the rounding error that a value in ``dtype`` may have."""
         return rounding.eps(dtype) * self.units[key] + rounding.tiny(dtype)
 
-    def moved(self, mode: Mode, device: str) -> "Sample":
+    def in_mode(self, mode: Mode, device: str) -> "Sample":
         """Return the same sample in another mode or on another device."""
         return Sample(
             replace(self.point, spec=replace(self.point.spec, mode=mode, device=device)),
@@ -95,7 +95,7 @@ class Sample:
         )
 
     def cast(self, point: Point) -> "Sample":
-        """Return the sample at another point of the same shapes, directions in its dtypes."""
+        """Return the sample at another point of the same shapes, with directions in the dtypes of that point."""
         of, to = point.spec.inputs.dtypes, point.spec.outputs.dtypes
         dys = {name: dy.astype(DTYPES[to[name]].numpy) for name, dy in self.cotangents.items()}
         return Sample(point, dys, {name: v.astype(DTYPES[of[name]].numpy) for name, v in self.vectors.items()})
@@ -107,7 +107,7 @@ class Sample:
         named = zip(FIELDS, (inputs, self.cotangents, self.vectors), strict=True)
         return {(field, name): value for field, values in named for name, value in values.items()}
 
-    def _answers(self, leaves: Mapping[Key, Array]) -> dict[Key, Array]:
+    def _evaluate(self, leaves: Mapping[Key, Array]) -> dict[Key, Array]:
         if all(leaves[key] is value for key, value in self._leaves.items()):
             return self.values
         inputs = {name: leaves.get(("inputs", name), x) for name, x in self.point.inputs.items()}
@@ -117,43 +117,43 @@ class Sample:
 
 @dataclass(frozen=True, eq=False)
 class Subsample(Sample):
-    """Some numbers of an elementwise op's sample, in a row; it knows their indices in the whole."""
+    """Some numbers of an elementwise op's sample, in one dimension, with their flat ``indices`` in the whole."""
 
     whole: Sample = field(kw_only=True)
-    chosen: Array = field(kw_only=True)
+    indices: Array = field(kw_only=True)
 
     @classmethod
-    def of(cls, whole: Sample, chosen: Array) -> "Subsample":
-        """Take the ``chosen`` numbers, counted in order."""
+    def of(cls, whole: Sample, indices: Array) -> "Subsample":
+        """Select the numbers at flat ``indices``."""
         inputs, dys, vectors = (
-            {name: x.ravel()[chosen] for name, x in named.items()}
+            {name: x.ravel()[indices] for name, x in named.items()}
             for named in (whole.point.inputs, whole.cotangents, whole.vectors)
         )
         point = moved(whole.point, inputs)
-        return cls(point, dys, vectors, whole=whole, chosen=chosen)
+        return cls(point, dys, vectors, whole=whole, indices=indices)
 
     def index(self, name: str) -> Callable[[int], tuple[int, ...]]:
-        """Return the place in the whole."""
+        """Return a function from the position of a number in the subsample to its index in the whole."""
         place = self.whole.index(name)
-        return lambda i: place(int(self.chosen[i]))
+        return lambda i: place(int(self.indices[i]))
 
     def select(self, values: Array) -> Array:
-        """Take the chosen numbers."""
-        return values.ravel()[self.chosen]
+        """Select the numbers at the indices."""
+        return values.ravel()[self.indices]
 
 
 def _ones(key: Key) -> float:
-    """Return what the constants of an op have become: directions are up to 2."""
+    """Return the size of an op's constants in a value, which is linear in its directions of up to 2."""
     return {"outputs": 1.0, "gradients": 2.0, "products": 4.0, "slots": 2.0}[str(key[0])]
 
 
 def nowhere(i: int) -> None:
-    """Tell that a number belongs to no element."""
+    """Return no index: the number belongs to no single element."""
     del i
 
 
 def sample_at(point: Point, rng: np.random.Generator) -> Sample:
-    """Return a point with directions drawn."""
+    """Return a sample at a point, with random directions."""
     shapes, dtypes = output_shapes(point), point.spec.outputs.dtypes
     outputs = {name: shapes[name] for name in point.spec.outputs.live}
     inputs = {name: point.inputs[name].shape for name in point.spec.inputs.live}
@@ -163,5 +163,5 @@ def sample_at(point: Point, rng: np.random.Generator) -> Sample:
 
 
 def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Draw numbers of either sign and of sizes 0.5 to 2, none of them 1, all of them numbers of every dtype."""
+    """Draw numbers of either sign and of sizes 0.5 to 2, none of them 1, all exact in every dtype."""
     return (2 * rng.integers(32, 128, shape) + 1) / 128 * rng.choice([-1.0, 1.0], shape)

@@ -1,7 +1,7 @@
-"""What is to be checked: an op at one choice of attributes, at points that are given, its examples and drawn ones."""
+"""Targets: an op with one choice of attributes, at given points or at its examples and random points."""
 
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
@@ -13,26 +13,25 @@ from app.autodiff.point import Point, blame_op
 from app.errors import Loc, Unprocessable
 from app.gradcheck import rounding
 from app.gradcheck.sample import Sample, Subsample, sample_at
+from app.runtime.cancellation import Checkpoint
 from app.tensors.dtypes import DTYPES
 from ops import BOOL, FLOATS, MODES, Array, Input, Mode, Op
 
-# Beside the examples: numbers drawn of an elementwise op, points drawn of any other.
+# In addition to the examples: random numbers for an elementwise op, random points for any other.
 NUMBERS, POINTS = 48, 2
-# Of a larger point of an elementwise op so many numbers are looked at one by one.
+# The most numbers of an elementwise op's point that are checked one by one.
 NUMBERS_OF_LARGE = 4096
 SIZES: Mapping[str, tuple[int, ...]] = {"...": (4,)}
-# As near to a kink or pole no number is drawn, as a part of the domain.
+# How far random numbers stay from kinks and poles, as a fraction of the domain.
 APART = 1 / 32
-
-Checkpoint = Callable[[], None]
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a check is to be made; ``None`` is all that the op has.
+    """How to check; ``None`` stands for all that the op has.
 
-    ``absolute`` and ``relative`` widen every comparison of numbers. ``work`` is how many numbers one numeric derivative
-    may ask the op for; ``devices`` are TensorFlow's names by ours, the first the one that all is compared with.
+    ``absolute`` and ``relative`` widen every comparison of numbers. ``work`` is the most numbers that one numeric
+    derivative may evaluate; ``devices`` maps our names to TensorFlow's, and the others are compared with the first.
     """
 
     devices: Mapping[str, str]
@@ -48,9 +47,9 @@ class Options:
 
 @dataclass(eq=False)
 class Target:
-    """An op at one choice of attributes. What is computed once is shared by all its checks.
+    """An op with one choice of attributes. Its checks share what has been computed.
 
-    ``inputs`` of ``None``: the examples with these attributes, and points that are drawn.
+    If ``inputs`` is ``None``, the points are the examples with these attributes and random ones.
     """
 
     op: Op
@@ -59,17 +58,17 @@ class Target:
     decode: Decode
     inputs: Mapping[str, Any] | None = None
     checkpoint: Checkpoint = lambda: None
-    """Called between calls of the op; what it raises ends the work."""
+    """Called between evaluations of the op; an exception that it raises ends the work."""
 
     def distrust_batching(self) -> None:
-        """Go on as if the op did not say that points may share a call: it turned out wrong."""
+        """Stop batching points in one call, because the op's claim that they may be batched proved wrong."""
         self.op = replace(self.op, batching="none")
-        for seen in ("points", "samples", "subsamples"):
-            self.__dict__.pop(seen, None)
+        for cached in ("points", "samples", "subsamples"):
+            self.__dict__.pop(cached, None)
 
     @cached_property
     def rng(self) -> np.random.Generator:
-        """The generator of this target: another for each op and choice of attributes, the same for each seed."""
+        """The random generator of this target, seeded by the op, its attributes and the seed."""
         text = f"{self.op.name} {sorted(self.attrs.items())}"
         return np.random.default_rng([self.options.seed, zlib.crc32(text.encode())])
 
@@ -82,13 +81,13 @@ class Target:
 
     @property
     def widest(self) -> str:
-        """The dtype of the truth: the widest that the op has, asked for or not."""
+        """The widest float dtype of the op, requested or not: the reference for the others."""
         floats = [dtype for dtype in self.op.dtypes if dtype in FLOATS]
         return min(floats, key=rounding.eps) if floats else self.op.dtypes[0]
 
     @property
     def modes(self) -> tuple[Mode, ...]:
-        """The modes to compare with graph."""
+        """The modes to compare with graph, which may be among them."""
         return tuple(mode for mode in MODES if mode in (self.options.modes or self.op.modes))
 
     @property
@@ -98,14 +97,14 @@ class Target:
 
     @cached_property
     def points(self) -> list[Point]:
-        """Where to check, in the widest dtype: bound, nothing of it computed yet."""
+        """The points to check, in the widest dtype, bound to the op but not evaluated."""
         if self.inputs is not None:
-            return [self.bound(self.inputs, self.widest)]
+            return [self.bind(self.inputs, self.widest)]
         examples = [e for e in self.op.examples if dict(e.attrs) == dict(self.attrs)]
-        points = [self.bound(example.inputs, self.widest) for example in examples]
+        points = [self.bind(example.inputs, self.widest) for example in examples]
         if self.op.batching == "elementwise":
-            return [self._gathered(points)]
-        return points + [self.bound(self._drawn((3,)), self.widest) for _ in range(POINTS)]
+            return [self._gather(points)]
+        return points + [self.bind(self._draw((3,)), self.widest) for _ in range(POINTS)]
 
     @cached_property
     def samples(self) -> list[Sample]:
@@ -114,16 +113,16 @@ class Target:
 
     @cached_property
     def subsamples(self) -> list[Sample]:
-        """The samples, of large ones of an elementwise op some numbers: what one of them shows, all do."""
+        """The samples; a large one of an elementwise op is reduced to ``NUMBERS_OF_LARGE`` random numbers."""
         return [self._subsample(sample) for sample in self.samples]
 
     @property
     def smooth(self) -> list[Sample]:
-        """The samples where the op does not say that derivatives are infinite by nature."""
+        """The subsamples where the op does not declare that derivatives are infinite by nature."""
         return [sample for sample in self.subsamples if not sample.is_singular]
 
     def whole(self, subsample: Sample) -> Sample:
-        """Return the sample that a sample is of."""
+        """Return the sample that a subsample belongs to."""
         return self.samples[self.subsamples.index(subsample)]
 
     def _subsample(self, sample: Sample) -> Sample:
@@ -132,43 +131,43 @@ class Target:
             return sample
         return Subsample.of(sample, np.sort(self.rng.choice(size, NUMBERS_OF_LARGE, replace=False)))
 
-    def bound(self, inputs: Mapping[str, Any], dtype: str) -> Point:
-        """Return these inputs as a point; raises ``Unprocessable`` where the op refuses them."""
+    def bind(self, inputs: Mapping[str, Any], dtype: str) -> Point:
+        """Return these inputs as a point. Raises ``Unprocessable`` if the op rejects them."""
         run = {"device": self.device, "max_elements": self.options.max_elements}
-        return bind(self.op, inputs, self.attrs, dtype, self._decoded, mode="graph", **run)
+        return bind(self.op, inputs, self.attrs, dtype, self._decode, mode="graph", **run)
 
-    def at(self, sample: Sample, dtype: str) -> Sample | None:
-        """Return a sample in a narrower dtype, or ``None`` where it overflows, or the op refuses it."""
+    def in_dtype(self, sample: Sample, dtype: str) -> Sample | None:
+        """Return a sample in another dtype, or ``None`` if it overflows or the op rejects it."""
         try:
-            here = sample.cast(self.bound(sample.point.inputs, dtype))
+            narrow = sample.cast(self.bind(sample.point.inputs, dtype))
         except Unprocessable:
             return None
-        pairs = ((x, here.point.inputs[name]) for name, x in sample.point.inputs.items())
-        return here if all(np.isfinite(narrow[np.isfinite(x)]).all() for x, narrow in pairs) else None
+        pairs = ((x, narrow.point.inputs[name]) for name, x in sample.point.inputs.items())
+        return narrow if all(np.isfinite(y[np.isfinite(x)]).all() for x, y in pairs) else None
 
     def widen(self, sample: Sample) -> Sample:
         """Return a sample in the widest dtype, with the same numbers."""
-        return sample.cast(self.bound(sample.point.inputs, self.widest))
+        return sample.cast(self.bind(sample.point.inputs, self.widest))
 
-    def _decoded(self, value: Any, dtype: str, loc: Loc) -> Array:
+    def _decode(self, value: Any, dtype: str, loc: Loc) -> Array:
         if isinstance(value, np.ndarray):
             with np.errstate(over="ignore"):
                 return cast(Array, value).astype(DTYPES[dtype].numpy)
         return self.decode(value, dtype, loc)
 
-    def _gathered(self, points: list[Point]) -> Point:
-        """Return one point of an elementwise op: the numbers of its examples, and drawn ones."""
-        drawn = [self._drawn((NUMBERS,))]
-        while self.op.sample and sum(next(iter(one.values())).size for one in drawn) < NUMBERS:
-            drawn.append(self._drawn((NUMBERS,)))
+    def _gather(self, points: list[Point]) -> Point:
+        """Return one point of an elementwise op: the numbers of its examples, and random ones."""
+        drawn = [self._draw((NUMBERS,))]
+        while self.op.sample and sum(next(iter(inputs.values())).size for inputs in drawn) < NUMBERS:
+            drawn.append(self._draw((NUMBERS,)))
         parts = [*(point.inputs for point in points), *drawn]
-        return self.bound(
+        return self.bind(
             {slot.name: np.concatenate([np.ravel(part[slot.name]) for part in parts]) for slot in self.op.inputs},
             self.widest,
         )
 
-    def _drawn(self, ellipsis: tuple[int, ...]) -> dict[str, Array]:
-        """Draw a valid joint point, away from kinks and poles."""
+    def _draw(self, ellipsis: tuple[int, ...]) -> dict[str, Array]:
+        """Draw a valid point, away from kinks and poles; ``ellipsis`` is the shape of ``...``."""
         if self.op.sample is not None:
             attrs = self.op.attrs.model_validate(self.attrs)
             with blame_op(self.op, "sample"):
@@ -177,7 +176,7 @@ class Target:
         return {slot.name: self._uniform(slot, sizes) for slot in self.op.inputs}
 
     def _uniform(self, slot: Input, sizes: Mapping[str, tuple[int, ...]]) -> Array:
-        """Draw numbers from an input's domain, away from its kinks and poles, or true and false."""
+        """Draw numbers from an input's domain, away from its kinks and poles, or bools."""
         shape = [n for symbol in slot.shape for n in ([symbol] if isinstance(symbol, int) else sizes.get(symbol, (3,)))]
         dtype = self.op.dtype_of(slot, self.widest)
         if dtype == BOOL:
@@ -187,7 +186,7 @@ class Target:
 
 
 def _away(slot: Input, x: Array) -> Array:
-    """Move numbers that lie at a kink or pole to where there is room, within the domain."""
+    """Move numbers near a kink or pole away from it, within the domain."""
     low, high = slot.domain
     room = APART * (high - low)
     for at in (*slot.kinks, *slot.poles):

@@ -1,4 +1,4 @@
-"""Somebody else's gradients beside the op's own in the widest dtype, within the rounding of the dtype they came in."""
+"""Verify the gradients of another implementation against the op's own, within the rounding of their dtype."""
 
 import math
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ BLOCKS = 32
 
 @dataclass(frozen=True)
 class Tolerances:
-    """What comparisons are widened by, on top of rounding: a number, and a part of the number that is expected."""
+    """What widens comparisons on top of rounding: a number, and a fraction of the expected number."""
 
     absolute: float = 0.0
     relative: float = 0.0
@@ -33,85 +33,85 @@ def verify(
 ) -> dict[str, Any]:
     """Return the verdict on gradients with respect to some inputs, and on blocks of each along its leading axis.
 
-    Everything is in the point's dtype; the op answers in its widest one. Raises ``Unprocessable`` for another shape.
+    All arrays are in the point's dtype; the op runs in its widest one. Raises ``Unprocessable`` if a gradient does not
+    have the shape of its input.
     """
     _check_shapes(point, gradients)
-    wide = _widened(point)
-    dys = None if cotangents is None else {name: _cast(wide, name, dy) for name, dy in cotangents.items()}
-    expected, units = _expected(wide, tuple(gradients), dys)
-    found: dict[str, dict[str, Any]] = {}
+    wide, dys = _widen(point), None
+    if cotangents is not None:
+        dtypes = wide.spec.outputs.dtypes
+        dys = {name: dy.astype(DTYPES[dtypes[name]].numpy) for name, dy in cotangents.items()}
+    expected, units = _expected_gradients(wide, tuple(gradients), dys)
+    documents: dict[str, dict[str, Any]] = {}
     for name, theirs in gradients.items():
         place = Place("verify", 1, input=name, dtype=point.spec.dtype)
-        found[name] = _document(_compared(place, theirs, expected[name], units[name], tolerances), wide)
+        documents[name] = _document(_compare(place, theirs, expected[name], units[name], tolerances), wide)
     return {
         "op": point.op.name,
-        "verdict": worst_verdict([one["verdict"] for one in found.values()]),
-        "sentence": " ".join(one["sentence"] + "." for one in found.values()),
+        "verdict": worst_verdict([document["verdict"] for document in documents.values()]),
+        "sentence": " ".join(document["sentence"] + "." for document in documents.values()),
         "dtype": point.spec.dtype,
         "against": wide.spec.dtype,
-        "gradients": found,
+        "gradients": documents,
     }
 
 
 def _check_shapes(point: Point, gradients: Mapping[str, Array]) -> None:
     for name, theirs in gradients.items():
         if theirs.shape != (shape := point.inputs[name].shape):
-            message = f"the gradient of {name} has another shape than {name}"
+            message = f"shape mismatch in the gradient of {name}"
             raise wrong(("gradients", name), message, expected=str(list(shape)), got=str(list(theirs.shape)))
 
 
-def _widened(point: Point) -> Point:
-    """Return the point in the op's widest dtype, where each of its numbers is exact."""
+def _widen(point: Point) -> Point:
+    """Return the point in the op's widest dtype, in which its numbers are exact."""
     dtype = min((dtype for dtype in point.op.dtypes if dtype in FLOATS), key=rounding.eps)
     spec = replace(point.spec, dtype=dtype)
     inputs = {name: x.astype(DTYPES[spec.inputs.dtypes[name]].numpy) for name, x in point.inputs.items()}
     return moved(replace(point, spec=spec), inputs)
 
 
-def _cast(wide: Point, output: str, dy: Array) -> Array:
-    return dy.astype(DTYPES[wide.spec.outputs.dtypes[output]].numpy)
-
-
-def _expected(
+def _expected_gradients(
     point: Point, wrt: tuple[str, ...], cotangents: Mapping[str, Array] | None
 ) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Return the op's own gradients, and by how many units of rounding anybody's may be off."""
+    """Return the op's own gradients, and the rounding error that any others may have, in units of ``eps``."""
     leaves: dict[Key, Array] = {("inputs", name): point.inputs[name] for name in point.spec.inputs.live}
     leaves |= {("cotangents", name): dy for name, dy in (cotangents or {}).items()}
 
-    def ask(moved: Mapping[Key, Array]) -> dict[str, Array]:
+    def gradients(moved: Mapping[Key, Array]) -> dict[str, Array]:
         inputs = {name: moved.get(("inputs", name), x) for name, x in point.inputs.items()}
         dys = {name: moved["cotangents", name] for name in cotangents or {}} or None
-        _, found = vjp(replace(point, inputs=inputs), wrt, dys, batched=False, outputs=False).run()
-        return {name: np.zeros_like(inputs[name]) if isinstance(dx, Absent) else dx for name, dx in found.items()}
+        _, dxs = vjp(replace(point, inputs=inputs), wrt, dys, batched=False, outputs=False).run()
+        return {name: np.zeros_like(inputs[name]) if isinstance(dx, Absent) else dx for name, dx in dxs.items()}
 
     elementwise = point.op.batching == "elementwise"
     largest = max((float(np.abs(dy).max(initial=0)) for dy in (cotangents or {}).values()), default=1.0)
     rng = np.random.default_rng(0)
-    return ask(leaves), rounding.units(ask, leaves, rng, elementwise=elementwise, ones=lambda name: largest)
+    expected = gradients(leaves)
+    return expected, rounding.units(gradients, leaves, rng, elementwise=elementwise, ones=lambda name: largest)
 
 
 @dataclass(frozen=True)
-class _Compared:
-    """A gradient beside the one that is expected, and how far they may be apart."""
+class _GradientComparison:
+    """A gradient to verify, the expected gradient, and how far the two may differ."""
 
     place: Place
     theirs: Array
     expected: Array
     bar: Array
 
-    def comparison(self, part: Any = ..., x: Array | None = None) -> Comparison:
-        """Return the comparison of a part."""
+    def compare(self, part: Any = ..., x: Array | None = None) -> Comparison:
+        """Compare a part of the gradients."""
         comparison = Comparison(self.place)
         comparison.add(self.theirs[part], self.expected[part], self.bar[part], x=x)
         return comparison
 
     def blocks(self) -> list[dict[str, Any]]:
-        """Return the verdicts on some dozen ranges of the leading axis: a tile of a kernel that is wrong shows."""
+        """Return the verdicts on up to ``BLOCKS`` ranges of the leading axis, which show a wrong tile of a kernel."""
         rows = len(self.theirs) if self.theirs.ndim else 0
         step = max(1, math.ceil(rows / BLOCKS))
-        found = [(start, min(start + step, rows)) for start in range(0, rows, step)]
-        return [_block(start, stop, self.comparison(slice(start, stop))) for start, stop in found]
+        ranges = [(start, min(start + step, rows)) for start in range(0, rows, step)]
+        return [_block(start, stop, self.compare(slice(start, stop))) for start, stop in ranges]
 
 
 def _block(start: int, stop: int, comparison: Comparison) -> dict[str, Any]:
@@ -119,19 +119,19 @@ def _block(start: int, stop: int, comparison: Comparison) -> dict[str, Any]:
     return {"start": start, "stop": stop, "verdict": comparison.verdict, "wrong": comparison.wrong, "ulps": ulps}
 
 
-def _compared(place: Place, theirs: Array, ours: Array, units: Array, tolerances: Tolerances) -> _Compared:
+def _compare(place: Place, theirs: Array, ours: Array, units: Array, tolerances: Tolerances) -> _GradientComparison:
     expected, high = np.asarray(ours, np.float64), DTYPES[place.dtype].high
     with np.errstate(invalid="ignore"):
         slack = tolerances.absolute + tolerances.relative * np.abs(np.nan_to_num(expected))
-        # What their dtype cannot hold is infinite in it, and rightly so.
+        # Values beyond the range of their dtype are correctly infinite in it.
         expected = np.where(np.abs(expected) >= high, np.copysign(np.inf, expected), expected)
     bar = rounding.eps(place.dtype) * units + rounding.tiny(place.dtype) + slack
-    return _Compared(place, theirs, expected, bar)
+    return _GradientComparison(place, theirs, expected, bar)
 
 
-def _document(compared: _Compared, wide: Point) -> dict[str, Any]:
-    name = str(compared.place.input)
-    comparison = compared.comparison(x=np.asarray(wide.inputs[name], np.float64))
+def _document(gradient: _GradientComparison, wide: Point) -> dict[str, Any]:
+    name = str(gradient.place.input)
+    comparison = gradient.compare(x=np.asarray(wide.inputs[name], np.float64))
     finding = comparison.finding(f"your d{name}", f"op {wide.op.name} in {wide.spec.dtype}")
     return {
         "verdict": finding.verdict,
@@ -139,7 +139,7 @@ def _document(compared: _Compared, wide: Point) -> dict[str, Any]:
         "elements": comparison.points,
         "wrong": comparison.wrong,
         "worst": None if comparison.worst is None else _worst(comparison.worst),
-        "blocks": compared.blocks(),
+        "blocks": gradient.blocks(),
     }
 
 

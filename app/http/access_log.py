@@ -65,7 +65,7 @@ def observe(
         except asyncio.CancelledError:
             # The server cancels what is not done at the end of its grace time, and closes the connection itself.
             request.is_unread = False
-            await fail(request, Overloaded("the service is going down and cannot finish this: try again"))
+            await fail(request, Overloaded("the service is shutting down and cannot finish this request: try again"))
         except Exception:
             logger.exception("request %s failed", request.id.decode())
             await fail(request, InternalError(FAULT))

@@ -18,7 +18,7 @@ class Budget:
     def refusal(self, size: int) -> Overloaded:
         """Return the error for a request that needs ``size`` bytes more than are free."""
         return Overloaded(
-            f"the requests in work hold {_mb(self.limit - self.free)} of {_mb(self.limit)}, "
+            f"requests in progress hold {_mb(self.limit - self.free)} of {_mb(self.limit)}, "
             f"and this body needs {_mb(size)} more: try again later"
         )
 

@@ -151,7 +151,7 @@ class Connection(HttpToolsProtocol):
             self._patience = None
 
     def _lose_patience(self) -> None:
-        self._refuse(BodyTooSlow(f"expected the headers of a request within {HEAD_S:g} s"))
+        self._refuse(BodyTooSlow(f"expected the request headers within {HEAD_S:g} s"))
 
     def _refuse(self, error: PullbackError) -> None:
         status, headers, body = render(error, "")

@@ -64,8 +64,8 @@ def _seconds(milliseconds: bytes) -> float:
     if not milliseconds.isdigit() or len(milliseconds) > MAX_DIGITS or not int(milliseconds):
         raise wrong(
             ("header", DEADLINE_HEADER),
-            "not a time",
-            expected="milliseconds: a positive integer",
+            "invalid deadline",
+            expected="a positive integer (milliseconds)",
             got=repr(milliseconds.decode("latin-1")),
         )
     return int(milliseconds) / 1000

@@ -75,10 +75,10 @@ async def _on_pullback_error(request: Request, error: Exception) -> Response:
 async def _on_http_exception(request: Request, error: Exception) -> Response:
     match error:
         case HTTPException(status_code=404):
-            return ProblemResponse(NotFound(f"there is no path {request.url.path}; GET /docs shows what there is"))
+            return ProblemResponse(NotFound(f"unknown path {request.url.path}; GET /docs lists the paths"))
         case HTTPException(status_code=405):
             allowed = dict(error.headers or {})
-            detail = f"{request.method} is not for this path, which takes {allowed.get('Allow', 'other methods')}"
+            detail = f"expected {allowed.get('Allow', 'another method')} on this path, got {request.method}"
             return ProblemResponse(MethodNotAllowed(detail, headers=allowed))
         case HTTPException(status_code=400):
             return ProblemResponse(Malformed(str(error.detail)))
@@ -93,7 +93,7 @@ async def _on_validation_error(request: Request, error: Exception) -> Response:
     return ProblemResponse(unprocessable(entries(error.errors(), ())))
 
 
-FAULT = "the service is at fault here, not the request; its log says more, under this answer's X-Request-Id"
+FAULT = "internal error in the service, not in the request; see its log for this response's X-Request-Id"
 
 Handler = Callable[[Request, Exception], Coroutine[Any, Any, Response]]
 

@@ -172,7 +172,7 @@ class Request:
                 piece, more = message.get("body", b""), message.get("more_body", False)
                 end = came + len(piece)
                 if end > len(room) or (not more and end < len(room)):
-                    raise Malformed(f"expected {len(room)} bytes, as Content-Length says, got {end}")
+                    raise Malformed(f"expected a body of {len(room)} bytes (Content-Length), got {end}")
                 if not (isinstance(piece, memoryview) and piece.obj is room.obj):
                     room[came:end] = piece
                 came = end
@@ -187,7 +187,7 @@ class Request:
 
     def too_slow(self) -> BodyTooSlow:
         """Return the error for a body that is not complete at the deadline."""
-        return BodyTooSlow(f"the body was not there at the deadline; {self.received} bytes of it came")
+        return BodyTooSlow(f"expected the whole body before the deadline, got {self.received} bytes of it")
 
     async def send(self, message: Message) -> None:
         """Send a message of the answer, as an ASGI application does, the request id with its headers."""

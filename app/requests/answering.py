@@ -148,7 +148,7 @@ async def _run(engine: Engine, request: Request, job: Job, slot: Slot) -> Any:
 
 
 async def _answer_on_lane(engine: Engine, request: Request, reader: Reader, body: Body) -> Reply:
-    """Read, compute and write in one turn of the lane: tensors are used in place, so changing threads would cost more."""
+    """Read, compute and write in one turn of the lane: tensors stay in place, so changing threads would cost more."""
     end_wait = reader.counters.waiting()
 
     def work(checkpoint: Checkpoint) -> Reply:

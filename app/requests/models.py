@@ -13,7 +13,7 @@ from ops import Mode
 
 _NUMBER: dict[str, Any] = {"anyOf": [{"type": "number"}, {"enum": ["NaN", "Infinity", "-Infinity"]}]}
 _BOOL: dict[str, Any] = {"type": "boolean"}
-_NESTED: dict[str, Any] = {"type": "array", "description": "Numbers or bools, or lists alike of them, at most 8 deep."}
+_NESTED: dict[str, Any] = {"type": "array", "description": "Numbers, bools, or equal-sized lists, at most 8 deep."}
 _DTYPE: dict[str, Any] = {"enum": list(DTYPES)}
 _SHAPE: dict[str, Any] = {"type": "array", "items": {"type": "integer", "minimum": 0}, "maxItems": 8}
 _DATA: dict[str, Any] = {"anyOf": [*_NUMBER["anyOf"], _BOOL, {"type": "array"}]}
@@ -48,7 +48,7 @@ Cotangents = Annotated[
     Field(description="A cotangent for some of the outputs, zeros for the rest; omitted: ones for all."),
 ]
 Wrt = Annotated[Names | None, Field(description="The inputs to differentiate with respect to; omitted: all.")]
-Batched = Annotated[bool, Field(description="The directions have a leading axis: many of them in one call.")]
+Batched = Annotated[bool, Field(description="Give the directions a leading axis: many of them in one call.")]
 
 
 class Request(BaseModel):
@@ -65,7 +65,7 @@ class Request(BaseModel):
         default=None, description="How TensorFlow runs it; omitted: the catalogue's default_mode."
     )
     device: str | None = Field(default=None, description="cpu or gpu:N; omitted: the server's choice.")
-    encoding: Encoding = Field(default="nested", description="How tensors are written in the answer.")
+    encoding: Encoding = Field(default="nested", description="How tensors are written in the response.")
 
 
 class BatchedRequest(Request):
@@ -79,7 +79,7 @@ class ForwardRequest(Request):
 
 
 class GradientsRequest(Request):
-    """The point, and how often to differentiate there."""
+    """The point, and the order of differentiation."""
 
     order: int = Field(default=1, ge=1, le=4, description="The highest order.")
     cotangents: Cotangents = None
@@ -91,7 +91,7 @@ class VjpRequest(BatchedRequest):
 
     cotangents: Cotangents = None
     wrt: Wrt = None
-    outputs: bool = Field(default=False, description="Answer the outputs as well.")
+    outputs: bool = Field(default=False, description="Return the outputs as well.")
 
 
 class JvpRequest(BatchedRequest):
@@ -101,7 +101,7 @@ class JvpRequest(BatchedRequest):
 
 
 class JacobianRequest(Request):
-    """The point, and which blocks."""
+    """The point, and the blocks to compute."""
 
     wrt: Wrt = None
     of: Names | None = Field(default=None, description="The outputs to differentiate; omitted: all.")
@@ -116,11 +116,11 @@ class HvpRequest(BatchedRequest):
 
 
 class HessianRequest(Request):
-    """The point, the cotangents that weight the outputs, and which blocks."""
+    """The point, the cotangents that weight the outputs, and the blocks to compute."""
 
     cotangents: Cotangents = None
     wrt: Wrt = None
-    diagonal: bool = Field(default=False, description="Of an elementwise op: the diagonal alone.")
+    diagonal: bool = Field(default=False, description="Only the diagonal, for elementwise ops.")
 
 
 class Answer(BaseModel):
@@ -136,17 +136,17 @@ class ForwardAnswer(Answer):
 
 
 class GradientsAnswer(Answer):
-    """The outputs, and an entry for each order."""
+    """The outputs, and one entry per order."""
 
     outputs: dict[str, TensorOut]
     gradients: list[dict[str, TensorOrNull]]
-    absent: list[Absences] = Field(default=[], description="Why a gradient is null, an entry for each order.")
+    absent: list[Absences] = Field(default=[], description="Why a gradient is null, one entry per order.")
 
 
 class VjpAnswer(Answer):
     """The cotangents of the inputs; with ``batched``, along a leading axis."""
 
-    outputs: dict[str, TensorOut] = Field(default={}, description="Only where the request asks for them.")
+    outputs: dict[str, TensorOut] = Field(default={}, description="Only if requested.")
     gradients: dict[str, TensorOrNull]
     absent: Absences = {}
 
@@ -181,16 +181,16 @@ class HessianAnswer(Answer):
 
 
 class ProblemEntry(BaseModel):
-    """One thing that is wrong."""
+    """One error."""
 
-    loc: list[str | int] = Field(description="Where in the request.")
+    loc: list[str | int] = Field(description="The location in the request.")
     message: str
     expected: str
     got: str
 
 
 class Problem(BaseModel):
-    """What is wrong with a request (RFC 9457)."""
+    """The errors of a request (RFC 9457)."""
 
     type: str
     title: str

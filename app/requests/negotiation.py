@@ -49,7 +49,7 @@ def _choice(header: bytes, offered: tuple[str, ...]) -> str:
     wishes = {media_type: _wish(media_type, parts) for media_type in offered}
     best = max(offered, key=wishes.__getitem__)
     if not wishes[best][0]:
-        raise NotAcceptable(f"this answers {' or '.join(offered)}; the request accepts {accept}")
+        raise NotAcceptable(f"expected Accept: {' or '.join(offered)}, got {accept}")
     return best
 
 
@@ -91,7 +91,7 @@ def fields_of(body: Body, parse: Callable[[Body], Any] = parse) -> dict[str, Any
 def not_fields(document: Any) -> Unprocessable:
     """Return the error for a document that is not an object, or has too many fields."""
     if not isinstance(document, dict):
-        return wrong((), "not an object", expected="an object", got=describe(document))
+        return wrong((), "expected an object", expected="an object", got=describe(document))
     count = len(cast(dict[str, Any], document))
     return wrong((), "too many fields", expected=f"at most {MAX_NAMES} fields", got=str(count))
 

@@ -105,7 +105,7 @@ OPERATIONS: Mapping[str, Operation] = {
     for operation in (
         Operation(
             "forward",
-            "The value of an op",
+            "Evaluate an op",
             models.ForwardRequest,
             models.ForwardAnswer,
             {},
@@ -114,7 +114,7 @@ OPERATIONS: Mapping[str, Operation] = {
         ),
         Operation(
             "gradients",
-            "Gradients of order 1 to 4: each of the sum of the one before",
+            "Gradients of order 1 to 4: each is the gradient of the sum of the previous one",
             models.GradientsRequest,
             models.GradientsAnswer,
             _COTANGENTS,
@@ -141,7 +141,7 @@ OPERATIONS: Mapping[str, Operation] = {
         ),
         Operation(
             "jacobian",
-            "Every output by every input",
+            "Differentiate outputs with respect to inputs",
             models.JacobianRequest,
             models.JacobianAnswer,
             {},
@@ -151,7 +151,7 @@ OPERATIONS: Mapping[str, Operation] = {
         ),
         Operation(
             "hvp",
-            "The Hessian's transpose times vectors",
+            "Multiply the transposed Hessian by vectors",
             models.HvpRequest,
             models.HvpAnswer,
             {**_COTANGENTS, "vectors": "inputs"},
@@ -160,7 +160,7 @@ OPERATIONS: Mapping[str, Operation] = {
         ),
         Operation(
             "hessian",
-            "The derivative of the vjp",
+            "Differentiate the vjp",
             models.HessianRequest,
             models.HessianAnswer,
             _COTANGENTS,

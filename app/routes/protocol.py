@@ -47,8 +47,8 @@ def type_variable(op: Op, given: Mapping[str, Any], field: str) -> str | None:
     first = next(iter(kinds), None)
     for name, dtype in kinds.items():
         if first is not None and dtype != kinds[first]:
-            expected = f"{clip(str(kinds[first]), MAX_GOT)}, as {first} has"
-            raise wrong((field, name), "the inputs differ in their dtype", expected=expected, got=str(dtype))
+            expected = f"{clip(str(kinds[first]), MAX_GOT)}, as for {first}"
+            raise wrong((field, name), "the inputs have different dtypes", expected=expected, got=str(dtype))
     return None if first is None else kinds[first]
 
 

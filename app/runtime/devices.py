@@ -33,7 +33,7 @@ def share_gpus(limit_mb: int) -> None:
 
 def gpu_memory(limit_mb: int) -> str:
     """Return in words how much of a GPU's memory is taken."""
-    return f"{limit_mb} MiB of each GPU at most" if limit_mb else "taken as it is needed"
+    return f"at most {limit_mb} MiB of each GPU" if limit_mb else "allocated as needed"
 
 
 def devices() -> dict[str, str]:
@@ -51,7 +51,7 @@ def default_device(setting: str, known: Mapping[str, str], why_not: Callable[[],
     """
     if setting == "auto":
         if BUILT_WITH_CUDA and "gpu:0" not in known:
-            log.warning("PULLBACK_DEVICE=auto: computing on the CPU, for there is no GPU: %s", why_not())
+            log.warning("PULLBACK_DEVICE=auto: using the CPU, because no GPU is available: %s", why_not())
         return "gpu:0" if "gpu:0" in known else "cpu"
     name = "gpu:0" if setting == "gpu" else setting
     if name not in known:

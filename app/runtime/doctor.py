@@ -44,12 +44,12 @@ MARKS: Mapping[Status, str] = {"ok": "ok", "missing": "MISSING", "off": "-"}
 
 
 class Part(BaseModel):
-    """One thing that was looked at."""
+    """One examined part."""
 
     name: str
-    status: Status = Field(description="`off`: not there, and not needed.")
+    status: Status = Field(description="`off`: absent, and not needed.")
     found: str
-    cure: str | None = Field(default=None, description="What to do about it.")
+    cure: str | None = Field(default=None, description="How to fix it.")
 
 
 def examination(settings: Settings, registry: Registry) -> list[Part]:
@@ -59,7 +59,7 @@ def examination(settings: Settings, registry: Registry) -> list[Part]:
         *_cuda(),
         Part(name="gpu memory", status="ok" if gpus() else "off", found=gpu_memory(settings.gpu_memory_mb)),
         Part(name="xla", status="ok", found="compiles for the CPU" + (" and the GPU" if gpus() else "")),
-        Part(name="ops", status="ok", found=f"{len(registry.ops)} are served"),
+        Part(name="ops", status="ok", found=f"{len(registry.ops)} served"),
         Part(name="native ops", status="ok", found=", ".join(native_libraries()) or "none"),
         *(Part(name=f"op {op.name}", status="missing", found=op.reason) for op in registry.unavailable),
     ]
@@ -68,13 +68,13 @@ def examination(settings: Settings, registry: Registry) -> list[Part]:
 def why_no_gpu() -> str:
     """Return in a sentence why there is no GPU, and the cure."""
     ill = [part for part in _cuda() if part.cure]
-    return "; ".join(f"{part.name}: {part.found}: {part.cure}" for part in ill) or "TensorFlow sees none"
+    return "; ".join(f"{part.name}: {part.found}: {part.cure}" for part in ill) or "TensorFlow finds no GPU"
 
 
 def _cuda() -> Iterator[Part]:
     if not BUILT_WITH_CUDA:
-        cure = "for a GPU, install requirements/gpu.txt in place of cpu.txt, or take the gpu image"
-        yield Part(name="cuda", status="off", found="this TensorFlow is built for the CPU alone", cure=cure)
+        cure = "for a GPU, install requirements/gpu.txt instead of cpu.txt, or use the gpu image"
+        yield Part(name="cuda", status="off", found="this TensorFlow is built for the CPU only", cure=cure)
         return
     built = tf.sysconfig.get_build_info()
     versions = f"CUDA {built.get('cuda_version', '?')} and cuDNN {built.get('cudnn_version', '?')}"
@@ -120,8 +120,8 @@ def _gpus() -> Part:
     names = [str(tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name)) for gpu in gpus()]
     if names:
         return Part(name="gpus", status="ok", found=", ".join(f"gpu:{i} {name}" for i, name in enumerate(names)))
-    cure = "mend what is missing above; nvidia-smi tells what the driver sees"
-    return Part(name="gpus", status="missing", found="TensorFlow sees none", cure=cure)
+    cure = "fix what is missing above; nvidia-smi lists the GPUs that the driver sees"
+    return Part(name="gpus", status="missing", found="TensorFlow finds no GPU", cure=cure)
 
 
 def main() -> int:

@@ -78,7 +78,7 @@ def run(program: Traceable, mode: Mode, leaves: Sequence[Array], device: str) ->
         except traces.BudgetSpent as spent:
             if mode == "graph" and program.runs_eagerly:
                 return _run_eagerly(program, leaves)
-            raise Overloaded(f"{spent}; mode eager still works, a restart frees it", retry_after_s=60) from None
+            raise Overloaded(f"{spent}; use mode eager, or restart the service", retry_after_s=60) from None
 
 
 def is_known_arithmetic(program: Traceable, mode: Mode) -> bool:

@@ -58,12 +58,12 @@ def op_error(op: str, error: BaseException, simpler: Callable[[], object] | None
         case tf.errors.CancelledError() | tf.errors.DeadlineExceededError():
             return DeadlinePassed("the computation was cancelled at its deadline")
         case tf.errors.OpError() if _XLA.search(error.message):
-            log.warning("op %s does not compile", op, exc_info=error)
+            log.warning("op %s does not compile with XLA", op, exc_info=error)
             return wrong(("mode",), f"op {op}: {_message(error)}", expected="graph, eager or v1", got="xla")
         case tf.errors.InvalidArgumentError() if simpler is None:
             message = _message(error)
-            entry = Entry(("inputs",), message, expected="values that the op accepts", got="values that it refused")
-            return Unprocessable(f"op {op} refused its input: {message}", entry)
+            entry = Entry(("inputs",), message, expected="values that the op accepts", got="values that it rejected")
+            return Unprocessable(f"op {op} rejected its input: {message}", entry)
         case tf.errors.InvalidArgumentError():
             return _refusal(simpler) or _failed(op, error)
         case _:
@@ -100,7 +100,7 @@ def _mistake(text: str) -> tuple[str, str, str] | None:
     if found := _NOT_A_TENSOR.search(text):
         return returned, "a tensor, or None", f"a Python {found[1]}"
     if found := _ARITY.search(text):
-        return f"arguments of {found[1]}", "one for each tensor that it is called with", found[2]
+        return f"arguments of {found[1]}", "one for each tensor in the call", found[2]
     if found := _SHAPE.search(text):
         return returned, f"shape {found[1]}", f"shape {found[2]}"
     if found := _COUNT.search(text):

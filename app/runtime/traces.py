@@ -64,10 +64,10 @@ class Traces:
     def _spend(self, owner: str, *, is_compiled: bool) -> None:
         """Count a trace, or refuse it: neither all ops together nor one of them may have more than their share."""
         if _is_spent(self.made, TRACE_BUDGET, owner):
-            raise BudgetSpent(f"the traces that op {owner} may have in this process are made")
+            raise BudgetSpent(f"op {owner} has no traces left in this process")
         if is_compiled:
             if _is_spent(self.compiled, XLA_BUDGET, owner):
-                raise BudgetSpent(f"the compilations by XLA that op {owner} may have in this process are made")
+                raise BudgetSpent(f"op {owner} has no XLA compilations left in this process")
             self.compiled[owner] += 1
         self.made[owner] += 1
         if not self.may_compile(owner):

@@ -27,10 +27,10 @@ EVERY_S = 1.0
 DURATIONS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 60)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 SPENT: dict[Stage, str] = {
-    "parse": "reading requests: the body, its tensors, the point that they are",
+    "parse": "reading requests: the body, its tensors and the point",
     "queue": "waiting for TensorFlow, summed over requests",
     "compute": "computing: a batch counts once, whatever its size",
-    "serialise": "writing answers",
+    "serialise": "writing responses",
 }
 
 
@@ -43,25 +43,25 @@ class _Families:
         counter = partial(Counter, registry=registry)
         histogram = partial(Histogram, labelnames=by_operation, registry=registry)
         gauge = partial(Gauge, multiprocess_mode="sum", registry=registry)
-        self.requests = counter("pullback_requests", "Requests that were answered.", (*by_operation, "status"))
+        self.requests = counter("pullback_requests", "Answered requests.", (*by_operation, "status"))
         self.durations = histogram(
             "pullback_request_duration_seconds",
-            "Seconds from a request's headers to the end of its answer.",
+            "Seconds from a request's headers to the end of its response.",
             buckets=DURATIONS,
         )
-        self.batch_sizes = histogram("pullback_batch_size", "Requests that share a call of TensorFlow.", buckets=SIZES)
+        self.batch_sizes = histogram("pullback_batch_size", "Requests that share one TensorFlow call.", buckets=SIZES)
         self.seconds = {
             stage: counter(f"pullback_{stage}_seconds", f"Seconds spent {what}.", by_operation)
             for stage, what in SPENT.items()
         }
-        self.in_flight = gauge("pullback_in_flight_requests", "Requests that are being answered.")
+        self.in_flight = gauge("pullback_in_flight_requests", "Requests in progress.")
         self.queue = gauge(
             "pullback_queue_length",
-            "What PULLBACK_QUEUE bounds: calls in batches, and work in the lane, where a batch is one.",
+            "Entries that PULLBACK_QUEUE limits: evaluations in batches, and work in the lane (a batch counts once).",
             ("queue",),
         )
-        self.traces = counter("pullback_traces", "Traced functions that were made.")
-        self.compilations = counter("pullback_xla_compilations", "Traced functions that XLA compiled.")
+        self.traces = counter("pullback_traces", "Traced functions created.")
+        self.compilations = counter("pullback_xla_compilations", "Traced functions compiled by XLA.")
 
 
 class Metrics:
@@ -152,4 +152,4 @@ def take_a_place(folder: Path) -> int:
             os.close(descriptor)
         else:
             return number
-    raise AssertionError("there are always more numbers")
+    raise AssertionError("the counter is infinite")

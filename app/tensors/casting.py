@@ -93,7 +93,7 @@ def bools(raw: NDArray[np.uint8]) -> NDArray[np.bool_]:
     """
     if raw.max(initial=0) > 1:
         index = int((raw.reshape(-1) > 1).argmax())
-        raise Loss(index, "this byte is no bool", expected="0 or 1", got=str(raw.reshape(-1)[index]))
+        raise Loss(index, "invalid bool byte", expected="0 or 1", got=str(raw.reshape(-1)[index]))
     return raw.view(np.bool_)
 
 
@@ -124,7 +124,7 @@ def _odd_float32(values: NDArray[np.float64]) -> NDArray[np.float32]:
 def _bools(flat: Sequence[Any], kinds: set[type]) -> NDArray[np.bool_]:
     if not kinds <= {bool}:  # NumPy would make something of anything
         index, value = next((i, v) for i, v in enumerate(flat) if type(v) is not bool)
-        raise Loss(index, "this is no bool", expected=A_BOOL, got=describe(value))
+        raise Loss(index, "expected a bool", expected=A_BOOL, got=describe(value))
     return np.array(flat, np.bool_)
 
 
@@ -139,7 +139,7 @@ def _refuse_overflow(values: NDArray[np.float64], dtype: DType) -> None:
     over = np.isfinite(values) & ~((dtype.low < values) & (values < dtype.high))
     if over.any():
         index = int(over.argmax())
-        message = f"the number overflows {dtype.name}"
+        message = f"number overflows {dtype.name}"
         raise Loss(index, message, expected=f"a magnitude below {dtype.high:.9g}", got=str(values[index]))
 
 
@@ -152,7 +152,7 @@ def _integers(flat: Sequence[Any], kinds: set[type], dtype: DType) -> NDArray[An
     except OverflowError:
         index, value = next((i, v) for i, v in enumerate(flat) if not dtype.low <= v <= dtype.high)
         expected = f"an integer from {dtype.low} to {dtype.high}"
-        message = f"the number is out of the range of {dtype.name}"
+        message = f"number out of range for {dtype.name}"
         raise Loss(index, message, expected=expected, got=str(value)) from None
 
 
@@ -161,9 +161,9 @@ def _refuse_inexact(flat: Sequence[Any], dtype: DType) -> None:
         if type(value) is not float or (value.is_integer() and abs(value) < _EXACT):
             continue
         if not value.is_integer():
-            raise Loss(index, f"the number is no {dtype.name}", expected="an integer", got=str(value))
+            raise Loss(index, "not an integer", expected="an integer", got=str(value))
         expected = "an integer without point or exponent, below 2^64, or a float below 2^53"
-        raise Loss(index, "a float of this size may have been rounded", expected=expected, got=str(value))
+        raise Loss(index, "a float this large may have been rounded", expected=expected, got=str(value))
 
 
 def _respelled(flat: Sequence[Any], kinds: set[type], dtype: DType) -> list[Any]:
@@ -184,4 +184,4 @@ def _no_number(flat: Sequence[Any], dtype: DType) -> Loss:
     if type(value) is str and value in NONFINITE:
         return Loss(index, f"{dtype.name} has no {value}", expected="an integer", got=describe(value))
     expected = A_NUMBER if dtype.is_float else "an integer"
-    return Loss(index, "this is no number", expected=expected, got=describe(value))
+    return Loss(index, "expected a number", expected=expected, got=describe(value))

@@ -93,7 +93,7 @@ def refuse_cast(name: Any, target: DType, loc: Loc) -> None:
     """Refuse a typed tensor at ``loc`` whose dtype has another name than the one wanted."""
     if name != target.name:
         got = casting.describe(name)
-        raise wrong((*loc, "dtype"), "a typed tensor is never cast", expected=f'"{target.name}"', got=got)
+        raise wrong((*loc, "dtype"), "typed tensors are not cast", expected=f'"{target.name}"', got=got)
 
 
 def _data(array: NDArray[Any], row: DType) -> Any:
@@ -149,7 +149,7 @@ def _flatten(value: Any, target: DType, loc: Loc) -> tuple[Shape, list[Any], set
         if len(lengths) != 1:
             raise _ragged(level, shape, target, loc)
         if len(shape) == MAX_RANK:
-            raise wrong(loc, "the tensor is nested too deeply", expected=f"rank <= {MAX_RANK}", got="a higher rank")
+            raise wrong(loc, "tensor nested too deeply", expected=f"rank <= {MAX_RANK}", got="a higher rank")
         shape += (lengths.pop(),)
         level = list(chain.from_iterable(level))
         kinds = set(map(type, level))
@@ -161,9 +161,9 @@ def _ragged(level: list[Any], shape: Shape, target: DType, loc: Loc) -> Unproces
     first, one = level[0], casting.A_BOOL if target.is_bool else "a number"
     like = f"a list of {len(first)}" if isinstance(first, list) else one  # pyright: ignore[reportUnknownArgumentType]
     index = next(i for i, item in enumerate(level) if not _is_alike(item, first, target))
-    message = "the nested lists are ragged"
+    message = "ragged nested lists"
     return wrong(
-        _place(loc, index, shape), message, expected=f"{like}, as before it", got=casting.describe(level[index])
+        _place(loc, index, shape), message, expected=f"{like}, like the first", got=casting.describe(level[index])
     )
 
 
@@ -204,27 +204,27 @@ def _typed(tensor: dict[str, Any], target: DType, loc: Loc) -> NDArray[Any]:
 def _check_keys(tensor: dict[str, Any], loc: Loc) -> None:
     for key in tensor:
         if key not in _KEYS:
-            raise wrong((*loc, key), "unknown key of a tensor", expected=f"one of {', '.join(_KEYS)}", got=key)
+            raise wrong((*loc, key), "unknown key in a tensor", expected=f"one of {', '.join(_KEYS)}", got=key)
     for key in ("dtype", "shape"):
         if key not in tensor:
-            raise wrong((*loc, key), f"the tensor has no {key}", expected=f'a "{key}"', got="nothing")
+            raise wrong((*loc, key), f"tensor has no {key}", expected=f'a "{key}"', got="nothing")
     if "data" in tensor and "base64" in tensor:
-        raise wrong((*loc, "base64"), "the tensor has data twice", expected='"data" or "base64"', got="both")
+        raise wrong((*loc, "base64"), "tensor has data twice", expected='"data" or "base64"', got="both")
     if "data" not in tensor and "base64" not in tensor:
-        raise wrong((*loc, "data"), "the tensor has no data", expected='"data" or "base64"', got="neither")
+        raise wrong((*loc, "data"), "tensor has no data", expected='"data" or "base64"', got="neither")
 
 
 def read_shape(value: Any, target: DType, loc: Loc) -> Shape:
     """Return a shape as a request has it, as a tuple that NumPy can have; raises ``Unprocessable``."""
     if not isinstance(value, list):
-        raise wrong(loc, "the shape is no list", expected="a list of integers", got=casting.describe(value))
+        raise wrong(loc, "expected a list of integers", expected="a list of integers", got=casting.describe(value))
     sizes = cast("list[Any]", value)
     if len(sizes) > MAX_RANK:
-        raise wrong(loc, "the shape is too long", expected=f"rank <= {MAX_RANK}", got=f"rank {len(sizes)}")
+        raise wrong(loc, "too many dimensions", expected=f"rank <= {MAX_RANK}", got=f"rank {len(sizes)}")
     for axis, size in enumerate(sizes):
         if type(size) is not int or not 0 <= size <= MAX_DIMENSION:
             expected = f"an integer from 0 to {MAX_DIMENSION}"
-            raise wrong((*loc, axis), "this is no dimension", expected=expected, got=casting.describe(size))
+            raise wrong((*loc, axis), "invalid dimension", expected=expected, got=casting.describe(size))
     _refuse_vast(sizes, target, loc)
     return tuple(sizes)
 
@@ -233,7 +233,7 @@ def _refuse_vast(sizes: list[int], target: DType, loc: Loc) -> None:
     """Refuse a shape that NumPy cannot have even when a zero in it leaves it empty: it multiplies the rest."""
     count = math.prod(size for size in sizes if size)
     if count * target.itemsize > MAX_BYTES:
-        raise wrong(loc, "the shape is too large", expected="less than 2^63 bytes", got=f"{count} elements")
+        raise wrong(loc, "shape too large", expected="less than 2^63 bytes", got=f"{count} elements")
 
 
 def _from_data(data: Any, shape: Shape, target: DType, loc: Loc) -> NDArray[Any]:
@@ -250,7 +250,7 @@ def _check_fit(found: Shape, shape: Shape, loc: Loc) -> None:
     if found not in (shape, (size,), _cut(shape)):
         nested = f", or nested as {list(shape)}" if len(shape) != 1 else ""
         got = f"shape {list(found)}"
-        raise wrong(loc, "the data does not fit the shape", expected=f"a flat list of {size}{nested}", got=got)
+        raise wrong(loc, "data does not match the shape", expected=f"a flat list of {size}{nested}", got=got)
 
 
 def _cut(shape: Shape) -> Shape:
@@ -260,15 +260,15 @@ def _cut(shape: Shape) -> Shape:
 
 def _from_base64(text: Any, shape: Shape, target: DType, loc: Loc) -> NDArray[Any]:
     if not isinstance(text, str | Decoded):
-        raise wrong(loc, "base64 is a string", expected="a string", got=casting.describe(text))
+        raise wrong(loc, "expected a base64 string", expected="a string", got=casting.describe(text))
     size, came = math.prod(shape) * target.itemsize, text.length if isinstance(text, Decoded) else len(text)
     length = (size + 2) // 3 * 4
     if came != length:  # before decoding, which costs as much as the text is long
         expected = f"{length} characters for {size} bytes, with padding and without line breaks"
-        raise wrong(loc, "the base64 does not fit the shape", expected=expected, got=f"{came} characters")
+        raise wrong(loc, "base64 does not match the shape", expected=expected, got=f"{came} characters")
     raw = text.raw if isinstance(text, Decoded) else _decoded(text, loc)
     if len(raw) != size:
-        raise wrong(loc, "the base64 does not fit the shape", expected=f"{size} bytes", got=f"{len(raw)} bytes")
+        raise wrong(loc, "base64 does not match the shape", expected=f"{size} bytes", got=f"{len(raw)} bytes")
     if target.is_bool:
         return _as_bools(np.frombuffer(raw, np.uint8), shape, loc)
     return np.frombuffer(raw, target.wire).astype(target.numpy, copy=False).reshape(shape)
@@ -286,4 +286,4 @@ def _decoded(text: str, loc: Loc) -> bytes:
     try:
         return binascii.a2b_base64(text, strict_mode=True)
     except ValueError as error:  # binascii.Error is one; characters beyond ASCII are plain ones
-        raise wrong(loc, "the base64 is invalid", expected="A-Z a-z 0-9 + / and padding", got=str(error)) from None
+        raise wrong(loc, "invalid base64", expected="A-Z a-z 0-9 + / and padding", got=str(error)) from None

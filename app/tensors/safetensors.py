@@ -75,7 +75,7 @@ def parse(body: Body) -> dict[str, Any]:
     fields, entries, size = (_known_layout if len(raw) <= SHORT_HEADER else _layout)(bytes(raw))
     start = _LENGTH + len(raw)
     if size != len(body) - start:
-        raise Malformed(f"expected {size} bytes of data after the header, as its offsets say, got {len(body) - start}")
+        raise Malformed(f"expected {size} bytes of data after the header (data_offsets), got {len(body) - start}")
     found = {name: dict(cast("Any", value)) if isinstance(value, dict) else value for name, value in fields.items()}
     for entry in entries:
         _put(found, entry.name, _array(entry, body, start + entry.begin))
@@ -106,15 +106,15 @@ def write(tensors: Mapping[str, NDArray[Any]], fields: Mapping[str, Any]) -> lis
 def _header(body: Body) -> Body:
     """Return the bytes of the header."""
     if len(body) < _LENGTH:
-        raise Malformed(f"expected safetensors, with the length of its header in {_LENGTH} bytes, got {len(body)}")
+        raise Malformed(f"expected safetensors: {_LENGTH} bytes of header length first, got {len(body)} bytes")
     length, rest = int.from_bytes(body[:_LENGTH], "little"), len(body) - _LENGTH
     if length > MAX_HEADER:
-        raise Malformed(f"expected safetensors with a header of at most {MAX_HEADER} bytes, got one of {length}")
+        raise Malformed(f"expected safetensors with a header of at most {MAX_HEADER} bytes, got {length}")
     if length > rest:
-        raise Malformed(f"expected a header of {length} bytes, as the first {_LENGTH} say, got {rest}")
+        raise Malformed(f"expected a header of {length} bytes (from the first {_LENGTH} bytes), got {rest}")
     raw = body[_LENGTH : _LENGTH + length]
     if raw[:1] != b"{":
-        raise Malformed(f"expected a header that begins with {{, got {bytes(raw[:1])!r}")
+        raise Malformed(f"expected a header that starts with {{, got {bytes(raw[:1])!r}")
     return raw
 
 
@@ -156,7 +156,7 @@ def _metadata(value: Any) -> dict[str, Any]:
 def _entry(name: str, value: Any) -> _Entry:
     field, _, slot = name.partition("/")
     if field not in FIELDS or not slot or "/" in slot:
-        raise _bad(name, f"a name such as inputs/x, that begins with one of {', '.join(FIELDS)}", "this one")
+        raise _bad(name, f"a name such as inputs/x, starting with one of {', '.join(FIELDS)}", "this name")
     if not isinstance(value, dict):
         raise _bad(name, "an object", describe(value))
     fields = cast("dict[str, Any]", value)
@@ -183,7 +183,7 @@ def _offsets(name: str, value: Any) -> tuple[int, int]:
         case [begin, end] if _is_integers(value, MAX_BYTES) and begin <= end:
             return begin, end
         case _:
-            raise _bad(name, "data_offsets of two integers, [begin, end], in this order", _shown(value))
+            raise _bad(name, "data_offsets [begin, end], two integers in order", _shown(value))
 
 
 def _is_integers(value: Any, high: int) -> bool:
@@ -204,8 +204,8 @@ def _end(entries: Iterable[_Entry]) -> int:
     reached = 0
     for entry in sorted(entries, key=lambda entry: (entry.begin, entry.end)):
         if entry.begin != reached:
-            what = "overlap" if entry.begin < reached else "leave a hole"
-            raise _bad(entry.name, f"data from {reached} on, where those before end", f"{entry.begin}: they {what}")
+            what = "overlap" if entry.begin < reached else "gap"
+            raise _bad(entry.name, f"data_offsets that begin at {reached}", f"{entry.begin} ({what})")
         reached = entry.end
     return reached
 
@@ -218,14 +218,14 @@ def _array(entry: _Entry, body: Body, at: int) -> NDArray[Any]:
         return bools(np.ndarray(entry.shape, np.uint8, body, at))
     except Loss as loss:
         place = [int(i) for i in np.unravel_index(loss.index, entry.shape)]
-        raise _bad(entry.name, f"{loss.expected} for each bool", f"a byte of {loss.got} at {place}") from None
+        raise _bad(entry.name, f"{loss.expected} for each bool", f"the byte {loss.got} at {place}") from None
 
 
 def _put(found: dict[str, Any], name: str, array: NDArray[Any]) -> None:
     field, _, slot = name.partition("/")
     named = found.setdefault(field, {})
     if not isinstance(named, dict):
-        raise _bad(name, f"an object under {field} in {_METADATA}.{_OURS}, or nothing", describe(named))
+        raise _bad(name, f"an object under {field} in {_METADATA}.{_OURS}, or no such field", describe(named))
     if slot in named:
         raise _bad(name, f"each tensor once, here or in {_METADATA}.{_OURS}", "both")
     named[slot] = array

@@ -79,7 +79,7 @@ def _malformed(raw: bytes | bytearray, error: orjson.JSONDecodeError) -> Malform
     except UnicodeDecodeError as fault:
         line, start = raw.count(b"\n", 0, fault.start) + 1, raw.rfind(b"\n", 0, fault.start) + 1
         column = len(raw[start : fault.start].decode()) + 1
-        return Malformed(f"line {line} column {column}: the body is not UTF-8: encode it so")
+        return Malformed(f"line {line} column {column}: the body is not UTF-8: encode it as UTF-8")
     return Malformed(f"line {error.lineno} column {error.colno}: {_cure(error)}")
 
 
@@ -89,9 +89,9 @@ def _cure(error: orjson.JSONDecodeError) -> str:
     if word:
         return f'JSON has no {word[0]}: in a tensor, write the string "NaN", "Infinity" or "-Infinity"'
     if "infinity" in error.msg:
-        return 'the number is beyond float64: write the string "Infinity" or "-Infinity" if that is meant'
+        return 'the number overflows float64: write the string "Infinity" or "-Infinity" to send infinity'
     if "end of data" in error.msg:
-        return "the JSON document is cut short: send all of it"
+        return "the JSON document is truncated: send all of it"
     return f"not JSON: {error.msg}"
 
 
@@ -105,8 +105,8 @@ def _refuse_duplicates(raw: bytes | bytearray, document: Any) -> None:
     colons = raw.count(b":")
     if colons > _colons(document, _objects) and colons > _colons(document, _containers):
         name = _duplicate(raw) if len(raw) < _NAMED_BELOW else None
-        what = "a key" if name is None else f'the key "{name[:64]}"'
-        raise Malformed(f"{what} stands twice in one object: send it once")
+        what = "duplicate key" if name is None else f'duplicate key "{name[:64]}"'
+        raise Malformed(f"{what} in one object: send it once")
 
 
 def _colons(document: Any, look: Callable[[list[Any]], tuple[int, list[Any]]]) -> int:

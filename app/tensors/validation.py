@@ -18,11 +18,11 @@ def entries(faults: Sequence[Mapping[str, Any]], known: Iterable[str], at: Loc =
 def _entry(fault: Mapping[str, Any], known: Sequence[str], loc: Loc) -> Entry:
     name = str(loc[-1]) if loc else "body"
     if fault["type"] == "extra_forbidden":
-        return Entry(loc, "there is no such field", expected=near(name, known), got=name)
+        return Entry(loc, "unknown field", expected=near(name, known), got=name)
     if fault["type"] == "missing":
-        return Entry(loc, "this field is missing", expected=f"the field {name}", got="nothing")
+        return Entry(loc, "missing field", expected=f"the field {name}", got="nothing")
     if fault["type"] == "too_long":
-        return Entry(loc, "there are too many", expected=f"at most {fault['ctx']['max_length']}", got="more")
+        return Entry(loc, "too many items", expected=f"at most {fault['ctx']['max_length']}", got="more")
     said = str(fault["msg"]).removeprefix("Input should be ").removeprefix("Value error, ")
     expected = _PLAINER.get(said, said)
     return Entry(loc, f"expected {expected}", expected=expected, got=describe(fault["input"]))

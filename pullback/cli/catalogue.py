@@ -1,4 +1,4 @@
-"""How ``pullback ops`` and ``pullback show`` write the catalogue."""
+"""Output of ``pullback ops`` and ``pullback show``."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,39 +8,39 @@ from rich.console import Console
 from rich.table import Table
 
 from pullback.catalogue import Contract, InputSlot, OpSummary, Slot
-from pullback.cli.console import add, print_table, styled, table
+from pullback.cli.console import add_row, new_table, print_table, styled
 
 
 def print_ops(out: Console, ops: Iterable[OpSummary]) -> None:
-    """Print a line for each op; those that are unavailable in red, with the reason."""
-    made = table("name", "mechanism", "claim", "summary")
+    """Print a line for each op; unavailable ops in red, with the reason."""
+    table = new_table("name", "mechanism", "claim", "summary")
     for op in ops:
         if op.available:
-            add(made, op.name, op.mechanism, claim_of(op), op.summary, styles=["bold"])
+            add_row(table, op.name, op.mechanism, claim_of(op), op.summary, styles=["bold"])
         else:
-            add(made, op.name, "unavailable", "", op.reason or "", styles=["red"] * 4)
-    print_table(out, made)
+            add_row(table, op.name, "unavailable", "", op.reason or "", styles=["red"] * 4)
+    print_table(out, table)
 
 
 def claim_of(op: OpSummary) -> str:
-    """Return the claim in a word or a few, by order where the orders differ."""
+    """Return the claim in a few words, by order if the orders differ."""
     if op.claim is None:
         return ""
     first, second = op.claim.first, op.claim.second
-    said = first if first == second else f"{first}, then {second}"
-    return said if op.claim.linear else f"{said}; not linear"
+    text = first if first == second else f"{first}, then {second}"
+    return text if op.claim.linear else f"{text}; not linear"
 
 
 def print_contract(out: Console, op: Contract) -> None:
-    """Print the whole contract of an op."""
+    """Print the full contract of an op."""
     out.print(styled(f"{op.name}: {op.summary}", "bold"))
     facts = {"claim": claim_of(op), "mechanism": op.mechanism, "batching": op.batching}
     facts |= {"dtypes": ", ".join(op.dtypes), "modes": ", ".join(op.modes), "source": op.source}
-    made = table("", "")
-    made.show_header = False
+    table = new_table("", "")
+    table.show_header = False
     for name, value in facts.items():
-        add(made, name, value, styles=["bold"])
-    print_table(out, made)
+        add_row(table, name, value, styles=["bold"])
+    print_table(out, table)
     _section(out, "Inputs")
     print_table(out, _slots(op.inputs))
     _section(out, "Outputs")
@@ -61,37 +61,36 @@ def _section(out: Console, title: str) -> None:
 
 
 def _slots(slots: Sequence[Slot]) -> Table:
-    made = table("name", "shape", "dtypes", "gradient", "kinks", "poles", "doc")
+    table = new_table("name", "shape", "dtypes", "gradient", "kinks", "poles", "doc")
     for slot in slots:
         kinks, poles = (slot.kinks, slot.poles) if isinstance(slot, InputSlot) else ([], [])
         shape = f"[{', '.join(map(str, slot.shape))}]"
         has_gradient = "yes" if slot.differentiable else "none"
-        places = (", ".join(f"{place:g}" for place in some) for some in (kinks, poles))
-        add(made, slot.name, shape, ", ".join(slot.dtypes), has_gradient, *places, slot.doc, styles=["bold"])
-    return made
+        points = (", ".join(f"{x:g}" for x in xs) for xs in (kinks, poles))
+        add_row(table, slot.name, shape, ", ".join(slot.dtypes), has_gradient, *points, slot.doc, styles=["bold"])
+    return table
 
 
 def _print_attrs(out: Console, schemas: Mapping[str, Any]) -> None:
-    made = table("name", "default", "values", "doc")
+    table = new_table("name", "default", "values", "doc")
     for name, schema in schemas.items():
         default = json.dumps(schema["default"], ensure_ascii=False) if "default" in schema else "required"
-        add(made, name, default, _values(schema), schema.get("description", ""), styles=["bold"])
-    print_table(out, made)
+        add_row(table, name, default, _values(schema), schema.get("description", ""), styles=["bold"])
+    print_table(out, table)
 
 
 def _values(schema: Mapping[str, Any]) -> str:
-    """Return what a JSON Schema allows, in a few words."""
+    """Return the values that a JSON Schema allows, in a few words."""
     if "enum" in schema:
         return ", ".join(map(str, schema["enum"]))
     if "anyOf" in schema:
-        return " or ".join(_values(one) for one in cast("list[Mapping[str, Any]]", schema["anyOf"]))
+        return " or ".join(_values(option) for option in cast("list[Mapping[str, Any]]", schema["anyOf"]))
     signs = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
     bounds = [f"{sign} {schema[key]:g}" for key, sign in signs.items() if key in schema]
     return " ".join([str(schema.get("type", "any")), *bounds])
 
 
 def _request(inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> str:
-    """Return inputs and attributes as ``pullback call`` takes them."""
-    written = (json.dumps(value, separators=(",", ":")) for value in inputs.values())
-    named = [f"{name}={value}" for name, value in zip(inputs, written, strict=True)]
-    return " ".join([*named, *(f"{name}={value}" for name, value in attrs.items())])
+    """Return inputs and attributes as arguments of ``pullback call``."""
+    tensors = [f"{name}={json.dumps(value, separators=(',', ':'))}" for name, value in inputs.items()]
+    return " ".join([*tensors, *(f"{name}={value}" for name, value in attrs.items())])

@@ -1,4 +1,4 @@
-"""``pullback check``: the gradients of ops beside numeric ones, and the other checks."""
+"""``pullback check``: compare gradients with numeric ones, and run the other checks."""
 
 from contextlib import closing
 from pathlib import Path
@@ -14,25 +14,25 @@ from pullback.transport import DEFAULT_TIMEOUT
 
 def check(
     ctx: typer.Context,
-    ops: Annotated[Names, typer.Argument(metavar="OP", help="The names of ops; none: all.")] = None,
+    ops: Annotated[Names, typer.Argument(metavar="OP", help="Names of ops; by default all.")] = None,
     *,
-    dtype: Annotated[Names, typer.Option(help="A float dtype to check; may be repeated.")] = None,
-    mode: Annotated[Names, typer.Option(help="graph, eager, xla or v1; may be repeated.")] = None,
-    order: Annotated[list[int] | None, typer.Option(help="1 or 2; may be repeated.")] = None,
-    check: Annotated[Names, typer.Option(help="derivative, adjoint, ...; may be repeated.")] = None,
-    seed: Annotated[int, typer.Option(help="Of all that is drawn: same seed, same report.", min=0)] = 0,
+    dtype: Annotated[Names, typer.Option(help="A float dtype to check; repeatable.")] = None,
+    mode: Annotated[Names, typer.Option(help="graph, eager, xla or v1; repeatable.")] = None,
+    order: Annotated[list[int] | None, typer.Option(help="1 or 2; repeatable.")] = None,
+    check: Annotated[Names, typer.Option(help="derivative, adjoint, ...; repeatable.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the random draws: same seed, same report.", min=0)] = 0,
     device: Device = None,
     absolute: Absolute = 0.0,
     relative: Relative = 0.0,
-    json: Annotated[Path | None, typer.Option(help="Write the reports into this file.")] = None,
-    junit: Annotated[Path | None, typer.Option(help="Write them into this file as JUnit XML.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but failures.")] = False,
+    json: Annotated[Path | None, typer.Option(help="Write the reports to this file.")] = None,
+    junit: Annotated[Path | None, typer.Option(help="Write the reports to this file as JUnit XML.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only failures.")] = False,
     url: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
 ) -> None:
-    """Check the gradients of ops, all of them unless some are named.
+    """Check the gradients of the named ops, by default of all.
 
-    Exits with 1 if one is wrong, with 0 if not (what is inconclusive is not wrong), with 2 if it cannot tell.
+    Exits with 1 if a gradient is wrong, with 2 if the checks cannot run, else with 0, also if some are inconclusive.
     """
     with client(ctx, url, timeout) as service:
         events = service.checks(

@@ -1,7 +1,6 @@
 """The command line: ``pullback serve | doctor | ops | show | call | check | verify``.
 
-It exits with 0; with 1 where a gradient is wrong; with 2, after one line that says why, where it could not do what was
-asked; with 130 after Ctrl-C.
+Exit codes: 0; 1 if a gradient is wrong; 2 if the command failed, after one line with the reason; 130 after Ctrl-C.
 """
 
 import io
@@ -19,21 +18,20 @@ from pullback.cli.catalogue import print_contract, print_ops
 from pullback.cli.check import check
 from pullback.cli.console import clean, console
 from pullback.cli.options import OpName, Timeout, Url, client
-from pullback.cli.serve import examine
-from pullback.cli.serve import serve as become_service
+from pullback.cli.serve import run_doctor, run_service
 from pullback.cli.verify import verify
 from pullback.errors import PullbackError
 from pullback.transport import DEFAULT_TIMEOUT
 
-COULD_NOT, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
+FAILED, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
 
 
 class Commands(TyperGroup):
-    """The commands; what goes wrong in one of them is told in a line."""
+    """The commands; an error in one of them is reported in one line."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command."""
-        return guarded(lambda: super(Commands, self).invoke(ctx))
+        return with_exit_codes(lambda: super(Commands, self).invoke(ctx))
 
 
 app = typer.Typer(
@@ -41,7 +39,7 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Gradients over HTTP: run the service, ask it, and check the gradients of its ops.",
+    help="Gradients over HTTP: run the service, call it, and check the gradients of its ops.",
 )
 
 
@@ -51,19 +49,19 @@ def main() -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
-        return guarded(_run)
+        return with_exit_codes(_run)
     except SystemExit as end:
-        return end.code if isinstance(end.code, int) else COULD_NOT
+        return end.code if isinstance(end.code, int) else FAILED
 
 
-def guarded(work: Callable[[], Any]) -> Any:
-    """Do the work; where that goes wrong, say so in a line and exit."""
+def with_exit_codes(work: Callable[[], Any]) -> Any:
+    """Call ``work``; report an error in one line and exit with its code."""
     try:
         return work()
     except PullbackError as error:
         sys.stdout.flush()
         print(f"pullback: {clean(' '.join(str(error).split()))}", file=sys.stderr)
-        raise SystemExit(COULD_NOT) from None
+        raise SystemExit(FAILED) from None
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
     except BrokenPipeError:
@@ -71,12 +69,12 @@ def guarded(work: Callable[[], Any]) -> Any:
         raise SystemExit(PIPE_CLOSED) from None
     except OSError as error:
         _drop_output()
-        print(f"pullback: the output cannot be written: {error.strerror}", file=sys.stderr)
-        raise SystemExit(COULD_NOT) from None
+        print(f"pullback: cannot write the output: {error.strerror}", file=sys.stderr)
+        raise SystemExit(FAILED) from None
 
 
 def _drop_output() -> None:
-    """Let what is left to be written, and cannot be, not be a second error at the exit."""
+    """Discard buffered output, which would fail a second time at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -84,7 +82,7 @@ def _run() -> int:
     try:
         app(prog_name="pullback")
     except SystemExit as end:
-        # Here, where a closed pipe is still looked after.
+        # Flush here, where a closed pipe is still handled.
         sys.stdout.flush()
         return end.code if isinstance(end.code, int) else 0
     return 0
@@ -100,8 +98,8 @@ Version = Annotated[bool, typer.Option("--version", callback=_print_version, is_
 
 
 @app.callback()
-def take_options(ctx: typer.Context, url: Url = None, version: Version = False) -> None:
-    """Take what stands before the command."""
+def store_options(ctx: typer.Context, url: Url = None, version: Version = False) -> None:
+    """Store the options before the command."""
     del version
     ctx.obj = url
 
@@ -109,24 +107,24 @@ def take_options(ctx: typer.Context, url: Url = None, version: Version = False) 
 @app.command()
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65535)] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 picks a free one.", min=0, max=65535)] = None,
 ) -> None:
-    """Run the service, as the PULLBACK_* environment variables say."""
-    raise typer.Exit(become_service(host, port))
+    """Run the service, configured by the PULLBACK_* environment variables."""
+    raise typer.Exit(run_service(host, port))
 
 
 @app.command()
 def doctor() -> None:
-    """Look at what this machine has for the service: TensorFlow, CUDA, GPUs, ops.
+    """Report what this machine has for the service: TensorFlow, CUDA, GPUs, ops.
 
     Exits with 1 if something is missing.
     """
-    raise typer.Exit(examine())
+    raise typer.Exit(run_doctor())
 
 
 @app.command()
 def ops(ctx: typer.Context, url: Url = None, timeout: Timeout = DEFAULT_TIMEOUT) -> None:
-    """List every op in a line."""
+    """List all ops, one per line."""
     with client(ctx, url, timeout) as service:
         print_ops(console(), service.ops())
 

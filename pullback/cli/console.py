@@ -1,4 +1,4 @@
-"""What the command line writes on: a terminal, with colour, or plain lines for other programs."""
+"""The output of the command line: coloured on a terminal, plain lines for other programs."""
 
 import sys
 from collections.abc import Sequence
@@ -8,20 +8,20 @@ from rich.table import Table
 from rich.text import Text
 
 UNFOLDED = 10_000
-"""The width of what is no terminal: its lines are never folded."""
+"""The width where there is no terminal: lines are never folded."""
 STYLES = {"pass": "green", "fail": "red", "inconclusive": "yellow", "skipped": "dim"}
 
 
 class PipeConsole(Console):
-    """A console that leaves a closed pipe to the caller, where rich would exit with 1, which means a failed check."""
+    """A console that raises ``BrokenPipeError``, where rich would exit with 1, the code of a wrong gradient."""
 
     def on_broken_pipe(self) -> None:
-        """Let the error go on."""
+        """Raise the error again."""
         raise BrokenPipeError
 
 
 def console() -> Console:
-    """Return the console of standard output."""
+    """Return a console for standard output."""
     is_terminal = sys.stdout.isatty()
     return PipeConsole(
         file=sys.stdout,
@@ -35,35 +35,35 @@ def console() -> Console:
 
 
 def clean(text: str) -> str:
-    """Return a text of the service without control characters, which a terminal would obey."""
+    """Return text of the service without control characters, which a terminal would interpret."""
     return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def styled(text: str, style: str = "") -> Text:
-    """Return a text of the service to be printed as it is, in a style."""
+    """Return text of the service in a style, without control characters or markup."""
     return Text(clean(text), style)
 
 
-def table(*titles: str) -> Table:
-    """Return an empty table without a frame, so that what is piped on is columns and nothing else."""
-    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+def new_table(*titles: str) -> Table:
+    """Return an empty table without borders, so that piped output has only columns."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for title in titles:
-        made.add_column(title, overflow="fold")
-    return made
+        table.add_column(title, overflow="fold")
+    return table
 
 
-def print_table(out: Console, made: Table) -> None:
-    """Print a table; where it is piped on, its lines end with their last word."""
+def print_table(out: Console, table: Table) -> None:
+    """Print a table; without a terminal, strip trailing spaces."""
     if out.is_terminal:
-        out.print(made)
+        out.print(table)
         return
     with out.capture() as captured:
-        out.print(made)
+        out.print(table)
     for line in captured.get().splitlines():
         out.print(Text(line.rstrip()))
 
 
-def add(made: Table, *cells: str, styles: Sequence[str] = ()) -> None:
-    """Add a row of plain texts, each in its style."""
+def add_row(table: Table, *cells: str, styles: Sequence[str] = ()) -> None:
+    """Add a row of plain text, each cell in its style."""
     padded = [*styles, *("" for _ in cells)]
-    made.add_row(*(styled(cell, style) for cell, style in zip(cells, padded, strict=False)))
+    table.add_row(*(styled(cell, style) for cell, style in zip(cells, padded, strict=False)))

@@ -1,4 +1,4 @@
-"""Following a stream of events: with a bar on a terminal, line by line elsewhere."""
+"""Output of a stream of events: a progress bar on a terminal, lines elsewhere."""
 
 import json
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
-from pullback.cli.console import STYLES, add, clean, print_table, styled, table
+from pullback.cli.console import STYLES, add_row, clean, new_table, print_table, styled
 from pullback.cli.findings import print_findings
 from pullback.cli.junit import junit
 from pullback.errors import BadArgument
@@ -22,7 +22,7 @@ WORDS = {"pass": "passed", "fail": "failed"}
 
 @dataclass
 class Outcome:
-    """What a stream told."""
+    """The results in a stream of events."""
 
     reports: list[Report] = field(default_factory=list[Report])
     unavailable: dict[str, str] = field(default_factory=dict[str, str])
@@ -35,40 +35,40 @@ class Outcome:
 
 
 def follow(out: Console, events: Iterable[Event], *, quiet: bool = False, all_ops: bool = True) -> Outcome:
-    """Take all events, show how far they are, and print what they told.
+    """Read all events, show the progress, and print the results.
 
-    Ops that are unavailable are missed only where all were asked for (``all_ops``).
+    Unavailable ops are listed only if all ops were requested (``all_ops``).
     """
     outcome = Outcome()
     if out.is_terminal and not quiet:
-        _with_bar(out, events, outcome)
+        _show_progress(out, events, outcome)
         _print_table(out, outcome.reports)
     else:
         for event in events:
-            _take(outcome, event)
+            _record(outcome, event)
             if isinstance(event, Report) and not quiet:
                 out.print(styled(line(event)))
     print_findings(out, outcome.reports, quiet=quiet)
     if not all_ops:
         outcome.unavailable = {}
     if not quiet:
-        _print_end(out, outcome)
+        _print_summary(out, outcome)
     return outcome
 
 
 def line(report: Report) -> str:
-    """Return one op in a line."""
+    """Return the line for one op."""
     return f"{report.op}: {report.verdict} ({counts(report)}; {report.seconds:.2f} s)"
 
 
 def counts(report: Report) -> str:
-    """Return how many checks have which verdict: ``9 passed, 1 failed``."""
-    found = ((verdict, report.count(verdict)) for verdict in VERDICTS)
-    return ", ".join(f"{count} {WORDS.get(verdict, verdict)}" for verdict, count in found if count) or "no checks"
+    """Return the number of checks with each verdict: ``9 passed, 1 failed``."""
+    numbers = ((verdict, report.count(verdict)) for verdict in VERDICTS)
+    return ", ".join(f"{count} {WORDS.get(verdict, verdict)}" for verdict, count in numbers if count) or "no checks"
 
 
 def write_json(path: Path, outcome: Outcome) -> None:
-    """Write all reports, as the service sent them, and the summary into a file."""
+    """Write all reports, as the service sent them, and the summary to a file."""
     summary = None if outcome.summary is None else outcome.summary.document
     document: dict[str, Any] = {
         "reports": [report.document for report in outcome.reports],
@@ -79,11 +79,11 @@ def write_json(path: Path, outcome: Outcome) -> None:
 
 
 def write_junit(path: Path, outcome: Outcome) -> None:
-    """Write all reports into a file of JUnit XML."""
+    """Write all reports to a file as JUnit XML."""
     _write("--junit", path, junit(outcome.reports) + b"\n")
 
 
-def _take(outcome: Outcome, event: Event) -> None:
+def _record(outcome: Outcome, event: Event) -> None:
     match event:
         case Start():
             outcome.unavailable = event.unavailable
@@ -95,12 +95,12 @@ def _take(outcome: Outcome, event: Event) -> None:
             pass
 
 
-def _with_bar(out: Console, events: Iterable[Event], outcome: Outcome) -> None:
+def _show_progress(out: Console, events: Iterable[Event], outcome: Outcome) -> None:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Bar(*columns, console=out, transient=True) as bar:
         task = bar.add_task("starting", total=None)
         for event in events:
-            _take(outcome, event)
+            _record(outcome, event)
             if isinstance(event, Start):
                 bar.update(task, total=event.steps)
             elif isinstance(event, Progress):
@@ -108,25 +108,24 @@ def _with_bar(out: Console, events: Iterable[Event], outcome: Outcome) -> None:
 
 
 def _print_table(out: Console, reports: list[Report]) -> None:
-    made = table("op", "verdict", *VERDICTS, "seconds")
+    table = new_table("op", "verdict", *VERDICTS, "seconds")
     for report in reports:
-        found = [report.count(verdict) for verdict in VERDICTS]
-        cells = [str(count) if count else "" for count in found]
+        cells = [str(report.count(verdict) or "") for verdict in VERDICTS]
         styles = ["bold", STYLES.get(report.verdict, ""), *(STYLES[verdict] for verdict in VERDICTS)]
-        add(made, report.op, report.verdict, *cells, f"{report.seconds:.2f}", styles=styles)
-    print_table(out, made)
+        add_row(table, report.op, report.verdict, *cells, f"{report.seconds:.2f}", styles=styles)
+    print_table(out, table)
 
 
-def _print_end(out: Console, outcome: Outcome) -> None:
+def _print_summary(out: Console, outcome: Outcome) -> None:
     for op, reason in outcome.unavailable.items():
-        out.print(styled(f"unavailable, and so not checked: {op}: {reason}", "yellow"))
+        out.print(styled(f"not checked, since unavailable: {op}: {reason}", "yellow"))
     if (summary := outcome.summary) is not None:
-        told = f"{summary.passed} passed, {summary.failed} failed, {summary.inconclusive} inconclusive"
-        out.print(styled(f"{told} of {len(outcome.reports)} ops in {summary.seconds:.1f} s", "bold"))
+        numbers = f"{summary.passed} passed, {summary.failed} failed, {summary.inconclusive} inconclusive"
+        out.print(styled(f"{numbers} of {len(outcome.reports)} ops in {summary.seconds:.1f} s", "bold"))
 
 
 def _write(option: str, path: Path, content: bytes) -> None:
     try:
         path.write_bytes(content)
     except OSError as error:
-        raise BadArgument(f"{option}: {path} cannot be written: {error.strerror}") from error
+        raise BadArgument(f"{option}: cannot write {path}: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""Reports as JUnit XML, which every continuous integration reads: a testsuite an op, a testcase a check."""
+"""Reports as JUnit XML for continuous integration: a testsuite for each op, a testcase for each check."""
 
 import re
 import xml.etree.ElementTree as ET
@@ -7,26 +7,20 @@ from collections.abc import Sequence
 from pullback.cli.findings import lines, place
 from pullback.reports import Check, Report
 
-# What XML 1.0 has no way to write, escaped or not.
+# The characters that XML 1.0 cannot represent, escaped or not.
 FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def junit(reports: Sequence[Report]) -> bytes:
-    """Return the reports as a document; what is inconclusive or skipped counts as skipped."""
+    """Return the reports as a document; inconclusive and skipped checks count as skipped."""
     root = ET.Element("testsuites", name="pullback")
     for report in reports:
-        root.append(_suite(report))
+        suite = ET.SubElement(root, "testsuite", {"name": _text(report.op), **_counts(report.checks, report.seconds)})
+        suite.extend(_case(report.op, check) for check in report.checks)
     checks = [check for report in reports for check in report.checks]
     root.attrib.update(_counts(checks, sum(report.seconds for report in reports)))
     ET.indent(root)
     return ET.tostring(root, encoding="utf-8", xml_declaration=True)
-
-
-def _suite(report: Report) -> ET.Element:
-    suite = ET.Element("testsuite", {"name": _text(report.op), **_counts(report.checks, report.seconds)})
-    for check in report.checks:
-        suite.append(_case(report.op, check))
-    return suite
 
 
 def _case(op: str, check: Check) -> ET.Element:

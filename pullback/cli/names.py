@@ -1,4 +1,4 @@
-"""What the ``name=value`` of a command line means, by the contract of the op."""
+"""The meaning of ``name=value`` on the command line, by the contract of the op."""
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,8 +9,8 @@ from pullback.catalogue import Contract
 from pullback.cli.values import attribute, tensor
 from pullback.errors import BadArgument
 
-ALL = ("inputs", "attrs", "cotangents", "tangents", "vectors", "gradients")
-TAKES: Mapping[str, tuple[str, ...]] = {
+FIELDS = ("inputs", "attrs", "cotangents", "tangents", "vectors", "gradients")
+TENSOR_FIELDS: Mapping[str, tuple[str, ...]] = {
     "forward": (),
     "gradients": ("cotangents",),
     "vjp": ("cotangents",),
@@ -20,7 +20,7 @@ TAKES: Mapping[str, tuple[str, ...]] = {
     "hessian": ("cotangents",),
     "verify": ("cotangents", "gradients"),
 }
-"""The fields that each operation takes beside ``inputs`` and ``attrs``."""
+"""The fields of each operation beside ``inputs`` and ``attrs``."""
 PREFIXES: Mapping[str, tuple[str, ...]] = {
     "inputs": ("",),
     "attrs": ("",),
@@ -33,7 +33,7 @@ PREFIXES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass
 class Arguments:
-    """What was given, by field and by name in it."""
+    """The values by field, and by name within it."""
 
     inputs: dict[str, Any] = field(default_factory=dict[str, Any])
     attrs: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -43,23 +43,23 @@ class Arguments:
     gradients: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
-def arguments(contract: Contract, operation: str, given: Iterable[str]) -> Arguments:
+def arguments(contract: Contract, operation: str, assignments: Iterable[str]) -> Arguments:
     """Sort ``name=value`` into fields.
 
     ``x`` is an input or an attribute; ``dy`` the cotangent of an output y, ``tx`` the tangent, ``vx`` or ``ddx`` the
-    vector and ``gx`` the gradient of an input x. A field before the name, ``inputs.x``, leaves no doubt. Raises
-    ``BadArgument`` for a name that is unknown or that means two things.
+    vector and ``gx`` the gradient of an input x. With its field, as in ``inputs.x``, a name is never ambiguous. Raises
+    ``BadArgument`` for a name that is unknown or ambiguous.
     """
-    known, found = meanings(contract, operation), Arguments()
-    for text in given:
+    known, result = meanings(contract, operation), Arguments()
+    for text in assignments:
         name, value = split(text)
-        place, slot = _meaning(name, known, f"{contract.name} {operation}")
-        into: dict[str, Any] = getattr(found, place)
-        if slot in into:
-            raise BadArgument(f"{name}: given twice; give {place}.{slot} once")
+        place, slot = _resolve(name, known, f"{contract.name} {operation}")
+        values: dict[str, Any] = getattr(result, place)
+        if slot in values:
+            raise BadArgument(f"{name}: duplicate name; set {place}.{slot} only once")
         schema = contract.attr_schemas.get(slot)
-        into[slot] = attribute(value, schema) if place == "attrs" else tensor(name, value)
-    return found
+        values[slot] = attribute(value, schema) if place == "attrs" else tensor(name, value)
+    return result
 
 
 def split(text: str) -> tuple[str, str]:
@@ -71,28 +71,28 @@ def split(text: str) -> tuple[str, str]:
 
 
 def meanings(contract: Contract, operation: str) -> dict[str, list[tuple[str, str]]]:
-    """Return every name that may stand before an equals sign, and what it means: a field and a name in it."""
+    """Return every name that an assignment may have, with its meanings: a field and a name within it."""
     inputs, outputs = [slot.name for slot in contract.inputs], [slot.name for slot in contract.outputs]
-    slots: dict[str, Sequence[str]] = dict.fromkeys(ALL, inputs)
+    slots: dict[str, Sequence[str]] = dict.fromkeys(FIELDS, inputs)
     slots |= {"cotangents": outputs, "attrs": list(contract.attr_schemas)}
-    found: dict[str, list[tuple[str, str]]] = {}
-    for place in ("inputs", "attrs", *TAKES[operation]):
+    known: dict[str, list[tuple[str, str]]] = {}
+    for place in ("inputs", "attrs", *TENSOR_FIELDS[operation]):
         for slot in slots[place]:
             for prefix in PREFIXES[place]:
-                found.setdefault(prefix + slot, []).append((place, slot))
-            found[f"{place}.{slot}"] = [(place, slot)]
-    return found
+                known.setdefault(prefix + slot, []).append((place, slot))
+            known[f"{place}.{slot}"] = [(place, slot)]
+    return known
 
 
-def _meaning(name: str, known: Mapping[str, list[tuple[str, str]]], what: str) -> tuple[str, str]:
+def _resolve(name: str, known: Mapping[str, list[tuple[str, str]]], operation: str) -> tuple[str, str]:
     match known.get(name, []):
-        case [one]:
-            return one
+        case [meaning]:
+            return meaning
         case []:
             short = [key for key in known if "." not in key]
             near = difflib.get_close_matches(name, short, n=1)
             hint = f" (did you mean {near[0]}?)" if near else ""
-            raise BadArgument(f"{name}: {what} takes no such name{hint}; it takes {', '.join(short)}")
+            raise BadArgument(f"{name}: unknown name for {operation}{hint}; it takes {', '.join(short)}")
         case several:
             choices = " or ".join(f"{place}.{slot}=..." for place, slot in several)
-            raise BadArgument(f"{name}: this means two things; write {choices}")
+            raise BadArgument(f"{name}: ambiguous name; write {choices}")

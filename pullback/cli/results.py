@@ -1,4 +1,4 @@
-"""How ``pullback call`` writes arrays: to read, as JSON, or into a file of NumPy."""
+"""Output of ``pullback call``: arrays as text, as JSON, or in a NumPy file."""
 
 import json
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from pullback.errors import BadArgument
 
 
 class Entry(NamedTuple):
-    """One array of an answer, under names such as ``gradients.x``; where there is none, the reason."""
+    """An array of a result, under a path such as ``gradients.x``, or the reason why there is none."""
 
     path: str
     array: Array | None
@@ -23,20 +23,20 @@ class Entry(NamedTuple):
 
 
 def entries(answer: Any) -> list[Entry]:
-    """Return every array of an answer; orders of gradients are counted from 1."""
+    """Return every array of a result; orders of gradients count from 1."""
     absent = getattr(answer, "absent", {})
-    found: list[Entry] = []
+    result: list[Entry] = []
     for field in fields(answer):
         value = getattr(answer, field.name)
         if field.name != "absent" and value is not None:
             reasons = {} if field.name == "outputs" else absent
-            found += _walk(field.name, value, reasons)
-    return found
+            result += _walk(field.name, value, reasons)
+    return result
 
 
-def print_entries(out: Console, found: list[Entry]) -> None:
+def print_entries(out: Console, arrays: list[Entry]) -> None:
     """Print each array below a line with its name, dtype and shape."""
-    for path, array, reason in found:
+    for path, array, reason in arrays:
         if array is None:
             out.print(styled(f"{path}: none ({reason})", "yellow"))
             continue
@@ -44,20 +44,20 @@ def print_entries(out: Console, found: list[Entry]) -> None:
         out.print(styled(np.array2string(array, max_line_width=100, threshold=1000)))
 
 
-def as_json(found: list[Entry]) -> str:
-    """Return all arrays as one JSON object; the strings NaN, Infinity and -Infinity are numbers."""
-    tree = {path: None if array is None else _document(array) for path, array, _ in found}
+def as_json(arrays: list[Entry]) -> str:
+    """Return all arrays as one JSON object, with the strings NaN, Infinity and -Infinity for those numbers."""
+    tree = {path: None if array is None else _document(array) for path, array, _ in arrays}
     return json.dumps(tree, ensure_ascii=False, allow_nan=False)
 
 
-def save(path: Path, found: list[Entry]) -> None:
-    """Write all arrays into an ``.npz`` file; those that are missing are missing there."""
-    arrays = {entry.path: _storable(entry.array) for entry in found if entry.array is not None}
+def save(path: Path, arrays: list[Entry]) -> None:
+    """Write all arrays to an ``.npz`` file; entries without an array are left out."""
+    stored = {entry.path: _storable(entry.array) for entry in arrays if entry.array is not None}
     try:
         with path.open("wb") as file:
-            np.savez(file, **cast("dict[str, Any]", arrays))
+            np.savez(file, **cast("dict[str, Any]", stored))
     except OSError as error:
-        raise BadArgument(f"--out: {path} cannot be written: {error.strerror}") from error
+        raise BadArgument(f"--out: cannot write {path}: {error.strerror}") from error
 
 
 def _walk(path: str, value: Any, reasons: Any) -> Iterator[Entry]:
@@ -72,7 +72,7 @@ def _walk(path: str, value: Any, reasons: Any) -> Iterator[Entry]:
 
 
 def _below(reasons: Any, name: str) -> Any:
-    """Return the reasons under a name; one reason is for all that is below it."""
+    """Return the reasons under a name; a single reason applies to all names below it."""
     return cast("dict[str, Any]", reasons).get(name, {}) if isinstance(reasons, dict) else reasons
 
 
@@ -82,5 +82,5 @@ def _document(array: Array) -> dict[str, Any]:
 
 
 def _storable(array: Array) -> Array:
-    """Return an array that NumPy's files can hold: bfloat16 is widened to float32, which loses nothing."""
+    """Return an array that NumPy's files can hold: bfloat16 is widened to float32, which is exact."""
     return array.astype(np.float32) if array.dtype.name == "bfloat16" else array

@@ -1,4 +1,4 @@
-"""Values as they are typed: ``@file.npy``, ``@file.json``, ``1,2,3``, ``true,false``, ``[[1,2],[3,4]]``, ``0.5``."""
+"""Values on the command line: ``@file.npy``, ``@file.json``, ``1,2,3``, ``true,false``, ``[[1,2],[3,4]]``, ``0.5``."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ WORDS = {"true": True, "false": False}
 
 
 def tensor(name: str, text: str) -> Any:
-    """Return the array of a file, or the numbers or bools of a text; raise ``BadArgument``."""
+    """Return the array in a file, or the numbers or bools in a text; raise ``BadArgument``."""
     if text.startswith("@"):
         return _file(name, Path(text[1:]))
     try:
@@ -23,7 +23,7 @@ def tensor(name: str, text: str) -> Any:
 
 
 def attribute(text: str, schema: Any) -> Any:
-    """Return the value of an attribute: JSON where it is, unless its schema wants a string."""
+    """Return the value of an attribute: JSON, or the text if it is not JSON or the schema is a string."""
     if isinstance(schema, dict) and schema.get("type") == "string":  # pyright: ignore[reportUnknownMemberType]
         return text
     if text.startswith("@"):
@@ -42,13 +42,13 @@ def _file(name: str, path: Path) -> Any:
         if path.suffix == ".json":
             return json.loads(path.read_bytes())
     except (OSError, ValueError, EOFError, MemoryError, RecursionError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise BadArgument(f"{name}: {path} cannot be read: {why}") from error
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise BadArgument(f"{name}: cannot read {path}: {reason}") from error
     raise BadArgument(f"{name}: expected a file that ends in .npy or .json, got {path}")
 
 
 def _numbers(text: str) -> Any:
-    """Return one number or bool, or a list where there is a comma; ``nan`` and ``inf`` are numbers here."""
+    """Return one number or bool, or a list if there is a comma; ``nan`` and ``inf`` are numbers."""
     if "," not in text:
         return _number(text)
     return [_number(part) for part in text.removesuffix(",").split(",")]

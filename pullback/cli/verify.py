@@ -1,4 +1,4 @@
-"""``pullback verify``: somebody else's gradients beside the op's own."""
+"""``pullback verify``: compare your gradients with an op's own."""
 
 from typing import Annotated
 
@@ -7,7 +7,19 @@ import typer
 from pullback.cli.console import console
 from pullback.cli.findings import print_verification
 from pullback.cli.names import arguments, split
-from pullback.cli.options import Absolute, Device, Dtype, Given, Mode, Names, OpName, Relative, Timeout, Url, client
+from pullback.cli.options import (
+    Absolute,
+    Assignments,
+    Device,
+    Dtype,
+    Mode,
+    Names,
+    OpName,
+    Relative,
+    Timeout,
+    Url,
+    client,
+)
 from pullback.errors import BadArgument
 from pullback.transport import DEFAULT_TIMEOUT
 
@@ -15,7 +27,7 @@ from pullback.transport import DEFAULT_TIMEOUT
 def verify(
     ctx: typer.Context,
     op: OpName,
-    given: Given = None,
+    assignments: Assignments = None,
     *,
     gradient: Annotated[Names, typer.Option(metavar="NAME=VALUE", help="Your gradient of an input.")] = None,
     dtype: Dtype = None,
@@ -34,18 +46,18 @@ def verify(
     named = [f"gradients.{name}={value}" for name, value in map(split, gradient or [])]
     with client(ctx, url, timeout) as service:
         handle = service.op(op)
-        found = arguments(handle.contract(), "verify", [*(given or []), *named])
-        if not found.gradients:
-            raise BadArgument("expected a gradient of yours, such as gx=@mine.npy or --gradient x=@mine.npy, got none")
-        verdict = handle.verify(
-            found.inputs,
-            found.gradients,
-            cotangents=found.cotangents or None,
+        args = arguments(handle.contract(), "verify", [*(assignments or []), *named])
+        if not args.gradients:
+            raise BadArgument("expected a gradient, such as gx=@mine.npy or --gradient x=@mine.npy, got none")
+        verification = handle.verify(
+            args.inputs,
+            args.gradients,
+            cotangents=args.cotangents or None,
             tolerances={"absolute": absolute, "relative": relative},
-            attrs=found.attrs or None,
+            attrs=args.attrs or None,
             dtype=dtype,
             mode=mode,
             device=device,
         )
-    print_verification(console(), verdict)
-    raise typer.Exit(int(verdict.verdict == "fail"))
+    print_verification(console(), verification)
+    raise typer.Exit(int(verification.verdict == "fail"))

@@ -58,14 +58,14 @@ def test_shapes_that_fit(shapes, inputs, expected):
 @pytest.mark.parametrize(
     ("shapes", "inputs", "fault"),
     [
-        ({"a": ("N", "C"), "b": ("C",)}, {"a": MATRIX, "b": [1, 2]}, "inputs.b: shape [2] does not fit [C]"),
-        ({"a": ("N", "N")}, {"a": MATRIX}, "inputs.a: shape [2, 3] does not fit [N, N]"),
-        ({"a": ("...",), "b": ("...",)}, {"a": MATRIX, "b": [1, 2]}, "inputs.b: shape [2] does not fit [...]"),
-        ({"a": ("...", "M"), "b": ("...",)}, {"a": MATRIX, "b": [1]}, "inputs.b: shape [1] does not fit [...]"),
-        ({"a": ("N", "...", "M")}, {"a": [1]}, "inputs.a: shape [1] does not fit [N, ..., M]"),
-        ({"a": (3, "C")}, {"a": MATRIX}, "inputs.a: shape [2, 3] does not fit [3, C]"),
-        ({"a": ("N",)}, {"a": MATRIX}, "inputs.a: shape [2, 3] does not fit [N]"),
-        ({"a": ("N",)}, {"a": 1}, "inputs.a: shape [] does not fit [N]"),
+        ({"a": ("N", "C"), "b": ("C",)}, {"a": MATRIX, "b": [1, 2]}, "inputs.b: shape [2] does not match [C]"),
+        ({"a": ("N", "N")}, {"a": MATRIX}, "inputs.a: shape [2, 3] does not match [N, N]"),
+        ({"a": ("...",), "b": ("...",)}, {"a": MATRIX, "b": [1, 2]}, "inputs.b: shape [2] does not match [...]"),
+        ({"a": ("...", "M"), "b": ("...",)}, {"a": MATRIX, "b": [1]}, "inputs.b: shape [1] does not match [...]"),
+        ({"a": ("N", "...", "M")}, {"a": [1]}, "inputs.a: shape [1] does not match [N, ..., M]"),
+        ({"a": (3, "C")}, {"a": MATRIX}, "inputs.a: shape [2, 3] does not match [3, C]"),
+        ({"a": ("N",)}, {"a": MATRIX}, "inputs.a: shape [2, 3] does not match [N]"),
+        ({"a": ("N",)}, {"a": 1}, "inputs.a: shape [] does not match [N]"),
     ],
 )
 def test_shapes_that_do_not_fit(shapes, inputs, fault):

@@ -22,6 +22,7 @@ from app.runtime import traces
 from app.tensors.json import decode
 from ops import Example, Input, Op, Output, discover
 from tests.http.plugins.masked import OP as MASKED
+from tests.patience import PATIENCE_S
 
 CPU = "/device:CPU:0"
 REGISTRY = discover().ops
@@ -159,7 +160,7 @@ def test_an_op_that_does_not_keep_the_shape_is_at_fault() -> None:
         return x[:1]
 
     op = Op(**{**{name: getattr(PICKY, name) for name in PICKY.__dataclass_fields__}, "function": shrunk})
-    with pytest.raises(OpFailed, match=r"forward is at fault, y: expected shape \[3\], got \[1\]"):
+    with pytest.raises(OpFailed, match=r"forward returned a wrong value for y: expected shape \[3\], got \[1\]"):
         derivatives.forward(point(op, np.ones(3), "float32", "graph")).run()
 
 
@@ -170,7 +171,7 @@ def together(calls: list[Evaluation], **options) -> list:
         lane = Lane(64)
         lane.start()
         batches = Batches(lane, options.get("waiting", 64))
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         try:
             asked = (batches.run(one, slot="short", deadline=deadline) for one in calls)
             return await asyncio.gather(*asked, return_exceptions=True)
@@ -217,7 +218,7 @@ def test_a_batch_takes_no_more_numbers_than_fit() -> None:
 def test_more_calls_of_an_op_than_may_wait_are_turned_away_and_no_other_is() -> None:
     ops = [REGISTRY["square"]] * 5 + [REGISTRY["round_ste"]]
     found = together([call(op, "forward", np.ones(2), "float64", "graph") for op in ops], waiting=4)
-    assert ["waiting already" in str(one) for one in found] == [False, False, True, True, True, False]
+    assert ["queue full" in str(one) for one in found] == [False, False, True, True, True, False]
 
 
 def test_an_impatient_call_takes_nobody_with_it() -> None:
@@ -273,7 +274,7 @@ def test_only_brief_arithmetic_runs_on_the_event_loop(monkeypatch, op: Op, on_th
         shared = Batches(lane, 64)
         for _ in range(2):
             asked = derivatives.forward(point(op, np.ones(2), "float32", "graph"))
-            await shared.run(asked, slot="short", deadline=time.monotonic() + 60)
+            await shared.run(asked, slot="short", deadline=time.monotonic() + PATIENCE_S)
         lane.stop()
 
     asyncio.run(ask())

@@ -42,6 +42,19 @@ def largest(arrays: dict[str, Any]) -> float:
     return max((np.abs(array).max(initial=0) for array in arrays.values()), default=0)
 
 
+def tangent(at: Point, a: str, cotangents: dict[str, Any], vector: dict[str, Any]) -> Any:
+    """Return the tangent of the gradient in ``a`` along a vector.
+
+    Decompositions take seconds to trace: xla and v1 trace one program for all inputs, and the other vectors are zeros.
+    How inputs are chosen is the same in all modes: graph shows it, and the other ops in xla and v1.
+    """
+    live = at.spec.inputs.live
+    if at.spec.mode in ("graph", "eager") or at.op.batching != "none":
+        return derivatives.vjp_jvp(at, [a], cotangents, vector).run()[a]
+    vectors = {name: vector.get(name, np.zeros_like(at.inputs[name])) for name in live}
+    return derivatives.vjp_jvp(at, live, cotangents, vectors).run()[a]
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("op", "example"), CASES)
 def test_each_tangent_is_a_row_of_the_hessian_times_the_vector(op: Op, example: Example, mode: Mode):
@@ -53,7 +66,7 @@ def test_each_tangent_is_a_row_of_the_hessian_times_the_vector(op: Op, example: 
     hessian = matrices.hessian(point(op, example, "graph"), live, cotangents, lambda: None)
     for a, b in product(live, live):
         vector = numbers(rng, at, [b], {b: at.inputs[b].shape})
-        found = derivatives.vjp_jvp(at, [a], cotangents, vector).run()[a]
+        found = tangent(at, a, cotangents, vector)
         block = hessian[a][b]
         if isinstance(block, Absent):
             assert isinstance(found, Absent) or not np.any(found)
@@ -79,5 +92,5 @@ def test_a_second_order_that_is_not_symmetric_is_taken_by_its_rows():
 
 def test_a_tangent_of_another_shape_is_refused():
     op = OPS["skewed"]
-    with pytest.raises(Unprocessable, match="the shape is another one"):
+    with pytest.raises(Unprocessable, match="shape mismatch"):
         derivatives.vjp_jvp(point(op, op.examples[0], "graph"), ["x"], None, {"x": np.ones(2)})

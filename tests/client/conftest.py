@@ -1,4 +1,4 @@
-"""The command line, in this process or in one of its own, and a Python that has the client alone."""
+"""Fixtures that run the command line, in this process or another, and the client."""
 
 import os
 import subprocess
@@ -13,52 +13,53 @@ import pytest
 
 import pullback
 from pullback.cli import main
-from tests.client.strange_servers import Answer, Strange
+from tests.client.fake_servers import FakeServer, Response
 from tests.conftest import Service
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 
 
-class Ran(NamedTuple):
-    """What a command line came to."""
+class Result(NamedTuple):
+    """The exit code and the output of a command line."""
 
     code: int
     out: str
     err: str
 
     @property
-    def complaint(self) -> str:
-        """The one line of an error, with which nothing else is printed on stderr."""
+    def error(self) -> str:
+        """The one line that a failed command prints on stderr."""
         assert self.code == 2, self
         assert self.err.startswith("pullback: "), self.err
         assert self.err.count("\n") == 1, self.err
         return self.err.rstrip("\n")
 
 
-def surroundings(url: str | None = None) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PULLBACK_", "FORCE_COLOR"))}
-    return {**kept, "PYTHONPATH": str(ROOT), **({} if url is None else {"PULLBACK_URL": url})}
+def client_environment(url: str | None = None) -> dict[str, str]:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PULLBACK_", "FORCE_COLOR"))}
+    return {**inherited, "PYTHONPATH": str(ROOT), **({} if url is None else {"PULLBACK_URL": url})}
 
 
 @pytest.fixture
-def run(monkeypatch, capfd) -> Callable[..., Ran]:
+def run(monkeypatch, capfd) -> Callable[..., Result]:
     """Run the command line in this process."""
     monkeypatch.delenv("FORCE_COLOR", raising=False)
 
-    def ran(*args: str, url: str | None = None) -> Ran:
+    def call(*args: str, url: str | None = None) -> Result:
         monkeypatch.setattr(sys, "argv", ["pullback", *args])
         if url is not None:
             monkeypatch.setenv("PULLBACK_URL", url)
         capfd.readouterr()
         code = main()
-        return Ran(code, *capfd.readouterr())
+        return Result(code, *capfd.readouterr())
 
-    return ran
+    return call
 
 
 @pytest.fixture
-def ask(run, service: Service) -> Callable[..., Ran]:
-    """Run it on the service."""
+def ask(run, service: Service) -> Callable[..., Result]:
+    """Run the command line in this process, with the URL of the service."""
     return lambda *args: run(*args, url=service.url)
 
 
@@ -67,26 +68,26 @@ def command(*args: str) -> list[str]:
 
 
 @pytest.fixture
-def process(service: Service) -> Callable[..., Ran]:
-    """Run it as a process on the service."""
+def process(service: Service) -> Callable[..., Result]:
+    """Run the command line in its own process, with the URL of the service."""
 
-    def ran(*args: str) -> Ran:
+    def call(*args: str) -> Result:
         done = subprocess.run(
-            command(*args), env=surroundings(service.url), capture_output=True, text=True, check=False
+            command(*args), env=client_environment(service.url), capture_output=True, text=True, check=False
         )
-        return Ran(done.returncode, done.stdout, done.stderr)
+        return Result(done.returncode, done.stdout, done.stderr)
 
-    return ran
+    return call
 
 
 @pytest.fixture
 def python() -> Callable[[str], str]:
-    """Run a program in a fresh Python; return what it prints."""
+    """Run a program in a new Python process; return its output."""
 
-    def ran(program: str) -> str:
+    def call(program: str) -> str:
         done = subprocess.run(
             [sys.executable, "-W", "error", "-c", program],
-            env=surroundings(),
+            env=client_environment(),
             capture_output=True,
             text=True,
             check=False,
@@ -94,27 +95,27 @@ def python() -> Callable[[str], str]:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    return ran
+    return call
 
 
 @pytest.fixture
-def ours(service: Service) -> Iterator[pullback.Client]:
-    """Our own client of the service."""
-    with pullback.Client(service.url) as client:
+def api(service: Service) -> Iterator[pullback.Client]:
+    """Return a ``pullback.Client`` of the service."""
+    with pullback.Client(service.url, timeout=PATIENCE_S) as client:
         yield client
 
 
 @pytest.fixture
-def strange() -> Iterator[Callable[..., Strange]]:
-    """Start servers that give these answers in turn, and the last one ever after."""
+def fake_server() -> Iterator[Callable[..., FakeServer]]:
+    """Start servers that send these responses in turn, and then repeat the last one."""
     with ExitStack() as stack:
 
-        def started(*answers: Answer) -> Strange:
-            server = Strange(answers)
+        def start(*responses: Response) -> FakeServer:
+            server = FakeServer(responses)
             thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
             thread.start()
             stack.callback(thread.join)
             stack.callback(server.stop)
             return server
 
-        yield started
+        yield start

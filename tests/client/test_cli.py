@@ -1,4 +1,4 @@
-"""The command line on a real service, and where there is none."""
+"""The command line, with a real service and without one."""
 
 import json
 import os
@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 import pullback
-from tests.client.conftest import ROOT, command, surroundings
-from tests.client.strange_servers import Answer, of_events, of_json
-from tests.client.told import PASSING, stream
+from tests.client.conftest import ROOT, client_environment, command
+from tests.client.documents import PASSING, stream
+from tests.client.fake_servers import Response, event_stream, json_response
 from tests.conftest import READY, environment
+from tests.patience import PATIENCE_S
 
 COMMANDS = [
     ["ops"],
@@ -32,36 +33,36 @@ def test_the_version(run) -> None:
 
 
 @pytest.mark.parametrize("args", [["--help"], [], *([name, "--help"] for name in ("serve", "call", "check", "verify"))])
-def test_help_is_there(run, args: list[str]) -> None:
+def test_help(run, args: list[str]) -> None:
     assert "Usage: pullback" in "".join(run(*args)[1:])
 
 
-def test_ops_are_listed(ask, ours) -> None:
+def test_ops_lists_every_op(ask, api) -> None:
     lines = ask("ops").out.splitlines()
-    assert [line.split()[0] for line in lines[1:]] == [op.name for op in ours.ops()]
+    assert [line.split()[0] for line in lines[1:]] == [op.name for op in api.ops()]
     assert lines == [line.rstrip() for line in lines]
     assert any("formula, then derivative; not linear" in line for line in lines)
 
 
-def test_ops_that_are_unavailable_have_a_reason(run, strange) -> None:
+def test_unavailable_ops_have_a_reason(run, fake_server) -> None:
     fields = {"summary": "", "mechanism": "", "claim": None, "available": False}
-    listing = of_json({"ops": [{"name": "broken", "reason": "no [bold]such\x1b[31m module", **fields}]})
-    assert run("ops", "--url", strange(listing).url).out.splitlines()[1].split() == [
+    listing = json_response({"ops": [{"name": "broken", "reason": "no [bold]such\x1b[31m module", **fields}]})
+    assert run("ops", "--url", fake_server(listing).url).out.splitlines()[1].split() == [
         *("broken", "unavailable", "no", "[bold]such�[31m", "module")
     ]
 
 
-def test_an_op_is_shown(ask) -> None:
+def test_show_prints_the_contract(ask) -> None:
     out = ask("show", "roi_pool").out
     for part in ("Max pooling over regions", "pooled_height  7", "integer >= 1 <= 64", "[R, 5]", "two_regions: "):
         assert part in out
 
 
-def test_every_example_that_is_shown_can_be_called(ask) -> None:
-    found = ask("show", "surrogate").out.partition("Examples\n")[2].splitlines()
-    for line in found:
+def test_every_example_of_show_is_valid_for_call(ask) -> None:
+    lines = ask("show", "surrogate").out.partition("Examples\n")[2].splitlines()
+    for line in lines:
         assert ask("call", "surrogate", "forward", *line.partition(": ")[2].split()).code == 0
-    assert len(found) > 3
+    assert len(lines) > 3
 
 
 @pytest.mark.parametrize(
@@ -81,143 +82,147 @@ def test_every_example_that_is_shown_can_be_called(ask) -> None:
         (["square", "forward", "x=nan,-inf"], "[nan inf]\n"),
     ],
 )
-def test_calls(ask, args: list[str], out: str) -> None:
-    code, found, complaints = ask("call", *args)
-    assert (code, complaints) == (0, "")
-    assert found.endswith(out)
+def test_call(ask, args: list[str], out: str) -> None:
+    result = ask("call", *args)
+    assert (result.code, result.err) == (0, "")
+    assert result.out.endswith(out)
 
 
-def test_arrays_come_from_files_and_go_into_them(ask, tmp_path) -> None:
+def test_call_reads_and_writes_files(ask, tmp_path) -> None:
     x, out = tmp_path / "x.npy", tmp_path / "out.npz"
     np.save(x, np.array([[1.0, 2.0]]))
     (tmp_path / "dy.json").write_text("[[1, 10]]")
     assert ask("call", "square", "vjp", f"x=@{x}", f"dy=@{tmp_path / 'dy.json'}", "--out", str(out)).out == ""
-    with np.load(out) as found:
-        assert found["gradients.x"].dtype == np.float64
-        assert found["gradients.x"].tolist() == [[2.0, 40.0]]
-    told = json.loads(ask("call", "square", "vjp", f"x=@{x}", "--dtype", "float64", "--json").out)
-    assert told == {"gradients.x": {"dtype": "float64", "shape": [1, 2], "data": [[2.0, 4.0]]}}
+    with np.load(out) as arrays:
+        assert arrays["gradients.x"].dtype == np.float64
+        assert arrays["gradients.x"].tolist() == [[2.0, 40.0]]
+    printed = json.loads(ask("call", "square", "vjp", f"x=@{x}", "--dtype", "float64", "--json").out)
+    assert printed == {"gradients.x": {"dtype": "float64", "shape": [1, 2], "data": [[2.0, 4.0]]}}
     ask("call", "square", "forward", "x=1,nan", "--dtype", "bfloat16", "--out", str(out))
-    with np.load(out) as found:
-        assert found["outputs.y"].dtype == np.float32
-    told = json.loads(ask("call", "square", "forward", "x=1,nan", "--dtype", "bfloat16", "--json").out)
-    assert told["outputs.y"] == {"dtype": "bfloat16", "shape": [2], "data": [1.0, "NaN"]}
+    with np.load(out) as arrays:
+        assert arrays["outputs.y"].dtype == np.float32
+    printed = json.loads(ask("call", "square", "forward", "x=1,nan", "--dtype", "bfloat16", "--json").out)
+    assert printed["outputs.y"] == {"dtype": "bfloat16", "shape": [2], "data": [1.0, "NaN"]}
 
 
 @pytest.mark.parametrize(
-    ("args", "told"),
+    ("args", "message"),
     [
-        (["call", "sqare", "forward", "x=1"], "near it: square"),
+        (["call", "sqare", "forward", "x=1"], "such as square"),
         (["call", "square", "backward", "x=1"], "expected one of forward, gradients"),
-        (["call", "square", "forward", "z=1"], "z: square forward takes no such name; it takes x"),
-        (["call", "square", "forward", "dy=1"], "dy: square forward takes no such name"),
+        (["call", "square", "forward", "z=1"], "z: unknown name for square forward; it takes x"),
+        (["call", "square", "forward", "dy=1"], "dy: unknown name for square forward"),
         (["call", "scale_gradient", "vjp", "x=1", "scal=2"], "did you mean scale?"),
         (["call", "square", "forward", "x"], "expected NAME=VALUE"),
-        (["call", "square", "forward", "x=1", "inputs.x=2"], "given twice"),
+        (["call", "square", "forward", "x=1", "inputs.x=2"], "duplicate name; set inputs.x only once"),
         (["call", "square", "forward", "x=one"], "expected @file.npy, @file.json, 1,2,3"),
         (["call", "square", "forward", "x=[1,"], "expected @file.npy"),
-        (["call", "square", "forward", "x=@nothing.npy"], "nothing.npy cannot be read: No such file"),
+        (["call", "square", "forward", "x=@nothing.npy"], "cannot read nothing.npy: No such file"),
         (["call", "square", "forward", "x=@pyproject.toml"], "ends in .npy or .json"),
-        (["call", "square", "forward", "x=1", "--order", "2"], "--order: expected with gradients, got forward"),
+        (["call", "square", "forward", "x=1", "--order", "2"], "--order: expected operation gradients, got forward"),
         (["call", "square", "forward", "x=1", "--mode", "fast"], "mode"),
-        (["call", "square", "forward", "x=1", "--out", "/nowhere/x.npz"], "cannot be written"),
+        (["call", "square", "forward", "x=1", "--out", "/nowhere/x.npz"], "cannot write /nowhere/x.npz"),
         (["call", "square", "jvp", "x=1"], "tangents"),
-        (["verify", "square", "x=1"], "expected a gradient of yours"),
+        (["verify", "square", "x=1"], "expected a gradient, such as gx="),
         (["verify", "square", "x=1", "gx=1,2"], "another shape"),
         (["check", "square", "nothing"], "nothing"),
         (["check", "square", "--check", "luck"], "checks"),
     ],
 )
-def test_what_is_wrong_is_told_in_a_line(ask, args: list[str], told: str) -> None:
-    assert told in ask(*args).complaint
+def test_errors_are_one_line(ask, args: list[str], message: str) -> None:
+    assert message in ask(*args).error
 
 
-def test_gradients_are_verified(ask, tmp_path) -> None:
+def test_verify(ask, tmp_path) -> None:
     x, mine = np.linspace(1, 2, 64), tmp_path / "mine.npy"
     np.save(tmp_path / "x.npy", x)
     wrong = 2 * x
     wrong[17] += 0.5
     for gradient, code in ((2 * x, 0), (wrong, 1)):
         np.save(mine, gradient)
-        for given in ([f"gx=@{mine}"], ["--gradient", f"x=@{mine}"]):
-            ran = ask("verify", "square", f"x=@{tmp_path / 'x.npy'}", "dy=" + "1," * 64, *given)
-            assert (ran.code, ran.err) == (code, "")
-    assert ran.out.startswith("FAIL square gradient of x\n")
-    assert "worst element [17]" in ran.out
-    assert "rows 16 to 17: 1 wrong" in ran.out
+        for arguments in ([f"gx=@{mine}"], ["--gradient", f"x=@{mine}"]):
+            result = ask("verify", "square", f"x=@{tmp_path / 'x.npy'}", "dy=" + "1," * 64, *arguments)
+            assert (result.code, result.err) == (code, "")
+    assert result.out.startswith("FAIL square gradient of x\n")
+    assert "worst element [17]" in result.out
+    assert "rows 16 to 17: 1 wrong" in result.out
 
 
-def test_ops_are_checked(process, tmp_path) -> None:
+def test_one_wrong_row_is_named_alone(ask) -> None:
+    assert "\n  row 1: 1 wrong, " in ask("verify", "square", "x=1,2,3", "gx=2,5,6").out
+
+
+def test_check(process, tmp_path) -> None:
     files = {name: tmp_path / name for name in ("json", "junit")}
     options = [word for name, path in files.items() for word in (f"--{name}", str(path))]
-    ran = process("check", "square", "round_ste", "--check", "derivative", "--dtype", "float64", *options)
-    assert (ran.code, ran.err) == (0, "")
-    lines = ran.out.splitlines()
+    result = process("check", "square", "round_ste", "--check", "derivative", "--dtype", "float64", *options)
+    assert (result.code, result.err) == (0, "")
+    lines = result.out.splitlines()
     assert [line.partition(" (")[0] for line in lines[:2]] == ["square: pass", "round_ste: pass"]
     assert lines[2].startswith("2 passed, 0 failed, 0 inconclusive of 2 ops in ")
     assert [report["op"] for report in json.loads(files["json"].read_text())["reports"]] == ["square", "round_ste"]
     assert files["junit"].read_text().count("<testsuite ") == 2
-    assert "\x1b" not in ran.out
+    assert "\x1b" not in result.out
 
 
 @pytest.mark.parametrize("args", COMMANDS, ids=lambda args: args[0])
 @pytest.mark.parametrize("state", ["dead", "slow", "other"])
-def test_no_service_is_told_in_a_line(run, strange, args: list[str], state: str) -> None:
-    html = Answer(200, b"<html>", {"content-type": "text/html"})
-    server = strange(html if state == "other" else Answer(is_held=True))
+def test_no_service_is_a_one_line_error(run, fake_server, args: list[str], state: str) -> None:
+    html = Response(200, b"<html>", {"content-type": "text/html"})
+    server = fake_server(html if state == "other" else Response(is_held=True))
     url = server.url if state != "dead" else "http://127.0.0.1:9"
-    told = {"dead": "cannot connect to", "slow": "within 0.1 s", "other": "is not Pullback"}[state]
-    assert told in run(*args, "--timeout", "0.1" if state == "slow" else "60", url=url).complaint
+    message = {"dead": "cannot connect to", "slow": "within 0.1 s", "other": "is not Pullback"}[state]
+    assert message in run(*args, "--timeout", "0.1" if state == "slow" else "60", url=url).error
 
 
-def test_the_url_may_stand_before_the_command(run, service) -> None:
+def test_the_url_may_precede_the_command(run, service) -> None:
     assert run("--url", service.url, "ops", url="http://127.0.0.1:9").code == 0
-    assert "nonsense" in run("--url", "nonsense", "ops").complaint
+    assert "nonsense" in run("--url", "nonsense", "ops").error
 
 
-def test_a_stream_that_breaks_off_cannot_tell(run, strange, tmp_path) -> None:
-    server = strange(of_events(*stream(PASSING)[:-1], is_cut=True))
-    ran = run("check", "--junit", str(tmp_path / "x"), url=server.url)
-    assert ran.out.startswith("square: pass")
-    assert "ended the connection" in ran.complaint
+def test_a_truncated_stream_of_checks_is_an_error(run, fake_server, tmp_path) -> None:
+    server = fake_server(event_stream(*stream(PASSING)[:-1], is_cut=True))
+    result = run("check", "--junit", str(tmp_path / "x"), url=server.url)
+    assert result.out.startswith("square: pass")
+    assert "closed the connection" in result.error
     assert not (tmp_path / "x").exists()
 
 
-def test_a_closed_pipe_is_quiet(service) -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
+def test_a_closed_pipe_prints_no_error(service) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
     for args in (["ops"], ["call", "square", "forward", "x=1", "--json"]):
         done = subprocess.run(
-            command(*args), env=surroundings(service.url), stdout=writing, stderr=subprocess.PIPE, check=False
+            command(*args), env=client_environment(service.url), stdout=writer, stderr=subprocess.PIPE, check=False
         )
         assert (done.returncode, done.stderr) == (141, b"")
-    os.close(writing)
+    os.close(writer)
 
 
-def test_a_full_disk_is_told_in_a_line(service) -> None:
+def test_a_full_disk_is_a_one_line_error(service) -> None:
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
-            command("ops"), env=surroundings(service.url), stdout=full, stderr=subprocess.PIPE, check=False
+            command("ops"), env=client_environment(service.url), stdout=full, stderr=subprocess.PIPE, check=False
         )
     assert done.returncode == 2
-    assert done.stderr == b"pullback: the output cannot be written: No space left on device\n"
+    assert done.stderr == b"pullback: cannot write the output: No space left on device\n"
 
 
-def test_ctrl_c_is_quiet(strange) -> None:
-    server = strange(of_events(stream(PASSING)[0], is_held=True))
+def test_ctrl_c_prints_no_error(fake_server) -> None:
+    server = fake_server(event_stream(stream(PASSING)[0], is_held=True))
     with subprocess.Popen(
-        command("check"), env=surroundings(server.url), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        command("check"), env=client_environment(server.url), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as running:
-        assert server.came.wait(30)
+        assert server.got_request.wait(PATIENCE_S)
         running.send_signal(signal.SIGINT)
-        out, complaints = running.communicate(timeout=30)
-    assert (running.returncode, out, complaints) == (130, b"", b"")
-    assert server.left.wait(10)
+        out, err = running.communicate(timeout=PATIENCE_S)
+    assert (running.returncode, out, err) == (130, b"", b"")
+    assert server.finished.wait(PATIENCE_S)
 
 
-def test_a_terminal_has_colours_and_a_table(service) -> None:
+def test_a_terminal_gets_colours_and_a_table(service) -> None:
     ours, theirs = pty.openpty()
-    environ = surroundings(service.url) | {"TERM": "xterm", "COLUMNS": "100"}
+    environ = client_environment(service.url) | {"TERM": "xterm", "COLUMNS": "100"}
     with subprocess.Popen(command("check", "square", "--order", "1"), env=environ, stdout=theirs) as running:
         os.close(theirs)
         shown = read_all(ours)
@@ -232,7 +237,7 @@ def read_all(terminal: int) -> str:
     try:
         while piece := os.read(terminal, 4096):
             pieces.append(piece)
-    except OSError:  # how Linux ends a terminal whose other side is closed
+    except OSError:  # Linux raises EIO when the other side of the terminal is closed
         pass
     os.close(terminal)
     return b"".join(pieces).decode()
@@ -252,17 +257,18 @@ def test_serve_runs_the_service_from_anywhere(tmp_path) -> None:
         assert running.stdout
         assert READY.match(running.stdout.readline())
         running.terminate()
-        _, complaints = running.communicate(timeout=60)
+        _, err = running.communicate(timeout=PATIENCE_S)
     assert running.returncode == 0
-    assert "is no setting" not in complaints
+    assert "PULLBACK_URL" not in err
+    assert "is not a setting" not in err
 
 
-def test_serve_says_where_to_get_the_service(tmp_path) -> None:
+def test_serve_without_the_service_says_how_to_get_it(tmp_path) -> None:
     shutil.copytree(ROOT / "pullback", tmp_path / "pullback", ignore=shutil.ignore_patterns("__pycache__"))
     done = subprocess.run(
         [sys.executable, "-W", "error", "-m", "pullback", "serve"],
         cwd=tmp_path,
-        env=surroundings() | {"PYTHONPATH": ""},
+        env=client_environment() | {"PYTHONPATH": ""},
         capture_output=True,
         text=True,
         check=False,
@@ -270,4 +276,4 @@ def test_serve_says_where_to_get_the_service(tmp_path) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 2
     assert "make serve" in done.stderr
-    assert Path(tmp_path / "pullback" / "cli.py").is_file()
+    assert Path(tmp_path / "pullback" / "cli" / "__init__.py").is_file()

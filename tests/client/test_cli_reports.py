@@ -1,4 +1,4 @@
-"""How reports look, on told events; and names and values as they are typed."""
+"""The output of reports, on prepared events; the parsing of names and values."""
 
 import io
 import json
@@ -14,73 +14,74 @@ from pullback.cli import names, values
 from pullback.cli.follow import follow
 from pullback.cli.junit import junit
 from pullback.errors import BadArgument
-from tests.client.strange_servers import of_events
-from tests.client.told import FAILING, PASSING, RIDDLE, check, report, stream
+from tests.client.documents import FAILING, INCONCLUSIVE, PASSING, check, report, stream
+from tests.client.fake_servers import event_stream
 
 
-def shown(*told: dict[str, Any], terminal: bool = False, **options: Any) -> str:
+def output(*documents: dict[str, Any], terminal: bool = False, **options: Any) -> str:
     file = io.StringIO()
     out = Console(file=file, force_terminal=terminal, width=120, soft_wrap=not terminal, highlight=False)
-    events = [reports.event(json.dumps(event)) for event in stream(*told, unavailable={"gone": "no library"})]
+    events = [reports.event(json.dumps(event)) for event in stream(*documents, unavailable={"gone": "no library"})]
     follow(out, [event for event in events if event is not None], **options)
     return file.getvalue()
 
 
-def test_an_op_is_a_line() -> None:
-    assert shown(PASSING) == (
+def test_each_op_is_a_line() -> None:
+    assert output(PASSING) == (
         "square: pass (1 passed, 1 skipped; 0.52 s)\n"
-        "unavailable, and so not checked: gone: no library\n"
+        "not checked, since unavailable: gone: no library\n"
         "1 passed, 0 failed, 0 inconclusive of 1 ops in 31.2 s\n"
     )
-    assert "gone" not in shown(PASSING, all_ops=False)
+    assert "gone" not in output(PASSING, all_ops=False)
 
 
-def test_a_failure_has_both_numbers_side_by_side() -> None:
-    out = shown(PASSING, FAILING)
+def test_a_failure_shows_both_numbers() -> None:
+    out = output(PASSING, FAILING)
     assert "skewed: fail (1 passed, 2 failed; 0.52 s)\n" in out
     assert "FAIL skewed derivative, dy/dx, order 1, float64, graph, cpu\n" in out
-    assert '  dy/dx: fail, as was <planned> & "meant"\n' in out
+    assert '  dy/dx: fail, <angle> & "quotes"\n' in out
     assert "  worst element [3] at x = 0.5:  analytic 1.09  |  numeric 1 ± 1e-13\n" in out
-    assert "  apart by 0.09, relative 0.09, 4.05e+14 ULP\n" in out
+    assert "  difference 0.09, relative 0.09, 4.05e+14 ULP\n" in out
     assert "  worst element:  analytic nan  |  numeric 1 ± 1e-13\n" in out
 
 
-def test_what_is_inconclusive_has_a_reason() -> None:
-    out = shown(RIDDLE)
+def test_an_inconclusive_check_has_a_reason() -> None:
+    out = output(INCONCLUSIVE)
     assert "INCONCLUSIVE kinky derivative" in out
-    assert "tells nothing: 2 kink\n" in out
+    assert "no verdict: 2 kink\n" in out
 
 
-def test_quiet_prints_failures_alone() -> None:
-    assert shown(PASSING, RIDDLE, quiet=True) == ""
-    assert shown(PASSING, FAILING, quiet=True).startswith("FAIL skewed")
+def test_quiet_prints_only_failures() -> None:
+    assert output(PASSING, INCONCLUSIVE, quiet=True) == ""
+    assert output(PASSING, FAILING, quiet=True).startswith("FAIL skewed")
 
 
-def test_a_terminal_has_a_table_in_colour() -> None:
-    out = shown(PASSING, FAILING, RIDDLE, terminal=True)
+def test_a_terminal_gets_a_table_in_colour() -> None:
+    out = output(PASSING, FAILING, INCONCLUSIVE, terminal=True)
     assert "\x1b[32mpass" in out
     assert "\x1b[31mfail" in out
     assert "\x1b[33minconclusive" in out
     assert "seconds" in out
 
 
-def test_control_characters_are_not_obeyed() -> None:
-    planted = report("square", check("fail", sentence="\x1b]0;owned\x07 [red]not a style[/red]"))
-    out = shown(planted)
+def test_control_characters_are_replaced() -> None:
+    hostile = report("square", check("fail", sentence="\x1b]0;owned\x07 [red]not a style[/red]"))
+    out = output(hostile)
     assert "\x1b" not in out
     assert "[red]not a style[/red]" in out
 
 
 @pytest.mark.parametrize(
-    ("told", "code"), [((PASSING,), 0), ((PASSING, RIDDLE), 0), ((RIDDLE,), 0), ((PASSING, FAILING), 1)]
+    ("documents", "code"),
+    [((PASSING,), 0), ((PASSING, INCONCLUSIVE), 0), ((INCONCLUSIVE,), 0), ((PASSING, FAILING), 1)],
 )
-def test_a_wrong_gradient_is_an_exit_code(run, strange, told: tuple[dict[str, Any], ...], code: int) -> None:
-    ran = run("check", url=strange(of_events(*stream(*told))).url)
-    assert (ran.code, ran.err) == (code, "")
+def test_a_wrong_gradient_has_an_exit_code(run, fake_server, documents: tuple[dict[str, Any], ...], code: int) -> None:
+    result = run("check", url=fake_server(event_stream(*stream(*documents))).url)
+    assert (result.code, result.err) == (code, "")
 
 
-def test_options_of_check_are_sent(run, strange) -> None:
-    server = strange(of_events(*stream(PASSING)))
+def test_check_sends_its_options(run, fake_server) -> None:
+    server = fake_server(event_stream(*stream(PASSING)))
     options = ["--dtype", "float32", "--dtype", "float64", "--mode", "eager", "--order", "1", "--check", "adjoint"]
     run("check", "square", *options, "--seed", "3", "--device", "cpu", "--relative", "0.5", url=server.url)
     assert server.requests[0][2] == {
@@ -95,16 +96,16 @@ def test_options_of_check_are_sent(run, strange) -> None:
     }
 
 
-def test_junit_is_read_back() -> None:
+def test_junit_can_be_parsed() -> None:
     odd = report("odd", check("fail", sentence="\x00\x1b < ]]> & \ud800"), check("inconclusive"))
-    root = ET.fromstring(junit([reports.report(one) for one in (PASSING, FAILING, odd)]))
+    root = ET.fromstring(junit([reports.report(document) for document in (PASSING, FAILING, odd)]))
     assert root.attrib == {"name": "pullback", "tests": "7", "failures": "3", "errors": "0", "skipped": "2"} | {
         "time": root.attrib["time"]
     }
     assert [suite.attrib["name"] for suite in root] == ["square", "skewed", "odd"]
     failure = root[1][1].find("failure")
     assert failure is not None
-    assert failure.attrib["message"] == 'dy/dx: fail, as was <planned> & "meant"'
+    assert failure.attrib["message"] == 'dy/dx: fail, <angle> & "quotes"'
     assert "analytic 1.09  |  numeric 1 ± 1e-13" in str(failure.text)
     assert root[2][0][0].attrib["message"] == "�� < ]]> & �"
     assert root[2][1][0].tag == "skipped"
@@ -122,14 +123,14 @@ def contract(inputs: list[str], outputs: list[str], attrs: list[str]) -> catalog
     )
 
 
-def test_a_name_that_means_two_things_is_refused() -> None:
+def test_an_ambiguous_name_is_refused() -> None:
     op = contract(["x", "dy"], ["y"], ["x"])
-    with pytest.raises(BadArgument, match=r"x: this means two things; write inputs\.x=\.\.\. or attrs\.x=\.\.\."):
+    with pytest.raises(BadArgument, match=r"x: ambiguous name; write inputs\.x=\.\.\. or attrs\.x=\.\.\."):
         names.arguments(op, "forward", ["x=1"])
     with pytest.raises(BadArgument, match=r"inputs\.dy=\.\.\. or cotangents\.y"):
         names.arguments(op, "vjp", ["dy=1"])
-    found = names.arguments(op, "vjp", ["inputs.x=1", "attrs.x=1", "cotangents.y=2", "inputs.dy=3"])
-    assert (found.inputs, found.attrs, found.cotangents) == ({"x": 1, "dy": 3}, {"x": "1"}, {"y": 2})
+    result = names.arguments(op, "vjp", ["inputs.x=1", "attrs.x=1", "cotangents.y=2", "inputs.dy=3"])
+    assert (result.inputs, result.attrs, result.cotangents) == ({"x": 1, "dy": 3}, {"x": "1"}, {"y": 2})
 
 
 @pytest.mark.parametrize(
@@ -161,5 +162,5 @@ def test_broken_files(content: bytes, tmp_path) -> None:
     for suffix in ("npy", "json"):
         path = tmp_path / f"broken.{suffix}"
         path.write_bytes(content)
-        with pytest.raises(BadArgument, match=r"x: .* cannot be read"):
+        with pytest.raises(BadArgument, match=r"x: cannot read .*broken"):
             values.tensor("x", f"@{path}")

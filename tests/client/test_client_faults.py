@@ -1,4 +1,4 @@
-"""The client where there is no service, or none in good health."""
+"""The client without a service, or with one that fails."""
 
 import asyncio
 import socket
@@ -12,133 +12,137 @@ import pytest
 import pullback
 from pullback import transport
 from pullback.reports import Report, Start
-from tests.client.strange_servers import Answer, of_events, of_json, of_problem
-from tests.client.told import PASSING, PROBLEM, stream
+from tests.client.documents import PASSING, PROBLEM, stream
+from tests.client.fake_servers import Response, event_stream, json_response, problem_response
+from tests.patience import PATIENCE_S
 
-HTML = Answer(200, b"<html>Welcome to nginx</html>", {"content-type": "text/html"})
-OPS = of_json({"ops": []})
-BUSY = of_problem(503, "Service unavailable", **{"retry-after": "0"})
+HTML = Response(200, b"<html>Welcome to nginx</html>", {"content-type": "text/html"})
+OPS = json_response({"ops": []})
+BUSY = problem_response(503, "Service unavailable", **{"retry-after": "0"})
 EVENTS = stream(PASSING)
 
 
 @pytest.fixture
-def dead() -> str:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{one.getsockname()[1]}"
+def dead_url() -> str:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{unused.getsockname()[1]}"
 
 
-def asks(client: pullback.Client) -> list:
+def requests(client: pullback.Client) -> list:
     return [client.ops, lambda: client.op("x").forward({}), lambda: list(client.checks())]
 
 
-def fails(url: str, kind: type[pullback.PullbackError], told: str, **options: float) -> None:
+def assert_fails(url: str, kind: type[pullback.PullbackError], message: str, **options: float) -> None:
     with pullback.Client(url, **options) as client:
-        for ask in asks(client):
-            with pytest.raises(kind, match=told) as caught:
-                ask()
+        for send in requests(client):
+            with pytest.raises(kind, match=message) as caught:
+                send()
             assert url in str(caught.value)
             assert "\n" not in str(caught.value)
 
 
-def test_a_dead_address(dead: str) -> None:
-    fails(dead, pullback.CannotConnect, "start the service")
+def test_a_dead_address(dead_url: str) -> None:
+    assert_fails(dead_url, pullback.CannotConnect, "start the service")
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://x", "http://", "http://a:b", "", " "])
-def test_what_is_no_url(url: str, monkeypatch) -> None:
+def test_an_invalid_url(url: str, monkeypatch) -> None:
     monkeypatch.setenv("PULLBACK_URL", url or "nonsense")
     with pytest.raises(pullback.BadArgument, match="expected a URL such as"):
         pullback.Client(url or None)
 
 
-def test_a_slow_service(strange) -> None:
-    fails(strange(Answer(is_held=True)).url, pullback.TimedOut, "within 0.1 s", timeout=0.1)
+def test_a_slow_service(fake_server) -> None:
+    assert_fails(fake_server(Response(is_held=True)).url, pullback.TimedOut, "within 0.1 s", timeout=0.1)
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "response",
     [
         HTML,
-        of_json([1]),
-        of_json({"hello": "world"}),
-        of_json({"ops": 3, "outputs": {"y": {"dtype": "q", "shape": [], "base64": ""}}}),
-        of_json({"detail": "Not Found"}, 404),
-        of_json({"type": "about:blank", "status": 404}, 404, "application/problem+json"),
-        Answer(302, b"", {"location": "/login"}),
-        Answer(502, b"Bad Gateway", {"content-type": "text/html"}),
-        Answer(200, b"<html>", {"content-type": "application/x-ndjson"}),
-        Answer(200, b"\xff{\n", {"content-type": "application/x-ndjson"}),
+        json_response([1]),
+        json_response({"hello": "world"}),
+        json_response({"ops": 3, "outputs": {"y": {"dtype": "q", "shape": [], "base64": ""}}}),
+        json_response({"detail": "Not Found"}, 404),
+        json_response({"type": "about:blank", "status": 404}, 404, "application/problem+json"),
+        Response(302, b"", {"location": "/login"}),
+        Response(502, b"Bad Gateway", {"content-type": "text/html"}),
+        Response(200, b"<html>", {"content-type": "application/x-ndjson"}),
+        Response(200, b"\xff{\n", {"content-type": "application/x-ndjson"}),
     ],
 )
-def test_what_is_not_pullback(strange, answer: Answer) -> None:
-    with pullback.Client(strange(answer).url) as client:
-        for ask in asks(client)[:2]:
+def test_a_server_that_is_not_pullback(fake_server, response: Response) -> None:
+    with pullback.Client(fake_server(response).url) as client:
+        for send in requests(client)[:2]:
             with pytest.raises(pullback.NotPullback, match="is not Pullback"):
-                ask()
+                send()
 
 
 @pytest.mark.parametrize("body", [b"<html>\n", b"\xff{}\n", b"[]\n", b'{"event": "start"}\n', b'{"event": "report"}\n'])
-def test_a_stream_that_is_not_ours(strange, body: bytes) -> None:
+def test_a_stream_that_is_not_pullbacks(fake_server, body: bytes) -> None:
     with (
-        pullback.Client(strange(Answer(200, body, {"content-type": "application/x-ndjson"})).url) as client,
-        pytest.raises(pullback.NotPullback, match="no event"),
+        pullback.Client(fake_server(Response(200, body, {"content-type": "application/x-ndjson"})).url) as client,
+        pytest.raises(pullback.NotPullback, match="not an event"),
     ):
         list(client.checks())
 
 
-def test_what_does_not_speak_http(tmp_path) -> None:
+def test_a_server_that_is_not_http(tmp_path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
 
-        async def ask() -> None:
+        async def run() -> None:
             async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
                 await reader.readuntil(b"\r\n\r\n")
                 writer.write(b"SSH-2.0-OpenSSH_9.6\r\n\r\n")
                 writer.close()
                 await writer.wait_closed()
 
-            async with await asyncio.start_server(greet, sock=server.dup()), pullback.AsyncClient(url) as client:
-                with pytest.raises(pullback.NotPullback, match="does not speak HTTP"):
+            async with (
+                await asyncio.start_server(greet, sock=server.dup()),
+                pullback.AsyncClient(url) as client,
+            ):
+                with pytest.raises(pullback.NotPullback, match="invalid HTTP"):
                     await client.ops()
 
-        asyncio.run(ask())
+        asyncio.run(run())
 
 
-def test_a_busy_service_is_asked_again(strange) -> None:
-    server = strange(BUSY, BUSY, OPS)
+def test_a_busy_service_is_retried(fake_server) -> None:
+    server = fake_server(BUSY, BUSY, OPS)
     with pullback.Client(server.url) as client:
         assert client.ops() == []
     assert len(server.requests) == 3
 
 
-def test_a_busy_service_is_asked_again_for_a_stream(strange) -> None:
-    server = strange(BUSY, of_events(*EVENTS))
+def test_a_stream_from_a_busy_service_is_retried(fake_server) -> None:
+    server = fake_server(BUSY, event_stream(*EVENTS))
     with pullback.Client(server.url) as client:
         assert len(list(client.checks())) == len(EVENTS)
 
-    async def ask(url: str) -> int:
+    async def count(url: str) -> int:
         async with pullback.AsyncClient(url) as client:
             return len([event async for event in client.checks()])
 
-    assert asyncio.run(ask(strange(BUSY, of_events(*EVENTS)).url)) == len(EVENTS)
+    assert asyncio.run(count(fake_server(BUSY, event_stream(*EVENTS)).url)) == len(EVENTS)
 
 
 @pytest.mark.parametrize(
-    ("answer", "retries", "count"),
+    ("response", "retries", "count"),
     [
         (BUSY, 2, 3),
         (BUSY, 0, 1),
-        (of_problem(503, "Service unavailable"), 3, 1),
-        (of_problem(503, "Service unavailable", **{"retry-after": "3600"}), 3, 1),
-        (of_problem(503, "Service unavailable", **{"retry-after": "nan"}), 3, 1),
-        (of_problem(503, "Service unavailable", **{"retry-after": "soon"}), 3, 1),
-        (of_problem(504, "Deadline passed", **{"retry-after": "0"}), 3, 1),
-        (of_problem(500, "Op failed", **{"retry-after": "0"}), 3, 1),
+        (problem_response(503, "Service unavailable"), 3, 1),
+        (problem_response(503, "Service unavailable", **{"retry-after": "3600"}), 3, 1),
+        (problem_response(503, "Service unavailable", **{"retry-after": "nan"}), 3, 1),
+        (problem_response(503, "Service unavailable", **{"retry-after": "soon"}), 3, 1),
+        (problem_response(504, "Deadline passed", **{"retry-after": "0"}), 3, 1),
+        (problem_response(500, "Op failed", **{"retry-after": "0"}), 3, 1),
     ],
 )
-def test_nothing_is_asked_for_ever(strange, answer: Answer, retries: int, count: int) -> None:
-    server = strange(answer)
+def test_retries_end(fake_server, response: Response, retries: int, count: int) -> None:
+    server = fake_server(response)
     with pullback.Client(server.url, retries=retries) as client, pytest.raises(pullback.ProblemError):
         client.ops()
     assert len(server.requests) == count
@@ -167,57 +171,60 @@ def test_retries_are_bounded_in_time() -> None:
         (418, "Teapot", pullback.ProblemError),
     ],
 )
-def test_every_status_has_its_error(strange, status: int, title: str, kind: type[pullback.ProblemError]) -> None:
-    with pullback.Client(strange(of_problem(status, title, **{"retry-after": "7"})).url, retries=0) as client:
-        for ask in asks(client):
-            with pytest.raises(kind, match=rf"{title} \({status}\): so it is") as caught:
-                ask()
+def test_every_status_has_its_error(fake_server, status: int, title: str, kind: type[pullback.ProblemError]) -> None:
+    with pullback.Client(fake_server(problem_response(status, title, **{"retry-after": "7"})).url, retries=0) as client:
+        for send in requests(client):
+            with pytest.raises(kind, match=rf"{title} \({status}\): the reason") as caught:
+                send()
             assert type(caught.value) is kind
             assert caught.value.retry_after == 7
 
 
-def test_an_answer_that_is_cut_short(strange) -> None:
-    server = strange(Answer(200, b'{"ops": [', {"content-type": "application/json"}, is_cut=True))
-    with pullback.Client(server.url) as client, pytest.raises(pullback.ConnectionLost, match="before its answer"):
+def test_a_response_that_is_cut_short(fake_server) -> None:
+    server = fake_server(Response(200, b'{"ops": [', {"content-type": "application/json"}, is_cut=True))
+    with (
+        pullback.Client(server.url) as client,
+        pytest.raises(pullback.ConnectionLost, match="before the response was complete"),
+    ):
         client.ops()
 
 
 @pytest.mark.parametrize("is_cut", [True, False])
-def test_a_stream_that_ends_without_a_summary(strange, is_cut: bool) -> None:
-    with pullback.Client(strange(of_events(*EVENTS[:-1], is_cut=is_cut)).url) as client:
+def test_a_stream_that_ends_without_a_summary(fake_server, is_cut: bool) -> None:
+    with pullback.Client(fake_server(event_stream(*EVENTS[:-1], is_cut=is_cut)).url) as client:
         events = client.checks()
         assert [type(next(events)) for _ in EVENTS[:-1]][-1] is Report
         with pytest.raises(pullback.ConnectionLost):
             next(events)
 
 
-def test_a_stream_that_ends_with_a_problem(strange) -> None:
-    with pullback.Client(strange(of_events(EVENTS[0], {"event": "error", "problem": PROBLEM})).url) as client:
+def test_a_stream_that_ends_with_a_problem(fake_server) -> None:
+    with pullback.Client(fake_server(event_stream(EVENTS[0], {"event": "error", "problem": PROBLEM})).url) as client:
         events = client.checks()
         assert isinstance(next(events), Start)
         with pytest.raises(pullback.DeadlinePassed, match="it took too long"):
             next(events)
 
 
-def test_leaving_a_stream_closes_its_connection(strange) -> None:
-    server = strange(of_events(EVENTS[0], is_held=True))
+def test_closing_a_stream_closes_its_connection(fake_server) -> None:
+    server = fake_server(event_stream(EVENTS[0], is_held=True))
     with pullback.Client(server.url) as client:
         with closing(client.checks()) as events:
             next(events)
-        assert server.left.wait(10)
+        assert server.finished.wait(PATIENCE_S)
 
 
-def test_events_come_in_whatever_pieces() -> None:
-    body = of_events(EVENTS[0], {"event": "news", "of": "a later version"}, *EVENTS[1:]).body
+def test_events_may_arrive_in_chunks_of_any_size() -> None:
+    body = event_stream(EVENTS[0], {"event": "news", "of": "a later version"}, *EVENTS[1:]).body
     for size in (1, 7, len(body)):
-        found = transport.Stream(transport.address("http://x", 1))
-        pieces = [body[i : i + size] for i in range(0, len(body), size)]
-        assert len([event for piece in pieces for event in found.feed(piece)]) == len(EVENTS)
-        found.end()
+        parser = transport.Stream(transport.address("http://x", 1))
+        chunks = [body[i : i + size] for i in range(0, len(body), size)]
+        assert len([event for chunk in chunks for event in parser.feed(chunk)]) == len(EVENTS)
+        parser.end()
 
 
-def test_only_what_was_given_is_sent(strange) -> None:
-    server = strange(of_events(*EVENTS))
+def test_omitted_options_are_not_sent(fake_server) -> None:
+    server = fake_server(event_stream(*EVENTS))
     with pullback.Client(server.url) as client:
         list(client.checks())
         list(client.checks(("a", "b"), orders=[1], seed=3))
@@ -228,17 +235,17 @@ def test_only_what_was_given_is_sent(strange) -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "is_ours"),
+    ("host", "is_local"),
     [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", True), ("a.com", False), ("10.0.0.1", False)],
 )
-def test_the_proxies_of_the_environment_are_for_others(host: str, is_ours: bool) -> None:
-    assert transport.is_this_machine(host) == is_ours
+def test_proxies_are_used_only_for_other_machines(host: str, is_local: bool) -> None:
+    assert transport.is_this_machine(host) == is_local
     url = f"http://[{host}]:1" if ":" in host else f"http://{host}:1"
-    assert transport.address(url, 1).options()["trust_env"] == (not is_ours)
+    assert transport.address(url, 1).options()["trust_env"] == (not is_local)
 
 
-def test_no_error_shows_a_password(dead: str, strange) -> None:
-    for url in (dead, strange(HTML).url):
+def test_no_error_shows_a_password(dead_url: str, fake_server) -> None:
+    for url in (dead_url, fake_server(HTML).url):
         with (
             pullback.Client(url.replace("//", "//me:secret@")) as client,
             pytest.raises(pullback.PullbackError) as caught,

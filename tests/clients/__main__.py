@@ -1,44 +1,58 @@
-"""Run the tests of other people's clients: ``python -m tests.clients ENVIRONMENTS CLIENT...``.
+"""Run the tests of third-party clients: ``python -m tests.clients ENVIRONMENTS CLIENT...``.
 
-Those of a client are test_CLIENT.py, and what docs/clients.md shows of it. They are run by the Python of the folder
-ENVIRONMENTS/CLIENT, which has the client and not the service, against one service with the plug-in ops of the HTTP
-tests.
+The tests of a client are test_CLIENT.py and its examples in docs/clients.md. The Python in the folder
+ENVIRONMENTS/CLIENT, which has the client but not the service, runs them against one service with the plug-in ops of
+the HTTP tests. Two cores run two clients at a time, each against a service of its own, because some tests read its
+counters.
 """
 
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.conftest import ROOT, Service
 
 HERE = Path(__file__).parent
 PLUGINS = ROOT / "tests" / "http" / "plugins"
+AT_ONCE = 2
 LIMIT_S = 600
 
 
 def run(environments: Path, client: str, url: str) -> int:
-    """Return the exit status of the tests of one client, 0 when all is well."""
-    print(f"{client}:", flush=True)
-    # Nothing of ours on the path: the client is alone, as it is at its users'.
+    """Run the tests of one client and print their output at their end; return their exit code, 0 if they pass."""
+    # Nothing of this repository is on the path: the client is alone, as for its users.
     pytest = [environments / client / "bin" / "python", "-P", "-m", "pytest", "-c", HERE / "pytest.ini"]
     files = [HERE / f"test_{client}.py", HERE / "test_page.py"]
     command = [*pytest, *files, "--url", url, "--client", client]
-    return subprocess.run(command, cwd=HERE, timeout=LIMIT_S, check=False).returncode
+    done = subprocess.run(
+        command, cwd=HERE, timeout=LIMIT_S, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    print(f"{client}:\n{done.stdout}", end="", flush=True)
+    return done.returncode
 
 
-def main(environments: str, *clients: str) -> int:
-    """Run the tests of each client; return 1 when any of them fails."""
+def failures(environments: Path, clients: Sequence[str]) -> list[str]:
+    """Run the tests of some clients, one after the other against one service; return the clients that fail."""
     with tempfile.TemporaryFile() as log:
         service = Service(log, OPS_PATH=str(PLUGINS))
         try:
             url = service.wait_until_ready().url
-            failed = [client for client in clients if run(Path(environments).absolute(), client, url)]
+            failed = [client for client in clients if run(environments, client, url)]
             if failed:
                 print(f"failed: {', '.join(failed)}; the end of the service's log:\n{service.log()[-4000:]}")
         finally:
             service.close()
-    return bool(failed)
+    return failed
+
+
+def main(environments: str, *clients: str) -> int:
+    """Run the tests of each client; return 1 when any of them fails."""
+    folder, shares = Path(environments).absolute(), [clients[first::AT_ONCE] for first in range(AT_ONCE)]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return any(list(pool.map(lambda share: failures(folder, share), filter(None, shares))))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Other people's clients, each in an environment of its own, against a service that ``tests.clients`` has started."""
+"""Third-party clients, each in its own environment, against a service that ``tests.clients`` starts."""
 
 import json
 import urllib.request
@@ -10,8 +10,8 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--url", required=True, help="where the service is")
-    parser.addoption("--client", required=True, help="whose environment this is, as docs/clients.md calls it")
+    parser.addoption("--url", required=True, help="the URL of the service")
+    parser.addoption("--client", required=True, help="the name of the client in docs/clients.md")
 
 
 @pytest.fixture(scope="session")
@@ -29,20 +29,20 @@ Native = Callable[..., Any]
 
 @pytest.fixture(scope="session")
 def native(url: str) -> Native:
-    """Ask the native API, by nothing but Python, for what a client should be told: arrays in place of tensors."""
+    """Call the native API, with the standard library, for the expected results: arrays in place of tensors."""
 
-    def asked(op: str, operation: str, **fields: Any) -> Any:
+    def call(op: str, operation: str, **fields: Any) -> Any:
         request = urllib.request.Request(
             f"{url}/v1/ops/{op}/{operation}", json.dumps(fields).encode(), {"content-type": "application/json"}
         )
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return arrays(json.load(answer))
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return arrays(json.load(response))
 
-    return asked
+    return call
 
 
 def arrays(tree: Any) -> Any:
-    """Return an answer with an array in place of every tensor, of the dtype that NumPy has for it."""
+    """Return a response with an array in place of every tensor, in the closest NumPy dtype."""
     if isinstance(tree, dict) and set(tree) == {"dtype", "shape", "data"}:
         flat = np.array(tree["data"], object).reshape(-1)
         dtype = "float32" if tree["dtype"] == "bfloat16" else tree["dtype"]

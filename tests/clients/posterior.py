@@ -1,4 +1,4 @@
-"""What a sampler's draws say of a posterior, and what quadrature says of it."""
+"""Compare the draws of a sampler with the moments of the posterior by quadrature."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 BATCHES = 20
-# Of a chain's mean, in standard errors, which are themselves estimated: five are never met by chance.
+# The allowed error of a chain's mean, in estimated standard errors: chance does not exceed five.
 MARGIN = 5
 
 
@@ -25,12 +25,12 @@ def moments(log_density: Callable[[Array], Array], low: float, high: float, dime
     return np.stack([mean, np.sqrt(weights @ (grid - mean) ** 2)])
 
 
-def is_recovered(draws: Array, wanted: Array) -> bool:
-    """Tell whether chains, of shape [chains, draws, dimensions], have these moments, within their standard errors."""
+def is_recovered(draws: Array, expected: Array) -> bool:
+    """Report whether chains, of shape [chains, draws, dimensions], have these moments, within their standard errors."""
     chains, count, dimensions = draws.shape
     batches = draws[:, : count - count % BATCHES].reshape(chains * BATCHES, -1, dimensions)
-    for found, exact in ((batches, wanted[0]), ((batches - wanted[0]) ** 2, wanted[1] ** 2)):
-        means = found.mean(axis=1)
+    for samples, exact in ((batches, expected[0]), ((batches - expected[0]) ** 2, expected[1] ** 2)):
+        means = samples.mean(axis=1)
         error = means.std(axis=0, ddof=1) / np.sqrt(len(means))
         if not np.all(np.abs(means.mean(axis=0) - exact) < MARGIN * error):
             return False

@@ -1,4 +1,4 @@
-"""``kserve.InferenceRESTClient``: every call of it that version 2 of the protocol has."""
+"""``kserve.InferenceRESTClient``: all its calls in version 2 of the protocol."""
 
 import asyncio
 import math
@@ -17,29 +17,29 @@ ROUNDINGS = 6
 
 @pytest.fixture
 def ask(url):
-    """Call a method of the client, each time on a loop of its own."""
+    """Call a method of the client, each time on a new event loop."""
 
-    def asked(method, *args, **more):
+    def run(method, *args, **more):
         async def call():
             async with InferenceRESTClient(RESTConfig(protocol="v2")) as client:
                 return await getattr(client, method)(url, *args, **more)
 
         return asyncio.run(call())
 
-    return asked
+    return run
 
 
-def given(name, array, binary=True):
+def infer_input(name, array, binary=True):
     datatype = NAMES.get(array.dtype.name, array.dtype.name.upper())
-    one = InferInput(name, list(array.shape), datatype)
-    one.set_data_from_numpy(array, binary_data=binary)
-    return one
+    tensor = InferInput(name, list(array.shape), datatype)
+    tensor.set_data_from_numpy(array, binary_data=binary)
+    return tensor
 
 
 def request(model, binary=True, answer=True, outputs=None, parameters=None, **arrays):
-    said = {"binary_data_output": answer} | (parameters or {})
-    inputs = [given(name, array, binary) for name, array in arrays.items()]
-    return InferRequest(model, inputs, "7", parameters=said, request_outputs=outputs)
+    parameters = {"binary_data_output": answer} | (parameters or {})
+    inputs = [infer_input(name, array, binary) for name, array in arrays.items()]
+    return InferRequest(model, inputs, "7", parameters=parameters, request_outputs=outputs)
 
 
 def outputs_of(response):
@@ -53,8 +53,8 @@ def test_a_gradient(ask, native, binary, answer):
     data = request("log1pexp.vjp", binary, answer, x=X, dy=DY)
     response = ask("infer", data, model_name="log1pexp.vjp", response_headers=headers)
     dx = outputs_of(response)["dx"]
-    told = native("log1pexp", "vjp", inputs={"x": X.tolist()}, cotangents={"y": DY.tolist()})
-    np.testing.assert_array_equal(dx, told["gradients"]["x"])
+    expected = native("log1pexp", "vjp", inputs={"x": X.tolist()}, cotangents={"y": DY.tolist()})
+    np.testing.assert_array_equal(dx, expected["gradients"]["x"])
     assert np.all(np.abs(dx - DY / (1 + np.exp(-X.astype(np.float64)))) <= ROUNDINGS * 2.0**-23 * np.abs(DY))
     assert (response.id, response.model_name) == ("7", "log1pexp.vjp")
     assert ("inference-header-content-length" in headers) == answer
@@ -94,11 +94,11 @@ def test_large_arrays_and_empty_ones(ask):
         found = outputs_of(ask("infer", request("square.vjp", True, answer, x=x, dy=x), model_name="square.vjp"))
         np.testing.assert_array_equal(found["dx"], 2 * x * x)
     empty = np.empty((2, 0), np.float32)
-    for binary in (True, False):  # an empty binary tensor, this client sends as null
+    for binary in (True, False):  # this client sends an empty binary tensor as null
         assert outputs_of(ask("infer", request("square", binary, x=empty), model_name="square"))["y"].shape == (2, 0)
 
 
-def test_what_is_no_number(ask):
+def test_nan_and_infinity(ask):
     x = np.array([math.nan, math.inf], np.float32)
     for answer in (True, False):
         found = outputs_of(ask("infer", request("square", True, answer, x=x), model_name="square"))["y"]
@@ -123,17 +123,17 @@ def test_readiness(ask):
 
 
 @pytest.mark.parametrize(
-    ("model", "arrays", "status", "said"),
+    ("model", "arrays", "status", "message"),
     [
-        ("nobody", {"x": X}, 404, "there is no model 'nobody'"),
+        ("nobody", {"x": X}, 404, "unknown model 'nobody'"),
         ("square", {"z": X}, 400, "inputs.z"),
         ("square.vjp", {"x": X, "dy": DY[0]}, 400, "expected [1, 3], got [3]"),
         ("square.vjp", {"x": X, "dy": DY.astype(np.float64)}, 400, "expected FP32, got FP64"),
         ("log1pexp", {"x": X.astype(np.int32)}, 400, "got INT32"),
     ],
 )
-def test_errors_are_read(ask, model, arrays, status, said):
+def test_errors(ask, model, arrays, status, message):
     with pytest.raises(httpx.HTTPStatusError) as raised:
         ask("infer", request(model, **arrays), model_name=model)
     assert raised.value.response.status_code == status
-    assert said in str(raised.value)
+    assert message in str(raised.value)

@@ -1,4 +1,4 @@
-"""docs/clients.md: what it shows of a client prints what it says, in the environment of that client."""
+"""docs/clients.md: its examples of a client print the output on the page, in the environment of that client."""
 
 import re
 import subprocess
@@ -7,16 +7,16 @@ from pathlib import Path
 
 PAGE = Path(__file__).parents[2] / "docs" / "clients.md"
 ON_THE_PAGE = "http://127.0.0.1:8000"
-# A program of a page, and what it prints.
-SHOWN = re.compile(r"```python\n(.*?)```\n+```text\n(.*?)```", re.DOTALL)
+# A program on the page, and its output.
+EXAMPLE = re.compile(r"```python\n(.*?)```\n+```text\n(.*?)```", re.DOTALL)
 LINES = 16
 
 
-def test_the_examples_of_this_client_print_what_the_page_says(url, client):
+def test_the_examples_print_the_output_on_the_page(url, client):
     section = PAGE.read_text(encoding="utf-8").split(f"<!-- {client} -->")[1].split("<!-- ")[0]
-    shown = SHOWN.findall(section)
-    assert shown
-    for program, printed in shown:
+    examples = EXAMPLE.findall(section)
+    assert examples
+    for program, output in examples:
         assert len(program.splitlines()) <= LINES
         here = program.replace(ON_THE_PAGE, url).replace(
             ON_THE_PAGE.removeprefix("http://"), url.removeprefix("http://")
@@ -25,4 +25,4 @@ def test_the_examples_of_this_client_print_what_the_page_says(url, client):
             [sys.executable, "-P", "-c", here], capture_output=True, text=True, timeout=120, check=False
         )
         assert done.returncode == 0, done.stderr
-        assert done.stdout == printed
+        assert done.stdout == output

@@ -1,4 +1,4 @@
-"""PyMC's NUTS, through ``umbridge.pymc.UmbridgeOp``: it follows Pullback's gradients to a posterior that is known."""
+"""PyMC's NUTS, through ``umbridge.pymc.UmbridgeOp``: it samples a known posterior with Pullback's gradients."""
 
 import sys
 from pathlib import Path
@@ -30,7 +30,7 @@ def test_nuts_finds_the_posterior_of_a_logistic_regression(url):
         trace = pm.sample(draws=400, tune=300, chains=2, cores=1, random_seed=1, progressbar=False)
     draws = trace.posterior["weights"].to_numpy()
     assert not trace.sample_stats["diverging"].to_numpy().any()
-    wanted = moments(log_posterior, -12, 12, dimensions=2, points=401)
-    assert is_recovered(draws, wanted)
-    # The test would tell: one that is half a deviation off is another one.
-    assert not is_recovered(draws, wanted + np.stack([wanted[1] / 2, np.zeros(2)]))
+    expected = moments(log_posterior, -12, 12, dimensions=2, points=401)
+    assert is_recovered(draws, expected)
+    # The test can fail: a posterior that is half a deviation off is not recovered.
+    assert not is_recovered(draws, expected + np.stack([expected[1] / 2, np.zeros(2)]))

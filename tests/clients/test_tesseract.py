@@ -17,64 +17,64 @@ EPS = float(np.finfo(np.float32).eps)
 
 @pytest.fixture(autouse=True)
 def _narrow():
-    """JAX as it is by default; tests that want 64 bits say so."""
+    """Run JAX with its default of 32 bits; tests enable 64 bits themselves."""
     with jax.enable_x64(False):
         yield
 
 
 @pytest.fixture(scope="session")
 def tesseract(url):
-    """Give the Tesseract of an op, always the same."""
+    """Return the Tesseract of an op, always the same object."""
     known: dict[str, Tesseract] = {}
 
-    def found(op: str) -> Tesseract:
+    def get(op: str) -> Tesseract:
         if op not in known:
             known[op] = Tesseract.from_url(f"{url}/tesseract/{op}")
         return known[op]
 
-    return found
+    return get
 
 
-def same(found, wanted) -> None:
+def same(actual, expected) -> None:
     """Check that two trees of arrays are the same, bit for bit."""
-    assert jax.tree.structure(found) == jax.tree.structure(wanted)
-    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+    assert jax.tree.structure(actual) == jax.tree.structure(expected)
+    for one, other in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
         x, y = np.asarray(one), np.asarray(other)
         assert (x.dtype, x.shape) == (y.dtype, y.shape)
         assert x.tobytes() == y.tobytes(), (x, y)
 
 
-def test_every_endpoint_answers_what_the_native_api_does(tesseract, native):
+def test_every_endpoint_matches_the_native_api(tesseract, native):
     one = tesseract("self_adjoint_eig")
     assert set(one.available_endpoints) == ENDPOINTS
     assert one.health() == {"status": "ok"}
-    inputs, asked = {"a": A}, {"inputs": {"a": A.tolist()}}
+    inputs, fields = {"a": A}, {"inputs": {"a": A.tolist()}}
     outputs = one.apply(inputs)
-    same(outputs, native("self_adjoint_eig", "forward", **asked)["outputs"])
-    promised = one.abstract_eval({"a": {"shape": A.shape, "dtype": "float32"}})
-    assert promised == {name: {"shape": list(y.shape), "dtype": y.dtype.name} for name, y in outputs.items()}
+    same(outputs, native("self_adjoint_eig", "forward", **fields)["outputs"])
+    abstract = one.abstract_eval({"a": {"shape": A.shape, "dtype": "float32"}})
+    assert abstract == {name: {"shape": list(y.shape), "dtype": y.dtype.name} for name, y in outputs.items()}
     dy = {"w": np.arange(3, dtype=np.float32), "v": A}
     same(
         one.vector_jacobian_product(inputs, ["a"], ["w", "v"], dy),
-        native("self_adjoint_eig", "vjp", **asked, cotangents={n: y.tolist() for n, y in dy.items()})["gradients"],
+        native("self_adjoint_eig", "vjp", **fields, cotangents={n: y.tolist() for n, y in dy.items()})["gradients"],
     )
     same(
         one.jacobian_vector_product(inputs, ["a"], ["v", "w"], {"a": A}),
-        native("self_adjoint_eig", "jvp", **asked, tangents=asked["inputs"])["tangents"],
+        native("self_adjoint_eig", "jvp", **fields, tangents=fields["inputs"])["tangents"],
     )
-    same(one.jacobian(inputs, ["a"], ["w"]), native("self_adjoint_eig", "jacobian", **asked, of=["w"])["jacobian"])
+    same(one.jacobian(inputs, ["a"], ["w"]), native("self_adjoint_eig", "jacobian", **fields, of=["w"])["jacobian"])
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_every_encoding_gives_the_same_bits(tesseract, dtype):
     one, x = tesseract("square"), np.array([[0.1, np.nan, np.inf], [-np.inf, -0.0, 7]], dtype)
     with np.errstate(invalid="ignore"):
-        wanted = {"y": x * x}
+        expected = {"y": x * x}
     for found in (
         one.apply({"x": x}),
         *(one.with_encoding(output_format=f).apply({"x": x}) for f in ("json", "json+base64")),
     ):
-        np.testing.assert_array_equal(found["y"], wanted["y"])
+        np.testing.assert_array_equal(found["y"], expected["y"])
         assert found["y"].dtype == dtype
     for format_ in ("json", "json+base64"):
         same(one.with_encoding(output_format=format_).apply({"x": X}), {"y": X * X})
@@ -84,15 +84,15 @@ def test_every_encoding_gives_the_same_bits(tesseract, dtype):
         one.with_encoding(output_format="json+binref").apply({"x": x})
 
 
-def test_bfloat16_comes_where_numpy_knows_it(tesseract):
-    """JAX makes it known. The client cannot send it as an array, but as lists that say so."""
+def test_bfloat16_is_returned_where_numpy_has_it(tesseract):
+    """JAX registers the dtype. The client cannot send it as an array, but as lists with the dtype."""
     data = {"buffer": [1.5, -2.0], "encoding": "json"}
     one, x = tesseract("square"), {"shape": [2], "dtype": "bfloat16", "data": data}
     for found in (one.apply({"x": x}), one.with_encoding(output_format="json").apply({"x": x})):
         same(found, {"y": jnp.array([2.25, 4], jnp.bfloat16)})
 
 
-def test_numbers_lists_and_attributes_are_taken(tesseract):
+def test_numbers_lists_and_attributes(tesseract):
     same(tesseract("square").apply({"x": [1, 2.5]}), {"y": np.array([1, 6.25], np.float32)})
     same(tesseract("square").apply({"x": 3}), {"y": np.float32(9)})
     one = tesseract("scale_gradient")
@@ -105,47 +105,47 @@ def test_numbers_lists_and_attributes_are_taken(tesseract):
     ("inputs", "names", "words"),
     [
         ({"x": ["a"]}, None, r"body\.inputs\.x\.0"),
-        ({"x": X, "{got}": 1}, None, "there is no such field"),
+        ({"x": X, "{got}": 1}, None, "unknown field"),
         ({"x": X, "{0}{x!r}%s{{}}": 1}, None, r"\{0\}\{x!r\}%s\{\{\}\}"),
         ({"x": X.astype(complex)}, None, "complex128"),
-        ({}, None, "this field is missing"),
+        ({}, None, "missing field"),
         ({"x": X}, ["z"], r"vjp_inputs\.0"),
         ({"x": X}, [], "nothing is selected"),
     ],
 )
-def test_what_is_wrong_is_a_validation_error(tesseract, inputs, names, words):
+def test_invalid_requests_are_validation_errors(tesseract, inputs, names, words):
     one = tesseract("relu")
     with pytest.raises(ValidationError, match=words) as raised:
         one.apply(inputs) if names is None else one.vector_jacobian_product(inputs, names, ["y"], {"y": X})
     assert raised.value.errors()[0]["loc"][0] == "body"
 
 
-def test_a_document_that_is_no_json_is_a_validation_error(tesseract, monkeypatch):
-    one, asked = tesseract("square"), requests.Session.request
+def test_invalid_json_is_a_validation_error(tesseract, monkeypatch):
+    one, send = tesseract("square"), requests.Session.request
 
-    def cut(self, **request):
-        return asked(self, **{**request, "data": request["data"][:-1]})
+    def truncate(self, **request):
+        return send(self, **{**request, "data": request["data"][:-1]})
 
     one.apply({"x": X})
-    monkeypatch.setattr(requests.Session, "request", cut)
-    with pytest.raises(ValidationError, match="cut short"):
+    monkeypatch.setattr(requests.Session, "request", truncate)
+    with pytest.raises(ValidationError, match="truncated"):
         one.apply({"x": X})
 
 
-def test_other_errors_say_what_the_service_says(url, tesseract, monkeypatch):
-    for op, words in (("sqare", "404.*near it: square"), ("", "404")):
+def test_other_errors_have_the_message_of_the_service(url, tesseract, monkeypatch):
+    for op, words in (("sqare", "404.*such as square"), ("", "404")):
         with pytest.raises(RuntimeError, match=words):
             Tesseract.from_url(f"{url}/tesseract/{op}").apply({"x": X})
     with pytest.raises(NotImplementedError):
         tesseract("clip_gradient").jacobian_vector_product({"x": X}, ["x"], ["y"], {"x": X})
     with pytest.raises(ValidationError, match="x must be positive"):
         tesseract("positive").apply({"x": X})
-    asked = requests.Session.request
+    send = requests.Session.request
 
-    def hurried(self, **request):
-        return asked(self, **request | {"headers": {"pullback-deadline-ms": "50"}})
+    def send_with_deadline(self, **request):
+        return send(self, **request | {"headers": {"pullback-deadline-ms": "50"}})
 
-    monkeypatch.setattr(requests.Session, "request", hurried)
+    monkeypatch.setattr(requests.Session, "request", send_with_deadline)
     with pytest.raises(RuntimeError, match=r"504.*deadline"):
         tesseract("sleepy").apply({"x": 0.5})
 
@@ -155,7 +155,7 @@ def square(tesseract, **how):
 
 
 def test_jax_differentiates_in_every_way(tesseract):
-    """y = x²: every product is exact, whichever way it is found."""
+    """y = x²: every product is exact, however it is computed."""
     f, x = square(tesseract), jnp.asarray(X)
 
     def total(x):
@@ -168,10 +168,10 @@ def test_jax_differentiates_in_every_way(tesseract):
     same(jax.jvp(f, (x,), (x,)), (x * x, 2 * x * x))
     y, pull_back = jax.vjp(f, x)
     same((y, *pull_back(x)), (x * x, 2 * x * x))
-    wanted = np.diag(2 * X)
+    expected = np.diag(2 * X)
     for jacobian in (jax.jacfwd, jax.jacrev):
-        same(jacobian(f)(x), wanted)
-        same(jax.jit(jacobian(f))(x), wanted)
+        same(jacobian(f)(x), expected)
+        same(jax.jit(jacobian(f))(x), expected)
     same(jax.linearize(f, x)[1](x), 2 * x * x)
 
 
@@ -183,8 +183,8 @@ def test_jax_maps_over_points(tesseract, method):
 
 
 @pytest.mark.parametrize("wide", [False, True])
-def test_eigenvalues_have_the_gradient_that_jax_finds(tesseract, wide):
-    """Of λᵢ it is vᵢvᵢᵀ: two backward stable solvers differ by a few eps‖A‖/gap, and the gaps here are over 1."""
+def test_eigenvalues_have_the_gradient_of_jax(tesseract, wide):
+    """∂λᵢ/∂A is vᵢvᵢᵀ: two backward stable solvers differ by a few eps‖A‖/gap, and the gaps here are over 1."""
     with jax.enable_x64(wide):
         a = jnp.asarray(A, jnp.float64 if wide else jnp.float32)
         weights = jnp.array([1.0, -2.0, 0.5], a.dtype)
@@ -198,29 +198,29 @@ def test_eigenvalues_have_the_gradient_that_jax_finds(tesseract, wide):
         assert found["w"].dtype == a.dtype
         np.testing.assert_allclose(found["w"], w, rtol=0, atol=bound)
         np.testing.assert_allclose(np.abs(found["v"]), np.abs(v), rtol=0, atol=bound)
-        wanted = (v * np.asarray(weights)) @ v.T
+        expected = (v * np.asarray(weights)) @ v.T
         found = jax.jit(jax.grad(lambda a: ours(a)["w"] @ weights))(a)
         assert found.dtype == a.dtype
-        np.testing.assert_allclose(found, wanted, rtol=0, atol=bound)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=bound)
         rows = jax.jacrev(lambda a: ours(a)["w"])(a)
         np.testing.assert_allclose(rows, np.einsum("ai,bi->iab", v, v), rtol=0, atol=bound)
         tangent = jax.jvp(lambda a: ours(a)["w"], (a,), (jnp.eye(3, dtype=a.dtype),))[1]
         np.testing.assert_allclose(tangent, np.ones(3), rtol=0, atol=bound)
 
 
-def test_labels_are_integers_that_have_no_gradient(tesseract):
-    """Loss lse(l) - l[label], its gradient softmax - onehot: sums of three numbers below 1, each a few eps off."""
+def test_integer_labels_have_no_gradient(tesseract):
+    """Loss lse(l) - l[label], gradient softmax - onehot: sums of three numbers below 1, each a few eps off."""
     logits, labels = jnp.array([[1.0, 2.0, 3.0], [0.0, 0.5, -1.0]]), jnp.array([0, 2], jnp.int32)
 
     def loss(logits, labels):
         return apply_tesseract(tesseract("softmax_cross_entropy"), {"logits": logits, "labels": labels})["loss"]
 
-    wanted = jax.nn.logsumexp(logits, 1) - logits[jnp.arange(2), labels]
-    np.testing.assert_allclose(loss(logits, labels), wanted, rtol=16 * EPS, atol=0)
-    wanted = jax.nn.softmax(logits) - jax.nn.one_hot(labels, 3)
+    expected = jax.nn.logsumexp(logits, 1) - logits[jnp.arange(2), labels]
+    np.testing.assert_allclose(loss(logits, labels), expected, rtol=16 * EPS, atol=0)
+    expected = jax.nn.softmax(logits) - jax.nn.one_hot(labels, 3)
     for grad in (jax.grad, lambda f: jax.jit(jax.grad(f))):
         found = grad(lambda logits: loss(logits, labels).sum())(logits)
-        np.testing.assert_allclose(found, wanted, rtol=0, atol=16 * EPS)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=16 * EPS)
     with pytest.raises(ValidationError, match="expected one of int32, got float32"):
         loss(logits, jnp.array([0.0, 2.0]))
 
@@ -233,19 +233,19 @@ def test_several_inputs_and_outputs_with_attributes(tesseract, native):
     def pooled(features):
         return apply_tesseract(tesseract("roi_pool"), {"features": features, "rois": rois, **attrs})
 
-    asked = {"inputs": {"features": features.tolist(), "rois": rois.tolist()}, "attrs": attrs}
-    same(pooled(features), native("roi_pool", "forward", **asked)["outputs"])
+    fields = {"inputs": {"features": features.tolist(), "rois": rois.tolist()}, "attrs": attrs}
+    same(pooled(features), native("roi_pool", "forward", **fields)["outputs"])
     found = jax.grad(lambda f: pooled(f)["pooled"].sum())(features)
-    same(found, native("roi_pool", "vjp", **asked)["gradients"]["features"])
-    assert found.sum() == 2 * 2 * 2  # as many ones as there are outputs
+    same(found, native("roi_pool", "vjp", **fields)["gradients"]["features"])
+    assert found.sum() == 2 * 2 * 2  # a one for each output
     same(
         jax.jacrev(lambda f: pooled(f)["pooled"])(features),
-        native("roi_pool", "jacobian", **asked)["jacobian"]["pooled"]["features"],
+        native("roi_pool", "jacobian", **fields)["jacobian"]["pooled"]["features"],
     )
 
 
-def test_attributes_are_traced_as_numbers_and_static_as_words(tesseract):
-    """A gradient that is scaled, or clipped, and so not linear: rows one by one, and no tangents."""
+def test_number_attributes_are_traced_and_strings_are_static(tesseract):
+    """A scaled gradient, and a clipped one, which is not linear: Jacobians go row by row, and there is no jvp."""
     x = jnp.asarray(X)
 
     def scaled(x, scale):
@@ -264,7 +264,7 @@ def test_attributes_are_traced_as_numbers_and_static_as_words(tesseract):
         jax.jvp(clipped, (x,), (x,))
 
 
-def test_what_nothing_connects_is_zero(tesseract):
+def test_a_disconnected_gradient_is_zero(tesseract):
     def largest(x, hint):
         return apply_tesseract(tesseract("largest"), {"x": x, "hint": hint})["y"]
 
@@ -272,8 +272,8 @@ def test_what_nothing_connects_is_zero(tesseract):
     same(found, (jnp.array([0.0, 0, 2]), jnp.float32(0)))
 
 
-def test_an_optimiser_runs_through_it(tesseract):
-    """Gradient descent on Σ(x - 1)²: each step halves the distance."""
+def test_gradient_descent(tesseract):
+    """On Σ(x - 1)² each step halves the distance."""
 
     def f(x):
         return square(tesseract)(x - 1).sum()

@@ -1,4 +1,4 @@
-"""tinyDA's MALA, through its ``UmBridgeModel``: it follows Pullback's gradients to a posterior that is known."""
+"""tinyDA's MALA, through its ``UmBridgeModel``: it samples a known posterior with Pullback's gradients."""
 
 import sys
 from pathlib import Path
@@ -22,16 +22,16 @@ def log_posterior(x: np.ndarray) -> np.ndarray:
 
 def test_mala_finds_the_posterior_of_a_measurement(url):
     np.random.seed(1)
-    asked = []
+    calls = []
 
-    class RecordedCounters(umbridge.HTTPModel):
-        """The stock client; it counts what it is asked."""
+    class CountingModel(umbridge.HTTPModel):
+        """The stock client, which also counts its calls."""
 
         def gradient(self, *arguments):
-            asked.append("gradient")
+            calls.append("gradient")
             return super().gradient(*arguments)
 
-    model = tda.UmBridgeModel(RecordedCounters(url, "log1pexp"), umbridge_config={"shape": [2]})
+    model = tda.UmBridgeModel(CountingModel(url, "log1pexp"), umbridge_config={"shape": [2]})
     prior = multivariate_normal(np.zeros(2), np.eye(2))
     likelihood = tda.GaussianLogLike(MEASURED, DEVIATION**2 * np.eye(2))
     posterior = tda.Posterior(prior, likelihood, model)
@@ -44,9 +44,9 @@ def test_mala_finds_the_posterior_of_a_measurement(url):
         force_sequential=True,
         force_progress_bar=False,
     )
-    assert len(asked) > 2000
+    assert len(calls) > 2000
     draws = np.stack([link.parameters for link in chains["chain_0"]])[None, 500:]
-    wanted = moments(log_posterior, -6, 6, dimensions=2, points=601)
-    assert is_recovered(draws, wanted)
-    # The test would tell: one that is half a deviation off is another one.
-    assert not is_recovered(draws, wanted + np.stack([wanted[1] / 2, np.zeros(2)]))
+    expected = moments(log_posterior, -6, 6, dimensions=2, points=601)
+    assert is_recovered(draws, expected)
+    # The test can fail: a posterior that is half a deviation off is not recovered.
+    assert not is_recovered(draws, expected + np.stack([expected[1] / 2, np.zeros(2)]))

@@ -1,4 +1,4 @@
-"""``tritonclient.http.InferenceServerClient``: every call of it."""
+"""``tritonclient.http.InferenceServerClient``: all its calls."""
 
 import math
 
@@ -22,13 +22,13 @@ def client(url):
         yield one
 
 
-def given(name, array, binary=True):
-    one = triton.InferInput(name, list(array.shape), np_to_triton_dtype(array.dtype))
-    return one.set_data_from_numpy(array, binary_data=binary)
+def infer_input(name, array, binary=True):
+    tensor = triton.InferInput(name, list(array.shape), np_to_triton_dtype(array.dtype))
+    return tensor.set_data_from_numpy(array, binary_data=binary)
 
 
 def inputs(binary=True, **arrays):
-    return [given(name, array, binary) for name, array in arrays.items()]
+    return [infer_input(name, array, binary) for name, array in arrays.items()]
 
 
 def refusal(call, *args, **more):
@@ -44,11 +44,11 @@ def sigmoid(x):
 @pytest.mark.parametrize("binary", [True, False])
 @pytest.mark.parametrize("answer", [True, False])
 def test_a_gradient(client, native, binary, answer):
-    wanted = [triton.InferRequestedOutput("dx", binary_data=answer)]
-    result = client.infer("log1pexp.vjp", inputs(binary, x=X, dy=DY), outputs=wanted, request_id="7")
+    selection = [triton.InferRequestedOutput("dx", binary_data=answer)]
+    result = client.infer("log1pexp.vjp", inputs(binary, x=X, dy=DY), outputs=selection, request_id="7")
     dx = result.as_numpy("dx")
-    told = native("log1pexp", "vjp", inputs={"x": X.tolist()}, cotangents={"y": DY.tolist()})
-    np.testing.assert_array_equal(dx, told["gradients"]["x"])
+    expected = native("log1pexp", "vjp", inputs={"x": X.tolist()}, cotangents={"y": DY.tolist()})
+    np.testing.assert_array_equal(dx, expected["gradients"]["x"])
     assert np.all(np.abs(dx - sigmoid(X) * DY) <= ROUNDINGS * 2.0**-23 * np.abs(DY))
     response = result.get_response()
     assert (response["id"], response["model_name"], response["model_version"]) == ("7", "log1pexp.vjp", "1")
@@ -75,9 +75,9 @@ def test_every_derivative(client):
 @pytest.mark.parametrize("answer", [True, False])
 def test_floats(client, dtype, answer):
     x = np.array([0.5, -3, 1.25], dtype)
-    wanted = [triton.InferRequestedOutput("y", binary_data=answer)]
-    for binary in {True, dtype is ml_dtypes.bfloat16}:  # which this client sends as bytes alone
-        found = client.infer("square", inputs(binary, x=x), outputs=wanted).as_numpy("y")
+    selection = [triton.InferRequestedOutput("y", binary_data=answer)]
+    for binary in {True, dtype is ml_dtypes.bfloat16}:  # this client sends bfloat16 only as bytes
+        found = client.infer("square", inputs(binary, x=x), outputs=selection).as_numpy("y")
         assert found.dtype == dtype
         np.testing.assert_array_equal(found, x * x)
 
@@ -131,12 +131,12 @@ def test_large_and_empty_arrays(client):
 
 def test_many_at_once(client):
     xs = [np.array([k, k + 1], np.float32) for k in range(12)]
-    waiting = [client.async_infer("square", inputs(x=x), request_id=str(k)) for k, x in enumerate(xs)]
-    for k, one in enumerate(waiting):
+    pending = [client.async_infer("square", inputs(x=x), request_id=str(k)) for k, x in enumerate(xs)]
+    for k, one in enumerate(pending):
         result = one.get_result(timeout=30)
         assert result.get_response()["id"] == str(k)
         np.testing.assert_array_equal(result.as_numpy("y"), xs[k] ** 2)
-    with pytest.raises(InferenceServerException, match="no such tensor"):
+    with pytest.raises(InferenceServerException, match="unknown tensor"):
         client.async_infer("square", inputs(z=X)).get_result()
 
 
@@ -146,8 +146,8 @@ def test_outputs_are_selected_and_ordered(client):
     names = [output["name"] for output in every.get_response()["outputs"]]
     assert names == ["ddx_dx", "ddx_dz", "ddz_dx", "ddz_dz"]
     assert [every.as_numpy(name).item() for name in names] == [18, 24, 24, 8]
-    wanted = [triton.InferRequestedOutput("dz", binary_data=False), triton.InferRequestedOutput("dx")]
-    some = client.infer("squares.vjp", at, outputs=wanted)
+    selection = [triton.InferRequestedOutput("dz", binary_data=False), triton.InferRequestedOutput("dx")]
+    some = client.infer("squares.vjp", at, outputs=selection)
     assert [output["name"] for output in some.get_response()["outputs"]] == ["dz", "dx"]
     assert (some.as_numpy("dz").item(), some.as_numpy("dx").item()) == (24, 36)
     assert some.as_numpy("y") is None
@@ -160,9 +160,9 @@ def test_attributes_are_parameters(client):
     for strength in (2, 0.5):
         result = client.infer("gradient_reversal.vjp", inputs(x=x), parameters={"strength": strength})
         assert result.as_numpy("dx").tolist() == [-strength, -strength]
-    said = str(refusal(client.infer, "gradient_reversal.vjp", inputs(x=x), parameters={"strengt": 1}))
-    assert said.startswith("[400] parameters.strengt: ")
-    assert "strength" in said
+    message = str(refusal(client.infer, "gradient_reversal.vjp", inputs(x=x), parameters={"strengt": 1}))
+    assert message.startswith("[400] parameters.strengt: ")
+    assert "strength" in message
 
 
 def test_priority_timeout_and_sequences(client):
@@ -174,7 +174,7 @@ def test_priority_timeout_and_sequences(client):
     assert refusal(client.infer, "sleepy", slow, timeout=100_000).status() == "504"
 
 
-def test_bodies_made_and_read_apart(client, url):
+def test_request_bodies_and_responses_without_infer(client, url):
     body, length = client.generate_request_body(inputs(x=X))
     assert length
     headers = {"Inference-Header-Content-Length": length}
@@ -214,29 +214,29 @@ def test_metadata_configuration_and_statistics(client, version):
 
 
 @pytest.mark.parametrize(
-    ("method", "args", "said"),
+    ("method", "args", "message"),
     [
-        ("load_model", ["square"], "none is loaded"),
-        ("unload_model", ["square"], "none is loaded"),
-        ("get_trace_settings", [], "no traces"),
-        ("get_trace_settings", ["square"], "no traces"),
-        ("update_trace_settings", ["square", {}], "no traces"),
+        ("load_model", ["square"], "cannot be loaded"),
+        ("unload_model", ["square"], "cannot be loaded"),
+        ("get_trace_settings", [], "tracing is not supported"),
+        ("get_trace_settings", ["square"], "tracing is not supported"),
+        ("update_trace_settings", ["square", {}], "tracing is not supported"),
         ("get_log_settings", [], "PULLBACK_LOG"),
         ("update_log_settings", [{"log_verbose_level": 1}], "PULLBACK_LOG"),
-        ("get_system_shared_memory_status", ["r"], "no shared memory"),
-        ("register_system_shared_memory", ["r", "/r", 64], "no shared memory"),
-        ("get_cuda_shared_memory_status", ["r"], "no shared memory"),
-        ("register_cuda_shared_memory", ["r", "aGFuZGxl", 0, 64], "no shared memory"),
-        ("get_model_metadata", ["nobody"], "there is no model 'nobody'"),
-        ("get_model_metadata", ["square", "2"], "version 1 alone"),
+        ("get_system_shared_memory_status", ["r"], "shared memory is not supported"),
+        ("register_system_shared_memory", ["r", "/r", 64], "shared memory is not supported"),
+        ("get_cuda_shared_memory_status", ["r"], "shared memory is not supported"),
+        ("register_cuda_shared_memory", ["r", "aGFuZGxl", 0, 64], "shared memory is not supported"),
+        ("get_model_metadata", ["nobody"], "unknown model 'nobody'"),
+        ("get_model_metadata", ["square", "2"], "expected version 1"),
         ("get_model_config", ["squar"], "square"),
-        ("get_inference_statistics", ["nobody"], "there is no model"),
+        ("get_inference_statistics", ["nobody"], "unknown model"),
     ],
 )
-def test_what_there_is_not(client, method, args, said):
+def test_unsupported_calls(client, method, args, message):
     error = refusal(getattr(client, method), *args)
     assert error.status() == "404"
-    assert said in error.message()
+    assert message in error.message()
 
 
 def test_no_shared_memory_is_registered(client):
@@ -256,9 +256,9 @@ def classes():
 
 
 @pytest.mark.parametrize(
-    ("model", "tensors", "more", "said"),
+    ("model", "tensors", "more", "message"),
     [
-        ("nobody", {"x": X}, {}, "[404] there is no model 'nobody'"),
+        ("nobody", {"x": X}, {}, "[404] unknown model 'nobody'"),
         ("square", {"x": X}, {"model_version": "3"}, "[404] version 1 alone"),
         ("square", {"z": X}, {}, "[400] inputs.z"),
         ("square.vjp", {"dy": DY}, {}, "[400] x is missing"),
@@ -266,7 +266,7 @@ def classes():
             "square.vjp",
             {"x": X, "dy": DY[0]},
             {},
-            "[400] inputs.dy: the shape is another one; expected [1, 3], got [3]",
+            "[400] inputs.dy: shape mismatch; expected [1, 3], got [3]",
         ),
         ("square.vjp", {"x": X, "dy": DY.astype(np.float64)}, {}, "[400] expected FP32, got FP64"),
         ("log1pexp", {"x": X.astype(np.int32)}, {}, "[400] expected one of FP32, FP64, FP16, BF16, got INT32"),
@@ -276,12 +276,12 @@ def classes():
         ("square", {"x": X}, {"outputs": [triton.InferRequestedOutput("q")]}, "[400] outputs.q"),
     ],
 )
-def test_errors_say_what_is_wrong(client, model, tensors, more, said):
+def test_errors(client, model, tensors, more, message):
     error = refusal(client.infer, model, inputs(**tensors), **more)
-    status, words = said[:6], said[6:]
+    status, words = message[:6], message[6:]
     assert str(error).startswith(status)
     assert words in error.message()
 
 
 def test_shared_memory_is_refused(client):
-    assert "no shared memory" in refusal(client.infer, "square", shared()).message()
+    assert "shared memory is not supported" in refusal(client.infer, "square", shared()).message()

@@ -17,15 +17,15 @@ def log1pexp(url):
     return umbridge.HTTPModel(url, "log1pexp")
 
 
-def near(found, wanted, ulps=8):
-    np.testing.assert_allclose(found, wanted, rtol=ulps * EPS)
+def near(actual, expected, ulps=8):
+    np.testing.assert_allclose(actual, expected, rtol=ulps * EPS)
 
 
 def sigmoid(x):
     return 1 / (1 + math.exp(-x))
 
 
-def test_every_model_says_what_it_can_and_how_large_it_is(url):
+def test_every_model_reports_its_calls_and_sizes(url):
     names = umbridge.supported_models(url)
     assert {"log1pexp", "roi_pool", "self_adjoint_eig"} <= set(names)
     for name in names:
@@ -50,9 +50,9 @@ def test_the_four_calls(log1pexp):
 
 def test_a_custom_second_order_is_honoured(url):
     found = umbridge.HTTPModel(url, "log1pexp2").apply_hessian(0, 0, 0, [X], SENS, VEC, CONFIG)
-    # 1 - e^x cancels where x is near 0: its error is that of e^x.
-    wanted = [s * v * (1 - math.exp(x)) for x, s, v in zip(X, SENS, VEC, strict=True)]
-    np.testing.assert_allclose(found, wanted, atol=8 * EPS * math.exp(2) * 6, rtol=0)
+    # 1 - e^x cancels near x = 0: its error is that of e^x.
+    expected = [s * v * (1 - math.exp(x)) for x, s, v in zip(X, SENS, VEC, strict=True)]
+    np.testing.assert_allclose(found, expected, atol=8 * EPS * math.exp(2) * 6, rtol=0)
 
 
 def test_a_model_of_several_inputs_and_a_matrix(url, native):
@@ -65,8 +65,8 @@ def test_a_model_of_several_inputs_and_a_matrix(url, native):
     assert model([logits, labels], config) == [
         native("softmax_cross_entropy", "forward", **at)["outputs"]["loss"].tolist()
     ]
-    wanted = native("softmax_cross_entropy", "vjp", **at, cotangents={"loss": [1, 2]})["gradients"]["logits"]
-    assert model.gradient(0, 0, [logits, labels], [1, 2], config) == wanted.ravel().tolist()
+    expected = native("softmax_cross_entropy", "vjp", **at, cotangents={"loss": [1, 2]})["gradients"]["logits"]
+    assert model.gradient(0, 0, [logits, labels], [1, 2], config) == expected.ravel().tolist()
     with pytest.raises(Exception, match="InvalidInput: inWrt: labels is not differentiable"):
         model.gradient(0, 1, [logits, labels], [1, 2], config)
 
@@ -82,7 +82,7 @@ def test_a_model_of_several_outputs(url):
     near(model.gradient(0, 0, [matrix], [0, 1], config), np.outer(v, v).ravel(), ulps=64)
 
 
-def test_mixed_hessians_are_taken_by_rows(url):
+def test_mixed_hessians_multiply_by_rows(url):
     model, at = umbridge.HTTPModel(url, "skewed"), [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
     assert model.apply_hessian(0, 0, 0, at, [2], [1, 10, 100]) == [420, 1086, 1752]
     assert model.apply_hessian(0, 0, 1, at, [2], [1, 10, 100]) == [6, 60, 600]
@@ -93,7 +93,7 @@ def test_mixed_hessians_are_taken_by_rows(url):
 def test_infinities_and_nan_reach_the_client(url):
     found = umbridge.HTTPModel(url, "square")([[1e200, 1.0]], {"shape": [2]})
     assert found == [[math.inf, 1.0]]
-    # The op's second order is 0 times an infinity where its own form says so.
+    # By its formula, the op's second order is 0 times infinity here.
     poles = umbridge.HTTPModel(url, "log1pexp2").apply_hessian(
         0, 0, 0, [[1e3, 0.0]], [0.0, 1.0], [1.0, 1.0], {"shape": [2]}
     )
@@ -109,17 +109,17 @@ def test_attributes_and_dtypes(url):
     assert single == [[float(np.float32(math.log(2)))]]
 
 
-def test_every_error_is_the_protocols(url, log1pexp):
+def test_errors_follow_the_protocol(url, log1pexp):
     with pytest.raises(Exception, match="Model nope not supported by server"):
         umbridge.HTTPModel(url, "nope")
     wrong = {
-        "InvalidInput: input.0: vector x has another length": lambda: log1pexp([[1.0]], CONFIG),
+        "InvalidInput: input.0: length mismatch for vector x": lambda: log1pexp([[1.0]], CONFIG),
         "InvalidInput: input: this is not the input of the model": lambda: log1pexp([X, X], CONFIG),
-        "InvalidInput: sens: vector y has another length": lambda: log1pexp.gradient(0, 0, [X], [1.0], CONFIG),
-        "InvalidInput: vec: vector x has another length": lambda: log1pexp.apply_jacobian(0, 0, [X], [1.0], CONFIG),
+        "InvalidInput: sens: length mismatch for vector y": lambda: log1pexp.gradient(0, 0, [X], [1.0], CONFIG),
+        "InvalidInput: vec: length mismatch for vector x": lambda: log1pexp.apply_jacobian(0, 0, [X], [1.0], CONFIG),
         "InvalidInput: inWrt2: there is no such": lambda: log1pexp.apply_hessian(0, 0, 1, [X], SENS, VEC, CONFIG),
         "InvalidInput: outWrt: there is no such": lambda: log1pexp.gradient(1, 0, [X], SENS, CONFIG),
-        "InvalidInput: config.shpe: there is no such field": lambda: log1pexp([X], {"shpe": [3]}),
+        "InvalidInput: config.shpe: unknown field": lambda: log1pexp([X], {"shpe": [3]}),
     }
     for message, call in wrong.items():
         with pytest.raises(Exception, match=message):
@@ -128,7 +128,7 @@ def test_every_error_is_the_protocols(url, log1pexp):
     assert not clip.supports_apply_jacobian()
 
 
-def test_shared_memory_is_offered_and_declined(url):
+def test_shared_memory_is_declined(url):
     model = umbridge.HTTPModel(url, "square", use_shmem=True)
     assert not model.supports_shmem()
     assert model([[3.0]], {"shape": [1]}) == [[9.0]]

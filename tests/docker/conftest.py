@@ -1,4 +1,4 @@
-"""The images, as `make docker-test` built them, run as docker-compose.yml says."""
+"""Fixtures that run the images built by `make docker-test` with docker-compose.yml."""
 
 import json
 import os
@@ -19,26 +19,26 @@ COMMAND_S, HEALTHY_S = 300, 120
 
 
 def call(*command: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end, whatever its exit code."""
+    """Run a command and wait for it, whatever its exit code."""
     return subprocess.run(command, check=False, capture_output=True, text=True, timeout=COMMAND_S, **options)
 
 
 def docker(*args: str) -> str:
-    """Run docker; return what it printed."""
+    """Run docker; return its output."""
     done = call("docker", *args)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def compose_command() -> list[str]:
-    """Return how Compose is called here: as a plug-in of docker, or as a program of its own."""
+    """Return the command of Compose: a plug-in of docker, or a separate program."""
     if call("docker", "compose", "version").returncode == 0:
         return ["docker", "compose"]
     return ["docker-compose"]
 
 
 class Deployment:
-    """docker-compose.yml in a folder of its own, on a free port, under a name of its own."""
+    """docker-compose.yml in its own folder, on a free port, with a unique project name."""
 
     def __init__(self, folder: Path) -> None:
         project = f"pullback-test-{uuid.uuid4().hex[:8]}"
@@ -56,7 +56,7 @@ class Deployment:
 
     def wait_until_healthy(self) -> "Deployment":
         end = time.monotonic() + HEALTHY_S
-        while (health := self.inspected["State"]["Health"]["Status"]) != "healthy":
+        while (health := self.inspect()["State"]["Health"]["Status"]) != "healthy":
             assert time.monotonic() < end, f"{health}\n{self.log()}"
             time.sleep(0.2)
         return self
@@ -65,8 +65,7 @@ class Deployment:
     def container(self) -> str:
         return self.compose("ps", "--quiet", "pullback")
 
-    @property
-    def inspected(self) -> dict[str, Any]:
+    def inspect(self) -> dict[str, Any]:
         return json.loads(docker("inspect", self.container))[0]
 
     @property
@@ -90,18 +89,18 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
     """The service of docker-compose.yml, with plug-in ops in my-ops."""
     folder = tmp_path_factory.mktemp("clone")
     shutil.copytree(ROOT / "tests/http/plugins", folder / "my-ops", ignore=shutil.ignore_patterns("__pycache__"))
-    yield from deployed(folder)
+    yield from deploy(folder)
 
 
 @pytest.fixture(scope="module")
 def fresh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    """The same without my-ops, as in a fresh clone."""
-    yield from deployed(tmp_path_factory.mktemp("clone"))
+    """The same service without my-ops, as in a fresh clone."""
+    yield from deploy(tmp_path_factory.mktemp("clone"))
 
 
-def deployed(folder: Path) -> Iterator[Deployment]:
-    one = Deployment(folder)
+def deploy(folder: Path) -> Iterator[Deployment]:
+    deployment = Deployment(folder)
     try:
-        yield one.up()
+        yield deployment.up()
     finally:
-        one.compose("down", "--volumes", "--timeout", "1")
+        deployment.compose("down", "--volumes", "--timeout", "1")

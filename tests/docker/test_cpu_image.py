@@ -1,4 +1,4 @@
-"""The CPU image as operators run it: small, hardened, and hard to kill. `make docker-test` builds it first."""
+"""The CPU image as operators run it: its size, hardening and robustness. `make docker-test` builds it first."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def square(client: httpx.Client, x: float, **headers: str) -> httpx.Response:
     return client.post("/v1/ops/square/forward", json={"inputs": {"x": x}}, headers=headers)
 
 
-def test_the_image_is_small_and_says_what_it_is():
+def test_the_image_is_small_and_labelled():
     [image] = json.loads(docker("image", "inspect", CPU))
     assert image["Size"] < LARGEST
     labels = {name.rpartition(".")[2]: value for name, value in image["Config"]["Labels"].items()}
@@ -34,7 +34,7 @@ def test_the_image_is_small_and_says_what_it_is():
     assert {"description", "licenses", "revision"} <= set(labels)
 
 
-def test_there_is_nothing_in_it_that_the_service_does_not_need(deployment: Deployment):
+def test_the_image_has_only_what_the_service_needs(deployment: Deployment):
     for program in ("g++", "make"):
         assert deployment.run("sh", "-c", f"command -v {program}").returncode != 0
     assert deployment.run("python", "-m", "pip").returncode == 1
@@ -42,7 +42,7 @@ def test_there_is_nothing_in_it_that_the_service_does_not_need(deployment: Deplo
     assert deployment.run("find", "/pullback/app", "/pullback/ops", "-name", "__pycache__").stdout == ""
 
 
-def test_it_has_no_more_rights_than_it_needs(deployment: Deployment):
+def test_the_container_has_least_privileges(deployment: Deployment):
     assert deployment.run("id", "-u").stdout == "10001\n"
     status = dict(line.split(":\t", 1) for line in deployment.run("cat", "/proc/1/status").stdout.splitlines())
     assert {int(status[f"Cap{which}"], 16) for which in ("Inh", "Prm", "Eff", "Bnd", "Amb")} == {0}
@@ -50,29 +50,29 @@ def test_it_has_no_more_rights_than_it_needs(deployment: Deployment):
     for path in ("/pullback/app/x", "/ops-extra/x", "/etc/x"):
         assert "Read-only file system" in deployment.run("touch", path).stderr
     assert deployment.run("touch", "/tmp/x").returncode == 0
-    bound = deployment.inspected["HostConfig"]
+    bound = deployment.inspect()["HostConfig"]
     assert (bound["Memory"], bound["PidsLimit"]) == (4096 * MIB, 512)
     [address] = {port["HostIp"] for ports in bound["PortBindings"].values() for port in ports}
     assert address == "127.0.0.1"
 
 
-def test_all_ops_are_there_and_those_of_the_volume_as_well(deployment: Deployment):
+def test_built_in_and_plug_in_ops_are_available(deployment: Deployment):
     with deployment.client() as client:
         ready = client.get("/health/ready").json()
         machine = {part["name"]: part["found"] for part in ready["machine"]}
-        found = client.post("/v1/ops/squares/forward", json={"inputs": {"x": 3, "z": 4}}).json()
+        result = client.post("/v1/ops/squares/forward", json={"inputs": {"x": 3, "z": 4}}).json()
     assert ready["unavailable"] == []
     assert machine["native ops"] == "relu, roi_pool, zero_out, zero_out_indexed"
-    assert found["outputs"]["y"]["data"] == 144
+    assert result["outputs"]["y"]["data"] == 144
 
 
-def test_the_doctor_is_at_hand(deployment: Deployment):
+def test_the_doctor_runs(deployment: Deployment):
     done = deployment.run("pullback", "doctor")
     assert done.returncode == 0, done.stdout
     assert "native ops" in done.stdout
 
 
-def test_too_large_a_request_is_refused_and_the_container_lives(deployment: Deployment):
+def test_too_large_a_request_is_refused_and_the_container_survives(deployment: Deployment):
     with deployment.client() as client:
         too_long = client.post(
             "/v1/ops/square/forward",
@@ -83,12 +83,12 @@ def test_too_large_a_request_is_refused_and_the_container_lives(deployment: Depl
         too_wide = client.post("/v1/ops/square/jacobian", json={"inputs": {"x": [1.0] * 4096}})
         assert too_wide.status_code == 422
         assert square(client, 3).json()["outputs"]["y"]["data"] == 9
-    state = deployment.inspected
+    state = deployment.inspect()
     assert (state["State"]["OOMKilled"], state["RestartCount"]) == (False, 0)
 
 
-def test_it_keeps_within_its_memory_under_the_largest_bodies(deployment: Deployment):
-    """Four clients at once, each with nearly as much JSON as a body may be."""
+def test_the_largest_bodies_fit_in_memory(deployment: Deployment):
+    """Send JSON bodies near the limit from four clients at once."""
     body = b'{"inputs": {"x": [' + b"1.5," * (7 * MIB) + b"1]}}"
 
     def post(_: int) -> int:
@@ -98,7 +98,7 @@ def test_it_keeps_within_its_memory_under_the_largest_bodies(deployment: Deploym
 
     with ThreadPoolExecutor(4) as pool:
         assert set(pool.map(post, range(4))) <= {200, 503}
-    state = deployment.inspected
+    state = deployment.inspect()
     assert (state["State"]["OOMKilled"], state["RestartCount"]) == (False, 0)
 
 
@@ -109,15 +109,15 @@ def test_the_log_has_a_line_for_each_request(deployment: Deployment):
     assert TEXT_LINE.fullmatch(line)
 
 
-def test_the_log_is_json_when_asked():
+def test_the_log_can_be_json():
     hardened = ["--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL"]
     name = docker(
         "run", "--detach", *hardened, "--env", "PULLBACK_LOG=json", "--env", "PULLBACK_DRAIN_S=0", CPU
     ).strip()
     try:
-        ask = "import urllib.request as r; r.urlopen('http://127.0.0.1:8000/v1/ops').read()"
+        request = "import urllib.request as r; r.urlopen('http://127.0.0.1:8000/v1/ops').read()"
         for _ in range(100):
-            if call("docker", "exec", name, "python", "-S", "-c", ask).returncode == 0:
+            if call("docker", "exec", name, "python", "-S", "-c", request).returncode == 0:
                 break
             time.sleep(0.3)
         docker("stop", "--time", "30", name)
@@ -150,10 +150,11 @@ def test_the_integration_tests_pass_against_a_fresh_clone(fresh: Deployment):
 def test_every_gradient_is_right_in_a_fresh_clone(fresh: Deployment):
     done = call(sys.executable, "-m", "pullback", "check", "--url", fresh.url, cwd=str(ROOT))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert " 0 failed, 0 inconclusive of 17 ops" in done.stdout
+    ops = len(list((ROOT / "ops").glob("[!_]*.py")))
+    assert f" 0 failed, 0 inconclusive of {ops} ops" in done.stdout
 
 
-def test_a_stop_loses_no_request_that_is_in_flight(deployment: Deployment):
+def test_a_stop_completes_requests_in_flight(deployment: Deployment):
     with deployment.client() as client:
         client.post("/v1/ops/sleepy/forward", json={"inputs": {"x": 0}})
 
@@ -162,26 +163,26 @@ def test_a_stop_loses_no_request_that_is_in_flight(deployment: Deployment):
             return client.post("/v1/ops/sleepy/forward", json={"inputs": {"x": 1}})
 
     with ThreadPoolExecutor(6) as pool:
-        waiting = [pool.submit(wait, i) for i in range(6)]
+        pending = [pool.submit(wait, i) for i in range(6)]
         time.sleep(0.5)
-        began = time.monotonic()
+        start = time.monotonic()
         deployment.compose("stop", "pullback")
-        took = time.monotonic() - began
-        answers = [one.result() for one in waiting]
-    assert [answer.status_code for answer in answers] == [200] * 6
-    assert took < 35
-    assert deployment.inspected["State"]["ExitCode"] == 0
+        seconds = time.monotonic() - start
+        responses = [future.result() for future in pending]
+    assert [response.status_code for response in responses] == [200] * 6
+    assert seconds < 35
+    assert deployment.inspect()["State"]["ExitCode"] == 0
     assert "draining" in deployment.log()
     deployment.up()
 
 
-def test_it_is_back_after_a_kill(deployment: Deployment):
-    """From the host's side, as the kernel kills what takes too much memory: Docker takes its own kill for a stop."""
-    before = deployment.inspected
+def test_the_service_restarts_after_a_kill(deployment: Deployment):
+    """Kill it from the host, like the kernel's out-of-memory killer; Docker would treat its own kill as a stop."""
+    before = deployment.inspect()
     kill = f"import os; os.kill({before['State']['Pid']}, 9)"
     docker("run", "--rm", "--pid", "host", "--user", "0", "--network", "none", CPU, "python", "-S", "-c", kill)
     end = time.monotonic() + 30
-    while deployment.inspected["RestartCount"] == before["RestartCount"]:
+    while deployment.inspect()["RestartCount"] == before["RestartCount"]:
         assert time.monotonic() < end
         time.sleep(0.2)
     deployment.wait_until_healthy()

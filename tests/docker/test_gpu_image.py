@@ -1,4 +1,4 @@
-"""The GPU image on a machine that need not have a GPU: all but the driver is in it."""
+"""The GPU image, on a machine with or without a GPU: it has everything but the driver."""
 
 import json
 import re
@@ -11,8 +11,8 @@ from tests.docker.conftest import CPU, GPU, call, docker
 
 pytestmark = pytest.mark.docker
 
-# What TensorFlow's libraries hold of names of CUDA's libraries: those that it may ask the loader for.
-NAMED = r"""
+# Load the CUDA libraries whose names are in TensorFlow's libraries, which it may load at run time.
+LOAD_LIBRARIES = r"""
 import ctypes, mmap, pathlib, re, sys
 found = set()
 for path in pathlib.Path(sys.prefix).glob("lib/python3*/site-packages/tensorflow/libtensorflow*.so.2"):
@@ -33,13 +33,13 @@ def run(*args: str, env: dict[str, str] | None = None):
     return call("docker", "run", "--rm", *hardened, *settings, GPU, *args)
 
 
-def test_every_library_that_tensorflow_loads_is_found_by_the_loader_and_loads():
-    told = dict(line.split(" ", 1) for line in run("python", "-c", NAMED, *LIBRARIES).stdout.splitlines())
-    assert set(LIBRARIES) <= set(told)
-    assert {name for name, state in told.items() if state != "loads"} == {DRIVER}, told
+def test_every_library_of_tensorflow_loads():
+    states = dict(line.split(" ", 1) for line in run("python", "-c", LOAD_LIBRARIES, *LIBRARIES).stdout.splitlines())
+    assert set(LIBRARIES) <= set(states)
+    assert {name for name, state in states.items() if state != "loads"} == {DRIVER}, states
 
 
-def test_what_xla_compiles_with_is_there():
+def test_the_compiler_of_xla_is_installed():
     done = run(
         "sh",
         "-c",
@@ -58,16 +58,16 @@ def test_the_doctor_finds_all_but_the_driver():
     assert {name.rpartition("/")[2] for name in COMPILER_FILES} <= set(done.stdout.split())
 
 
-def test_without_a_gpu_it_refuses_to_start_for_one_and_says_why():
+def test_without_a_gpu_the_device_gpu_is_refused_with_the_reason():
     done = run(env={"PULLBACK_DEVICE": "gpu"})
     assert done.returncode == 3
     [line] = [line for line in done.stderr.splitlines() if line.startswith("pullback: ")]
-    for told in ("PULLBACK_DEVICE", "got gpu", DRIVER, "NVIDIA driver"):
-        assert told in line
+    for text in ("PULLBACK_DEVICE", "got gpu", DRIVER, "NVIDIA driver"):
+        assert text in line
 
 
-def test_left_to_itself_it_falls_back_to_the_cpu_and_warns():
-    ask = (
+def test_the_default_device_falls_back_to_the_cpu_with_a_warning():
+    program = (
         "import threading, time, json, urllib.request as r, runpy, os, signal\n"
         "def probe():\n"
         "    while True:\n"
@@ -80,14 +80,14 @@ def test_left_to_itself_it_falls_back_to_the_cpu_and_warns():
         "threading.Thread(target=probe, daemon=True).start()\n"
         "runpy.run_module('app', run_name='__main__')\n"
     )
-    done = run("python", "-c", ask, env={"PULLBACK_DRAIN_S": "0"})
+    done = run("python", "-c", program, env={"PULLBACK_DRAIN_S": "0"})
     [ready] = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert (ready["default_device"], ready["devices"]) == ("cpu", ["cpu"])
     [warning] = [line for line in done.stderr.splitlines() if "WARNING" in line and "PULLBACK_DEVICE=auto" in line]
     assert DRIVER in warning
 
 
-def test_both_images_are_of_one_version_and_one_tensorflow():
+def test_both_images_have_the_same_versions():
     versions = {docker("run", "--rm", "--network", "none", image, "pullback", "--version") for image in (CPU, GPU)}
     assert len(versions) == 1
     assert pullback.__version__ in versions.pop()

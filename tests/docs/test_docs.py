@@ -19,7 +19,9 @@ from app.requests.operations import OPERATIONS
 from app.routes.native.check_models import CheckRequest, ChecksRequest
 from app.runtime import traces
 from app.settings import Settings
-from tests.conftest import ROOT, Service, Start, environment
+from tests.conftest import ROOT, Serve, Service, environment
+from tests.patience import PATIENCE_S
+from tests.threaded_service import ThreadedService
 
 README, HTTP_API, ADD_AN_OP = "README.md", "docs/http-api.md", "docs/add-an-op.md"
 ADD_A_NATIVE_OP = "docs/add-a-native-op.md"
@@ -80,7 +82,7 @@ def run(command: list[str], url: str, **options: Any) -> str:
     """Run a command, the pages' address in it replaced by ``url``; return what it prints."""
     here = [part.replace(ON_THE_PAGES, url) for part in command]
     env = os.environ | {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
-    done = subprocess.run(here, capture_output=True, text=True, timeout=300, check=False, env=env, **options)
+    done = subprocess.run(here, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=env, **options)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -159,11 +161,11 @@ def test_the_python_example_prints_what_the_page_says(page: str, service: Servic
     assert run([sys.executable, "-W", "error", "-c", program], service.url) == output
 
 
-def test_the_check_of_a_wrong_op_prints_what_the_pages_say(start: Start, tmp_path) -> None:
+def test_the_check_of_a_wrong_op_prints_what_the_pages_say(serve: Serve, tmp_path) -> None:
     shutil.copy(ROOT / "tests/http/plugins/steep.py", tmp_path)
-    service = start(OPS_PATH=str(tmp_path)).wait_until_ready()
+    service = serve(OPS_PATH=str(tmp_path))
     command = [sys.executable, "-m", "pullback", "check", "steep", "--url", service.url]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert (done.returncode, done.stderr) == (1, "")
     # How long it took, and which number is worst, in its error bars, is each machine's own.
     number = re.compile(r"-?\d[\d.]*(e[-+]\d+)?")
@@ -305,14 +307,14 @@ def mistakes() -> dict[str, tuple[str, list[str]]]:
 
 
 @pytest.fixture(scope="module")
-def plugged(start_for_module: Start, tmp_path_factory: pytest.TempPathFactory) -> Service:
+def plugged(serve_for_module: Serve, tmp_path_factory: pytest.TempPathFactory) -> ThreadedService:
     """The service with the page's files in a folder, and its mistakes in another."""
     right, wrong = tmp_path_factory.mktemp("my_ops"), tmp_path_factory.mktemp("mistakes")
     for name, body in op_files().items():
         (right / f"{name}.py").write_text(body)
     for name, (body, _) in mistakes().items():
         (wrong / f"{name}.py").write_text(body)
-    return start_for_module(OPS_PATH=f"{right}{os.pathsep}{wrong}").wait_until_ready()
+    return serve_for_module(OPS_PATH=f"{right}{os.pathsep}{wrong}")
 
 
 def test_the_first_op_is_short() -> None:
@@ -320,12 +322,12 @@ def test_the_first_op_is_short() -> None:
 
 
 @needs_curl
-def test_the_op_of_the_page_is_served_as_it_says(plugged: Service) -> None:
+def test_the_op_of_the_page_is_served_as_it_says(plugged: ThreadedService) -> None:
     assert differences(ADD_AN_OP, plugged.url) == []
 
 
 @pytest.mark.parametrize("name", mistakes())
-def test_a_mistake_is_answered_as_the_page_says(name: str, plugged: Service) -> None:
+def test_a_mistake_is_answered_as_the_page_says(name: str, plugged: ThreadedService) -> None:
     with plugged.client() as client:
         answer = client.post(f"/v1/ops/{name}/gradients", json={"inputs": {"x": [1, 2]}, "order": 2})
     assert answer.status_code == 500

@@ -10,10 +10,11 @@ import pytest
 import tensorflow as tf
 
 from ops import Mode, _native, discover, load
-from tests.conftest import ROOT, Start
+from tests.conftest import ROOT, Serve, Start
 from tests.docs.test_docs import ADD_A_NATIVE_OP, FENCE, blocks, differences, needs_curl, quoted, rows, text_of
 from tests.ops import claims
 from tests.ops.cases import Case, answer, close
+from tests.patience import PATIENCE_S
 
 FILE = re.compile(r"`my_ops/(\w+\.\w+)`")
 SHOWN = ("cpp", "python")
@@ -48,7 +49,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     command = ["make", "native", f"PULLBACK_OPS_PATH={folder}"]
     try:
-        done = subprocess.run(command, cwd=ROOT, env=env, check=False, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(
+            command, cwd=ROOT, env=env, check=False, capture_output=True, text=True, timeout=PATIENCE_S
+        )
         assert done.returncode == 0, done.stderr
         yield folder
     finally:
@@ -56,8 +59,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @needs_curl
-def test_the_op_of_the_page_is_served_as_it_says(folder: Path, start: Start) -> None:
-    service = start(OPS_PATH=str(folder)).wait_until_ready()
+def test_the_op_of_the_page_is_served_as_it_says(folder: Path, serve: Serve) -> None:
+    service = serve(OPS_PATH=str(folder))
     assert differences(ADD_A_NATIVE_OP, service.url) == []
 
 

@@ -13,6 +13,7 @@ from app.errors import DeadlinePassed, Overloaded
 from app.execution.fairness import Admission, RoundRobin
 from app.execution.lane import Lane
 from app.runtime.cancellation import Checkpoint
+from tests.patience import PATIENCE_S
 
 
 class Tensors:
@@ -27,7 +28,7 @@ class Gate:
 
     def __call__(self, checkpoint: Checkpoint) -> str:
         self.entered.set()
-        assert self.opened.wait(30)
+        assert self.opened.wait(PATIENCE_S)
         return "done"
 
 
@@ -92,7 +93,7 @@ def test_a_full_queue_is_refused_and_has_room_again():
         await asyncio.to_thread(gate.entered.wait, 10)
         tasks += [asyncio.create_task(lane.run(gate, slot="long", deadline=later(30), owner=name)) for name in "ab"]
         await asyncio.sleep(0)
-        with pytest.raises(Overloaded, match="1 requests of b are waiting already, 1 of other ops") as refused:
+        with pytest.raises(Overloaded, match="1 requests for b and 1 for other ops") as refused:
             await lane.run(gate, slot="long", deadline=later(30), owner="b")
         # The other slot has nothing to do.
         assert await lane.run(lambda checkpoint: 1, slot="short", deadline=later(30), owner="b") == 1

@@ -1,4 +1,4 @@
-"""How the tests of the checker ask: an op in, findings out."""
+"""Helpers for the tests of the checker: run the checks of an op and read its report."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,11 +12,11 @@ CPU = {"cpu": "/device:CPU:0"}
 
 
 def report(op: Op, /, *, inputs: Any = None, attrs: Any = None, checks: Any = None, **options: Any) -> dict[str, Any]:
-    """Return the report on an op, with all checks unless told."""
-    made, todo = steps(op, Options(CPU, **options), decode, checks=checks, inputs=inputs, attrs=attrs)
+    """Return the report on an op, from all checks by default."""
+    result, todo = steps(op, Options(CPU, **options), decode, checks=checks, inputs=inputs, attrs=attrs)
     for step in todo:
-        step.run(go_on)
-    return made.document()
+        step.run(lambda: None)
+    return result.document()
 
 
 def failed(document: Mapping[str, Any]) -> list[str]:
@@ -25,9 +25,5 @@ def failed(document: Mapping[str, Any]) -> list[str]:
 
 
 def entries(document: Mapping[str, Any], check: str, verdict: str = "fail") -> list[dict[str, Any]]:
-    """Return what a check found with this verdict."""
-    return [one for one in document["checks"] if one["check"] == check and one["verdict"] == verdict]
-
-
-def go_on() -> None:
-    """Let the work go on."""
+    """Return the entries of a check with this verdict."""
+    return [entry for entry in document["checks"] if entry["check"] == check and entry["verdict"] == verdict]

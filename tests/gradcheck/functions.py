@@ -1,8 +1,8 @@
-"""Forty functions with their derivatives in closed form: what numeric derivatives are measured by.
+"""Forty functions with closed-form derivatives, against which numeric derivatives are measured.
 
-They are here for what makes a numeric derivative hard: noise of cancellation, scales far from 1, ends of the domain,
-waves faster than the steps, kinks and jumps nearby, and derivatives that are 0. The tests hold ours to them, and
-``benchmarks/accuracy.py`` compares it with others on them.
+They cover what makes a numeric derivative hard: noise from cancellation, scales far from 1, ends of the domain, waves
+faster than the steps, kinks and jumps nearby, and derivatives that are 0. The tests check our derivatives on them, and
+``benchmarks/accuracy.py`` compares ours with those of other libraries.
 """
 
 from collections.abc import Callable
@@ -12,15 +12,15 @@ import numpy as np
 from scipy import special
 
 UNIT = 2.0**-52
-"""The distance of neighbouring numbers, relative: all of these are computed in float64."""
+"""The relative distance between neighbouring numbers of float64, in which all functions are computed."""
 BARS = 3.0
-"""How many of its own error bars an estimate may be off, nineteen times of twenty."""
+"""How many of its own error bars an estimate may be off, in 19 cases of 20."""
 CONFIDENTLY_WRONG = 100.0
-"""How many of its own error bars no estimate may be off, ever."""
+"""How many of its own error bars no estimate may ever be off."""
 
 
 class Function(NamedTuple):
-    """A function, its derivative, and where both are compared. Both take an array, or one number."""
+    """A function, its derivative, and the points where they are compared. Both take an array or a number."""
 
     f: Callable[[Any], Any]
     slope: Callable[[Any], Any]
@@ -75,7 +75,7 @@ FUNCTIONS: dict[str, Function] = {
     "step beside its jump": Function(np.sign, lambda x: 0 * x, (1.0, -1e-2)),
     "cancelling": Function(lambda x: (1e6 + x) - 1e6, lambda x: 0 * x + 1, (0.0, 1e-6, 1.0)),
 }
-"""By name. What is written ``0 * x`` is a constant of the shape of ``x``."""
+"""The functions by name. ``0 * x`` makes a constant of the shape of ``x``."""
 
 
 def scale(x: float) -> float:

@@ -1,4 +1,4 @@
-"""``python -m tests.gradcheck.seeds 50``: check every registered op with so many seeds, and print each false alarm."""
+"""``python -m tests.gradcheck.seeds 50``: check every registered op with 50 seeds, and print each false alarm."""
 
 import sys
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from tests.gradcheck.checking import report
 
 
 def alarms(count: int) -> Iterator[str]:
-    """Yield a line for each check that fails; a line a seed on stderr tells how far it is."""
+    """Yield a line for each check that fails; print the progress to stderr, one line per seed."""
     for seed in range(count):
         print(f"seed {seed} of {count}", file=sys.stderr)
         for op in discover().ops.values():
@@ -18,8 +18,8 @@ def alarms(count: int) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    found = 0
+    count = 0
     for line in alarms(int(sys.argv[1])):
-        found += 1
+        count += 1
         print(line, flush=True)
-    sys.exit(1 if found else 0)
+    sys.exit(1 if count else 0)

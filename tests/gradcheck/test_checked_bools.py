@@ -1,4 +1,4 @@
-"""Ops with masks: right ones pass, whatever is drawn, and a mistake that only a mask shows is caught."""
+"""Ops with masks: correct ops pass at every seed, and mistakes that only a mask shows are caught."""
 
 from dataclasses import replace
 from typing import Any
@@ -28,7 +28,7 @@ def square_of_kept(x, mask):
 
 
 def in_rows(batching: str) -> Op:
-    """Return the sum of the squares of what is kept, row by row."""
+    """Return an op that sums the squares of the kept numbers, row by row."""
     return replace(
         MASKED,
         function=square_of_kept,
@@ -60,7 +60,7 @@ def second_formula(primals, dys, ddx):
 
 
 def claiming(**claim: Any) -> Op:
-    """Return the op with a claim in NumPy, whose masks must be masks."""
+    """Return the op with a claim in NumPy, which must receive masks as bools."""
     return replace(MASKED, claim=lambda attrs: Claim(**claim))
 
 
@@ -83,9 +83,9 @@ RIGHT = {
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("op", RIGHT.values(), ids=RIGHT)
 def test_a_right_op_passes(op: Op, seed: int) -> None:
-    found = report(op, seed=seed)
-    assert failed(found) == [], [one["sentence"] for one in found["checks"] if one["verdict"] == "fail"]
-    assert found["verdict"] == "pass"
+    document = report(op, seed=seed)
+    assert failed(document) == [], [entry["sentence"] for entry in document["checks"] if entry["verdict"] == "fail"]
+    assert document["verdict"] == "pass"
 
 
 def unmasked_vjp(x, mask, dy):
@@ -93,7 +93,7 @@ def unmasked_vjp(x, mask, dy):
 
 
 def reciprocal(x, mask):
-    """Return 1/x where the mask is true: TensorFlow's own gradient is 0·∞ beside it, at 0."""
+    """Return 1/x where the mask is true; elsewhere TensorFlow's own gradient is 0·∞ at 0."""
     return kept(1 / x, mask)
 
 
@@ -104,7 +104,7 @@ def by_mode(x):
 ALL = (Example("all", {"x": [1.5, -2.0, 3.0], "mask": [True, True, True]}),)
 WRONG = {
     "the mask forgotten": (
-        # The example does not show it: what is drawn does.
+        # The example does not show it; random points do.
         replace(MASKED, function=custom_gradient(kept, unmasked_vjp), examples=ALL),
         "derivative",
         "the numeric derivative of forward",
@@ -118,19 +118,19 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("op", "check", "told"), WRONG.values(), ids=WRONG)
-def test_a_wrong_op_is_caught(op: Op, check: str, told: str) -> None:
-    found = report(op)
-    assert check in failed(found), found["sentence"]
-    assert any(told in entry["sentence"] for entry in entries(found, check)), entries(found, check)
+@pytest.mark.parametrize(("op", "check", "words"), WRONG.values(), ids=WRONG)
+def test_a_wrong_op_is_caught(op: Op, check: str, words: str) -> None:
+    document = report(op)
+    assert check in failed(document), document["sentence"]
+    assert any(words in entry["sentence"] for entry in entries(document, check)), entries(document, check)
 
 
-def test_no_tolerance_makes_true_of_false() -> None:
+def test_tolerances_do_not_apply_to_bools() -> None:
     op, _, _ = WRONG["other bools in graphs"]
     assert failed(report(op, absolute=2.0, checks=["modes"])) == ["modes"]
 
 
-def test_an_op_of_bools_alone_has_nothing_to_check() -> None:
+def test_an_op_with_only_bools_has_nothing_to_check() -> None:
     opposite = replace(
         PARTED,
         function=tf.logical_not,
@@ -138,6 +138,6 @@ def test_an_op_of_bools_alone_has_nothing_to_check() -> None:
         outputs=(Output("y", ("bool",), differentiable=False),),
         examples=(Example("two", {"x": [True, False]}),),
     )
-    found = report(opposite)
-    assert (found["checks"], failed(found)) == ([], [])
-    assert "nothing is differentiable" in found["sentence"]
+    document = report(opposite)
+    assert (document["checks"], failed(document)) == ([], [])
+    assert "nothing is differentiable" in document["sentence"]

@@ -1,4 +1,4 @@
-"""Numeric derivatives against closed forms: near enough, honest about how near, and never confidently wrong."""
+"""Numeric derivatives against closed forms: accurate, with error bars that cover the error and are narrow."""
 
 from collections.abc import Callable
 
@@ -8,62 +8,61 @@ import pytest
 from app.gradcheck.numeric import Trouble, slopes
 from tests.gradcheck.functions import BARS, CONFIDENTLY_WRONG, FUNCTIONS, UNIT, Function, scale
 
-CASES = [pytest.param(one, x, id=f"{name}-{x:g}") for name, one in FUNCTIONS.items() for x in one.at]
+CASES = [pytest.param(function, x, id=f"{name}-{x:g}") for name, function in FUNCTIONS.items() for x in function.at]
 
 
-def estimated(f: Callable, x: float):
+def estimate(f: Callable, x: float):
     with np.errstate(all="ignore"):
         return slopes(lambda t: f(x + t), np.array([scale(x)]), UNIT)
 
 
-def bars_off(one: Function, x: float) -> float:
-    found = estimated(one.f, x)
-    assert found.trouble[0] == Trouble.NONE
-    wrong = abs(found.value[0] - one.slope(np.float64(x)))
-    return wrong / found.error[0] if wrong else 0.0
+def bars_off(function: Function, x: float) -> float:
+    slope = estimate(function.f, x)
+    assert slope.trouble[0] == Trouble.NONE
+    error = abs(slope.value[0] - function.slope(np.float64(x)))
+    return error / slope.error[0] if error else 0.0
 
 
-@pytest.mark.parametrize(("one", "x"), CASES)
-def test_no_estimate_is_confidently_wrong(one: Function, x: float) -> None:
-    assert bars_off(one, x) < CONFIDENTLY_WRONG
+@pytest.mark.parametrize(("function", "x"), CASES)
+def test_no_estimate_is_confidently_wrong(function: Function, x: float) -> None:
+    assert bars_off(function, x) < CONFIDENTLY_WRONG
 
 
 def test_the_error_bars_cover_the_errors() -> None:
-    off = np.array([bars_off(one, x) for one in FUNCTIONS.values() for x in one.at])
+    off = np.array([bars_off(function, x) for function in FUNCTIONS.values() for x in function.at])
     assert len(FUNCTIONS) == 40
     assert (off <= BARS).mean() >= 0.95
 
 
 def test_the_error_bars_cover_the_errors_elsewhere_too() -> None:
-    """At many more points than those that the constants were chosen by: a bar that is the least of many is too short.
+    """Check many more points than those used to choose the constants, as the smallest of many bars is too short.
 
-    A few units in the last place are the closed form's own.
+    An error of a few units in the last place may be that of the closed form.
     """
     rng, off = np.random.default_rng(0), []
-    for one in FUNCTIONS.values():
-        xs = np.concatenate([x * rng.uniform(0.5, 1.5, 50) for x in one.at if x])
+    for function in FUNCTIONS.values():
+        xs = np.concatenate([x * rng.uniform(0.5, 1.5, 50) for x in function.at if x])
         with np.errstate(all="ignore"):
-            found = slopes(lambda t, xs=xs, one=one: one.f(xs + t), np.array([scale(x) for x in xs]), UNIT)
-            truth = one.slope(xs)
-        told = found.trouble == Trouble.NONE
-        wrong = np.maximum(np.abs(found.value - truth) - 4 * UNIT * np.abs(truth), 0)
-        off.append((wrong / np.maximum(found.error, np.finfo(float).tiny))[told])
+            found = slopes(lambda t, xs=xs, f=function.f: f(xs + t), np.array([scale(x) for x in xs]), UNIT)
+            truth = function.slope(xs)
+        error = np.maximum(np.abs(found.value - truth) - 4 * UNIT * np.abs(truth), 0)
+        off.append((error / np.maximum(found.error, np.finfo(float).tiny))[found.trouble == Trouble.NONE])
     together = np.concatenate(off)
     assert len(together) > 3500
     assert together.max() <= BARS
 
 
 def test_the_error_bars_are_narrow() -> None:
-    """A bar that is wide covers everything and proves nothing: half of them tell twelve digits."""
-    found = [(estimated(one.f, x), one.slope(np.float64(x))) for one in FUNCTIONS.values() for x in one.at]
-    relative = [slope.error[0] / abs(truth) for slope, truth in found if truth]
+    """A wide bar covers every error and proves nothing: half of the bars leave twelve digits."""
+    pairs = [(estimate(each.f, x), each.slope(np.float64(x))) for each in FUNCTIONS.values() for x in each.at]
+    relative = [slope.error[0] / abs(truth) for slope, truth in pairs if truth]
     assert np.median(relative) < 1e-12
     assert np.max(relative) < 0.02
 
 
-def test_a_wave_that_large_steps_cannot_see_is_seen_by_the_small_ones() -> None:
-    """At every multiple of 1/64 the wave is 0: the first rungs all agree on the slope of the line beneath it."""
-    found = estimated(lambda x: x + np.sin(2 * np.pi * 64 * x), 0.0)
+def test_a_wave_that_large_steps_miss_is_found_by_small_steps() -> None:
+    """The wave is 0 at every multiple of 1/64, so the first rungs all agree on the slope of the line."""
+    found = estimate(lambda x: x + np.sin(2 * np.pi * 64 * x), 0.0)
     assert found.trouble[0] == Trouble.NONE
     assert abs(found.value[0] - (1 + 2 * np.pi * 64)) <= BARS * found.error[0]
 
@@ -81,8 +80,8 @@ TROUBLES = [
 
 
 @pytest.mark.parametrize(("f", "x", "trouble"), TROUBLES)
-def test_where_there_is_no_derivative_the_estimate_says_so(f, x, trouble) -> None:
-    assert estimated(f, x).trouble[0] == trouble
+def test_an_estimate_reports_that_there_is_no_derivative(f, x, trouble) -> None:
+    assert estimate(f, x).trouble[0] == trouble
 
 
 def test_noise_leaves_no_digits() -> None:
@@ -91,7 +90,7 @@ def test_noise_leaves_no_digits() -> None:
     assert (found.trouble != Trouble.NONE).all()
 
 
-def test_many_functions_are_estimated_as_one_is() -> None:
+def test_many_functions_are_estimated_as_each_alone() -> None:
     xs = np.array([0.5, 1.0, 3.0])
     together = slopes(lambda t: np.exp(xs + t), np.full(3, 0.125), UNIT)
     for i, x in enumerate(xs):

@@ -1,4 +1,4 @@
-"""Wrong ops, each with one mistake that people make: all are caught, by the check that names the mistake."""
+"""Wrong ops, each with one common mistake: every one is caught by the check for that mistake."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ X = [-1.5, -0.25, 0.5, 2.0]
 
 
 def elementwise(function, **changes) -> Op:
-    """Return an op of one number after the other, in float64 unless told."""
+    """Return an elementwise op, in float64 by default."""
     dtypes = changes.pop("dtypes", WIDE)
     slot = changes.pop("slot", {})
     fields = {
@@ -121,7 +121,7 @@ def too_many(x, dy):
 
 @tf.custom_gradient
 def dy_inside(x):
-    """The seeds' mistake: the inner function holds dy, which so gets no gradient of its own."""
+    """The inner function closes over dy, which therefore gets no gradient of its own."""
 
     def pull_back(dy):
         @tf.custom_gradient
@@ -134,7 +134,7 @@ def dy_inside(x):
 
 
 def second_only_at_one(x, dy, ddx):
-    """Right where dy is 1."""
+    """Correct where dy is 1."""
     return 6 * x * ddx, 3 * x * x * ddx
 
 
@@ -170,7 +170,7 @@ def one_row_lost(x, w, dy):
 
 
 def asymmetric(x, w, dy, ddx, ddw):
-    """The mixed term at w alone."""
+    """The mixed term reaches w only."""
     of_x = 2 * dy[:, None] * w * ddx
     return of_x, tf.linalg.matvec(2 * x * ddx, dy, transpose_a=True), tf.linalg.matvec(2 * x * ddx, w)
 
@@ -308,7 +308,7 @@ PLANTED = {
     ),
     "another gradient in graphs": (made(by_mode), "modes", "mode eager"),
     "wrong in float32 alone": (made(by_dtype, dtypes=BOTH), "dtypes", "dx (float32)"),
-    "not elementwise": (elementwise(of_its_batch), "batching", "alone"),
+    "not elementwise": (elementwise(of_its_batch), "batching", "a part run alone"),
     "rows that share a mean": (
         elementwise(
             centred_rows,
@@ -318,7 +318,7 @@ PLANTED = {
             examples=(Example("one", {"x": [[1.0, -2.0], [0.5, 3.0]]}),),
         ),
         "batching",
-        "alone",
+        "a part run alone",
     ),
     "an axis lost in a batch of one": (
         elementwise(
@@ -331,7 +331,7 @@ PLANTED = {
         "batching",
         "expected shape [1, 2], got [2]",
     ),
-    "random noise": (made(noisy), "determinism", "the first"),
+    "random noise": (made(noisy), "determinism", "the second evaluation"),
     "not that surrogate": (claiming(Claim(Surrogate(line))), "derivative", "its surrogate"),
     "not that formula": (claiming(Claim(Formula(doubled_formula))), "derivative", "all are 0.5 times"),
     "not that second formula": (
@@ -342,15 +342,15 @@ PLANTED = {
 }
 
 
-@pytest.mark.parametrize(("op", "check", "told"), PLANTED.values(), ids=PLANTED)
-def test_a_wrong_op_is_caught_by_the_check_that_names_its_mistake(op: Op, check: str, told: str) -> None:
-    found = report(op)
-    assert found["verdict"] == "fail"
-    assert check in failed(found), found["sentence"]
-    assert any(told in entry["sentence"] for entry in entries(found, check)), entries(found, check)
+@pytest.mark.parametrize(("op", "check", "words"), PLANTED.values(), ids=PLANTED)
+def test_a_wrong_op_is_caught_by_the_check_for_its_mistake(op: Op, check: str, words: str) -> None:
+    document = report(op)
+    assert document["verdict"] == "fail"
+    assert check in failed(document), document["sentence"]
+    assert any(words in entry["sentence"] for entry in entries(document, check)), entries(document, check)
 
 
-def test_there_are_enough_of_them() -> None:
+def test_there_is_a_planted_fault_for_every_check() -> None:
     assert len(PLANTED) >= 25
     assert {check for _, check, _ in PLANTED.values()} == {
         "contract",
@@ -377,14 +377,14 @@ def test_there_are_enough_of_them() -> None:
         claiming(Claim(Derivative(), Derivative())),
     ],
 )
-def test_the_right_ones_pass(op: Op) -> None:
-    found = report(op)
-    assert failed(found) == []
-    assert found["verdict"] == "pass"
+def test_the_correct_ops_pass(op: Op) -> None:
+    document = report(op)
+    assert failed(document) == []
+    assert document["verdict"] == "pass"
 
 
 def test_the_worst_element_is_the_wrong_one() -> None:
-    """One number of four is wrong: the report has its place, its x, what came and what should have come."""
+    """One number of four is wrong: the report has its index, its x, its value and the expected value."""
 
     def third(x, dy):
         return cube_vjp(x, dy) + tf.where(x == 0.5, 0.25 * dy, 0)
@@ -401,7 +401,7 @@ def test_the_worst_element_is_the_wrong_one() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_one_wrong_number_of_many_is_found_along_random_directions(seed: int) -> None:
-    """Of 400 coordinates 32 are moved one by one; what is wrong at another shows in sums over all of them."""
+    """Of 400 coordinates, 32 are moved one by one; an error at another shows in sums over all of them."""
 
     def one_wrong(x, w, dy):
         dx, dw = matvec_vjp(x, w, dy)
@@ -416,22 +416,22 @@ def test_one_wrong_number_of_many_is_found_along_random_directions(seed: int) ->
 
 
 def test_a_composite_sees_both_orders_at_once() -> None:
-    found = report(made(too_large), checks=["second"])
-    assert [one["sentence"] for one in entries(found, "second") if "Σ c y²/2" in one["sentence"]]
+    document = report(made(too_large), checks=["second"])
+    assert [entry["sentence"] for entry in entries(document, "second") if "Σ c y²/2" in entry["sentence"]]
 
 
-def test_a_kink_at_one_number_spares_no_other() -> None:
-    """|x|, 9% too large at both sides of a kink: its composite is wrong at every number but that of the kink."""
+def test_a_kink_at_one_number_excuses_no_other() -> None:
+    """|x|, 9% too large on both sides of a kink: the composite is wrong at every number except the kink."""
     op = made(lambda x, dy: 1.09 * dy * tf.sign(x), value=tf.abs)
-    found = report(op, inputs={"x": [0.0, 1.5, -2.0]}, checks=["second"])
-    (entry,) = [one for one in entries(found, "second") if "Σ c y²/2" in one["sentence"]]
+    document = report(op, inputs={"x": [0.0, 1.5, -2.0]}, checks=["second"])
+    (entry,) = [entry for entry in entries(document, "second") if "Σ c y²/2" in entry["sentence"]]
     assert "2 of 3 points wrong" in entry["sentence"]
 
 
 @pytest.mark.parametrize("batching", ["elementwise", "leading_axis"])
-def test_a_wrong_batching_claim_is_not_built_upon(batching: str) -> None:
-    """The gradients of a softmax are right; they only look wrong where points share a call."""
-    found = report(
+def test_a_wrong_batching_claim_is_not_relied_on(batching: str) -> None:
+    """The gradients of a softmax are correct; they look wrong only if points share a call."""
+    document = report(
         elementwise(
             lambda x: tf.exp(x) / tf.reduce_sum(tf.exp(x), axis=0),
             inputs=(Input("x", WIDE, ("N", "M") if batching == "leading_axis" else ("...",)),),
@@ -440,19 +440,18 @@ def test_a_wrong_batching_claim_is_not_built_upon(batching: str) -> None:
             examples=(Example("one", {"x": [[1.0, -2.0], [0.5, 3.0]]}),),
         )
     )
-    assert failed(found) == ["batching"]
+    assert failed(document) == ["batching"]
 
 
-def test_a_broken_contract_spares_the_other_checks() -> None:
-    found = report(made(none))
-    assert failed(found) == ["contract"]
-    assert {one["sentence"] for one in found["checks"] if one["verdict"] == "skipped"} == {
-        "the contract is broken: see there"
-    }
+def test_a_broken_contract_skips_the_other_checks() -> None:
+    document = report(made(none))
+    assert failed(document) == ["contract"]
+    skipped = {entry["sentence"] for entry in document["checks"] if entry["verdict"] == "skipped"}
+    assert skipped == {"not run, because check contract fails"}
 
 
-def test_a_checks_own_breakdown_is_a_failure() -> None:
-    """A surrogate of another shape, and a claim that raises: the report says so, and nothing else breaks."""
+def test_a_claim_that_raises_fails_its_check() -> None:
+    """A surrogate that raises, and one of the wrong shape: the report says so, and the other checks still run."""
 
     def lost(primals, at):
         raise RuntimeError("lost")
@@ -460,20 +459,20 @@ def test_a_checks_own_breakdown_is_a_failure() -> None:
     def misshapen(primals, at):
         return (np.zeros((2, 3, 4)),)
 
-    for function, told in ((lost, "its claim raised RuntimeError"), (misshapen, "its claim raised ValueError")):
-        found = report(claiming(Claim(Surrogate(function))), checks=["derivative", "linearity"])
-        (entry,) = entries(found, "derivative")
-        assert told in entry["sentence"]
-        assert entries(found, "linearity", "pass")
+    for function, words in ((lost, "claim raised RuntimeError"), (misshapen, "claim raised ValueError")):
+        document = report(claiming(Claim(Surrogate(function))), checks=["derivative", "linearity"])
+        (entry,) = entries(document, "derivative")
+        assert words in entry["sentence"]
+        assert entries(document, "linearity", "pass")
 
 
-def test_an_op_that_refuses_what_is_drawn_from_its_domain_is_at_fault() -> None:
+def test_an_op_that_rejects_points_from_its_domain_fails() -> None:
     def validate(inputs, attrs):
         if (inputs["x"] < 0).any():
             raise InvalidInput("x", "x is negative", expected="x >= 0", got="a negative number")
 
     examples = (Example("one", {"x": [1.0, 2.0]}),)
-    found = report(made(validate=validate, examples=examples))
-    assert found["verdict"] == "fail"
-    assert "x is negative" in entries(found, "contract")[0]["sentence"]
+    document = report(made(validate=validate, examples=examples))
+    assert document["verdict"] == "fail"
+    assert "x is negative" in entries(document, "contract")[0]["sentence"]
     assert report(made(validate=validate, examples=examples, slot={"domain": (0.0, 3.0)}))["verdict"] == "pass"

@@ -7,7 +7,8 @@ import pytest
 
 from app.execution import batching
 from app.execution.batching import Batches
-from app.http.connection import UNDER_WAY, is_alone
+from app.http.connection import CONNECTION, Link
+from tests.http.handlers import request_of
 from tests.http.inside import asked, running
 
 BODY = orjson.dumps({"inputs": {"x": [0.5, 1.5]}, "cotangents": {"y": [1.0, 2.0]}})
@@ -23,12 +24,15 @@ def test_who_is_alone_waits_for_nobody(under_way, at_once, monkeypatch):
 
     async def test() -> list[bytes]:
         async with running() as app:
-            others = {UNDER_WAY: under_way}
-            first = await asked(app, PATH, BODY, **others)  # which nobody knows yet to be brief
-            second = await asked(app, PATH, BODY, **others)
+
+            async def ask() -> bytes:
+                return await asked(app, PATH, BODY, **{CONNECTION: Link(under_way)})
+
+            first = await ask()  # which nobody knows yet to be brief
+            second = await ask()
             assert first == second
             before = len(calls)
-            answers = [await asked(app, PATH, BODY, **others) for _ in range(3)]
+            answers = [await ask() for _ in range(3)]
             assert len(calls) - before == at_once
             return [first, *answers]
 
@@ -37,6 +41,8 @@ def test_who_is_alone_waits_for_nobody(under_way, at_once, monkeypatch):
     assert b"gradients" in answers[0]
 
 
-@pytest.mark.parametrize(("scope", "expected"), [({}, False), ({UNDER_WAY: {1}}, True), ({UNDER_WAY: {1, 2}}, False)])
-def test_only_a_server_that_counts_tells_who_is_alone(scope, expected):
-    assert is_alone(scope) is expected
+@pytest.mark.parametrize(("link", "expected"), [(None, False), (Link({1}), True), (Link({1, 2}), False)])
+def test_only_a_server_that_counts_tells_who_is_alone(link, expected):
+    request = request_of()
+    request.link = link
+    assert request.is_alone is expected

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.http.asking import BINARY, JSON, OPERATIONS, array, ask, fault, post, problem
+from tests.patience import PATIENCE_S
 
 OPS = sorted(path.stem for path in (Path(__file__).parents[2] / "ops").glob("[!_]*.py"))
 FIELDS = ("inputs", "cotangents", "tangents", "vectors")
@@ -232,7 +233,7 @@ def test_the_client_chooses_the_format(client: httpx.Client, accept: str | None,
     if chosen:
         assert (response.status_code, response.headers["content-type"]) == (200, chosen)
     else:
-        assert f"this answers application/json or {BINARY}; " in problem(response, 406)["detail"]
+        assert f"expected Accept: application/json or {BINARY}, got " in problem(response, 406)["detail"]
 
 
 def test_the_checks_speak_json_alone(client: httpx.Client):
@@ -277,9 +278,9 @@ def test_what_is_no_safetensors_is_400(client: httpx.Client):
     for body, said in (
         (b"", "got 0"),
         (b'{"inputs":{"x":[1,2]}}', "at most 1048576 bytes"),
-        (right[:-1], "expected 8 bytes of data after the header, as its offsets say, got 7"),
+        (right[:-1], "expected 8 bytes of data after the header (data_offsets), got 7"),
         (right + b"\0", "got 9"),
-        (right[:20], "as the first 8 say, got 12"),
+        (right[:20], "(from the first 8 bytes), got 12"),
         (right.replace(b"F32", b"F33"), "tensor inputs/x: expected a dtype of F16, BF16"),
         (right.replace(b"inputs/x", b"outputs/"), "expected a name such as inputs/x"),
     ):
@@ -304,7 +305,7 @@ def test_a_body_in_chunks_and_one_in_many_packets(client: httpx.Client, service)
         assert_same(read(response.content)[0], {"outputs/y": x * x})
     small = written({"inputs/x": X})
     head = f"POST {SQUARE} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: {BINARY}\r\naccept: {BINARY}\r\n"
-    with socket.create_connection(("127.0.0.1", service.port), timeout=30) as sock:
+    with socket.create_connection(("127.0.0.1", service.port), timeout=PATIENCE_S) as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.sendall(f"{head}content-length: {len(small)}\r\n\r\n".encode())
         for byte in small:
@@ -328,9 +329,8 @@ def test_tensors_at_any_address(client: httpx.Client):
         assert found["gradients/x"].tolist() == [1, 1, 1]
 
 
-def test_the_limit_is_that_of_other_bodies(start_for_module):
-    small = start_for_module(MAX_JSON_MB="1", MAX_BODY_MB="2").wait_until_ready()
-    with small.client() as client:
+def test_the_limit_is_that_of_other_bodies(serve):
+    with serve(MAX_JSON_MB="1", MAX_BODY_MB="2").client() as client:
         for mega, status in ((1.5, 200), (2, 413)):
             x = np.zeros(int(mega * (1 << 18)), np.float32)
             response = binary(client, "square/forward", written({"inputs/x": x}))

@@ -14,6 +14,7 @@ import pytest
 import pullback
 from tests.http.asking import MODES, OPERATIONS, array, ask, data, fault, post, problem
 from tests.http.test_binary import binary, read, written
+from tests.patience import PATIENCE_S
 
 X, MASK = [1.5, -2.0, 3.0], [True, False, True]
 POINT = {"inputs": {"x": X, "mask": MASK}}
@@ -30,7 +31,7 @@ def in_base64(raw: bytes, *shape: int) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def ours(plugged_service) -> Iterator[pullback.Client]:
-    with pullback.Client(plugged_service.url) as one:
+    with pullback.Client(plugged_service.url, timeout=PATIENCE_S) as one:
         yield one
 
 
@@ -125,7 +126,7 @@ WRONG = [
     ([True, False, 1.0], [2], NO_BOOL, "1.0"),
     ([True, "true", False], [1], NO_BOOL, 'the string "true"'),
     ([True, None, False], [1], NO_BOOL, "null"),
-    ([True, [False]], [1], "true or false, as before it", "a list of 1"),
+    ([True, [False]], [1], "true or false, like the first", "a list of 1"),
     ({"dtype": "bool", "shape": [3], "data": [True, False, 0]}, ["data", 2], NO_BOOL, "0"),
     ({"dtype": "uint8", "shape": [3], "data": [1, 0, 1]}, ["dtype"], '"bool"', '"uint8"'),
     (in_base64(b"\1\0\2"), ["base64", 2], BYTE, "2"),
@@ -145,7 +146,7 @@ def test_what_is_no_bool_is_told_where_it_stands(
 @pytest.mark.parametrize("x", [True, [1.5, True, 3], {"dtype": "float32", "shape": [3], "data": [1, 2, False]}])
 def test_a_bool_is_no_number(plugged: httpx.Client, x: Any):
     entry = fault(post(plugged, "masked", "forward", inputs={"x": x, "mask": MASK}))
-    assert entry["message"] == "this is no number"
+    assert entry["message"] == "expected a number"
     assert entry["got"] in ("true", "false")
 
 
@@ -153,7 +154,7 @@ def test_a_bool_is_no_number(plugged: httpx.Client, x: Any):
 @pytest.mark.parametrize("direction", [[1, 2, 3], MASK])
 def test_a_mask_has_no_directions(plugged: httpx.Client, operation: str, field: str, direction: list):
     entry = fault(post(plugged, "masked", operation, **POINT, **{field: {"mask": direction}}))
-    assert (entry["loc"], entry["message"]) == ([field, "mask"], "this is not differentiable")
+    assert (entry["loc"], entry["message"]) == ([field, "mask"], "not differentiable")
 
 
 def test_bool_is_no_dtype_to_ask_for(plugged: httpx.Client):
@@ -214,7 +215,7 @@ def test_a_byte_that_is_no_bool_is_400(plugged: httpx.Client, size: int):
     raw[size - 1] = 2
     body = written({"inputs/x": np.zeros(size, np.float32), "inputs/mask": raw.view(np.bool_)})
     detail = problem(binary(plugged, "masked/forward", body), 400)["detail"]
-    assert detail == f"tensor inputs/mask: expected 0 or 1 for each bool, got a byte of 2 at [{size - 1}]"
+    assert detail == f"tensor inputs/mask: expected 0 or 1 for each bool, got the byte 2 at [{size - 1}]"
 
 
 def test_company_changes_no_bit(plugged: httpx.Client):

@@ -12,6 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from tests.http.asking import JSON, fault, post, problem
+from tests.patience import PATIENCE_S
 
 CHECKS = [
     "contract",
@@ -241,9 +242,9 @@ def test_other_work_comes_in_between_and_a_client_that_leaves_stops_it(service) 
             assert post(other, "square", "jacobian", inputs={"x": [1, 2]}).status_code == 200
         assert "summary" not in events
         leave.set()
-        reader.join(30)
+        reader.join(PATIENCE_S)
         assert not reader.is_alive()
-        until = time.monotonic() + 30
+        until = time.monotonic() + PATIENCE_S
         while "POST /v1/checks 200" not in service.log() and time.monotonic() < until:
             time.sleep(0.05)
         assert post(other, "square", "jacobian", inputs={"x": [1, 2]}).status_code == 200

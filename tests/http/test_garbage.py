@@ -6,10 +6,8 @@ from typing import Any
 
 import orjson
 
-from app.execution.lifecycle import Lifecycle
-from app.http.access_log import observe
-from app.http.limits import clock_of, limits
 from app.settings import Settings
+from tests.http.handlers import application
 from tests.http.inside import asked, running
 
 REQUESTS = 20
@@ -60,10 +58,8 @@ def test_requests_leave_no_circles():
 
 
 def test_a_request_that_is_late_leaves_none():
-    async def late(scope, receive, send):
-        clock_of(scope).working(until=0.0)
+    async def late(request):
+        request.deadline.start_work(until=0.0)
         await asyncio.Event().wait()
 
-    settings = Settings()
-    app = observe(limits(late, settings), settings, Lifecycle())
-    assert asyncio.run(garbage(app, "/late", {})) < REQUESTS
+    assert asyncio.run(garbage(application(late, Settings()), "/late", {})) < REQUESTS

@@ -13,6 +13,8 @@ import time
 import httpx
 import pytest
 
+from tests.patience import PATIENCE_S
+
 SQUARE = "/v1/ops/square/forward"
 REQUEST = b'{"inputs":{"x":[1,2]}}'
 JSON = {"content-type": "application/json"}
@@ -25,13 +27,13 @@ HEAD = (
 def status_of(one, path: str = "/health/ready") -> int:
     """Return the status of a path on a connection of its own; 0 where nobody listens any more."""
     with contextlib.suppress(httpx.ConnectError):
-        return httpx.get(one.url + path, timeout=30, trust_env=False).status_code
+        return httpx.get(one.url + path, timeout=PATIENCE_S, trust_env=False).status_code
     return 0
 
 
 def wait_for_status(one, status: int) -> None:
     """Ask until the service answers so; every question waits for its answer."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + PATIENCE_S
     while status_of(one) != status:
         assert time.monotonic() < until, one.log()
 
@@ -39,7 +41,7 @@ def wait_for_status(one, status: int) -> None:
 @contextlib.contextmanager
 def begun(one):
     """A request in flight: the service has asked for its body."""
-    with socket.create_connection(("127.0.0.1", one.port), timeout=60) as sock:
+    with socket.create_connection(("127.0.0.1", one.port), timeout=PATIENCE_S) as sock:
         sock.sendall(HEAD)
         assert sock.recv(100).startswith(b"HTTP/1.1 100 ")
         yield sock
@@ -67,7 +69,7 @@ def test_the_ready_lines_say_where_and_what_to_try(service):
         service.line()
     name, command = service.printed[1].split(" ", 1)
     assert name == "Try:"
-    done = subprocess.run(shlex.split(command), capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(shlex.split(command), capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     answer = json.loads(done.stdout)
     assert answer["outputs"]["y"]["data"] == pytest.approx([0.6931472, 100.0])
     first, second = (order["x"]["data"] for order in answer["gradients"])
@@ -119,7 +121,7 @@ def test_an_unknown_setting_is_a_warning_with_near_names(start):
     one = start(MAX_JSN_MB="1")
     one.wait_until_ready()
     [line] = own_lines(one)
-    assert line.startswith("pullback: warning: PULLBACK_MAX_JSN_MB is no setting and changes nothing; ")
+    assert line.startswith("pullback: warning: PULLBACK_MAX_JSN_MB is not a setting and has no effect; ")
     assert "PULLBACK_MAX_JSON_MB" in line
 
 
@@ -135,7 +137,7 @@ def test_sigterm_drains_and_finishes_what_is_in_flight(start):
             assert client.post(SQUARE, content=REQUEST, headers=JSON).status_code == 200
         assert status_of(one, "/health/live") == 200
         while status_of(one):
-            assert time.monotonic() < began + 60
+            assert time.monotonic() < began + PATIENCE_S
         assert time.monotonic() - began >= 2
         assert b"HTTP/1.1 200 " in finish(sock)
     assert one.wait() == 0
@@ -203,7 +205,7 @@ def test_workers_are_announced_once_replaced_and_drained(start):
     one.wait_until_ready()
     first, second = one.workers()
     os.kill(first, signal.SIGKILL)
-    until = time.monotonic() + 60
+    until = time.monotonic() + PATIENCE_S
     while len(set(one.workers()) - {first}) < 2:
         assert time.monotonic() < until
         assert status_of(one) == 200

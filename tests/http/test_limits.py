@@ -7,6 +7,8 @@ import time
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 MIB = 1 << 20
 SQUARE = "/v1/ops/square/forward"
 REQUEST = b'{"inputs":{"x":[1,2]}}'
@@ -14,15 +16,14 @@ JSON = {"content-type": "application/json"}
 
 
 @pytest.fixture(scope="module")
-def small(start_for_module):
+def small(serve_for_module):
     """A service with small limits."""
-    one = start_for_module(MAX_JSON_MB="1", MAX_BODY_MB="2", MAX_INFLIGHT_MB="2")
-    return one.wait_until_ready()
+    return serve_for_module(MAX_JSON_MB="1", MAX_BODY_MB="2", MAX_INFLIGHT_MB="2")
 
 
 @contextlib.contextmanager
 def connected(one):
-    with socket.create_connection(("127.0.0.1", one.port), timeout=60) as sock:
+    with socket.create_connection(("127.0.0.1", one.port), timeout=PATIENCE_S) as sock:
         yield sock
 
 

@@ -14,6 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.conftest import Service
 from tests.http.asking import OPERATIONS, ask, post, problem
+from tests.patience import PATIENCE_S
+from tests.threaded_service import ThreadedService
 
 BODY = b'{"inputs":{"x":[1,2]}}'
 JSON = {"content-type": "application/json"}
@@ -23,7 +25,7 @@ HEAD = (
 ).encode()
 GROUPS = ("catalogue", "health", "docs", "metrics")
 STAGES = ("parse", "queue", "compute", "serialise")
-LONGEST_S, SCRAPES = 60, 8
+SCRAPES = 8
 
 
 class Scrape:
@@ -58,9 +60,9 @@ def answers(seen: Scrape, op: str, operation: str) -> dict[str, float]:
 
 
 @pytest.fixture(scope="module")
-def counting(start_for_module) -> Service:
+def counting(serve_for_module) -> ThreadedService:
     """A service whose requests are this module's alone."""
-    return start_for_module().wait_until_ready()
+    return serve_for_module()
 
 
 @pytest.fixture(scope="module")
@@ -133,9 +135,9 @@ def test_other_paths_are_grouped(caller: httpx.Client):
     assert grew == {"catalogue": 3, "health": 2, "docs": 1, "metrics": 1}
 
 
-def test_what_is_in_flight_is_told(counting: Service, caller: httpx.Client):
+def test_what_is_in_flight_is_told(counting: ThreadedService, caller: httpx.Client):
     assert scrape(caller)("pullback_in_flight_requests") == 1  # the scrape itself
-    with socket.create_connection(("127.0.0.1", counting.port), timeout=60) as sock:
+    with socket.create_connection(("127.0.0.1", counting.port), timeout=PATIENCE_S) as sock:
         sock.sendall(HEAD)
         assert sock.recv(100).startswith(b"HTTP/1.1 100 ")
         assert scrape(caller)("pullback_in_flight_requests") == 2
@@ -160,9 +162,8 @@ def test_openmetrics_is_answered_where_it_is_accepted(caller: httpx.Client):
     assert all(family.documentation for family in families)
 
 
-def test_without_metrics_there_is_none(start):
-    one = start(METRICS="0").wait_until_ready()
-    with one.client() as client:
+def test_without_metrics_there_is_none(serve):
+    with serve(METRICS="0").client() as client:
         ask(client, "square", "forward", inputs={"x": 3})
         problem(client.get("/metrics"), 404)
         assert "/metrics" not in client.get("/openapi.json").json()["paths"]
@@ -178,7 +179,7 @@ def folder_of(pid: int) -> Path:
 def ask_until(one: Service, wanted: int) -> Mapping[str, int]:
     """Ask on ever new connections until so many workers have answered; return the answers of each, by its mark."""
     counts: dict[str, int] = {}
-    until = time.monotonic() + LONGEST_S
+    until = time.monotonic() + PATIENCE_S
     while len(counts) < wanted:
         assert time.monotonic() < until, counts
         with one.client() as client:
@@ -196,7 +197,7 @@ def told(client: httpx.Client) -> float:
 
 def wait_for_total(one: Service, total: int) -> None:
     """Wait until some scrapes in a row, on connections of their own to whatever worker, tell this many requests."""
-    until, alike = time.monotonic() + LONGEST_S, 0
+    until, alike = time.monotonic() + PATIENCE_S, 0
     while alike < SCRAPES:
         with one.client() as client:
             found = told(client)
@@ -209,7 +210,7 @@ def test_workers_report_together_and_what_has_ended_stays(start):
     one = start(WORKERS="2").wait_until_ready()
     folder = folder_of(one.workers()[0])
     total = sum(ask_until(one, 2).values())
-    until = time.monotonic() + LONGEST_S
+    until = time.monotonic() + PATIENCE_S
     with one.client() as client:  # one connection, so one worker: the other is asked by nobody
         while told(client) < total:
             assert time.monotonic() < until
@@ -218,7 +219,7 @@ def test_workers_report_together_and_what_has_ended_stays(start):
         ended, survivor = one.workers()
         os.kill(ended, signal.SIGKILL)
         wait_for_total(one, total)
-        until = time.monotonic() + LONGEST_S
+        until = time.monotonic() + PATIENCE_S
         while len(now := one.workers()) < 2 or ended in now:
             assert time.monotonic() < until
         assert survivor in now

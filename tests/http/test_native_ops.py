@@ -10,6 +10,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.http.asking import post, problem
+from tests.patience import PATIENCE_S
 
 X = [0.5, 1.0, 2.0]
 MODES = ("graph", "eager", "v1")
@@ -23,19 +24,17 @@ MISTAKES = {
 
 
 @pytest.fixture(scope="module")
-def mistaken(start_for_module, tmp_path_factory) -> Iterator[httpx.Client]:
+def mistaken(serve_for_module, tmp_path_factory) -> Iterator[httpx.Client]:
     """A service with the mistaken ops, built as plug-ins are, and one whose library nobody built."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     build = ["make", "native", f"PULLBACK_OPS_PATH={Path(__file__).parent}"]
-    subprocess.run(build, cwd=ROOT, env=env, check=True, capture_output=True, timeout=300)
+    subprocess.run(build, cwd=ROOT, env=env, check=True, capture_output=True, timeout=PATIENCE_S)
     pages = tmp_path_factory.mktemp("mistaken")
     for name in MISTAKES:
         (pages / f"{name}.py").write_text(f"from tests.http.mistaken import OPS\n\nOP = OPS[{name!r}]\n")
     (pages / "not_built.py").write_text((ROOT / "ops" / "relu.py").read_text())
-    service = start_for_module(OPS_PATH=str(pages)).wait_until_ready()
-    with service.client() as client:
+    with serve_for_module(OPS_PATH=str(pages)).client() as client:
         yield client
-    assert service.process.poll() is None, service.log()
 
 
 @pytest.mark.parametrize("mode", MODES)

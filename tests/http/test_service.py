@@ -20,6 +20,7 @@ from app.errors import CannotStart
 from app.main import create_app
 from app.settings import Settings
 from tests.http.asking import JSON, ask, data, post, problem
+from tests.patience import PATIENCE_S
 
 ENDLESS = {"inputs": {"x": [1.0], "steps": 2_000_000_000}}
 AT_ONCE_S = 0.1
@@ -34,7 +35,7 @@ def background(call) -> Iterator[concurrent.futures.Future]:
 
 
 def http_connection(port: int) -> contextlib.closing[http.client.HTTPConnection]:
-    return contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60))
+    return contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S))
 
 
 def slowest_probe_during(port: int, path: str, body: bytes, headers: dict[str, str]) -> tuple[float, int]:
@@ -148,7 +149,7 @@ def test_a_client_that_leaves_takes_its_work_along(plugged_service):
     head = b"POST /v1/ops/endless/forward HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
     request = head + b"content-length: %d\r\n\r\n" % len(body) + body
     for _ in range(3):
-        with socket.create_connection(("127.0.0.1", plugged_service.port), timeout=30) as sock:
+        with socket.create_connection(("127.0.0.1", plugged_service.port), timeout=PATIENCE_S) as sock:
             sock.sendall(request)
             time.sleep(0.2)
     began = time.monotonic()
@@ -187,8 +188,8 @@ def test_one_bad_request_among_many_fails_alone(client: httpx.Client):
         assert list(pool.map(one, range(40))) == [422 if i % 5 == 0 else 200 for i in range(40)]
 
 
-def test_a_full_queue_is_503(start, plugin_folders):
-    one = start(OPS_PATH=plugin_folders, QUEUE="1").wait_until_ready()
+def test_a_full_queue_is_503(serve, plugin_folders):
+    one = serve(OPS_PATH=plugin_folders, QUEUE="1")
 
     def sleep_alone(_: int) -> httpx.Response:
         with one.client() as client:

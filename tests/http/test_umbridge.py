@@ -166,50 +166,50 @@ GRADIENT = {**BASE, "outWrt": 0, "inWrt": 0, "sens": [1, 1, 1]}
 TANGENT = {**BASE, "outWrt": 0, "inWrt": 0, "vec": [1, 1, 1]}
 HESSIAN = {**BASE, "outWrt": 0, "inWrt1": 0, "inWrt2": 0, "sens": [1, 1, 1], "vec": [1, 1, 1]}
 WRONG = [
-    ("/Evaluate", {"config": FLAT}, "ModelNotFound", "near it: square", {"name": "squares"}),
-    ("/Evaluate", {}, "ModelNotFound", "there is no op", {"name": "nope", "what": 1}),
-    ("/ModelInfo", {}, "InvalidInput", "name: this is no model's name", {"name": 3}),
-    ("/ModelInfo", {}, "InvalidInput", "name: this field is missing", {"name": None}),
-    ("/InputSizes", {"cofig": {}}, "InvalidInput", "cofig: there is no such field", {}),
-    ("/OutputSizes", {"config": []}, "InvalidInput", "config is no object; expected an object, got a list of 0", {}),
+    ("/Evaluate", {"config": FLAT}, "ModelNotFound", "such as square", {"name": "squares"}),
+    ("/Evaluate", {}, "ModelNotFound", "unknown op", {"name": "nope", "what": 1}),
+    ("/ModelInfo", {}, "InvalidInput", "name: expected a string", {"name": 3}),
+    ("/ModelInfo", {}, "InvalidInput", "name: missing field", {"name": None}),
+    ("/InputSizes", {"cofig": {}}, "InvalidInput", "cofig: unknown field", {}),
+    ("/OutputSizes", {"config": []}, "InvalidInput", "config: expected an object, got a list of 0", {}),
     ("/Evaluate", {"config": {"shape": [4]}}, "InvalidInput", "expected 4 numbers for shape [4], got 3", BASE),
-    ("/Evaluate", {"config": {"shape": [-1]}}, "InvalidInput", "config.shape.0: this is no dimension", BASE),
-    ("/Evaluate", {"config": {"shape": 3}}, "InvalidInput", "config.shape: the shape is no list", BASE),
-    ("/Evaluate", {"config": {"shape": {"z": [3]}}}, "InvalidInput", "config.shape.z: there is no such input", BASE),
-    ("/Evaluate", {"config": {"shapes": [3]}}, "InvalidInput", "near it: shape", BASE),
-    ("/Evaluate", {"config": {"dtype": "float31"}}, "InvalidInput", "config.dtype: op square does not take", BASE),
+    ("/Evaluate", {"config": {"shape": [-1]}}, "InvalidInput", "config.shape.0: invalid dimension", BASE),
+    ("/Evaluate", {"config": {"shape": 3}}, "InvalidInput", "config.shape: expected a list of integers", BASE),
+    ("/Evaluate", {"config": {"shape": {"z": [3]}}}, "InvalidInput", "config.shape.z: unknown input", BASE),
+    ("/Evaluate", {"config": {"shapes": [3]}}, "InvalidInput", "such as shape", BASE),
+    ("/Evaluate", {"config": {"dtype": "float31"}}, "InvalidInput", "config.dtype: op square does not accept", BASE),
     ("/Evaluate", {"config": {"dtype": 1}}, "InvalidInput", "config.dtype", BASE),
-    ("/Evaluate", {"config": {"attrs": {"a": 1}}}, "InvalidInput", "config.attrs.a: there is no such field", BASE),
+    ("/Evaluate", {"config": {"attrs": {"a": 1}}}, "InvalidInput", "config.attrs.a: unknown field", BASE),
     ("/Evaluate", {"config": {"attrs": 1}}, "InvalidInput", "expected an object of at most 64 attributes, got 1", BASE),
     ("/Evaluate", {"config": {"attrs": {str(i): i for i in range(65)}}}, "InvalidInput", "got an object", BASE),
-    ("/ModelInfo", {"config": {}}, "InvalidInput", "config: there is no such field", {}),
+    ("/ModelInfo", {"config": {}}, "InvalidInput", "config: unknown field", {}),
     ("/Evaluate", {"input": X}, "InvalidInput", "a list of 1 lists of numbers, one for each of x", BASE),
     ("/Evaluate", {"input": [X, X]}, "InvalidInput", "a list of 1 lists of numbers, one for each of x", BASE),
     ("/Evaluate", {"input": "x"}, "InvalidInput", "got the string", BASE),
-    ("/Evaluate", {"input": [1.0]}, "InvalidInput", "input.0: this is no list of numbers", BASE),
+    ("/Evaluate", {"input": [1.0]}, "InvalidInput", "input.0: expected a list of 3 numbers, got 1.0", BASE),
     ("/Evaluate", {"input": [[[1], [2], [3]]]}, "InvalidInput", "got shape [3, 1]", BASE),
-    ("/Evaluate", {"input": [[1, "2", 3]]}, "InvalidInput", "input.0.1: this is no number", BASE),
-    ("/Evaluate", {"input": [[1, None, 3]]}, "InvalidInput", "input.0.1: this is no number", BASE),
+    ("/Evaluate", {"input": [[1, "2", 3]]}, "InvalidInput", "input.0.1: expected a number", BASE),
+    ("/Evaluate", {"input": [[1, None, 3]]}, "InvalidInput", "input.0.1: expected a number", BASE),
     ("/Evaluate", {"input": [[1, 2]]}, "InvalidInput", "expected 3 numbers", BASE),
-    ("/Evaluate", {"sens": [1]}, "InvalidInput", "sens: there is no such field", BASE),
-    ("/Gradient", {"sens": [1, 1]}, "InvalidInput", "sens: vector y has another length", GRADIENT),
-    ("/Gradient", {"sens": 1}, "InvalidInput", "sens: this is no list of numbers", GRADIENT),
+    ("/Evaluate", {"sens": [1]}, "InvalidInput", "sens: unknown field", BASE),
+    ("/Gradient", {"sens": [1, 1]}, "InvalidInput", "sens: length mismatch for vector y", GRADIENT),
+    ("/Gradient", {"sens": 1}, "InvalidInput", "sens: expected a list of 3 numbers, got 1", GRADIENT),
     (
         "/Gradient",
         {"outWrt": 1},
         "InvalidInput",
-        "outWrt: there is no such vector; expected an index from 0 to 0",
+        "outWrt: unknown vector; expected an index from 0 to 0",
         GRADIENT,
     ),
-    ("/Gradient", {"inWrt": -1}, "InvalidInput", "inWrt: there is no such vector", GRADIENT),
-    ("/Gradient", {"inWrt": True}, "InvalidInput", "inWrt: there is no such vector", GRADIENT),
-    ("/Gradient", {"inWrt": 0.5}, "InvalidInput", "inWrt: there is no such vector", GRADIENT),
-    ("/Gradient", {"inWrt": None}, "InvalidInput", "inWrt: this field is missing", GRADIENT),
-    ("/ApplyJacobian", {"vec": [1, 1, 1, 1]}, "InvalidInput", "vec: vector x has another length", TANGENT),
-    ("/ApplyHessian", {"vec": [1]}, "InvalidInput", "vec: vector x has another length", HESSIAN),
-    ("/ApplyHessian", {"sens": []}, "InvalidInput", "sens: vector y has another length", HESSIAN),
-    ("/ApplyHessian", {"inWrt2": 1}, "InvalidInput", "inWrt2: there is no such vector", HESSIAN),
-    ("/ApplyJacobian", {}, "UnsupportedFeature", "not linear in its cotangent", {"name": "clip_gradient"}),
+    ("/Gradient", {"inWrt": -1}, "InvalidInput", "inWrt: unknown vector", GRADIENT),
+    ("/Gradient", {"inWrt": True}, "InvalidInput", "inWrt: unknown vector", GRADIENT),
+    ("/Gradient", {"inWrt": 0.5}, "InvalidInput", "inWrt: unknown vector", GRADIENT),
+    ("/Gradient", {"inWrt": None}, "InvalidInput", "inWrt: missing field", GRADIENT),
+    ("/ApplyJacobian", {"vec": [1, 1, 1, 1]}, "InvalidInput", "vec: length mismatch for vector x", TANGENT),
+    ("/ApplyHessian", {"vec": [1]}, "InvalidInput", "vec: length mismatch for vector x", HESSIAN),
+    ("/ApplyHessian", {"sens": []}, "InvalidInput", "sens: length mismatch for vector y", HESSIAN),
+    ("/ApplyHessian", {"inWrt2": 1}, "InvalidInput", "inWrt2: unknown vector", HESSIAN),
+    ("/ApplyJacobian", {}, "UnsupportedFeature", "not linear in the cotangent", {"name": "clip_gradient"}),
 ]
 
 
@@ -275,8 +275,8 @@ def test_an_op_that_fails_is_invalid_output(plugged, name):
     assert name in refused(plugged.post("/Gradient", json=asked), 500, "InvalidOutput")
 
 
-def test_limits_are_told_in_the_protocols_words(start):
-    with start(MAX_JSON_MB="1", PROTOCOLS="umbridge").wait_until_ready().client() as client:
+def test_limits_are_told_in_the_protocols_words(serve):
+    with serve(MAX_JSON_MB="1", PROTOCOLS="umbridge").client() as client:
         body = json.dumps({"name": "square", "input": [[0.0] * (1 << 19)]}).encode()
         for headers in ({}, {"content-type": "text/plain"}, {"inference-header-content-length": "2"}):
             refused(client.post("/Evaluate", content=body, headers=headers), 413, "BodyTooLarge")
@@ -312,8 +312,8 @@ def test_requests_are_counted_as_the_operations_that_they_are(plugged):
         assert after[name] == before.get(name, 0) + more
 
 
-def test_it_can_be_switched_off(start):
-    with start(PROTOCOLS="").wait_until_ready().client() as client:
+def test_it_can_be_switched_off(serve):
+    with serve(PROTOCOLS="").client() as client:
         for response in (client.get("/Info"), client.post("/Evaluate", json=BASE)):
             assert response.status_code == 404
             assert response.headers["content-type"] == "application/problem+json"

@@ -21,6 +21,7 @@ from app.telemetry.counters import not_recorded
 from app.tensors.json import decode
 from ops import Registry, discover
 from tests.http.asking import ask
+from tests.patience import PATIENCE_S
 
 REGISTRY = discover()
 CPU = "/device:CPU:0"
@@ -28,8 +29,8 @@ Task = asyncio.Task[None]
 OPS = {name: REGISTRY.ops[name] for name in ("log1pexp", "roi_pool", "sign", "square")}
 
 
-@pytest.fixture
-def traces(monkeypatch) -> Callable[[], tuple[int, int]]:
+@pytest.fixture(name="counts")
+def no_traces(monkeypatch) -> Callable[[], tuple[int, int]]:
     """The counts of a process that has made none."""
     monkeypatch.setattr(traces, "TRACES", traces.Traces())
     return traces.trace_counts
@@ -83,37 +84,39 @@ async def to_its_end(engine: Engine, task: Task) -> None:
     await task
 
 
-def test_what_is_compiled_is_bounded(monkeypatch, traces):
+def test_what_is_compiled_is_bounded(monkeypatch, counts):
     monkeypatch.setattr(traces, "XLA_BUDGET", 8)
     warming(to_its_end)
-    assert traces() == (1, 1)
+    assert counts() == (1, 1)
 
 
-def test_its_time_is_bounded(monkeypatch, traces):
+def test_its_time_is_bounded(monkeypatch, counts):
     monkeypatch.setattr(warmup, "SECONDS", 0.0)
     warming(to_its_end)
-    assert traces() == (0, 0)
+    assert counts() == (0, 0)
 
 
-def test_it_does_not_begin_while_the_lane_is_busy(traces):
+def test_it_does_not_begin_while_the_lane_is_busy(counts):
     async def test(engine: Engine, task: Task) -> None:
         opened = threading.Event()
 
         def work(checkpoint: Checkpoint) -> None:
-            assert opened.wait(30)
+            assert opened.wait(PATIENCE_S)
 
-        busy = asyncio.create_task(engine.lane.run(work, slot="short", deadline=time.monotonic() + 60, owner="a"))
+        busy = asyncio.create_task(
+            engine.lane.run(work, slot="short", deadline=time.monotonic() + PATIENCE_S, owner="a")
+        )
         await asyncio.sleep(10 * warmup.PAUSE_S)
-        assert traces() == (0, 0)
+        assert counts() == (0, 0)
         opened.set()
         await busy
         await task
-        assert traces() == (4, 4)
+        assert counts() == (4, 4)
 
     warming(test)
 
 
-def test_a_stop_waits_for_the_piece_that_runs_and_for_no_more(monkeypatch, traces):
+def test_a_stop_waits_for_the_piece_that_runs_and_for_no_more(monkeypatch, counts):
     began, ended = threading.Event(), []
     run = padding.run
 
@@ -133,21 +136,21 @@ def test_a_stop_waits_for_the_piece_that_runs_and_for_no_more(monkeypatch, trace
     assert first == second
 
 
-def test_it_takes_nobodys_place(monkeypatch, traces):
+def test_it_takes_nobodys_place(monkeypatch, counts):
     """While it compiles, another call has the only place that there is."""
     began, opened = threading.Event(), threading.Event()
     run = padding.run
 
     def slow(*args):
         began.set()
-        assert opened.wait(30)
+        assert opened.wait(PATIENCE_S)
         return run(*args)
 
     async def test(engine: Engine, task: Task) -> None:
         assert await asyncio.to_thread(began.wait, 30)
         try:
             point = bind(OPS["sign"], {"x": [1, -2]}, {}, None, decode, mode="graph", device=CPU, max_elements=9)
-            asked = engine.batches.run(derivatives.forward(point), slot="short", deadline=time.monotonic() + 30)
+            asked = engine.batches.run(derivatives.forward(point), slot="short", deadline=time.monotonic() + PATIENCE_S)
             running = asyncio.create_task(asked)
             await asyncio.sleep(0.1)
             opened.set()
@@ -159,7 +162,7 @@ def test_it_takes_nobodys_place(monkeypatch, traces):
     warming(test, waiting=1)
 
 
-def test_batches_know_how_long_the_calls_take(monkeypatch, traces):
+def test_batches_know_how_long_the_calls_take(monkeypatch, counts):
     """So the first request of a kind is run where the second would be: on the event loop, where that is as fast."""
     monkeypatch.setattr(batching, "BRIEF_S", 60.0)
     threads: list[str] = []
@@ -172,7 +175,9 @@ def test_batches_know_how_long_the_calls_take(monkeypatch, traces):
     async def test(engine: Engine, task: Task) -> None:
         await task
         point = bind(OPS["square"], {"x": [3, 4]}, {}, None, decode, mode="xla", device=CPU, max_elements=9)
-        found = await engine.batches.run(derivatives.forward(point), slot="short", deadline=time.monotonic() + 30)
+        found = await engine.batches.run(
+            derivatives.forward(point), slot="short", deadline=time.monotonic() + PATIENCE_S
+        )
         assert found["y"].tolist() == [9, 16]
 
     monkeypatch.setattr(padding, "run", seen)

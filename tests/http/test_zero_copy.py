@@ -9,22 +9,18 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from starlette.types import Receive, Scope, Send
 from uvicorn import Config
 
-from app.execution.lifecycle import Lifecycle
-from app.http.access_log import observe
-from app.http.body import read_into
+from app.http import deadlines
 from app.http.connection import Connection
-from app.http.limits import clock_of, limits
-from app.http.zero_copy import straight_of
-from app.requests import answering
-from app.requests.answering import Reply
+from app.http.request import Request
+from app.requests.answering import Reply, send_reply
 from app.settings import Settings
-from app.tensors.memory import aligned
+from tests.http.handlers import application
 from tests.http.test_chain import Started
 from tests.http.test_large_bodies import answer
 from tests.http.test_limits import connected
+from tests.patience import PATIENCE_S
 
 SIZE = 3 << 20
 BODY = np.random.default_rng(1).bytes(SIZE)
@@ -35,31 +31,30 @@ class Inside:
     """Answers a body with itself, or with a lot of memory, and looks at how it came."""
 
     def __init__(self) -> None:
-        self.straight: list[int] = []
+        self.received: list[int] = []
         self.answers: list[weakref.ref] = []
         self.ended = threading.Event()
-        self.send_s = 60.0
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        way = straight_of(scope)
-        room = aligned(int(dict(scope["headers"])[b"content-length"])).data
-        assert np.frombuffer(room, np.uint8).ctypes.data % 64 == 0
+    async def __call__(self, request: Request) -> None:
+        receive = request._receive
 
         async def watched():
             message = await receive()
             if isinstance(message.get("body"), memoryview):
-                self.straight.append(len(message["body"]))
+                self.received.append(len(message["body"]))
             return message
 
+        request._receive = watched
+        body = array = None
         try:
-            await read_into(room, watched, way)
-            size = (64 << 20) if scope["path"] == "/much" else 0
-            array = np.frombuffer(room, np.uint8) if not size else np.zeros(size, np.uint8)
+            body = await request.read(is_binary=True)
+            assert np.frombuffer(body, np.uint8).ctypes.data % 64 == 0
+            size = (64 << 20) if request.path == "/much" else 0
+            array = np.frombuffer(body, np.uint8) if not size else np.zeros(size, np.uint8)
             self.answers.append(weakref.ref(array))
-            clock_of(scope).sending(self.send_s)
-            await answering._send(Reply("x/y", [b"", array.data], array.nbytes), send, way)
+            await send_reply(Reply("x/y", [b"", array.data], array.nbytes), request)
         finally:
-            del room
+            del body, array
             self.ended.set()
 
 
@@ -68,26 +63,25 @@ def served(request):
     inside = Inside()
     quiet = {"lifespan": "off", "log_config": None, "access_log": False}
     settings = Settings()
-    app = observe(limits(inside, settings), settings, Lifecycle())
-    server = Started(Config(app, http=Connection, loop=request.param, ws="none", **quiet))
+    server = Started(Config(application(inside, settings), http=Connection, loop=request.param, ws="none", **quiet))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()
         try:
-            assert server.ready.wait(30)
+            assert server.ready.wait(PATIENCE_S)
             yield SimpleNamespace(port=listener.getsockname()[1], inside=inside)
         finally:
             server.should_exit = True
-            thread.join(30)
+            thread.join(PATIENCE_S)
     assert not thread.is_alive()
 
 
 def test_most_of_a_body_comes_straight(served):
-    served.inside.straight.clear()
+    served.inside.received.clear()
     with connected(served) as sock:
         sock.sendall(HEAD % (b"", SIZE) + BODY)
         assert answer(sock) == (200, BODY)
-    assert sum(served.inside.straight) > SIZE - (1 << 20)
+    assert sum(served.inside.received) > SIZE - (1 << 20)
 
 
 @pytest.mark.parametrize("first", [0, 1, 65_537, SIZE - (1 << 18) - 1, SIZE - 1])
@@ -114,16 +108,16 @@ def test_a_client_that_leaves_in_the_middle_is_noticed(served):
         with connected(served) as sock:
             sock.sendall(HEAD % (b"", SIZE) + BODY[:first])
             time.sleep(0.05)
-        assert served.inside.ended.wait(10)
+        assert served.inside.ended.wait(PATIENCE_S)
 
 
 def test_what_a_client_does_not_take_is_not_kept_for_it(served, monkeypatch):
-    monkeypatch.setattr(served.inside, "send_s", 0.3)
+    monkeypatch.setattr(deadlines, "SEND_S", 0.3)
     served.inside.ended.clear()
     with connected(served) as sock:
         sock.sendall(HEAD % (b"much", SIZE) + BODY)
-        assert served.inside.ended.wait(10)
-        until = time.monotonic() + 10
+        assert served.inside.ended.wait(PATIENCE_S)
+        until = time.monotonic() + PATIENCE_S
         while served.inside.answers[-1]() is not None and time.monotonic() < until:
             time.sleep(0.05)
         assert served.inside.answers[-1]() is None

@@ -1,9 +1,8 @@
-"""What the table of tests is made of: every op of the registry at every example, what it answers there, and how exact
-an answer must be.
+"""The cases of the table of tests: every op of the registry at every example, with its results and their error bounds.
 
-The bound of every comparison is that of a *mixed stable* algorithm: its answer is the exact one for inputs that are off
-by a few units of rounding, and is itself off by a few. So an answer y with sensitivity L to a relative change of the
-inputs may be off by ``C eps (max(1, |y|) + L)``, where 1 stands for the constants that an op computes with (1 + eˣ).
+The bound of every comparison is that of a *mixed stable* algorithm: its result is within a few units of rounding of the
+exact result for inputs that are themselves off by a few units. So a result y with sensitivity L to a relative change of
+the inputs may be off by ``C eps (max(1, |y|) + L)``, where 1 stands for the constants in an op (as in 1 + eˣ).
 """
 
 import zlib
@@ -26,8 +25,8 @@ REGISTRY = discover(Settings().ops_path)
 DEVICE = "/device:CPU:0"
 WIDEST = "float64"
 
-# The roundings that one element of an answer goes through: no op has more than a dozen in a row, and errors of either
-# sign add to less than their sum.
+# The number of roundings of one element of a result: no op has more than a dozen in a row, and errors of either sign
+# partly cancel.
 ROUNDINGS = 8
 # A relative step for the sensitivity: small enough to be local, large enough for a difference of float64 numbers.
 STEP = 2.0**-20
@@ -54,7 +53,7 @@ class Case:
 
     @property
     def exact(self) -> str:
-        """The dtype of the truth."""
+        """The dtype of the reference result."""
         return WIDEST if WIDEST in self.dtypes else max(self.dtypes, key=lambda dtype: -eps(dtype))
 
     @property
@@ -67,12 +66,12 @@ class Case:
 
     @property
     def order(self) -> int:
-        """How many orders of gradients are compared: what multiplies matrices takes long to trace."""
+        """The number of orders of gradients to compare: ops that multiply matrices take long to trace."""
         return 4 if self.elementwise else 2
 
     @property
     def rng(self) -> np.random.Generator:
-        """A generator of its own, always the same."""
+        """A generator for this case, always with the same seed."""
         return np.random.default_rng(zlib.crc32(str(self).encode()))
 
     def point(self, dtype: str = "", mode: Mode = "graph", inputs: Mapping[str, Any] | None = None) -> Point:
@@ -92,17 +91,17 @@ def eps(dtype: str) -> float:
 
 
 def tiny(dtype: str) -> float:
-    """The least normal number: the kernels of the CPU flush what is below, except where a graph is simplified."""
+    """The least normal number: the CPU's kernels flush smaller ones to 0, except where a graph is simplified."""
     return {"bfloat16": 2.0**-126, "float16": 2.0**-14, "float32": 2.0**-126, "float64": 2.0**-1022}[dtype]
 
 
 def draw(rng: np.random.Generator, shape: Sequence[int]) -> Array:
-    """Draw numbers of either sign and sizes 0.5 to 2, none of them 1, all of them numbers of every dtype."""
+    """Draw numbers of either sign with magnitudes of 0.5 to 2, never 1, all representable in every dtype."""
     return (2 * rng.integers(32, 128, shape) + 1) / 128 * rng.choice([-1.0, 1.0], shape)
 
 
 def directions(point: Point, rng: np.random.Generator) -> dict[str, dict[str, Array]]:
-    """Draw a cotangent of every differentiable output, a tangent and a vector of every differentiable input."""
+    """Draw a cotangent of every differentiable output, and a tangent and a vector of every differentiable input."""
     op = point.op
     inputs = {name: point.inputs[name].shape for name in point.spec.inputs.live}
     shapes = derivatives.output_shapes(point)
@@ -116,7 +115,7 @@ def directions(point: Point, rng: np.random.Generator) -> dict[str, dict[str, Ar
 
 
 def answer(point: Point, kind: Kind, along: Mapping[str, Named], order: int = 2, *, batched: bool = False) -> Answer:
-    """Ask for one operation with respect to every input, and name what comes as the API does: ``gradients/1/x``."""
+    """Evaluate one operation with respect to every input; return its results by path, such as ``gradients/1/x``."""
     wrt = tuple(slot.name for slot in point.op.inputs)
     live = tuple(slot.name for slot in point.op.outputs)
     dys = dict(along.get("cotangents", {})) or None
@@ -135,24 +134,24 @@ def answer(point: Point, kind: Kind, along: Mapping[str, Named], order: int = 2,
         case "hvp":
             return _named("products", derivatives.hvp(point, wrt, dys, along["vectors"], batched=batched).run())
         case "jacobian":
-            blocks = matrices.jacobian(point, live, wrt, _go_on)
+            blocks = matrices.jacobian(point, live, wrt, _never_cancel)
         case "hessian":
-            blocks = matrices.hessian(point, wrt, dys, _go_on)
+            blocks = matrices.hessian(point, wrt, dys, _never_cancel)
     return {f"{kind}/{a}/{b}": block for a, row in blocks.items() for b, block in row.items()}
 
 
 def kinds(case: Case) -> list[Kind]:
-    """Return the operations to compare, vjp with its outputs; a gradient that is not linear has no jvp."""
+    """Return the operations to compare; a gradient that is not linear has no jvp."""
     return ["gradients", "vjp", "hvp", *(["jvp"] if case.linear else [])]
 
 
 def bounds(f: Callable[[Named], Mapping[str, Any]], leaves: Named, unit: float, *, elementwise: bool = False) -> dict:
-    """Return how far each answer of a mixed stable algorithm for f may be off where numbers are rounded to ``unit``.
+    """Return the error bounds of a mixed stable algorithm for f that rounds numbers to ``unit``.
 
     The sensitivity is that to random relative changes of the leaves, element by element for an elementwise op, else
-    relative to the largest element of each. A jump counts for nothing: half the step jumps as far as the whole, and
-    it is the part of the change which is halved that counts. On which side of a jump an exact input lies is not for
-    rounding to say. Sums over n elements add n roundings.
+    relative to the largest element of each. A jump does not count: half the step jumps as far as the whole step, and
+    only the part of the change that is halved counts, since rounding does not decide the side of a jump. Sums over n
+    elements add n roundings.
     """
     rng = np.random.default_rng(0)
     at = {name: np.asarray(value, np.float64) for name, value in f(leaves).items() if not isinstance(value, Absent)}
@@ -181,59 +180,59 @@ def _moved(leaves: Named, signs: Named, step: float, elementwise: bool) -> dict[
 
 
 def moved_to(point: Point, leaves: Named) -> Point:
-    """Return the point with other inputs, those that ``leaves`` name."""
+    """Return the point with the inputs in ``leaves`` replaced."""
     arrays = {name: leaves.get(name, value) for name, value in point.inputs.items()}
     return replace(point, inputs={name: np.asarray(value, point.inputs[name].dtype) for name, value in arrays.items()})
 
 
 def differentiable_inputs(point: Point) -> dict[str, Array]:
-    """Return the inputs that may be moved a little: those that derivatives reach."""
+    """Return the inputs with a derivative, which may be perturbed."""
     return {name: point.inputs[name] for name in point.spec.inputs.live}
 
 
 @dataclass(frozen=True)
 class Truth:
-    """What an operation answers in the widest dtype, in mode graph, and the sensitivities that bound other answers."""
+    """Results in the widest dtype, in mode graph, and the sensitivities that bound other results."""
 
     found: Answer
     units: Mapping[str, Array]
 
     def bound(self, name: str, dtype: str) -> Array:
-        """How far an answer in ``dtype`` may be off."""
+        """Return the error bound of a result in ``dtype``."""
         return eps(dtype) * self.units[name] + tiny(dtype)
 
 
 def truth(point: Point, kind: Kind, along: Mapping[str, Named], order: int = 2) -> Truth:
-    """Ask for an operation in float64, and for its sensitivity to its inputs and directions."""
+    """Evaluate an operation in float64, with its sensitivity to its inputs and directions."""
     leaves = {("inputs", name): value for name, value in differentiable_inputs(point).items()}
     leaves |= {(field, name): value for field, named in along.items() for name, value in named.items()}
     flat = {"/".join(key): value for key, value in leaves.items()}
 
-    def ask(moved: Named) -> Answer:
+    def evaluate(moved: Named) -> Answer:
         at = moved_to(point, {name: moved[f"inputs/{name}"] for name in point.inputs if f"inputs/{name}" in moved})
         fields = {field: {name: moved[f"{field}/{name}"] for name in named} for field, named in along.items()}
         return answer(at, kind, fields, order)
 
-    return Truth(ask(flat), bounds(ask, flat, 1.0, elementwise=point.op.batching == "elementwise"))
+    return Truth(evaluate(flat), bounds(evaluate, flat, 1.0, elementwise=point.op.batching == "elementwise"))
 
 
 @cache
 def truth_of(case: Case, kind: Kind) -> Truth:
-    """Return the truth at an example, and at its directions; all modes and tests share it."""
+    """Return the reference result at an example and its directions, shared by all modes and tests."""
     point = case.point()
     return truth(point, kind, used(directions(point, case.rng), kind), case.order)
 
 
 def used(along: Mapping[str, Named], kind: Kind) -> dict[str, Named]:
-    """Return those directions that an operation takes."""
+    """Return the directions that an operation takes."""
     fields = {"vjp": ["cotangents"], "gradients": ["cotangents"], "jvp": ["tangents"], "hvp": ["cotangents", "vectors"]}
     return {field: along[field] for field in [*fields.get(kind, []), *(["cotangents"] if kind == "hessian" else [])]}
 
 
 def close(found: Any, expected: Any, bound: Any, what: str) -> None:
-    """Refuse numbers that differ by more than the bound; NaN and infinities must be where they are expected.
+    """Fail if numbers differ by more than the bound; NaN and infinities must match exactly.
 
-    A gradient that is missing and one that is exactly zero are the same: TensorFlow itself is not consistent there.
+    A missing gradient equals an exact zero, because TensorFlow itself is not consistent there.
     """
     if isinstance(found, Absent) and isinstance(expected, Absent):
         assert found == expected, f"{what}: expected {expected.value}, got {found.value}"
@@ -251,7 +250,7 @@ def close(found: Any, expected: Any, bound: Any, what: str) -> None:
 
 
 def samples(case: Case, count: int = 1) -> Iterator[Point]:
-    """Yield points drawn where the op says, in the widest dtype, at the attributes of the example."""
+    """Yield points from the op's domain, in the widest dtype, with the attributes of the example."""
     rng, point = case.rng, case.point()
     for _ in range(count):
         drawn = case.op.sample(rng, case.exact, point.spec.attrs) if case.op.sample else _sampled(case, rng)
@@ -273,7 +272,7 @@ def _sampled(case: Case, rng: np.random.Generator) -> dict[str, Array]:
 
 
 def room(point: Point) -> float:
-    """Return how far every input is from every kink and pole of its own."""
+    """Return the least distance of an input from its own kinks and poles."""
     gaps = [
         np.abs(np.asarray(point.inputs[slot.name], np.float64) - at).min(initial=np.inf)
         for slot in point.op.inputs
@@ -291,5 +290,5 @@ def _named(what: str, values: Mapping[str, Any]) -> Answer:
     return {f"{what}/{name}": value for name, value in values.items()}
 
 
-def _go_on() -> None:
-    """Let long work go on."""
+def _never_cancel() -> None:
+    """Never cancel."""

@@ -1,6 +1,6 @@
-"""The claims of an op, each as a check at one point in float64: of the gradient, its own gradient, and their forms.
+"""Checks of the claims of an op, each at one point in float64: the gradient, its own gradient, and their properties.
 
-Directions are random and none is 1 or all alike: a factor ``dy`` that is forgotten, squared or transposed shows.
+Directions are random, never 1 and never constant, so that a forgotten, squared or transposed factor ``dy`` shows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -80,7 +80,7 @@ class CotangentSlots:
 
 
 def check_first(point: Point, rng: np.random.Generator) -> None:
-    """dx at a random dy is what ``claim.first`` says."""
+    """Check that dx at a random dy satisfies ``claim.first``."""
     along, claim = directions(point, rng), point.op.claim(point.spec.attrs).first
     found = truth(point, "vjp", used(along, "vjp"))
     gradient, within = _exact(point, found)
@@ -119,7 +119,7 @@ def check_first(point: Point, rng: np.random.Generator) -> None:
 
 
 def check_second(point: Point, rng: np.random.Generator) -> None:
-    """The x slots of the second order at a random dy and ddx are what ``claim.second`` says."""
+    """Check that the x slots of the second order at a random dy and ddx satisfy ``claim.second``."""
     along, claim = directions(point, rng), point.op.claim(point.spec.attrs).second
     found = truth(point, "hvp", used(along, "hvp"))
     products, within = _exact(point, found, "products")
@@ -154,9 +154,9 @@ def check_second(point: Point, rng: np.random.Generator) -> None:
 
 
 def check_cotangent_slots(point: Point, rng: np.random.Generator) -> None:
-    """The dy slots of the second order at a random dy and ddx are the derivative of the op's own vjp in dy.
+    """Check that the dy slots of the second order at a random dy and ddx are the derivative of the op's own vjp in dy.
 
-    For a gradient that is linear in dy they are a jvp, and the difference quotient is exact but for rounding.
+    For a gradient that is linear in dy they are a jvp, and the difference quotient is exact up to rounding.
     """
     along = directions(point, rng)
     program = CotangentSlots(point.op, point.spec.dtype, tuple(point.spec.attrs.static().items()))
@@ -178,7 +178,7 @@ def check_cotangent_slots(point: Point, rng: np.random.Generator) -> None:
 
 
 def check_linear(point: Point, rng: np.random.Generator) -> None:
-    """vjp(2a + 3b) = 2 vjp(a) + 3 vjp(b) where the claim says linear, and not where it does not."""
+    """Check that vjp(2a + 3b) = 2 vjp(a) + 3 vjp(b) if the claim is linear, and only then."""
     one, other = (directions(point, rng)["cotangents"] for _ in range(2))
     both = {name: 2 * one[name] + 3 * other[name] for name in one}
     parts = [truth(point, "vjp", {"cotangents": dys}) for dys in (one, other, both)]
@@ -197,7 +197,7 @@ def check_linear(point: Point, rng: np.random.Generator) -> None:
 
 
 def check_adjoint(point: Point, rng: np.random.Generator) -> None:
-    """⟨dy, jvp(tx)⟩ = ⟨vjp(dy), tx⟩."""
+    """Check that ⟨dy, jvp(tx)⟩ = ⟨vjp(dy), tx⟩."""
     along = directions(point, rng)
     forth, back = truth(point, "jvp", used(along, "jvp")), truth(point, "vjp", used(along, "vjp"))
     sides, within = [], 0.0
@@ -209,7 +209,7 @@ def check_adjoint(point: Point, rng: np.random.Generator) -> None:
 
 
 def check_products(point: Point, rng: np.random.Generator) -> None:
-    """Vjp and hvp are products with the whole Jacobian and Hessian, dyᵀJ and vᵀH."""
+    """Check that vjp and hvp are products with the whole Jacobian and Hessian, dyᵀJ and vᵀH."""
     along = directions(point, rng)
     pairs = (("vjp", "gradients", "jacobian", "cotangents"), ("hvp", "products", "hessian", "vectors"))
     for product, what, matrix, field in pairs:
@@ -232,7 +232,7 @@ def _compare(found: Named, within: Named, formula: Any, at: Named, what: str) ->
 
 
 def _slots(point: Point, found: Answer, what: str = "gradients") -> dict[str, Array]:
-    """Return the gradients of the differentiable inputs by name, zeros where there is none; or tangents of outputs."""
+    """Return the gradients of the differentiable inputs by name, zeros for missing ones; or tangents of outputs."""
     live = (point.spec.outputs if what == "tangents" else point.spec.inputs).live
     values = {name: found[f"{what}/{name}"] for name in live}
     return {
@@ -242,7 +242,7 @@ def _slots(point: Point, found: Answer, what: str = "gradients") -> dict[str, Ar
 
 
 def _exact(point: Point, found: Truth, what: str = "gradients") -> tuple[dict[str, Array], dict[str, Array]]:
-    """Return the slots of an answer, and how far each may be off: not at all where there is none."""
+    """Return the slots of a result, and the error bound of each: 0 for a missing one."""
     values = _slots(point, found.found, what)
     keys = {name: f"{what}/{name}" for name in values}
     return values, {

@@ -1,4 +1,4 @@
-"""A numeric derivative that knows how far it may be off, for a function that may be evaluated near the point."""
+"""A numeric derivative with a bound on its error, for a function that can be evaluated near the point."""
 
 from collections.abc import Callable, Mapping
 
@@ -15,18 +15,18 @@ WEIGHTS = {
 }
 REACH = 5
 STEPS = (2.0**-6, 2.0**-10)
-# Random directions for each input: a wrong gradient is orthogonal to none of them but by a chance of measure 0.
+# Random directions for each input: a wrong gradient is orthogonal to them only with probability 0.
 DIRECTIONS = 3
 
 Function = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
 
 def derivative(value: Callable[[float], float], noise: float) -> tuple[float, float]:
-    """Return the derivative at 0 of a function that is itself off by ``noise`` at most, and a bound of its error.
+    """Return the derivative at 0 of a function with an error of at most ``noise``, and a bound on its error.
 
     The error is that of the truncation, which the differences between the orders 6, 8 and 10 bound together (that of
     order 10 alone is far less, and no chance makes both differences small), and that of the function, which the weights
-    of the differences amplify by their sum over h. Of several steps the one with the least bound counts.
+    of the differences amplify by their sum over h. Of several steps, the step with the least bound is used.
     """
     best, least = np.nan, np.inf
     for h in STEPS:
@@ -49,13 +49,13 @@ def check_gradient(
     what: str,
     reach: float = np.inf,
 ) -> None:
-    """Refuse a gradient of Σ ⟨weights, f⟩ that is further from the numeric one than both may be off together.
+    """Fail if a gradient of Σ ⟨weights, f⟩ differs from the numeric one by more than the sum of both error bounds.
 
-    A numeric derivative that is known to no more than a millionth proves nothing, and is refused as well. All steps
-    stay within half of ``reach``, the way to the nearest kink or pole.
+    Also fail if the numeric derivative has an error bound above a millionth, which proves nothing. All steps stay
+    within half of ``reach``, the distance to the nearest kink or pole.
     """
     rng = np.random.default_rng(1)
-    assert reach > 0, f"{what}: this is at a kink or pole"
+    assert reach > 0, f"{what}: the point is at a kink or pole"
     scale = min(1.0, reach / (2 * REACH * STEPS[0]))
     exact = bounds(f, at, eps("float64"))
     noise = sum(float((np.abs(w) * exact[name]).sum()) for name, w in weights.items())
@@ -67,7 +67,7 @@ def check_gradient(
                 return sum(float((w * np.asarray(y[slot], np.float64)).sum()) for slot, w in weights.items())
 
             slope, error = derivative(value, noise)
-            found = float((dx * direction).sum())
+            dot = float((dx * direction).sum())
             allowed = error + float((np.abs(direction) * within[name]).sum())
-            assert allowed <= 1e-6 * max(1.0, abs(found)), f"{what}: the derivative is known to {allowed} only"
-            assert abs(found - slope) <= allowed, f"{what}, {name} along {direction}: {slope} ± {allowed}, got {found}"
+            assert allowed <= 1e-6 * max(1.0, abs(dot)), f"{what}: the derivative is known only to {allowed}"
+            assert abs(dot - slope) <= allowed, f"{what}, {name} along {direction}: {slope} ± {allowed}, got {dot}"

@@ -1,10 +1,10 @@
-"""Where a derivative can be taken: eagerly, in a function or of one, of a nested one, by XLA, in a v1 graph."""
+"""The places where a derivative can be taken: eagerly, inside or outside a (nested) function, by XLA, in a v1 graph."""
 
 import tensorflow as tf
 
 
 def by_tapes(f, x, orders):
-    """Differentiate by nested tapes, all of them where this is called."""
+    """Differentiate by nested tapes, all in the context of the caller."""
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(x)
         levels = [f(x)] if orders == 1 else by_tapes(f, x, orders - 1)
@@ -12,7 +12,7 @@ def by_tapes(f, x, orders):
 
 
 def by_gradients(f, x, orders):
-    """Differentiate by ``tf.gradients`` in the graph where this is called."""
+    """Differentiate by ``tf.gradients`` in the graph of the caller."""
     levels = [f(x)]
     for _ in range(orders):
         levels += tf.gradients(levels[-1], x)
@@ -20,7 +20,7 @@ def by_gradients(f, x, orders):
 
 
 def in_function(differentiate, **options):
-    """Take the derivatives inside of a ``tf.function``."""
+    """Take the derivatives inside a ``tf.function``."""
 
     def run(f, x, orders):
         return tf.function(lambda x: differentiate(f, x, orders), autograph=False, **options)(tf.constant(x))
@@ -29,7 +29,7 @@ def in_function(differentiate, **options):
 
 
 def of_function(differentiate, **options):
-    """Take the derivatives of a ``tf.function``, outside of it."""
+    """Take the derivatives of a ``tf.function``, outside it."""
 
     def run(f, x, orders):
         return differentiate(tf.function(f, autograph=False, **options), tf.convert_to_tensor(x), orders)
@@ -56,7 +56,7 @@ PLACES = {
     "nested, tape between": in_function(of_function(by_tapes)),
     "nested, tape outside": of_function(lambda f, x, n: by_tapes(tf.function(f, autograph=False), x, n)),
     "gradients inside": in_function(by_gradients),
-    "gradients of a nested one": in_function(of_function(by_gradients)),
+    "gradients of a nested function": in_function(of_function(by_gradients)),
     "xla, tape inside": in_function(by_tapes, jit_compile=True),
     "xla, tape outside": of_function(by_tapes, jit_compile=True),
     "v1": in_v1,

@@ -1,4 +1,4 @@
-"""The tests of the C++ ops, run with the kernels that ``make sanitize`` has built."""
+"""Run the tests of the C++ ops with the kernels that ``make sanitize`` builds."""
 
 import sys
 
@@ -7,6 +7,6 @@ import pytest
 from ops import _native
 
 _native.BUILD = _native.BUILD / "sanitized"
-# Nothing is captured: what the sanitizers report, they write before they end the process.
+# Capture nothing: the sanitizers write their report just before they end the process.
 TESTS = ["tests/ops/test_roi_pool.py", "tests/ops/test_native.py"]
 sys.exit(pytest.main(["-n", "0", "--capture=no", "-p", "no:cacheprovider", *TESTS]))

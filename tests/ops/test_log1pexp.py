@@ -1,4 +1,4 @@
-"""log(1 + eˣ), the stable one and the one with the declared second order, where the exponential overflows."""
+"""log(1 + eˣ), the stable op and the op with a declared second order, where the exponential overflows."""
 
 import math
 
@@ -15,7 +15,7 @@ every_dtype = pytest.mark.parametrize("dtype", DTYPES)
 
 
 def levels(op, x, dtype, mode):
-    """Return y and its gradients of the orders 1 to 4, in float64; all in one shape, so that XLA compiles once."""
+    """Return y and its gradients of the orders 1 to 4, in float64; all of one shape, so that XLA compiles once."""
     padded = np.resize(np.asarray(x), 8)
     found = answer(Case(op, op.examples[0]).point(dtype, mode, {"x": padded}), "gradients", {}, 4).values()
     return [np.asarray(level, np.float64)[: len(x)] for level in found]
@@ -23,10 +23,10 @@ def levels(op, x, dtype, mode):
 
 @every_dtype
 @every_mode
-def test_a_hundred_either_way(mode, dtype) -> None:
+def test_values_at_plus_and_minus_100(mode, dtype) -> None:
     y, dx, ddx = levels(STABLE, [100.0, -100.0], dtype, mode)[:3]
     assert [y[0], dx[0], ddx[0]] == [100.0, 1.0, pytest.approx(math.exp(-100), rel=1e-5, abs=tiny(dtype))]
-    # e⁻¹⁰⁰ = 3.7e-44 is a number of float64 alone; of the others it is below the least normal one, and may be 0.
+    # e⁻¹⁰⁰ = 3.7e-44 is normal only in float64; in the other dtypes it is below the least normal number, and may be 0.
     for level in (y, dx, ddx):
         assert level[1] == pytest.approx(math.exp(-100), rel=1e-12 if dtype == "float64" else 0, abs=tiny(dtype))
         assert level[1] >= 0
@@ -34,7 +34,7 @@ def test_a_hundred_either_way(mode, dtype) -> None:
 
 @every_dtype
 @every_mode
-def test_no_order_has_a_nan_far_out(mode, dtype) -> None:
+def test_no_order_has_a_nan_at_large_x(mode, dtype) -> None:
     x = [1e4, -1e4, 1e3, -1e3, 90.0, -90.0, 0.0]
     y, *slopes = levels(STABLE, x, dtype, mode)
     assert np.isfinite([y, *slopes]).all()
@@ -45,20 +45,20 @@ def test_no_order_has_a_nan_far_out(mode, dtype) -> None:
 
 
 @every_mode
-def test_every_order_is_its_formula(mode) -> None:
-    """With s = σ(x): s, s(1 - s), s(1 - s)(1 - 2s), s(1 - s)(1 - 6s + 6s²), at numbers where none of them cancels."""
+def test_every_order_matches_its_formula(mode) -> None:
+    """With s = σ(x): s, s(1 - s), s(1 - s)(1 - 2s), s(1 - s)(1 - 6s + 6s²), at numbers without cancellation."""
     x = np.array([-30.0, -4.0, -0.5, 0.75, 3.0])
     s = 1 / (1 + np.exp(-x))
     c = 1 / (1 + np.exp(x))
     expected = [np.log1p(np.exp(x)), s, s * c, s * c * (c - s), s * c * (1 - 6 * s * c)]
-    # A dozen roundings, each a few units where XLA computes σ by tanh: in absolute spec, as σ(-30) is then.
+    # A dozen roundings, each a few units where XLA computes σ by tanh: in absolute terms, like σ(-30) then.
     for found, formula in zip(levels(STABLE, x, "float64", mode), expected, strict=True):
         np.testing.assert_allclose(found, formula, rtol=0, atol=16 * eps("float64") * 4)
 
 
 @pytest.mark.parametrize("mode", ["graph", "eager", "v1"])
 def test_small_values_keep_their_digits(mode) -> None:
-    """Far to the left all of them are nearly eˣ, relatively exact, where log(1 + eˣ) as it stands would give 0."""
+    """Far to the left all of them are nearly eˣ, to relative precision, where a naive log(1 + eˣ) gives 0."""
     x = np.array([-20.0, -40.0, -300.0])
     e = np.exp(x)
     expected = [np.log1p(e), e / (1 + e), e / (1 + e) ** 2]
@@ -67,7 +67,7 @@ def test_small_values_keep_their_digits(mode) -> None:
 
 
 @every_mode
-def test_the_numbers_of_the_question(mode) -> None:
+def test_the_values_in_the_question(mode) -> None:
     _, dx, ddx, *_ = levels(DECLARED, [1.0, 100.0], "float32", mode)
     assert dx.astype(np.float32).tolist() == pytest.approx([0.7310586, 1.0], rel=2 * eps("float32"))
     assert ddx.astype(np.float32).tolist() == pytest.approx([-1.7182817, -math.inf], rel=2 * eps("float32"))

@@ -1,4 +1,4 @@
-"""Ops that leave the mechanism to the caller: all of them answer the same, to the last bit, in every mode."""
+"""Ops whose caller chooses the mechanism: all mechanisms give the same results, to the last bit, in every mode."""
 
 import numpy as np
 import pytest
@@ -15,23 +15,23 @@ X = [-1e30, -2.5, -1.0, -0.75, -1e-30, -0.0, 0.0, 0.5, 0.875, 1.0, 3.0, 1e30]
 @pytest.mark.parametrize("op", [REGISTRY.ops["sign"], REGISTRY.ops["gradient_reversal"]], ids=lambda op: op.name)
 def test_the_three_mechanisms_agree_bit_for_bit(op, mode) -> None:
     numbers = {"strength": 0.7} if "strength" in op.attrs.model_fields else {}
-    found = []
+    results = []
     for name in NAMES:
         case = Case(op, Example(name, {"x": X}, {"mechanism": name, **numbers}))
         point = case.point("float32", mode)
         along = directions(point, np.random.default_rng(0))
-        found.append(
+        results.append(
             {k: v for kind in kinds(case) if kind != "vjp" for k, v in answer(point, kind, used(along, kind)).items()}
         )
-    one, *others = found
+    first, *others = results
     for other in others:
-        assert set(other) == set(one)
-        for key, value in one.items():
+        assert set(other) == set(first)
+        for key, value in first.items():
             assert bits(value) == bits(other[key]), key
 
 
 def bits(value):
-    """Return the bytes of an answer; a missing gradient and one that is exactly zero, of either sign, are the same."""
+    """Return the bytes of a result; a missing gradient and an exact zero, of either sign, are the same."""
     return b"" if isinstance(value, Absent) or not np.any(value) else value.tobytes()
 
 

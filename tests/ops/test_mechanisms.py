@@ -1,6 +1,6 @@
-"""The helpers that give an op its gradient work wherever it is taken.
+"""The mechanisms work wherever the gradient is taken.
 
-Every op here is y = eˣ with rules that are not its derivative, so that a rule which TensorFlow passes over shows.
+Every op here is y = eˣ with rules that are not its derivative, so that a rule that TensorFlow ignores shows.
 """
 
 import numpy as np
@@ -41,7 +41,7 @@ def registered(operation, dy):
     return vjp(operation.inputs[0], dy)
 
 
-# Each with what it makes of the orders 1, 2 and 3.
+# Each with its gradients of orders 1, 2 and 3.
 FROZEN = E / X**3
 MECHANISMS = {
     "both orders": (custom_gradient(exponential, vjp, vjp_vjp), (3 * X**2, 7 * X, 7 + 0 * X)),
@@ -55,7 +55,7 @@ MECHANISMS = {
 every_place = pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
 every_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS.values(), ids=MECHANISMS)
 
-# The rules are a dozen multiplications of numbers that are exact, or of eˣ, which is good to a unit or two.
+# The rules are a dozen multiplications of exact numbers, or of eˣ, which is exact to a unit or two.
 close = {"rtol": 16 * eps("float64"), "atol": 0}
 
 
@@ -70,7 +70,7 @@ def test_every_order_is_the_rule_wherever_it_is_taken(mechanism, place) -> None:
 @pytest.mark.parametrize("place", [PLACES[name] for name in PLACES if not name.startswith("xla")])
 @every_mechanism
 def test_second_order_under_a_cotangent_that_depends_on_x(mechanism, place) -> None:
-    """Of y², vjp gets dy = 2y, which has a gradient of its own: the x slot times 2y, and the dy slot times 2 dy/dx."""
+    """For y², vjp gets dy = 2y, which has its own gradient: the x slot times 2y, and the dy slot times 2 dy/dx."""
     op, (first, second, _) = mechanism
     _, one, two = place(lambda x: tf.square(op(x)), X, 2)
     np.testing.assert_allclose(one, 2 * E * first, **close)
@@ -106,7 +106,7 @@ def two_inputs(x, n):
 
 @every_place
 def test_slots_without_a_gradient(place) -> None:
-    """No cotangent of an integer output arrives at vjp, and what vjp has no gradient for gets none."""
+    """vjp gets no cotangent of an integer output, and a slot for which it returns ``None`` has no gradient."""
     op = custom_gradient(
         two_inputs,
         lambda x, n, dy, dz: (5 * x * dy + 7 * dz, None),

@@ -1,4 +1,4 @@
-"""C++ ops: their libraries, where their kernels run, and what the table of tests does not ask of the small ones."""
+"""C++ ops: their libraries, the device of their kernels, and tests of the small ops beyond the table of tests."""
 
 import shutil
 from pathlib import Path
@@ -41,12 +41,12 @@ def test_zero_out_is_right_at_every_length(length, dtype) -> None:
     x = np.arange(3, 3 + length).astype(dtype)
     expected, index = zero_out_indexed.reference(x)
     np.testing.assert_array_equal(zero_out.kernels.pullback_zero_out(x), expected)
-    for found, wanted in zip(zero_out_indexed.kernels.pullback_zero_out_indexed(x), (expected, index), strict=True):
-        np.testing.assert_array_equal(found, wanted)
+    for actual, desired in zip(zero_out_indexed.kernels.pullback_zero_out_indexed(x), (expected, index), strict=True):
+        np.testing.assert_array_equal(actual, desired)
 
 
 def test_an_input_is_not_written_to() -> None:
-    """A kernel may reuse the memory of an input, but of one that nobody else looks at."""
+    """A kernel may reuse the memory of an input only if nothing else refers to it."""
     x = tf.constant([3.0, -1.0, 2.0])
     zero_out.kernels.pullback_zero_out(x)
     relu.kernels.pullback_relu(x)
@@ -59,8 +59,8 @@ def test_relu_grad_refuses_a_cotangent_of_another_shape() -> None:
         relu.kernels.pullback_relu_grad([1.0, 2.0], [1.0, 2.0, 3.0])
 
 
-def test_the_gradient_of_relu_is_in_no_registry_of_python() -> None:
-    """Reached by ``vjp``, then, it can only be the one that C++ gave."""
+def test_no_python_registry_has_the_gradient_of_relu() -> None:
+    """So ``vjp`` can only get the gradient that C++ registers."""
     with tf.Graph().as_default():
         x = tf.compat.v1.placeholder(tf.float32, [3])
         with pytest.raises(LookupError, match=r"No gradient defined for operation.*PullbackRelu"):
@@ -74,7 +74,7 @@ def test_the_gradient_of_relu_is_in_no_registry_of_python() -> None:
 
 @pytest.mark.parametrize("op", NATIVE, ids=lambda op: op.name)
 def test_kernels_are_placed_on_the_cpu_beside_ops_of_a_gpu(op) -> None:
-    """Placement is asked for while a graph is built, which needs no GPU."""
+    """A graph records the placement when it is built, which needs no GPU."""
     point = Case(op, op.examples[0]).point(op.dtypes[0])
     with tf.Graph().as_default() as graph, tf.device("/device:GPU:0"):
         xs = [tf.compat.v1.placeholder(x.dtype, x.shape) for x in point.inputs.values()]
@@ -87,7 +87,7 @@ def test_kernels_are_placed_on_the_cpu_beside_ops_of_a_gpu(op) -> None:
     assert any(o.device.endswith("GPU:0") for o in graph.get_operations() if o.type == "Mul")
 
 
-def test_a_page_whose_library_is_not_built_is_unavailable_and_says_the_cure(tmp_path, elsewhere) -> None:
+def test_a_page_without_its_library_is_unavailable_with_the_cure(tmp_path, elsewhere) -> None:
     shutil.copy("ops/relu.py", tmp_path / "not_built.py")
     registry = discover([tmp_path])
     assert "square" in registry.ops
@@ -99,7 +99,7 @@ def test_a_page_whose_library_is_not_built_is_unavailable_and_says_the_cure(tmp_
 def test_a_library_for_another_tensorflow_is_refused(elsewhere) -> None:
     (elsewhere / "old.so").touch()
     (elsewhere / "tensorflow.flags").write_text("2.5.0\n-I...\n")
-    with pytest.raises(NotBuilt, match=r"old\.so is for TensorFlow 2\.5\.0, and this is 2\..*make native"):
+    with pytest.raises(NotBuilt, match=r"old\.so is for TensorFlow 2\.5\.0, not for 2\..*make native"):
         load("old.py")
 
 

@@ -1,4 +1,4 @@
-"""The table has teeth: every gradient that is wrong on purpose is refused, and the right one beside it is not.
+"""The checks of the table fail for gradients that are wrong on purpose, and pass for the right one.
 
 The op is y = x² w, x² element by element and x square, so that a transposed gradient has the right shape. Many of the
 wrong rules are right at dy = 1, or at first order.
@@ -59,13 +59,13 @@ def op(first=vjp, second=vjp_vjp, value=forward, claim=HONEST):
 
 
 def check(planted):
-    """Run every check of the table at the example, eagerly: a wrong op is not worth a trace."""
+    """Run every check of the table at the example, eagerly, to save the traces."""
     case = Case(planted, planted.examples[0])
     point = case.point(mode="eager")
     within = truth(point, "forward", {}).bound("outputs/y", "float64")
     claims.close(answer(point, "forward", {})["outputs/y"], reference(**point.inputs), within, "y")
-    for one in (claims.check_first, claims.check_second, claims.check_cotangent_slots, claims.check_linear):
-        one(point, case.rng)
+    for run in (claims.check_first, claims.check_second, claims.check_cotangent_slots, claims.check_linear):
+        run(point, case.rng)
     claims.check_products(point, case.rng)
     if case.linear:
         claims.check_adjoint(point, case.rng)
@@ -184,11 +184,11 @@ def test_a_wrong_gradient_is_refused(planted: Op, message: str) -> None:
 
 
 @pytest.mark.parametrize("second", [vjp_vjp, None])
-def test_a_right_gradient_is_not(second) -> None:
+def test_a_right_gradient_passes(second) -> None:
     check(op(second=second))
 
 
-def test_modes_that_differ_are_told_apart() -> None:
+def test_modes_with_different_gradients_are_distinguished() -> None:
     """A bare override map: TensorFlow ignores it in eager mode."""
 
     @tf.RegisterGradient("PlantedSquare")

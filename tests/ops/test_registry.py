@@ -1,4 +1,4 @@
-"""Discovery of ops: the pages of the package, plug-in folders, and files that are broken."""
+"""Discovery of ops: the pages of the package, plug-in folders, and broken files."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def plug_in(folder: Path, **files: str) -> Path:
     return folder
 
 
-def test_every_page_is_found_in_order_of_name() -> None:
+def test_every_page_is_registered_in_order_of_name() -> None:
     pages = {path.stem for path in Path("ops").resolve().glob("[!_]*.py")}
     registry = discover()
     assert set(registry.ops) == pages
@@ -71,7 +71,7 @@ def test_a_plug_in_is_an_op_like_any_other(tmp_path) -> None:
         ),
     ],
 )
-def test_a_broken_page_is_listed_with_its_error_and_the_rest_serves(tmp_path, source, reason) -> None:
+def test_a_broken_page_is_unavailable_with_its_error(tmp_path, source, reason) -> None:
     registry = discover([plug_in(tmp_path, broken=source, sound=PAGE.format(name="sound"))])
     assert "sound" in registry.ops
     (broken,) = registry.unavailable
@@ -90,7 +90,7 @@ def test_a_broken_page_is_listed_with_its_error_and_the_rest_serves(tmp_path, so
         ((("bool",), ("bool",)), ("bool",)),
     ],
 )
-def test_the_type_variable_is_no_bool_where_there_is_something_else(dtypes, expected) -> None:
+def test_the_type_variable_is_bool_only_if_all_dtypes_are(dtypes, expected) -> None:
     first, *inputs = (Input(f"x{i}", one, differentiable=False) for i, one in enumerate(dtypes))
     page = {"summary": "", "doc": "", "function": len, "reference": len, "mechanism": "custom_gradient", "source": ""}
     example = Example("one", {slot.name: True for slot in (first, *inputs)})
@@ -98,22 +98,22 @@ def test_the_type_variable_is_no_bool_where_there_is_something_else(dtypes, expe
     assert Op("a", **page, inputs=(first, *inputs), outputs=(last,), examples=(example,)).dtypes == expected
 
 
-def test_a_broken_page_is_tried_anew(tmp_path) -> None:
+def test_a_broken_page_is_loaded_again(tmp_path) -> None:
     folder = plug_in(tmp_path, late="1 / 0")
     assert discover([folder]).unavailable
     plug_in(folder, late=PAGE.format(name="late"))
     assert "late" in discover([folder]).ops
 
 
-def test_two_files_with_one_op_are_refused_by_name(tmp_path) -> None:
+def test_two_files_that_define_one_op_are_refused(tmp_path) -> None:
     folder = plug_in(tmp_path, other=PAGE.format(name="square"))
-    with pytest.raises(RegistryError, match="'square'") as refused:
+    with pytest.raises(RegistryError, match="'square'") as error:
         discover([folder])
-    assert str(folder / "other.py") in str(refused.value)
-    assert str(Path("ops").resolve() / "square.py") in str(refused.value)
+    assert str(folder / "other.py") in str(error.value)
+    assert str(Path("ops").resolve() / "square.py") in str(error.value)
 
 
-def test_folders_may_hold_files_of_one_name_but_not_ops(tmp_path) -> None:
+def test_folders_may_share_file_names_but_not_op_names(tmp_path) -> None:
     one = plug_in(tmp_path / "one", mine=PAGE.format(name="first"))
     other = plug_in(tmp_path / "other", mine=PAGE.format(name="second"))
     assert {"first", "second"} <= set(discover([one, other]).ops)

@@ -1,6 +1,6 @@
-"""What only roi_pool has: kernels that are fed anything, and must answer rightly or refuse, and stay in bounds.
+"""The kernels of roi_pool, with arbitrary inputs: they return the right result or refuse, and stay in bounds.
 
-``make sanitize`` runs this file with kernels that watch every access to memory.
+``make sanitize`` runs this file with kernels that check every access to memory.
 """
 
 from typing import NamedTuple
@@ -26,7 +26,7 @@ SCALES = (1.0, 0.5, 0.25, 2.0)
 
 
 class Call(NamedTuple):
-    """What one call of the kernels gets."""
+    """The arguments of one call of the kernels."""
 
     features: np.ndarray
     rois: np.ndarray
@@ -61,7 +61,7 @@ def calls(draw) -> Call:
 
 @settings(max_examples=CASES, deadline=None)
 @given(calls())
-def test_the_kernel_pools_as_loops_do_or_refuses(call: Call) -> None:
+def test_the_kernel_matches_the_reference_or_refuses(call: Call) -> None:
     if not call.is_valid:
         with pytest.raises(tf.errors.InvalidArgumentError, match=r"rois: expected .* at \[\d, \d\], got "):
             kernels.pullback_roi_pool(call.features, call.rois, **call.attrs)
@@ -86,14 +86,14 @@ def test_the_linear_kernels_follow_the_argmax_or_refuse_it(call: Call, seed: int
         with pytest.raises(tf.errors.InvalidArgumentError, match="expected"):
             kernels.pullback_roi_pool_take(call.features, call.rois, argmax, **call.attrs)
         return
-    dx, taken = np.zeros_like(call.features), np.zeros_like(dy)
+    dx, y = np.zeros_like(call.features), np.zeros_like(dy)
     for r, i, j, c in np.argwhere(argmax >= 0):
         at = int(call.rois[r, 0]), *divmod(int(argmax[r, i, j, c]), width), c
         dx[at] += dy[r, i, j, c]
-        taken[r, i, j, c] = call.features[at]
-    found = kernels.pullback_roi_pool_grad(call.features, call.rois, argmax, dy, **call.attrs)
-    np.testing.assert_array_equal(found, dx)
-    np.testing.assert_array_equal(kernels.pullback_roi_pool_take(call.features, call.rois, argmax, **call.attrs), taken)
+        y[r, i, j, c] = call.features[at]
+    scattered = kernels.pullback_roi_pool_grad(call.features, call.rois, argmax, dy, **call.attrs)
+    np.testing.assert_array_equal(scattered, dx)
+    np.testing.assert_array_equal(kernels.pullback_roi_pool_take(call.features, call.rois, argmax, **call.attrs), y)
 
 
 def test_the_linear_kernels_are_each_others_gradients_at_every_order() -> None:
@@ -124,9 +124,9 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize(("given", "message"), MISTAKES.values(), ids=MISTAKES)
-def test_a_mistake_is_told_with_what_was_expected_and_what_came(given, message) -> None:
-    features, rois, attrs = given
+@pytest.mark.parametrize(("arguments", "message"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_reported_with_expected_and_got(arguments, message) -> None:
+    features, rois, attrs = arguments
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         kernels.pullback_roi_pool(features, rois.astype(np.float32), **attrs)
 
@@ -139,7 +139,7 @@ def test_an_argmax_of_another_shape_is_refused(kernel) -> None:
         kernel(FEATURES, ROIS, *rest, **ONE)
 
 
-def test_shapes_are_inferred_as_far_as_they_are_known() -> None:
+def test_static_shapes_are_inferred() -> None:
     shapes = []
 
     def pool(features, rois):
@@ -158,7 +158,7 @@ def test_shapes_are_inferred_as_far_as_they_are_known() -> None:
 
 
 def test_the_order_of_the_additions_does_not_depend_on_threads() -> None:
-    """Every number of dx is added up by one thread in the order of the rois: again and again the same bits."""
+    """One thread sums each number of dx in the order of the rois, so the bits are always the same."""
     rng = np.random.default_rng(0)
     features = rng.normal(size=(1, 16, 16, 64)).astype(np.float32)
     rois = np.concatenate([np.zeros((200, 1)), rng.integers(0, 8, (200, 2)), rng.integers(8, 16, (200, 2))], axis=1)

@@ -17,7 +17,7 @@ def case(a, **attrs):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_without_broadening_the_gradient_is_that_of_eigh(seed) -> None:
-    """Of S = (A + Aᵀ)/2, because eigh reads the lower triangle alone; dV follows the signs that the op fixes."""
+    """eigh gets S = (A + Aᵀ)/2, because it reads only the lower triangle; dV follows the signs that the op fixes."""
     a = np.random.default_rng(seed).normal(size=(3, 3))
     one = case(a)
     along = used(directions(one.point(), one.rng), "vjp")
@@ -28,7 +28,7 @@ def test_without_broadening_the_gradient_is_that_of_eigh(seed) -> None:
         w, v = tf.linalg.eigh((x + tf.transpose(x)) / 2)
     signs = np.sign(np.sum(v * found.found["outputs/v"], axis=0))
     expected = tape.gradient([w, v], x, output_gradients=[tf.constant(dw), tf.constant(dv * signs)]).numpy()
-    # Its own gradient leaves a lower triangle to the (A + Aᵀ)/2 around it, which makes it symmetric.
+    # The gradient of eigh is a lower triangle, which the surrounding (A + Aᵀ)/2 makes symmetric.
     within = 4 * found.bound("gradients/a", "float64")
     assert (np.abs(found.found["gradients/a"] - expected) <= within).all()
     assert (found.found["gradients/a"] == found.found["gradients/a"].T).all()

@@ -1,4 +1,4 @@
-"""The cross entropy: labels that name no class, and logits that the exponential cannot take."""
+"""The cross entropy: labels that name no class, and logits that overflow the exponential."""
 
 import numpy as np
 import pytest
@@ -13,16 +13,16 @@ OP = REGISTRY.ops["softmax_cross_entropy"]
 
 
 @pytest.mark.parametrize("label", [-1, 3])
-def test_a_label_that_names_no_class_is_refused_with_its_place(label) -> None:
-    with pytest.raises(Unprocessable) as refused:
+def test_a_label_that_names_no_class_is_refused_with_its_index(label) -> None:
+    with pytest.raises(Unprocessable) as error:
         Case(OP, OP.examples[0]).point(inputs={"logits": np.zeros((2, 3)), "labels": [0, label]})
-    (entry,) = refused.value.entries
+    (entry,) = error.value.entries
     assert entry.loc == ("inputs", "labels", 1)
     assert entry.got == str(label)
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_it_is_tensorflows_own(mode) -> None:
+def test_it_matches_tensorflow(mode) -> None:
     logits, labels = np.random.default_rng(0).normal(size=(2, 3)), [2, 1]
     point = Case(OP, OP.examples[0]).point(mode=mode, inputs={"logits": logits, "labels": labels})
     with tf.GradientTape() as tape:
@@ -36,7 +36,7 @@ def test_it_is_tensorflows_own(mode) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_class_that_cannot_be_has_no_share(mode) -> None:
+def test_an_impossible_class_has_no_gradient(mode) -> None:
     inputs = {"logits": [[0.0, -np.inf, 0.0], [1e4, -1e4, 0.0]], "labels": [0, 1]}
     found = answer(Case(OP, OP.examples[0]).point(mode=mode, inputs=inputs), "vjp", {})
     np.testing.assert_allclose(found["outputs/loss"], [np.log(2), 2e4], rtol=4 * eps("float64"))

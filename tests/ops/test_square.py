@@ -1,4 +1,4 @@
-"""Square: the example that the documentation opens with."""
+"""Square: the first example of the documentation."""
 
 import pytest
 

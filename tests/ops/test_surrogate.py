@@ -1,4 +1,4 @@
-"""Every f forward with every g backward, in both forms; eagerly, because every pair would have traces of its own."""
+"""Every f forward with every g backward, in both forms; eagerly, because every pair would need its own traces."""
 
 import numpy as np
 import pytest
@@ -46,7 +46,7 @@ def test_the_multiplicative_form_is_nan_where_g_is_0() -> None:
 
 
 @pytest.mark.parametrize("backward", ["sign", "round", "step"])
-def test_what_is_constant_in_pieces_stops_the_gradient(backward) -> None:
+def test_a_piecewise_constant_g_stops_the_gradient(backward) -> None:
     found = answer(case("identity", backward, "additive").point(mode="eager"), "gradients", {})
     assert not isinstance(found["gradients/0/x"], Absent)
     assert not found["gradients/0/x"].any()

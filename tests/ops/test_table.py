@@ -1,9 +1,10 @@
-"""The table: every op of the registry at every example. A new op is tested without a line here."""
+"""The table of tests: every op of the registry at every example. A new op needs no code here."""
 
 import numpy as np
 import pytest
 
 from app.autodiff.derivatives import Absent, hessian_diagonal
+from app.autodiff.point import Point
 from app.errors import Unprocessable
 from app.tensors.dtypes import DTYPES
 from ops import INTEGERS, MODES, Mode, Op
@@ -27,9 +28,12 @@ from tests.ops.cases import (
     truth_of,
     used,
 )
+from tests.ops.together import takes_long, together, together_along_many, truth_at_example, truth_of_together
 
 OPS = list(REGISTRY.ops.values())
 CASES = cases()
+# The modes that trace anew what graph has traced; XLA compiles it too.
+COMPILED = ("xla", "v1")
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 every_op = pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
 FIRST_CASES = list({case.op.name: case for case in reversed(CASES)}.values())
@@ -39,7 +43,7 @@ every_dtype = pytest.mark.parametrize(
 
 
 @every_dtype
-def test_forward_is_the_reference(case: Case, dtype: str) -> None:
+def test_forward_matches_the_reference(case: Case, dtype: str) -> None:
     point = case.point(dtype)
     inputs = {name: x.astype(np.float64) if x.dtype.kind not in "iu" else x for name, x in point.inputs.items()}
     attrs = point.spec.attrs.model_dump()
@@ -59,7 +63,7 @@ def test_forward_is_the_reference(case: Case, dtype: str) -> None:
 
 
 @every_dtype
-def test_every_dtype_has_the_derivatives_of_the_widest(case: Case, dtype: str) -> None:
+def test_every_dtype_matches_the_widest(case: Case, dtype: str) -> None:
     point = case.point(dtype)
     rounded = case.point(inputs=point.inputs)
     along = used(directions(point, case.rng), "gradients")
@@ -71,14 +75,14 @@ def test_every_dtype_has_the_derivatives_of_the_widest(case: Case, dtype: str) -
 @pytest.mark.parametrize(
     ("case", "mode"), [pytest.param(case, mode, id=f"{case}-{mode}") for case in FIRST_CASES for mode in case.op.modes]
 )
-def test_forward_alone_is_that_of_the_derivatives(case: Case, mode: Mode) -> None:
+def test_forward_alone_matches_forward_with_derivatives(case: Case, mode: Mode) -> None:
     expected = truth_of(case, "vjp")
     for name, y in answer(case.point(mode=mode), "forward", {}).items():
         close(y, expected.found[name], expected.bound(name, case.exact), f"{case} {name} in mode {mode}")
 
 
 def mode_cases() -> list:
-    """Return every case in every mode; XLA, which compiles for each shape, gets one for each choice of attributes."""
+    """Return every case in every mode; XLA, which compiles for each shape, gets one case for each set of attributes."""
     choices = {(case.op.name, repr(case.point().spec.attrs.static())): case for case in reversed(CASES)}
     compiled = [case for case in choices.values() if case.op.batching != "none" or case in FIRST_CASES]
     chosen = [(case, mode) for case in CASES for mode in case.op.modes if mode != "xla" or case in compiled]
@@ -86,15 +90,19 @@ def mode_cases() -> list:
 
 
 @pytest.mark.parametrize(("case", "mode"), mode_cases())
-def test_every_mode_has_the_same_derivatives(case: Case, mode: Mode) -> None:
+def test_all_modes_have_the_same_derivatives(case: Case, mode: Mode) -> None:
     point = case.point(mode=mode)
-    # The first of the gradients is the vjp: it need not be traced twice.
+    if mode in COMPILED and takes_long(case):
+        found = together(point, directions(point, case.rng))
+        agree(truth_at_example(case), found, case.exact, f"{case} in mode {mode}")
+        return
+    # The first gradient is the vjp, which need not be traced twice.
     for kind in [kind for kind in kinds(case) if mode in ("graph", "eager") or kind != "vjp"]:
         along = used(directions(point, case.rng), kind)
         agree(truth_of(case, kind), answer(point, kind, along, case.order), case.exact, f"{case} {kind} in mode {mode}")
 
 
-# Decompositions take seconds to trace: graph and v1, which have one way to vectorise, need not both.
+# Decompositions take seconds to trace; graph and v1 vectorise in the same way, so one of them is enough.
 BATCHED_CASES = [
     pytest.param(case, mode, id=f"{case}-{mode}")
     for case in FIRST_CASES
@@ -104,10 +112,12 @@ BATCHED_CASES = [
 
 
 @pytest.mark.parametrize(("case", "mode"), BATCHED_CASES)
-def test_many_directions_are_answered_as_one(case: Case, mode: Mode) -> None:
+def test_a_batch_of_directions_matches_single_directions(case: Case, mode: Mode) -> None:
     rng, point = case.rng, case.point(mode=mode)
+    if mode in COMPILED and takes_long(case):
+        check_many_vectors(point, rng, case)
     for kind, field in (("vjp", "cotangents"), ("jvp", "tangents"), ("hvp", "vectors")):
-        if kind not in kinds(case):
+        if kind not in kinds(case) or (kind != "vjp" and mode in COMPILED and takes_long(case)):
             continue
         singles = [used(directions(point, rng), kind) for _ in range(3)]
         stacked = {name: np.stack([one[field][name] for one in singles]) for name in singles[0][field]}
@@ -119,6 +129,19 @@ def test_many_directions_are_answered_as_one(case: Case, mode: Mode) -> None:
             agree(Truth(wanted, expected.units), found, case.exact, f"{case} batched {kind} in mode {mode}")
 
 
+def check_many_vectors(point: Point, rng: np.random.Generator, case: Case) -> None:
+    """Check the products and the tangents along many vectors, in one program."""
+    singles = [directions(point, rng) for _ in range(3)]
+    cotangents = singles[0]["cotangents"]
+    stacked = {name: np.stack([one["vectors"][name] for one in singles]) for name in singles[0]["vectors"]}
+    many = together_along_many(point, {"cotangents": cotangents, "vectors": stacked})
+    for i, one in enumerate(singles):
+        expected = truth_of_together(case.point(), {**one, "cotangents": cotangents})
+        found = {name: x if isinstance(x, Absent) else x[i] for name, x in many.items()}
+        wanted = {name: x for name, x in expected.found.items() if name.startswith(("products/", "slots/"))}
+        agree(Truth(wanted, expected.units), found, case.exact, f"{case} along many vectors in mode {point.terms.mode}")
+
+
 def agree(expected: Truth, found, dtype: str, what: str) -> None:
     assert set(found) == set(expected.found), what
     for name, value in expected.found.items():
@@ -127,7 +150,7 @@ def agree(expected: Truth, found, dtype: str, what: str) -> None:
 
 
 def points(case: Case):
-    """Yield the example and a sample at its attributes, those that are away from kinks and poles."""
+    """Yield the example and a sample with its attributes, unless they are at kinks or poles."""
     yield from (point for point in (case.point(), *samples(case)) if room(point) > 0)
 
 
@@ -144,7 +167,7 @@ def test_second_order_is_as_claimed(case: Case) -> None:
 
 
 @every_case
-def test_second_order_has_the_slots_of_the_cotangents(case: Case) -> None:
+def test_second_order_has_the_cotangent_slots(case: Case) -> None:
     for point in points(case):
         claims.check_cotangent_slots(point, case.rng)
 
@@ -165,13 +188,13 @@ def test_jvp_is_the_adjoint_of_vjp(case: Case) -> None:
 
 
 @every_case
-def test_products_are_those_of_the_whole_matrices(case: Case) -> None:
+def test_products_match_the_whole_matrices(case: Case) -> None:
     if case.linear:
         claims.check_products(case.point(), case.rng)
 
 
 @every_case
-def test_the_diagonal_is_that_of_the_hessian(case: Case) -> None:
+def test_the_diagonal_matches_the_hessian(case: Case) -> None:
     point, along = case.point(), used(directions(case.point(), case.rng), "hessian")
     wrt = tuple(point.inputs)
     if not case.elementwise:
@@ -210,7 +233,7 @@ def test_integers_have_values_and_no_gradients(case: Case, dtype: str, mode: Mod
 
 
 @every_op
-def test_a_page_says_what_it_must(op: Op) -> None:
+def test_every_page_is_documented(op: Op) -> None:
     assert op.doc
     assert "\nSource: " in op.doc
     assert "y = " in op.doc or "S = " in op.doc
@@ -240,5 +263,5 @@ def test_a_mode_without_a_kernel_is_refused(case: Case, mode: Mode) -> None:
         case.point(mode=mode)
 
 
-def test_every_page_is_served() -> None:
+def test_every_page_is_available() -> None:
     assert REGISTRY.unavailable == ()

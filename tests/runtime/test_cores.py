@@ -7,7 +7,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from app.runtime import cores
 from app.runtime.cores import share_cores, usable_cores
+from tests.patience import PATIENCE_S
 
 CORES = len(os.sched_getaffinity(0))
 COUNTER = '''
@@ -112,7 +114,9 @@ def test_the_service_divides_them(start, tmp_path, workers: int):
     one = start(OPS_PATH=str(tmp_path), WORKERS=str(workers)).wait_until_ready()
     body = json.dumps({"inputs": {"x": [0, 0]}})
     headers = {"content-type": "application/json"}
-    answer = httpx.post(one.url + "/v1/ops/counter/forward", content=body, headers=headers, timeout=60, trust_env=False)
+    answer = httpx.post(
+        one.url + "/v1/ops/counter/forward", content=body, headers=headers, timeout=PATIENCE_S, trust_env=False
+    )
     part = max(1, CORES // workers)
     wanted = [0 if part == CORES else part, 0 if max(2, part) == CORES else max(2, part)]  # 0 is TensorFlow's default
     assert answer.json()["outputs"]["y"]["data"] == wanted

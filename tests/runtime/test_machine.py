@@ -87,19 +87,25 @@ def test_an_op_that_is_not_there_is_told():
     assert (parts["op mine"].status, parts["op mine"].found) == ("missing", "it does not load")
 
 
-@pytest.mark.parametrize("command", [["-m", "app.runtime.doctor"], ["-m", "pullback", "doctor"]])
-def test_the_doctor_prints_a_line_for_each_part(tmp_path, command):
-    def examined(**settings):
-        called = [sys.executable, *command]
-        return subprocess.run(
-            called, check=False, cwd=ROOT, env=environment(**settings), capture_output=True, text=True
-        )
+DOCTOR, COMMAND_LINE = ("-m", "app.runtime.doctor"), ("-m", "pullback", "doctor")
 
-    well = examined()
+
+def examined(*command: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    called = [sys.executable, *command]
+    return subprocess.run(called, check=False, cwd=ROOT, env=environment(**settings), capture_output=True, text=True)
+
+
+def test_the_doctor_of_a_machine_that_is_well():
+    """That of ``python -m app.runtime.doctor`` is on a page: ``tests/docs`` compares all of it."""
+    well = examined(*COMMAND_LINE)
     assert well.returncode == 0, well.stderr
     assert well.stdout.splitlines()[0].split()[:2] == ["tensorflow", "ok"]
+
+
+@pytest.mark.parametrize("command", [DOCTOR, COMMAND_LINE], ids=["app", "pullback"])
+def test_the_doctor_prints_a_line_for_each_part(tmp_path, command):
     (tmp_path / "broken.py").write_text("import nothing_of_this_name\n", encoding="ascii")
-    ill = examined(OPS_PATH=str(tmp_path))
+    ill = examined(*command, OPS_PATH=str(tmp_path))
     assert ill.returncode == 1
     [line] = [line for line in ill.stdout.splitlines() if line.startswith("op broken")]
     assert "MISSING" in line

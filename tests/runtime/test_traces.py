@@ -132,7 +132,7 @@ def test_an_op_with_a_bare_override_map_is_refused_past_the_budget():
     bare = op_of("bare", "gradient_override_map")
     for power in (1, 2, 3):
         gradient(bare, [2.0], "graph", power)
-    with pytest.raises(Overloaded, match="the traces that op bare may have"):
+    with pytest.raises(Overloaded, match="op bare has no traces left"):
         gradient(bare, [2.0], "graph", 4)
     assert gradient(bare, [2.0], "graph", 3) == [12.0]
 
@@ -141,7 +141,7 @@ def test_an_op_with_a_bare_override_map_is_refused_past_the_budget():
 def test_v1_past_the_budget_is_503_while_eager_works():
     for power in (1, 2, 3):
         gradient(POWER, [2.0], "v1", power)
-    with pytest.raises(Overloaded, match="eager still works") as refused:
+    with pytest.raises(Overloaded, match="use mode eager") as refused:
         gradient(POWER, [2.0], "v1", 4)
     assert refused.value.status == 503
     assert int(refused.value.headers["Retry-After"]) > 0
@@ -154,7 +154,7 @@ def test_xla_past_its_own_budget_is_503_while_the_rest_works():
     """Each shape is a compilation."""
     assert gradient(POWER, [2.0], "xla") == [4.0]
     assert gradient(POWER, [2.0, 3.0], "xla") == [4.0, 6.0]
-    with pytest.raises(Overloaded, match="the compilations by XLA that op power may have") as refused:
+    with pytest.raises(Overloaded, match="op power has no XLA compilations left") as refused:
         gradient(POWER, [2.0, 3.0, 4.0], "xla")
     assert refused.value.status == 503
     assert traces.trace_counts() == (2, 2)

@@ -11,9 +11,10 @@ from hypothesis.extra import numpy as hnp
 
 from app.errors import Malformed, PullbackError, Unprocessable
 from app.tensors import json as json_format
+from app.tensors.decoding import decode
 from app.tensors.dtypes import DTYPES
 from app.tensors.memory import ALIGNMENT
-from app.tensors.safetensors import MAX_HEADER, decode, parse, write
+from app.tensors.safetensors import MAX_HEADER, parse, write
 
 PROPERTY = settings(max_examples=60, deadline=None, database=None)
 LOC = ("inputs", "x")
@@ -211,26 +212,26 @@ MANY = {f"inputs/x{i}": tensor("F32", [0], [0, 0]) for i in range(65)}
 FULL = bytes(8)
 MALFORMED = {
     "nothing": (b"", "got 0"),
-    "no length": (b"1234567", "8 bytes, got 7"),
+    "no length": (b"1234567", "8 bytes of header length first, got 7 bytes"),
     "JSON": (b'{"inputs":{"x":[1,2]}}', f"at most {MAX_HEADER} bytes"),
-    "a header over the limit": (encoded(b"{" + b" " * MAX_HEADER), f"{MAX_HEADER} bytes, got one of {MAX_HEADER + 1}"),
-    "the largest length": (b"\xff" * 8 + b"{}", f"got one of {2**64 - 1}"),
-    "a header over the body": (encoded({})[:-1], "header of 2 bytes, as the first 8 say, got 1"),
-    "no header": (encoded(b""), "begins with {, got b''"),
-    "a list": (encoded([]), "begins with {, got b'['"),
-    "a blank first": (encoded(b" {}"), "begins with {, got b' '"),
+    "a header over the limit": (encoded(b"{" + b" " * MAX_HEADER), f"{MAX_HEADER} bytes, got {MAX_HEADER + 1}"),
+    "the largest length": (b"\xff" * 8 + b"{}", f"got {2**64 - 1}"),
+    "a header over the body": (encoded({})[:-1], "header of 2 bytes (from the first 8 bytes), got 1"),
+    "no header": (encoded(b""), "starts with {, got b''"),
+    "a list": (encoded([]), "starts with {, got b'['"),
+    "a blank first": (encoded(b" {}"), "starts with {, got b' '"),
     "not JSON": (encoded(b"{'x': 1}"), "in the header: line 1 column 2: not JSON"),
-    "JSON cut short": (encoded(b'{"x": '), "cut short"),
+    "JSON cut short": (encoded(b'{"x": '), "truncated"),
     "two documents": (encoded(b"{}{}"), "not JSON"),
     "not UTF-8": (encoded(b'{"\xff": 1}'), "UTF-8"),
     "a bare NaN": (encoded(b'{"inputs/x": NaN}'), "JSON has no NaN"),
     "a name twice": (
         encoded(b'{"inputs/x":%(t)b,"inputs/x":%(t)b}' % {b"t": json.dumps(tensor()).encode()}, FULL),
-        'the key "inputs/x" stands twice',
+        'duplicate key "inputs/x"',
     ),
     "a key of an entry twice": (
         encoded(b'{"inputs/x":{"dtype":"F64","dtype":"F32","shape":[2],"data_offsets":[0,8]}}', FULL),
-        'the key "dtype" stands twice',
+        'duplicate key "dtype"',
     ),
     "many tensors": (encoded(MANY), "at most 64 tensors, got 65"),
     "an entry that is a list": (encoded({"inputs/x": [1]}), "expected an object, got a list of 1"),
@@ -244,11 +245,11 @@ MALFORMED = {
     ),
     "a bool of 2": (
         encoded({"inputs/x": tensor("BOOL", [2, 4])}, bytes([1, 0, 1, 0, 0, 2, 1, 255])),
-        "tensor inputs/x: expected 0 or 1 for each bool, got a byte of 2 at [1, 1]",
+        "tensor inputs/x: expected 0 or 1 for each bool, got the byte 2 at [1, 1]",
     ),
     "a single bool of 255": (
         encoded({"inputs/x": tensor("BOOL", [], [0, 1])}, b"\xff"),
-        "tensor inputs/x: expected 0 or 1 for each bool, got a byte of 255 at []",
+        "tensor inputs/x: expected 0 or 1 for each bool, got the byte 255 at []",
     ),
     "a bool that is too long": (encoded({"inputs/x": tensor("BOOL", [2])}, FULL), "2 bytes for shape [2] of BOOL"),
     "our own spelling": (encoded({"inputs/x": tensor("float32")}, FULL), 'the string "float32"'),
@@ -270,7 +271,7 @@ MALFORMED = {
     ),
     "offsets that are a number": (
         encoded({"inputs/x": tensor() | {"data_offsets": 8}}, FULL),
-        "[begin, end], in this order, got 8",
+        "[begin, end], two integers in order, got 8",
     ),
     "one offset": (encoded({"inputs/x": tensor(offsets=[8])}, FULL), "got [8]"),
     "three offsets": (encoded({"inputs/x": tensor(offsets=[0, 8, 8])}, FULL), "got [0, 8, 8]"),
@@ -278,7 +279,7 @@ MALFORMED = {
     "offsets of floats": (encoded({"inputs/x": tensor(offsets=[0.0, 8.0])}, FULL), "got [0.0, 8.0]"),
     "offsets of false": (encoded({"inputs/x": tensor(offsets=[False, 8])}, FULL), "got [False, 8]"),
     "negative offsets": (encoded({"inputs/x": tensor(offsets=[-8, 0])}, FULL), "got [-8, 0]"),
-    "offsets out of order": (encoded({"inputs/x": tensor(offsets=[8, 0])}, FULL), "in this order, got [8, 0]"),
+    "offsets out of order": (encoded({"inputs/x": tensor(offsets=[8, 0])}, FULL), "two integers in order, got [8, 0]"),
     "data that are too long": (
         encoded({"inputs/x": tensor(shape=[1])}, FULL),
         "4 bytes for shape [1] of F32, got 8 bytes",
@@ -294,26 +295,26 @@ MALFORMED = {
     "offsets out of range": (encoded({"inputs/x": tensor()}, bytes(7)), "expected 8 bytes of data after the header"),
     "vast offsets": (
         encoded({"inputs/x": tensor("U8", [2**31 - 1], [2**62, 2**62 + 2**31 - 1])}, FULL),
-        "leave a hole",
+        "(gap)",
     ),
-    "data that nobody names": (encoded({"inputs/x": tensor()}, bytes(9)), "as its offsets say, got 9"),
-    "data without tensors": (encoded({}, b"x"), "expected 0 bytes of data after the header, as its offsets say, got 1"),
+    "data that nobody names": (encoded({"inputs/x": tensor()}, bytes(9)), "(data_offsets), got 9"),
+    "data without tensors": (encoded({}, b"x"), "expected 0 bytes of data after the header (data_offsets), got 1"),
     "a hole at the beginning": (
         encoded({"inputs/x": tensor(offsets=[4, 12])}, bytes(12)),
-        "data from 0 on, where those before end, got 4: they leave a hole",
+        "data_offsets that begin at 0, got 4 (gap)",
     ),
     "a hole between": (
         encoded({"inputs/x": tensor(), "inputs/z": tensor(offsets=[9, 17])}, bytes(17)),
-        "tensor inputs/z: expected data from 8 on, where those before end, got 9: they leave a hole",
+        "tensor inputs/z: expected data_offsets that begin at 8, got 9 (gap)",
     ),
     "an overlap": (
         encoded({"inputs/x": tensor(), "inputs/z": tensor(offsets=[4, 12])}, bytes(12)),
-        "tensor inputs/z: expected data from 8 on, where those before end, got 4: they overlap",
+        "tensor inputs/z: expected data_offsets that begin at 8, got 4 (overlap)",
     ),
-    "the same data twice": (encoded({"inputs/x": tensor(), "inputs/z": tensor()}, FULL), "they overlap"),
+    "the same data twice": (encoded({"inputs/x": tensor(), "inputs/z": tensor()}, FULL), "(overlap)"),
     "an empty tensor within another": (
         encoded({"inputs/x": tensor(), "inputs/z": tensor(shape=[0], offsets=[4, 4])}, FULL),
-        "they overlap",
+        "(overlap)",
     ),
     "a bare name": (encoded({"x": tensor()}, FULL), "tensor x: expected a name such as inputs/x"),
     "no name": (encoded({"inputs/": tensor()}, FULL), "tensor inputs/: expected a name such as inputs/x"),
@@ -346,14 +347,14 @@ MALFORMED = {
         encoded({"__metadata__": {"pullback": "[1]"}}),
         "expected an object in __metadata__.pullback, got a list of 1",
     ),
-    "a field twice": (encoded({"__metadata__": {"pullback": '{"order":1,"order":2}'}}), 'the key "order" stands twice'),
+    "a field twice": (encoded({"__metadata__": {"pullback": '{"order":1,"order":2}'}}), 'duplicate key "order"'),
     "a tensor twice": (
         encoded({"inputs/x": tensor(), **metadata(inputs={"x": [1, 2]})}, FULL),
         "tensor inputs/x: expected each tensor once, here or in __metadata__.pullback, got both",
     ),
     "a field of another kind": (
         encoded({"inputs/x": tensor(), **metadata(inputs=[1])}, FULL),
-        "expected an object under inputs in __metadata__.pullback, or nothing, got a list of 1",
+        "expected an object under inputs in __metadata__.pullback, or no such field, got a list of 1",
     ),
     "a field that is null": (encoded({"cotangents/y": tensor(), **metadata(cotangents=None)}, FULL), "got null"),
 }

@@ -37,14 +37,14 @@ def test_what_is_dumped_is_parsed(document, kind):
     [
         (b"", "the body is empty: send a JSON document"),
         (b" \n\t", "the body is empty: send a JSON document"),
-        (b'{"x": [1, 2', "line 1 column 12: the JSON document is cut short: send all of it"),
+        (b'{"x": [1, 2', "line 1 column 12: the JSON document is truncated: send all of it"),
         (b'{"x": [1,\n  NaN]}', "line 2 column 3: JSON has no NaN: "),
         (b"[nan]", "line 1 column 2: JSON has no nan: "),
         (b"[1, -Infinity]", "line 1 column 6: JSON has no -Infinity: "),
         (b"[inf]", "line 1 column 2: JSON has no inf: "),
-        (b'{"x": 1e400}', "line 1 column 7: the number is beyond float64: "),
-        (b'{"x": -1e400}', "line 1 column 7: the number is beyond float64: "),
-        (b"9" * 400, "line 1 column 1: the number is beyond float64: "),
+        (b'{"x": 1e400}', "line 1 column 7: the number overflows float64: "),
+        (b'{"x": -1e400}', "line 1 column 7: the number overflows float64: "),
+        (b"9" * 400, "line 1 column 1: the number overflows float64: "),
         (b'{"\xc3\xa9": 1,\n "\xc3\xa9\xff": 1}', "line 2 column 4: the body is not UTF-8"),
         (b"\xff\xfe{\x00", "line 1 column 1: the body is not UTF-8"),
         (b"\xef\xbb\xbf1", "line 1 column 1: not JSON: UTF-8 byte order mark"),
@@ -121,17 +121,17 @@ def test_deep_nesting_is_refused(opening):
     ],
 )
 def test_a_key_that_stands_twice_is_refused(body, name):
-    assert refusal(body) == f'the key "{name}" stands twice in one object: send it once'
+    assert refusal(body) == f'duplicate key "{name}" in one object: send it once'
 
 
 def test_a_key_that_stands_twice_in_a_large_document_is_refused():
     body = b'{"x": [' + b"1, " * 500_000 + b'1], "x": 1}'
-    assert refusal(body) == "a key stands twice in one object: send it once"
+    assert refusal(body) == "duplicate key in one object: send it once"
 
 
 def test_a_key_that_stands_twice_too_deep_for_the_slower_parser_is_refused():
     body = b'{"x": 1, "x": ' + b"[" * 1015 + b"]" * 1015 + b"}"
-    assert "stands twice" in refusal(body)
+    assert "duplicate key" in refusal(body)
 
 
 @settings(max_examples=60, deadline=None, database=None)

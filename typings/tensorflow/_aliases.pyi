@@ -1,4 +1,4 @@
-"""Names of this stub alone: what TensorFlow takes where it says "a tensor". Import them for type checking only."""
+"""Names only in this stub: the types that TensorFlow accepts for "a tensor". Import them only for type checking."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias

@@ -1,4 +1,4 @@
-"""``tf.autodiff``. Beware: in places, the forward accumulator ignores custom gradients without a word."""
+"""``tf.autodiff``. Beware: in some places the forward accumulator silently ignores custom gradients."""
 
 from types import TracebackType
 from typing import Any, Self

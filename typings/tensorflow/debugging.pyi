@@ -1,4 +1,4 @@
-"""``tf.debugging``, as far as it is used here. XLA drops every assertion: let none of them be what refuses a value."""
+"""The part of ``tf.debugging`` in use. XLA drops every assertion, so do not rely on one to refuse a value."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""``tf.dtypes``, as far as it is used here."""
+"""The part of ``tf.dtypes`` in use."""
 
 from tensorflow import DType as DType
 from tensorflow import as_dtype as as_dtype

@@ -1,4 +1,4 @@
-"""``tf.linalg``, as far as it is used here."""
+"""The part of ``tf.linalg`` in use."""
 
 from typing import Literal, overload
 

@@ -1,4 +1,4 @@
-"""``tf.math``, as far as it is used here."""
+"""The part of ``tf.math`` in use."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""``tf.nest``, as far as it is used here."""
+"""The part of ``tf.nest`` in use."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""``tf.nn``, as far as it is used here."""
+"""The part of ``tf.nn`` in use."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""``tf.random``, as far as it is used here."""
+"""The part of ``tf.random`` in use."""
 
 from tensorflow import Tensor
 from tensorflow._aliases import DTypeSpec, ShapeSpec, TensorLike

@@ -1,4 +1,4 @@
-"""``tf.raw_ops``, as far as it is used here: they take keywords alone."""
+"""The part of ``tf.raw_ops`` in use: all of them take only keywords."""
 
 from collections.abc import Sequence
 from typing import Any

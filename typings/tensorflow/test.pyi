@@ -1,4 +1,4 @@
-"""``tf.test``, as far as it is used here."""
+"""The part of ``tf.test`` in use."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""The checks, one module each: what each catches stands on its page."""
+"""The checks, one module each; ``docs/gradient-checks.md`` lists what each catches."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -37,6 +37,6 @@ CHECKS: Mapping[str, Check] = {
     )
 }
 FOUNDATIONS = (contract.NAME, batching.NAME)
-"""What the others build upon: done first and always, told where it was asked for or fails."""
+"""Checks that the others rely on: always run first, and reported if requested or failed."""
 SECOND_ORDER = (second.NAME, symmetry.NAME)
-"""What is left out where only the first order is asked for."""
+"""Checks that are left out if only the first order is requested."""

@@ -1,11 +1,11 @@
-"""Adjoint: ⟨dy, jvp(v)⟩ = ⟨vjp(dy), v⟩, the jvp being the vjp's own derivative in dy."""
+"""Adjoint: ⟨dy, jvp(v)⟩ = ⟨vjp(dy), v⟩, where the jvp is the derivative of the vjp in dy."""
 
 from collections.abc import Iterator
 
 import numpy as np
 
-from app.gradcheck.comparison import widened
-from app.gradcheck.sample import Named, Sample
+from app.gradcheck.comparison import add_tolerances
+from app.gradcheck.sample import Arrays, Sample
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Comparison, Finding, Place
 from ops import Array
@@ -14,21 +14,21 @@ NAME = "adjoint"
 
 
 def check(target: Target) -> Iterator[Finding]:
-    """Compare both sides at each sample: of an elementwise op number by number."""
-    about = Place(NAME, 1, dtype=target.widest)
+    """Compare both sides at each sample: number by number for an elementwise op, else as one sum."""
+    place = Place(NAME, 1, dtype=target.widest)
     if not target.samples[0].claim.linear:
-        yield Finding(about, "skipped", "declared not linear in the cotangent, so there is no jvp")
+        yield Finding(place, "skipped", "the gradient is declared not linear in the cotangent, so it has no jvp")
         return
-    comparison = Comparison(about)
+    comparison = Comparison(place)
     for sample in target.smooth:
-        back, back_bar = _paired(target, sample, "gradients", sample.vectors)
-        forth, forth_bar = _paired(target, sample, "slots", sample.cotangents)
-        comparison.add(forth, back, widened(target, back_bar + forth_bar, back), index=sample.sum_index)
+        back, back_bar = _inner_product(target, sample, "gradients", sample.vectors)
+        forth, forth_bar = _inner_product(target, sample, "slots", sample.cotangents)
+        comparison.add(forth, back, add_tolerances(target, back_bar + forth_bar, back), index=sample.total_index)
     yield comparison.finding("⟨dy, jvp(v)⟩", "⟨vjp(dy), v⟩")
 
 
-def _paired(target: Target, sample: Sample, what: str, directions: Named) -> tuple[Array, Array]:
-    """Return the product of a gradient and its directions, and how far rounding may put it off."""
+def _inner_product(target: Target, sample: Sample, what: str, directions: Arrays) -> tuple[Array, Array]:
+    """Return the inner product of a gradient and its directions, and its rounding error bound."""
     products = {name: sample.values[what, name] * d for name, d in directions.items()}
-    bars = {name: sample.bound((what, name), target.widest) * np.abs(d) for name, d in directions.items()}
-    return sample.summed(products), sample.summed(bars)
+    bars = {name: sample.error_bound((what, name), target.widest) * np.abs(d) for name, d in directions.items()}
+    return sample.total(products), sample.total(bars)

@@ -1,4 +1,4 @@
-"""Batching: rows that share a call are answered as rows alone are, or else requests must not share calls."""
+"""Batching: rows that share a call give the results that they give alone; otherwise requests must not share calls."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from app.autodiff.binding import moved
 from app.autodiff.derivatives import Absent, forward, vjp
-from app.gradcheck.comparison import widened
+from app.gradcheck.comparison import add_tolerances
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Comparison, Finding, Place
@@ -14,23 +14,26 @@ from app.runtime.modes import Key
 from ops import Array
 
 NAME = "batching"
-# Where a batch is cut: a single one, a few, and the rest.
+# Where a batch is cut: into a single row, a few rows, and the rest.
 CUTS = (1, 4)
 
 
 def check(target: Target) -> Iterator[Finding]:
-    """Cut each sample in parts and compare what they answer with the whole; a claim that fails is not trusted again."""
-    about = Place(NAME, dtype=target.widest)
+    """Cut each sample into parts and compare their results with those of the whole.
+
+    If this fails, the op's claim on batching is not used by the other checks.
+    """
+    place = Place(NAME, dtype=target.widest)
     if target.op.batching == "none":
-        yield Finding(about, "skipped", "the op does not claim that requests may share a call")
+        yield Finding(place, "skipped", "the op does not claim that requests may share a call")
         return
-    comparison = Comparison(about)
+    comparison = Comparison(place)
     for sample in target.samples:
         length = _length(sample)
         cuts = [cut for cut in CUTS if cut < length]
         for start, stop in zip((0, *cuts), (*cuts, length), strict=True):
             _compare(target, comparison, sample, slice(start, stop))
-    yield comparison.finding("a part of the batch, alone,", "the same part in company")
+    yield comparison.finding("a part run alone", "the same part in the whole batch")
 
 
 def _length(sample: Sample) -> int:
@@ -43,15 +46,15 @@ def _compare(target: Target, comparison: Comparison, sample: Sample, part: slice
         {n: _cut(sample, x, part) for n, x in named.items()} for named in (sample.point.inputs, sample.cotangents)
     )
     point = moved(sample.point, inputs)
-    found: dict[Key, Array] = {("outputs", name): y for name, y in forward(point).run().items()}
+    values: dict[Key, Array] = {("outputs", name): y for name, y in forward(point).run().items()}
     _, gradients = vjp(point, tuple(sample.vectors), dys, batched=False, outputs=False).run()
     for name, dx in gradients.items():
-        found["gradients", name] = np.zeros_like(inputs[name]) if isinstance(dx, Absent) else dx
-    for (what, name), value in found.items():
+        values["gradients", name] = np.zeros_like(inputs[name]) if isinstance(dx, Absent) else dx
+    for (what, name), value in values.items():
         key = what, name
-        expected, bar = (_cut(sample, x, part) for x in (sample.values[key], sample.bound(key, target.widest)))
+        expected, bar = (_cut(sample, x, part) for x in (sample.values[key], sample.error_bound(key, target.widest)))
         output = name if what == "outputs" else None
-        allowed = widened(target, bar, expected)
+        allowed = add_tolerances(target, bar, expected)
         comparison.add(value, expected, allowed, of_output=output, of_input=None if output else name)
 
 

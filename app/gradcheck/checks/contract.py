@@ -1,7 +1,7 @@
-"""The contract: what the op's functions return is what TensorFlow and the op's page say they return.
+"""Contract: the op's functions return what TensorFlow requires and the op declares.
 
-Count, type, shape and dtype of outputs and gradients at both orders, eagerly and in a graph; a gradient for every input
-that is declared differentiable, and none for the others.
+That is the count, type, shape and dtype of outputs and gradients at both orders, eagerly and in a graph; a gradient for
+every input that is declared differentiable, and none for the others.
 """
 
 from collections.abc import Iterator
@@ -24,21 +24,21 @@ MODES: tuple[Mode, ...] = ("graph", "eager")
 
 
 def check(target: Target) -> Iterator[Finding]:
-    """Ask for everything once in each dtype, and let the service's own refusals speak."""
+    """Evaluate everything once in each mode and dtype, and report the errors that the service raises."""
     for mode in MODES:
         if mode in target.op.modes:
-            yield from (_asked(target, mode, dtype) for dtype in target.dtypes)
+            yield from (_finding(target, mode, dtype) for dtype in target.dtypes)
     for slot in target.op.inputs:
         if not slot.differentiable and target.op.dtype_of(slot, target.widest) in FLOATS:
-            yield _undeclared(target, slot.name)
+            yield _undeclared_gradient(target, slot.name)
 
 
-def _asked(target: Target, mode: Mode, dtype: str) -> Finding:
+def _finding(target: Target, mode: Mode, dtype: str) -> Finding:
     place, count = Place(NAME, mode=mode, dtype=dtype), len(target.points)
     try:
-        for sample in target.subsamples:
-            if (here := target.at(sample, dtype)) is not None:
-                _ask(here.moved(mode, target.device), max(target.options.orders))
+        for subsample in target.subsamples:
+            if (narrow := target.in_dtype(subsample, dtype)) is not None:
+                _evaluate(narrow.in_mode(mode, target.device), max(target.options.orders))
     except Overloaded as error:
         return Finding(place, "skipped", error.detail)
     except OpFailed as error:
@@ -48,8 +48,8 @@ def _asked(target: Target, mode: Mode, dtype: str) -> Finding:
     return Finding(place, "pass", "count, types, shapes and dtypes of outputs and gradients are as declared", count)
 
 
-def _ask(sample: Sample, order: int) -> None:
-    """Ask for everything; where that fails, in the order in which a fault is plainest."""
+def _evaluate(sample: Sample, order: int) -> None:
+    """Evaluate the requested orders; after a failure the first order alone, whose error is clearer."""
     if order == 1:
         _first_order(sample)
         return
@@ -65,8 +65,8 @@ def _first_order(sample: Sample) -> None:
     vjp(sample.point, tuple(sample.vectors), sample.cotangents, batched=False, outputs=False).run()
 
 
-def _undeclared(target: Target, name: str) -> Finding:
-    """Look for a gradient of an input that is declared to have none."""
+def _undeclared_gradient(target: Target, name: str) -> Finding:
+    """Look for a nonzero gradient of an input that is declared not differentiable."""
     place, count = Place(NAME, 1, input=name, dtype=target.widest), len(target.points)
     if any(_has_gradient(sample, name) for sample in target.subsamples):
         return Finding(place, "fail", f"{name} is declared not differentiable, but has a gradient that is not 0", count)
@@ -74,12 +74,12 @@ def _undeclared(target: Target, name: str) -> Finding:
 
 
 def _has_gradient(sample: Sample, name: str) -> bool:
-    call = Evaluation(sample.point, "vjp", as_found, wrt=(name,), cotangents=sample.cotangents)
+    evaluation = Evaluation(sample.point, "vjp", as_found, wrt=(name,), cotangents=sample.cotangents)
     try:
         with op_errors(sample.point.op.name):
-            found = run(call.program, "graph", call.leaves, sample.point.spec.device)
+            results = run(evaluation.program, "graph", evaluation.leaves, sample.point.spec.device)
     except OpFailed:
-        # The service refuses a gradient that is missing, which is what should be.
+        # The service raises this for a missing gradient, as it should.
         return False
-    dx = found.get(("gradients", name))
+    dx = results.get(("gradients", name))
     return dx is not None and bool(np.any(dx))

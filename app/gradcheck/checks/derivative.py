@@ -1,6 +1,6 @@
 """First order: dx at a random dy is the derivative that the claim names.
 
-Of forward, taken numerically and with an error bar; of the surrogate, likewise; or the formula.
+That is the numeric derivative of forward or of the surrogate, with its error bar, or the value of the formula.
 """
 
 from collections.abc import Iterator, Mapping
@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from app.autodiff.derivatives import vjp
-from app.gradcheck.claims import all_outputs, named_slots, primals
-from app.gradcheck.comparison import Differentiated, Gradient, compare, compare_with_formula, row_by_row
+from app.gradcheck.claims import all_cotangents, named_slots, primals
+from app.gradcheck.comparison import Gradient, Objective, compare, compare_with_formula, row_by_row
 from app.gradcheck.numeric import Trouble
 from app.gradcheck.rows import Rows
 from app.gradcheck.sample import Sample
@@ -26,46 +26,47 @@ AGAINST = {
 
 
 def check(target: Target) -> Iterator[Finding]:
-    """Check each input against each output in turn, the cotangents of the other outputs 0."""
+    """Check each input for each output in turn, with the cotangents of the other outputs 0."""
     for output in target.samples[0].cotangents:
         comparisons = {
             name: Comparison(Place(NAME, 1, output, name, dtype=target.widest)) for name in target.samples[0].vectors
         }
-        for sample in target.smooth:
-            _at(target, sample, output, comparisons)
+        for subsample in target.smooth:
+            _compare(target, subsample, output, comparisons)
         against = AGAINST[type(target.samples[0].claim.first)]
         yield from (comparison.finding(f"d{name}", against) for name, comparison in comparisons.items())
 
 
-def troubles(target: Target, sample: Sample) -> dict[str, Array]:
-    """Return for each input where forward has no derivative: kinks and jumps, coordinate by coordinate."""
-    if not sample.troubles:
-        for output in sample.cotangents:
-            _at(target, sample, output, {name: Comparison(Place(NAME)) for name in sample.vectors})
-    return sample.troubles
+def troubles(target: Target, subsample: Sample) -> dict[str, Array]:
+    """Return where forward has no derivative, such as kinks and jumps, by input and coordinate."""
+    if not subsample.troubles:
+        for output in subsample.cotangents:
+            _compare(target, subsample, output, {name: Comparison(Place(NAME)) for name in subsample.vectors})
+    return subsample.troubles
 
 
-def _at(target: Target, sample: Sample, output: str, comparisons: Mapping[str, Comparison]) -> None:
-    whole = target.whole(sample)
-    bounds = {name: whole.bound(("gradients", name), target.widest) for name in comparisons}
+def _compare(target: Target, subsample: Sample, output: str, comparisons: Mapping[str, Comparison]) -> None:
+    whole = target.whole(subsample)
+    bounds = {name: whole.error_bound(("gradients", name), target.widest) for name in comparisons}
     gradient = Gradient(_gradients(whole, output), bounds, comparisons, everywhere=True)
-    claim = sample.claim.first
+    claim = subsample.claim.first
     if isinstance(claim, Formula):
         dys = {name: dy if name == output else 0 * dy for name, dy in whole.cotangents.items()}
         compare_with_formula(
             target,
             whole,
             gradient,
-            lambda xs: named_slots(whole, claim.vjp(primals(whole, xs), all_outputs(whole, dys))),
+            lambda xs: named_slots(whole, claim.vjp(primals(whole, xs), all_cotangents(whole, dys))),
         )
     else:
-        compare(target, sample, gradient, lambda near: _differentiated(target, near, output))
+        compare(target, subsample, gradient, lambda sample: _objective(target, sample, output))
     for name, trouble in gradient.troubles.items():
-        sample.troubles[name] = np.where(trouble == Trouble.NONE, sample.troubles.get(name, trouble), trouble)
+        known = subsample.troubles.get(name, trouble)
+        subsample.troubles[name] = np.where(trouble == Trouble.NONE, known, trouble)
 
 
-def _differentiated(target: Target, sample: Sample, output: str) -> Differentiated:
-    """Return forward or the surrogate, with the output's cotangent."""
+def _objective(target: Target, sample: Sample, output: str) -> Objective:
+    """Return forward or the surrogate, weighted with the output's cotangent."""
     claim, at = sample.claim.first, primals(sample, {})
 
     def surrogate(inputs: Mapping[str, Array]) -> Mapping[str, Array]:
@@ -76,13 +77,12 @@ def _differentiated(target: Target, sample: Sample, output: str) -> Differentiat
     rows = Rows(sample.point, target.checkpoint)
     function = row_by_row(sample, surrogate) if isinstance(claim, Surrogate) else rows.forward
     leaves = {name: sample.point.inputs[name] for name in sample.vectors}
-    return Differentiated(function, leaves, {output: sample.cotangents[output]})
+    return Objective(function, leaves, {output: sample.cotangents[output]})
 
 
 def _gradients(sample: Sample, output: str) -> dict[str, Array]:
     if list(sample.cotangents) == [output]:
         return {name: sample.values["gradients", name] for name in sample.vectors}
-    _, found = vjp(
-        sample.point, tuple(sample.vectors), {output: sample.cotangents[output]}, batched=False, outputs=False
-    ).run()
-    return {name: 0 * sample.vectors[name] if isinstance(dx, str) else dx for name, dx in found.items()}
+    dys = {output: sample.cotangents[output]}
+    _, gradients = vjp(sample.point, tuple(sample.vectors), dys, batched=False, outputs=False).run()
+    return {name: 0 * sample.vectors[name] if isinstance(dx, str) else dx for name, dx in gradients.items()}

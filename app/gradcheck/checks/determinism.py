@@ -1,4 +1,4 @@
-"""Determinism: the same question has the same answer, to the last bit."""
+"""Determinism: evaluating twice gives the same values, to the last bit."""
 
 from collections.abc import Iterator
 
@@ -12,17 +12,18 @@ NAME = "determinism"
 
 
 def check(target: Target) -> Iterator[Finding]:
-    """Ask twice in the widest dtype, and twice in the op's default one."""
+    """Evaluate twice in the widest dtype, and twice in the op's default one."""
     for dtype in dict.fromkeys((target.widest, target.op.dtypes[0])):
         comparison = Comparison(Place(NAME, dtype=dtype))
-        for sample in target.subsamples:
-            if (here := target.at(sample, dtype)) is not None:
-                _compare(comparison, here, Sample(here.point, here.cotangents, here.vectors))
-        yield comparison.finding("the second answer", "the first")
+        for subsample in target.subsamples:
+            if (first := target.in_dtype(subsample, dtype)) is not None:
+                _compare(comparison, first, Sample(first.point, first.cotangents, first.vectors))
+        yield comparison.finding("the second evaluation", "the first")
 
 
-def _compare(comparison: Comparison, one: Sample, again: Sample) -> None:
-    for (what, name), value in one.values.items():
+def _compare(comparison: Comparison, first: Sample, second: Sample) -> None:
+    for (what, name), value in first.values.items():
         output = name if what in ("outputs", "slots") else None
-        second = again.values[what, name]
-        comparison.add(second, value, np.zeros(()), of_output=output, of_input=None if output else name)
+        comparison.add(
+            second.values[what, name], value, np.zeros(()), of_output=output, of_input=None if output else name
+        )

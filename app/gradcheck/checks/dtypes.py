@@ -1,4 +1,4 @@
-"""Dtypes: each agrees with the widest within its own rounding, at inputs that it holds exactly."""
+"""Dtypes: each dtype agrees with the widest within its own rounding, at inputs that are exact in it."""
 
 from collections.abc import Iterator
 
@@ -16,9 +16,9 @@ def check(target: Target) -> Iterator[Finding]:
         if dtype == target.widest:
             continue
         place = Place(NAME, dtype=dtype)
-        narrow = [here for sample in target.subsamples if (here := target.at(sample, dtype)) is not None]
+        samples = [narrow for sample in target.subsamples if (narrow := target.in_dtype(sample, dtype)) is not None]
         try:
-            pairs = [(here.values, target.widen(here)) for here in narrow]
+            pairs = [(narrow.values, target.widen(narrow)) for narrow in samples]
         except Overloaded as error:
             yield Finding(place, "skipped", error.detail)
             continue

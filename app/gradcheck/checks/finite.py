@@ -1,8 +1,8 @@
-"""Finiteness: no NaN and no infinity in a gradient where the value is finite, at the ends of what a dtype holds.
+"""Finiteness: no NaN and no infinity in a gradient where the value is finite, at the extremes of each dtype.
 
-0, ±tiny, ±eps, ±1, ±√max and ±max/4 of an elementwise op; of any other, which multiplies them, to ±⁴√max, alone and as
-entries that are all alike. Declared poles are excepted, points that the op calls singular, and points where the claim
-itself is not finite.
+The inputs of an elementwise op are 0, ±tiny, ±eps, ±1, ±√max/2 and ±max/4. Other ops multiply them, so theirs end at
+±⁴√max, in one entry and in all entries at once. Declared poles, points that the op calls singular, and points where the
+claim itself is not finite are excluded.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ import numpy as np
 from app.autodiff.point import blame_op
 from app.errors import Unprocessable
 from app.gradcheck import rounding
-from app.gradcheck.claims import all_outputs, named_slots, wide_primals
+from app.gradcheck.claims import all_cotangents, named_slots, wide_primals
 from app.gradcheck.sample import Sample, sample_at
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Element, Finding, Place
@@ -22,19 +22,19 @@ from ops import Array, Derivative, Formula, Input, Surrogate
 
 NAME = "finite"
 WHAT = {1: ("gradients",), 2: ("products", "slots")}
-# As a part of its size, nobody expects finite derivatives nearer to a pole.
+# Derivatives nearer to a pole than this, as a fraction of its size, need not be finite.
 NEAR = 1e-3
 
 
 def check(target: Target) -> Iterator[Finding]:
-    """Look at both orders in every dtype."""
+    """Check each order in every dtype."""
     for dtype in target.dtypes:
-        samples = list(_sites(target, dtype))
+        samples = list(_samples(target, dtype))
         for order in target.options.orders:
-            yield _looked(target, samples, order, dtype)
+            yield _finding(target, samples, order, dtype)
 
 
-def _looked(target: Target, samples: list[Sample], order: int, dtype: str) -> Finding:
+def _finding(target: Target, samples: list[Sample], order: int, dtype: str) -> Finding:
     place, points, wrong = Place(NAME, order, dtype=dtype), 0, 0
     worst: tuple[Element, str, str] | None = None
     for sample in samples:
@@ -48,8 +48,8 @@ def _looked(target: Target, samples: list[Sample], order: int, dtype: str) -> Fi
             if worst is None and bad.any():
                 worst = _element(sample, name, value, bad, dtype), str(what), name
     if worst is None:
-        told = f"finite at all {points} extreme points where the value is finite" if points else "nothing to look at"
-        return Finding(place, "pass" if points else "skipped", told, points)
+        sentence = f"finite at all {points} extreme points where the value is finite" if points else "nothing to check"
+        return Finding(place, "pass" if points else "skipped", sentence, points)
     element, what, name = worst
     place = replace(place, output=name) if what == "slots" else replace(place, input=name)
     return Finding(place, "fail", _sentence(*worst, wrong, points), points, worst=element)
@@ -58,52 +58,54 @@ def _looked(target: Target, samples: list[Sample], order: int, dtype: str) -> Fi
 def _sentence(worst: Element, what: str, name: str, wrong: int, points: int) -> str:
     thing = {"gradients": f"d{name}", "products": f"d⟨vjp, v⟩/d{name}", "slots": f"d⟨vjp, v⟩/dd{name}"}[what]
     at = "" if worst.x is None else f" at x = {worst.x:.6g}"
-    cure = "if it is infinite by nature, declare the pole (Input.poles, or Op.singular)"
-    return f"{thing} is {worst.analytic:g}{at}, where the value is finite; {wrong} of {points} numbers; {cure}"
+    cure = "if the derivative is infinite by nature, declare the pole (Input.poles or Op.singular)"
+    return (
+        f"{thing} is {worst.analytic:g}{at}, where the value is finite; {wrong} of {points} numbers not finite; {cure}"
+    )
 
 
 def _element(sample: Sample, name: str, value: Array, bad: Array, dtype: str) -> Element:
     at = int(np.argmax(np.ravel(bad)))
-    x = np.ravel(sample.point.inputs[name])[at] if name in sample.point.inputs else None
-    found, number = float(np.ravel(value)[at]), None if x is None else float(x)
-    return Element(sample.index(name)(at), number, found, float("nan"), float("inf"), dtype)
+    x = float(np.ravel(sample.point.inputs[name])[at]) if name in sample.point.inputs else None
+    analytic = float(np.ravel(value)[at])
+    return Element(sample.index(name)(at), x, analytic, float("nan"), float("inf"), dtype)
 
 
 def _expected_finite(sample: Sample, order: int) -> Array:
     """Tell where a derivative must be finite: number by number for an elementwise op, else for the sample."""
     with np.errstate(all="ignore"):
         finite = [np.isfinite(np.asarray(y, np.float64)) for (what, _), y in sample.values.items() if what == "outputs"]
-        finite += [np.isfinite(np.asarray(value, np.float64)) for value in _claimed(sample, order)]
-        away = [_is_away(slot, sample.point.inputs[slot.name]) for slot in sample.point.op.inputs]
+        finite += [np.isfinite(np.asarray(value, np.float64)) for value in _claim_values(sample, order)]
+        away = [_is_away_from_poles(slot, sample.point.inputs[slot.name]) for slot in sample.point.op.inputs]
     if sample.is_elementwise:
         return np.logical_and.reduce([*finite, *away])
     return np.asarray(all(bool(part.all()) for part in (*finite, *away)) and not sample.is_singular)
 
 
-def _claimed(sample: Sample, order: int) -> list[Array]:
-    """Return what must be finite for the claim to be so: the formula, or the values of the surrogate."""
+def _claim_values(sample: Sample, order: int) -> list[Array]:
+    """Return the values that are finite where the claim is: of the formula, or of the surrogate itself."""
     xs = wide_primals(sample)
     dys, vectors = (
-        all_outputs(sample, sample.cotangents),
+        all_cotangents(sample, sample.cotangents),
         [sample.vectors.get(n, np.zeros(())) for n in sample.point.inputs],
     )
     claims = (sample.claim.first, sample.claim.second)[:order]
-    found: list[Array] = []
+    values: list[Array] = []
     with blame_op(sample.point.op, "claim"), np.errstate(all="ignore"):
         for claim, more in zip(claims, ((), (dys,)), strict=False):
             match claim:
                 case Derivative():
                     pass
                 case Surrogate(of=of):
-                    values = of(xs, *more, xs)
-                    found += list(named_slots(sample, values).values()) if more else [np.asarray(y) for y in values]
+                    results = of(xs, *more, xs)
+                    values += list(named_slots(sample, results).values()) if more else [np.asarray(y) for y in results]
                 case Formula(vjp=formula):
                     slots = formula(xs, dys, *([vectors] if more else []))
-                    found += list(named_slots(sample, slots).values())
-    return found
+                    values += list(named_slots(sample, slots).values())
+    return values
 
 
-def _is_away(slot: Input, x: Array) -> Array:
+def _is_away_from_poles(slot: Input, x: Array) -> Array:
     wide = np.asarray(x, np.float64)
     far = [np.abs(wide - pole) > NEAR * max(1.0, abs(pole)) for pole in slot.poles]
     return np.logical_and.reduce([np.ones(wide.shape, bool), *far])
@@ -117,25 +119,25 @@ def _extremes(dtype: str, *, elementwise: bool) -> Array:
     return np.concatenate([sizes, -sizes]).astype(row.numpy)
 
 
-def _sites(target: Target, dtype: str) -> Iterator[Sample]:
-    """Yield samples with extreme numbers in one differentiable input after the other, those that the op takes."""
-    base = target.at(target.samples[-1], dtype)
+def _samples(target: Target, dtype: str) -> Iterator[Sample]:
+    """Yield samples with extreme numbers in each differentiable input in turn, if the op accepts them."""
+    base = target.in_dtype(target.samples[-1], dtype)
     if base is None:
         return
     for name in base.vectors:
         for inputs in _extreme_inputs(target, base.point.inputs, name, dtype):
             try:
-                sample = sample_at(target.bound(inputs, dtype), np.random.default_rng(target.options.seed))
+                sample = sample_at(target.bind(inputs, dtype), np.random.default_rng(target.options.seed))
                 _ = sample.values
             except Unprocessable:
                 continue
             yield sample
 
 
-def _of_each_kind(inputs: Mapping[str, Array]) -> Mapping[str, Array]:
-    """Return one number of each input of an elementwise op; where some are bools, with these false and with them true.
+def _one_of_each_kind(inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+    """Return one number of each input of an elementwise op; if some inputs are bools, twice, with both bools.
 
-    What a mask hides from the value may still come up in the gradient, as 0·∞.
+    A number that a mask hides from the value may still enter the gradient, as 0·∞.
     """
     if not any(x.dtype == np.bool_ for x in inputs.values()):
         return {name: np.ravel(x)[:1] for name, x in inputs.items()}
@@ -149,7 +151,7 @@ def _extreme_inputs(
     elementwise = target.op.batching == "elementwise"
     extremes = _extremes(dtype, elementwise=elementwise)
     if elementwise:
-        some = _of_each_kind(inputs)
+        some = _one_of_each_kind(inputs)
         for value in extremes:
             yield {**some, name: np.full_like(some[name], value)}
         return

@@ -1,26 +1,26 @@
-"""Linearity: vjp(2a + 3b) = 2 vjp(a) + 3 vjp(b), unless the op declares that it is not linear."""
+"""Linearity: vjp(2a + 3b) = 2 vjp(a) + 3 vjp(b), unless the op declares its gradient not linear."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from app.autodiff.derivatives import Absent, vjp
-from app.gradcheck.comparison import widened
-from app.gradcheck.sample import Named, Sample, draw
+from app.gradcheck.comparison import add_tolerances
+from app.gradcheck.sample import Arrays, Sample, draw
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Comparison, Finding, Place
 
 NAME = "linearity"
-# Each of the three vjps is off by as much as that of the sample, times its weight and the ratio of their cotangents.
+# The error of each of the three vjps is that of the sample's vjp, times its weight and the ratio of the cotangents.
 SLACK = 20
 
 
 def check(target: Target) -> Iterator[Finding]:
     """Compare both sides for each input."""
-    about = Place(NAME, 1, dtype=target.widest)
+    place = Place(NAME, 1, dtype=target.widest)
     if not target.samples[0].claim.linear:
-        yield Finding(about, "skipped", "declared not linear in the cotangent")
+        yield Finding(place, "skipped", "the gradient is declared not linear in the cotangent")
         return
-    comparisons = {name: Comparison(replace(about, input=name)) for name in target.samples[0].vectors}
+    comparisons = {name: Comparison(replace(place, input=name)) for name in target.samples[0].vectors}
     for sample in target.smooth:
         _compare(target, sample, comparisons)
     for name, comparison in comparisons.items():
@@ -33,10 +33,10 @@ def _compare(target: Target, sample: Sample, comparisons: Mapping[str, Compariso
     one, two, together = (_gradients(sample, dys) for dys in (sample.cotangents, other, both))
     for name, comparison in comparisons.items():
         expected = 2 * one[name] + 3 * two[name]
-        allowed = widened(target, SLACK * sample.bound(("gradients", name), target.widest), expected)
+        allowed = add_tolerances(target, SLACK * sample.error_bound(("gradients", name), target.widest), expected)
         comparison.add(together[name], expected, allowed, index=sample.index(name))
 
 
-def _gradients(sample: Sample, dys: Named) -> Named:
-    _, found = vjp(sample.point, tuple(sample.vectors), dys, batched=False, outputs=False).run()
-    return {name: 0 * sample.vectors[name] if isinstance(dx, Absent) else dx for name, dx in found.items()}
+def _gradients(sample: Sample, dys: Arrays) -> Arrays:
+    _, gradients = vjp(sample.point, tuple(sample.vectors), dys, batched=False, outputs=False).run()
+    return {name: 0 * sample.vectors[name] if isinstance(dx, Absent) else dx for name, dx in gradients.items()}

@@ -1,4 +1,4 @@
-"""Modes and devices: eager, graph, xla and v1 give the same values and gradients, and so does every GPU."""
+"""Modes and devices: eager, graph, xla and v1, and every GPU, give the same values and gradients."""
 
 from collections.abc import Iterator
 
@@ -15,17 +15,17 @@ def check(target: Target) -> Iterator[Finding]:
     """Compare every mode, and every device, with mode graph on the first device."""
     for mode in target.modes:
         if mode != "graph":
-            yield from _compared(target, mode, target.device, f"mode {mode}")
+            yield from _compare(target, mode, target.device, f"mode {mode}")
     for name, device in list(target.options.devices.items())[1:]:
-        yield from _compared(target, "graph", device, name)
+        yield from _compare(target, "graph", device, name)
 
 
-def _compared(target: Target, mode: Mode, device: str, what: str) -> Iterator[Finding]:
+def _compare(target: Target, mode: Mode, device: str, what: str) -> Iterator[Finding]:
     place = Place(NAME, mode=mode, dtype=target.widest)
-    # XLA compiles for every shape: one sample tells what there is to tell.
+    # XLA compiles for every shape, so one sample is enough.
     samples = target.subsamples[:1] if mode == "xla" else target.subsamples
     try:
-        pairs = [(sample.moved(mode, device).values, sample) for sample in samples]
+        pairs = [(sample.in_mode(mode, device).values, sample) for sample in samples]
     except Overloaded as error:
         yield Finding(place, "skipped", error.detail)
         return

@@ -1,4 +1,4 @@
-"""Symmetry of the Hessian, where both claims are derivatives: ⟨u, H v⟩ = ⟨v, H u⟩."""
+"""Symmetry of the Hessian, if both claims are derivatives: ⟨u, H v⟩ = ⟨v, H u⟩."""
 
 from collections.abc import Iterator, Mapping
 from itertools import combinations
@@ -6,28 +6,28 @@ from itertools import combinations
 import numpy as np
 
 from app.autodiff.derivatives import second
-from app.gradcheck.comparison import widened
-from app.gradcheck.sample import Named, Sample, draw
+from app.gradcheck.comparison import add_tolerances
+from app.gradcheck.sample import Arrays, Sample, draw
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Comparison, Finding, Place
 from app.runtime.modes import Key
 from ops import Array, Derivative
 
 NAME = "symmetry"
-# Up to so many numbers the Hessian is compared entry by entry.
+# The most input numbers for which the Hessian is compared entry by entry.
 SMALL = 16
 PAIRS = 3
-# The bounds are those of the sample's vectors; others are up to four times as large.
+# The bounds are those of the sample's vectors; other vectors are up to four times as large.
 SLACK = 4
 
 
 def check(target: Target) -> Iterator[Finding]:
-    """Compare entry by entry where the inputs are small, else along random pairs of vectors."""
-    claim, about = target.samples[0].claim, Place(NAME, 2, dtype=target.widest)
-    if not all(isinstance(one, Derivative) for one in (claim.first, claim.second)):
-        yield Finding(about, "skipped", "the gradient does not claim to be a derivative at both orders")
+    """Compare entry by entry if the inputs are small, else along random pairs of vectors."""
+    claim, place = target.samples[0].claim, Place(NAME, 2, dtype=target.widest)
+    if not all(isinstance(order, Derivative) for order in (claim.first, claim.second)):
+        yield Finding(place, "skipped", "the gradient does not claim to be a derivative at both orders")
         return
-    comparison = Comparison(about)
+    comparison = Comparison(place)
     for sample in target.smooth:
         if not sample.is_elementwise and sum(v.size for v in sample.vectors.values()) <= SMALL:
             _by_entry(target, sample, comparison)
@@ -37,7 +37,7 @@ def check(target: Target) -> Iterator[Finding]:
 
 
 def _by_entry(target: Target, sample: Sample, comparison: Comparison) -> None:
-    bars = np.concatenate([sample.bound(("products", name), target.widest).ravel() for name in sample.vectors])
+    bars = np.concatenate([sample.error_bound(("products", name), target.widest).ravel() for name in sample.vectors])
     rows: list[Array] = []
     for unit in np.eye(len(bars)):
         target.checkpoint()
@@ -49,7 +49,7 @@ def _by_entry(target: Target, sample: Sample, comparison: Comparison) -> None:
         row, column = divmod(i, len(places))
         return (*places[row], *places[column])
 
-    comparison.add(h, h.T, widened(target, SLACK * (bars[None, :] + bars[:, None]), h), index=index)
+    comparison.add(h, h.T, add_tolerances(target, SLACK * (bars[None, :] + bars[:, None]), h), index=index)
 
 
 def _by_pairs(target: Target, sample: Sample, comparison: Comparison) -> None:
@@ -60,20 +60,20 @@ def _by_pairs(target: Target, sample: Sample, comparison: Comparison) -> None:
     for i, j in combinations(range(len(vectors)), 2):
         target.checkpoint()
         one, other = (
-            sample.summed({name: u * products[b]["products", name] for name, u in vectors[a].items()})
+            sample.total({name: u * products[b]["products", name] for name, u in vectors[a].items()})
             for a, b in ((i, j), (j, i))
         )
         size = {name: np.abs(u) + np.abs(vectors[j][name]) for name, u in vectors[i].items()}
-        bar = sample.summed({n: SLACK * sample.bound(("products", n), target.widest) * size[n] for n in size})
-        comparison.add(one, other, widened(target, bar, other), index=sample.sum_index)
+        bar = sample.total({n: SLACK * sample.error_bound(("products", n), target.widest) * size[n] for n in size})
+        comparison.add(one, other, add_tolerances(target, bar, other), index=sample.total_index)
 
 
-def _split(sample: Sample, flat: Array) -> Named:
-    found, start = Named(), 0
+def _split(sample: Sample, flat: Array) -> Arrays:
+    vectors, start = dict[str, Array](), 0
     for name, v in sample.vectors.items():
-        found[name] = flat[start : start + v.size].reshape(v.shape).astype(v.dtype)
+        vectors[name] = flat[start : start + v.size].reshape(v.shape).astype(v.dtype)
         start += v.size
-    return found
+    return vectors
 
 
 def _flat(values: Mapping[Key, Array]) -> Array:

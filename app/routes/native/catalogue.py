@@ -13,42 +13,42 @@ ClaimKind = Literal["derivative", "surrogate", "formula"]
 
 
 class ClaimSummary(BaseModel):
-    """What the gradient claims to be, with the default attributes."""
+    """The gradient's claim, with the default attributes."""
 
-    first: ClaimKind = Field(description="Of forward, of a surrogate function, or a formula.")
-    second: ClaimKind = Field(description="Of the op's own vjp, of a surrogate, or a formula.")
+    first: ClaimKind = Field(description="The derivative of forward, of a surrogate function, or a formula.")
+    second: ClaimKind = Field(description="The derivative of the op's own vjp, of a surrogate, or a formula.")
     linear: bool = Field(description="Whether the gradient is linear in the cotangent; if not, there is no jvp.")
 
 
 class OpSummary(BaseModel):
-    """One op in a line."""
+    """A summary of one op."""
 
     name: str
     summary: str
-    mechanism: str = Field(description="What gives the op its gradient.")
+    mechanism: str = Field(description="How the op defines its gradient.")
     claim: ClaimSummary | None
     available: bool
     reason: str | None = Field(default=None, description="Why the op is unavailable.")
 
 
 class OpList(BaseModel):
-    """Every op, in order of name."""
+    """All ops, sorted by name."""
 
     ops: list[OpSummary]
 
 
 class OutputSlot(BaseModel):
-    """One output: its dtypes (several: the op's type variable), its symbolic shape."""
+    """One output: its dtypes (several for the op's type variable) and its symbolic shape."""
 
     name: str
     dtypes: list[str]
-    shape: list[str | int] = Field(description='A symbol stands for one dimension, "..." for any number of them.')
+    shape: list[str | int] = Field(description='A symbol is one dimension, "..." any number of dimensions.')
     differentiable: bool
     doc: str
 
 
 class InputSlot(OutputSlot):
-    """One input: as an output, and where checks sample, what they avoid."""
+    """One input: as an output, with the domain that checks sample and the points that they avoid."""
 
     domain: tuple[float, float]
     kinks: list[float]
@@ -64,13 +64,13 @@ class OpExample(BaseModel):
 
 
 class OpContract(OpSummary):
-    """All of an op's contract."""
+    """The full contract of an op."""
 
-    doc: str = Field(description="Formulas, kinks and poles, policy there.")
+    doc: str = Field(description="Formulas, kinks and poles, and the behaviour there.")
     source: str
     batching: str
     dtypes: list[str] = Field(description="The dtypes of the op's type variable, the default first.")
-    modes: list[Mode] = Field(description="How TensorFlow can run it.")
+    modes: list[Mode] = Field(description="The modes in which TensorFlow can run the op.")
     default_mode: dict[str, dict[str, Mode]] = Field(description="By operation and dtype.")
     inputs: list[InputSlot]
     outputs: list[OutputSlot]
@@ -84,14 +84,14 @@ def catalogue(engine: Engine) -> APIRouter:
     listing = [*map(_summary, engine.registry.ops.values()), *map(_broken, engine.registry.unavailable)]
     answer = OpList(ops=sorted(listing, key=lambda op: op.name))
 
-    @router.get("/v1/ops", summary="Every op in a line", response_model_exclude_unset=True)
+    @router.get("/v1/ops", summary="List all ops", response_model_exclude_unset=True)
     async def ops() -> OpList:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
-        """List every op, those that are unavailable with the reason."""
+        """List all ops, and the reason why an op is unavailable."""
         return answer
 
-    @router.get("/v1/ops/{op}", summary="One op's whole contract", response_model_exclude_unset=True)
+    @router.get("/v1/ops/{op}", summary="Get the contract of an op", response_model_exclude_unset=True)
     async def op(op: str) -> OpContract:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
-        """Return one op's whole contract."""
+        """Return the full contract of an op."""
         return contract(engine, engine.op(op))
 
     return router

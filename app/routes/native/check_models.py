@@ -29,12 +29,12 @@ assert set(CheckName.__args__) == set(CHECKS)  # pyright: ignore[reportAttribute
 
 
 class Tolerances(BaseModel):
-    """What every comparison of numbers is widened by, on top of the error bar and of rounding."""
+    """Tolerances that widen every comparison, in addition to the error bar and rounding."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
     absolute: float = Field(default=0.0, ge=0)
-    relative: float = Field(default=0.0, ge=0, description="As a part of the number that is expected.")
+    relative: float = Field(default=0.0, ge=0, description="As a fraction of the expected number.")
 
 
 class _How(BaseModel):
@@ -42,34 +42,34 @@ class _How(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    dtypes: Dtypes | None = Field(default=None, description="Float dtypes to check; omitted: all of the op's.")
-    modes: list[Mode] | None = Field(default=None, min_length=1, description="Omitted: all of the op's.")
+    dtypes: Dtypes | None = Field(default=None, description="Float dtypes to check; omitted: all.")
+    modes: list[Mode] | None = Field(default=None, min_length=1, description="Modes to check; omitted: all.")
     orders: list[Literal[1, 2]] = Field(default=[1, 2], min_length=1, max_length=2)
-    checks: list[CheckName] | None = Field(default=None, min_length=1, description="Which; omitted: all.")
-    device: str | None = Field(default=None, description="cpu or gpu:N; omitted: all, compared with the default one.")
-    seed: int = Field(default=0, ge=0, lt=1 << 32, description="Of all that is drawn: same seed, same report.")
+    checks: list[CheckName] | None = Field(default=None, min_length=1, description="Checks to run; omitted: all.")
+    device: str | None = Field(default=None, description="cpu or gpu:N; omitted: all, against the default device.")
+    seed: int = Field(default=0, ge=0, lt=1 << 32, description="Seed of all random draws: same seed, same report.")
     tolerances: Tolerances = Tolerances()
 
 
 class CheckRequest(_How):
-    """What to check of one op, and where."""
+    """What to check on one op, and at which point."""
 
     inputs: Tensors | None = Field(
-        default=None, description="The point; omitted: the op's examples, and points drawn from its domain."
+        default=None, description="The point; omitted: the op's examples and points drawn from its domain."
     )
     attrs: Annotated[dict[str, Any], Field(max_length=MAX_NAMES)] | None = Field(
-        default=None, description="The op's attributes; omitted: those of its examples, in turn."
+        default=None, description="The op's attributes; omitted: those of each example in turn."
     )
 
 
 class ChecksRequest(_How):
     """Which ops to check."""
 
-    ops: list[str] | None = Field(default=None, min_length=1, max_length=1024, description="Omitted: all.")
+    ops: list[str] | None = Field(default=None, min_length=1, max_length=1024, description="Omitted: all ops.")
 
 
 class VerifyRequest(BaseModel):
-    """A point, cotangents and the gradients that somebody else found there."""
+    """A point, cotangents, and your gradients at that point."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -78,7 +78,7 @@ class VerifyRequest(BaseModel):
     dtype: str | None = Field(
         default=None, description="The dtype in which your gradients were computed; omitted: the op's first."
     )
-    mode: Mode | None = Field(default=None, description="How the op is run; omitted: the catalogue's default_mode.")
+    mode: Mode | None = Field(default=None, description="The mode to run; omitted: the catalogue's default_mode.")
     device: str | None = Field(default=None, description="cpu or gpu:N; omitted: the server's choice.")
     cotangents: Cotangents = None
     gradients: Tensors = Field(min_length=1, description="Your gradients, by input.")
@@ -86,35 +86,35 @@ class VerifyRequest(BaseModel):
 
 
 class WorstElement(BaseModel):
-    """The number that is farthest off, in error bars."""
+    """The element with the largest error, in error bars."""
 
-    index: list[int] | None = Field(description="Its place in the input; null: along a random direction.")
-    x: Number | None = Field(description="The input there.")
-    analytic: Number = Field(description="What the op returns.")
-    numeric: Number = Field(description="What it should be.")
-    error_bar: Number = Field(description="By how much they may differ.")
+    index: list[int] | None = Field(description="Its index in the input; null: along a random direction.")
+    x: Number | None = Field(description="The input at that index.")
+    analytic: Number = Field(description="The value that the op returns.")
+    numeric: Number = Field(description="The expected value.")
+    error_bar: Number = Field(description="The largest allowed difference.")
     absolute: Number
     relative: Number
-    ulps: Number = Field(description="In units in the last place of what it should be.")
+    ulps: Number = Field(description="The error in units in the last place of the expected value.")
 
 
 class CheckEntry(BaseModel):
-    """What one check found of one thing."""
+    """One finding of one check."""
 
     check: CheckName
     verdict: Literal["pass", "fail", "inconclusive", "skipped"]
     sentence: str
-    order: int | None = Field(description="0: values, 1: gradients, 2: their gradients.")
+    order: int | None = Field(description="0: values, 1: gradients, 2: second-order gradients.")
     output: str | None
     input: str | None
     attrs: dict[str, Any]
     mode: str
     dtype: str
     device: str
-    points: int = Field(description="Numbers that were compared.")
-    evaluations: int = Field(description="Values that the numeric derivative asked for.")
+    points: int = Field(description="Numbers compared.")
+    evaluations: int = Field(description="Evaluations for the numeric derivative.")
     seconds: float
-    inconclusive: dict[str, int] = Field(description="How many numbers told nothing, by reason.")
+    inconclusive: dict[str, int] = Field(description="Inconclusive numbers, counted by reason.")
     worst: WorstElement | None
 
 
@@ -132,20 +132,20 @@ class CheckAnswer(Answer):
 
 
 class WorstGradient(BaseModel):
-    """The number of your gradient that is farthest off."""
+    """The element of your gradient with the largest error."""
 
     index: list[int] | None
     x: Number | None
     yours: Number
     expected: Number
-    error_bar: Number = Field(description="By how much they may differ, for rounding in your dtype.")
+    error_bar: Number = Field(description="The largest allowed difference, from rounding in your dtype.")
     absolute: Number
     relative: Number
-    ulps: Number = Field(description="In units in the last place of your dtype.")
+    ulps: Number = Field(description="The error in units in the last place of your dtype.")
 
 
 class Block(BaseModel):
-    """Rows of the leading axis, from ``start`` to before ``stop``."""
+    """Rows of the leading axis, from ``start`` up to but not including ``stop``."""
 
     start: int
     stop: int
@@ -172,24 +172,24 @@ class VerifyAnswer(Answer):
     verdict: Verdict
     sentence: str
     dtype: str
-    against: str = Field(description="The dtype in which the op answered.")
+    against: str = Field(description="The dtype that the op computed in.")
     gradients: dict[str, VerifiedGradient]
 
 
 class ChecksAnswer(Answer):
-    """One event of the stream; ``event`` says which fields it has."""
+    """One event of the stream; ``event`` determines its fields."""
 
     event: Literal["start", "progress", "report", "summary", "error"]
-    ops: list[str] = Field(default=[], description="start: the ops that will be checked.")
+    ops: list[str] = Field(default=[], description="start: the ops to check.")
     unavailable: list[dict[str, str]] = Field(default=[], description="start: ops that are not served, and why.")
-    steps: int = Field(default=0, description="start, progress: how many steps there are.")
-    op: str = Field(default="", description="progress: the op of the step that begins.")
-    check: str = Field(default="", description="progress: its check.")
-    done: int = Field(default=0, description="progress: steps that are done.")
-    report: CheckAnswer | None = Field(default=None, description="report: of one op.")
-    verdict: Verdict | None = Field(default=None, description="summary: of all.")
-    pass_: int = Field(default=0, alias="pass", description="summary: how many ops pass.")
-    fail: int = Field(default=0, description="summary: how many fail.")
-    inconclusive: int = Field(default=0, description="summary: of how many nothing can be told.")
-    seconds: float = Field(default=0.0, description="summary.")
-    problem: dict[str, Any] | None = Field(default=None, description="error: why the stream ends early.")
+    steps: int = Field(default=0, description="start, progress: the number of steps.")
+    op: str = Field(default="", description="progress: the op of the step that starts.")
+    check: str = Field(default="", description="progress: the check of that step.")
+    done: int = Field(default=0, description="progress: the number of finished steps.")
+    report: CheckAnswer | None = Field(default=None, description="report: the report on one op.")
+    verdict: Verdict | None = Field(default=None, description="summary: the verdict on all ops.")
+    pass_: int = Field(default=0, alias="pass", description="summary: the number of ops that pass.")
+    fail: int = Field(default=0, description="summary: the number of ops that fail.")
+    inconclusive: int = Field(default=0, description="summary: the number of inconclusive ops.")
+    seconds: float = Field(default=0.0, description="summary: the duration.")
+    problem: dict[str, Any] | None = Field(default=None, description="error: the reason why the stream ends early.")

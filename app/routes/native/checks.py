@@ -158,7 +158,7 @@ async def _events(
     except PullbackError as error:
         yield {"event": "error", "problem": error.document("/v1/checks")}
     except asyncio.CancelledError:
-        error = Overloaded("the service is going down and cannot finish this: try again")
+        error = Overloaded("the service is shutting down and cannot finish this request: try again")
         yield {"event": "error", "problem": error.document("/v1/checks")}
         raise
 
@@ -192,7 +192,7 @@ def _refuse_unknown(op: Op, options: Options) -> None:
     for field, asked, known in (("dtypes", options.dtypes, floats), ("modes", options.modes, op.modes)):
         for i, name in enumerate(asked or ()):
             if name not in known:
-                message = f"op {op.name} has no such {'float dtype' if field == 'dtypes' else 'mode'}"
+                message = f"op {op.name} does not support this {'float dtype' if field == 'dtypes' else 'mode'}"
                 expected = f"some of {', '.join(known)}" if known else "an op with float dtypes"
                 raise wrong((field, i), message, expected=expected, got=name)
 

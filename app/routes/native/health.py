@@ -12,7 +12,7 @@ from app.runtime.traces import trace_counts
 
 
 class Live(BaseModel):
-    """The event loop answers."""
+    """The event loop responds."""
 
     status: Literal["live"] = "live"
 
@@ -25,19 +25,19 @@ class UnavailableOp(BaseModel):
 
 
 class Ready(BaseModel):
-    """The service takes requests."""
+    """The service accepts requests."""
 
     status: Literal["ready"] = "ready"
     tensorflow: str = Field(description="TensorFlow's version.")
     devices: list[str]
     default_device: str
-    machine: list[Part] = Field(description="What was looked at when the service started, as `pullback doctor` does.")
-    ops: int = Field(description="How many ops are served.")
+    machine: list[Part] = Field(description="The parts examined at startup, as `pullback doctor` lists them.")
+    ops: int = Field(description="The number of ops served.")
     unavailable: list[UnavailableOp] = Field(description="Ops that failed to load, and why.")
     traces: int = Field(
-        description="Traced functions made so far; TensorFlow keeps them for ever, so there is a budget."
+        description="Traced functions created so far; TensorFlow never frees them, so a budget limits them."
     )
-    compiled: int = Field(description="How many of them XLA compiled.")
+    compiled: int = Field(description="How many of them XLA has compiled.")
 
 
 def health(engine: Engine, machine: list[Part]) -> APIRouter:
@@ -45,14 +45,14 @@ def health(engine: Engine, machine: list[Part]) -> APIRouter:
     router = APIRouter(tags=["health"])
     unavailable = [UnavailableOp(op=op.name, reason=op.reason) for op in engine.registry.unavailable]
 
-    @router.get("/health/live", summary="Does the service answer?")
+    @router.get("/health/live", summary="Check that the service responds")
     async def live() -> Live:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
-        """Answer at once, whatever the service computes."""
+        """Respond at once, even while the service computes."""
         return Live()
 
-    @router.get("/health/ready", summary="Are requests welcome?")
+    @router.get("/health/ready", summary="Check that the service accepts requests")
     async def ready() -> Ready:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
-        """Answer 200 when requests are welcome, 503 while the service drains or is stuck in a computation."""
+        """Respond 200 if the service accepts requests, 503 while it drains or is stuck in a computation."""
         engine.need_ready()
         traces, compiled = trace_counts()
         return Ready(

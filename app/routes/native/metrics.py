@@ -12,9 +12,9 @@ def metrics_page(metrics: Metrics) -> APIRouter:
     """Return the route of the metrics."""
     router = APIRouter(tags=["health"])
 
-    @router.get("/metrics", summary="What has been counted, for Prometheus", response_class=PlainTextResponse)
+    @router.get("/metrics", summary="Get the metrics for Prometheus", response_class=PlainTextResponse)
     async def page(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
-        """Answer the metrics of all workers as text, in OpenMetrics where that is accepted."""
+        """Return the metrics of all workers as text, in OpenMetrics if the client accepts it."""
         metrics.tell()
         text, media_type = await asyncio.to_thread(metrics.text, request.headers.get("accept", ""))
         return Response(text, media_type=media_type)

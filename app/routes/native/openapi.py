@@ -28,7 +28,7 @@ _BINARY = {
         "schema": {
             "type": "string",
             "format": "binary",
-            "description": "The tensors by their paths, such as inputs/x; what else the JSON has is in the metadata, "
+            "description": "The tensors under their paths, such as inputs/x; other JSON fields are in the metadata, "
             "under pullback.",
         }
     }
@@ -36,15 +36,15 @@ _BINARY = {
 _REF = "#/components/schemas/{model}"
 _PROBLEM = {"application/problem+json": {"schema": {"$ref": _REF.format(model="Problem")}}}
 _PROBLEMS = {
-    "400": "The body is not what its content type says.",
-    "404": "No such op or operation.",
-    "406": "No format that the client accepts.",
-    "408": "The body was too slow.",
+    "400": "The body does not match its content type.",
+    "404": "Unknown op or operation.",
+    "406": "The client accepts none of the formats.",
+    "408": "The body did not arrive in time.",
     "413": "The body is over the byte limit.",
-    "415": "No content type, one that is not taken here, or a compressed body.",
-    "422": "A document that is wrong: a tensor, shape, dtype, attribute, field, mode, device, or too large an answer.",
-    "500": "The op failed, or its gradient is no gradient.",
-    "503": "Overloaded or draining: try again after the Retry-After header's seconds.",
+    "415": "The content type is missing or unsupported, or the body is compressed.",
+    "422": "An invalid tensor, shape, dtype, attribute, field, mode or device, or too large a response.",
+    "500": "The op failed, or returned an invalid gradient.",
+    "503": "Overloaded or draining: try again after the seconds in Retry-After.",
     "504": "The deadline passed.",
 }
 
@@ -64,12 +64,12 @@ class Check:
 
 _VERIFIED = {"inputs": {"x": [1, 2, 3]}, "gradients": {"x": [2, 4, 6.54]}}
 CHECKS = (
-    Check("check", "/v1/ops/{op}/check", "Is its gradient right?", CheckRequest, CheckAnswer, (_JSON,), {}),
-    Check("verify", "/v1/ops/{op}/verify", "Is yours?", VerifyRequest, VerifyAnswer, (_JSON,), _VERIFIED),
+    Check("check", "/v1/ops/{op}/check", "Check the op's gradient", CheckRequest, CheckAnswer, (_JSON,), {}),
+    Check("verify", "/v1/ops/{op}/verify", "Verify your gradient", VerifyRequest, VerifyAnswer, (_JSON,), _VERIFIED),
     Check(
         "checks",
         "/v1/checks",
-        "Are all gradients right? A stream of events",
+        "Check all gradients, as a stream of events",
         ChecksRequest,
         ChecksAnswer,
         ("text/event-stream", "application/x-ndjson"),
@@ -101,7 +101,7 @@ def _document(app: FastAPI, ops: Mapping[str, Op]) -> dict[str, Any]:
     for path in document["paths"].values():
         for operation in path.values():
             operation["responses"].pop("422", None)
-            operation["responses"]["default"] = {"description": "What is wrong.", "content": _PROBLEM}
+            operation["responses"]["default"] = {"description": "The error.", "content": _PROBLEM}
     for operation in OPERATIONS.values():
         document["paths"][f"/v1/ops/{{op}}/{operation.name}"] = {"post": _operation(operation, ops)}
     for check in CHECKS:
@@ -147,7 +147,7 @@ _DEADLINE = {
     "name": "Pullback-Deadline-Ms",
     "in": "header",
     "required": False,
-    "description": "Milliseconds for the whole request, if fewer than the server allows.",
+    "description": "Milliseconds for the whole request, if less than the server's limit.",
     "schema": {"type": "integer", "minimum": 1},
 }
 

@@ -54,7 +54,7 @@ def routes(engine: Engine, plans: Plans, pages: ASGIApp) -> Routes:
 def _refuse(engine: Engine, request: Request, op: str, operation: str) -> None:
     """Raise the error for an unknown operation, another method than POST, or an unknown op, in this order."""
     if operation not in OPERATIONS and operation not in ("check", "verify"):
-        raise NotFound(f"there is no operation {operation!r}; expected {near(operation, OPERATIONS)}")
+        raise NotFound(f"unknown operation {operation!r}; expected {near(operation, OPERATIONS)}")
     if request.method != "POST":
         raise wrong_method(request, "POST")
     engine.op(op)

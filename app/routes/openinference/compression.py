@@ -59,7 +59,7 @@ async def inflated(body: Body, coding: str, request: Request, limit: int | None 
             charged += STEP
         whole += inflater.read(size) if is_small else await asyncio.to_thread(inflater.read, size)
         if len(whole) > limit:
-            raise too_large(limit, "more, inflated")
+            raise too_large(limit, "more after decompression")
     return whole
 
 
@@ -98,13 +98,13 @@ class _Inflater:
             piece = self._inflater.decompress(tail, size)
         except zlib.error as error:
             said = clip(str(error).partition(":")[2] or str(error), 80).strip()
-            raise Malformed(f"expected a body that is compressed by {self._coding}, got another: {said}") from None
+            raise Malformed(f"expected a body compressed with {self._coding}, got invalid data: {said}") from None
         self._look_for_the_end(is_fed=len(tail) > 0 or len(piece) > 0)
         return piece
 
     def _look_for_the_end(self, *, is_fed: bool) -> None:
         self.ended = self._inflater.eof
         if not self.ended and not is_fed:
-            raise Malformed(f"the body is cut short: expected the end of what {self._coding} has compressed")
+            raise Malformed(f"truncated body: expected the end of the {self._coding} stream")
         if self.ended and (left := len(self._inflater.unused_data) + len(self._packed) - self._at):
-            raise Malformed(f"expected nothing after the end of what {self._coding} has compressed, got {left} bytes")
+            raise Malformed(f"expected nothing after the end of the {self._coding} stream, got {left} bytes")

@@ -54,7 +54,7 @@ class Inference:
         if coding is not None:
             body = await inflated(body, coding, request)
         if lead is not None and lead > len(body):
-            raise Malformed(f"expected a body of at least {lead} bytes, as {LENGTH_HEADER} says, got {len(body)}")
+            raise Malformed(f"expected a body of at least {lead} bytes ({LENGTH_HEADER}), got {len(body)}")
         known = known_request(self.model, bytes(body[:lead])) if lead is not None and lead <= SHORT else None
         packing = accepted_coding(request.headers)
         is_binary = known is not None and known.is_binary and packing is None
@@ -83,12 +83,12 @@ def _lead(request: Request) -> int | None:
     value = request.headers.get(JSON_LENGTH)
     if value is None:
         if kind == BINARY:
-            raise Malformed(f"expected {LENGTH_HEADER}, the bytes of JSON before those of tensors, got none")
+            raise Malformed(f"expected {LENGTH_HEADER}, the number of bytes of JSON before the tensors, got none")
         return None
     if not value.isdigit():
         raise Malformed(f"expected a number of bytes in {LENGTH_HEADER}, got {clip(repr(value), 40)}")
     if len(value) > MAX_DIGITS or int(value) > request.json_limit:
-        raise too_large(request.json_limit, f"{clip(value.decode('ascii'), MAX_DIGITS)} of JSON in it")
+        raise too_large(request.json_limit, f"{clip(value.decode('ascii'), MAX_DIGITS)} bytes of JSON")
     return int(value)
 
 

@@ -41,11 +41,11 @@ _MODEL = re.compile(rf"{ROOT}/models/([^/]+)(?:/versions/([^/]+))?(?:/config|/re
 _UNREGISTER = re.compile(rf"{ROOT}/(system|cuda)sharedmemory/region/[^/]+/unregister")
 # What Triton's clients can ask for and nobody has here, and why.
 _MISSING = {
-    re.compile(rf"{ROOT}/repository/models/[^/]+/(load|unload)"): "the models are the ops that the service started "
-    "with: none is loaded or unloaded",
-    re.compile(rf"{ROOT}(/models/[^/]+)?/trace/setting"): "there are no traces: GET /metrics tells what takes how long",
-    re.compile(rf"{ROOT}/logging"): "the log is set by the environment (PULLBACK_LOG), and not by requests",
-    re.compile(rf"{ROOT}/(system|cuda)sharedmemory/.*"): "there is no shared memory here: send tensors as binary data",
+    re.compile(rf"{ROOT}/repository/models/[^/]+/(load|unload)"): "models cannot be loaded or unloaded: they are "
+    "the ops that the service started with",
+    re.compile(rf"{ROOT}(/models/[^/]+)?/trace/setting"): "tracing is not supported: GET /metrics has the timings",
+    re.compile(rf"{ROOT}/logging"): "logging is configured by the environment (PULLBACK_LOG), not by requests",
+    re.compile(rf"{ROOT}/(system|cuda)sharedmemory/.*"): "shared memory is not supported: send tensors as binary data",
 }
 # What the names of a native request's tensors begin with here.
 _LETTERS = {"cotangents": "d", "tangents": "t", "vectors": "v"}
@@ -98,10 +98,10 @@ def _unknown(engine: Engine, known: Mapping[str, Model], path: str) -> NotFound:
         for broken in engine.registry.unavailable:
             if broken.name == found[1].partition(".")[0]:
                 return NotFound(f"model {found[1]} is unavailable: {broken.reason}")
-        return NotFound(f"there is no model {found[1]!r}; expected {near(found[1], known)}")
+        return NotFound(f"unknown model {found[1]!r}; expected {near(found[1], known)}")
     if found and (found[2] or VERSION) != VERSION:
-        return NotFound(f"model {found[1]} has version {VERSION} alone, got {found[2]!r}")
-    return NotFound(f"there is no path {path} in the Open Inference Protocol")
+        return NotFound(f"model {found[1]}: expected version {VERSION}, got {found[2]!r}")
+    return NotFound(f"unknown path {path} in the Open Inference Protocol")
 
 
 @dataclass(frozen=True)
@@ -164,9 +164,9 @@ def _wants_ready(body: Body) -> bool:
     fields = fields_of(body) if bytes(body).strip() else {}
     for name, value in fields.items():
         if name != "ready":
-            raise wrong((name,), "there is no such field", expected="ready, or nothing", got=name)
+            raise wrong((name,), "unknown field", expected="ready, or no field", got=name)
         if not isinstance(value, bool):
-            raise wrong((name,), "this is no flag", expected="true or false", got=describe(value))
+            raise wrong((name,), "expected a bool", expected="true or false", got=describe(value))
     return fields.get("ready", False)
 
 

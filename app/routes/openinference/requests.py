@@ -81,7 +81,7 @@ class InferenceRequest:
     def native(self, body: Body, lead: int) -> dict[str, Any]:
         """Return the native request; raises ``Malformed`` where the body is longer or shorter than it should be."""
         if lead + self.size != len(body):
-            expected = f"expected {self.size} bytes of tensors after {lead} of JSON, as binary_data_size says"
+            expected = f"expected {self.size} bytes of tensors after {lead} bytes of JSON (binary_data_size)"
             raise Malformed(f"{expected}, got {len(body) - lead}")
         fields = dict(self.fields)
         for tensor in self.tensors:
@@ -122,12 +122,12 @@ def known_request(model: Model, raw: bytes) -> InferenceRequest:
 def _object(value: Any, loc: Loc, known: Sequence[str] | None, what: str) -> Object:
     """Return an object whose keys are all ``known``."""
     if not isinstance(value, dict):
-        raise wrong(loc, "this is no object", expected="an object", got=describe(value))
+        raise wrong(loc, "expected an object", expected="an object", got=describe(value))
     fields = cast("dict[str, Any]", value)
     for name in fields:
         if known is not None and name not in known:
             _refuse_feature(name, loc)
-            raise wrong((*loc, name), f"there is no such {what}", expected=near(name, known), got=name)
+            raise wrong((*loc, name), f"unknown {what}", expected=near(name, known), got=name)
     return fields
 
 
@@ -140,33 +140,33 @@ def _parameters(fields: Object, loc: Loc, known: Sequence[str] | None) -> Object
 def _refuse_feature(name: str, loc: Loc) -> None:
     if name.startswith("shared_memory_"):
         expected = "binary data in the body"
-        raise wrong((*loc, name), "there is no shared memory here", expected=expected, got=clip(name, MAX_GOT))
+        raise wrong((*loc, name), "shared memory is not supported", expected=expected, got=clip(name, MAX_GOT))
     if name == "classification":
-        raise wrong((*loc, name), "no output has classes", expected="no classification", got=name)
+        raise wrong((*loc, name), "classification is not supported", expected="no classification", got=name)
 
 
 def _list(value: Any, field: str) -> list[Any]:
     if not isinstance(value, list | None):
-        raise wrong((field,), "this is no list", expected="a list of tensors", got=describe(value))
+        raise wrong((field,), "expected a list of tensors", expected="a list of tensors", got=describe(value))
     return cast("list[Any]", value or [])
 
 
 def _check_name(fields: Object, model: Model) -> None:
     if fields.get("model_name") not in (None, model.name):
         got = describe(fields["model_name"])
-        raise wrong(("model_name",), "the path names another model", expected=f"{model.name}, or none", got=got)
+        raise wrong(("model_name",), "model_name differs from the path", expected=f"{model.name}, or none", got=got)
 
 
 def _id(fields: Object) -> str | None:
     if not isinstance(found := fields.get("id"), str | None):
-        raise wrong(("id",), "this is no id", expected="a string", got=describe(found))
+        raise wrong(("id",), "expected a string", expected="a string", got=describe(found))
     return found
 
 
 def _attributes(parameters: Object) -> dict[str, Any]:
     for name in parameters:
         if name.startswith(SEQUENCE):
-            raise wrong(("parameters", name), "requests are independent here", expected="no sequences", got=name)
+            raise wrong(("parameters", name), "sequences are not supported", expected="no sequences", got=name)
     _whole(parameters, "priority")
     return {"attrs": {name: value for name, value in parameters.items() if name not in PARAMETERS}}
 
@@ -179,14 +179,14 @@ def _timeout_s(parameters: Object) -> float:
 def _whole(parameters: Object, name: str) -> int:
     value = parameters.get(name, 0)
     if type(value) is not int or value < 0:
-        raise wrong(("parameters", name), "this is no such number", expected="an integer from 0", got=describe(value))
+        raise wrong(("parameters", name), "expected an integer", expected="an integer from 0", got=describe(value))
     return value
 
 
 def _flag(parameters: Object, name: str, loc: Loc) -> bool | None:
     value = parameters.get(name)
     if not isinstance(value, bool | None):
-        raise wrong((*loc, name), "this is no flag", expected="true or false", got=describe(value))
+        raise wrong((*loc, name), "expected a bool", expected="true or false", got=describe(value))
     return value
 
 
@@ -214,9 +214,9 @@ def _named(
     if not isinstance(name, str) or name not in known:
         got = name if isinstance(name, str) else describe(name)
         expected = near(got, known)
-        raise wrong((loc[0], clip(got, MAX_GOT)), "the model has no such tensor", expected=expected, got=got)
+        raise wrong((loc[0], clip(got, MAX_GOT)), "unknown tensor", expected=expected, got=got)
     if name in seen:
-        raise wrong((loc[0], name), "this tensor stands here twice", expected="each tensor once", got=name)
+        raise wrong((loc[0], name), "duplicate tensor", expected="each tensor once", got=name)
     return name, fields
 
 
@@ -225,7 +225,7 @@ def _row(model: Model, slot: ModelInput, datatype: Any, loc: Loc) -> DType:
     known = model.datatypes(slot.slot)
     if not isinstance(datatype, str) or datatype not in known:
         got = datatype if isinstance(datatype, str) else describe(datatype)
-        message = f"model {model.name} does not take this datatype, and nothing is cast"
+        message = f"model {model.name} does not accept this datatype, and tensors are not cast"
         raise wrong((*loc, "datatype"), message, expected=f"one of {', '.join(known)}", got=got)
     return ROWS[datatype]
 
@@ -236,11 +236,11 @@ def _nbytes(fields: Object, row: DType, shape: Sequence[int], loc: Loc) -> int:
     size, data = parameters.get("binary_data_size"), fields.get("data")
     if (size is None) == (data is None):
         got = "neither" if size is None else "both"
-        raise wrong(loc, "where are its numbers?", expected="either data or the parameter binary_data_size", got=got)
+        raise wrong(loc, "expected one data source", expected="either data or the parameter binary_data_size", got=got)
     needed = math.prod(shape) * row.itemsize
     if data is None and (type(size) is not int or size != needed):
         expected = f"{needed} bytes for shape {list(shape)} of {DATATYPES[row.name]}"
-        raise wrong((*loc, "binary_data_size"), "it does not fit the shape", expected=expected, got=describe(size))
+        raise wrong((*loc, "binary_data_size"), "size mismatch", expected=expected, got=describe(size))
     return 0 if data is not None else needed
 
 
@@ -249,10 +249,10 @@ def _check_present(model: Model, found: Mapping[str, Tensor]) -> None:
     for name, taken in model.inputs.items():
         if not taken.is_optional and name not in found:
             expected = f"all of {', '.join(slot.name for slot in model.op.inputs)}"
-            raise wrong(("inputs",), f"{name} is missing", expected=expected, got=shown(list(found)))
+            raise wrong(("inputs",), f"missing input {name}", expected=expected, got=shown(list(found)))
     needed = [taken.name for taken in model.inputs.values() if taken.field in NEEDED]
     if needed and not any(name in found for name in needed):
-        message = "there is no direction"
+        message = "missing direction"
         raise wrong(("inputs",), message, expected=f"at least one of {shown(needed)}", got=shown(list(found)))
 
 
@@ -264,7 +264,7 @@ def _type_variable(model: Model, tensors: Sequence[Tensor]) -> dict[str, str]:
     for tensor in tensors:
         expected, got = model.datatype(tensor.input.slot, dtype), given[tensor.input.name]
         if got != expected:
-            loc, message = ("inputs", tensor.input.name, "datatype"), "the inputs differ in their datatype"
+            loc, message = ("inputs", tensor.input.name, "datatype"), "the inputs have different datatypes"
             raise wrong(loc, message, expected=expected, got=got)
     return {} if found is None else {"dtype": dtype}
 

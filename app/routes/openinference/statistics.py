@@ -21,7 +21,7 @@ def statistics(engine: Engine, models: Sequence[Model]) -> dict[str, Any]:
     counters = [(model, engine.counters(model.op.name, model.operation)) for model in models]
     found = [_of(model, counters) for model, counters in counters if isinstance(counters, RecordedCounters)]
     if len(found) < len(models):
-        raise NotFound("there are no statistics: PULLBACK_METRICS is 0, so nothing is counted")
+        raise NotFound("statistics are disabled: PULLBACK_METRICS is 0")
     return {"model_stats": found}
 
 

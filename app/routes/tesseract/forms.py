@@ -92,16 +92,16 @@ def object_at(value: Any, loc: Loc, *, known: Collection[str], needed: Collectio
     Raises ``Unprocessable`` with an entry for each field that is missing or not known.
     """
     if not isinstance(value, dict):
-        raise wrong(loc, "not an object", expected=f"an object with {shown(needed)}", got=describe(value))
+        raise wrong(loc, "expected an object", expected=f"an object with {shown(needed)}", got=describe(value))
     fields, faults = cast(Object, value), Faults()
     if len(fields) > MAX_NAMES:
         raise wrong(loc, "too many fields", expected=f"at most {MAX_NAMES} fields", got=str(len(fields)))
     for name in fields:
         if name not in known:
-            faults.add((*loc, name), "there is no such field", expected=near(name, known), got=name)
+            faults.add((*loc, name), "unknown field", expected=near(name, known), got=name)
     for name in needed:
         if name not in fields:
-            faults.add((*loc, name), "this field is missing", expected=f"the field {name}", got="nothing")
+            faults.add((*loc, name), "missing field", expected=f"the field {name}", got="nothing")
     faults.check()
     return fields
 
@@ -127,7 +127,7 @@ def decode(value: Any, dtype: str, loc: Loc) -> Array:
 def refuse_object_type(array: Object, loc: Loc) -> None:
     """Refuse what says that it is something else than an array."""
     if (kind := array.get("object_type", "array")) != "array":
-        raise wrong((*loc, "object_type"), "this is no array", expected='"array"', got=describe(kind))
+        raise wrong((*loc, "object_type"), "expected an array", expected='"array"', got=describe(kind))
 
 
 def encode(array: Array, encoding: Encoding) -> Object:
@@ -145,18 +145,18 @@ def _selected(op: Op, slots: Sequence[Input | Output], dtype: str, fields: Objec
     names = fields[field]
     if not isinstance(names, list) or len(cast(list[Any], names)) > MAX_NAMES:
         expected = f"a list of at most {MAX_NAMES} names"
-        raise wrong((field,), "no list of names", expected=expected, got=describe(names))
+        raise wrong((field,), "expected a list of names", expected=expected, got=describe(names))
     listed, faults = cast(list[Any], names), Faults()
     for i, name in enumerate(listed):
         if not isinstance(name, str):
-            faults.add((field, i), "this is no name", expected="a string", got=describe(name))
+            faults.add((field, i), "expected a string", expected="a string", got=describe(name))
     faults.check()
     found = bind_names(listed, slots, field)
     live = [slot.name for slot in slots if op.is_differentiable(slot, dtype)]
     for i, name in enumerate(listed):
         if name not in live:
-            expected = f"some of {shown(live)}, which are differentiable in {dtype}"
-            faults.add((field, i), "this is not differentiable", expected=expected, got=name)
+            expected = f"a name that is differentiable in {dtype} ({shown(live)})"
+            faults.add((field, i), "not differentiable", expected=expected, got=name)
     faults.check()
     return list(found)
 
@@ -171,7 +171,7 @@ def _dtype(op: Op, tensors: Mapping[str, Any]) -> str:
         dtype = cast(Object, value)["dtype"]
         if dtype not in slot.dtypes:
             expected = f"one of {', '.join(slot.dtypes)}"
-            message = f"op {op.name} does not take this dtype, and arrays are never cast"
+            message = f"op {op.name} does not accept this dtype, and arrays are not cast"
             got = dtype if isinstance(dtype, str) else describe(dtype)
             faults.add(("inputs", slot.name, "dtype"), message, expected=expected, got=got)
         else:
@@ -187,22 +187,22 @@ def _attribute(value: Any, loc: Loc) -> Any:
     array = object_at(cast(Object, value), loc, known=_ARRAY, needed=_ARRAY[1:])
     if not isinstance(array["dtype"], str) or array["dtype"] not in DTYPES:
         expected = f"one of {', '.join(DTYPES)}"
-        raise wrong((*loc, "dtype"), "no numbers have this dtype", expected=expected, got=describe(array["dtype"]))
+        raise wrong((*loc, "dtype"), "unknown dtype", expected=expected, got=describe(array["dtype"]))
     found = decode(array, array["dtype"], loc)
     if found.ndim:
-        raise wrong((*loc, "shape"), "an attribute is one value", expected="[]", got=str(list(found.shape)))
+        raise wrong((*loc, "shape"), "expected a scalar", expected="[]", got=str(list(found.shape)))
     return found.item()
 
 
 def _refuse_elsewhere(data: Object, loc: Loc) -> None:
     """Refuse data that are not in the body as they are: in a file, in a GPU's memory, or compressed."""
     if data["encoding"] not in ENCODINGS:
-        message = "the numbers must be in the request itself"
+        message = "data must be in the request body"
         got = describe(data["encoding"])
         raise wrong((*loc, "encoding"), message, expected=f"one of {', '.join(ENCODINGS)}", got=got)
     if data.get("compression") is not None:
         got = describe(data["compression"])
-        raise wrong((*loc, "compression"), "nothing is decompressed here", expected="no compression", got=got)
+        raise wrong((*loc, "compression"), "compressed data is not supported", expected="no compression", got=got)
 
 
 def _in_buffer(entry: Entry, depth: int) -> Entry:

@@ -42,8 +42,8 @@ class Endpoint:
 
 
 APPLY, JACOBIAN, JVP, VJP = (
-    Endpoint("apply", "The outputs", "forward"),
-    Endpoint("jacobian", "Every output by every input", "jacobian", "jac_inputs", "jac_outputs"),
+    Endpoint("apply", "Evaluate the outputs", "forward"),
+    Endpoint("jacobian", "Differentiate outputs with respect to inputs", "jacobian", "jac_inputs", "jac_outputs"),
     Endpoint(
         "jacobian_vector_product",
         "Push tangents forward to the outputs",
@@ -105,17 +105,17 @@ def openapi(op: Op) -> Schema:
 def _paths(op: Op) -> Schema:
     found = {f"/{endpoint.name}": _path(endpoint.name, endpoint.summary) for endpoint in endpoints(op).values()}
     if tells_shapes(op):
-        found["/abstract_eval"] = _path("abstract_eval", "The shapes and dtypes of the outputs")
-    answers = {"200": _content("It is there", {"type": "object"})}
+        found["/abstract_eval"] = _path("abstract_eval", "Return the shapes and dtypes of the outputs")
+    answers = {"200": _content("The op is available", {"type": "object"})}
     return found | {
-        "/health": {"get": {"operationId": "health", "summary": "Whether it is there", "responses": answers}}
+        "/health": {"get": {"operationId": "health", "summary": "Check that the op is available", "responses": answers}}
     }
 
 
 def _path(name: str, summary: str) -> Schema:
     answers = {
-        "200": _content("The answer", _ref(_answer_name(name))),
-        "422": _content("What is wrong with the request", _ref("Faults")),
+        "200": _content("The response", _ref(_answer_name(name))),
+        "422": _content("The request is invalid", _ref("Faults")),
     }
     body = _content("The request", _ref(_request_name(name))) | {"required": True}
     return {"post": {"operationId": name, "summary": summary, "requestBody": body, "responses": answers}}
@@ -137,7 +137,7 @@ def _schemas(op: Op) -> Schema:
         ),
         "AbstractEvalOutputSchema": _object(_abstract(op.outputs)),
         "ArrayData": _object({"buffer": _BUFFER, "encoding": {"enum": list(ENCODINGS)}}),
-        "Array": _array(tuple(DTYPES), "Of the shape and the dtype that the op has here."),
+        "Array": _array(tuple(DTYPES), "An array with the shape and dtype that the op declares."),
         "Faults": _FAULTS,
     }
 
@@ -244,7 +244,7 @@ def _title(name: str) -> str:
 
 _SIZES: Schema = {"type": "array", "items": {"type": "integer", "minimum": 0}, "maxItems": MAX_RANK}
 _BUFFER: Schema = {
-    "description": "Base64 of the numbers, little-endian, row-major; or the numbers, nested as the shape."
+    "description": "The numbers in base64, little-endian, row-major; or as lists, nested like the shape."
 }
 _FAULT = {
     "type": {"type": "string"},

@@ -67,7 +67,7 @@ def routes(engine: Engine, plans: Plans) -> Routes:
         name, _, last = request.path.removeprefix(PREFIX).partition("/")
         engine.op(name)
         known = [path.rpartition("/")[2] for path in by_path if path.startswith(f"{PREFIX}{name}/")]
-        raise NotFound(f"op {name} has no endpoint {last!r} here; expected {near(last, known)}")
+        raise NotFound(f"unknown endpoint {last!r} of op {name}; expected {near(last, known)}")
 
     other = Route(unknown, dialect, engine.counters("", "other"))
     return Routes(by_path, lambda path: other if path.startswith(PREFIX) else None)
@@ -222,5 +222,5 @@ def _fault(entry: Entry) -> dict[str, Any]:
     expected, got, loc = told["expected"], told["got"], told["loc"]
     if loc[:1] != ["header"]:
         loc = ["body", *(_FIELDS.get(part, part) for part in loc[:1]), *loc[1:]]
-    text = f"{told['message']}; expected {expected}, got {got}"
+    text = entry.sentence()
     return {"type": "value_error", "loc": loc, "msg": text, "input": got, "ctx": {"expected": expected, "got": got}}

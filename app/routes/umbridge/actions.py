@@ -112,7 +112,7 @@ def read_job(engine: Engine, plans: Plans, models: Models, action: Action, body:
     refuse_unknown(fields, ("name", "config", "input", *action.fields))
     for name in ("input", *action.fields):
         if name not in fields:
-            raise wrong((name,), "this field is missing", expected=f"the field {name}", got="nothing")
+            raise wrong((name,), "missing field", expected=f"the field {name}", got="nothing")
     model = models.model(op, fields.get("config", {}))
     asked, pick = action.ask(model, fields)
     native = {"inputs": _inputs(model, fields["input"]), "attrs": model.attrs, "dtype": model.dtype, **asked}
@@ -139,7 +139,7 @@ def _place(model: Model, loc: Loc) -> Loc:
 def name_of(fields: Fields) -> object:
     """Return the name of the model that a request asks for; raises ``Unprocessable`` if it has none."""
     if "name" not in fields:
-        raise wrong(("name",), "this field is missing", expected="the name of a model", got="nothing")
+        raise wrong(("name",), "missing field", expected="the name of a model", got="nothing")
     return fields["name"]
 
 
@@ -147,7 +147,7 @@ def refuse_unknown(fields: Fields, known: Collection[str]) -> None:
     """Raise ``Unprocessable`` for a field that is not known."""
     for name in fields:
         if name not in known:
-            raise wrong((name,), "there is no such field", expected=near(name, known), got=name)
+            raise wrong((name,), "unknown field", expected=near(name, known), got=name)
 
 
 def supports(op: Op, action: Action) -> bool:
@@ -161,7 +161,7 @@ def supports(op: Op, action: Action) -> bool:
 
 def _why_not(op: Op) -> str:
     linear = op.claim(op.attrs()).linear
-    return "for nothing in it is differentiable" if linear else "whose gradient is not linear in its cotangent"
+    return "which is not differentiable" if linear else "whose gradient is not linear in the cotangent"
 
 
 def _inputs(model: Model, value: Any) -> dict[str, Array]:
@@ -169,17 +169,17 @@ def _inputs(model: Model, value: Any) -> dict[str, Array]:
         expected = (
             f"a list of {len(model.inputs)} lists of numbers, one for each of {', '.join(x.name for x in model.inputs)}"
         )
-        raise wrong(("input",), "this is not the input of the model", expected=expected, got=describe(value))
+        raise wrong(("input",), "expected a list of vectors", expected=expected, got=describe(value))
     return {x.name: _numbers(value[i], x, ("input", i)) for i, x in enumerate(model.inputs)}
 
 
 def _numbers(value: Any, vector: Vector, loc: Loc) -> Array:
     """Return a vector of a request as the tensor that it stands for."""
     if not isinstance(value, list):
-        raise wrong(loc, "this is no list of numbers", expected=f"a list of {vector.size} numbers", got=describe(value))
+        raise wrong(loc, "expected a list of numbers", expected=f"a list of {vector.size} numbers", got=describe(value))
     array = decode(value, vector.dtype, loc)
     if array.shape != (vector.size,):
-        message = f"vector {vector.name} has another length; config.shape says how long it is"
+        message = f"length mismatch for vector {vector.name} (config.shape sets its length)"
         expected = f"{vector.size} numbers for shape {list(vector.shape)}"
         got = str(array.size) if array.ndim == 1 else f"shape {list(array.shape)}"
         raise wrong(loc, message, expected=expected, got=got)
@@ -190,13 +190,11 @@ def _live(fields: Fields, field: str, vectors: tuple[Vector, ...]) -> Vector:
     """Return the vector that an index means, which derivatives must reach."""
     index = fields[field]
     if isinstance(index, bool) or not isinstance(index, int | float) or index not in range(len(vectors)):
-        raise wrong(
-            (field,), "there is no such vector", expected=f"an index from 0 to {len(vectors) - 1}", got=describe(index)
-        )
+        raise wrong((field,), "unknown vector", expected=f"an index from 0 to {len(vectors) - 1}", got=describe(index))
     vector = vectors[int(index)]
     if not vector.is_live:
         live = ", ".join(f"{i} ({one.name})" for i, one in enumerate(vectors) if one.is_live)
-        expected = f"one of {live}" if live else f"a dtype in which {vector.name} is"
+        expected = f"one of {live}" if live else f"a dtype in which {vector.name} is differentiable"
         raise wrong((field,), f"{vector.name} is not differentiable", expected=expected, got=str(int(index)))
     return vector
 

@@ -66,17 +66,17 @@ class Models:
     def op(self, name: object) -> Op:
         """Return the op of a model; raises ``NotFound``."""
         if not isinstance(name, str):
-            raise wrong(("name",), "this is no model's name", expected="a string", got=describe(name))
+            raise wrong(("name",), "expected a string", expected="a string", got=describe(name))
         op = self._engine.op(name)
         if name not in self.names:
-            message = f"op {name} cannot be seen as vectors of numbers whose lengths are known"
+            message = f"op {name} cannot be represented as vectors of numbers of known lengths"
             raise NotFound(f"{message}; expected {near(name, self.names)}")
         return op
 
     def model(self, op: Op, config: object) -> Model:
         """Return the model as config settles it; raises ``Unprocessable``."""
         if not isinstance(config, dict):
-            raise wrong(("config",), "config is no object", expected="an object", got=describe(config))
+            raise wrong(("config",), "expected an object", expected="an object", got=describe(config))
         try:
             key = op.name, orjson.dumps(config)
         except TypeError:  # nested too deeply for the writer, and so nothing that an op takes
@@ -102,16 +102,16 @@ def _is_model(op: Op) -> bool:
 def _settled(op: Op, config: Mapping[str, Any]) -> Model:
     for name in config:
         if name not in CONFIG:
-            raise wrong(("config", name), "there is no such field", expected=near(name, CONFIG), got=name)
+            raise wrong(("config", name), "unknown field", expected=near(name, CONFIG), got=name)
     attrs: Any = config.get("attrs", {})
     dtype = config.get("dtype")
     if dtype is None:
         dtype = "float64" if "float64" in op.dtypes else op.dtypes[0]
     if not isinstance(dtype, str):
-        raise wrong(("config", "dtype"), "this is no dtype's name", expected="a string", got=describe(dtype))
+        raise wrong(("config", "dtype"), "expected a string", expected="a string", got=describe(dtype))
     if not isinstance(attrs, dict) or len(attrs := cast("dict[str, Any]", attrs)) > MAX_NAMES:
         expected, got = f"an object of at most {MAX_NAMES} attributes", describe(attrs)
-        raise wrong(("config", "attrs"), "these are no attributes", expected=expected, got=got)
+        raise wrong(("config", "attrs"), "expected an object", expected=expected, got=got)
     with placed(_in_config):
         dtype = bind_dtype(op, dtype)
         spec = bind_spec(op, attrs, dtype, mode=op.modes[0], device="", max_elements=0)
@@ -139,7 +139,7 @@ def _shapes(op: Op, given: Any, side: Side) -> dict[str, Shape]:
     named = cast("dict[str, Any]", given) if isinstance(given, dict) else dict.fromkeys(shapes, given)
     for name, shape in named.items():
         if name not in shapes:
-            raise wrong(("shape", name), "there is no such input", expected=near(name, shapes), got=name)
+            raise wrong(("shape", name), "unknown input", expected=near(name, shapes), got=name)
         loc = ("shape", name) if isinstance(given, dict) else ("shape",)
         shapes[name] = read_shape(shape, DTYPES[side.dtypes[name]], loc)
     return shapes

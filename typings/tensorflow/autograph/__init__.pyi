@@ -1,4 +1,4 @@
-"""``tf.autograph``, as far as it is used here."""
+"""The part of ``tf.autograph`` in use."""
 
 from tensorflow.autograph import experimental as experimental
 

@@ -1,4 +1,4 @@
-"""``tf.autograph.experimental``, as far as it is used here."""
+"""The part of ``tf.autograph.experimental`` in use."""
 
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar

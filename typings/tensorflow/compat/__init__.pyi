@@ -1,3 +1,3 @@
-"""``tf.compat``, as far as it is used here."""
+"""The part of ``tf.compat`` in use."""
 
 from tensorflow.compat import v1 as v1

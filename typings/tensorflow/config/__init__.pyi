@@ -1,4 +1,4 @@
-"""``tf.config``, as far as it is used here."""
+"""The part of ``tf.config`` in use."""
 
 from collections.abc import Sequence
 

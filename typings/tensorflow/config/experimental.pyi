@@ -1,4 +1,4 @@
-"""``tf.config.experimental``, as far as it is used here."""
+"""The part of ``tf.config.experimental`` in use."""
 
 from typing import Any
 

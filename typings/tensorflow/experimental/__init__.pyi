@@ -1,3 +1,3 @@
-"""``tf.experimental``, as far as it is used here."""
+"""The part of ``tf.experimental`` in use."""
 
 from tensorflow.experimental import dlpack as dlpack

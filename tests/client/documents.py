@@ -1,4 +1,4 @@
-"""Reports and events as the service tells them."""
+"""Reports and events, as the service sends them."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def check(verdict: str = "pass", **fields: Any) -> dict[str, Any]:
     return {
         "check": "derivative",
         "verdict": verdict,
-        "sentence": f'dy/dx: {verdict}, as was <planned> & "meant"',
+        "sentence": f'dy/dx: {verdict}, <angle> & "quotes"',
         "order": 1,
         "output": "y",
         "input": "x",
@@ -41,7 +41,7 @@ def report(op: str, *checks: dict[str, Any]) -> dict[str, Any]:
     return {
         "op": op,
         "verdict": verdict,
-        "sentence": f"{op}: so it is",
+        "sentence": f"{op}: a sentence",
         "seed": 0,
         "points": 68,
         "evaluations": 4148,
@@ -51,15 +51,15 @@ def report(op: str, *checks: dict[str, Any]) -> dict[str, Any]:
 
 
 def stream(*reports: dict[str, Any], unavailable: dict[str, str] | None = None) -> list[dict[str, Any]]:
-    ops, verdicts = [one["op"] for one in reports], [one["verdict"] for one in reports]
+    ops, verdicts = [report["op"] for report in reports], [report["verdict"] for report in reports]
     missing = [{"op": op, "reason": reason} for op, reason in (unavailable or {}).items()]
     events: list[dict[str, Any]] = [{"event": "start", "ops": ops, "unavailable": missing, "steps": len(ops)}]
-    for done, one in enumerate(reports):
-        progress = {"event": "progress", "op": one["op"], "check": "derivative", "done": done, "steps": len(ops)}
-        events += [progress, {"event": "report", "report": one}]
+    for done, report in enumerate(reports):
+        progress = {"event": "progress", "op": report["op"], "check": "derivative", "done": done, "steps": len(ops)}
+        events += [progress, {"event": "report", "report": report}]
     counts = {verdict: verdicts.count(verdict) for verdict in ("pass", "fail", "inconclusive")}
-    worst = next((v for v in ("fail", "pass") if v in verdicts), "inconclusive")
-    return [*events, {"event": "summary", "verdict": worst, **counts, "seconds": 31.2}]
+    verdict = next((v for v in ("fail", "pass") if v in verdicts), "inconclusive")
+    return [*events, {"event": "summary", "verdict": verdict, **counts, "seconds": 31.2}]
 
 
 PROBLEM = {
@@ -72,4 +72,4 @@ PROBLEM = {
 }
 PASSING = report("square", check(), check("skipped", check="symmetry"))
 FAILING = report("skewed", check(), check("fail"), check("fail", check="second", order=2, worst=UNBOUNDED))
-RIDDLE = report("kinky", check("inconclusive"))
+INCONCLUSIVE = report("kinky", check("inconclusive"))

@@ -1,0 +1,34 @@
+"""Answers count to the budget of bytes until their clients have taken them."""
+
+import asyncio
+
+import pytest
+
+from app.errors import Overloaded
+from app.http.limits import limits
+from app.http.request import Request
+from app.settings import Settings
+from tests.http.handlers import request_of
+
+
+def test_an_answer_that_nobody_takes_holds_its_place_until_its_request_ends():
+    async def test() -> None:
+        taken = asyncio.Event()
+
+        async def handler(request: Request) -> None:
+            request.hold(700_000)
+            await taken.wait()
+
+        def request() -> Request:
+            return request_of(b"{}", handler=handler, content_length="2", content_type="application/json")
+
+        limited = limits(Settings(max_inflight_mb=1))
+        silent = asyncio.create_task(limited(request()))
+        await asyncio.sleep(0)
+        with pytest.raises(Overloaded, match="try again"):
+            await limited(request())
+        taken.set()
+        await silent
+        await limited(request())
+
+    asyncio.run(test())

@@ -1,0 +1,64 @@
+"""A service on a thread: it has its settings and no others, and nothing of it stays when it is closed."""
+
+import gc
+import socket
+import threading
+
+import httpx
+import pytest
+
+from app.errors import CannotStart
+from app.settings import Settings
+from tests.http.asking import ask, problem
+from tests.threaded_service import ThreadedService, settings_of
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as sock:
+        return sock.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_it_answers_until_it_is_closed():
+    before = set(threading.enumerate())
+    one = ThreadedService()
+    with one.client() as client:
+        assert ask(client, "square", "forward", inputs={"x": 3})["outputs"]["y"]["data"] == 9
+        assert client.get("/docs").status_code == 200
+        assert {"watchdog", "lane-short", "lane-long"} < {thread.name for thread in one.threads}
+        one.close()
+        with pytest.raises(httpx.ConnectError):
+            client.get("/health/live", headers={"connection": "close"})
+    assert set(threading.enumerate()) == before
+    assert not listens(one.port)
+
+
+def test_two_at_once_have_settings_of_their_own(serve):
+    small, large = serve(MAX_JSON_MB="1"), serve(METRICS="0")
+    body = b" " * (1 << 20) + b'{"inputs": {"x": 3}}'
+    headers = {"content-type": "application/json"}
+    with small.client() as one, large.client() as other:
+        problem(one.post("/v1/ops/square/forward", content=body, headers=headers), 413)
+        assert other.post("/v1/ops/square/forward", content=body, headers=headers).status_code == 200
+        assert one.get("/metrics").status_code == 200
+        problem(other.get("/metrics"), 404)
+
+
+def test_the_environment_does_not_change_it(monkeypatch):
+    monkeypatch.setenv("PULLBACK_QUEUE", "7")
+    assert Settings().queue == 7
+    assert settings_of().queue == 1024
+    assert settings_of(QUEUE="3").queue == 3
+    assert settings_of(WARM_UP="1").warm_up
+    assert not settings_of().warm_up
+
+
+def test_garbage_is_still_collected(serve):
+    serve()
+    assert gc.get_freeze_count() == 0
+
+
+def test_what_keeps_it_from_starting_is_raised(tmp_path):
+    before = set(threading.enumerate())
+    with pytest.raises(CannotStart, match="folder"):
+        ThreadedService(OPS_PATH=str(tmp_path / "not_there"))
+    assert set(threading.enumerate()) == before

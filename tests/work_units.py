@@ -1,0 +1,61 @@
+"""Which tests share a process, and in what order the processes take them.
+
+``pytest -n`` gives each process one unit after the other. The tests of the session services are a unit: each service
+starts once and traces each op once. In the files that go through all ops, the tests of one op are a unit: they share
+its traces. Any other file is a unit. Long units come first, so that all processes end at about the same time.
+"""
+
+import re
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+THE_SERVICE = "the service"
+FOLDERS_OF_THE_SERVICE = ("tests/http/", "tests/client/", "tests/docs/")
+FILES_OF_THE_SERVICE = ("tests/test_traces.py",)
+# Their tests start services of their own, or need none.
+APART = (
+    "tests/http/test_launcher.py",
+    "tests/http/test_metrics.py",
+    "tests/http/test_watchdog.py",
+    "tests/docs/test_native_page.py",
+    "tests/http/test_warmup.py",
+    "tests/http/test_chain.py",
+    "tests/http/test_straight.py",
+    "tests/http/test_limits.py",
+    "tests/http/test_garbage.py",
+    "tests/client/test_client_faults.py",
+)
+THROUGH_ALL_OPS = ("tests/ops/test_table.py", "tests/gradcheck/test_no_false_alarms.py", "tests/test_vjp_jvp.py")
+OP = re.compile(r"\[(\w+?)[-\]]")
+
+
+class UnitScheduling(LoadScopeScheduling):
+    """The scheduling of xdist with our units in place of its scopes."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return unit_of(nodeid)
+
+
+def unit_of(nodeid: str) -> str:
+    """Return the name of the unit that a test belongs to."""
+    file, _, test = nodeid.partition("::")
+    if file in THROUGH_ALL_OPS and (found := OP.search(test)):
+        return f"the op {found[1]}"
+    if (file.startswith(FOLDERS_OF_THE_SERVICE) and file not in APART) or file in FILES_OF_THE_SERVICE:
+        return THE_SERVICE
+    return file
+
+
+def place_of(unit: str) -> int:
+    """Return the place of a unit among the others: the service, files with processes of their own, ops, the rest."""
+    order = (THE_SERVICE, *APART)
+    return order.index(unit) if unit in order else len(order) + (not unit.startswith("the op "))
+
+
+def in_order(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Return the tests unit by unit, in the order of the units."""
+    first: dict[str, int] = {}
+    for item in items:
+        first.setdefault(unit_of(item.nodeid), len(first))
+    return sorted(items, key=lambda item: (place_of(unit := unit_of(item.nodeid)), first[unit]))
