@@ -1,4 +1,4 @@
-# Pullback in a container: `docker build --target cpu .` or `--target gpu`. docker-compose.yml says how to run it.
+# Pullback in a container: `docker build --target cpu .` or `--target gpu`. docker-compose.yml shows how to run it.
 ARG PYTHON_IMAGE=python:3.11-slim-bookworm
 
 FROM ${PYTHON_IMAGE} AS compiler
@@ -8,7 +8,7 @@ RUN apt-get update \
 WORKDIR /pullback
 COPY Makefile pyproject.toml ./
 
-# What both images are, but for what is installed: a user who owns nothing, and writes nothing but a log to stderr.
+# The common part of both images, without the installed packages. The user owns no files and only logs to stderr.
 FROM ${PYTHON_IMAGE} AS service
 RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin pullback \
     && mkdir /ops-extra \
@@ -31,8 +31,8 @@ LABEL org.opencontainers.image.title="Pullback" \
       org.opencontainers.image.description="Gradient evaluation over HTTP: TensorFlow ops with custom gradients, served and proved right" \
       org.opencontainers.image.licenses="Apache-2.0"
 
-# What takes long comes first, so that a change of app/ or of ops/*.py rebuilds none of it: the pinned dependencies, then
-# the C++ ops. What only a build needs goes: TensorFlow's headers, the library of clang that it asks for, pip.
+# Slow steps come first, so that a change to app/ or ops/*.py does not repeat them: the pinned dependencies, then the
+# C++ ops. Files that only the build needs are removed: TensorFlow's headers, the clang library that it requires, pip.
 FROM compiler AS build-cpu
 COPY requirements/cpu.txt requirements/
 RUN make .venv/.installed-cpu
@@ -63,7 +63,7 @@ RUN make native BUILD=gpu \
 
 FROM service AS gpu
 COPY --from=build-gpu /pullback/.venv .venv
-# CUDA's libraries lie in the wheels of NVIDIA, where the loader does not look unless it is told to.
+# CUDA's libraries are in NVIDIA's wheels, where the loader does not search by default.
 USER root
 RUN printf '%s\n' /pullback/.venv/lib/python3*/site-packages/nvidia/*/lib >/etc/ld.so.conf.d/pullback.conf && ldconfig
 USER pullback
@@ -75,5 +75,5 @@ ARG VERSION=0.1.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.version="${VERSION}" org.opencontainers.image.revision="${REVISION}"
 
-# The last target is what a build gets that names none.
+# The last stage is the default target.
 FROM cpu

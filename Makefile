@@ -1,7 +1,7 @@
-# Pullback. `make` alone lists what can be run. Needed beforehand: python3 (3.11 to 3.13), make and g++.
-# All that is installed goes into .venv: the first run takes a minute or two, the later ones start at once.
+# Pullback. `make` alone lists the targets. Requires python3 (3.11 to 3.13), make and g++.
+# Everything is installed into .venv: the first run takes a minute or two, later runs start at once.
 
-# The Python that .venv is made of, to be changed on the command line alone: make test PYTHON=python3.12
+# The Python to create .venv with. Change it only on the command line: make test PYTHON=python3.12
 PYTHON := python3
 VENV := .venv
 MINOR := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
@@ -13,7 +13,7 @@ MINOR := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
 
-# The application reads PULLBACK_HOST and PULLBACK_PORT; HOST and PORT, where given, take their place.
+# The application reads PULLBACK_HOST and PULLBACK_PORT; HOST and PORT override them.
 ifdef HOST
 serve: export PULLBACK_HOST := $(HOST)
 endif
@@ -21,7 +21,7 @@ ifdef PORT
 serve: export PULLBACK_PORT := $(PORT)
 endif
 
-serve: $(VENV)/bin/pullback native ## run the service (HOST=... and PORT=... say where)
+serve: $(VENV)/bin/pullback native ## run the service (HOST=... and PORT=... set the address)
 	@exec $(VENV)/bin/python -m app
 
 test: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## check style and types, and run the tests
@@ -30,7 +30,7 @@ test: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## check style and type
 	$(VENV)/bin/pyright
 	$(VENV)/bin/python -m pytest
 
-# Other people's clients, each in an environment of its own, which has nothing of the service; samplers take longer.
+# Other people's clients, each in its own environment without any part of the service. Samplers take longer.
 CLIENTS := umbridge tesseract triton kserve
 SAMPLERS := pymc tinyda
 
@@ -38,20 +38,20 @@ test-clients: $(VENV)/.installed-dev $(VENV)/bin/pullback native client-environm
 	$(VENV)/bin/python -m tests.clients build/clients $(CLIENTS)
 
 test-clients-full: CLIENTS += $(SAMPLERS)
-test-clients-full: ## the same, and with samplers that follow its gradients
+test-clients-full: ## the same, plus samplers that use its gradients
 	$(MAKE) test-clients CLIENTS="$(CLIENTS)"
 
 client-environments:
 	@$(MAKE) --no-print-directory --jobs=2 $(CLIENTS:%=build/clients/%/.installed)
 
-# Every package is named in the lock, so pip need not look for more; and of most no line is ever run, nor compiled.
+# The lock names every package, so pip need not resolve dependencies. Most modules never run, so none is compiled here.
 build/clients/%/.installed: requirements/clients-%.txt
 	@echo "Installing $< into build/clients/$*"
 	@rm -rf build/clients/$* && $(PYTHON) -m venv build/clients/$*
 	@build/clients/$*/bin/python -m pip install -qq --no-input --disable-pip-version-check --no-compile --no-deps -r $<
 	@touch $@
 
-# What a build is to be told beside that: make docker-test DOCKER_BUILD='--network host'
+# Further options for `docker build`: make docker-test DOCKER_BUILD='--network host'
 DOCKER_BUILD :=
 IMAGE := docker build $(DOCKER_BUILD) --build-arg REVISION=$$(git rev-parse HEAD)
 
@@ -68,12 +68,12 @@ ifneq ($(words $(STEMS)),$(words $(sort $(STEMS))))
 $(error Expected one C++ file of a name, since each becomes build/<name>.so, got $(SOURCES))
 endif
 
-native: build/tensorflow.flags ## build the C++ ops, those of PULLBACK_OPS_PATH as well
+native: build/tensorflow.flags ## build the C++ ops, including those of PULLBACK_OPS_PATH
 	@$(MAKE) --no-print-directory --jobs=$$(nproc) libraries
 libraries: $(STEMS:%=build/%.so)
 	@:
 
-# Warnings are about the op: TensorFlow's headers, named once more as the system's, are warned of no more.
+# Show only the op's own warnings: -isystem silences those of TensorFlow's headers.
 QUIET = $$(sed -n 's/^-I/-isystem /p' build/tensorflow.flags)
 
 vpath %.cc $(OPS)
@@ -81,21 +81,21 @@ build/%.so: %.cc build/tensorflow.flags
 	@echo "Compiling $<"
 	@$(CXX) -O3 -Wall $(QUIET) -fPIC -shared -o $@ $< $$(tail -n +2 build/tensorflow.flags)
 
-# Which of the locks has TensorFlow: cpu, or gpu where that is installed in its place.
+# The lock that installs TensorFlow: cpu, or gpu in its place.
 BUILD := cpu
 
-# TensorFlow's version, and the flags to compile and link with it; made anew with every TensorFlow that is installed.
+# TensorFlow's version and its compile and link flags, written again when another TensorFlow is installed.
 TENSORFLOW := $(VENV)/lib/python$(MINOR)/site-packages/tensorflow/include/tensorflow/core/public/release_version.h
 build/tensorflow.flags: $(TENSORFLOW)
 	@mkdir -p build
 	@TF_CPP_MIN_LOG_LEVEL=2 TF_ENABLE_ONEDNN_OPTS=0 $(VENV)/bin/python -c 'import tensorflow as tf; print(tf.__version__, \
 	    *tf.sysconfig.get_compile_flags(), *tf.sysconfig.get_link_flags(), sep="\n")' >$@
 $(TENSORFLOW): | $(VENV)/.installed-$(BUILD)
-# One after the other, under --jobs too: two pips at work in one folder harm each other.
+# In sequence, even with --jobs: two pip processes in one folder would corrupt it.
 $(VENV)/.installed-dev $(VENV)/.installed-bench: | $(VENV)/bin/pullback
 
-# The C++ ops compiled to stop at the first access out of bounds and at all that C++ leaves undefined. TensorFlow is not
-# compiled so: what it leaks at its end is not ours.
+# The C++ ops, compiled to stop at the first access out of bounds and at undefined behaviour. TensorFlow is not compiled
+# this way, so leaks are not detected: those at exit are TensorFlow's.
 SANITIZED := $(STEMS:%=build/sanitized/%.so)
 build/sanitized/%.so: %.cc build/tensorflow.flags
 	@mkdir -p build/sanitized
@@ -108,18 +108,18 @@ sanitize: $(VENV)/.installed-dev $(SANITIZED) ## run the tests of the C++ ops wi
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 	    $(VENV)/bin/python -m tests.ops.sanitized
 
-bench: $(VENV)/.installed-bench native ## measure speed, side by side with others
+bench: $(VENV)/.installed-bench native ## measure speed next to other servers
 	@$(VENV)/bin/python -m benchmarks.native
 	@$(VENV)/bin/python -m benchmarks.serving
 
 accuracy: $(VENV)/.installed-bench ## compare our numeric derivatives with those of SciPy and numdifftools, in docs/
 	@$(VENV)/bin/python -m benchmarks.accuracy docs/gradient-checks.md
 
-format: $(VENV)/.installed-dev ## put the code into the house style, where a tool can
+format: $(VENV)/.installed-dev ## fix style where a tool can
 	$(VENV)/bin/ruff check --fix
 	$(VENV)/bin/ruff format
 
-# A lock names versions and nothing else: no index, no folder, no option of the machine that compiled it.
+# A lock contains only versions: no index, no folder, no option of the machine that compiled it.
 COMPILE := CUSTOM_COMPILE_COMMAND='make lock' ../$(VENV)/bin/python -m piptools compile --quiet $(if $(UPGRADE),--upgrade) \
 	--strip-extras --allow-unsafe --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options
 
@@ -130,25 +130,25 @@ lock: $(VENV)/.installed-dev ## compile requirements/*.in into *.txt (UPGRADE=1 
 	cd requirements && $(COMPILE) --output-file bench.txt bench.in
 	cd requirements && $(COMPILE) --output-file gpu.txt gpu.in
 
-clean: ## remove .venv and all that was built or cached
+clean: ## remove .venv and everything that was built or cached
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The command `pullback`, of this very folder: what is changed here is changed there.
+# The command `pullback`, installed from this folder in editable mode.
 $(VENV)/bin/pullback: pyproject.toml | $(VENV)/.installed-cpu
 	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 PIP := $(VENV)/bin/python -m pip install -qq --no-input --disable-pip-version-check
 
-# A stamp is written only after its step has succeeded, so that an interrupted step is run again.
+# A stamp is written only after its step has succeeded, so an interrupted step runs again.
 $(VENV)/.installed-%: requirements/%.txt $(VENV)/.made-$(MINOR)
 	@echo "Installing $< into $(VENV) (a minute or two the first time)"
 	@$(PIP) -r $<
 	@touch $@
 
-# Made anew when it is half made, when it is of another minor version, or when its Python is gone. The old one is
-# removed by name, not emptied: .venv may be a link to a folder that others use.
+# .venv is recreated if it is incomplete, has another minor version, or if its Python is gone. The old one is removed by
+# name, not emptied: .venv may be a link to a folder that others use.
 $(VENV)/.made-$(MINOR): $(VENV)/bin/python$(MINOR)
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null || { \
 	    echo "Expected $(PYTHON) to be Python 3.11, 3.12 or 3.13, got $$($(PYTHON) --version 2>&1 || true)." >&2; \
@@ -159,5 +159,5 @@ $(VENV)/.made-$(MINOR): $(VENV)/bin/python$(MINOR)
 	    echo "Expected '$(PYTHON) -m venv' to work. On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
 	@touch $@
 
-# No recipe, on purpose: where this file is missing, make takes it for new and so runs the rule above.
+# No recipe, on purpose: if this file is missing, make treats it as new and runs the rule above.
 $(VENV)/bin/python$(MINOR):

@@ -30,10 +30,10 @@ from app.tensors.validation import entries
 CANNOT_LISTEN, WRONG_SETTING = 1, 2
 PREFIX, OF_THE_CLIENT = "PULLBACK_", "PULLBACK_URL"
 
-EXAMPLE = '{"inputs":{"x":[1,100]},"order":2}'
+EXAMPLE = '{"inputs":{"x":[0,100]},"order":2}'
 READY = """\
 Pullback is ready on {url} (docs: {url}/docs)
-Try: curl -s {url}/v1/ops/log1pexp2/gradients -H 'Content-Type: application/json' -d '{example}'"""
+Try: curl -s {url}/v1/ops/log1pexp/gradients -H 'Content-Type: application/json' -d '{example}'"""
 
 
 def main() -> int:

@@ -30,18 +30,18 @@ EXACT_ULPS = 4
 
 F = Callable[[Any], Any]
 ABOUT = """\
-{cases} derivatives: {functions} functions, each at two to four points. An *error bar* is what a method itself says of
-how far it may be off: `Slopes.error` here, `error` of SciPy's result, `error_estimate` of numdifftools'. These are
-SciPy {scipy}, numdifftools {numdifftools} and NumPy {numpy}, with their defaults; and once more with the largest step
-that ours is given, for their defaults know nothing of the function's scale. Our own tests hold ours to these functions.
+{cases} derivatives: {functions} functions, each at two to four points. An *error bar* is a method's own estimate of its
+error: `Slopes.error` for ours, `error` of SciPy's result, `error_estimate` of numdifftools'. The libraries are
+SciPy {scipy}, numdifftools {numdifftools} and NumPy {numpy}, with their defaults, and again with the largest step
+that our method gets, because their defaults do not depend on the function's scale. Our own tests use these functions.
 
-- An error under {ulps} units in the last place of the closed form (evaluated in 80 bits, for some of them cancel) is
-  none, and no bar is taken to be narrower than that.
-- *No answer* is a NaN, or an estimate that the method itself says has failed: `trouble` here, not `success` there. In
-  the medians it is infinitely far off. The row *success or not* takes SciPy's estimates even so.
-- SciPy's defaults ask for a relative error of 1.5e-8 and stop there. A derivative that is 0 can hardly meet that, and
-  ends in no answer: an absolute tolerance would help.
-- An error relative to a derivative that is 0 is left out of the medians, and is "–" where a function has no other.
+- An error under {ulps} units in the last place of the closed form (evaluated in 80 bits, because some of them cancel)
+  counts as zero, and no bar counts as narrower than that.
+- *No answer* is a NaN, or an estimate that the method itself reports as failed: `trouble` for ours, no `success` for
+  SciPy. In the medians it counts as infinitely far off. The row *success or not* uses SciPy's estimates anyway.
+- SciPy's defaults ask for a relative error of 1.5e-8 and stop there. A derivative that is 0 can hardly meet this, and
+  gives no answer: an absolute tolerance would help.
+- The medians leave out errors relative to a derivative that is 0. A function that has only such errors shows "–".
 """
 
 

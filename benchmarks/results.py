@@ -26,13 +26,14 @@ OURS = ("tensorflow_cpu", "uvicorn", "httptools", "uvloop", "numpy")
 HEAD = """\
 # Serving, side by side
 
-What `python -m benchmarks.serving` found, and wrote here. One VJP of y = log1p(eˣ) at n float32 numbers, the cotangent
-sent along, over c connections: requests a second, the median of the rounds (least–greatest). Figures of another machine
-are others; what counts are the ratios within this run.
+`python -m benchmarks.serving` writes this page. Each request is one VJP of y = log1p(eˣ) at n float32 numbers, with the
+cotangent, over c connections. Figures are requests per second: the median of the rounds (minimum–maximum). They depend
+on the machine; compare the ratios within this run.
 """
 FOOT = """\
-"–": not asked, for there is nothing to learn: without HTTP there are no connections, and UM-Bridge computes large
-requests one after the other. An echo answers half of the bytes that it got, as a gradient is half of what it takes."""
+"–": not measured, because it would show nothing new: without HTTP there are no connections, and UM-Bridge computes
+large requests one after the other. The echo returns half of the bytes that it receives, because a gradient is half the
+size of its inputs."""
 
 
 class Run(NamedTuple):
@@ -49,12 +50,12 @@ def markdown(run: Run) -> str:
     """Return the page."""
     parts = [HEAD]
     if run.found:
-        parts += ["![Requests a second](serving.png)\n", beside(run), "", FOOT, ""]
+        parts += ["![Requests per second](serving.png)\n", beside(run), "", FOOT, ""]
     rows = (one.row() for one in judged(run.found, run.alone))
-    parts += ["## Targets\n", table(("figure", "found", "target", ""), rows), ""]
+    parts += ["## Targets\n", table(("figure", "measured", "target", ""), rows), ""]
     if run.alone:
         parts += ["## Pullback by itself\n", by_itself(run.alone), ""]
-    parts += ["## Where\n", where(run)]
+    parts += ["## Environment\n", where(run)]
     return "\n".join(parts) + "\n"
 
 
@@ -85,9 +86,10 @@ def by_itself(alone: Alone) -> str:
     lines: list[str] = []
     if shapes := alone.shapes:
         lines.append(
-            f"- {shapes.requests:,} requests of {shapes.shapes:,} random shapes, new to the process, left "
-            f"{shapes.grown_mb:.0f} MB in it ({shapes.rss_mb:.0f} MB in all); traces went from {shapes.traces[0]} to "
-            f"{shapes.traces[1]}, compiled ones from {shapes.compiled[0]} to {shapes.compiled[1]}."
+            f"- {shapes.requests:,} requests of {shapes.shapes:,} random shapes, new to the process, increased its "
+            f"memory by {shapes.grown_mb:.0f} MB ({shapes.rss_mb:.0f} MB in total); traces went from "
+            f"{shapes.traces[0]} to {shapes.traces[1]}, compiled traces from "
+            f"{shapes.compiled[0]} to {shapes.compiled[1]}."
         )
     lines += [
         f"- `/health/live` under {h.load}: {1e3 * h.p99:.1f} ms at the 99th percentile of {h.probes} probes, "
@@ -99,19 +101,19 @@ def by_itself(alone: Alone) -> str:
         rows = [
             (f"{n:,}", f"{figure(1e9 * cost)} ns", f"{figure(1e3 * n * cost)} ms") for n, cost in alone.costs.items()
         ]
-        lines += ["", "Safetensors, one request at a time:", "", table(("n", "a number", "a request"), rows)]
+        lines += ["", "Safetensors, one request at a time:", "", table(("n", "per number", "per request"), rows)]
     return "\n".join(lines)
 
 
 def where(run: Run) -> str:
-    """Return the machine, the versions, and who was left out and why."""
+    """Return the machine, the versions, and the missing servers with the reasons."""
     servers = dict.fromkeys(CANDIDATES[name].server for name in run.names)
     own = ", ".join(f"{package.replace('_', '-')} {version(package)}" for package in OURS)
     lines = [
         f"- {run.kind}; {machine()}; Linux, Python {platform.python_version()}.",
         f"- Pullback and the echo: {own}.",
         *(f"- {server}: {versions(server, *PEERS[server])}." for server in servers if server in PEERS),
-        *(f"- {server} was left out: {why}." for server, why in run.absent.items()),
+        *(f"- {server} is missing: {why}." for server, why in run.absent.items()),
         f"- Load: {wrk_version()}, one thread; at n = 1,000,000 `benchmarks/sockets.py`.",
     ]
     return "\n".join(lines)

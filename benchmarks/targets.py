@@ -49,7 +49,7 @@ def _beside_others(found: Found) -> Iterator[Judged]:
         yield _against_fastest(found, Cell(LARGE, c), BINARY, 3)
     for c in (1, 4):
         slower = ratio(found.get(Cell(LARGE, c), {}), "in-process", BINARY)
-        what = f"{Cell(LARGE, c).title}: safetensors, times as long as one caller without HTTP"
+        what = f"{Cell(LARGE, c).title}: safetensors, time relative to one caller without HTTP"
         yield Judged(what, slower, 2, "")
     yield _against(found, Cell(LARGE, 1), JSON, "umbridge", 10)
 
@@ -85,7 +85,7 @@ def _tail(found: Found) -> Iterator[Judged]:
 
 def _by_itself(alone: Alone) -> Iterator[Judged]:
     spread = max(alone.costs.values()) / min(alone.costs.values()) if alone.costs else None
-    yield Judged("a number's cost, the highest by the lowest from n = 1,000 to 10,000,000", spread, 1.5, "")
+    yield Judged("cost per number, highest over lowest, n = 1,000 to 10,000,000", spread, 1.5, "")
     if shapes := alone.shapes:
         what = f"memory that {shapes.requests:,} requests of {shapes.shapes:,} shapes left behind"
         yield Judged(what, shapes.grown_mb, 50, " MB")
