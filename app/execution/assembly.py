@@ -1,4 +1,4 @@
-"""The service put together from its settings, without HTTP, and what runs in it while it is up."""
+"""The service without HTTP: how its settings build it, and its background work."""
 
 import gc
 from collections.abc import AsyncGenerator
@@ -21,12 +21,12 @@ from ops import Registry, RegistryError, discover
 
 
 def build(settings: Settings) -> tuple[Engine, Metrics | None]:
-    """Return the engine, and the metrics where they are wanted.
+    """Return the engine, and the metrics if they are enabled.
 
-    Raises ``CannotStart`` when the ops cannot be registered, or when the device is not there.
+    Raises ``CannotStart`` when the ops cannot be registered, or when the device is missing.
     """
     install()
-    # Before the ops are imported: a module may use a GPU then, and afterwards it is too late.
+    # Before the ops are imported: a module may use a GPU on import, and then it is too late.
     share_gpus(settings.gpu_memory_mb)
     registry, known = _registry(settings), devices()
     lane, lifecycle = Lane(settings.queue), Lifecycle()
@@ -52,9 +52,9 @@ def build(settings: Settings) -> tuple[Engine, Metrics | None]:
 
 @asynccontextmanager
 async def running(engine: Engine, metrics: Metrics | None, settings: Settings) -> AsyncGenerator[None]:
-    """Inside this block the lane takes work, is watched and warmed up, and SIGTERM drains the service."""
+    """Inside this block the lane takes work, the watchdog and the warm-up run, and SIGTERM drains the service."""
     engine.lane.start()
-    # What is there now stays: the collector need not look at TensorFlow's half a million objects again and again.
+    # The objects that exist now stay: the collector must not traverse TensorFlow's half a million objects every time.
     gc.collect()
     gc.freeze()
     with drain_on_term(engine.lifecycle, settings.drain_s), watchdog(engine.lane, patience_s(settings)):

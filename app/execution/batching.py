@@ -1,14 +1,14 @@
-"""Natural batching: calls that may share one of TensorFlow do so, when they come while another is at work.
+"""Natural batching: evaluations that arrive while another runs share one TensorFlow call where they may.
 
-Whoever comes first opens a batch, which waits for its turn and no longer: an idle service adds two turns of the event
-loop, in which what has come in already is read; a busy one fills the next batch while the last one runs. What is brief,
-and alone, waits for nothing.
+The first evaluation opens a batch, which waits only for its turn. An idle service adds two iterations of the event
+loop, which read the requests that have already arrived; a busy service fills the next batch while the previous one
+runs. A brief evaluation of the only request in progress does not wait.
 """
 
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -22,26 +22,34 @@ from app.telemetry.counters import NOT_RECORDED, Counters
 
 Result = TypeVar("Result")
 
-# What takes less, and does nothing but arithmetic, runs on the event loop itself: to hand it over takes as long, and
-# most of it is Python, which would hold up the loop from another thread as well.
+# Batches that take less, and do only arithmetic, run on the event loop itself: passing them to a thread takes as long,
+# and most of their time is Python, which would block the loop from another thread as well.
 BRIEF_S = 2e-3
+# How much later than the first deadline of a batch another may be.
 PATIENCE_S = 1.0
 
 
 @dataclass(eq=False, slots=True)
 class _Member:
-    """A call in a batch, and who waits for it."""
+    """An evaluation in a batch, and the future of its caller."""
 
     evaluation: Evaluation[Any]
     deadline: float
     future: asyncio.Future[Any]
     counters: Counters
-    came: float = field(default_factory=time.perf_counter)
+    arrived: float = field(default_factory=time.perf_counter)
     outcome: Any = None
     error: BaseException | None = None
 
+    def run(self) -> None:
+        """Run the evaluation by itself."""
+        try:
+            self.outcome = self.evaluation.run()
+        except BaseException as error:  # noqa: BLE001 - it goes to the caller
+            self.error = error
+
     def answer(self) -> None:
-        """Tell who waits, if anybody still does."""
+        """Set the result of the future, unless the caller has given up."""
         if self.future.done():
             return
         if self.error is None:
@@ -52,67 +60,65 @@ class _Member:
 
 @dataclass(eq=False)
 class _Batch:
-    """Calls of one batch_key, whose deadlines are at ``deadline`` or at most ``PATIENCE_S`` later."""
+    """Evaluations of one batch key, whose deadlines are at most ``PATIENCE_S`` after ``deadline``."""
 
     deadline: float
     members: list[_Member] = field(default_factory=list[_Member])
     size: int = 0
 
     def takes(self, member: _Member) -> bool:
-        """Tell whether a call may join: it must neither be too much, nor wait for longer than the others."""
+        """Return whether an evaluation may join: it must not be too large, nor have a much later deadline."""
         return self.size + member.evaluation.size <= padding.SHARED and member.deadline <= self.deadline + PATIENCE_S
 
     def run(self) -> None:
-        """Run the calls that anybody waits for: together, and when that fails each alone, to see which is at fault."""
+        """Run the evaluations whose callers wait: together, or if that fails one by one, to find the faulty one."""
         now = time.monotonic()
         waiting = [member for member in self.members if not member.future.done() and member.deadline > now]
         if not waiting:
             return
         try:
-            for member, outcome in zip(waiting, run_together([one.evaluation for one in waiting]), strict=True):
+            for member, outcome in zip(waiting, run_together([each.evaluation for each in waiting]), strict=True):
                 member.outcome = outcome
-        except BaseException as error:  # noqa: BLE001 - it goes to whoever waits
+        except BaseException as error:  # noqa: BLE001 - it goes to the caller
             if len(waiting) == 1:
                 waiting[0].error = error
                 return
             for member in waiting:
-                _run_alone(member)
-
-
-def _run_alone(member: _Member) -> None:
-    try:
-        member.outcome = member.evaluation.run()
-    except BaseException as error:  # noqa: BLE001 - it goes to whoever waits
-        member.error = error
+                member.run()
 
 
 class Batches:
-    """The open batches of a process; all but ``_closed`` and ``_Batch.run`` happens on the event loop."""
+    """The open batches of a process. Everything but ``_close`` and ``_measure`` runs on the event loop."""
 
     def __init__(self, lane: Lane, waiting: int) -> None:
-        """Run batches on ``lane``, with at most ``waiting`` calls in them."""
+        """Run batches on ``lane``, with at most ``waiting`` evaluations in all of them."""
         self._lane, self._admission = lane, Admission(waiting)
         self._open: dict[Hashable, _Batch] = {}
         self._lock = threading.Lock()
         self._brief: dict[Hashable, bool] = {}
-        self._tasks: set[asyncio.Task[None]] = set()  # which the loop itself would let go
+        self._tasks: set[asyncio.Task[None]] = set()  # the loop keeps only weak references
 
     @property
     def waiting(self) -> int:
-        """How many calls in batches have no answer yet."""
+        """The number of evaluations in batches that have no result yet."""
         return self._admission.taken
 
     async def run(
         self, evaluation: Evaluation[Result], *, slot: Slot, deadline: float, counters: Counters = NOT_RECORDED
     ) -> Result:
-        """Return what a call finds, alone or in batch_key.
+        """Return the result of an evaluation, which runs by itself or in a batch.
 
-        Work that has not begun at its ``deadline`` is dropped; whoever awaits this keeps the time. Raises as
-        ``Lane.run`` does.
+        An evaluation that has not begun at its ``deadline`` is dropped; the caller enforces the deadline afterwards.
+        Raises the errors of ``Lane.run``.
         """
         batch_key, owner = evaluation.batch_key, evaluation.point.op.name
         if batch_key is None or slot == "long":
-            return await self._lane.run(counters.queued(_alone(evaluation)), slot=slot, deadline=deadline, owner=owner)
+
+            def work(checkpoint: Checkpoint) -> Result:
+                del checkpoint
+                return evaluation.run()
+
+            return await self._lane.run(counters.queued(work), slot=slot, deadline=deadline, owner=owner)
         self._admission.take(owner)
         member = _Member(evaluation, deadline, asyncio.get_running_loop().create_future(), counters)
         try:
@@ -124,11 +130,11 @@ class Batches:
             del member
 
     def is_brief(self, evaluation: Evaluation[Any]) -> bool:
-        """Return whether an evaluation may run on the event loop: it is short, and does nothing but arithmetic."""
+        """Return whether an evaluation may run on the event loop: it is short, and does only arithmetic."""
         return evaluation.batch_key is not None and self._brief.get(_cost(evaluation, evaluation.size), False)
 
     def run_at_once(self, evaluation: Evaluation[Result], counters: Counters) -> Result:
-        """Return what a call finds that ``is_brief``, with nobody to wait for; raises as ``Lane.run`` does."""
+        """Return the result of a brief evaluation, run on the event loop; raises the errors of ``Lane.run``."""
         began = time.perf_counter()
         try:
             return evaluation.run()
@@ -136,17 +142,17 @@ class Batches:
             counters.batched([began], began, time.perf_counter())
 
     async def warm(self, evaluation: Evaluation[Any], *, deadline: float) -> None:
-        """Run a call twice, alone and as long work: the first time compiles, the second tells how long it takes.
+        """Run an evaluation twice, as long work of its own: the first run compiles, the second measures the time.
 
-        It takes no caller's place. Raises as ``Lane.run`` does.
+        It takes no place in the queue of batches. Raises the errors of ``Lane.run``.
         """
         member = _Member(evaluation, deadline, asyncio.get_running_loop().create_future(), NOT_RECORDED)
         batch = _Batch(deadline, [member], evaluation.size)
 
         def work(checkpoint: Checkpoint) -> None:
-            self._measured(batch)
+            self._measure(batch)
             checkpoint()
-            self._measured(batch)
+            self._measure(batch)
 
         await self._lane.run(work, slot="long", deadline=deadline, owner=evaluation.point.op.name)
         if member.error is not None:
@@ -164,28 +170,28 @@ class Batches:
 
     def _begin(self, batch_key: Hashable, batch: _Batch) -> None:
         if self._brief.get(_cost(batch.members[0].evaluation, batch.size)):
-            self._closed(batch_key, batch)
-            self._measured(batch)
+            self._close(batch_key, batch)
+            self._measure(batch)
             _answer(batch)
         else:
-            task = asyncio.get_running_loop().create_task(self._through_the_lane(batch_key, batch))
+            task = asyncio.get_running_loop().create_task(self._run_on_lane(batch_key, batch))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _through_the_lane(self, batch_key: Hashable, batch: _Batch) -> None:
+    async def _run_on_lane(self, batch_key: Hashable, batch: _Batch) -> None:
         def work(checkpoint: Checkpoint) -> None:
             del checkpoint
-            self._closed(batch_key, batch)
-            self._measured(batch)
+            self._close(batch_key, batch)
+            self._measure(batch)
 
         point = batch.members[0].evaluation.point
-        # XLA may have to compile for this length, and short work should not have to wait for that.
+        # XLA may have to compile for this length, and short work must not wait for that.
         is_new = point.spec.mode == "xla" and _cost(batch.members[0].evaluation, batch.size) not in self._brief
         slot: Slot = "long" if is_new else "short"
         try:
             await self._lane.run(work, slot=slot, deadline=batch.deadline + PATIENCE_S, owner=point.op.name)
         except BaseException as error:
-            self._closed(batch_key, batch)
+            self._close(batch_key, batch)
             for member in batch.members:
                 member.error = member.error or error
             if not isinstance(error, Exception):
@@ -193,34 +199,25 @@ class Batches:
         finally:
             _answer(batch)
 
-    def _closed(self, batch_key: Hashable, batch: _Batch) -> None:
-        """Let nobody join any more."""
+    def _close(self, batch_key: Hashable, batch: _Batch) -> None:
+        """Let no more evaluations join."""
         with self._lock:
             if self._open.get(batch_key) is batch:
                 del self._open[batch_key]
 
-    def _measured(self, batch: _Batch) -> None:
+    def _measure(self, batch: _Batch) -> None:
+        """Run a batch, count it, and note whether its like are brief."""
         began = time.perf_counter()
         batch.run()
         ended = time.perf_counter()
         first = batch.members[0].evaluation
         is_arithmetic = modes.is_known_arithmetic(first.program, first.point.spec.mode)
         self._brief[_cost(first, batch.size)] = is_arithmetic and ended - began < BRIEF_S
-        batch.members[0].counters.batched([member.came for member in batch.members], began, ended)
-
-
-def _alone(evaluation: Evaluation[Result]) -> Callable[[Checkpoint], Result]:
-    """Return a call as work for the lane."""
-
-    def work(checkpoint: Checkpoint) -> Result:
-        del checkpoint
-        return evaluation.run()
-
-    return work
+        batch.members[0].counters.batched([member.arrived for member in batch.members], began, ended)
 
 
 def _cost(evaluation: Evaluation[Any], size: int) -> Hashable:
-    """Return a key that is equal for batches that take equally long: such evaluations, ``size`` numbers in all."""
+    """Return an equal key for batches that take equally long: similar evaluations, with ``size`` numbers in all."""
     return evaluation.program, evaluation.point.spec.mode, evaluation.point.spec.device, padding.length_for(size)
 
 

@@ -1,4 +1,4 @@
-"""What every protocol needs of the service: the ops, the lane, the devices and the limits."""
+"""The engine, which every protocol uses: the ops, the lane, the devices and the limits."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,10 +13,9 @@ from app.telemetry.counters import Counters
 from ops import Mode, Op, Registry
 
 Count: TypeAlias = Callable[[str, str], Counters]
-"""Gives the counters of an op and an operation."""
+"""Returns the counters of an op and an operation."""
 
-
-# A kernel cannot be interrupted; one that is this long past its deadline is stuck for all we know.
+# A kernel cannot be interrupted; one that is so long past its deadline counts as stuck.
 STUCK_S = 5.0
 
 
@@ -24,8 +23,9 @@ STUCK_S = 5.0
 class Engine:
     """The service behind its routes.
 
-    ``deadline_s`` is the longest that a request may take, ``checks_s`` a stream of checks; ``check_work`` is how many
-    numbers one numeric derivative may ask an op for. ``counters`` returns the counters of an operation on an op.
+    ``deadline_s`` limits the time of a request, ``checks_s`` that of a stream of checks. ``check_work`` limits the
+    numbers that one numeric derivative may request from an op. ``counters`` returns the counters of an operation on an
+    op.
     """
 
     registry: Registry
@@ -41,28 +41,28 @@ class Engine:
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
 
     def need_ready(self) -> None:
-        """Raise ``Overloaded`` while requests are not welcome: the service drains, or is stuck in a computation."""
+        """Raise ``Overloaded`` while the service is not ready: it drains, or is stuck in a computation."""
         if self.lifecycle.draining:
             raise Overloaded("draining: the service is about to stop")
         if (late := self.lane.overrun()) is not None and late.seconds > STUCK_S:
             raise Overloaded(f"stuck: op {late.owner} is {late.seconds:.0f} s past its deadline", retry_after_s=5)
 
     def op(self, name: str) -> Op:
-        """Return the op, or raise ``NotFound`` with near names, or with why it is unavailable."""
-        found = self.registry.ops.get(name)
-        if found is None:
+        """Return the op; raise ``NotFound`` with near names, or with the reason why the op is unavailable."""
+        op = self.registry.ops.get(name)
+        if op is None:
             for broken in self.registry.unavailable:
                 if broken.name == name:
                     raise NotFound(f"op {name} is unavailable: {broken.reason}")
             raise NotFound(f"unknown op {name!r}; expected {near(name, self.registry.ops)}")
-        return found
+        return op
 
     def default_mode(self, op: Op, dtype: str | None, device: str | None) -> Mode:
-        """Return the mode of requests that name none, for a dtype (``None``: the op's first) and a device."""
+        """Return the default mode of an op, for a dtype (``None``: the op's first) and a device."""
         return default_mode(op, dtype or op.dtypes[0], device or self.default_device)
 
     def device(self, name: str | None) -> str:
-        """Return TensorFlow's name of a device, or raise ``Unprocessable``."""
+        """Return TensorFlow's name of a device; raise ``Unprocessable`` for an unknown one."""
         if name is not None and name not in self.devices:
             expected = f"one of {', '.join(self.devices)}"
             raise wrong(("device",), "unknown device", expected=expected, got=name)

@@ -1,4 +1,4 @@
-"""Who comes next, and who may wait: so that one op's flood starves no other op."""
+"""Fair queueing and admission, so that requests for one op do not starve other ops."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -11,57 +11,57 @@ Item = TypeVar("Item")
 
 @dataclass
 class RoundRobin(Generic[Item]):
-    """A queue that serves its owners in turn, and what one of them has put in first come, first served."""
+    """A queue that serves its owners in turn, and the items of each owner in order."""
 
-    _lines: dict[str, deque[Item]] = field(default_factory=dict[str, deque[Item]])  # in order of their turns
+    _queues: dict[str, deque[Item]] = field(default_factory=dict[str, deque[Item]])  # in the order of turns
 
     def __bool__(self) -> bool:
-        """Tell whether anything waits."""
-        return bool(self._lines)
+        """Return whether the queue has items."""
+        return bool(self._queues)
 
     def put(self, owner: str, item: Item) -> None:
-        """Queue an item; an owner who had none has the last turn."""
-        self._lines.setdefault(owner, deque()).append(item)
+        """Queue an item; an owner without other items gets the last turn."""
+        self._queues.setdefault(owner, deque()).append(item)
 
     def take(self) -> Item:
-        """Return the first item of the owner whose turn it is, who then has the last turn."""
-        owner = next(iter(self._lines))
-        line = self._lines.pop(owner)
-        item = line.popleft()
-        if line:
-            self._lines[owner] = line
+        """Remove and return the first item of the owner whose turn it is, who then gets the last turn."""
+        owner = next(iter(self._queues))
+        queue = self._queues.pop(owner)
+        item = queue.popleft()
+        if queue:
+            self._queues[owner] = queue
         return item
 
     def remove(self, owner: str, item: Item) -> bool:
-        """Take an item out, wherever it waits; tell whether it still did."""
-        line = self._lines.get(owner)
-        if line is None or item not in line:
+        """Remove an item from any position; return whether it was still queued."""
+        queue = self._queues.get(owner)
+        if queue is None or item not in queue:
             return False
-        line.remove(item)
-        if not line:
-            del self._lines[owner]
+        queue.remove(item)
+        if not queue:
+            del self._queues[owner]
         return True
 
 
 class Admission:
-    """The places of a waiting room. An owner may take one while fewer are its own than are free.
+    """The places of a queue. An owner may take one while it holds fewer places than are free.
 
-    So one owner alone fills half of them, two a third each, and there is always a place for somebody new; a fixed half
-    would let two owners shut out everybody else, and a fixed part for each would leave most places empty for ever.
+    So a single owner fills half of them, two owners a third each, and there is always a place for a new owner. A fixed
+    half for each would let two owners shut out all others; a fixed share for each would leave most places empty.
     """
 
     def __init__(self, count: int) -> None:
-        """Have ``count`` places, all free."""
+        """Start with ``count`` places, all free."""
         self._free, self._count = count, count
         self._held: dict[str, int] = {}
 
     @property
     def taken(self) -> int:
-        """How many are taken."""
+        """The number of places that are taken."""
         return self._count - self._free
 
     def take(self, owner: str) -> None:
-        """Take a place; raises ``Overloaded`` where the owner may not."""
+        """Take a place; raises ``Overloaded`` if the owner may not."""
         own = self._held.get(owner, 0)
         if own >= self._free:
             others = self.taken - own
@@ -70,7 +70,7 @@ class Admission:
         self._free -= 1
 
     def give(self, owner: str) -> None:
-        """Give a place back."""
+        """Return a place."""
         self._held[owner] -= 1
         self._free += 1
         if not self._held[owner]:

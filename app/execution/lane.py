@@ -1,8 +1,8 @@
-"""The lane: every TensorFlow call of the service runs here, on threads of its own, never on the event loop.
+"""The lane: TensorFlow runs here, on dedicated threads, not on the event loop (except for brief evaluations).
 
 There are two slots, one for short work and one for long, so that neither starves the other. Each serves the ops in
-turn, so that no op starves another. Both draw on the places of one waiting room; work that nobody waits for any more is
-dropped before it starts.
+turn, so that no op starves another. Both share one limit of waiting work; work that no caller waits for is dropped
+before it starts.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ Slot = Literal["short", "long"]
 
 
 class Overrun(NamedTuple):
-    """Work that goes on past its deadline, and whose it is."""
+    """Work that runs past its deadline: by how much, and its owner."""
 
     seconds: float
     owner: str
@@ -30,34 +30,34 @@ class Overrun(NamedTuple):
 
 @dataclass(eq=False)
 class _Ticket:
-    """A piece of an op's work, and whether anybody still waits for it."""
+    """A piece of an op's work, and whether its caller still waits."""
 
     work: Callable[[Checkpoint], Any]
     deadline: float
     owner: str
     future: Future[Any] = field(default_factory=Future[Any])
-    waits: bool = False
+    takes_place: bool = False
     abandoned: bool = False
     running: Interruptible | None = None
 
     def check(self) -> None:
-        """Raise ``DeadlinePassed`` when nobody waits: what long work calls between its chunks."""
+        """Raise ``DeadlinePassed`` when no caller waits; long work calls this between its chunks."""
         if self.abandoned or time.monotonic() > self.deadline:
             raise DeadlinePassed("the work was abandoned: its deadline passed, or its client disconnected")
 
     def run(self) -> None:
-        """Do the work, unless it was given up while it waited."""
+        """Do the work, unless it was abandoned in the queue."""
         if not self.future.set_running_or_notify_cancel():
             return
         try:
             with Interruptible(self.deadline) as self.running:
                 self.check()
                 self.future.set_result(self.work(self.check))
-        except BaseException as error:  # noqa: BLE001 - it goes to whoever waits
+        except BaseException as error:  # noqa: BLE001 - it goes to the caller
             self.future.set_exception(error)
 
     def abandon(self) -> None:
-        """Say that nobody waits: what runs is cancelled."""
+        """Mark the work as abandoned, and cancel it if it runs."""
         self.abandoned = True
         if self.running is not None and not self.future.done():
             self.running.cancel()
@@ -67,7 +67,7 @@ class Lane:
     """The two slots and their queue."""
 
     def __init__(self, waiting: int) -> None:
-        """Hold at most ``waiting`` pieces of work that have not begun."""
+        """Queue at most ``waiting`` pieces of work."""
         self._admission = Admission(waiting)
         self._queues: dict[Slot, RoundRobin[_Ticket]] = {"short": RoundRobin(), "long": RoundRobin()}
         self._running: dict[Slot, _Ticket] = {}
@@ -75,25 +75,25 @@ class Lane:
         self._ended = False
 
     def start(self) -> None:
-        """Start the slots, on daemon threads: a kernel that never ends must not keep the process from ending."""
+        """Start the slots, on daemon threads: a kernel that never returns must not keep the process alive."""
         for slot in self._queues:
             threading.Thread(target=self._serve, args=(slot,), name=f"lane-{slot}", daemon=True).start()
 
     def stop(self) -> None:
-        """Let the slots end after what waits for them."""
+        """Let the slots finish their queued work and end."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
 
     async def run(self, work: Callable[[Checkpoint], Result], *, slot: Slot, deadline: float, owner: str) -> Result:
-        """Return what ``work(checkpoint)`` returns, run on a slot's thread when the turn has come to its ``owner``.
+        """Return ``work(checkpoint)``, run on a slot's thread in the turn of its ``owner``.
 
-        ``deadline`` is a time of ``time.monotonic``, which the loop's clock agrees with. Raises ``Overloaded`` when no
+        ``deadline`` is a time of ``time.monotonic``, which is also the loop's clock. Raises ``Overloaded`` when no
         more of the owner's work may wait, ``DeadlinePassed`` at the deadline, whether or not the work has ended, and
-        what ``work`` raises.
+        the errors of ``work``.
         """
         ticket = _Ticket(work, deadline, owner)
-        del work  # an error holds the frames that it passes, and this one would hold the tensors
+        del work  # an error keeps the frames that it passes, and this frame would keep the tensors
         self._enter(slot, ticket)
         try:
             async with asyncio.timeout(deadline - time.monotonic()):
@@ -107,35 +107,35 @@ class Lane:
 
     @property
     def waiting(self) -> int:
-        """How many pieces of work have not begun."""
+        """The number of pieces of work that have not begun."""
         return self._admission.taken
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing runs and nothing waits."""
+        """Whether no work runs or waits."""
         with self._changed:
             return not self._running and not any(self._queues.values())
 
     def overrun(self) -> Overrun | None:
-        """Return which running work is past its deadline, that by most where both slots' is, ``None`` where none is."""
+        """Return the running work that is furthest past its deadline, ``None`` if none is."""
         now = time.monotonic()
         with self._changed:
             overruns = [Overrun(now - ticket.deadline, ticket.owner) for ticket in self._running.values()]
-        return max((one for one in overruns if one.seconds > 0), default=None)
+        return max((overrun for overrun in overruns if overrun.seconds > 0), default=None)
 
     def _enter(self, slot: Slot, ticket: _Ticket) -> None:
         with self._changed:
-            # What an idle slot is about to begin needs no place.
-            ticket.waits = slot in self._running or bool(self._queues[slot])
-            if ticket.waits:
+            # Work that an idle slot starts at once needs no place.
+            ticket.takes_place = slot in self._running or bool(self._queues[slot])
+            if ticket.takes_place:
                 self._admission.take(ticket.owner)
             self._queues[slot].put(ticket.owner, ticket)
             self._changed.notify_all()
 
     def _leave(self, slot: Slot, ticket: _Ticket) -> None:
-        """Take work that nobody waits for out of the queue, where it would hold its tensors and a place."""
+        """Remove work that no caller waits for from the queue, where it would hold its tensors and a place."""
         with self._changed:
-            if self._queues[slot].remove(ticket.owner, ticket) and ticket.waits:
+            if self._queues[slot].remove(ticket.owner, ticket) and ticket.takes_place:
                 self._admission.give(ticket.owner)
 
     def _serve(self, slot: Slot) -> None:
@@ -143,7 +143,7 @@ class Lane:
             ticket.run()
             with self._changed:
                 del self._running[slot]
-            del ticket  # or it would keep its tensors until the next one comes
+            del ticket  # or it would keep its tensors until the next ticket
 
     def _next(self, slot: Slot) -> _Ticket | None:
         queue = self._queues[slot]
@@ -152,6 +152,6 @@ class Lane:
             if not queue:
                 return None
             ticket = self._running[slot] = queue.take()
-            if ticket.waits:
+            if ticket.takes_place:
                 self._admission.give(ticket.owner)
             return ticket

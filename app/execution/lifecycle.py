@@ -1,4 +1,4 @@
-"""Going up and down: what the process is doing, and how it stops without losing a request."""
+"""The state of the process, and a stop that loses no request."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ logger = logging.getLogger("pullback")
 
 @dataclass
 class Lifecycle:
-    """One process: whether it is about to stop, and how many requests it is answering."""
+    """The state of a process: whether it is about to stop, and the number of requests in progress."""
 
     draining: bool = False
     in_flight: int = 0
@@ -22,13 +22,13 @@ class Lifecycle:
 
 @contextlib.contextmanager
 def drain_on_term(lifecycle: Lifecycle, drain_s: float) -> Generator[None, None, None]:
-    """Inside this block, the first SIGTERM sets ``lifecycle.draining``; ``drain_s`` later the server gets to see it.
+    """Inside this block, the first SIGTERM sets ``lifecycle.draining``; ``drain_s`` later the server receives it.
 
-    A load balancer needs that time to see readiness fail and to send nothing more, while a server refuses connections
-    from the moment that it knows. A second SIGTERM is passed on at once, SIGINT always is.
+    In that time a load balancer sees readiness fail and stops sending requests; the server refuses connections as soon
+    as it receives the signal. A second SIGTERM is passed on at once, SIGINT always.
 
-    Enter it in the application's lifespan: the server has its own handler in place by then, in a worker process too.
-    Elsewhere (another thread, no handler to pass the signal to) the block changes nothing.
+    Enter it in the application's lifespan: by then the server has installed its own handler, in a worker process too.
+    Elsewhere (in another thread, or without a handler to pass the signal to) the block changes nothing.
     """
     server = signal.getsignal(signal.SIGTERM)
     if threading.current_thread() is not threading.main_thread() or not callable(server):

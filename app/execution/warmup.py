@@ -1,8 +1,8 @@
-"""Warm-up: the first requests find traced and compiled what they are likely to ask for.
+"""Warm-up: trace and compile the programs that the first requests are likely to need.
 
-It is work for the lane as theirs is, in the long slot, where short work does not wait for it, and tells the batches how
-long the calls take. It begins a piece only while the lane has nothing else to do: a service that is busy from the start
-is warm without it.
+It runs in the long slot of the lane, where short work does not wait for it, and measures how long the evaluations take
+for the batches. It starts a program only while the lane is idle: a service that is busy from the start needs no
+warm-up.
 """
 
 import asyncio
@@ -27,17 +27,17 @@ from ops import Op
 
 log = logging.getLogger("pullback")
 
-# What it may take of the time, and of the compilations that a process may ever make.
+# The time that it may take, and its share of the compilations of a process.
 SECONDS, SHARE = 30.0, 1 / 8
-# How often it looks whether the lane is idle, and how long a stop waits for a compilation that has begun.
+# How often it checks whether the lane is idle, and how long a stop waits for a running compilation.
 PAUSE_S, PIECE_S = 0.05, 10.0
 
 
 @asynccontextmanager
 async def warm_up(engine: Engine) -> AsyncGenerator[asyncio.Task[None]]:
-    """Inside this block, warm up in the background, in the task that it is given.
+    """Inside this block, warm up in the background; yield the task that does.
 
-    On leaving, wait for the piece that runs: a process that ends under XLA's hands may crash.
+    At the end, wait for the program that runs: a process that exits while XLA compiles may crash.
     """
     work = _WarmUp(engine)
     task = asyncio.create_task(work.run())
@@ -50,7 +50,7 @@ async def warm_up(engine: Engine) -> AsyncGenerator[asyncio.Task[None]]:
 
 @dataclass
 class _WarmUp:
-    """One warm-up: since when, how many compilations there were before, and what it has done."""
+    """One warm-up: its start, the number of compilations before it, and the op of each program that it ran."""
 
     engine: Engine
     ended: bool = False
@@ -59,23 +59,23 @@ class _WarmUp:
     done: list[str] = field(default_factory=list[str])
 
     async def run(self) -> None:
-        """Warm up op after op, and say so in a line."""
+        """Warm up op after op, and log a summary."""
         for op in self.engine.registry.ops.values():
             try:
                 await self._warm(op)
             except Exception:
-                # What is wrong with it is told to whoever asks for it.
+                # Requests for the op return the error.
                 log.debug("op %s cannot be warmed up", op.name, exc_info=True)
         if not self.ended:
             seconds = time.monotonic() - self.began
             log.info("warmed up %d programs of %d ops in %.1f s", len(self.done), len(set(self.done)), seconds)
 
     async def _warm(self, op: Op) -> None:
-        """Run what XLA compiles unasked for an op, at its smallest size."""
+        """Run the programs of an op that XLA compiles by default, at their smallest size."""
         if op.batching != "elementwise" or not await self._may_begin():
             return
         device, deadline = self.engine.default_device, time.monotonic() + self.engine.deadline_s
-        # It traces the op, for the first time as a rule.
+        # This traces the op, usually for the first time.
         mode = await self.engine.lane.run(
             lambda checkpoint: self.engine.default_mode(op, None, device),
             slot="long",
@@ -87,14 +87,14 @@ class _WarmUp:
         run = {"device": self.engine.devices[device], "max_elements": self.engine.max_elements}
         example = op.examples[0]
         point = bind(op, example.inputs, example.attrs, None, decode, mode=mode, **run)
-        for call in (derivatives.forward(point), _vjp(point)):
+        for evaluation in (derivatives.forward(point), _vjp(point)):
             if not await self._may_begin():
                 return
-            await self.engine.batches.warm(call, deadline=time.monotonic() + self.engine.deadline_s)
+            await self.engine.batches.warm(evaluation, deadline=time.monotonic() + self.engine.deadline_s)
             self.done.append(op.name)
 
     async def _may_begin(self) -> bool:
-        """Wait until the lane is idle; tell whether there is time and budget left."""
+        """Wait until the lane is idle; return whether time and budget are left."""
         while not self.engine.lane.is_idle and self._has_time:
             await asyncio.sleep(PAUSE_S)
         return self._has_time and traces.trace_counts()[1] - self.before < SHARE * traces.XLA_BUDGET
@@ -105,7 +105,7 @@ class _WarmUp:
 
 
 def _vjp(point: Point) -> Evaluation[Any]:
-    """Return the vjp as most ask for it: all cotangents are given, and all inputs wanted."""
+    """Return the vjp of most requests: with all cotangents, with respect to all inputs."""
     side, shape = point.spec.outputs, next(iter(point.inputs.values())).shape
     cotangents = {name: np.ones(shape, DTYPES[side.dtypes[name]].numpy) for name in side.live}
     return derivatives.vjp(point, tuple(point.inputs), cotangents, batched=False, outputs=False)

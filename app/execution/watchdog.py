@@ -1,8 +1,8 @@
-"""The watchdog: a process whose computation goes on and on past its deadline ends, so that another takes its place.
+"""The watchdog: it ends a process whose computation is stuck past its deadline, so that another replaces it.
 
-It is a thread, not a timer of the event loop: it must see a lane that is stuck while the loop answers, and one that
-takes the loop with it. A kernel that never gives up the interpreter is beyond its help; the supervisor of several
-workers kills such a process, for it does not answer.
+It is a thread, not a timer of the event loop: it must see a lane that is stuck while the loop runs, and one that blocks
+the loop. It cannot end a kernel that never releases the interpreter; the supervisor of several workers kills such a
+process because it does not respond.
 """
 
 import logging
@@ -18,34 +18,34 @@ log = logging.getLogger("pullback")
 
 STUCK = 4
 """The exit status."""
-LOOK_S = 1.0
-# On a busy machine XLA may compile for a minute, which nothing can interrupt either.
+INTERVAL_S = 1.0
+# On a busy machine XLA may compile for a minute, which cannot be interrupted either.
 COMPILATION_S = 60.0
 
 
 def patience_s(settings: Settings) -> float:
-    """Return how long past its deadline work may go on: as long as all of a request, and what a stop allows for."""
+    """Return how long work may run past its deadline: a whole deadline and the grace time, or a compilation."""
     return max(settings.deadline_s + settings.grace_s, COMPILATION_S)
 
 
 @contextmanager
 def watchdog(lane: Lane, patience_s: float) -> Generator[None]:
     """Inside this block, end the process when work on ``lane`` is past its deadline by more than ``patience_s``."""
-    left = threading.Event()
-    threading.Thread(target=_watch, args=(lane, patience_s, left), name="watchdog", daemon=True).start()
+    stop = threading.Event()
+    threading.Thread(target=_watch, args=(lane, patience_s, stop), name="watchdog", daemon=True).start()
     try:
         yield
     finally:
-        left.set()
+        stop.set()
 
 
-def _watch(lane: Lane, patience_s: float, left: threading.Event) -> None:
-    looks = 0
-    while not left.wait(LOOK_S):
+def _watch(lane: Lane, patience_s: float, stop: threading.Event) -> None:
+    late_checks = 0
+    while not stop.wait(INTERVAL_S):
         late = lane.overrun()
-        # Seen twice: a process that was stopped for a while, with its container for one, has had no chance to end.
-        looks = looks + 1 if late is not None and late.seconds > patience_s else 0
-        if late is not None and looks > 1:
+        # Twice, because a process that was suspended, with its container for example, had no chance to finish in time.
+        late_checks = late_checks + 1 if late is not None and late.seconds > patience_s else 0
+        if late is not None and late_checks > 1:
             log.critical("op %s is stuck, %.0f s past its deadline: exiting", late.owner, late.seconds)
-            # Not by sys.exit, which ends a thread, nor in good order, which waits for what never comes.
+            # sys.exit would end only this thread, and a regular exit would wait for the stuck work.
             os._exit(STUCK)

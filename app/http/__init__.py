@@ -1,1 +1,1 @@
-"""The HTTP side of one connection and one request: sockets, bodies, limits, deadlines, errors, the access log."""
+"""HTTP connections and requests: sockets, bodies, limits, deadlines, errors, the access log."""

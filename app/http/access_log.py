@@ -1,4 +1,4 @@
-"""Around everything: one log line a request, the count of those in flight, and the last guard against exceptions."""
+"""The outermost handler: a log line per request, the count of requests in flight, the last guard against exceptions."""
 
 import asyncio
 import contextlib
@@ -33,22 +33,22 @@ logger = logging.getLogger("pullback")
 def observe(
     handler: Handler, routes: RouteTable, lifespan: ASGIApp, settings: Settings, lifecycle: Lifecycle
 ) -> ASGIApp:
-    """Return the ASGI application: every request counted in ``lifecycle`` and logged, every exception answered.
+    """Return the ASGI application: it counts every request in ``lifecycle``, logs it, and answers every exception.
 
     ``lifespan`` gets all messages that are not about HTTP requests.
 
-    A ``PullbackError`` from within goes to the client in the route's dialect; ``ClientGone`` is logged as 499; anything
-    else is described in the log alone, and the client gets a 500.
+    A ``PullbackError`` goes to the client in the dialect of the route. ``ClientGone`` is logged as 499. Any other
+    exception is described only in the log, and the client gets a 500.
     """
     by_path, as_json = routes.by_path, settings.log == "json"
     prefix, numbers = secrets.token_hex(4).encode(), itertools.count(1)
 
     async def fail(request: Request, error: PullbackError) -> None:
-        # An answer that has begun is cut off by the server.
+        # The server cuts off a response that has begun.
         if not request.status:
             await request.fail(error)
 
-    async def observed(scope: Scope, receive: Receive, send: Send) -> None:
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await lifespan(scope, receive, send)
             return
@@ -63,7 +63,7 @@ def observe(
         except PullbackError as error:
             await fail(request, error)
         except asyncio.CancelledError:
-            # The server cancels what is not done at the end of its grace time, and closes the connection itself.
+            # The server cancels unfinished requests at the end of its grace time, and closes their connections itself.
             request.is_unread = False
             await fail(request, Overloaded("the service is shutting down and cannot finish this request: try again"))
         except Exception:
@@ -75,11 +75,11 @@ def observe(
             if request.status >= FIRST_ERROR or not request.path.startswith(PROBES):
                 write_line(_line(request, as_json))
 
-    return observed
+    return application
 
 
 def _line(request: Request, as_json: bool) -> bytes:
-    """Return the log line of a request, its path as the client wrote it."""
+    """Return the log line of a request, with the path as the client wrote it."""
     raw: bytes = request.scope.get("raw_path") or quote(request.path).encode()
     path = raw[:MAX_PATH].decode("latin-1")
     if not path.isprintable():
@@ -87,7 +87,7 @@ def _line(request: Request, as_json: bool) -> bytes:
     host, port = request.scope.get("client") or ("-", 0)
     seconds, ms = time.time(), round((time.perf_counter() - request.began) * 1000, 2)
     # RFC 3339, in UTC, to the millisecond.
-    now = f"{_whole(int(seconds))}.{int(seconds % 1 * 1000):03d}Z"
+    now = f"{_date_time(int(seconds))}.{int(seconds % 1 * 1000):03d}Z"
     if not as_json:
         return (
             f"{now} {request.method} {path} {request.status} {ms}ms in={request.received} out={request.sent} "
@@ -108,15 +108,15 @@ def _line(request: Request, as_json: bool) -> bytes:
 
 
 @lru_cache(maxsize=4)
-def _whole(seconds: int) -> str:
+def _date_time(seconds: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
 def write_line(line: bytes) -> None:
     """Write one line to stderr in one call, so that the lines of several workers never mix.
 
-    ``logging`` takes several times as long, which a line for every request would show. A log that nothing reads is no
-    reason to fail a request.
+    ``logging`` takes several times as long, which is noticeable with one line per request. A failed write does not fail
+    the request.
     """
     with contextlib.suppress(OSError):
         os.write(STDERR, line + b"\n")

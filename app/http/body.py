@@ -1,11 +1,11 @@
-"""A request's body on its way in: the memory that all bodies share, and the errors of one that is too large."""
+"""Request bodies: the memory that they share, and the errors for a body without room."""
 
 from app.errors import BodyTooLarge, Overloaded
 from app.settings import MB
 
 
 class ClientGone(Exception):
-    """The client closed the connection, so there is nobody to answer."""
+    """The client closed the connection, so no response is needed."""
 
 
 class Budget:

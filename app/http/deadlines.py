@@ -1,7 +1,7 @@
-"""The time of requests: how long each may still take, and whether its client is still there.
+"""Deadlines: how long each request may still take, and whether its client is still connected.
 
-One timer looks at all running requests, every few milliseconds while there are any: a timer for each would cost as much
-as reading a small request.
+One timer checks all running requests, every few milliseconds while there are any: a timer per request would cost as
+much as reading a small request.
 """
 
 import asyncio
@@ -11,18 +11,18 @@ from collections.abc import Awaitable, Callable
 from app.errors import too_late
 from app.http.body import ClientGone
 
-# How late a request may be found to be late.
+# How often deadlines are checked, and so by how much a request may overrun.
 TICK_S = 0.02
-# Most answers are sent before; asking whether their client is still there costs them nothing.
+# Most responses are sent by then, so they do not pay for watching the connection.
 WATCH_AFTER_S = 0.05
-# How long a client may take to read its answer.
+# How long a client may take to read the response.
 SEND_S = 60.0
 
 
 class Deadline:
-    """The time of one request: it cancels the request's task, and ``explain`` says why.
+    """The deadline of one request: it cancels the request's task, and ``explain`` raises the reason.
 
-    It begins with the headers, before the body; ``start_work`` and ``start_send`` begin the next phases.
+    It starts with the headers, before the body; ``start_work`` and ``start_send`` start the next phases.
     """
 
     def __init__(
@@ -30,8 +30,8 @@ class Deadline:
     ) -> None:
         """Start, in the request's task.
 
-        Times are the event loop's. ``disconnected`` returns when the client has left, ``too_slow`` is the error for a
-        body that is not complete at the deadline.
+        Times are the event loop's. ``disconnected`` returns when the client has disconnected, and ``too_slow`` returns
+        the error for a body that is incomplete at the deadline.
         """
         self.at = at
         self._task, self._disconnected, self._began = asyncio.current_task(), disconnected, began
@@ -41,15 +41,15 @@ class Deadline:
         self._has_ended = False
 
     def start_work(self, until: float | None = None) -> None:
-        """Give the work the time to ``until``, by default to the deadline; the body must have been read.
+        """Allow the work to last until ``until``, by default the deadline; the body must have been read.
 
-        From now on a client that leaves ends the request.
+        From now on the request ends when its client disconnects.
         """
         self._until, self._error = self.at if until is None else until, too_late
         self._watches_from = self._began + WATCH_AFTER_S
 
     def shorten(self, seconds: float) -> None:
-        """Give the request, whose body has been read, at most so many seconds from its headers on."""
+        """Limit the request to ``seconds`` after its headers; the body must have been read."""
         self.at = min(self.at, self._began + seconds)
         self._until = min(self._until, self.at)
 
@@ -57,8 +57,8 @@ class Deadline:
         """Give the client ``SEND_S`` to read the answer."""
         self._until, self._error = asyncio.get_running_loop().time() + SEND_S, ClientGone
 
-    def look(self, now: float) -> None:
-        """End the request if its time is over."""
+    def check(self, now: float) -> None:
+        """End the request if its time is over, and watch the client of a long one."""
         if now >= self._until:
             self._end(self._error())
         elif now >= self._watches_from and self._watch is None:
@@ -71,10 +71,10 @@ class Deadline:
             if reason is not None and self._task and not self._task.uncancel():
                 raise reason from None
         finally:
-            del reason  # an error whose own frames refer to it would keep all that the request has
+            del reason  # an error that its own frames refer to would keep the memory of the request
 
     def stop(self) -> None:
-        """End with the request."""
+        """Stop watching the client."""
         if self._watch is not None:
             self._watch.cancel()
 
@@ -89,22 +89,22 @@ class Deadline:
 
 
 class Deadlines:
-    """The deadlines of a process."""
+    """The deadlines of the running requests of a process."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start with none."""
         self._running: set[Deadline] = set()
-        self._ticks = False
+        self._is_ticking = False
 
     def start(self, deadline: Deadline) -> None:
-        """Look at a deadline from now on."""
+        """Start checking a deadline."""
         self._running.add(deadline)
-        if not self._ticks:
-            self._ticks = True
+        if not self._is_ticking:
+            self._is_ticking = True
             asyncio.get_running_loop().call_later(TICK_S, self._tick)
 
     def stop(self, deadline: Deadline) -> None:
-        """Look at a deadline no more."""
+        """Stop checking a deadline."""
         self._running.discard(deadline)
         deadline.stop()
 
@@ -112,7 +112,7 @@ class Deadlines:
         loop = asyncio.get_running_loop()
         now = loop.time()
         for deadline in tuple(self._running):
-            deadline.look(now)
-        self._ticks = bool(self._running)
-        if self._ticks:
+            deadline.check(now)
+        self._is_ticking = bool(self._running)
+        if self._is_ticking:
             loop.call_later(TICK_S, self._tick)

@@ -1,4 +1,4 @@
-"""What a request may cost before anything looks into it: the bytes of its body, and the time until its answer."""
+"""Limits on every request: the size of its body, and the time until its response."""
 
 import asyncio
 from functools import lru_cache
@@ -11,24 +11,24 @@ from app.settings import MB, Settings
 
 DEADLINE_HEADER = "Pullback-Deadline-Ms"
 BINARY = (b"application/vnd.safetensors", b"application/octet-stream")
-# With this header a body begins with so many bytes of JSON, and tensors follow.
+# With this header a body begins with that many bytes of JSON, and tensors follow.
 JSON_LENGTH = b"inference-header-content-length"
 MAX_DIGITS = 18
 
 
 def limits(settings: Settings) -> Handler:
-    """Return the handler that holds requests to the limits, and calls the handler of their route.
+    """Return the handler that enforces the limits and calls the handler of the route.
 
-    A request that breaks a limit raises the ``PullbackError`` for it.
+    It raises the ``PullbackError`` for a limit that a request exceeds.
 
-    The deadline counts from the headers. A declared body is taken from the budget before a byte of it is read, a
-    chunked one as it comes; both are given back when the request ends, however it ends. Budgets are of this process.
+    The deadline counts from the headers. A body of declared size is taken from the budget before it is read, a chunked
+    body as it arrives; both are returned when the request ends, however it ends. Each process has its own budget.
     """
     budget, deadlines = Budget(settings.max_inflight_mb * MB), Deadlines()
     json_limit = min(settings.max_json_mb * MB, budget.limit)
     binary_limit = min(settings.max_body_mb * MB, budget.limit)
 
-    async def limited(request: Request) -> None:
+    async def handle(request: Request) -> None:
         now, headers = asyncio.get_running_loop().time(), request.headers
         allowed_s = settings.deadline_s
         if (milliseconds := headers.get(b"pullback-deadline-ms")) is not None:
@@ -38,7 +38,7 @@ def limits(settings: Settings) -> Handler:
             unpacks = request.route.unpacks
             if not unpacks and b"content-encoding" in headers:
                 _refuse_encoding(headers[b"content-encoding"])
-            # JSON, which is parsed in one go, has a smaller limit.
+            # JSON is parsed in one piece, so its limit is smaller.
             is_json = not (_is_binary(headers.get(b"content-type", b"")) or (unpacks and JSON_LENGTH in headers))
             request.limit = json_limit if is_json else binary_limit
             request.size = _size(headers.get(b"content-length", b"0"), request.limit)
@@ -53,14 +53,14 @@ def limits(settings: Settings) -> Handler:
         finally:
             deadlines.stop(request.deadline)
             budget.free += request.held
-            # A deadline refers to its request: a reference cycle, which only the collector could free.
+            # The deadline refers to the request: only the garbage collector could free this reference cycle.
             del request.deadline
 
-    return limited
+    return handle
 
 
 def _seconds(milliseconds: bytes) -> float:
-    """Return the time that the client allows, in seconds."""
+    """Return the time that the client allows, in seconds; raise ``Unprocessable`` for an invalid value."""
     if not milliseconds.isdigit() or len(milliseconds) > MAX_DIGITS or not int(milliseconds):
         raise wrong(
             ("header", DEADLINE_HEADER),
@@ -74,8 +74,8 @@ def _seconds(milliseconds: bytes) -> float:
 def _refuse_encoding(content_encoding: bytes) -> None:
     encoding = content_encoding.strip().lower()
     if encoding not in (b"identity", b""):
-        came = clip(encoding.decode("latin-1"), 40)
-        raise UnsupportedMediaType(f"expected a body without Content-Encoding, got {came!r}: send it uncompressed")
+        got = clip(encoding.decode("latin-1"), 40)
+        raise UnsupportedMediaType(f"expected a body without Content-Encoding, got {got!r}: send it uncompressed")
 
 
 @lru_cache(maxsize=64)
@@ -84,7 +84,7 @@ def _is_binary(content_type: bytes) -> bool:
 
 
 def _size(content_length: bytes, limit: int) -> int:
-    """Return the size that the client announces, 0 where it announces none."""
+    """Return the size of the body that the client declares, 0 if it declares none."""
     if not content_length.isdigit():
         raise Malformed(f"expected a number of bytes in Content-Length, got {clip(repr(content_length), 40)}")
     if len(content_length) > MAX_DIGITS or int(content_length) > limit:

@@ -1,4 +1,4 @@
-"""How an error looks on the wire: ``application/problem+json`` (RFC 9457), or as another protocol has it."""
+"""Responses for errors: ``application/problem+json`` (RFC 9457), or the format of another protocol."""
 
 import json
 from collections.abc import Callable, Coroutine
@@ -24,7 +24,7 @@ Header = tuple[bytes, bytes]
 
 
 class RenderedError(NamedTuple):
-    """An error as a protocol writes it: its status, its media type and its document."""
+    """An error in the format of a protocol: its status, its media type and its document."""
 
     status: int
     media_type: str
@@ -36,14 +36,14 @@ Dialect: TypeAlias = Callable[[PullbackError, str], RenderedError]
 
 
 def problem(error: PullbackError, instance: str) -> RenderedError:
-    """Render an error as a problem document: the dialect of every path that belongs to no other protocol."""
+    """Render an error as a problem document, for every path that belongs to no other protocol."""
     return RenderedError(error.status, "application/problem+json", error.document(instance))
 
 
 def render(error: PullbackError, instance: str, dialect: Dialect = problem) -> tuple[int, list[Header], bytes]:
-    """Return the status, the headers and the body of the answer to the client of the path ``instance``."""
+    """Return the status, the headers and the body of the response to a request for the path ``instance``."""
     rendered = dialect(error, instance)
-    # orjson would refuse the lone surrogates that a client can put into a name.
+    # orjson refuses lone surrogates, which a client can put into a name.
     text = json.dumps(rendered.document, ensure_ascii=False, separators=(",", ":"))
     body = f"{text}\n".encode("utf-8", "replace")
     headers = [(b"content-type", rendered.media_type.encode()), (b"content-length", b"%d" % len(body))]
@@ -55,12 +55,12 @@ class ProblemResponse(Response):
     """An error as a Starlette response, for the pages that FastAPI serves."""
 
     def __init__(self, error: PullbackError) -> None:
-        """Take the error to send."""
+        """Store the error to send."""
         super().__init__(status_code=error.status)
         self.error = error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
+        """Send the error."""
         del receive
         status, headers, body = render(self.error, scope["path"])
         await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -1,4 +1,4 @@
-"""One request: all that the service knows of it, from its headers to the end of its answer."""
+"""One request: everything that the service knows about it, from its headers to the end of its response."""
 
 import asyncio
 import contextlib
@@ -24,14 +24,14 @@ LINGER_S = 2.0
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 Handler: TypeAlias = Callable[["Request"], Awaitable[None]]
-"""Answers a request; raises a ``PullbackError`` for one that is wrong, or that it cannot answer."""
+"""Answers a request; raises a ``PullbackError`` for a request that is invalid, or that it cannot answer."""
 
 
 @dataclass(frozen=True)
 class Route:
-    """What a path leads to: who answers, how errors are written, where requests are counted.
+    """The target of a path: its handler, the dialect of its errors, and the counters of its requests.
 
-    ``unpacks``: the handler takes bodies apart itself. They may be compressed, and contain more than JSON.
+    ``unpacks``: the handler unpacks bodies itself. They may be compressed, and contain more than JSON.
     """
 
     handler: Handler
@@ -41,7 +41,7 @@ class Route:
 
 
 class RouteTable(Protocol):
-    """The routes of an application: ``by_path``, and what ``other`` returns for every other path."""
+    """The routes of an application: those of known paths in ``by_path``, those of all others from ``other``."""
 
     @property
     def by_path(self) -> Mapping[str, Route]:
@@ -49,7 +49,7 @@ class RouteTable(Protocol):
         ...
 
     def other(self, path: str) -> Route:
-        """Return the route of a path that is not known."""
+        """Return the route of an unknown path."""
         ...
 
 
@@ -57,8 +57,8 @@ class Request:
     """One request.
 
     ``began`` is a time of ``time.perf_counter``. ``received`` and ``sent`` count the bytes of the body and of the
-    answer's body. ``limit`` bounds the body in bytes, as it comes and when inflated, ``json_limit`` the JSON in it;
-    ``held`` bytes of ``budget`` belong to this request until it ends. ``zero_copy`` is there for a large body.
+    response body. ``limit`` bounds the body in bytes, as received and when inflated; ``json_limit`` bounds the JSON in
+    it. ``held`` bytes of ``budget`` belong to this request until it ends. ``zero_copy`` is set for a large body.
     """
 
     __slots__ = (
@@ -91,13 +91,13 @@ class Request:
     budget: Budget
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, route: Route, request_id: bytes) -> None:
-        """Parse the headers. A harmless request id from the client replaces ``request_id``."""
+        """Parse the headers. A valid request id from the client replaces ``request_id``."""
         self.began = time.perf_counter()
         self.scope, self.method, self.path, self.route = scope, scope["method"], scope["path"], route
         self.counters = route.counters
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
-        theirs = self.headers.get(b"x-request-id")
-        self.id: bytes = theirs if theirs and REQUEST_ID.fullmatch(theirs) else request_id
+        client_id = self.headers.get(b"x-request-id")
+        self.id: bytes = client_id if client_id and REQUEST_ID.fullmatch(client_id) else request_id
         length = self.headers.get(b"content-length", b"0")
         self.has_body = self.is_unread = length != b"0" or b"transfer-encoding" in self.headers
         self.link: Link | None = scope.pop(CONNECTION, None)
@@ -107,7 +107,7 @@ class Request:
 
     @property
     def is_alone(self) -> bool:
-        """Whether this is the only request that the process has in hand, as far as its sockets show."""
+        """Whether this is the only request in progress in this process, as far as its sockets show."""
         return self.link is not None and len(self.link.tasks) == 1
 
     def hold(self, size: int) -> None:
@@ -118,9 +118,9 @@ class Request:
         self.held += size
 
     async def receive(self) -> Message:
-        """Return the next message of the request, as an ASGI application receives it.
+        """Return the next ASGI message of the request.
 
-        Raises ``BodyTooLarge`` or ``Overloaded`` when more bytes come than the limits allow.
+        Raises ``BodyTooLarge`` or ``Overloaded`` when more bytes arrive than the limits allow.
         """
         message = await self._receive()
         self.received += len(message.get("body", b""))
@@ -132,13 +132,13 @@ class Request:
         return message
 
     async def read(self, *, is_binary: bool = False, lead: int = 0) -> Body:
-        """Return the whole body. From now on a client that leaves ends the request.
+        """Return the whole body. From now on the request ends when its client disconnects.
 
-        A large or binary body goes into memory that is allocated before it comes; tensors that begin after ``lead``
-        bytes are aligned there. Any other body is returned as it came if it came in one piece, otherwise copied once.
+        A large or binary body goes into memory that is allocated before it arrives; tensors that begin after ``lead``
+        bytes are aligned there. Any other body is used in place if it arrives in one piece; otherwise copied once.
 
-        Raises ``ClientGone`` when the client leaves before the end, ``Malformed`` when the body does not have the
-        announced size, and what ``receive`` raises.
+        Raises ``ClientGone`` when the client disconnects before the end, ``Malformed`` when the body does not have the
+        declared size, and the errors of ``receive``.
         """
         if is_binary and self.size:
             body = aligned(self.size, lead).data
@@ -159,38 +159,38 @@ class Request:
         self.deadline.start_work()
         return body
 
-    async def _fill(self, room: memoryview) -> None:
-        """Fill ``room`` with the body. What the zero-copy way receives is there already."""
-        came, more = 0, True
+    async def _fill(self, buffer: memoryview) -> None:
+        """Fill ``buffer`` with the body. Pieces that the zero-copy body receives are in place already."""
+        start, more = 0, True
         if self.zero_copy:
-            self.zero_copy.lend(room)
+            self.zero_copy.receive_into(buffer)
         try:
             while more:
                 message = await self.receive()
                 if message["type"] == "http.disconnect":
                     raise ClientGone
                 piece, more = message.get("body", b""), message.get("more_body", False)
-                end = came + len(piece)
-                if end > len(room) or (not more and end < len(room)):
-                    raise Malformed(f"expected a body of {len(room)} bytes (Content-Length), got {end}")
-                if not (isinstance(piece, memoryview) and piece.obj is room.obj):
-                    room[came:end] = piece
-                came = end
+                end = start + len(piece)
+                if end > len(buffer) or (not more and end < len(buffer)):
+                    raise Malformed(f"expected a body of {len(buffer)} bytes (Content-Length), got {end}")
+                if not (isinstance(piece, memoryview) and piece.obj is buffer.obj):
+                    buffer[start:end] = piece
+                start = end
         finally:
             if self.zero_copy:
-                self.zero_copy.take_back()
+                self.zero_copy.discard_rest()
 
     async def wait_for_disconnect(self) -> None:
-        """Wait until the client leaves. The body must have been read."""
+        """Wait until the client disconnects. The body must have been read."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
     def too_slow(self) -> BodyTooSlow:
-        """Return the error for a body that is not complete at the deadline."""
+        """Return the error for a body that is incomplete at the deadline."""
         return BodyTooSlow(f"expected the whole body before the deadline, got {self.received} bytes of it")
 
     async def send(self, message: Message) -> None:
-        """Send a message of the answer, as an ASGI application does, the request id with its headers."""
+        """Send an ASGI message of the response, with the request id among its headers."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             message["headers"] = [*message.get("headers", ()), (b"x-request-id", self.id)]
@@ -199,17 +199,17 @@ class Request:
         await self._send(message)
 
     async def respond(self, status: int, headers: Sequence[Header], body: bytes) -> None:
-        """Send a whole answer."""
+        """Send a whole response."""
         self.status, self.sent = status, len(body)
         head = [*headers, (b"x-request-id", self.id)]
         await self._send({"type": "http.response.start", "status": status, "headers": head})
         await self._send({"type": "http.response.body", "body": body})
 
     async def fail(self, error: PullbackError) -> None:
-        """Answer with an error in the dialect of the route; a connection whose body nobody read is closed.
+        """Send an error in the dialect of the route, and close the connection if the body has not been read.
 
-        Before that the rest of the body is received for a moment. Closing while the client sends resets the connection,
-        and then many clients report that and not our answer.
+        Before closing, receive the rest of the body for a moment. Closing while the client sends resets the connection,
+        and many clients then report the reset instead of the response.
         """
         self.status, headers, body = render(error, self.path, self.route.dialect)
         if self.method == "HEAD":

@@ -1,7 +1,8 @@
-"""Large bodies and answers, between the socket and the application's own memory, without the copies on the way.
+"""Large bodies and responses, between the socket and the application's own memory, without intermediate copies.
 
-uvicorn parses, gathers and hands on a body in pieces, each of which is copied four times. Here the parser sees the head
-and the beginning of a large body alone; the rest, whose length is known, is received where the application wants it.
+uvicorn parses, collects and passes on a body in pieces, each of which is copied four times. Here the parser sees only
+the head and the beginning of a large body; the rest, of known length, is received directly into the application's
+memory.
 """
 
 import asyncio
@@ -12,37 +13,37 @@ import httptools
 from starlette.types import Message
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-# What is left of a body when its head has come, from which on this pays.
+# The rest of a body, after its head, from which this pays.
 LARGE = 1 << 18
-
-_WASTE = 1 << 16
+# How much of a body that nobody reads is received at a time.
+DISCARD_SIZE = 1 << 16
 
 
 class ZeroCopyBody:
-    """The body of one request, received without passing through the parser."""
+    """The body of one request, received without the parser."""
 
     def __init__(self, connection: HttpToolsProtocol, cycle: RequestResponseCycle, size: int) -> None:
-        """Stand between the application and ``cycle``, whose request has a body of ``size`` bytes."""
-        self.room: memoryview | None = None
-        self.size, self.came = size, 0
-        self._connection, self._cycle, self._parsed = connection, cycle, cycle.receive
-        self._told, self._is_past = 0, False
+        """Replace ``receive`` of ``cycle``, whose request has a body of ``size`` bytes."""
+        self.buffer: memoryview | None = None
+        self.size, self.received = size, 0
+        self._connection, self._cycle, self._receive_parsed = connection, cycle, cycle.receive
+        self._delivered, self._bypasses_parser = 0, False
         setattr(cycle, "receive", self.receive)  # noqa: B010 - uvicorn has a type for each kind of message
 
-    def lend(self, room: memoryview) -> None:
-        """Have what is still to come of the body put into ``room``, which has a place for each byte of all of it.
+    def receive_into(self, buffer: memoryview) -> None:
+        """Receive the rest of the body into ``buffer``, which has the size of the whole body.
 
-        Messages then hold views of it. What came before, in the first message or two, is elsewhere.
+        Messages then hold views of it. Bytes that arrived before, in the first message or two, are not in it.
         """
-        self.room = room
+        self.buffer = buffer
 
-    def take_back(self) -> None:
-        """Have no more put into the room: what comes is wasted."""
-        self.room = None
+    def discard_rest(self) -> None:
+        """Release the buffer, and discard the bytes that still arrive."""
+        self.buffer = None
 
     async def receive(self) -> Message:
         """Return the next message of the request."""
-        if not self._is_past or self._told == self.size:
+        if not self._bypasses_parser or self._delivered == self.size:
             return await self._from_parser()
         cycle = self._cycle
         if not (cycle.disconnected or cycle.response_complete):
@@ -50,14 +51,14 @@ class ZeroCopyBody:
             cycle.message_event.clear()
         if cycle.disconnected or cycle.response_complete:
             return {"type": "http.disconnect"}
-        piece = b"" if self.room is None else self.room[self._told : self.came]
-        self._told = self.came
-        return {"type": "http.request", "body": piece, "more_body": self.came < self.size}
+        piece = b"" if self.buffer is None else self.buffer[self._delivered : self.received]
+        self._delivered = self.received
+        return {"type": "http.request", "body": piece, "more_body": self.received < self.size}
 
     def count(self, nbytes: int) -> None:
-        """Count bytes that came, and at the end of the body return to the parser: a new one, for what follows."""
-        self.came += nbytes
-        if self.came == self.size:
+        """Count received bytes; at the end of the body, return to a new parser for the next request."""
+        self.received += nbytes
+        if self.received == self.size:
             connection = self._connection
             connection.transport.set_protocol(connection)
             connection.parser = httptools.HttpRequestParser(connection)
@@ -66,7 +67,7 @@ class ZeroCopyBody:
         self._cycle.message_event.set()
 
     async def flush(self) -> None:
-        """Wait until the client has received everything: the application's memory is not needed any more."""
+        """Wait until everything is sent to the client, so that the application's memory is no longer needed."""
         transport = self._connection.transport
         if not transport.is_closing():
             transport.set_write_buffer_limits(0)
@@ -76,7 +77,7 @@ class ZeroCopyBody:
 
     @contextlib.contextmanager
     def cut_off(self) -> Generator[None]:
-        """Cut the client off where this block fails: what it has not taken would be kept for it, and the memory too."""
+        """Abort the connection if this block fails: unsent data would keep the application's memory."""
         try:
             yield
         except BaseException:
@@ -84,18 +85,18 @@ class ZeroCopyBody:
             raise
 
     async def _from_parser(self) -> Message:
-        """Return what the parser saw, and leave it out from then on where there is room for the rest."""
-        message: Message = dict(await self._parsed())
-        self.came += len(message.get("body", b""))
-        if message.get("more_body", False) and self.room is not None:
-            self._told, self._is_past = self.came, True
-            self._connection.transport.set_protocol(_Receiving(self, self._connection))
+        """Return a message of the parser; bypass the parser from then on if there is a buffer for the rest."""
+        message: Message = dict(await self._receive_parsed())
+        self.received += len(message.get("body", b""))
+        if message.get("more_body", False) and self.buffer is not None:
+            self._delivered, self._bypasses_parser = self.received, True
+            self._connection.transport.set_protocol(_BodyProtocol(self, self._connection))
             self._connection.flow.resume_reading()
         return message
 
 
-class _Receiving(asyncio.BufferedProtocol):
-    """The protocol of a connection while the rest of a body comes."""
+class _BodyProtocol(asyncio.BufferedProtocol):
+    """The protocol of a connection while it receives the rest of a body."""
 
     def __init__(self, body: ZeroCopyBody, connection: HttpToolsProtocol) -> None:
         self._body = body
@@ -104,9 +105,9 @@ class _Receiving(asyncio.BufferedProtocol):
         self.pause_writing, self.resume_writing = connection.pause_writing, connection.resume_writing
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return where the next bytes go."""
+        """Return the memory for the next bytes."""
         del sizehint
         body = self._body
-        if body.room is None:
-            return memoryview(bytearray(min(_WASTE, body.size - body.came)))
-        return body.room[body.came :]
+        if body.buffer is None:
+            return memoryview(bytearray(min(DISCARD_SIZE, body.size - body.received)))
+        return body.buffer[body.received :]

@@ -1,1 +1,18 @@
-"""From the bytes of a request to the bytes of its answer: operations, plans, negotiation, answering."""
+"""From the bytes of a request to the bytes of its response: operations, plans, negotiation, answering.
+
+The stages of a request, and the word for each::
+
+    body      the bytes of the request
+      │  parse the format of the body
+    fields    the JSON object, its tensors not decoded
+      │  validate everything except the tensors
+    Plan      a Query (options and selected names) bound to a Spec (op, attributes, dtype, mode, device); kept
+      │  decode the tensors
+    Task      the work, an Evaluation or steps, at a Point (a Spec with its inputs)
+      │  add the writer and the counters
+    Job       all that the engine needs
+      │  run the work in a batch or on the lane
+    result    arrays by name, and the derivatives that are absent
+      │  write the format of the response
+    Reply     the bytes of the response
+"""

@@ -1,6 +1,6 @@
-"""From the body of a request to its answer: read, computed and written, each where it holds up nobody else.
+"""From the body of a request to its response: read, compute and write, each where it blocks no other request.
 
-How a body is read and how an answer is written is up to the caller: the native API, or another protocol.
+The caller, which is the native API or another protocol, reads the body and writes the response.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ from app.tensors.strict_json import Body
 Result = TypeVar("Result")
 Header = tuple[bytes, bytes]
 
-# Above this size, reading and writing tensors would hold the event loop for milliseconds, and the work is long.
+# Above this size, reading and writing tensors would block the event loop for milliseconds, and the work is long.
 SMALL_BODY = 1 << 16
-# An answer is sent in pieces of at most this size.
+# A response is sent in pieces of at most this size.
 PIECE = 1 << 18
 
 
 class Reply(NamedTuple):
-    """The body of an answer, in one piece or in several, its size in bytes, its media type, and more headers."""
+    """The body of a response in one or several pieces, its size in bytes, its media type, and additional headers."""
 
     media_type: str
     pieces: Sequence[Body]
@@ -44,7 +44,7 @@ class Reply(NamedTuple):
 
 @dataclass(frozen=True)
 class Turns:
-    """Long work as several turns of the lane, between which other long work runs, and then the ``result``."""
+    """Long work in several turns of the lane, between which other long work runs; ``result`` follows the last."""
 
     turns: Sequence[Steps]
     result: Callable[[], Any]
@@ -52,7 +52,7 @@ class Turns:
 
 @dataclass(slots=True)
 class Job:
-    """What a request asks for, once its body has been read: the work, and how its result is written.
+    """The work of a request, and the function that writes its result.
 
     ``owner`` is the op whose share of the queue the work takes.
     """
@@ -66,9 +66,9 @@ class Job:
 
 @dataclass(slots=True)
 class Reader:
-    """How a body becomes a job; ``owner`` and ``counters`` are those of the reading.
+    """The function that reads a body into a job, and the owner and the counters for the time of reading.
 
-    ``is_binary``: the tensors of the body and of the answer are used in place, so reading and writing takes no time.
+    ``is_binary``: the tensors of the body and of the response are used in place, so reading and writing takes no time.
     """
 
     read: Callable[[Body], Job]
@@ -78,7 +78,7 @@ class Reader:
 
 
 async def answer(engine: Engine, request: Request, reader: Reader, body: Body) -> None:
-    """Answer a request; raises every ``PullbackError`` of one that is wrong, or cannot be answered."""
+    """Answer a request; raises the ``PullbackError`` for a request that is invalid, or cannot be answered."""
     is_large = len(body) > SMALL_BODY
     if is_large and reader.is_binary:
         await send_reply(await _answer_on_lane(engine, request, reader, body), request)
@@ -101,9 +101,9 @@ async def off_loop(read: Callable[[Body], Result], body: Body) -> Result:
 
 
 async def send_reply(reply: Reply, request: Request) -> None:
-    """Send an answer, a large one in pieces, each when the client has read those before: slow clients hold little.
+    """Send a response; a large one in pieces, so that a slow client holds little memory.
 
-    Raises ``Overloaded`` when the budget has no room for a large answer.
+    Raises ``Overloaded`` when the budget has no room for a large response.
     """
     if reply.size > PIECE:
         request.hold(reply.size)
@@ -119,7 +119,7 @@ async def send_reply(reply: Reply, request: Request) -> None:
     await request.send({"type": "http.response.start", "status": 200, "headers": headers})
     if request.zero_copy:
         with request.zero_copy.cut_off():
-            # The pieces are sent from where they are: the request holds them until the client has read them.
+            # The pieces are sent without a copy: the request keeps them until the client has read them.
             for piece in reply.pieces:
                 await request.send({"type": "http.response.body", "body": piece, "more_body": True})
             await request.zero_copy.flush()
@@ -132,7 +132,7 @@ async def send_reply(reply: Reply, request: Request) -> None:
 
 
 async def _run(engine: Engine, request: Request, job: Job, slot: Slot) -> Any:
-    """Return the result of a job's work, which counts as the request's from now on."""
+    """Return the result of a job; from now on the request is counted by the counters of the job."""
     request.counters = counters = job.counters
     # Reading the body may have shortened the deadline.
     work, deadline = job.work, request.deadline.at
@@ -148,14 +148,14 @@ async def _run(engine: Engine, request: Request, job: Job, slot: Slot) -> Any:
 
 
 async def _answer_on_lane(engine: Engine, request: Request, reader: Reader, body: Body) -> Reply:
-    """Read, compute and write in one turn of the lane: tensors stay in place, so changing threads would cost more."""
+    """Read, compute and write in one turn of the lane: with tensors used in place, changing threads would cost more."""
     end_wait = reader.counters.waiting()
 
     def work(checkpoint: Checkpoint) -> Reply:
         end_wait()
         job = reader.counters.timed("parse", reader.read, body)
         work, computed = job.work, job.counters.computed
-        assert not isinstance(work, Turns)  # which no binary request asks for
+        assert not isinstance(work, Turns)  # no binary request has turns
         result = computed(work.run) if isinstance(work, Evaluation) else computed(work, checkpoint)
         return job.counters.timed("serialise", job.write, result)
 

@@ -1,6 +1,6 @@
-"""What requests and answers of every operation look like: the models of the OpenAPI document and of the checks.
+"""The models of the requests and responses of every operation, for validation and for the OpenAPI document.
 
-Lists of numbers are not validated here: a model takes whatever stands below a name, and the tensor codec reads it.
+Lists of numbers are not validated here: a model accepts any value for a tensor, and the tensor codec reads it.
 """
 
 from typing import Annotated, Any, Literal
@@ -38,7 +38,7 @@ TensorOrNull = Annotated[Any, WithJsonSchema({"anyOf": [*_TYPED, {"type": "null"
 Reason = Literal["not_differentiable", "disconnected"]
 Absences = dict[str, Reason]
 
-# No op has so many names: what is longer is refused before anything looks at each of them.
+# No op has so many names: longer collections are refused before their items are validated.
 MAX_NAMES = 64
 Tensors = Annotated[dict[str, TensorIn], Field(max_length=MAX_NAMES)]
 Names = Annotated[list[str], Field(max_length=MAX_NAMES)]
@@ -52,7 +52,7 @@ Batched = Annotated[bool, Field(description="Give the directions a leading axis:
 
 
 class Request(BaseModel):
-    """What every operation takes."""
+    """The fields of every request."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -69,7 +69,7 @@ class Request(BaseModel):
 
 
 class BatchedRequest(Request):
-    """What the products take."""
+    """The fields of a request for products."""
 
     batched: Batched = False
 
@@ -124,7 +124,7 @@ class HessianRequest(Request):
 
 
 class Answer(BaseModel):
-    """What every operation answers."""
+    """The base of every response."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -1,4 +1,4 @@
-"""A request as it comes in: what it may be written in, and its body as one of our models."""
+"""Content negotiation, and the body of a request as one of our models."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -21,21 +21,21 @@ Headers = Mapping[bytes, bytes]
 Model = TypeVar("Model", bound=BaseModel)
 
 
-def content_type(headers: Headers, taken: Sequence[str] = (JSON,), default: str = "") -> str:
-    """Return the media type of the body, ``default`` where the client does not say it.
+def content_type(headers: Headers, supported: Sequence[str] = (JSON,), default: str = "") -> str:
+    """Return the media type of the body, ``default`` if the client does not name it.
 
-    Raises ``UnsupportedMediaType`` for one that is not ``taken``.
+    Raises ``UnsupportedMediaType`` for a media type that is not ``supported``.
     """
     kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower().decode("latin-1") or default
-    if kind not in taken:
-        raise UnsupportedMediaType(f"expected Content-Type: {' or '.join(taken)}, got {kind or 'none'}")
+    if kind not in supported:
+        raise UnsupportedMediaType(f"expected Content-Type: {' or '.join(supported)}, got {kind or 'none'}")
     return kind
 
 
 def accepted(headers: Headers, offered: tuple[str, ...] = (JSON,)) -> str:
-    """Return the media type to answer in: what the client wants most, and the first offered where it is all the same.
+    """Return the media type of the response: the client's preferred one, the first offered if it has no preference.
 
-    Raises ``NotAcceptable`` where nothing offered will do.
+    Raises ``NotAcceptable`` if the client accepts none of those offered.
     """
     accept = headers.get(b"accept", b"")
     return (_known_choice if len(accept) <= SHORT_ACCEPT else _choice)(accept, offered)
@@ -46,23 +46,23 @@ def _choice(header: bytes, offered: tuple[str, ...]) -> str:
     if accept.strip() in ("", "*/*"):
         return offered[0]
     parts = [(kind, _quality(parameters)) for kind, *parameters in map(_pieces, accept.split(","))]
-    wishes = {media_type: _wish(media_type, parts) for media_type in offered}
-    best = max(offered, key=wishes.__getitem__)
-    if not wishes[best][0]:
+    preferences = {media_type: _preference(media_type, parts) for media_type in offered}
+    best = max(offered, key=preferences.__getitem__)
+    if not preferences[best][0]:
         raise NotAcceptable(f"expected Accept: {' or '.join(offered)}, got {accept}")
     return best
 
 
-# There are few of them, and a client sends the same each time.
+# There are few different headers, and a client sends the same one each time.
 _known_choice = lru_cache(maxsize=256)(_choice)
 
 
-def _wish(media_type: str, parts: Sequence[tuple[str, float]]) -> tuple[float, int, int]:
-    """Return how much the client wants a type: its quality, then how exactly it is named, then how early."""
-    for vagueness, name in enumerate((media_type, f"{media_type.partition('/')[0]}/*", "*/*")):
-        for place, (kind, quality) in enumerate(parts):
+def _preference(media_type: str, parts: Sequence[tuple[str, float]]) -> tuple[float, int, int]:
+    """Return the client's preference for a type: its quality, then how specific and how early its range is."""
+    for breadth, name in enumerate((media_type, f"{media_type.partition('/')[0]}/*", "*/*")):
+        for position, (kind, quality) in enumerate(parts):
             if kind == name:
-                return quality, -vagueness, -place
+                return quality, -breadth, -position
     return 0.0, 0, 0
 
 
@@ -71,8 +71,8 @@ def _pieces(part: str) -> list[str]:
 
 
 def _quality(parameters: Sequence[str]) -> float:
-    """Return the quality among the parameters of a media type, 1 where there is none."""
-    return next((float(found[1]) for one in parameters if (found := QUALITY.fullmatch(one))), 1.0)
+    """Return the quality among the parameters of a media type, 1 if there is none."""
+    return next((float(match[1]) for parameter in parameters if (match := QUALITY.fullmatch(parameter))), 1.0)
 
 
 def read(body: Body, model: type[Model]) -> Model:

@@ -1,4 +1,4 @@
-"""Every operation on an op, in one table: its models, and how a request at a point becomes work for the lane."""
+"""One table of the operations on an op: their models, and the work for a query at a point."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,17 +12,17 @@ from app.runtime.cancellation import Checkpoint
 from ops import Array
 
 Fields: TypeAlias = Mapping[str, Any]
-"""The fields of a request, its tensors not decoded yet."""
+"""The fields of a request, its tensors not decoded."""
 Tree: TypeAlias = Any
-"""An answer before it is written: objects and lists of arrays and ``Absent``."""
+"""A response before it is written: objects and lists of arrays and ``Absent``."""
 Steps: TypeAlias = Callable[[Checkpoint], Any]
-"""Computes in steps, alone: it calls the checkpoint between them."""
+"""Work in steps, never batched; it calls the checkpoint between steps."""
 Work: TypeAlias = Evaluation[Any] | Steps
 
 
 @dataclass(frozen=True)
 class Query:
-    """What a request asks of an op, apart from its tensors: its model, and the names that it selects."""
+    """A request to an op without its tensors: its model, and the names that it selects."""
 
     request: Any
     wrt: tuple[str, ...]
@@ -30,14 +30,14 @@ class Query:
 
 
 Directions: TypeAlias = Mapping[str, dict[str, Array] | None]
-"""The cotangents, tangents or vectors of a request, by its field; ``None`` where it has none."""
+"""The cotangents, tangents or vectors of a request, by its field; ``None`` for an omitted field."""
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation: its models, how a request at a point becomes work, and how the result becomes an answer.
+    """One operation: its models, the work for a query at a point, and the tree of the result.
 
-    ``directions`` are the fields of its directions, and which side of the op they belong to.
+    ``directions`` maps the fields of its directions to the side of the op that they belong to.
     """
 
     name: str
@@ -94,8 +94,8 @@ def _hessian_tree(query: Query, result: Any) -> dict[str, Tree]:
     return {"diagonal" if query.request.diagonal else "hessian": result}
 
 
-def _as(field: str) -> Callable[[Query, Any], dict[str, Tree]]:
-    return lambda query, found: {field: found}
+def _tree_of(field: str) -> Callable[[Query, Any], dict[str, Tree]]:
+    return lambda query, result: {field: result}
 
 
 _COTANGENTS: Mapping[str, Literal["inputs", "outputs"]] = {"cotangents": "outputs"}
@@ -110,7 +110,7 @@ OPERATIONS: Mapping[str, Operation] = {
             models.ForwardAnswer,
             {},
             _forward,
-            _as("outputs"),
+            _tree_of("outputs"),
         ),
         Operation(
             "gradients",
@@ -137,7 +137,7 @@ OPERATIONS: Mapping[str, Operation] = {
             models.JvpAnswer,
             {"tangents": "inputs"},
             _jvp,
-            _as("tangents"),
+            _tree_of("tangents"),
         ),
         Operation(
             "jacobian",
@@ -146,7 +146,7 @@ OPERATIONS: Mapping[str, Operation] = {
             models.JacobianAnswer,
             {},
             _jacobian,
-            _as("jacobian"),
+            _tree_of("jacobian"),
             is_long=True,
         ),
         Operation(
@@ -156,7 +156,7 @@ OPERATIONS: Mapping[str, Operation] = {
             models.HvpAnswer,
             {**_COTANGENTS, "vectors": "inputs"},
             _hvp,
-            _as("products"),
+            _tree_of("products"),
         ),
         Operation(
             "hessian",

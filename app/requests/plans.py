@@ -1,7 +1,7 @@
-"""Plans: what requests ask for, apart from their tensors, worked out once and kept for requests that ask the same.
+"""Plans: validated requests without their tensors, kept for later requests that differ only in their tensors.
 
-An optimiser sends the same request a thousand times, with other numbers. Everything that does not depend on the numbers
-takes several times as long to work out as reading them.
+An optimiser sends the same request a thousand times with different numbers. To validate everything else takes several
+times as long as to read the numbers.
 """
 
 import threading
@@ -23,15 +23,15 @@ from app.runtime.cancellation import Checkpoint
 from app.tensors.decoding import decode
 from ops import Op
 
-# A plan is some kilobytes, and another number among the attributes is another plan.
+# A plan takes some kilobytes, and a request with another number among its attributes has another plan.
 KEPT = 1024
-# Multiply-adds of short work, which takes milliseconds.
+# The most multiply-adds of short work, which takes milliseconds.
 SHORT_COST = 1 << 24
 TENSORS = ("inputs", "cotangents", "tangents", "vectors")
 
 
 class Task(NamedTuple):
-    """The work of one request, whether it is long, and the point where it is done."""
+    """The work of one request, whether it is long, and its point."""
 
     work: Work
     is_long: bool
@@ -40,10 +40,10 @@ class Task(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """What requests of one kind ask for: ``query`` and ``operation``, at a point of this ``spec``.
+    """A request without its tensors: an ``operation`` and its ``query``, bound to a ``spec``.
 
-    ``budgets`` is how many budgets of traces had been spent when the plan was made: with another number, the default
-    mode may be another one.
+    ``budgets`` is the number of trace budgets that were spent when the plan was made. The plan is stale when it
+    changes, because the default mode may then differ.
     """
 
     operation: Operation
@@ -53,9 +53,9 @@ class Plan:
     budgets: int
 
     def task(self, fields: Fields, decode: Decode = decode) -> Task:
-        """Return the work for a request's tensors; raises ``Unprocessable`` for tensors that are wrong.
+        """Return the task for the tensors of a request; raises ``Unprocessable`` for invalid tensors.
 
-        Where only a run tells the shapes of the outputs, checking the directions is work as well.
+        If only a run determines the shapes of the outputs, the directions are checked as part of the work.
         """
         operation, spec, directions = self.operation, self.spec, dict[str, Any]()
         point = bind_inputs(spec, fields["inputs"], decode)
@@ -63,36 +63,36 @@ class Plan:
             slots = spec.inputs if side == "inputs" else spec.outputs
             directions[field] = bind_directions(fields.get(field), slots, decode, field)
         if None in point.output_shapes.values():
-            work: Work = partial(_steps, operation, self.query, point, directions)
+            work: Work = partial(_run, operation, self.query, point, directions)
         else:
             work = operation.work(self.query, point, directions)
         cost = point.size if spec.op.cost is None else point.cost
         return Task(work, self.is_long or cost > SHORT_COST, point)
 
 
-def _steps(operation: Operation, query: Query, point: Point, directions: Directions, checkpoint: Checkpoint) -> Any:
+def _run(operation: Operation, query: Query, point: Point, directions: Directions, checkpoint: Checkpoint) -> Any:
     work = operation.work(query, point, directions)
     return work.run() if isinstance(work, Evaluation) else work(checkpoint)
 
 
 class Plans:
-    """The plans of a service."""
+    """The plans of a service, by request."""
 
     def __init__(self, engine: Engine) -> None:
-        """Begin with none."""
+        """Start with none."""
         self._engine, self._kept = engine, dict[tuple[str, str, bytes], Plan]()
         self._lock = threading.Lock()
 
     def plan(self, operation: Operation, op: Op, fields: Fields) -> Plan:
-        """Return the plan for a request; raises ``Unprocessable`` for anything wrong with it except its tensors."""
+        """Return the plan for a request; raises ``Unprocessable`` for errors outside its tensors."""
         frame = dict(fields)
         for name in TENSORS:
             if isinstance(frame.get(name), dict):
                 frame[name] = dict.fromkeys(cast(dict[str, Any], frame[name]))
         try:
-            # Whether an order is 1, 1.0 or true must make a difference, and in JSON it does.
+            # As JSON, because the orders 1, 1.0 and true are equal in Python and must have different keys.
             key = op.name, operation.name, orjson.dumps(frame)
-        except TypeError:  # nested too deeply for the writer, and so nothing that an op takes
+        except TypeError:  # nested too deeply for orjson, and so invalid for every op
             return self._make(operation, op, frame)
         plan = self._kept.get(key)
         if plan is None or plan.budgets != traces.TRACES.spent:
@@ -106,13 +106,13 @@ class Plans:
     def _make(self, operation: Operation, op: Op, frame: Fields) -> Plan:
         budgets, request, engine = traces.TRACES.spent, validated(frame, operation.request), self._engine
         batched = isinstance(request, models.BatchedRequest) and request.batched
-        # For many directions XLA would compile every number of them.
+        # With many directions, XLA would compile once for each number of directions.
         mode = request.mode or ("graph" if batched else engine.default_mode(op, request.dtype, request.device))
         run = {"device": engine.device(request.device), "max_elements": engine.max_elements}
         spec = bind_spec(op, request.attrs, request.dtype, mode=mode, **run)
         wrt = bind_names(getattr(request, "wrt", None), op.inputs, "wrt")
         of = bind_names(getattr(request, "of", None), op.outputs, "of")
-        # XLA compiles for seconds, and short work should not wait for that.
+        # XLA compiles for seconds, and short work must not wait for that.
         compiles = mode == "xla" and op.batching != "elementwise"
         whole = operation.is_long and not getattr(request, "diagonal", False)
         return Plan(operation, Query(request, wrt, of), spec, whole or batched or compiles, budgets)
