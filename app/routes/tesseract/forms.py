@@ -11,7 +11,7 @@ from app.autodiff.binding import bind_names, decode_named
 from app.errors import Entry, Faults, Loc, Unprocessable, near, unprocessable, wrong
 from app.requests.models import MAX_NAMES
 from app.requests.operations import OPERATIONS, Fields
-from app.routes.protocol import shown, type_variable
+from app.routes.protocol import name_list, type_variable
 from app.routes.tesseract.openapi import ENCODINGS, Endpoint
 from app.tensors import json
 from app.tensors.casting import Numbers, describe
@@ -92,7 +92,7 @@ def object_at(value: Any, loc: Loc, *, known: Collection[str], needed: Collectio
     Raises ``Unprocessable`` with an entry for each field that is missing or not known.
     """
     if not isinstance(value, dict):
-        raise wrong(loc, "expected an object", expected=f"an object with {shown(needed)}", got=describe(value))
+        raise wrong(loc, "expected an object", expected=f"an object with {name_list(needed)}", got=describe(value))
     fields, faults = cast(Object, value), Faults()
     if len(fields) > MAX_NAMES:
         raise wrong(loc, "too many fields", expected=f"at most {MAX_NAMES} fields", got=str(len(fields)))
@@ -155,7 +155,7 @@ def _selected(op: Op, slots: Sequence[Input | Output], dtype: str, fields: Objec
     live = [slot.name for slot in slots if op.is_differentiable(slot, dtype)]
     for i, name in enumerate(listed):
         if name not in live:
-            expected = f"a name that is differentiable in {dtype} ({shown(live)})"
+            expected = f"a name that is differentiable in {dtype} ({name_list(live)})"
             faults.add((field, i), "not differentiable", expected=expected, got=name)
     faults.check()
     return list(found)

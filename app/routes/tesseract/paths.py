@@ -20,7 +20,7 @@ from app.requests.answering import Job, Reader, Reply, answer, off_loop, send_re
 from app.requests.negotiation import JSON, accepted, content_type, fields_of
 from app.requests.operations import OPERATIONS, Tree
 from app.requests.plans import Plan, Plans
-from app.routes.protocol import Routes, document_reply, finished_job, wrong_method, zeros
+from app.routes.protocol import Routes, document_reply, make_job, wrong_method, zeros
 from app.routes.tesseract.forms import (
     NativeRequest,
     decode,
@@ -122,7 +122,7 @@ class _Computation:
         plan = self.plans.plan(OPERATIONS[self.endpoint.operation], self.op, native.fields)
         task = plan.task(native.fields)
         finish = partial(_with_zeros, self.endpoint, plan, native, task.point)
-        return finished_job(task, finish, partial(_write, encoding), self.counters)
+        return make_job(task, finish, partial(_write, encoding), self.counters)
 
 
 def _openapi_reply(op: Op) -> Reply:
