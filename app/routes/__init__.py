@@ -1,1 +1,1 @@
-"""Who answers on which path: one router, and a package for each API."""
+"""The routes of the service: one router, and a package for each API."""

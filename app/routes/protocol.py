@@ -1,4 +1,4 @@
-"""What an API is to the router, and what the APIs share: methods, dtypes, zeros, documents."""
+"""The interface between the router and the APIs, and helpers that the APIs share."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,9 +24,10 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Routes:
-    """The routes of one API: ``by_path``, and what ``other`` returns for an unknown path that belongs to this API.
+    """The routes of one API.
 
-    Even the error for such a path is written in the API's dialect.
+    ``by_path`` has the known paths. ``other`` returns the route of an unknown path that belongs to this API, so that
+    its error is written in the API's dialect, and ``None`` for every other path.
     """
 
     by_path: Mapping[str, Route]
@@ -34,30 +35,28 @@ class Routes:
 
 
 def wrong_method(request: Request, method: str) -> MethodNotAllowed:
-    """Return the error for a request by another method than this path's."""
+    """Return the error for a request that does not use ``method``, the only one of its path."""
     return MethodNotAllowed(f"expected {method} on this path, got {request.method}", headers={"Allow": method})
 
 
-def type_variable(op: Op, given: Mapping[str, Any], field: str) -> str | None:
-    """Return the dtype of the op's type variable that typed inputs have, ``None`` where none of them has it.
+def type_variable(op: Op, dtypes: Mapping[str, Any], field: str) -> str | None:
+    """Return the dtype of the op's type variable, ``None`` if no typed input has the type variable.
 
-    ``given`` has the name of a dtype for each typed input. Raises ``Unprocessable`` where two inputs differ.
+    ``dtypes`` has the name of the dtype of each typed input. Raises ``Unprocessable`` if two inputs differ.
     """
-    kinds = {slot.name: given[slot.name] for slot in op.inputs if len(slot.dtypes) > 1 and slot.name in given}
-    first = next(iter(kinds), None)
-    for name, dtype in kinds.items():
-        if first is not None and dtype != kinds[first]:
-            expected = f"{clip(str(kinds[first]), MAX_GOT)}, as for {first}"
+    variable = {slot.name: dtypes[slot.name] for slot in op.inputs if len(slot.dtypes) > 1 and slot.name in dtypes}
+    first = next(iter(variable), None)
+    for name, dtype in variable.items():
+        if first is not None and dtype != variable[first]:
+            expected = f"{clip(str(variable[first]), MAX_GOT)}, as for {first}"
             raise wrong((field, name), "the inputs have different dtypes", expected=expected, got=str(dtype))
-    return None if first is None else kinds[first]
+    return None if first is None else variable[first]
 
 
-def finished_job(
-    task: Task, finish: Callable[[Any], Result], write: Callable[[Result], Reply], counters: Counters
-) -> Job:
-    """Return the job of a task, whose result goes through ``finish`` and then through ``write``.
+def make_job(task: Task, finish: Callable[[Any], Result], write: Callable[[Result], Reply], counters: Counters) -> Job:
+    """Return the job of a task: its result passes through ``finish``, then through ``write``.
 
-    Steps may need TensorFlow to finish, so they finish within the work.
+    The result of steps may need TensorFlow in ``finish``, so there ``finish`` is part of the work.
     """
     owner, work = task.point.op.name, task.work
     if isinstance(work, Evaluation):
@@ -70,25 +69,23 @@ def finished_job(
 
 
 def zeros(point: Point, slots: Sequence[Input | Output]) -> Array:
-    """Return the derivative of an output, or of a gradient, by what it does not depend on, for clients that want one.
+    """Return zeros in place of an absent derivative, for clients that expect an array.
 
-    Its shape is those of the slots, one after the other, and its dtype that of the last. May run the op, as
+    The shape is the shapes of the slots, concatenated; the dtype is that of the last slot. May run the op, as
     ``output_shapes`` does.
     """
-    shape = [size for slot in slots for size in _shape(point, slot)]
+    shape: list[int] = []
+    for slot in slots:
+        shape += point.inputs[slot.name].shape if isinstance(slot, Input) else output_shapes(point)[slot.name]
     return np.zeros(shape, DTYPES[point.op.dtype_of(slots[-1], point.spec.dtype)].numpy)
 
 
-def _shape(point: Point, slot: Input | Output) -> tuple[int, ...]:
-    return point.inputs[slot.name].shape if isinstance(slot, Input) else output_shapes(point)[slot.name]
-
-
 def document_reply(document: Any, media_type: str = "application/json") -> Reply:
-    """Return a document, in which every number is finite, as an answer."""
+    """Return a document as a JSON response; every number in it must be finite."""
     body = dumps(document)
     return Reply(media_type, [body], len(body))
 
 
-def shown(names: Collection[str]) -> str:
-    """Return names as a list in a sentence, or that there are none."""
+def name_list(names: Collection[str]) -> str:
+    """Return names separated by commas, or ``none``."""
     return ", ".join(names) or "none"

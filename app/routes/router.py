@@ -1,4 +1,4 @@
-"""From the path of a request to its route: one table of every API that is served."""
+"""The router: one table from the path of a request to its route, for every enabled API."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -22,15 +22,15 @@ PROTOCOLS: Mapping[ProtocolName, Callable[[Engine, Plans], Routes]] = {
 
 
 class Router:
-    """The routes of the native API and of the other protocols that are served; all of them share their plans."""
+    """The routes of the native API and of the enabled protocols, which share one cache of plans."""
 
     def __init__(self, engine: Engine, pages: ASGIApp, protocols: Sequence[ProtocolName]) -> None:
-        """Collect the routes; ``pages`` answers on every path that no API has."""
+        """Collect the routes; ``pages`` serves FastAPI's pages and every path that belongs to no API."""
         plans = Plans(engine)
         self._apis = [PROTOCOLS[name](engine, plans) for name in protocols]
         self._apis.append(native_routes(engine, plans, pages))
         self.by_path = {path: route for api in reversed(self._apis) for path, route in api.by_path.items()}
 
     def other(self, path: str) -> Route:
-        """Return the route of an unknown path: it leads to the API that it belongs to."""
+        """Return the route of an unknown path, from the API that the path belongs to."""
         return next(route for api in self._apis if (route := api.other(path)))

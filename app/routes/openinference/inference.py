@@ -23,7 +23,7 @@ from app.requests.plans import Plan, Plans
 from app.routes.openinference.compression import accepted_coding, content_coding, deflated, inflated
 from app.routes.openinference.models import DATATYPES, VERSION, Model, ModelOutput
 from app.routes.openinference.requests import SHORT, InferenceRequest, known_request, read_request
-from app.routes.protocol import finished_job, wrong_method, zeros
+from app.routes.protocol import make_job, wrong_method, zeros
 from app.telemetry.counters import Counters
 from app.tensors import dtypes
 from app.tensors.json import encode
@@ -74,7 +74,7 @@ class Inference:
         task = plan.task(fields)
         finish = partial(_arrays, [output for output, _ in asked.outputs], plan, task.point)
         write = partial(_write, self.model, asked, packing)
-        return finished_job(task._replace(is_long=task.is_long or packing is not None), finish, write, self.counters)
+        return make_job(task._replace(is_long=task.is_long or packing is not None), finish, write, self.counters)
 
 
 def _lead(request: Request) -> int | None:

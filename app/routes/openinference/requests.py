@@ -10,7 +10,7 @@ import numpy as np
 
 from app.errors import MAX_GOT, Loc, Malformed, clip, near, wrong
 from app.routes.openinference.models import DATATYPES, PARAMETERS, ROWS, SEQUENCE, Model, ModelInput, ModelOutput
-from app.routes.protocol import shown, type_variable
+from app.routes.protocol import name_list, type_variable
 from app.tensors import fast_json, strict_json
 from app.tensors.casting import Loss, Numbers, bools, describe
 from app.tensors.dtypes import DType
@@ -249,11 +249,11 @@ def _check_present(model: Model, found: Mapping[str, Tensor]) -> None:
     for name, taken in model.inputs.items():
         if not taken.is_optional and name not in found:
             expected = f"all of {', '.join(slot.name for slot in model.op.inputs)}"
-            raise wrong(("inputs",), f"missing input {name}", expected=expected, got=shown(list(found)))
+            raise wrong(("inputs",), f"missing input {name}", expected=expected, got=name_list(list(found)))
     needed = [taken.name for taken in model.inputs.values() if taken.field in NEEDED]
     if needed and not any(name in found for name in needed):
         message = "missing direction"
-        raise wrong(("inputs",), message, expected=f"at least one of {shown(needed)}", got=shown(list(found)))
+        raise wrong(("inputs",), message, expected=f"at least one of {name_list(needed)}", got=name_list(list(found)))
 
 
 def _type_variable(model: Model, tensors: Sequence[Tensor]) -> dict[str, str]:

@@ -1,1 +1,1 @@
-"""Tesseract, under ``/tesseract``."""
+"""Tesseract, served under ``/tesseract``."""

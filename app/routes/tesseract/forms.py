@@ -1,6 +1,6 @@
-"""What a request to a Tesseract says, in its forms, as the fields of the native operations, and arrays in these forms.
+"""Translate Tesseract's requests into fields of the native operations, and arrays from and to Tesseract's forms.
 
-Where something is wrong is told in the client's names: ``data.buffer``, ``vjp_inputs``, ``cotangent_vector``.
+Errors name the client's fields: ``data.buffer``, ``vjp_inputs``, ``cotangent_vector``.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ from app.autodiff.binding import bind_names, decode_named
 from app.errors import Entry, Faults, Loc, Unprocessable, near, unprocessable, wrong
 from app.requests.models import MAX_NAMES
 from app.requests.operations import OPERATIONS, Fields
-from app.routes.protocol import shown, type_variable
+from app.routes.protocol import name_list, type_variable
 from app.routes.tesseract.openapi import ENCODINGS, Endpoint
 from app.tensors import json
 from app.tensors.casting import Numbers, describe
@@ -27,7 +27,7 @@ _VECTORS = {"tangent_vector": "tangents", "cotangent_vector": "cotangents"}
 
 
 class Inputs(NamedTuple):
-    """What stands under ``inputs``: tensors, not decoded yet, attributes, and the dtype of the type variable."""
+    """The content of ``inputs``: tensors not yet decoded, attributes, and the dtype of the op's type variable."""
 
     tensors: Object
     attrs: Object
@@ -39,7 +39,7 @@ class Inputs(NamedTuple):
 
 
 class NativeRequest(NamedTuple):
-    """What a request says: the fields of the native operation, and the outputs to answer, where it lists them."""
+    """The fields of a request to a native operation, and the outputs that the client lists, if any."""
 
     fields: Fields
     of: Sequence[str]
@@ -59,40 +59,40 @@ def places(op: Op, request: Object) -> Iterator[Place]:
 
 
 def read(op: Op, endpoint: Endpoint, request: Object) -> NativeRequest:
-    """Return what a request says; raises ``Unprocessable``."""
+    """Return the native form of a request; raises ``Unprocessable``."""
     fields = object_at(request, (), known=endpoint.fields, needed=endpoint.fields)
-    said = read_inputs(op, fields["inputs"])
-    wrt = _selected(op, op.inputs, said.dtype, fields, endpoint.inputs)
-    of = _selected(op, op.outputs, said.dtype, fields, endpoint.outputs)
-    arrays = decode_named(said.tensors, said.dtypes(op, op.inputs), decode, "inputs")
-    native: Object = {"inputs": arrays, "attrs": said.attrs, "dtype": said.dtype, "wrt": wrt, "of": of}
+    inputs = read_inputs(op, fields["inputs"])
+    wrt = _selection(op, op.inputs, inputs.dtype, fields, endpoint.inputs)
+    of = _selection(op, op.outputs, inputs.dtype, fields, endpoint.outputs)
+    arrays = decode_named(inputs.tensors, inputs.dtypes(op, op.inputs), decode, "inputs")
+    native: Object = {"inputs": arrays, "attrs": inputs.attrs, "dtype": inputs.dtype, "wrt": wrt, "of": of}
     if field := endpoint.directions:
         names, slots = (wrt, op.inputs) if endpoint.along == endpoint.inputs else (of, op.outputs)
         vectors = object_at(fields[field], (field,), known=names, needed=names)
-        native[_VECTORS[field]] = decode_named(vectors, said.dtypes(op, slots), decode, field)
-    taken = OPERATIONS[endpoint.operation].request.model_fields
-    return NativeRequest({name: value for name, value in native.items() if name in taken}, of)
+        native[_VECTORS[field]] = decode_named(vectors, inputs.dtypes(op, slots), decode, field)
+    model_fields = OPERATIONS[endpoint.operation].request.model_fields
+    return NativeRequest({name: value for name, value in native.items() if name in model_fields}, of)
 
 
 def read_inputs(op: Op, value: Any) -> Inputs:
-    """Return what stands under ``inputs``, all of the op's inputs and some of its attributes.
+    """Return the content of ``inputs``: all of the op's inputs, and any of its attributes.
 
-    Raises ``Unprocessable`` for other names, and for an array of a dtype that the op does not take there.
+    Raises ``Unprocessable`` for a missing input, an unknown name, or a dtype that the input does not accept.
     """
     slots, attributes = [slot.name for slot in op.inputs], op.attrs.model_fields
-    given = object_at(value, ("inputs",), known=[*slots, *attributes], needed=slots)
-    attrs = {name: _attribute(value, ("inputs", name)) for name, value in given.items() if name in attributes}
-    tensors = {name: given[name] for name in slots}
+    fields = object_at(value, ("inputs",), known=[*slots, *attributes], needed=slots)
+    attrs = {name: _attribute(value, ("inputs", name)) for name, value in fields.items() if name in attributes}
+    tensors = {name: fields[name] for name in slots}
     return Inputs(tensors, attrs, _dtype(op, tensors))
 
 
 def object_at(value: Any, loc: Loc, *, known: Collection[str], needed: Collection[str]) -> Object:
-    """Return an object at ``loc``, which has the ``needed`` fields and none but the ``known``.
+    """Return ``value`` as an object that has all ``needed`` fields and only ``known`` ones.
 
-    Raises ``Unprocessable`` with an entry for each field that is missing or not known.
+    Raises ``Unprocessable`` at ``loc``, with an entry for each missing or unknown field.
     """
     if not isinstance(value, dict):
-        raise wrong(loc, "expected an object", expected=f"an object with {shown(needed)}", got=describe(value))
+        raise wrong(loc, "expected an object", expected=f"an object with {name_list(needed)}", got=describe(value))
     fields, faults = cast(Object, value), Faults()
     if len(fields) > MAX_NAMES:
         raise wrong(loc, "too many fields", expected=f"at most {MAX_NAMES} fields", got=str(len(fields)))
@@ -107,7 +107,7 @@ def object_at(value: Any, loc: Loc, *, known: Collection[str], needed: Collectio
 
 
 def decode(value: Any, dtype: str, loc: Loc) -> Array:
-    """Return the array that a number, a nested list or a typed form stands for: of exactly ``dtype``.
+    """Return the array for a number, a nested list or a typed form; its dtype is exactly ``dtype``.
 
     Raises ``Unprocessable`` as ``app.tensors.json.decode`` does.
     """
@@ -116,30 +116,30 @@ def decode(value: Any, dtype: str, loc: Loc) -> Array:
     array = object_at(cast(Object, value), loc, known=_ARRAY, needed=_ARRAY[1:])
     refuse_object_type(array, loc)
     data = object_at(array["data"], (*loc, "data"), known=_DATA, needed=_DATA[:2])
-    _refuse_elsewhere(data, (*loc, "data"))
+    _check_data(data, (*loc, "data"))
     key = "base64" if data["encoding"] == "base64" else "data"
     try:
         return json.decode({"dtype": array["dtype"], "shape": array["shape"], key: data["buffer"]}, dtype, loc)
     except Unprocessable as error:
-        raise unprocessable([_in_buffer(entry, len(loc)) for entry in error.entries]) from None
+        raise unprocessable([_client_entry(entry, len(loc)) for entry in error.entries]) from None
 
 
 def refuse_object_type(array: Object, loc: Loc) -> None:
-    """Refuse what says that it is something else than an array."""
+    """Raise ``Unprocessable`` for an ``object_type`` other than array."""
     if (kind := array.get("object_type", "array")) != "array":
         raise wrong((*loc, "object_type"), "expected an array", expected='"array"', got=describe(kind))
 
 
 def encode(array: Array, encoding: Encoding) -> Object:
-    """Return the typed form of an array, as ``app.tensors.json.encode`` makes it."""
+    """Return the typed form of an array, with its data encoded by ``app.tensors.json.encode``."""
     typed = json.encode(array, encoding)
     is_base64 = encoding == "base64"
     data = {"buffer": typed["base64" if is_base64 else "data"], "encoding": "base64" if is_base64 else "json"}
     return {"object_type": "array", "shape": typed["shape"], "dtype": typed["dtype"], "data": data}
 
 
-def _selected(op: Op, slots: Sequence[Input | Output], dtype: str, fields: Object, field: str) -> list[str]:
-    """Return the names in the list ``field``, in the op's order, all of them of what is differentiable."""
+def _selection(op: Op, slots: Sequence[Input | Output], dtype: str, fields: Object, field: str) -> list[str]:
+    """Return the names that ``field`` lists, in the op's order; all must be differentiable in ``dtype``."""
     if not field:
         return []
     names = fields[field]
@@ -151,19 +151,19 @@ def _selected(op: Op, slots: Sequence[Input | Output], dtype: str, fields: Objec
         if not isinstance(name, str):
             faults.add((field, i), "expected a string", expected="a string", got=describe(name))
     faults.check()
-    found = bind_names(listed, slots, field)
+    selected = bind_names(listed, slots, field)
     live = [slot.name for slot in slots if op.is_differentiable(slot, dtype)]
     for i, name in enumerate(listed):
         if name not in live:
-            expected = f"a name that is differentiable in {dtype} ({shown(live)})"
+            expected = f"a name that is differentiable in {dtype} ({name_list(live)})"
             faults.add((field, i), "not differentiable", expected=expected, got=name)
     faults.check()
-    return list(found)
+    return list(selected)
 
 
 def _dtype(op: Op, tensors: Mapping[str, Any]) -> str:
-    """Return the dtype of the op's type variable: that of the typed inputs, its first where none is."""
-    faults, given = Faults(), dict[str, str]()
+    """Return the dtype of the op's type variable: that of the typed inputs, the op's first if there are none."""
+    faults, dtypes = Faults(), dict[str, str]()
     for slot in op.inputs:
         value = tensors[slot.name]
         if not isinstance(value, dict) or "dtype" not in value:
@@ -175,27 +175,27 @@ def _dtype(op: Op, tensors: Mapping[str, Any]) -> str:
             got = dtype if isinstance(dtype, str) else describe(dtype)
             faults.add(("inputs", slot.name, "dtype"), message, expected=expected, got=got)
         else:
-            given[slot.name] = dtype
+            dtypes[slot.name] = dtype
     faults.check()
-    return type_variable(op, given, "inputs") or op.dtypes[0]
+    return type_variable(op, dtypes, "inputs") or op.dtypes[0]
 
 
 def _attribute(value: Any, loc: Loc) -> Any:
-    """Return the value of an attribute, which may come as an array of rank 0."""
+    """Return the value of an attribute; clients may send it as an array of rank 0."""
     if not isinstance(value, dict):
         return value
     array = object_at(cast(Object, value), loc, known=_ARRAY, needed=_ARRAY[1:])
     if not isinstance(array["dtype"], str) or array["dtype"] not in DTYPES:
         expected = f"one of {', '.join(DTYPES)}"
         raise wrong((*loc, "dtype"), "unknown dtype", expected=expected, got=describe(array["dtype"]))
-    found = decode(array, array["dtype"], loc)
-    if found.ndim:
-        raise wrong((*loc, "shape"), "expected a scalar", expected="[]", got=str(list(found.shape)))
-    return found.item()
+    scalar = decode(array, array["dtype"], loc)
+    if scalar.ndim:
+        raise wrong((*loc, "shape"), "expected a scalar", expected="[]", got=str(list(scalar.shape)))
+    return scalar.item()
 
 
-def _refuse_elsewhere(data: Object, loc: Loc) -> None:
-    """Refuse data that are not in the body as they are: in a file, in a GPU's memory, or compressed."""
+def _check_data(data: Object, loc: Loc) -> None:
+    """Raise ``Unprocessable`` for data in a file or in a GPU's memory, and for compressed data."""
     if data["encoding"] not in ENCODINGS:
         message = "data must be in the request body"
         got = describe(data["encoding"])
@@ -205,8 +205,8 @@ def _refuse_elsewhere(data: Object, loc: Loc) -> None:
         raise wrong((*loc, "compression"), "compressed data is not supported", expected="no compression", got=got)
 
 
-def _in_buffer(entry: Entry, depth: int) -> Entry:
-    """Return what is wrong with a native form, at this depth, in the place where the client has it."""
+def _client_entry(entry: Entry, depth: int) -> Entry:
+    """Return an entry about a native typed form, located at ``depth``, with its location in the client's form."""
     before, part, after = entry.loc[:depth], entry.loc[depth : depth + 1], entry.loc[depth + 1 :]
     if part in (("data",), ("base64",)):
         return replace(entry, loc=(*before, "data", "buffer", *after))

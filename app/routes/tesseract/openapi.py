@@ -1,7 +1,6 @@
-"""What an op is as a Tesseract: its endpoints, and the OpenAPI document that tells clients of them.
+"""The endpoints of an op as a Tesseract, and the OpenAPI document that describes them.
 
-Clients read more than endpoints from that document: which arrays go in and come out, and which of them may be
-differentiated.
+From that document, clients also read the input and output arrays, and which of them are differentiable.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,10 +20,10 @@ OUTPUT_FORMATS = ("json", "json+base64")
 
 @dataclass(frozen=True)
 class Endpoint:
-    """An endpoint that computes: the operation that it is, and the names of its fields.
+    """An endpoint that computes: its native operation, and the names of its fields.
 
-    ``inputs`` and ``outputs`` list what to differentiate, and ``directions`` has an array for each of the names in the
-    field ``along``; all empty where there is no such field.
+    The fields ``inputs`` and ``outputs`` list what to differentiate; ``directions`` has an array for each name in the
+    field ``along``. Each is empty if the endpoint has no such field.
     """
 
     name: str
@@ -37,7 +36,7 @@ class Endpoint:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The fields of a request, every one of which it must have."""
+        """The fields of a request, all of them required."""
         return tuple(filter(None, ("inputs", self.inputs, self.outputs, self.directions)))
 
 
@@ -68,8 +67,8 @@ APPLY, JACOBIAN, JVP, VJP = (
 def endpoints(op: Op) -> dict[str, Endpoint]:
     """Return the endpoints of an op that compute, by name.
 
-    Clients make products with a Jacobian that they have, so there is none, and no jvp, where the op's gradient is not
-    linear in the cotangent.
+    An op whose gradient is not linear in the cotangent has no jvp, and no Jacobian, because clients multiply the
+    Jacobian by vectors.
     """
     found = [APPLY]
     if differentiable(op, op.inputs) and differentiable(op, op.outputs):
@@ -78,14 +77,14 @@ def endpoints(op: Op) -> dict[str, Endpoint]:
     return {endpoint.name: endpoint for endpoint in found}
 
 
-def tells_shapes(op: Op) -> bool:
-    """Tell whether the shapes of the inputs, and the attributes, give those of the outputs."""
-    given = {symbol for slot in op.inputs for symbol in slot.shape} | set(op.attrs.static_names())
-    return all(isinstance(symbol, int) or symbol in given for slot in op.outputs for symbol in slot.shape)
+def has_abstract_eval(op: Op) -> bool:
+    """Return whether the shapes of the inputs and the attributes determine the shapes of the outputs."""
+    known = {symbol for slot in op.inputs for symbol in slot.shape} | set(op.attrs.static_names())
+    return all(isinstance(symbol, int) or symbol in known for slot in op.outputs for symbol in slot.shape)
 
 
 def differentiable(op: Op, slots: Sequence[Input | Output]) -> list[Input | Output]:
-    """Return those inputs or outputs that derivatives reach in one of the op's dtypes."""
+    """Return the inputs or outputs that are differentiable in at least one of the op's dtypes."""
     return [slot for slot in slots if any(op.is_differentiable(slot, dtype) for dtype in op.dtypes)]
 
 
@@ -103,11 +102,11 @@ def openapi(op: Op) -> Schema:
 
 
 def _paths(op: Op) -> Schema:
-    found = {f"/{endpoint.name}": _path(endpoint.name, endpoint.summary) for endpoint in endpoints(op).values()}
-    if tells_shapes(op):
-        found["/abstract_eval"] = _path("abstract_eval", "Return the shapes and dtypes of the outputs")
+    paths = {f"/{endpoint.name}": _path(endpoint.name, endpoint.summary) for endpoint in endpoints(op).values()}
+    if has_abstract_eval(op):
+        paths["/abstract_eval"] = _path("abstract_eval", "Return the shapes and dtypes of the outputs")
     answers = {"200": _content("The op is available", {"type": "object"})}
-    return found | {
+    return paths | {
         "/health": {"get": {"operationId": "health", "summary": "Check that the op is available", "responses": answers}}
     }
 
@@ -130,8 +129,8 @@ def _schemas(op: Op) -> Schema:
     return {
         "Apply_InputSchema": _object(inputs | _attributes(op), required=inputs),
         "Apply_OutputSchema": _object(outputs),
-        **{_request_name(one.name): _request(op, one) for one in endpoints(op).values()},
-        **{_answer_name(one.name): _answer(op, one) for one in endpoints(op).values()},
+        **{_request_name(name): _request(op, endpoint) for name, endpoint in endpoints(op).items()},
+        **{_answer_name(name): _answer(op, endpoint) for name, endpoint in endpoints(op).items()},
         "AbstractEvalInputSchema": _object(
             {"inputs": _object(_abstract(op.inputs) | _attributes(op), required=inputs)}
         ),
@@ -143,7 +142,7 @@ def _schemas(op: Op) -> Schema:
 
 
 def _request(op: Op, endpoint: Endpoint) -> Schema:
-    """Return the schema of a request, and with it, for that of ``apply``, which of its arrays are differentiable."""
+    """Return the schema of a request; that of ``apply`` also lists the differentiable arrays."""
     names = {endpoint.inputs: differentiable(op, op.inputs), endpoint.outputs: differentiable(op, op.outputs)}
     fields: Schema = {"inputs": _ref("Apply_InputSchema")}
     fields |= {field: _names(slots) for field, slots in names.items() if field}
@@ -164,9 +163,9 @@ def _answer(op: Op, endpoint: Endpoint) -> Schema:
 
 
 def _differentiable(op: Op, slots: Sequence[Input | Output]) -> Schema:
-    """Return the dtypes and the shapes of what is differentiable.
+    """Return the dtypes and shapes of the differentiable inputs or outputs.
 
-    Without a shape, clients would put a leading axis of points before some arrays, and one of length 1 before others.
+    Without a shape, clients would add a leading axis of points to some arrays, and one of length 1 to others.
     """
     return {
         slot.name: {"dtype": op.dtype_of(slot, op.dtypes[0]), "shape": _shape(slot)}
@@ -175,7 +174,7 @@ def _differentiable(op: Op, slots: Sequence[Input | Output]) -> Schema:
 
 
 def _shape(slot: Input | Output) -> list[int | None] | None:
-    """Return the shape of an array, ``None`` in place of what may be any."""
+    """Return the shape of an array: ``None`` for a dimension of any size, ``None`` alone for any rank."""
     if "..." in slot.shape:
         return None
     return [size if isinstance(size, int) else None for size in slot.shape]
@@ -221,7 +220,7 @@ def _names(slots: Iterable[Input | Output]) -> Schema:
 
 
 def _object(fields: Mapping[str, Any], *, required: Iterable[str] | None = None) -> Schema:
-    """Return the schema of an object with these fields and no others, all of them required unless told."""
+    """Return the schema of an object with these fields and no others, all required by default."""
     needed = list(fields if required is None else required)
     return {"type": "object", "properties": dict(fields), "required": needed, "additionalProperties": False}
 

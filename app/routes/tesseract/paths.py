@@ -1,7 +1,7 @@
-"""Tesseract: each op is one, under ``/tesseract/{op}/``, with its inputs and its attributes side by side.
+"""The paths of Tesseract: each op is a Tesseract under ``/tesseract/{op}/``; ``inputs`` has its inputs and attributes.
 
 An array is ``{"shape", "dtype", "data": {"buffer", "encoding"}}``, with or without ``"object_type": "array"``, a nested
-list or a number. Those that say their dtype give it to the op's type variable, and the others follow.
+list or a number. Typed arrays determine the op's type variable; lists and numbers get its dtype.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ from app.requests.answering import Job, Reader, Reply, answer, off_loop, send_re
 from app.requests.negotiation import JSON, accepted, content_type, fields_of
 from app.requests.operations import OPERATIONS, Tree
 from app.requests.plans import Plan, Plans
-from app.routes.protocol import Routes, document_reply, finished_job, wrong_method, zeros
+from app.routes.protocol import Routes, document_reply, make_job, wrong_method, zeros
 from app.routes.tesseract.forms import (
     NativeRequest,
     decode,
@@ -31,7 +31,7 @@ from app.routes.tesseract.forms import (
     read_inputs,
     refuse_object_type,
 )
-from app.routes.tesseract.openapi import JVP, VJP, Endpoint, endpoints, openapi, tells_shapes
+from app.routes.tesseract.openapi import JVP, VJP, Endpoint, endpoints, has_abstract_eval, openapi
 from app.telemetry.counters import Counters
 from app.tensors import fast_json, json
 from app.tensors.dtypes import DTYPES
@@ -40,13 +40,13 @@ from app.tensors.strict_json import Body
 from ops import Array, Op
 
 PREFIX = "/tesseract/"
-# The first, which is exact and several times as fast, is for clients that take anything.
+# Clients that accept anything get the first, which is exact and several times as fast.
 FORMATS: Mapping[str, Encoding] = {"application/json+base64": "base64", JSON: "nested"}
 _FIELDS = {"attrs": "inputs", "cotangents": "cotangent_vector", "tangents": "tangent_vector"}
 
 
 def routes(engine: Engine, plans: Plans) -> Routes:
-    """Return the routes of every op under its prefix."""
+    """Return the routes of every op, under its prefix."""
     by_path: dict[str, Route] = {}
     for op in engine.registry.ops.values():
         counters = engine.counters("", "catalogue")
@@ -56,7 +56,7 @@ def routes(engine: Engine, plans: Plans) -> Routes:
         }
         for name, reply in pages.items():
             by_path[f"{PREFIX}{op.name}/{name}"] = Route(_Page(reply), dialect, counters)
-        if tells_shapes(op):
+        if has_abstract_eval(op):
             by_path[f"{PREFIX}{op.name}/abstract_eval"] = Route(_AbstractEval(engine, op), dialect, counters)
         for name, endpoint in endpoints(op).items():
             counters = engine.counters(op.name, endpoint.operation)
@@ -64,10 +64,10 @@ def routes(engine: Engine, plans: Plans) -> Routes:
             by_path[f"{PREFIX}{op.name}/{name}"] = Route(handler, dialect, counters)
 
     async def unknown(request: Request) -> None:
-        name, _, last = request.path.removeprefix(PREFIX).partition("/")
+        name, _, endpoint = request.path.removeprefix(PREFIX).partition("/")
         engine.op(name)
         known = [path.rpartition("/")[2] for path in by_path if path.startswith(f"{PREFIX}{name}/")]
-        raise NotFound(f"unknown endpoint {last!r} of op {name}; expected {near(last, known)}")
+        raise NotFound(f"unknown endpoint {endpoint!r} of op {name}; expected {near(endpoint, known)}")
 
     other = Route(unknown, dialect, engine.counters("", "other"))
     return Routes(by_path, lambda path: other if path.startswith(PREFIX) else None)
@@ -75,7 +75,7 @@ def routes(engine: Engine, plans: Plans) -> Routes:
 
 @dataclass(frozen=True)
 class _Page:
-    """A document about an op."""
+    """The handler of a document about an op."""
 
     reply: Callable[[], Reply]
 
@@ -88,7 +88,7 @@ class _Page:
 
 @dataclass(frozen=True)
 class _AbstractEval:
-    """The shapes and dtypes of an op's outputs, for those of its inputs."""
+    """The handler that infers the shapes and dtypes of an op's outputs from those of its inputs."""
 
     engine: Engine
     op: Op
@@ -98,12 +98,12 @@ class _AbstractEval:
             raise wrong_method(request, "POST")
         _encoding(request)
         body = await request.read()
-        await send_reply(await off_loop(partial(_shapes, self.engine, self.op), body), request)
+        await send_reply(await off_loop(partial(_infer_shapes, self.engine, self.op), body), request)
 
 
 @dataclass(frozen=True)
 class _Computation:
-    """An endpoint of an op that computes."""
+    """The handler of an endpoint that computes."""
 
     engine: Engine
     plans: Plans
@@ -122,7 +122,7 @@ class _Computation:
         plan = self.plans.plan(OPERATIONS[self.endpoint.operation], self.op, native.fields)
         task = plan.task(native.fields)
         finish = partial(_with_zeros, self.endpoint, plan, native, task.point)
-        return finished_job(task, finish, partial(_write, encoding), self.counters)
+        return make_job(task, finish, partial(_write, encoding), self.counters)
 
 
 def _openapi_reply(op: Op) -> Reply:
@@ -130,7 +130,7 @@ def _openapi_reply(op: Op) -> Reply:
 
 
 def _encoding(request: Request) -> Encoding:
-    """Return how to write arrays; raises ``UnsupportedMediaType`` and ``NotAcceptable``."""
+    """Return the encoding of the response's arrays; raises ``UnsupportedMediaType`` or ``NotAcceptable``."""
     content_type(request.headers, default=JSON)
     return FORMATS[accepted(request.headers, tuple(FORMATS))]
 
@@ -140,7 +140,7 @@ def _document(op: Op, body: Body) -> dict[str, Any]:
 
 
 def _with_zeros(endpoint: Endpoint, plan: Plan, native: NativeRequest, point: Point, result: Any) -> Tree:
-    """Return what is answered, with zeros for a derivative that nothing connects: clients want an array everywhere."""
+    """Return the tree of the response, with zeros for absent derivatives: clients expect an array everywhere."""
     [tree] = plan.operation.tree(plan.query, result).values()
     if endpoint is JVP:
         tree = {name: tree[name] for name in native.of}
@@ -148,9 +148,11 @@ def _with_zeros(endpoint: Endpoint, plan: Plan, native: NativeRequest, point: Po
     columns = {slot.name: slot for slot in point.op.inputs}
 
     def leaf(value: Derivative, name: str, *rest: str) -> Array:
-        return zeros(point, (slots[name], *(columns[one] for one in rest))) if isinstance(value, Absent) else value
+        return (
+            zeros(point, (slots[name], *(columns[column] for column in rest))) if isinstance(value, Absent) else value
+        )
 
-    return _mapped(leaf, tree)
+    return _map_leaves(leaf, tree)
 
 
 def _write(encoding: Encoding, tree: Tree) -> Reply:
@@ -158,32 +160,32 @@ def _write(encoding: Encoding, tree: Tree) -> Reply:
         del path
         return encode(array, encoding)
 
-    return document_reply(_mapped(leaf, tree))
+    return document_reply(_map_leaves(leaf, tree))
 
 
-def _mapped(leaf: Callable[..., Any], tree: Tree, *path: str) -> Any:
+def _map_leaves(leaf: Callable[..., Any], tree: Tree, *path: str) -> Any:
     if isinstance(tree, dict):
-        return {name: _mapped(leaf, value, *path, name) for name, value in cast(dict[str, Tree], tree).items()}
+        return {name: _map_leaves(leaf, value, *path, name) for name, value in cast(dict[str, Tree], tree).items()}
     return leaf(tree, *path)
 
 
-def _shapes(engine: Engine, op: Op, body: Body) -> Reply:
-    """Return the shapes and dtypes of the outputs for those of the inputs, of which no value is looked at."""
+def _infer_shapes(engine: Engine, op: Op, body: Body) -> Reply:
+    """Return the shapes and dtypes of the outputs; the values of the inputs are ignored."""
     fields = object_at(_document(op, body), (), known=("inputs",), needed=("inputs",))
-    said = read_inputs(op, _without_abstract(op, fields["inputs"]))
+    inputs = read_inputs(op, _without_abstract(op, fields["inputs"]))
     run = {"device": engine.device(None), "max_elements": engine.max_elements}
-    spec = bind_spec(op, said.attrs, said.dtype, mode=op.modes[0], **run)
-    shapes = {name: _shape(value, spec.inputs.dtypes[name], name) for name, value in said.tensors.items()}
-    found, dtypes = bind_shapes(spec, shapes), spec.outputs.dtypes
-    return document_reply({name: {"shape": list(shape), "dtype": dtypes[name]} for name, shape in found.items()})
+    spec = bind_spec(op, inputs.attrs, inputs.dtype, mode=op.modes[0], **run)
+    shapes = {name: _shape(value, spec.inputs.dtypes[name], name) for name, value in inputs.tensors.items()}
+    dtypes, output_shapes = spec.outputs.dtypes, bind_shapes(spec, shapes).items()
+    return document_reply({name: {"shape": list(shape), "dtype": dtypes[name]} for name, shape in output_shapes})
 
 
 def _without_abstract(op: Op, inputs: Any) -> Any:
-    """Return the inputs without the number attributes that have only a shape, that of one: no shape depends on them."""
+    """Return the inputs without number attributes that have a shape but no data: no output shape depends on them."""
     if not isinstance(inputs, dict):
         return inputs
-    given, numbers = cast(dict[str, Any], inputs), op.attrs.number_names()
-    return {name: value for name, value in given.items() if name not in numbers or not _is_abstract(value)}
+    fields, numbers = cast(dict[str, Any], inputs), op.attrs.number_names()
+    return {name: value for name, value in fields.items() if name not in numbers or not _is_abstract(value)}
 
 
 def _is_abstract(value: Any) -> bool:
@@ -195,7 +197,7 @@ def _is_abstract(value: Any) -> bool:
 
 
 def _shape(value: Any, dtype: str, name: str) -> tuple[int, ...]:
-    """Return the shape of an input, of which the rest may be missing."""
+    """Return the shape of an input; its data may be missing."""
     loc = ("inputs", name)
     if not isinstance(value, dict):
         return decode(value, dtype, loc).shape
@@ -206,20 +208,20 @@ def _shape(value: Any, dtype: str, name: str) -> tuple[int, ...]:
 
 
 def dialect(error: PullbackError, instance: str) -> RenderedError:
-    """Tell an error: what is wrong with a document as the client's own validation would, the rest in a sentence."""
+    """Render an error: one in the body as a list of entries, as pydantic does, any other as a sentence."""
     del instance
     if isinstance(error, Malformed):
         text = clip(error.detail, MAX_TEXT)
-        fault = {"type": "json_invalid", "loc": ["body"], "msg": text, "input": {}, "ctx": {"error": text}}
-        return RenderedError(422, JSON, {"detail": [fault]})
+        entry = {"type": "json_invalid", "loc": ["body"], "msg": text, "input": {}, "ctx": {"error": text}}
+        return RenderedError(422, JSON, {"detail": [entry]})
     if isinstance(error, Unprocessable):
-        return RenderedError(422, JSON, {"detail": [_fault(entry) for entry in error.entries[:MAX_ENTRIES]]})
+        return RenderedError(422, JSON, {"detail": [_detail(entry) for entry in error.entries[:MAX_ENTRIES]]})
     return RenderedError(error.status, JSON, {"detail": error.sentence()})
 
 
-def _fault(entry: Entry) -> dict[str, Any]:
-    told = entry.document()
-    expected, got, loc = told["expected"], told["got"], told["loc"]
+def _detail(entry: Entry) -> dict[str, Any]:
+    document = entry.document()
+    expected, got, loc = document["expected"], document["got"], document["loc"]
     if loc[:1] != ["header"]:
         loc = ["body", *(_FIELDS.get(part, part) for part in loc[:1]), *loc[1:]]
     text = entry.sentence()

@@ -1,1 +1,1 @@
-"""UM-Bridge 1.0, at the root."""
+"""UM-Bridge 1.0, served at the root."""

@@ -1,7 +1,7 @@
-"""UM-Bridge's actions: what each asks of an op, and how its answer is written.
+"""UM-Bridge's actions: how each becomes a native operation, and how its response is written.
 
-A derivative that no path leads to is 0 here, for a vector must come. NaN and the infinities, for which JSON has no word
-and the protocol no other, are written as Python's client reads them: ``NaN``, ``Infinity``, ``-Infinity``.
+An absent derivative becomes a vector of zeros, because the client expects a vector. NaN and the infinities are written
+as the Python client reads them, ``NaN``, ``Infinity`` and ``-Infinity``: neither JSON nor the protocol defines them.
 """
 
 import json
@@ -23,7 +23,7 @@ from app.requests.negotiation import JSON, fields_of
 from app.requests.operations import OPERATIONS, Directions, Fields, Operation, Query, Work
 from app.requests.plans import Plans
 from app.routes.protocol import document_reply
-from app.routes.umbridge.models import Model, Models, Vector, placed
+from app.routes.umbridge.models import Model, Models, Vector, relocate_errors
 from app.tensors.casting import describe
 from app.tensors.json import decode
 from app.tensors.strict_json import Body
@@ -31,52 +31,53 @@ from ops import Array, Op
 
 
 class UnsupportedFeature(Unprocessable):
-    """The model cannot do this."""
+    """The model does not support this action."""
 
 
-Found = Any
-Pick = Callable[[Found], "Array | list[Array]"]
+Result = Any
+Select = Callable[[Result], "Array | list[Array]"]
 
 
 @dataclass(frozen=True)
 class Action:
-    """What can be asked of a model: its fields, the operation, and how a request becomes one of that.
+    """An action on a model: its fields besides ``input``, its operation, and the translation of its requests.
 
-    ``ask`` returns what the native request says beside the point, and what of its answer is the answer here.
+    ``translate`` returns the fields of the native request besides the point, and a function that selects the output of
+    this action from the native result.
     """
 
     name: str
     fields: tuple[str, ...]
     operation: Operation
-    ask: Callable[[Model, Fields], tuple[dict[str, Any], Pick]]
+    translate: Callable[[Model, Fields], tuple[dict[str, Any], Select]]
 
 
-def _evaluate(model: Model, fields: Fields) -> tuple[dict[str, Any], Pick]:
+def _evaluate(model: Model, fields: Fields) -> tuple[dict[str, Any], Select]:
     del fields
-    return {}, lambda found: [_flat(found[y.name], y) for y in model.outputs]
+    return {}, lambda result: [_flat(result[y.name], y) for y in model.outputs]
 
 
-def _gradient(model: Model, fields: Fields) -> tuple[dict[str, Any], Pick]:
-    y, x = _live(fields, "outWrt", model.outputs), _live(fields, "inWrt", model.inputs)
-    asked = {"cotangents": {y.name: _numbers(fields["sens"], y, ("sens",))}, "wrt": [x.name]}
-    return asked, lambda found: _flat(found[1][x.name], x)
+def _gradient(model: Model, fields: Fields) -> tuple[dict[str, Any], Select]:
+    y, x = _differentiable(fields, "outWrt", model.outputs), _differentiable(fields, "inWrt", model.inputs)
+    native = {"cotangents": {y.name: _numbers(fields["sens"], y, ("sens",))}, "wrt": [x.name]}
+    return native, lambda result: _flat(result[1][x.name], x)
 
 
-def _apply_jacobian(model: Model, fields: Fields) -> tuple[dict[str, Any], Pick]:
-    y, x = _live(fields, "outWrt", model.outputs), _live(fields, "inWrt", model.inputs)
-    asked = {"tangents": {x.name: _numbers(fields["vec"], x, ("vec",))}}
-    return asked, lambda found: _flat(found[y.name], y)
+def _apply_jacobian(model: Model, fields: Fields) -> tuple[dict[str, Any], Select]:
+    y, x = _differentiable(fields, "outWrt", model.outputs), _differentiable(fields, "inWrt", model.inputs)
+    native = {"tangents": {x.name: _numbers(fields["vec"], x, ("vec",))}}
+    return native, lambda result: _flat(result[y.name], y)
 
 
-def _apply_hessian(model: Model, fields: Fields) -> tuple[dict[str, Any], Pick]:
-    y = _live(fields, "outWrt", model.outputs)
-    a, b = _live(fields, "inWrt1", model.inputs), _live(fields, "inWrt2", model.inputs)
-    asked = {
+def _apply_hessian(model: Model, fields: Fields) -> tuple[dict[str, Any], Select]:
+    y = _differentiable(fields, "outWrt", model.outputs)
+    a, b = (_differentiable(fields, field, model.inputs) for field in ("inWrt1", "inWrt2"))
+    native = {
         "cotangents": {y.name: _numbers(fields["sens"], y, ("sens",))},
         "vectors": {b.name: _numbers(fields["vec"], b, ("vec",))},
         "wrt": [a.name],
     }
-    return asked, lambda found: _flat(found[a.name], a)
+    return native, lambda result: _flat(result[a.name], a)
 
 
 def _tangents_of_vjp(query: Query, point: Point, directions: Directions) -> Work:
@@ -90,11 +91,11 @@ HESSIAN = Operation(
     models.HvpAnswer,
     {"cotangents": "outputs", "vectors": "inputs"},
     _tangents_of_vjp,
-    lambda asked, found: {"products": found},
+    lambda query, result: {"products": result},
 )
 ACTIONS: Mapping[str, Action] = {
-    f"/{one.name}": one
-    for one in (
+    f"/{action.name}": action
+    for action in (
         Action("Evaluate", (), OPERATIONS["forward"], _evaluate),
         Action("Gradient", ("outWrt", "inWrt", "sens"), OPERATIONS["vjp"], _gradient),
         Action("ApplyJacobian", ("outWrt", "inWrt", "vec"), OPERATIONS["jvp"], _apply_jacobian),
@@ -104,32 +105,34 @@ ACTIONS: Mapping[str, Action] = {
 
 
 def read_job(engine: Engine, plans: Plans, models: Models, action: Action, body: Body) -> Job:
-    """Read a request, in the protocol's order: the model, whether it can do this, and only then the rest."""
+    """Return the job of a request. Check the model first, then its support for the action, then the other fields."""
     fields = fields_of(body)
     op = models.op(name_of(fields))
     if not supports(op, action):
-        raise UnsupportedFeature(f"{action.name} is not supported by model {op.name}, {_why_not(op)}")
+        is_linear = op.claim(op.attrs()).linear
+        reason = "which is not differentiable" if is_linear else "whose gradient is not linear in the cotangent"
+        raise UnsupportedFeature(f"{action.name} is not supported by model {op.name}, {reason}")
     refuse_unknown(fields, ("name", "config", "input", *action.fields))
     for name in ("input", *action.fields):
         if name not in fields:
             raise wrong((name,), "missing field", expected=f"the field {name}", got="nothing")
     model = models.model(op, fields.get("config", {}))
-    asked, pick = action.ask(model, fields)
-    native = {"inputs": _inputs(model, fields["input"]), "attrs": model.attrs, "dtype": model.dtype, **asked}
-    with placed(partial(_place, model)):
+    directions, select = action.translate(model, fields)
+    native = {"inputs": _inputs(model, fields["input"]), "attrs": model.attrs, "dtype": model.dtype, **directions}
+    with relocate_errors(partial(_client_loc, model)):
         task = plans.plan(action.operation, op, native).task(native)
     counters = engine.counters(op.name, "hvp" if action.operation is HESSIAN else action.operation.name)
-    return Job(op.name, task.work, task.is_long, partial(_reply, pick), counters)
+    return Job(op.name, task.work, task.is_long, partial(_reply, select), counters)
 
 
-def _place(model: Model, loc: Loc) -> Loc:
-    """Return where a request has what stands at a place of the native one: inputs are counted, and flat."""
+def _client_loc(model: Model, loc: Loc) -> Loc:
+    """Return the location in the client's request of a location in the native one: inputs are numbered, and flat."""
     match loc:
         case ("inputs", str(name), *index):
-            place, vector = next((i, x) for i, x in enumerate(model.inputs) if x.name == name)
+            i, vector = next((i, x) for i, x in enumerate(model.inputs) if x.name == name)
             if not index or len(index) != len(vector.shape):
-                return ("input", place)
-            return ("input", place, int(np.ravel_multi_index(cast("list[int]", index), vector.shape)))
+                return ("input", i)
+            return ("input", i, int(np.ravel_multi_index(cast("list[int]", index), vector.shape)))
         case ("attrs", *rest):
             return ("config", "attrs", *rest)
         case _:
@@ -137,31 +140,26 @@ def _place(model: Model, loc: Loc) -> Loc:
 
 
 def name_of(fields: Fields) -> object:
-    """Return the name of the model that a request asks for; raises ``Unprocessable`` if it has none."""
+    """Return the model name of a request; raises ``Unprocessable`` if it is missing."""
     if "name" not in fields:
         raise wrong(("name",), "missing field", expected="the name of a model", got="nothing")
     return fields["name"]
 
 
 def refuse_unknown(fields: Fields, known: Collection[str]) -> None:
-    """Raise ``Unprocessable`` for a field that is not known."""
+    """Raise ``Unprocessable`` for an unknown field."""
     for name in fields:
         if name not in known:
             raise wrong((name,), "unknown field", expected=near(name, known), got=name)
 
 
 def supports(op: Op, action: Action) -> bool:
-    """Tell whether a model can do something, with the attributes that it has by default."""
+    """Return whether a model with its default attributes supports an action."""
     if action.name == "ApplyJacobian" and not op.claim(op.attrs()).linear:
         return False
     return action.name == "Evaluate" or all(
         any(op.is_differentiable(slot, "float64") for slot in slots) for slots in (op.inputs, op.outputs)
     )
-
-
-def _why_not(op: Op) -> str:
-    linear = op.claim(op.attrs()).linear
-    return "which is not differentiable" if linear else "whose gradient is not linear in the cotangent"
 
 
 def _inputs(model: Model, value: Any) -> dict[str, Array]:
@@ -174,7 +172,7 @@ def _inputs(model: Model, value: Any) -> dict[str, Array]:
 
 
 def _numbers(value: Any, vector: Vector, loc: Loc) -> Array:
-    """Return a vector of a request as the tensor that it stands for."""
+    """Decode a flat vector of a request; return it in the shape of its tensor."""
     if not isinstance(value, list):
         raise wrong(loc, "expected a list of numbers", expected=f"a list of {vector.size} numbers", got=describe(value))
     array = decode(value, vector.dtype, loc)
@@ -186,15 +184,15 @@ def _numbers(value: Any, vector: Vector, loc: Loc) -> Array:
     return array.reshape(vector.shape)
 
 
-def _live(fields: Fields, field: str, vectors: tuple[Vector, ...]) -> Vector:
-    """Return the vector that an index means, which derivatives must reach."""
+def _differentiable(fields: Fields, field: str, vectors: tuple[Vector, ...]) -> Vector:
+    """Return the vector whose index is in ``field``; raises ``Unprocessable`` if it is not differentiable."""
     index = fields[field]
     if isinstance(index, bool) or not isinstance(index, int | float) or index not in range(len(vectors)):
         raise wrong((field,), "unknown vector", expected=f"an index from 0 to {len(vectors) - 1}", got=describe(index))
     vector = vectors[int(index)]
-    if not vector.is_live:
-        live = ", ".join(f"{i} ({one.name})" for i, one in enumerate(vectors) if one.is_live)
-        expected = f"one of {live}" if live else f"a dtype in which {vector.name} is differentiable"
+    if not vector.is_differentiable:
+        names = ", ".join(f"{i} ({other.name})" for i, other in enumerate(vectors) if other.is_differentiable)
+        expected = f"one of {names}" if names else f"a dtype in which {vector.name} is differentiable"
         raise wrong((field,), f"{vector.name} is not differentiable", expected=expected, got=str(int(index)))
     return vector
 
@@ -205,8 +203,8 @@ def _flat(value: Array | Absent, vector: Vector) -> Array:
     return value.reshape(-1).astype(np.float64, copy=False) if value.dtype.kind not in "iu" else value.reshape(-1)
 
 
-def _reply(pick: Pick, found: Found) -> Reply:
-    output = pick(found)
+def _reply(select: Select, result: Result) -> Reply:
+    output = select(result)
     arrays = output if isinstance(output, list) else [output]
     if all(np.isfinite(array).all() for array in arrays):
         return document_reply({"output": output})

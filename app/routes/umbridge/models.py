@@ -1,7 +1,8 @@
-"""UM-Bridge's models: an op seen as a function of flat vectors, by what ``config`` says of it.
+"""UM-Bridge's models: each is an op as a function of flat vectors, configured by the request's ``config``.
 
-``config`` has ``shape`` (a list for the shape of every input, or an object with that of some), ``dtype`` and ``attrs``.
-What it leaves out is as in the op's first example; the dtype is float64 where the op has it.
+``config`` has ``shape`` (a list for the shape of every input, or an object with the shapes of some), ``dtype`` and
+``attrs``. Default shapes are those of the op's first example without an empty tensor; the default dtype is float64 if
+the op supports it.
 """
 
 import math
@@ -26,27 +27,27 @@ from ops import Input, Op, Output
 Shape = tuple[int, ...]
 
 CONFIG = ("shape", "dtype", "attrs")
-# Settled models that are kept, and the longest config that is looked for among them.
-KEPT, SHORT_CONFIG = 256, 1 << 12
+# The number of models in the cache, and the longest config in bytes that is cached.
+CACHE_SIZE, MAX_CACHED_CONFIG = 256, 1 << 12
 
 
 class Vector(NamedTuple):
-    """One vector of a model: the tensor that it is, laid flat, and whether derivatives reach that."""
+    """One vector of a model: a flattened tensor."""
 
     name: str
     dtype: str
     shape: Shape
-    is_live: bool
+    is_differentiable: bool
 
     @property
     def size(self) -> int:
-        """How many numbers it has."""
+        """The length of the vector."""
         return math.prod(self.shape)
 
 
 @dataclass(frozen=True)
 class Model:
-    """An op of which config has settled the attributes, the dtype and so the sizes."""
+    """An op with attributes, dtype and shapes fixed by a config."""
 
     op: Op
     attrs: Mapping[str, Any]
@@ -59,12 +60,12 @@ class Models:
     """The models of a service."""
 
     def __init__(self, engine: Engine) -> None:
-        """Find out which ops are models: those that can be one without any config."""
-        self._engine, self._kept = engine, dict[tuple[str, bytes], Model]()
+        """Find the ops that are models: those that can be configured by an empty config."""
+        self._engine, self._cache = engine, dict[tuple[str, bytes], Model]()
         self.names = [op.name for op in engine.registry.ops.values() if _is_model(op)]
 
     def op(self, name: object) -> Op:
-        """Return the op of a model; raises ``NotFound``."""
+        """Return the op of a model; raises ``Unprocessable`` or ``NotFound``."""
         if not isinstance(name, str):
             raise wrong(("name",), "expected a string", expected="a string", got=describe(name))
         op = self._engine.op(name)
@@ -74,32 +75,32 @@ class Models:
         return op
 
     def model(self, op: Op, config: object) -> Model:
-        """Return the model as config settles it; raises ``Unprocessable``."""
+        """Return the model for a config; raises ``Unprocessable``."""
         if not isinstance(config, dict):
             raise wrong(("config",), "expected an object", expected="an object", got=describe(config))
         try:
             key = op.name, orjson.dumps(config)
-        except TypeError:  # nested too deeply for the writer, and so nothing that an op takes
-            return _settled(op, cast("dict[str, Any]", config))
-        model = self._kept.get(key)
+        except TypeError:  # too deeply nested for orjson, so no op accepts it
+            return _make_model(op, cast("dict[str, Any]", config))
+        model = self._cache.get(key)
         if model is None:
-            model = _settled(op, cast("dict[str, Any]", config))
-            if len(key[1]) <= SHORT_CONFIG:
-                if len(self._kept) >= KEPT:
-                    self._kept.clear()
-                self._kept[key] = model
+            model = _make_model(op, cast("dict[str, Any]", config))
+            if len(key[1]) <= MAX_CACHED_CONFIG:
+                if len(self._cache) >= CACHE_SIZE:
+                    self._cache.clear()
+                self._cache[key] = model
         return model
 
 
 def _is_model(op: Op) -> bool:
     try:
-        model = _settled(op, {})
+        model = _make_model(op, {})
     except PullbackError:
         return False
     return all(vector.dtype != "bool" for vector in (*model.inputs, *model.outputs))
 
 
-def _settled(op: Op, config: Mapping[str, Any]) -> Model:
+def _make_model(op: Op, config: Mapping[str, Any]) -> Model:
     for name in config:
         if name not in CONFIG:
             raise wrong(("config", name), "unknown field", expected=near(name, CONFIG), got=name)
@@ -112,17 +113,17 @@ def _settled(op: Op, config: Mapping[str, Any]) -> Model:
     if not isinstance(attrs, dict) or len(attrs := cast("dict[str, Any]", attrs)) > MAX_NAMES:
         expected, got = f"an object of at most {MAX_NAMES} attributes", describe(attrs)
         raise wrong(("config", "attrs"), "expected an object", expected=expected, got=got)
-    with placed(_in_config):
+    with relocate_errors(_config_loc):
         dtype = bind_dtype(op, dtype)
         spec = bind_spec(op, attrs, dtype, mode=op.modes[0], device="", max_elements=0)
         shapes = _shapes(op, config.get("shape", {}), spec.inputs)
-        found = bind_shapes(spec, shapes)
+        output_shapes = bind_shapes(spec, shapes)
     return Model(
         op,
         attrs,
         dtype,
         _vectors(op.inputs, spec.inputs, shapes),
-        _vectors(op.outputs, spec.outputs, found),
+        _vectors(op.outputs, spec.outputs, output_shapes),
     )
 
 
@@ -132,28 +133,28 @@ def _vectors(
     return tuple(Vector(slot.name, side.dtypes[slot.name], shapes[slot.name], slot.name in side.live) for slot in slots)
 
 
-def _shapes(op: Op, given: Any, side: Side) -> dict[str, Shape]:
-    """Return the shape of each input: as it is given, else that of the first example that has no empty tensor."""
+def _shapes(op: Op, config: Any, side: Side) -> dict[str, Shape]:
+    """Return the shape of each input: from ``config``, else from the first example without an empty tensor."""
     examples = [{name: np.shape(value) for name, value in example.inputs.items()} for example in op.examples]
     shapes = next((shapes for shapes in examples if all(map(math.prod, shapes.values()))), examples[0])
-    named = cast("dict[str, Any]", given) if isinstance(given, dict) else dict.fromkeys(shapes, given)
+    named = cast("dict[str, Any]", config) if isinstance(config, dict) else dict.fromkeys(shapes, config)
     for name, shape in named.items():
         if name not in shapes:
             raise wrong(("shape", name), "unknown input", expected=near(name, shapes), got=name)
-        loc = ("shape", name) if isinstance(given, dict) else ("shape",)
+        loc = ("shape", name) if isinstance(config, dict) else ("shape",)
         shapes[name] = read_shape(shape, DTYPES[side.dtypes[name]], loc)
     return shapes
 
 
-def _in_config(loc: Loc) -> Loc:
-    """Return where in config something stands; of inputs there is only a shape."""
+def _config_loc(loc: Loc) -> Loc:
+    """Return a location of the native request as one in ``config``, which has only the shapes of inputs."""
     return ("config", *("shape" if part == "inputs" else part for part in loc))
 
 
 @contextmanager
-def placed(place: Callable[[Loc], Loc]) -> Generator[None]:
-    """Say of what is wrong in this block that it stands at another ``place``."""
+def relocate_errors(translate: Callable[[Loc], Loc]) -> Generator[None]:
+    """Translate the locations of the ``Unprocessable`` errors that this block raises."""
     try:
         yield
     except Unprocessable as error:
-        raise unprocessable([replace(entry, loc=place(entry.loc)) for entry in error.entries]) from None
+        raise unprocessable([replace(entry, loc=translate(entry.loc)) for entry in error.entries]) from None

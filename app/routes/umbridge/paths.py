@@ -1,10 +1,10 @@
-"""UM-Bridge 1.0, at the root: an op as a function of flat vectors.
+"""The paths of UM-Bridge 1.0, where each op is a function of flat vectors.
 
 ==================  =============================================================================================
-``/Info``           the models: every op of numbers, whose outputs have shapes that those of its inputs tell
-``/ModelInfo``      what a model can do with its default attributes
-``/InputSizes``     how long its vectors are, by ``config`` (``app.routes.umbridge.models``)
-``/OutputSizes``    likewise
+``/Info``           the models: every op without bool tensors whose input shapes determine its output shapes
+``/ModelInfo``      the actions that a model supports with its default attributes
+``/InputSizes``     the lengths of its input vectors, by ``config`` (``app.routes.umbridge.models``)
+``/OutputSizes``    the lengths of its output vectors
 ``/Evaluate``       the value
 ``/Gradient``       J[out, in]ᵀ sens: the vjp
 ``/ApplyJacobian``  J[out, in] vec: the jvp
@@ -34,12 +34,12 @@ SIZES: Mapping[str, Callable[[Model], tuple[Vector, ...]]] = {
     "inputSizes": lambda model: model.inputs,
     "outputSizes": lambda model: model.outputs,
 }
-# The protocol's clients say JSON, or text, or what their HTTP library says of a string, or nothing.
+# Clients of the protocol send JSON, text, their HTTP library's default for strings, or no Content-Type.
 MEDIA_TYPES = (JSON, "text/plain", "application/x-www-form-urlencoded")
 
 
 def routes(engine: Engine, plans: Plans) -> Routes:
-    """Return the routes of the protocol; the model of a request is in its body."""
+    """Return the routes of the protocol; each request names its model in the body."""
     models = Models(engine)
 
     async def info(request: Request) -> None:
@@ -73,7 +73,7 @@ async def _body(request: Request) -> Body:
 
 
 def _describe(models: Models, path: str, body: Body) -> Mapping[str, Any]:
-    """Return the answer about a model that needs no run."""
+    """Return the response to a request that does not run the op."""
     fields = fields_of(body)
     op = models.op(name_of(fields))
     refuse_unknown(fields, ("name",) if path == MODEL_INFO else ("name", "config"))
@@ -84,7 +84,7 @@ def _describe(models: Models, path: str, body: Body) -> Mapping[str, Any]:
 
 
 def dialect(error: PullbackError, instance: str) -> RenderedError:
-    """Tell an error as a type and a message: the protocol's own types where it has one."""
+    """Render an error as a type and a message; the type is the protocol's own if it defines one."""
     del instance
     match error:
         case NotFound():
