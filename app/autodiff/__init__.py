@@ -1,1 +1,1 @@
-"""What is computed: points, derivatives, matrices, and the programs behind them."""
+"""Evaluation of ops and their derivatives: binding of requests, points, derivatives, matrices and programs."""

@@ -1,7 +1,7 @@
-"""Binding of a request to an op: its attributes, dtypes, shapes and values, in NumPy, before TensorFlow sees any.
+"""Binding of a request to an op: attributes, dtypes, shapes and values are checked in NumPy, before TensorFlow runs.
 
-How tensors are spelled is the format's affair: a ``Decode`` turns what stands below a name into an array of the dtype
-that the op wants there.
+The format of tensors is the caller's concern: a ``Decode`` converts the value under a name to an array of the dtype
+that the op expects.
 """
 
 import math
@@ -17,7 +17,7 @@ from app.tensors.dtypes import MAX_BYTES
 from app.tensors.validation import entries
 from ops import ANY_SHAPE, Array, Attrs, Input, InvalidInput, Mode, Op, Output
 
-# Of a float64 more would not even have an address.
+# The most float64 elements that an address space can hold.
 MAX_SIZE = MAX_BYTES // 8
 
 Decode: TypeAlias = Callable[[Any, str, Loc], Array]
@@ -31,15 +31,15 @@ def bind(
     decode: Decode,
     **run: Any,
 ) -> Point:
-    """Return the point that a request names; ``run`` is the rest of ``Spec``: mode, device, max_elements.
+    """Return the point of a request; ``run`` has the other fields of ``Spec``: mode, device, max_elements.
 
-    Raises ``Unprocessable``, one entry for each thing that is wrong, each with its place.
+    Raises ``Unprocessable`` with one entry per error, each with its location.
     """
     return bind_inputs(bind_spec(op, attrs, dtype, **run), inputs, decode)
 
 
 def bind_spec(op: Op, attrs: Mapping[str, Any], dtype: str | None, *, mode: Mode, **run: Any) -> Spec:
-    """Return what a request says of an op, its tensors apart; ``run`` is the rest: device, max_elements."""
+    """Return a request's ``Spec``: everything but its tensors. ``run`` has the other fields: device, max_elements."""
     if mode not in op.modes:
         message = f"op {op.name} has no kernel for this mode"
         raise wrong(("mode",), message, expected=f"one of {', '.join(op.modes)}", got=mode)
@@ -53,7 +53,7 @@ def bind_spec(op: Op, attrs: Mapping[str, Any], dtype: str | None, *, mode: Mode
 
 
 def bind_inputs(spec: Spec, inputs: Mapping[str, Any], decode: Decode) -> Point:
-    """Return the point with these inputs; raises ``Unprocessable`` for inputs that the op does not take."""
+    """Return the point with these inputs; raise ``Unprocessable`` for inputs that the op does not accept."""
     arrays = decode_named(inputs, spec.inputs.dtypes, decode, "inputs")
     if len(arrays) < len(spec.inputs.dtypes):
         missing = next(name for name in spec.inputs.dtypes if name not in arrays)
@@ -63,7 +63,12 @@ def bind_inputs(spec: Spec, inputs: Mapping[str, Any], decode: Decode) -> Point:
         arrays = {name: arrays[name] for name in spec.inputs.dtypes}
     dims = bind_dims(spec, arrays)
     if spec.op.validate is not None:
-        _validate(spec.op, arrays, spec.attrs)
+        try:
+            with blame_op(spec.op, "validate"):
+                spec.op.validate(arrays, spec.attrs)
+        except InvalidInput as error:
+            loc = ("attrs" if error.name in type(spec.attrs).model_fields else "inputs", error.name, *error.index)
+            raise wrong(loc, error.message, expected=error.expected, got=error.got) from None
     point = point_at(spec, arrays, dims)
     if spec.op.cost is not None:
         point.admit_work()
@@ -71,13 +76,13 @@ def bind_inputs(spec: Spec, inputs: Mapping[str, Any], decode: Decode) -> Point:
     for shape in point.output_shapes.values():
         if shape is not None:
             elements += math.prod(shape)
-    if elements > point.size:  # outputs that are no larger than the inputs are never refused
+    if elements > point.size:  # never refuse outputs that are no larger than the inputs
         point.admit(elements, "outputs")
     return point
 
 
 def point_at(spec: Spec, inputs: Arrays, dims: Dims) -> Point:
-    """Return the point with these inputs, whose shapes the symbols match."""
+    """Return the point with these inputs, whose shapes match ``dims``."""
     size, shapes = 0, dict[str, tuple[int, ...] | None]()
     for x in inputs.values():
         size += x.size
@@ -87,12 +92,12 @@ def point_at(spec: Spec, inputs: Arrays, dims: Dims) -> Point:
 
 
 def moved(point: Point, inputs: Arrays) -> Point:
-    """Return the point of other inputs, which the op is known to take."""
+    """Return a point with the same spec and other inputs, which must be valid for the op."""
     return point_at(point.spec, inputs, bind_dims(point.spec, inputs))
 
 
 def bind_attrs(op: Op, attrs: Mapping[str, Any]) -> Attrs:
-    """Return the op's attributes, validated; unknown names are answered with near ones."""
+    """Return the op's attributes, validated; raise ``Unprocessable``, which suggests similar names for unknown ones."""
     try:
         return op.attrs.model_validate(attrs)
     except ValidationError as error:
@@ -100,7 +105,7 @@ def bind_attrs(op: Op, attrs: Mapping[str, Any]) -> Attrs:
 
 
 def bind_dtype(op: Op, dtype: str | None) -> str:
-    """Return the dtype of the op's type variable, its first one unless told."""
+    """Return the dtype of the op's type variable: ``dtype``, or the op's first one if it is ``None``."""
     if dtype is None:
         return op.dtypes[0]
     if dtype not in op.dtypes:
@@ -110,29 +115,28 @@ def bind_dtype(op: Op, dtype: str | None) -> str:
 
 
 def bind_shapes(spec: Spec, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the outputs where the inputs have these, whatever their values.
+    """Return the shapes of the outputs for inputs of these shapes.
 
-    Raises ``Unprocessable`` for shapes that the op does not take, and for an op whose outputs have shapes that only a
-    run can tell.
+    Raises ``Unprocessable`` for shapes that the op does not accept, and for an op whose output shapes depend on values.
     """
-    # Arrays of any size in the memory of one number.
+    # A broadcast array of any size takes the memory of one number.
     stand_ins = {name: np.broadcast_to(np.False_, shape) for name, shape in shapes.items()}
     dims = bind_dims(spec, stand_ins)
-    found = {slot.name: resolved_shape(slot.shape, dims) for slot in spec.op.outputs}
-    for name, shape in found.items():
+    resolved = {slot.name: resolved_shape(slot.shape, dims) for slot in spec.op.outputs}
+    for name, shape in resolved.items():
         if shape is None:
             message = f"the shape of output {name} of op {spec.op.name} depends on values"
             raise wrong(("inputs",), message, expected="values", got="shapes only")
         if (size := math.prod(shape)) > MAX_SIZE:
             message = f"output {name} would have {size} elements"
             raise wrong(("inputs",), message, expected=f"at most {MAX_SIZE}", got=str(size))
-    return {name: shape for name, shape in found.items() if shape is not None}
+    return {name: shape for name, shape in resolved.items() if shape is not None}
 
 
 def decode_named(values: Mapping[str, Any], dtypes: Mapping[str, str], decode: Decode, field: str) -> dict[str, Array]:
     """Return the arrays of a field that maps names to tensors.
 
-    Raises ``Unprocessable`` for names that ``dtypes`` does not have, and for tensors that do not decode.
+    Raises ``Unprocessable`` for names that are not in ``dtypes``, and for tensors that cannot be decoded.
     """
     faults, arrays = Faults(), dict[str, Array]()
     for name, value in values.items():
@@ -149,10 +153,10 @@ def decode_named(values: Mapping[str, Any], dtypes: Mapping[str, str], decode: D
 
 
 def bind_dims(spec: Spec, arrays: Arrays) -> Dims:
-    """Match every input's shape with its symbols; the same symbol has the same size everywhere.
+    """Match every input's shape with its symbols; a symbol has the same size everywhere.
 
-    Integer attributes are symbols too. Raises ``Unprocessable`` with the inputs at fault, the shapes expected and those
-    that came.
+    Integer attributes are symbols too. Raises ``Unprocessable`` with the expected and actual shape of each input that
+    does not match.
     """
     dims: dict[str, int | tuple[int, ...]] = dict(spec.sizes)
     faults = Faults()
@@ -172,12 +176,12 @@ def bind_dims(spec: Spec, arrays: Arrays) -> Dims:
 
 
 def shape_text(pattern: Sequence[str | int]) -> str:
-    """Return a symbolic shape as people write it: ``[N, C]``, ``[..., M, M]``."""
+    """Return a symbolic shape as text: ``[N, C]``, ``[..., M, M]``."""
     return f"[{', '.join(map(str, pattern))}]"
 
 
 def bind_names(names: Sequence[str] | None, slots: Sequence[Input | Output], field: str) -> tuple[str, ...]:
-    """Return the names of inputs or outputs that a request selects, all of them unless told."""
+    """Return the names of inputs or outputs that a request selects; ``None`` selects all of them."""
     known = [slot.name for slot in slots]
     if names is None:
         return tuple(known)
@@ -191,17 +195,17 @@ def bind_names(names: Sequence[str] | None, slots: Sequence[Input | Output], fie
     if not names:
         faults.add((field,), "nothing selected", expected=f"some of {', '.join(known)}", got="[]")
     faults.check()
-    # In the op's order, so that the order in a request makes no trace of its own.
+    # In the op's order, so that another order in the request needs no new trace.
     return tuple(name for name in known if name in names)
 
 
 def bind_directions(
     values: Mapping[str, Any] | None, side: Side, decode: Decode, field: str
 ) -> dict[str, Array] | None:
-    """Return the cotangents, tangents or vectors of a request, which must belong to differentiable slots, in order."""
+    """Return the cotangents, tangents or vectors of a request in slot order; their slots must be differentiable."""
     if values is None:
         return None
-    for name in values:  # before what stands there is found to be no integer, or no bool
+    for name in values:  # before decoding, whose error about an integer or a bool would mislead
         if name in side.dtypes and name not in side.live:
             live = ", ".join(side.live)
             expected = f"some of {live}" if live else f"none: nothing is differentiable in {side.dtype}"
@@ -213,7 +217,7 @@ def bind_directions(
 
 
 def _matches(pattern: Sequence[str | int], shape: tuple[int, ...], dims: dict[str, int | tuple[int, ...]]) -> bool:
-    """Match a shape with its symbols, binding those that are new in ``dims``."""
+    """Match a shape with its symbols, and bind new symbols in ``dims``."""
     if pattern == ANY_SHAPE:
         return dims.setdefault("...", shape) == shape
     if "..." in pattern:
@@ -240,7 +244,7 @@ def _expectation(pattern: Sequence[str | int], dims: Dims) -> str:
 
 
 def resolved_shape(pattern: Sequence[str | int], dims: Dims) -> tuple[int, ...] | None:
-    """Return the shape that a symbolic one stands for, ``None`` where a symbol is not bound."""
+    """Return the shape of a symbolic one, or ``None`` if a symbol is not bound."""
     if pattern == ANY_SHAPE and isinstance(shape := dims.get("..."), tuple):
         return shape
     sizes: list[int] = []
@@ -250,13 +254,3 @@ def resolved_shape(pattern: Sequence[str | int], dims: Dims) -> tuple[int, ...] 
             return None
         sizes.extend(size if isinstance(size, tuple) else (size,))
     return tuple(sizes)
-
-
-def _validate(op: Op, inputs: Arrays, attrs: Attrs) -> None:
-    assert op.validate is not None
-    try:
-        with blame_op(op, "validate"):
-            op.validate(inputs, attrs)
-    except InvalidInput as error:
-        field = "attrs" if error.name in type(attrs).model_fields else "inputs"
-        raise wrong((field, error.name, *error.index), error.message, expected=error.expected, got=error.got) from None

@@ -1,8 +1,8 @@
-"""The mode of requests that name none: compiled by XLA where that is known to be right and faster, else a graph.
+"""The mode of requests without a mode: XLA where it is known to be correct and faster, otherwise a graph.
 
-XLA fuses arithmetic into one loop, several times as fast as TensorFlow's kernels, which take one pass each. But it
-drops what checks values, and compiles for every shape. So it is for elementwise ops, which run in buckets, and for
-those only that do nothing but arithmetic, on the CPU, where it was measured.
+XLA fuses arithmetic into one loop, which is several times as fast as TensorFlow's kernels with one pass each. But it
+drops assertions on values, and compiles for every shape. So it is the default only for elementwise ops, which are
+padded to a few lengths, that do nothing but arithmetic, on the CPU, where it was measured.
 """
 
 import logging
@@ -22,7 +22,7 @@ DTYPES = ("float32", "float64")
 
 
 def default_mode(op: Op, dtype: str, device: str) -> Mode:
-    """Return the mode for an op, a dtype and a device; a graph once the op has used up its compilations."""
+    """Return the mode for an op, a dtype and a device; ``graph`` once the op has used up its compilations."""
     if dtype not in DTYPES or device != "cpu" or not op_is_arithmetic(op) or not traces.TRACES.may_compile(op.name):
         return "graph"
     return "xla"
@@ -30,7 +30,7 @@ def default_mode(op: Op, dtype: str, device: str) -> Mode:
 
 @cache
 def op_is_arithmetic(op: Op) -> bool:
-    """Tell whether an op, and its gradients, do nothing but arithmetic, whatever its attributes. Traces it once."""
+    """Report whether an op and its gradients do nothing but arithmetic, for any attributes. Traces the op once."""
     if op.batching != "elementwise" or "xla" not in op.modes or op.attrs.static_names():
         return False
     dtype = next((dtype for dtype in op.dtypes if dtype in DTYPES), None)
@@ -46,7 +46,7 @@ def op_is_arithmetic(op: Op) -> bool:
             leaves = [tf.compat.v1.placeholder(spec.dtype, spec.shape) for spec in (*inputs, *numbers)]
             program.build(Graph(), leaves)
     except Exception:
-        # What is wrong with it is told to whoever asks for it.
+        # Requests for the op report the error.
         log.debug("op %s cannot be traced", op.name, exc_info=True)
         return False
     return is_arithmetic(graph)

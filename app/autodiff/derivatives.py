@@ -1,6 +1,6 @@
-"""Values and derivatives of an op at a point, from NumPy to NumPy: each as an ``Evaluation`` to be run.
+"""Values and derivatives of an op at a point, from NumPy to NumPy; each function returns an ``Evaluation`` to run.
 
-A derivative that does not exist is an ``Absent``, never an invented zero; a zero that TensorFlow returns stays a zero.
+A missing derivative is an ``Absent``, never an invented zero; a zero that TensorFlow returns stays a zero.
 """
 
 import math
@@ -19,7 +19,7 @@ from ops import BOOL, Array, OpFault
 
 
 class Absent(StrEnum):
-    """Why there is no derivative."""
+    """The reason why a derivative is missing."""
 
     NOT_DIFFERENTIABLE = "not_differentiable"
     DISCONNECTED = "disconnected"
@@ -32,18 +32,18 @@ Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 
 def forward(point: Point) -> Evaluation[dict[str, Array]]:
     """Return the outputs."""
-    return Evaluation(point, "forward", lambda found: _outputs(point, found))
+    return Evaluation(point, "forward", lambda results: _outputs(point, results))
 
 
 def gradients(
     point: Point, wrt: Sequence[str], cotangents: Arrays | None, order: int
 ) -> Evaluation[tuple[dict[str, Array], list[Derivatives]]]:
-    """Return the outputs and, an order at a time, the gradient of the sum of all gradients of the order before."""
+    """Return the outputs and, for each order, the gradient of the sum of all gradients of the previous order."""
     _check_cotangents(point, cotangents)
     live = live_inputs(point, wrt)
 
-    def finish(found: KeyedArrays) -> tuple[dict[str, Array], list[Derivatives]]:
-        return _outputs(point, found), [_derivatives(wrt, point.spec.inputs, found, k) for k in range(order)]
+    def finish(results: KeyedArrays) -> tuple[dict[str, Array], list[Derivatives]]:
+        return _outputs(point, results), [_derivatives(wrt, point.spec.inputs, results, k) for k in range(order)]
 
     return Evaluation(point, "gradients", finish, wrt=live, cotangents=cotangents, order=order, outputs=True)
 
@@ -51,17 +51,17 @@ def gradients(
 def vjp(
     point: Point, wrt: Sequence[str], cotangents: Arrays | None, *, batched: bool, outputs: bool
 ) -> Evaluation[tuple[dict[str, Array], Derivatives]]:
-    """Return the outputs (empty unless asked for) and the cotangents of the inputs ``wrt``.
+    """Return the outputs (empty unless ``outputs``) and the cotangents of the inputs ``wrt``.
 
-    ``batched``: cotangents and answers have a leading axis of directions.
+    If ``batched``, cotangents and results have a leading axis of directions.
     """
     _check_cotangents(point, cotangents, batched=batched)
     live = live_inputs(point, wrt)
     if batched:
         point.admit(_directions(cotangents) * sum(point.inputs[name].size for name in live), "gradients")
 
-    def finish(found: KeyedArrays) -> tuple[dict[str, Array], Derivatives]:
-        return _outputs(point, found) if outputs else {}, _derivatives(wrt, point.spec.inputs, found, "gradients")
+    def finish(results: KeyedArrays) -> tuple[dict[str, Array], Derivatives]:
+        return _outputs(point, results) if outputs else {}, _derivatives(wrt, point.spec.inputs, results, "gradients")
 
     return Evaluation(point, "vjp", finish, wrt=live, cotangents=cotangents, batched=batched, outputs=outputs)
 
@@ -69,7 +69,7 @@ def vjp(
 def jvp(point: Point, tangents: Arrays, *, batched: bool) -> Evaluation[Derivatives]:
     """Return the tangents of the outputs, as the vjp of the vjp with respect to its cotangent.
 
-    Raises ``Unprocessable`` where the op claims a gradient that is not linear in the cotangent.
+    Raises ``Unprocessable`` if the op claims a gradient that is not linear in the cotangent.
     """
     with blame_op(point.op, "claim"):
         linear = point.op.claim(point.spec.attrs).linear
@@ -82,8 +82,8 @@ def jvp(point: Point, tangents: Arrays, *, batched: bool) -> Evaluation[Derivati
             _directions(tangents) * sum(math.prod(shape) for shape in output_shapes(point).values()), "tangents"
         )
 
-    def finish(found: KeyedArrays) -> Derivatives:
-        return _derivatives([slot.name for slot in point.op.outputs], point.spec.outputs, found, "tangents")
+    def finish(results: KeyedArrays) -> Derivatives:
+        return _derivatives([slot.name for slot in point.op.outputs], point.spec.outputs, results, "tangents")
 
     return Evaluation(point, "jvp", finish, along=tangents, batched=batched)
 
@@ -96,36 +96,37 @@ def hvp(
     *,
     batched: bool,
 ) -> Evaluation[Derivatives]:
-    """Return Hᵀv: for each input i the sum over j of the derivative of ⟨g_j, v_j⟩, g the vjp at ``cotangents``."""
+    """Return Hᵀv: for each input i, Σ_j ∂⟨g_j, v_j⟩/∂x_i, where g is the vjp at ``cotangents``."""
     _check_cotangents(point, cotangents)
     _check_shapes(vectors, _input_shapes(point), "vectors", batched=batched)
     live = live_inputs(point, wrt)
     if batched:
         point.admit(_directions(vectors) * sum(point.inputs[name].size for name in live), "products")
 
-    def finish(found: KeyedArrays) -> Derivatives:
-        return _derivatives(wrt, point.spec.inputs, found, "products")
+    def finish(results: KeyedArrays) -> Derivatives:
+        return _derivatives(wrt, point.spec.inputs, results, "products")
 
     return Evaluation(point, "hvp", finish, wrt=live, cotangents=cotangents, along=vectors, batched=batched)
 
 
 def vjp_jvp(point: Point, wrt: Sequence[str], cotangents: Arrays | None, tangents: Arrays) -> Evaluation[Derivatives]:
-    """Return Hv: for each input a of ``wrt`` the tangent of g_a along ``tangents``, g the vjp at ``cotangents``.
+    """Return Hv: for each input a in ``wrt``, the tangent of g_a along ``tangents``.
 
-    That is Σ_b (∂g_a/∂x_b) v_b, where ``hvp`` sums over the rows: they differ where a second order is not symmetric.
+    g is the vjp at ``cotangents``. The tangent is Σ_b (∂g_a/∂x_b) v_b; ``hvp`` sums over the rows instead.
+    They differ if the second order is not symmetric.
     """
     _check_cotangents(point, cotangents)
     _check_shapes(tangents, _input_shapes(point), "tangents", batched=False)
     live = live_inputs(point, wrt)
 
-    def finish(found: KeyedArrays) -> Derivatives:
-        return _derivatives(wrt, point.spec.inputs, found, "products")
+    def finish(results: KeyedArrays) -> Derivatives:
+        return _derivatives(wrt, point.spec.inputs, results, "products")
 
     return Evaluation(point, "vjp_jvp", finish, wrt=live, cotangents=cotangents, along=tangents)
 
 
 def hessian_diagonal(point: Point, wrt: Sequence[str], cotangents: Arrays | None) -> Evaluation[Derivatives]:
-    """Return ∂g_a/∂x_a element by element, of the shape of each input a, g the vjp at ``cotangents``.
+    """Return ∂g_a/∂x_a elementwise, in the shape of each input a, where g is the vjp at ``cotangents``.
 
     Raises ``Unprocessable`` unless the op is elementwise.
     """
@@ -135,8 +136,8 @@ def hessian_diagonal(point: Point, wrt: Sequence[str], cotangents: Arrays | None
     _check_cotangents(point, cotangents)
     live = live_inputs(point, wrt)
 
-    def finish(found: KeyedArrays) -> Derivatives:
-        return _derivatives(wrt, point.spec.inputs, found, "products")
+    def finish(results: KeyedArrays) -> Derivatives:
+        return _derivatives(wrt, point.spec.inputs, results, "products")
 
     return Evaluation(point, "diagonal", finish, wrt=live, cotangents=cotangents)
 
@@ -151,12 +152,12 @@ def _check_cotangents(point: Point, cotangents: Arrays | None, *, batched: bool 
 
 def _check_shapes(directions: Arrays, shapes: Shapes, field: str, *, batched: bool) -> None:
     for name, direction in directions.items():
-        shape, came = shapes[name], direction.shape
-        if batched and (not came or came[1:] != shape):
+        shape, actual = shapes[name], direction.shape
+        if batched and (not actual or actual[1:] != shape):
             expected = f"[directions, {', '.join(map(str, shape))}]" if shape else "[directions]"
-            raise wrong((field, name), "shape mismatch", expected=expected, got=str(list(came)))
-        if not batched and came != shape:
-            raise wrong((field, name), "shape mismatch", expected=str(list(shape)), got=str(list(came)))
+            raise wrong((field, name), "shape mismatch", expected=expected, got=str(list(actual)))
+        if not batched and actual != shape:
+            raise wrong((field, name), "shape mismatch", expected=str(list(shape)), got=str(list(actual)))
     if batched and len(set(map(len, directions.values()))) > 1:
         lengths = {name: len(direction) for name, direction in directions.items()}
         raise wrong((field,), "the number of directions differs", expected="the same number", got=str(lengths))
@@ -171,7 +172,7 @@ def _input_shapes(point: Point) -> Shapes:
 
 
 def output_shapes(point: Point) -> Shapes:
-    """Return the shapes of the outputs; where the symbols do not tell, the forward pass does."""
+    """Return the shapes of the outputs; run the forward pass if the symbols do not determine them."""
     shapes = point.output_shapes
     if None in shapes.values():
         return {name: y.shape for name, y in forward(point).run().items()}
@@ -179,21 +180,21 @@ def output_shapes(point: Point) -> Shapes:
 
 
 def live_inputs(point: Point, wrt: Sequence[str]) -> tuple[str, ...]:
-    """Return those of the inputs ``wrt`` that derivatives reach."""
+    """Return the differentiable inputs among ``wrt``."""
     return tuple([name for name in wrt if name in point.spec.inputs.live])
 
 
-def _derivatives(names: Iterable[str], side: Side, found: KeyedArrays, what: str | int) -> Derivatives:
-    """Return the results of one kind by name, or for each that is missing the reason."""
+def _derivatives(names: Iterable[str], side: Side, results: KeyedArrays, what: str | int) -> Derivatives:
+    """Return the results of one kind by name, or the reason for each missing one."""
     derivatives = Derivatives()
     for name in names:
-        value = found[what, name] if name in side.live else Absent.NOT_DIFFERENTIABLE
+        value = results[what, name] if name in side.live else Absent.NOT_DIFFERENTIABLE
         derivatives[name] = Absent.DISCONNECTED if value is None else value
     return derivatives
 
 
-def _outputs(point: Point, found: KeyedArrays) -> dict[str, Array]:
-    values = {slot.name: present(found["outputs", slot.name]) for slot in point.op.outputs}
+def _outputs(point: Point, results: KeyedArrays) -> dict[str, Array]:
+    values = {slot.name: present(results["outputs", slot.name]) for slot in point.op.outputs}
     for name, dtype in point.spec.outputs.dtypes.items():
         if dtype == BOOL:
             _refuse_odd_bytes(point.op.name, name, values[name])
@@ -201,7 +202,7 @@ def _outputs(point: Point, found: KeyedArrays) -> dict[str, Array]:
 
 
 def _refuse_odd_bytes(op: str, output: str, y: Array) -> None:
-    """Refuse what a kernel left in a bool that is neither 0 nor 1: no format has a word for it."""
+    """Raise ``OpFailed`` for a byte other than 0 and 1 in a kernel's bools: no format can represent it."""
     try:
         bools(y.view(np.uint8))
     except Loss as loss:
@@ -210,31 +211,32 @@ def _refuse_odd_bytes(op: str, output: str, y: Array) -> None:
 
 
 def second(point: Point, cotangents: Arrays, vectors: Arrays) -> dict[Key, Array]:
-    """Return what there is at one point, x and dy taken as leaves of their own, zeros where there is no path.
+    """Return the values up to second order at a point, with x and dy as independent leaves; zeros where no path exists.
 
-    Keys: ``("outputs", y)``; ``("gradients", x)``, dx at ``cotangents``; and of Σ ⟨dx, v⟩, v the ``vectors``, the
-    derivatives ``("products", x)`` in x and ``("slots", y)`` in dy. Cotangents are of all differentiable outputs and
-    vectors of all differentiable inputs.
+    Keys: ``("outputs", y)``; ``("gradients", x)``, dx at ``cotangents``; and the derivatives of Σ ⟨dx, v⟩, where v are
+    the ``vectors``: ``("products", x)`` in x and ``("slots", y)`` in dy. ``cotangents`` needs every differentiable
+    output, and ``vectors`` every differentiable input.
     """
     results = Evaluation(point, "second", as_found, cotangents=cotangents, along=vectors, outputs=True).run()
     zeros: dict[Key, Array] = {("slots", name): dy for name, dy in cotangents.items()}
     zeros |= {(what, name): vector for what in ("gradients", "products") for name, vector in vectors.items()}
-    return _without_shapes(results, zeros)
+    return _fill_missing(results, zeros)
 
 
 def composite(point: Point, weights: Arrays, vectors: Arrays) -> dict[Key, Array]:
-    """Return the gradient of Σ c y²/2, c the ``weights``, and its own derivative along the ``vectors``.
+    """Return the gradient of Σ c y²/2, where c are the ``weights``, and its derivative along the ``vectors``.
 
-    Keys: ``("gradients", x)`` and ``("products", x)``, zeros where there is no path.
+    Keys: ``("gradients", x)`` and ``("products", x)``; zeros where no path exists.
     """
     results = Evaluation(point, "composite", as_found, cotangents=weights, along=vectors).run()
     zeros: dict[Key, Array] = {
         (what, name): vector for what in ("gradients", "products") for name, vector in vectors.items()
     }
-    return _without_shapes(results, zeros)
+    return _fill_missing(results, zeros)
 
 
-def _without_shapes(results: KeyedArrays, zeros: Mapping[Key, Array]) -> dict[Key, Array]:
+def _fill_missing(results: KeyedArrays, zeros: Mapping[Key, Array]) -> dict[Key, Array]:
+    """Return the results without shapes, with zeros like ``zeros`` for missing derivatives."""
     return {
         key: np.zeros_like(zeros[key]) if value is None else value
         for key, value in results.items()

@@ -1,4 +1,4 @@
-"""One program at one point, with its results checked: run alone, or together with others like it."""
+"""One program at one point: run alone or in one call with similar ones, with its results checked."""
 
 import math
 from collections.abc import Callable, Hashable, Sequence
@@ -19,7 +19,7 @@ from ops import Array, OpFault
 
 Result = TypeVar("Result")
 
-# Numbers that the directions of one call may come with, 32 MB of float64, and multiply-adds: a second or so.
+# Limits on one call with many directions: numbers (32 MB of float64), and multiply-adds (about a second).
 CALL_ELEMENTS = 1 << 22
 CALL_COST = 1 << 33
 _BATCHED = ("gradients", "tangents", "products")
@@ -28,12 +28,12 @@ _BATCHED = ("gradients", "tangents", "products")
 @final
 @dataclass(eq=False)
 class Evaluation(Generic[Result]):
-    """A program at a point, and what to make of its results.
+    """A program at a point, with ``finish``, which converts its results.
 
-    ``batched``: the directions, which are ``along`` or else the cotangents, have a leading axis, and so have the
-    results for each of them. ``size`` is how many numbers each leaf of an elementwise op has. Evaluations with the same
-    ``batch_key`` may share a call; without one it runs alone. ``is_padded``: shapes make no difference, because each
-    number depends on its own place alone.
+    If ``batched``, the directions (``along``, or else the cotangents) and their results have a leading axis. ``size``
+    is the number of elements in each leaf of an elementwise op. Evaluations with equal ``batch_key`` may share a call;
+    one whose key is ``None`` runs alone. If ``is_padded``, the leaves may be flattened and padded, because each number
+    depends only on the numbers at its own position.
     """
 
     point: Point
@@ -52,7 +52,7 @@ class Evaluation(Generic[Result]):
     batch_key: Hashable | None = field(init=False)
 
     def __post_init__(self) -> None:
-        """Find the program, which equal evaluations share, and its leaves."""
+        """Look up the program, which equal evaluations share, and collect its leaves."""
         spec = self.point.spec
         self.leaves = [*self.point.inputs.values(), *spec.numbers]
         if self.cotangents is not None:
@@ -76,10 +76,10 @@ class Evaluation(Generic[Result]):
         self.batch_key = (self.program, spec.batch_key) if is_shared else None
 
     def run(self) -> Result:
-        """Run it alone, its directions a bounded number at a time.
+        """Run the program alone, with a bounded number of directions per call.
 
-        Raises ``Unprocessable`` where the op refuses its inputs, and ``OpFailed`` where it fails, or returns what is
-        no output or no gradient.
+        Raises ``Unprocessable`` if the op rejects its inputs, and ``OpFailed`` if it fails or returns an invalid output
+        or gradient.
         """
         if self.batched:
             count, rows = len(next(iter(self._directions.values()))), rows_per_call(self.point)
@@ -88,7 +88,7 @@ class Evaluation(Generic[Result]):
         return run_together([self])[0]
 
     def simpler(self) -> Callable[[], object] | None:
-        """Return the work that shows whether the op refuses its inputs, or whether its gradient is at fault."""
+        """Return a call with fewer pullbacks, which shows whether the op rejects its inputs or its gradient fails."""
         match self.kind:
             case "forward":
                 return None
@@ -104,28 +104,28 @@ class Evaluation(Generic[Result]):
         return self.along or self.cotangents or {}
 
     def _run_in_parts(self, count: int, rows: int) -> KeyedArrays:
-        """Run it on ``rows`` of its ``count`` directions at a time, and join the results."""
+        """Run ``rows`` of the ``count`` directions at a time, and join the results."""
         self.point.admit_work(count)
         where = "cotangents" if self.kind == "vjp" else "along"
-        whole = cast(Evaluation[KeyedArrays], self)
+        template = cast(Evaluation[KeyedArrays], self)
         parts: list[KeyedArrays] = []
         for start in range(0, count, rows):
-            some = {name: direction[start : start + rows] for name, direction in self._directions.items()}
-            parts.append(replace(whole, finish=as_found, **{where: some}).run())
-        joined = parts[0]
-        for key in [key for key, value in joined.items() if key[0] in _BATCHED and value is not None]:
-            joined[key] = np.concatenate([present(part[key]) for part in parts])
-        return joined
+            chunk = {name: direction[start : start + rows] for name, direction in self._directions.items()}
+            parts.append(replace(template, finish=as_found, **{where: chunk}).run())
+        whole = parts[0]
+        for key in [key for key, value in whole.items() if key[0] in _BATCHED and value is not None]:
+            whole[key] = np.concatenate([present(part[key]) for part in parts])
+        return whole
 
 
 @lru_cache(maxsize=1024)
 def _program(*fields: Any) -> Program:
-    """Return the program of these fields, the same one each time: it is looked up by several times a call."""
+    """Return the program with these fields, cached, because each call uses it as a key several times."""
     return Program(*fields)
 
 
 def run_together(evaluations: Sequence[Evaluation[Result]]) -> list[Result]:
-    """Run evaluations of one ``batch_key``, or a single one, in one call; raises as ``Evaluation.run`` does."""
+    """Run a single evaluation, or several with one ``batch_key``, in one call; raise as ``Evaluation.run`` does."""
     first = evaluations[0]
     spec, leaves = first.point.spec, [evaluation.leaves for evaluation in evaluations]
     try:
@@ -141,7 +141,7 @@ def run_together(evaluations: Sequence[Evaluation[Result]]) -> list[Result]:
         return [evaluation.finish(result) for evaluation, result in zip(evaluations, results, strict=True)]
     except (PullbackError, GeneratorExit):
         raise
-    except BaseException as error:  # noqa: BLE001 - an author's code ran there, and may raise anything, or exit
+    except BaseException as error:  # noqa: BLE001 - the op author's code may raise anything, or exit
         raise op_error(spec.op.name, error, first.simpler()) from error.with_traceback(None)
 
 
@@ -154,25 +154,25 @@ def _run_unpadded(evaluation: Evaluation[Result]) -> KeyedArrays:
 
 
 def as_found(results: KeyedArrays) -> KeyedArrays:
-    """Finish with all that was found."""
+    """Return the results unchanged: the ``finish`` of evaluations that need no other."""
     return results
 
 
 def present(value: Array | None) -> Array:
-    """Return what cannot be missing."""
+    """Return the array, which must not be ``None``."""
     assert value is not None
     return value
 
 
 def rows_per_call(point: Point) -> int:
-    """Return how many directions one call may take, so that its memory and its time are bounded."""
+    """Return how many directions one call may have, which bounds its memory and time."""
     outputs = [shape or () for shape in point.output_shapes.values()]
     per_row = point.size + sum(map(math.prod, outputs))
     return max(1, min(CALL_ELEMENTS // (per_row + 1), CALL_COST // (point.cost + 1)))
 
 
 def _check_shape(point: Point, results: KeyedArrays, key: Key, value: Array, *, batched: bool) -> None:
-    """Refuse an output or a gradient of another shape than it must have: TensorFlow broadcasts such without a word."""
+    """Raise ``OpFault`` for an output or a gradient of the wrong shape, which TensorFlow would broadcast silently."""
     what, name = key
     if what in ("outputs", "output shape"):
         function, expected = "forward", point.output_shapes[name]
@@ -189,6 +189,6 @@ def _check_shape(point: Point, results: KeyedArrays, key: Key, value: Array, *, 
 
 
 def _output_shape(results: KeyedArrays, name: str) -> tuple[int, ...]:
-    """Return the shape of an output of a run, which returned the output or its shape as a tensor."""
+    """Return the shape of an output; the results have either the output or its shape as a tensor."""
     shape = results.get(("output shape", name))
     return present(results["outputs", name]).shape if shape is None else tuple(shape.tolist())

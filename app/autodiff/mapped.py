@@ -1,4 +1,4 @@
-"""A program at many points in one call, for ops whose inputs cannot share one."""
+"""A program at many points in one call, for ops without a batch axis."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,10 +13,7 @@ from ops import Tensor
 
 @dataclass(frozen=True)
 class MappedProgram:
-    """A program at many points: every leaf has a leading axis of points, and so has every result.
-
-    A loop inside the graph: for ops whose inputs cannot share one call.
-    """
+    """A program at many points, as a loop inside a graph; every leaf and every result has a leading axis of points."""
 
     program: Program
 
@@ -27,12 +24,12 @@ class MappedProgram:
 
     @property
     def orders(self) -> int:
-        """How many pullbacks are nested in it."""
+        """The number of nested pullbacks."""
         return self.program.orders
 
     @property
     def runs_eagerly(self) -> bool:
-        """Tell that it needs a graph."""
+        """Always false: the loop needs a graph."""
         return False
 
     @property
@@ -41,16 +38,16 @@ class MappedProgram:
         return tuple(None if rank is None else rank + 1 for rank in self.program.ranks)
 
     def build(self, calculus: Calculus, leaves: Sequence[Tensor]) -> Results:
-        """Compute the results of the program at each point, those that exist."""
+        """Return the program's results at each point, ``None`` for missing ones, without results that are shapes."""
 
-        def one(rows: Sequence[Tensor]) -> list[Tensor]:
+        def at_point(rows: Sequence[Tensor]) -> list[Tensor]:
             results = self.program.build(calculus, rows)
-            return [results[key] for key in keys]  # pyright: ignore[reportReturnType] - missing ones are no keys
+            return [results[key] for key in keys]  # pyright: ignore[reportReturnType] - the keys of missing results are not in keys
 
-        # The first point tells which results there are; what only that takes is cut out of the graph.
+        # The first point shows which results exist; TensorFlow prunes the rest of its work from the graph.
         first = self.program.build(calculus, [leaf[0] for leaf in leaves])
         keys = [key for key, tensor in first.items() if tensor is not None and not str(key[0]).endswith("shape")]
         kinds = [tensor.dtype for key, tensor in first.items() if key in keys and tensor is not None]
-        found = tf.map_fn(one, list(leaves), fn_output_signature=kinds)
+        stacked = tf.map_fn(at_point, list(leaves), fn_output_signature=kinds)
         missing = {key: None for key, tensor in first.items() if tensor is None}
-        return {**dict(zip(keys, found, strict=True)), **missing}
+        return {**dict(zip(keys, stacked, strict=True)), **missing}

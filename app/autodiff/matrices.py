@@ -1,11 +1,11 @@
-"""Whole matrices of derivatives: Jacobians and Hessians, built from vjps and hvps with unit directions.
+"""Full Jacobians and Hessians, built from vjps and hvps with unit directions.
 
-Of an elementwise op they are built from their diagonal, because a unit direction would put 0·∞ = NaN beside every
-infinite derivative. Of any other, rows are computed many in one call, a bounded chunk at a time.
+For an elementwise op they are built from the diagonal, because a unit direction would put 0·∞ = NaN next to every
+infinite derivative. For other ops each call computes a bounded chunk of rows.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, TypeAlias
 
@@ -35,9 +35,9 @@ def jacobian(point: Point, of: Sequence[str], wrt: Sequence[str], checkpoint: Ch
             _, diagonals = vjp(point, wrt, {y: ones}, batched=False, outputs=False).run()
             blocks[y] = {x: _diagonal_block(diagonal) for x, diagonal in diagonals.items()}
         else:
-            rows = _unit_directions(point, _dtype(point, y), shapes[y])
-            chunks = (_checked_in(checkpoint, _jacobian_rows, point, wrt, y, chunk) for chunk in rows)
-            blocks[y] = _stacked(point, chunks, wrt, shapes[y])
+            units = _unit_directions(point, _dtype(point, y), shapes[y], checkpoint)
+            chunks = [vjp(point, wrt, {y: unit}, batched=True, outputs=False).run()[1] for unit in units]
+            blocks[y] = _stack(point, chunks, wrt, shapes[y])
     return blocks
 
 
@@ -47,7 +47,7 @@ def hessian(
     cotangents: Mapping[str, Array] | None,
     checkpoint: Checkpoint,
 ) -> Blocks:
-    """Return ∂g_a/∂x_b as blocks ``[a][b]`` of shape ``(*a.shape, *b.shape)``, g the vjp at ``cotangents``."""
+    """Return ∂g_a/∂x_b as blocks ``[a][b]`` of shape ``(*a.shape, *b.shape)``; g is the vjp at ``cotangents``."""
     live, shapes = live_inputs(point, wrt), {name: x.shape for name, x in point.inputs.items()}
     point.admit(sum(math.prod(shapes[a]) * math.prod(shapes[b]) for a, b in product(live, live)), "hessian")
     blocks: Blocks = {}
@@ -58,9 +58,9 @@ def hessian(
             diagonals = hvp(point, wrt, cotangents, {a: np.ones_like(point.inputs[a])}, batched=False).run()
             blocks[a] = {b: _diagonal_block(diagonal) for b, diagonal in diagonals.items()}
         else:
-            rows = _unit_directions(point, point.inputs[a].dtype, shapes[a])
-            chunks = (_checked_in(checkpoint, _hessian_rows, point, wrt, cotangents, a, chunk) for chunk in rows)
-            blocks[a] = _stacked(point, chunks, wrt, shapes[a])
+            units = _unit_directions(point, point.inputs[a].dtype, shapes[a], checkpoint)
+            chunks = [hvp(point, wrt, cotangents, {a: unit}, batched=True).run() for unit in units]
+            blocks[a] = _stack(point, chunks, wrt, shapes[a])
     return blocks
 
 
@@ -69,7 +69,7 @@ def _dtype(point: Point, output: str) -> np.dtype[Any]:
 
 
 def _diagonal_block(diagonal: Derivative) -> Derivative:
-    """Return the block of an elementwise op: its diagonal, and exact zeros elsewhere."""
+    """Return the block of an elementwise op: the diagonal, and exact zeros elsewhere."""
     if isinstance(diagonal, Absent):
         return diagonal
     block = np.zeros((diagonal.size, diagonal.size), diagonal.dtype)
@@ -77,43 +77,33 @@ def _diagonal_block(diagonal: Derivative) -> Derivative:
     return block.reshape((*diagonal.shape, *diagonal.shape))
 
 
-def _unit_directions(point: Point, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Iterator[Array]:
-    """Yield the unit tensors of a shape, in chunks along a leading axis that keep each call's work bounded."""
+def _unit_directions(
+    point: Point, dtype: np.dtype[Any], shape: tuple[int, ...], checkpoint: Checkpoint
+) -> Iterator[Array]:
+    """Yield the unit tensors of a shape, in chunks along a leading axis that bound each call's work.
+
+    Calls ``checkpoint`` before each chunk.
+    """
     size = math.prod(shape)
     rows = max(1, min(size, rows_per_call(point)))
     for start in range(0, size, rows):
+        checkpoint()
         stop = min(size, start + rows)
         chunk = np.zeros((stop - start, size), dtype)
         chunk[np.arange(stop - start), np.arange(start, stop)] = 1
         yield chunk.reshape(stop - start, *shape)
 
 
-def _jacobian_rows(point: Point, wrt: Sequence[str], y: str, chunk: Array) -> Derivatives:
-    return vjp(point, wrt, {y: chunk}, batched=True, outputs=False).run()[1]
-
-
-def _hessian_rows(
-    point: Point, wrt: Sequence[str], cotangents: Mapping[str, Array] | None, a: str, chunk: Array
-) -> Derivatives:
-    return hvp(point, wrt, cotangents, {a: chunk}, batched=True).run()
-
-
-def _checked_in(checkpoint: Checkpoint, rows: Callable[..., Derivatives], *args: Any) -> Derivatives:
-    checkpoint()
-    return rows(*args)
-
-
-def _stacked(point: Point, chunks: Iterator[Derivatives], wrt: Sequence[str], rows: tuple[int, ...]) -> Derivatives:
-    """Join the chunks of rows into one block for each input; no rows at all make an empty block."""
-    found = list(chunks)
+def _stack(point: Point, chunks: Sequence[Derivatives], wrt: Sequence[str], rows: tuple[int, ...]) -> Derivatives:
+    """Join the chunks of rows into one block per input; without rows, the block is empty."""
     live = point.spec.inputs.live
     blocks: Derivatives = {}
     for name in wrt:
         shape = (*rows, *point.inputs[name].shape)
-        parts = [part for part in (chunk[name] for chunk in found) if not isinstance(part, Absent)]
+        parts = [part for part in (chunk[name] for chunk in chunks) if not isinstance(part, Absent)]
         if name not in live:
             blocks[name] = Absent.NOT_DIFFERENTIABLE
-        elif found and not parts:
+        elif chunks and not parts:
             blocks[name] = Absent.DISCONNECTED
         else:
             empty = np.zeros(shape, point.inputs[name].dtype)

@@ -1,8 +1,8 @@
-"""Elementwise programs, whatever the shapes: flattened, laid side by side, padded to one of a few lengths.
+"""Elementwise programs on leaves of any shape: flattened, concatenated and padded to one of a few lengths.
 
-Vectorised kernels treat the end of an array in another way than its middle, so that the same numbers may differ in
-their last bit alone and in company. Where a length is a multiple of a vector's they do not, wherever they stand: so one
-call may serve many, a single one is padded as well, and a large one is cut into pieces that stay in the cache.
+Vectorised kernels process the tail of an array differently from its body, so the last bit of a result may depend on its
+position and on the array's length. If the length is a multiple of the vector width, it does not. So one call can serve
+many evaluations, a single evaluation is padded too, and a long array is split into pieces that fit in the cache.
 """
 
 from bisect import bisect_left
@@ -16,20 +16,20 @@ from app.runtime.modes import Key, KeyedArrays
 from app.tensors.memory import ALIGNMENT, aligned
 from ops import Array, Mode
 
-# Each length is a trace, or with XLA a compilation. The last is that of the pieces of what is longer.
+# Each length costs a trace, or a compilation with XLA. Longer arrays are split into pieces of the last length.
 LENGTHS = (1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18)
 SHARED = 1 << 14
-"""How many numbers calls may share. What is longer pays for itself."""
+"""The most numbers that an evaluation in a shared call may have; a longer one justifies its own call."""
 
 
 class NotElementwise(Exception):
-    """A result has another shape than the inputs: what is wrong there shows at the shape that was asked for."""
+    """A result has another shape than the inputs; a run without padding reports the fault."""
 
 
 def run(program: Program, mode: Mode, members: Sequence[Sequence[Array]], device: str) -> list[KeyedArrays]:
-    """Run a program for members side by side: each has leaves of one shape, and the same number attributes as all.
+    """Run a program for several members; each has leaves of one shape, and all have equal number attributes.
 
-    Raises ``NotElementwise`` where the op does not keep the shape, and what ``modes.run`` raises.
+    Raises ``NotElementwise`` if the op changes the shape, and whatever ``modes.run`` raises.
     """
     first_number = len(program.op.inputs)
     numbers = range(first_number, first_number + len(program.op.attrs.number_names()))
@@ -40,8 +40,8 @@ def run(program: Program, mode: Mode, members: Sequence[Sequence[Array]], device
     for start in range(0, total, LENGTHS[-1]):
         count = min(total - start, LENGTHS[-1])
         leaves = [column[0] if i in numbers else _row(column, start, count) for i, column in enumerate(columns)]
-        parts.append(_unpadded(modes.run(program, mode, leaves, device), len(leaves[0]), count))
-    whole = parts[0] if len(parts) == 1 else {key: _concatenated(parts, key) for key in parts[0]}
+        parts.append(_remove_padding(modes.run(program, mode, leaves, device), len(leaves[0]), count))
+    whole = parts[0] if len(parts) == 1 else {key: _concatenate(parts, key) for key in parts[0]}
     if len(members) == 1 and members[0][0].ndim == 1:
         return [whole]
     results, end = list[KeyedArrays](), 0
@@ -52,14 +52,14 @@ def run(program: Program, mode: Mode, members: Sequence[Sequence[Array]], device
 
 
 def length_for(count: int) -> int:
-    """Return the length of the array that so many numbers, at most the longest, are padded to."""
+    """Return the length that ``count`` numbers are padded to; ``count`` is at most the last of ``LENGTHS``."""
     return LENGTHS[bisect_left(LENGTHS, count)]
 
 
 def _row(arrays: Sequence[Array], start: int, count: int) -> Array:
-    """Return arrays side by side, or a part of a single one, filled up to one of the lengths with its last number.
+    """Return the arrays concatenated, or a part of a single one, padded to one of the lengths with the last number.
 
-    That number is in the op's domain, whatever this may be. A long row is aligned, so that TensorFlow does not copy it.
+    The last number is in the op's domain, whatever that is. A long row is aligned, so that TensorFlow does not copy it.
     """
     length, parts = LENGTHS[bisect_left(LENGTHS, count)], arrays
     if len(arrays) == 1:
@@ -77,13 +77,13 @@ def _row(arrays: Sequence[Array], start: int, count: int) -> Array:
     return row
 
 
-def _unpadded(found: KeyedArrays, length: int, count: int) -> KeyedArrays:
-    """Return the results without their padding, and without shapes, which are checked here.
+def _remove_padding(results: KeyedArrays, length: int, count: int) -> KeyedArrays:
+    """Check the shapes of the results; return the results without padding and without shapes.
 
-    Raises ``NotElementwise``.
+    Raises ``NotElementwise`` if a shape is not ``(length,)``.
     """
     kept: KeyedArrays = {}
-    for key, value in found.items():
+    for key, value in results.items():
         what, name = key
         is_shape = str(what).endswith("shape")
         if value is not None and (shape := tuple(value.tolist()) if is_shape else value.shape) != (length,):
@@ -93,6 +93,6 @@ def _unpadded(found: KeyedArrays, length: int, count: int) -> KeyedArrays:
     return kept
 
 
-def _concatenated(parts: Sequence[KeyedArrays], key: Key) -> Array | None:
+def _concatenate(parts: Sequence[KeyedArrays], key: Key) -> Array | None:
     values = [value for value in (part[key] for part in parts) if value is not None]
     return np.concatenate(values) if values else None

@@ -1,4 +1,4 @@
-"""Where an op is evaluated and differentiated: what a request says of it, and the tensors there."""
+"""Points: where an op is evaluated and differentiated, as the request's spec and its input tensors."""
 
 import logging
 import math
@@ -20,9 +20,9 @@ Dims: TypeAlias = Mapping[str, int | tuple[int, ...]]
 
 log = logging.getLogger("pullback")
 
-# The modes in which elementwise programs are padded, so that evaluations can share a call.
+# The modes that pad elementwise programs, so that evaluations can share a call.
 PADDED_MODES: tuple[Mode, ...] = ("graph", "xla")
-# Multiply-adds of one forward: half a minute or so on two cores.
+# Multiply-adds of one forward pass: about half a minute on two cores.
 MAX_COST = 1 << 38
 
 
@@ -30,7 +30,7 @@ MAX_COST = 1 << 38
 class Side:
     """The inputs of an op, or its outputs, when its type variable is ``dtype``.
 
-    ``dtypes`` are those of each, in the op's order; derivatives reach the ``live`` ones.
+    ``dtypes`` has the dtype of each slot, in the op's order; ``live`` names the differentiable slots.
     """
 
     dtype: str
@@ -40,9 +40,9 @@ class Side:
 
 @dataclass(frozen=True, eq=False)
 class Spec:
-    """What a request says of an op, its tensors apart: requests that say the same may have it in common.
+    """Everything in a request but its tensors; equal requests may share one.
 
-    ``dtype`` is that of the op's type variable; no answer has more numbers in it than ``max_elements``.
+    ``dtype`` is the dtype of the op's type variable; ``max_elements`` limits the numbers in a response.
     """
 
     op: Op
@@ -74,18 +74,18 @@ class Spec:
 
     @cached_property
     def batch_key(self) -> Hashable:
-        """Equal for evaluations of one program that may share a call."""
-        # Bytes, because 0.0 and -0.0 are equal, and not the same.
+        """A key that is equal for evaluations of one program that may share a call."""
+        # Bytes, because 0.0 == -0.0 although the two give different results.
         return self.mode, self.device, tuple(number.tobytes() for number in self.numbers)
 
     @cached_property
     def is_padded(self) -> bool:
-        """Whether evaluations with one direction are padded: each number depends on its own place alone."""
+        """Whether to pad evaluations with one direction: each number depends only on the numbers at its position."""
         return self.op.batching == "elementwise" and self.mode in PADDED_MODES
 
     @cached_property
     def sizes(self) -> Mapping[str, int]:
-        """The static attributes that are integers: they are symbols of shapes too."""
+        """The integer static attributes, which are also symbols of shapes."""
         return {name: value for name, value in self.static if isinstance(value, int)}
 
     def _side(self, slots: Sequence[Input | Output]) -> Side:
@@ -95,10 +95,10 @@ class Spec:
 
 @dataclass(eq=False)
 class Point:
-    """Where an op is evaluated: typed inputs, and what the symbols of the op's shapes stand for there.
+    """Where an op is evaluated: typed inputs, and the values of the symbols in the op's shapes (``dims``).
 
-    ``size`` is how many numbers the inputs have; ``output_shapes`` are those that the symbols give, ``None`` where they
-    do not tell. ``app.autodiff.binding.point_at`` works them out.
+    ``size`` is the number of elements in all inputs; ``output_shapes`` follow from the symbols, ``None`` where they do
+    not determine the shape. ``app.autodiff.binding.point_at`` computes them.
     """
 
     spec: Spec
@@ -114,7 +114,7 @@ class Point:
 
     @property
     def cost(self) -> int:
-        """The multiply-adds of one forward, roughly: what the op says, else one a number."""
+        """The approximate multiply-adds of one forward pass: the op's ``cost``, and at least one per number."""
         op = self.spec.op
         if op.cost is None:
             return self.size
@@ -122,20 +122,20 @@ class Point:
             return max(self.size, op.cost(self.dims))
 
     def admit_work(self, times: int = 1) -> None:
-        """Refuse work that would take minutes: ``times`` the op's, before any of it is done."""
+        """Raise ``Unprocessable`` before work that would take minutes: ``times`` the cost of the op."""
         if (cost := times * self.cost) > MAX_COST:
             message = f"op {self.op.name} takes {cost} multiply-adds at this size, and kernels cannot be interrupted"
             raise wrong(("inputs",), message, expected=f"at most {MAX_COST}", got=str(cost))
 
     def admit(self, elements: int, what: str) -> None:
-        """Refuse an answer over the element limit, before any of it is computed."""
+        """Raise ``Unprocessable`` before computing a response over the element limit."""
         if elements > (limit := self.spec.max_elements):
             message = f"the {what} would have {elements} elements; request products, or a part of it (wrt, of)"
             raise wrong(("inputs",), message, expected=f"at most {limit} elements", got=str(elements))
 
 
 def number(value: float, dtype: str) -> Array:
-    """Return a number attribute as a scalar of the op's type variable, infinite where it overflows."""
+    """Return a number attribute as a scalar of the op's type variable, infinite if it overflows."""
     row = DTYPES[dtype]
     if not row.low < value < row.high:
         return np.asarray(math.copysign(math.inf, value)).astype(row.numpy)
@@ -144,7 +144,7 @@ def number(value: float, dtype: str) -> Array:
 
 @contextmanager
 def blame_op(op: Op, what: str) -> Generator[None]:
-    """Tell what an author's function raises as the op's fault; ``InvalidInput`` is its word, and passes."""
+    """Report an exception from an op author's function as ``OpFailed``; ``InvalidInput`` passes through."""
     try:
         yield
     except InvalidInput:

@@ -6,11 +6,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from app.autodiff.point import blame_op
+from app.autodiff.point import Arrays, blame_op
 from app.gradcheck import rounding
 from app.gradcheck.numeric import DOUBT, NO_DIGITS, RUNGS, Slopes, Trouble, slopes
 from app.gradcheck.rows import numbers_of
-from app.gradcheck.sample import Arrays, Sample, nowhere
+from app.gradcheck.sample import Sample, nowhere
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Comparison
 from ops import Array

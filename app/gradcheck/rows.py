@@ -9,9 +9,8 @@ from app.autodiff.binding import moved
 from app.autodiff.derivatives import Absent, forward, vjp
 from app.autodiff.evaluation import CALL_COST, CALL_ELEMENTS, Evaluation, as_found
 from app.autodiff.mapped import MappedProgram
-from app.autodiff.point import Point
+from app.autodiff.point import Arrays, Point
 from app.autodiff.programs import Kind
-from app.gradcheck.sample import Arrays
 from app.runtime import modes
 from app.runtime.cancellation import Checkpoint
 from app.runtime.op_errors import op_errors

@@ -3,19 +3,17 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TypeAlias
 
 import numpy as np
 
 from app.autodiff.binding import moved
 from app.autodiff.derivatives import output_shapes, second
-from app.autodiff.point import Point, blame_op
+from app.autodiff.point import Arrays, Point, blame_op
 from app.gradcheck import rounding
 from app.runtime.modes import Key
 from app.tensors.dtypes import DTYPES
 from ops import Array, Claim, Mode
 
-Arrays: TypeAlias = Mapping[str, Array]
 FIELDS = ("inputs", "cotangents", "vectors")
 
 

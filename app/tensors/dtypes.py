@@ -1,4 +1,4 @@
-"""The one table of dtypes: their names in every document, and what the formats need to know of them."""
+"""The table of dtypes: one row each, with its name in every format and its range."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,15 +14,20 @@ MAX_BYTES = (1 << 63) - 1
 
 @dataclass(frozen=True)
 class DType:
-    """A dtype: its name, its NumPy dtype in the machine's byte order and its NumPy dtype on the wire, little-endian.
+    """A dtype: its names, its NumPy dtype in the machine's byte order (``numpy``) and little-endian (``wire``).
 
-    Integers run from ``low`` to ``high``, both included, and so do the bytes of a bool. A float type holds what lies
-    strictly between ``low`` and ``high``, which are not its largest numbers but the first that round to infinity: its
-    largest plus half a unit in the last place. The elements of one that ``is_bool`` are true or false, and not numbers.
-    NumPy rounds Python's floats to one that ``rounds_once`` in one step, to nearest, ties to even.
+    ``name`` is its name in JSON and in NumPy, ``safetensors`` its name in a safetensors header, and ``datatype`` its
+    name in the Open Inference Protocol.
+
+    Integers, and the bytes of a bool, range from ``low`` to ``high`` inclusive. Floats lie strictly between ``low`` and
+    ``high``: the first magnitudes that round to infinity, which are the largest number plus half a unit in the last
+    place. If ``is_bool``, the elements are true or false, not numbers. If ``rounds_once``, NumPy rounds a Python float
+    to the dtype in one step: to nearest, ties to even.
     """
 
     name: str
+    safetensors: str
+    datatype: str
     numpy: np.dtype[Any]
     wire: np.dtype[Any]
     is_float: bool
@@ -38,40 +43,45 @@ class DType:
         return self.numpy.itemsize
 
 
-def _float(name: str, scalar: type[np.generic], first_infinite: float) -> DType:
+def _float(name: str, safetensors: str, datatype: str, scalar: type[np.generic], first_infinite: float) -> DType:
     dtype: np.dtype[Any] = np.dtype(scalar)
-    # NumPy reaches bfloat16 by way of float32.
-    rounds_once = name != "bfloat16"
-    return DType(name, dtype, dtype.newbyteorder("<"), True, -first_infinite, first_infinite, rounds_once=rounds_once)
+    wire, low, high = dtype.newbyteorder("<"), -first_infinite, first_infinite
+    # NumPy converts to bfloat16 through float32.
+    return DType(name, safetensors, datatype, dtype, wire, True, low, high, rounds_once=name != "bfloat16")
 
 
-def _integer(name: str) -> DType:
+def _integer(name: str, safetensors: str, datatype: str) -> DType:
     dtype: np.dtype[Any] = np.dtype(name)
     info = np.iinfo(dtype)
-    return DType(name, dtype, dtype.newbyteorder("<"), False, int(info.min), int(info.max))
+    return DType(name, safetensors, datatype, dtype, dtype.newbyteorder("<"), False, int(info.min), int(info.max))
 
 
-_FLOATS = (
-    _float("float16", np.float16, 2.0**16 - 2.0**4),
-    _float("bfloat16", ml_dtypes.bfloat16, 2.0**128 - 2.0**119),
-    _float("float32", np.float32, 2.0**128 - 2.0**103),
-    _float("float64", np.float64, float("inf")),
+_TABLE = (
+    _float("float16", "F16", "FP16", np.float16, 2.0**16 - 2.0**4),
+    _float("bfloat16", "BF16", "BF16", ml_dtypes.bfloat16, 2.0**128 - 2.0**119),
+    _float("float32", "F32", "FP32", np.float32, 2.0**128 - 2.0**103),
+    _float("float64", "F64", "FP64", np.float64, float("inf")),
+    _integer("int8", "I8", "INT8"),
+    _integer("int16", "I16", "INT16"),
+    _integer("int32", "I32", "INT32"),
+    _integer("int64", "I64", "INT64"),
+    _integer("uint8", "U8", "UINT8"),
+    _integer("uint16", "U16", "UINT16"),
+    _integer("uint32", "U32", "UINT32"),
+    _integer("uint64", "U64", "UINT64"),
+    DType("bool", "BOOL", "BOOL", np.dtype(np.bool_), np.dtype(np.bool_), False, 0, 1, is_bool=True),
 )
-_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
-_BOOL = DType("bool", np.dtype(np.bool_), np.dtype(np.bool_), False, 0, 1, is_bool=True)
-
-DTYPES: Mapping[str, DType] = {dtype.name: dtype for dtype in (*_FLOATS, *map(_integer, _INTEGERS), _BOOL)}
-
-
-ROWS: Mapping[np.dtype[Any], DType] = {row.numpy: row for row in DTYPES.values()}
-"""The rows by their NumPy dtype in the machine's byte order."""
+DTYPES: Mapping[str, DType] = {row.name: row for row in _TABLE}
+"""The rows by name."""
+ROWS: Mapping[np.dtype[Any], DType] = {row.numpy: row for row in _TABLE}
+"""The rows by NumPy dtype in the machine's byte order."""
 
 
 def of(dtype: np.dtype[Any]) -> DType:
-    """Return the row of a NumPy dtype, in whatever byte order.
+    """Return the row of a NumPy dtype in either byte order.
 
-    Raises ``TypeError`` when no format carries it (complex, object, ...).
+    Raises ``TypeError`` for a dtype that is not in the table (complex, object, ...).
     """
     row = ROWS.get(dtype) or ROWS.get(dtype.newbyteorder("="))
     if row is None:

@@ -35,22 +35,7 @@ SHORT_HEADER = 1 << 12
 _LENGTH = 8
 _METADATA, _OURS = "__metadata__", "pullback"
 _KEYS = ("dtype", "shape", "data_offsets")
-_SPELLINGS: Mapping[str, str] = {
-    "float16": "F16",
-    "bfloat16": "BF16",
-    "float32": "F32",
-    "float64": "F64",
-    "int8": "I8",
-    "int16": "I16",
-    "int32": "I32",
-    "int64": "I64",
-    "uint8": "U8",
-    "uint16": "U16",
-    "uint32": "U32",
-    "uint64": "U64",
-    "bool": "BOOL",
-}
-_ROWS: Mapping[str, DType] = {spelling: DTYPES[name] for name, spelling in _SPELLINGS.items()}
+_ROWS: Mapping[str, DType] = {row.safetensors: row for row in DTYPES.values()}
 
 
 @dataclass(frozen=True)
@@ -95,7 +80,7 @@ def write(tensors: Mapping[str, NDArray[Any]], fields: Mapping[str, Any]) -> lis
     for name, row in sorted(rows.items(), key=lambda item: -item[1].itemsize):
         array: NDArray[Any] = np.asarray(tensors[name], row.wire, order="C")
         end = begin + array.nbytes
-        header[name] = {"dtype": _SPELLINGS[row.name], "shape": list(array.shape), "data_offsets": [begin, end]}
+        header[name] = {"dtype": row.safetensors, "shape": list(array.shape), "data_offsets": [begin, end]}
         pieces.append(array.reshape(-1).view(np.uint8).data)
         begin = end
     text = orjson.dumps(header)
@@ -193,7 +178,7 @@ def _is_integers(value: Any, high: int) -> bool:
 def _refuse_size(name: str, row: DType, shape: Sequence[int], size: int) -> None:
     """Refuse data that are not as long as the shape says, and a shape that NumPy cannot have even when it is empty."""
     if math.prod(shape) * row.itemsize != size:
-        expected = f"{math.prod(shape) * row.itemsize} bytes for shape {list(shape)} of {_SPELLINGS[row.name]}"
+        expected = f"{math.prod(shape) * row.itemsize} bytes for shape {list(shape)} of {row.safetensors}"
         raise _bad(name, expected, f"{size} bytes")
     if (vast := math.prod(length for length in shape if length) * row.itemsize) > MAX_BYTES:
         raise _bad(name, "a shape of less than 2^63 bytes", f"{vast}")

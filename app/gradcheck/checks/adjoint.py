@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from app.autodiff.point import Arrays
 from app.gradcheck.comparison import add_tolerances
-from app.gradcheck.sample import Arrays, Sample
+from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Comparison, Finding, Place
 from ops import Array

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from app.autodiff.derivatives import Absent, vjp
+from app.autodiff.point import Arrays
 from app.gradcheck.comparison import add_tolerances
-from app.gradcheck.sample import Arrays, Sample, draw
+from app.gradcheck.sample import Sample, draw
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Comparison, Finding, Place
 

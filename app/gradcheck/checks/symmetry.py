@@ -6,8 +6,9 @@ from itertools import combinations
 import numpy as np
 
 from app.autodiff.derivatives import second
+from app.autodiff.point import Arrays
 from app.gradcheck.comparison import add_tolerances
-from app.gradcheck.sample import Arrays, Sample, draw
+from app.gradcheck.sample import Sample, draw
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Comparison, Finding, Place
 from app.runtime.modes import Key

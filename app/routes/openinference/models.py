@@ -30,24 +30,9 @@ PLATFORM = "pullback"
 PARAMETERS = ("binary_data_output", "priority", "timeout")
 SEQUENCE = "sequence_"
 
-_SPELLINGS: Mapping[str, str] = {
-    "bool": "BOOL",
-    "float16": "FP16",
-    "bfloat16": "BF16",
-    "float32": "FP32",
-    "float64": "FP64",
-    "int8": "INT8",
-    "int16": "INT16",
-    "int32": "INT32",
-    "int64": "INT64",
-    "uint8": "UINT8",
-    "uint16": "UINT16",
-    "uint32": "UINT32",
-    "uint64": "UINT64",
-}
-DATATYPES: Mapping[str, str] = {name: spelling for name, spelling in _SPELLINGS.items() if name in DTYPES}
-"""The datatype of the protocol for each dtype."""
-ROWS: Mapping[str, DType] = {spelling: DTYPES[name] for name, spelling in DATATYPES.items()}
+DATATYPES: Mapping[str, str] = {row.name: row.datatype for row in DTYPES.values()}
+"""The datatypes of the protocol by dtype."""
+ROWS: Mapping[str, DType] = {row.datatype: row for row in DTYPES.values()}
 
 Slot = Input | Output
 
