@@ -9,7 +9,7 @@ import pytest
 
 from app.errors import CannotStart
 from app.settings import Settings
-from tests.http.asking import ask, problem
+from tests.http.native_client import ask, problem
 from tests.threaded_service import ThreadedService, settings_of
 
 

@@ -9,7 +9,7 @@ from app.execution import batching
 from app.execution.batching import Batches
 from app.http.connection import CONNECTION, Link
 from tests.http.handlers import request_of
-from tests.http.inside import asked, running
+from tests.http.in_process import post, running
 
 BODY = orjson.dumps({"inputs": {"x": [0.5, 1.5]}, "cotangents": {"y": [1.0, 2.0]}})
 PATH = "/v1/ops/log1pexp/vjp"
@@ -26,7 +26,7 @@ def test_who_is_alone_waits_for_nobody(under_way, at_once, monkeypatch):
         async with running() as app:
 
             async def ask() -> bytes:
-                return await asked(app, PATH, BODY, **{CONNECTION: Link(under_way)})
+                return await post(app, PATH, BODY, **{CONNECTION: Link(under_way)})
 
             first = await ask()  # which nobody knows yet to be brief
             second = await ask()

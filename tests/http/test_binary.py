@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.http.asking import BINARY, JSON, OPERATIONS, array, ask, fault, post, problem
+from tests.http.native_client import BINARY, JSON, OPERATIONS, array, ask, fault, post, problem
 from tests.patience import PATIENCE_S
 
 OPS = sorted(path.stem for path in (Path(__file__).parents[2] / "ops").glob("[!_]*.py"))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import pullback
-from tests.http.asking import MODES, OPERATIONS, array, ask, data, fault, post, problem
+from tests.http.native_client import MODES, OPERATIONS, array, ask, data, fault, post, problem
 from tests.http.test_binary import binary, read, written
 from tests.patience import PATIENCE_S
 

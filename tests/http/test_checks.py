@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
-from tests.http.asking import JSON, fault, post, problem
+from tests.http.native_client import JSON, fault, post, problem
 from tests.patience import PATIENCE_S
 
 CHECKS = [

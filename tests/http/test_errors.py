@@ -10,7 +10,7 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.http.asking import BINARY, JSON, MAX_ENTRIES, ask, fault, post, problem
+from tests.http.native_client import BINARY, JSON, MAX_ENTRIES, ask, fault, post, problem
 from tests.patience import PATIENCE_S
 
 SQUARE = "/v1/ops/square/forward"

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
-from tests.http.asking import MODES, ask, post, problem
+from tests.http.native_client import MODES, ask, post, problem
 
 X = [0.5, 1.0, 2.0]
 

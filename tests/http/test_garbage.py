@@ -8,7 +8,7 @@ import orjson
 
 from app.settings import Settings
 from tests.http.handlers import application
-from tests.http.inside import asked, running
+from tests.http.in_process import post, running
 
 REQUESTS = 20
 X, DY = [0.5, 1.5], [1.0, 2.0]
@@ -32,13 +32,13 @@ CASES = [
 async def garbage(app: Any, path: str, document: Any) -> int:
     """Return how many objects of some requests only the collector can free."""
     body = orjson.dumps(document)
-    await asked(app, path, body)
+    await post(app, path, body)
     await asyncio.sleep(0)
     gc.collect()
     gc.disable()
     try:
         for _ in range(REQUESTS):
-            await asked(app, path, body)
+            await post(app, path, body)
             await asyncio.sleep(0)
         return gc.collect()
     finally:

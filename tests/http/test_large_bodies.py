@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from tests.http.asking import BINARY
+from tests.http.native_client import BINARY
 from tests.http.test_binary import read, written
 from tests.http.test_limits import connected, parse, read_all
 

@@ -13,7 +13,7 @@ from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.conftest import Service
-from tests.http.asking import OPERATIONS, ask, post, problem
+from tests.http.native_client import OPERATIONS, ask, post, problem
 from tests.patience import PATIENCE_S
 from tests.threaded_service import ThreadedService
 

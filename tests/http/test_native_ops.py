@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.conftest import ROOT
-from tests.http.asking import post, problem
+from tests.http.native_client import post, problem
 from tests.patience import PATIENCE_S
 
 X = [0.5, 1.0, 2.0]

@@ -8,7 +8,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
-from tests.http.asking import BINARY, OPERATIONS, post, problem
+from tests.http.native_client import BINARY, OPERATIONS, post, problem
 
 RIGHT = {
     "forward": {},

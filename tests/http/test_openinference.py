@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from app.routes.openinference.models import models
 from ops import Attrs, Example, Input, Op, Output
-from tests.http import asking
+from tests.http import native_client
 from tests.http import test_binary as native
-from tests.http.inferring import (
+from tests.http.openinference_client import (
     DATATYPES,
     JSON,
     LENGTH,
@@ -23,13 +23,13 @@ from tests.http.inferring import (
     ask,
     assert_same,
     binary,
-    chosen,
-    described,
+    expect_error,
     in_json,
     infer,
     infer_json,
     post,
-    refused,
+    select,
+    tensor_heads,
     tensors_of,
 )
 
@@ -91,7 +91,7 @@ def told(
     client: httpx.Client, op: str, operation: str, tensors: dict[str, np.ndarray], fields: dict[str, Any]
 ) -> dict[str, np.ndarray]:
     """Return what the native API answers, by the paths of its tensors; nothing for what is null there."""
-    answer = asking.ask(client, op, operation, **native.in_json(tensors, fields))
+    answer = native_client.ask(client, op, operation, **native.in_json(tensors, fields))
     answer.pop("absent", None)
     return native.flat(answer)
 
@@ -114,7 +114,7 @@ def compared(client: httpx.Client, op: str, operation: str, tensors: dict[str, n
     for name in set(found) - set(expected):  # null there
         assert not found[name].any()
         expected[name] = found[name]
-    assert_same(found, chosen(expected, list(found)))
+    assert_same(found, select(expected, list(found)))
     assert_same(infer_json(client, model, ours, parameters=fields["attrs"]), found, bits=False)
 
 
@@ -222,18 +222,18 @@ def test_the_index_tells_of_ops_that_do_not_load(plugged):
     assert (broken["name"], broken["state"]) == ("broken", "UNAVAILABLE")
     assert "nothing_of_this_name" in broken["reason"]
     assert plugged.post("/v2/repository/index", json={"ready": True}).json() == [x for x in index if x != broken]
-    refused(plugged.get("/v2/models/broken.vjp"), 404, "broken.vjp is unavailable", "nothing_of_this_name")
+    expect_error(plugged.get("/v2/models/broken.vjp"), 404, "broken.vjp is unavailable", "nothing_of_this_name")
 
 
 def test_the_body_of_the_index_is_a_little_one(client):
     long = b'{"ready": true%b}' % (b" " * (1 << 16))
     for headers in ({}, {"content-type": "application/json"}):
-        refused(client.post("/v2/repository/index", content=long, headers=headers), 413, "at most 65536 bytes")
+        expect_error(client.post("/v2/repository/index", content=long, headers=headers), 413, "at most 65536 bytes")
     packed = {"content-encoding": "gzip"}
-    refused(client.post("/v2/repository/index", content=gzip.compress(long), headers=packed), 413, "decompression")
+    expect_error(client.post("/v2/repository/index", content=gzip.compress(long), headers=packed), 413, "decompression")
     few = client.post("/v2/repository/index", content=gzip.compress(b'{"ready": true}'), headers=packed)
     assert few.status_code == 200
-    refused(client.post("/v2/repository/index", content=b"", headers={"content-type": "image/png"}), 415)
+    expect_error(client.post("/v2/repository/index", content=b"", headers={"content-type": "image/png"}), 415)
 
 
 def test_a_large_request_that_is_refused_runs_nothing(client):
@@ -242,7 +242,7 @@ def test_a_large_request_that_is_refused_runs_nothing(client):
 
     before = executions()
     body, headers = binary({"x": np.ones(1 << 16, np.float32)})
-    refused(post(client, "round_ste", body[:-4], headers), 400)
+    expect_error(post(client, "round_ste", body[:-4], headers), 400)
     assert executions() == before
     assert infer(client, "round_ste", {"x": np.ones(1 << 16, np.float32)})["y"].all()
     assert executions() == before + 1
@@ -255,7 +255,7 @@ def test_statistics_count(client):
 
     before = counted()
     infer(client, "sign", {"x": X})
-    refused(ask(client, "sign", inputs=[]), 400)
+    expect_error(ask(client, "sign", inputs=[]), 400)
     after, every = counted(), client.get("/v2/models/stats").json()["model_stats"]
     assert after["inference_count"] == before["inference_count"] + 1
     assert after["execution_count"] == before["execution_count"] + 1
@@ -327,8 +327,8 @@ def points(draw: st.DrawFn) -> tuple[dict[str, np.ndarray], list[str], list[tupl
 def test_any_shape_dtype_order_and_mix_of_forms(plugged, point):
     tensors, in_text, wanted, is_binary = point
     bytes_of = {name: x for name, x in tensors.items() if name not in in_text}
-    texts = {entry["name"]: entry for entry in in_json(chosen(tensors, in_text))}
-    blobs = {entry["name"]: entry for entry in described(bytes_of)}
+    texts = {entry["name"]: entry for entry in in_json(select(tensors, in_text))}
+    blobs = {entry["name"]: entry for entry in tensor_heads(bytes_of)}
     outputs = [{"name": n} if own is None else {"name": n, "parameters": {"binary_data": own}} for n, own in wanted]
     head = json.dumps(
         {
@@ -342,7 +342,7 @@ def test_any_shape_dtype_order_and_mix_of_forms(plugged, point):
     found = tensors_of(response, "squares.vjp")
     x, z, dy = (tensors.get(name, np.ones_like(tensors["x"])) for name in ("x", "z", "dy"))
     expected = {"dx": 2 * dy * x * z * z, "dz": 2 * dy * x * x * z}  # small integers: exact, whatever the order
-    assert_same(found, chosen(expected, [name for name, _ in wanted] or ["dx", "dz"]), bits=False)
+    assert_same(found, select(expected, [name for name, _ in wanted] or ["dx", "dz"]), bits=False)
     head = response.content[: int(response.headers.get(LENGTH, len(response.content)))]
     answered = {output["name"]: "parameters" in output for output in json.loads(head)["outputs"]}
     assert answered == {name: is_binary if own is None else own for name, own in wanted or [("dx", None), ("dz", None)]}
@@ -358,7 +358,7 @@ def test_outputs_select_and_order_blocks(plugged):
         assert every[name].shape == shape
         assert not every[name].any()
     some = infer(plugged, "apart.jacobian", {"x": x, "z": z}, outputs=[{"name": "dq_dz"}, {"name": "dp_dx"}])
-    assert_same(some, chosen(every, ["dq_dz", "dp_dx"]))
+    assert_same(some, select(every, ["dq_dz", "dp_dx"]))
     assert infer(plugged, "apart.jvp", {"x": x, "z": z, "tx": x})["tq"].tolist() == [0, 0, 0, 0]
     hessian = infer(plugged, "apart.hessian", {"x": x, "z": z}, outputs=[{"name": "ddz_dx"}, {"name": "ddx_dx"}])
     assert list(hessian) == ["ddz_dx", "ddx_dx"]
@@ -368,7 +368,7 @@ def test_outputs_select_and_order_blocks(plugged):
 def test_only_what_is_selected_is_computed(start_for_session, plugged):
     """A Jacobian over the element limit is refused, and its small block is not."""
     x, z = np.ones(1500, np.float32), np.ones(2, np.float32)
-    refused(post(plugged, "apart.jacobian", *binary({"x": np.ones(3000, np.float32), "z": z})), 400, "elements")
+    expect_error(post(plugged, "apart.jacobian", *binary({"x": np.ones(3000, np.float32), "z": z})), 400, "elements")
     found = infer(plugged, "apart.jacobian", {"x": np.ones(3000, np.float32), "z": z}, outputs=[{"name": "dq_dz"}])
     assert found["dq_dz"].shape == (4, 2)
     assert infer(plugged, "apart.vjp", {"x": x, "z": z}, outputs=[{"name": "dz"}])["dz"].tolist() == [2, 2]
@@ -478,7 +478,7 @@ REFUSED = [
 @pytest.mark.parametrize(("model", "body", "said"), REFUSED)
 def test_what_is_wrong_is_refused_with_what_was_expected(client, model, body, said):
     found = client.get(f"/v2/models/{model}").status_code
-    refused(ask(client, model, **body), 400 if found == 200 else 404, *said)
+    expect_error(ask(client, model, **body), 400 if found == 200 else 404, *said)
 
 
 BODY, HEADERS = binary({"x": X})
@@ -511,7 +511,7 @@ BODIES = [
 
 @pytest.mark.parametrize(("body", "headers", "status", "said"), BODIES, ids=range(len(BODIES)))
 def test_bodies_that_are_not_what_they_say(client, body, headers, status, said):
-    sentence = refused(post(client, "square", body, headers), status)
+    sentence = expect_error(post(client, "square", body, headers), status)
     for words in said:
         assert words.lower() in sentence.lower()
 
@@ -546,7 +546,7 @@ def test_any_content_type_of_the_protocol_or_none(client):
     ],
 )
 def test_what_there_is_not(client, method, path, status, said):
-    refused(client.request(method, path), status, said)
+    expect_error(client.request(method, path), status, said)
 
 
 def test_no_shared_memory_is_registered(client):
@@ -558,18 +558,18 @@ def test_no_shared_memory_is_registered(client):
 
 @pytest.mark.parametrize("body", [b"[]", b'{"nope": true}', b'{"ready": 1}', b"{"])
 def test_the_index_is_strict(client, body):
-    refused(client.post("/v2/repository/index", content=body), 400)
+    expect_error(client.post("/v2/repository/index", content=body), 400)
 
 
 def test_errors_of_an_op_are_its_own(plugged):
-    refused(post(plugged, "bare_many.vjp", *binary({"x": X})), 500, "bare_many")
+    expect_error(post(plugged, "bare_many.vjp", *binary({"x": X})), 500, "bare_many")
 
 
 def test_a_timeout_in_microseconds_ends_slow_work(plugged):
     x = np.array(1, np.float32)
     assert infer(plugged, "square", {"x": x}, parameters={"timeout": 0, "priority": 3})["y"] == 1
     for form in (binary, lambda tensors, **more: (json.dumps({"inputs": in_json(tensors), **more}).encode(), {})):
-        refused(post(plugged, "sleepy", *form({"x": x}, parameters={"timeout": 100_000})), 504, "deadline")
+        expect_error(post(plugged, "sleepy", *form({"x": x}, parameters={"timeout": 100_000})), 504, "deadline")
 
 
 def test_without_the_protocol_its_paths_are_nobodys(serve):
@@ -583,7 +583,7 @@ def test_where_nothing_is_counted_there_are_no_statistics(serve):
     with serve(METRICS="0").client() as client:
         infer(client, "square", {"x": X})
         for path in ("/v2/models/stats", "/v2/models/square/stats"):
-            refused(client.get(path), 404, "PULLBACK_METRICS is 0")
+            expect_error(client.get(path), 404, "PULLBACK_METRICS is 0")
 
 
 def test_bytes_of_bools_are_0_or_1(plugged):
@@ -591,6 +591,6 @@ def test_bytes_of_bools_are_0_or_1(plugged):
     body, headers = binary(tensors)
     assert infer(plugged, "masked", tensors)["y"].tolist() == [[1, 0], [0, 4]]
     response = post(plugged, "masked", body[:-2] + b"\2\1", headers)
-    refused(response, 400, "inputs.mask.1.0: invalid bool byte; expected 0 or 1, got 2")
+    expect_error(response, 400, "inputs.mask.1.0: invalid bool byte; expected 0 or 1, got 2")
     said = [{"name": "mask", "shape": [1], "datatype": "BOOL", "data": [1]}, {**ONE, "shape": [1], "data": [1]}]
-    refused(ask(plugged, "masked", inputs=said), 400, "expected true or false, got 1")
+    expect_error(ask(plugged, "masked", inputs=said), 400, "expected true or false, got 1")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from app.errors import Malformed
 from app.routes.openinference import compression
-from tests.http.inferring import LENGTH, assert_same, binary, in_json, post, refused, tensors_of
+from tests.http.openinference_client import LENGTH, assert_same, binary, expect_error, in_json, post, tensors_of
 from tests.patience import PATIENCE_S
 
 MIB = 1 << 20
@@ -81,7 +81,7 @@ def test_answers_are_plain_for_all_others(client, accept):
 
 def test_other_codings_are_415(client):
     for coding in ("br", "gzip, deflate", "x-gzip", "compress"):
-        refused(sent(client, BODY, coding), 415, "gzip or deflate", coding)
+        expect_error(sent(client, BODY, coding), 415, "gzip or deflate", coding)
     assert_same(tensors_of(sent(client, BODY, "identity"), "square"), {"y": X * X})
 
 
@@ -107,7 +107,7 @@ HOSTILE: list[tuple[str, bytes, str]] = [
 
 @pytest.mark.parametrize(("coding", "body", "said"), HOSTILE, ids=range(len(HOSTILE)))
 def test_what_is_not_compressed_right_is_400(client, coding, body, said):
-    refused(sent(client, body, coding), 400, said)
+    expect_error(sent(client, body, coding), 400, said)
 
 
 def test_a_body_that_inflates_to_nothing_is_inflated_in_steps():
@@ -134,24 +134,24 @@ def small(serve_for_module):
 def test_a_bomb_is_413_before_it_takes_memory(small):
     bomb = zlib.compress(bytes(400 * MIB), 9)
     assert len(bomb) < MIB
-    refused(sent(small, bomb, "deflate"), 413, "4194304 bytes", "after decompression")
-    refused(sent(small, bomb, "deflate", {}), 413, "1048576 bytes", "after decompression")  # JSON alone
+    expect_error(sent(small, bomb, "deflate"), 413, "4194304 bytes", "after decompression")
+    expect_error(sent(small, bomb, "deflate", {}), 413, "1048576 bytes", "after decompression")  # JSON alone
     assert_same(tensors_of(sent(small, gzip.compress(BODY), "gzip"), "square"), {"y": X * X})
 
 
 def test_inflated_bodies_take_from_the_budget(serve):
     with serve(MAX_BODY_MB="8", MAX_INFLIGHT_MB="6").client() as client:
-        refused(sent(client, zlib.compress(bytes(6 * MIB)), "deflate"), 503, "requests in progress hold")
+        expect_error(sent(client, zlib.compress(bytes(6 * MIB)), "deflate"), 503, "requests in progress hold")
         assert_same(tensors_of(sent(client, gzip.compress(BODY), "gzip"), "square"), {"y": X * X})
 
 
 def test_the_limits_in_this_dialect(small):
     x = np.zeros(5 * MIB // 4, np.float32)
-    refused(post(small, "square", *binary({"x": x})), 413, "4194304 bytes")
-    refused(post(small, "square", b" " * (MIB + 1)), 413, "1048576 bytes")
+    expect_error(post(small, "square", *binary({"x": x})), 413, "4194304 bytes")
+    expect_error(post(small, "square", b" " * (MIB + 1)), 413, "1048576 bytes")
     assert_same(tensors_of(post(small, "square", *binary({"x": x[: MIB // 2]})), "square"), {"y": x[: MIB // 2]})
-    refused(post(small, "square", b" " * (2 * MIB), {LENGTH: str(MIB + 1)}), 413, "1048576 bytes", "JSON")
-    refused(small.post("/v2/nope", content=b" " * (MIB + 1)), 413, "1048576 bytes")
+    expect_error(post(small, "square", b" " * (2 * MIB), {LENGTH: str(MIB + 1)}), 413, "1048576 bytes", "JSON")
+    expect_error(small.post("/v2/nope", content=b" " * (MIB + 1)), 413, "1048576 bytes")
 
 
 def test_the_native_api_takes_no_compressed_body(client):

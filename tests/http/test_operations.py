@@ -9,7 +9,7 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.http.asking import JSON, OPERATIONS, array, ask, data, fault, post
+from tests.http.native_client import JSON, OPERATIONS, array, ask, data, fault, post
 
 OPS = sorted(path.stem for path in (Path(__file__).parents[2] / "ops").glob("[!_]*.py"))
 # XLA compiles for seconds: a few ops, and the operations without and with two nested pullbacks.

@@ -19,7 +19,7 @@ import pytest
 from app.errors import CannotStart
 from app.main import create_app
 from app.settings import Settings
-from tests.http.asking import JSON, ask, data, post, problem
+from tests.http.native_client import JSON, ask, data, post, problem
 from tests.patience import PATIENCE_S
 
 ENDLESS = {"inputs": {"x": [1.0], "steps": 2_000_000_000}}

@@ -23,7 +23,7 @@ from app.tensors import fast_json
 from app.tensors.casting import Numbers
 from app.tensors.json import Decoded
 from ops import Example, Input, Op, Output, custom_gradient, discover
-from tests.http.asking import MAX_ENTRIES, MAX_GOT, MAX_TEXT, SECRET, WORDS, array, ask, problem
+from tests.http.native_client import MAX_ENTRIES, MAX_GOT, MAX_TEXT, SECRET, WORDS, array, ask, problem
 
 JSON = {"content-type": "application/json"}
 IN_LISTS = {**JSON, "accept": "application/json"}

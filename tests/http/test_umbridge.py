@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ops import discover
-from tests.http.asking import SECRET, array, ask
+from tests.http.native_client import SECRET, array, ask
 
 OPS = discover().ops
 EXAMPLES = [pytest.param(op, example, id=f"{op.name}-{example.name}") for op in OPS.values() for example in op.examples]

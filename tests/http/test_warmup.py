@@ -20,7 +20,7 @@ from app.runtime.devices import devices
 from app.telemetry.counters import not_recorded
 from app.tensors.json import decode
 from ops import Registry, discover
-from tests.http.asking import ask
+from tests.http.native_client import ask
 from tests.patience import PATIENCE_S
 
 REGISTRY = discover()

@@ -9,8 +9,8 @@ import pytest
 
 from app.execution.watchdog import COMPILATION_S, STUCK, patience_s
 from app.settings import Settings
-from tests.http.asking import JSON, ask, problem
 from tests.http.conftest import PLUGINS
+from tests.http.native_client import JSON, ask, problem
 from tests.http.test_launcher import SQUARE, own_lines, status_of
 from tests.patience import PATIENCE_S
 
