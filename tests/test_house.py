@@ -267,12 +267,12 @@ def rules(planted: list[tuple[Any, Any]]) -> list[Any]:
 
 
 @pytest.mark.parametrize("rule", rules(MODULE_RULES), ids=lambda rule: rule.__name__)
-def test_modules_keep_the_rule(rule: Callable[[Modules], list[str]]) -> None:
+def test_modules_follow_the_rule(rule: Callable[[Modules], list[str]]) -> None:
     assert rule(python_modules()) == []
 
 
 @pytest.mark.parametrize("rule", rules(FILE_RULES), ids=lambda rule: rule.__name__)
-def test_files_keep_the_rule(rule: Callable[[Files], list[str]]) -> None:
+def test_files_follow_the_rule(rule: Callable[[Files], list[str]]) -> None:
     assert rule(text_files()) == []
 
 
@@ -282,10 +282,10 @@ def test_a_planted_breach_is_found(rule: Callable[[Modules], list[str]], planted
 
 
 @pytest.mark.parametrize("rule", rules(MODULE_RULES), ids=lambda rule: rule.__name__)
-def test_what_is_allowed_is_not_refused(rule: Callable[[Modules], list[str]]) -> None:
+def test_innocent_modules_pass(rule: Callable[[Modules], list[str]]) -> None:
     assert rule(INNOCENT) == []
 
 
-def test_the_whole_tree_is_read() -> None:
+def test_the_whole_tree_is_checked() -> None:
     assert {"app.errors", "app.tensors.dtypes", "ops", "ops._op", "pullback"} <= set(python_modules())
     assert {"Makefile", ".ci/run", "requirements/cpu.txt", "tests/test_house.py"} <= set(text_files())

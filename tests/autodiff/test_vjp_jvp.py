@@ -80,7 +80,7 @@ def test_each_tangent_is_a_row_of_the_hessian_times_the_vector(op: Op, example: 
         np.testing.assert_array_less(np.abs(got - wanted)[plain], (ROUNDINGS * EPS * scale)[plain])
 
 
-def test_a_second_order_that_is_not_symmetric_is_taken_by_its_rows():
+def test_an_asymmetric_second_order_is_applied_by_rows():
     op = OPS["skewed"]
     at, eye = point(op, op.examples[0], "graph"), np.eye(3)
     rows = [derivatives.vjp_jvp(at, ["x"], None, {"x": e}).run()["x"] for e in eye]

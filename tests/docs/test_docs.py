@@ -123,17 +123,17 @@ def differences(page: str, url: str) -> list[tuple[str, str, str]]:
 
 @needs_curl
 @pytest.mark.parametrize("page", [p for p in PAGES if p not in (ADD_AN_OP, ADD_A_NATIVE_OP) and steps(p)])
-def test_the_commands_of_a_page_print_what_it_says(page: str, service: Service) -> None:
+def test_commands_print_the_output_on_the_page(page: str, service: Service) -> None:
     assert differences(page, service.url) == []
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_no_request_of_a_page_is_left_unrun(page: str) -> None:
+def test_every_request_on_a_page_is_run(page: str) -> None:
     assert not any("curl" in body or "post " in body for name in ("sh", "bash", "") for body in blocks(page, name))
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_links_lead_somewhere(page: str) -> None:
+def test_links_have_targets(page: str) -> None:
     targets = [link for link in LINK.findall(text_of(page)) if "://" not in link]
     assert [link for link in targets if not has_target(page, link)] == []
 
@@ -149,19 +149,19 @@ def anchors(text: str) -> list[str]:
     return [re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings]
 
 
-def test_same_tells_what_differs() -> None:
+def test_same_finds_differences() -> None:
     assert same({"a": [1.0, "NaN", None]}, {"a": [1.0000001, "NaN", None]})
     for other in ({"a": [1, "NaN", None]}, {"a": [1.0, "NaN"]}, {"a": [1.0, "NaN", 0]}, {"a": [1.1, "NaN", None]}, {}):
         assert not same({"a": [1.0, "NaN", None]}, other)
 
 
 @pytest.mark.parametrize("page", [README, GRADIENT_CHECKS, HTTP_API])
-def test_the_python_example_prints_what_the_page_says(page: str, service: Service) -> None:
+def test_the_python_example_prints_the_output_on_the_page(page: str, service: Service) -> None:
     [program], [*_, output] = blocks(page, "python"), blocks(page, "text")
     assert run([sys.executable, "-W", "error", "-c", program], service.url) == output
 
 
-def test_the_check_of_a_wrong_op_prints_what_the_pages_say(serve: Serve, tmp_path) -> None:
+def test_the_check_of_a_wrong_op_prints_the_output_on_the_pages(serve: Serve, tmp_path) -> None:
     shutil.copy(ROOT / "tests/http/plugins/steep.py", tmp_path)
     service = serve(OPS_PATH=str(tmp_path))
     command = [sys.executable, "-m", "pullback", "check", "steep", "--url", service.url]
@@ -216,7 +216,7 @@ def test_the_image_is_of_this_version() -> None:
     assert set(re.findall(r"^ARG VERSION=(.+)$", text_of("Dockerfile"), re.MULTILINE)) == {pullback.__version__}
 
 
-def test_a_container_has_the_time_that_the_service_takes_to_stop() -> None:
+def test_a_container_gets_enough_time_to_stop() -> None:
     longest = Settings().drain_s + Settings().grace_s
     compose = re.search(r"stop_grace_period: (\d+)s", text_of("docker-compose.yml"))
     pod = re.search(r"terminationGracePeriodSeconds: (\d+)", text_of(DEPLOYMENT))
@@ -225,7 +225,7 @@ def test_a_container_has_the_time_that_the_service_takes_to_stop() -> None:
     assert min(int(compose[1]), int(pod[1])) > longest
 
 
-def test_the_doctor_says_what_the_page_says() -> None:
+def test_the_doctor_prints_the_output_on_the_page() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "app.runtime.doctor"],
         cwd=ROOT,
@@ -279,7 +279,7 @@ def test_every_error_is_in_the_table_with_its_title() -> None:
     assert told == {(str(error.status), error.title) for error in PullbackError.__subclasses__()}
 
 
-def test_the_budgets_are_those_of_the_code() -> None:
+def test_the_budgets_match_the_code() -> None:
     assert f"{traces.TRACE_BUDGET} of them, {traces.XLA_BUDGET} by XLA" in text_of(HTTP_API)
     assert traces.SHARE == 0.5  # "half", the page says
 
@@ -322,12 +322,12 @@ def test_the_first_op_is_short() -> None:
 
 
 @needs_curl
-def test_the_op_of_the_page_is_served_as_it_says(plugged: ThreadedService) -> None:
+def test_the_op_of_the_page_works_as_described(plugged: ThreadedService) -> None:
     assert differences(ADD_AN_OP, plugged.url) == []
 
 
 @pytest.mark.parametrize("name", mistakes())
-def test_a_mistake_is_answered_as_the_page_says(name: str, plugged: ThreadedService) -> None:
+def test_a_mistake_gives_the_error_on_the_page(name: str, plugged: ThreadedService) -> None:
     with plugged.client() as client:
         answer = client.post(f"/v1/ops/{name}/gradients", json={"inputs": {"x": [1, 2]}, "order": 2})
     assert answer.status_code == 500

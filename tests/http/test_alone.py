@@ -16,7 +16,7 @@ PATH = "/v1/ops/log1pexp/vjp"
 
 
 @pytest.mark.parametrize(("under_way", "at_once"), [({1}, 3), ({1, 2}, 0)])
-def test_who_is_alone_waits_for_nobody(under_way, at_once, monkeypatch):
+def test_a_lone_request_runs_at_once(under_way, at_once, monkeypatch):
     monkeypatch.setattr(batching, "BRIEF_S", 60.0)  # on a busy machine too
     calls = []
     run_at_once = Batches.run_at_once
@@ -42,7 +42,7 @@ def test_who_is_alone_waits_for_nobody(under_way, at_once, monkeypatch):
 
 
 @pytest.mark.parametrize(("link", "expected"), [(None, False), (Link({1}), True), (Link({1, 2}), False)])
-def test_only_a_server_that_counts_tells_who_is_alone(link, expected):
+def test_is_alone_needs_a_link(link, expected):
     request = request_of()
     request.link = link
     assert request.is_alone is expected

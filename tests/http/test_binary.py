@@ -104,7 +104,7 @@ def in_json(tensors: dict[str, np.ndarray], fields: dict[str, Any]) -> dict[str,
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_every_operation_answers_bit_for_bit_as_in_json(client: httpx.Client, op: str):
+def test_every_operation_matches_json_bit_for_bit(client: httpx.Client, op: str):
     for operation in OPERATIONS:
         tensors, fields = example_of(client, op, operation)
         told = post(client, op, operation, **in_json(tensors, fields))
@@ -136,7 +136,7 @@ PATHS = [
 
 
 @pytest.mark.parametrize(("to", "fields", "names"), PATHS)
-def test_tensors_are_called_after_their_places(client: httpx.Client, to: str, fields: dict, names: set[str]):
+def test_tensors_are_named_by_their_paths(client: httpx.Client, to: str, fields: dict, names: set[str]):
     x = np.float32([1, 2])
     found, said = read(binary(client, to, written({"inputs/x": x}, **fields)).content)
     assert (set(found), said) == (names, {})
@@ -145,7 +145,7 @@ def test_tensors_are_called_after_their_places(client: httpx.Client, to: str, fi
         assert found["gradients/2/x"].tolist() == [2, 2]
 
 
-def test_what_is_absent_is_left_out_and_its_reason_told(client: httpx.Client):
+def test_absent_derivatives_are_omitted_with_a_reason(client: httpx.Client):
     tensors = {"inputs/logits": np.zeros((1, 2), np.float32), "inputs/labels": np.int32([1])}
     for operation, absent in (
         ("vjp", {"labels": "not_differentiable"}),
@@ -165,7 +165,7 @@ def test_what_is_absent_is_left_out_and_its_reason_told(client: httpx.Client):
 
 
 @pytest.mark.parametrize("dtype", [np.float16, BFLOAT16, np.float32, np.float64, np.int32, np.int64, np.uint8])
-def test_every_dtype_and_shape_goes_both_ways(client: httpx.Client, dtype: Any):
+def test_every_dtype_and_shape_round_trips(client: httpx.Client, dtype: Any):
     for value in ([1, 2, 3], [[1], [2]], 3, [], [[], []], np.arange(500)):
         x = np.array(value).astype(dtype) % 5
         body = written({"inputs/x": x}, dtype=x.dtype.name)
@@ -236,7 +236,7 @@ def test_the_client_chooses_the_format(client: httpx.Client, accept: str | None,
         assert f"expected Accept: application/json or {BINARY}, got " in problem(response, 406)["detail"]
 
 
-def test_the_checks_speak_json_alone(client: httpx.Client):
+def test_the_checks_accept_only_json(client: httpx.Client):
     body = written({"inputs/x": np.float32([1])})
     for path in ("/v1/ops/square/check", "/v1/ops/square/verify", "/v1/checks"):
         detail = problem(client.post(path, content=body, headers={"content-type": BINARY}), 415)["detail"]
@@ -262,7 +262,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("case", WRONG, ids=lambda case: f"{case[0]}-{'.'.join(case[3])}-{case[5]}")
-def test_errors_are_those_of_json(client: httpx.Client, case: tuple):
+def test_errors_match_those_of_json(client: httpx.Client, case: tuple):
     to, tensors, fields, loc, expected, got = case
     response = binary(client, to, written(tensors, **fields))
     entry = fault(response)
@@ -273,7 +273,7 @@ def test_errors_are_those_of_json(client: httpx.Client, case: tuple):
     assert post(client, *to.split("/"), **(in_json(tensors, {}) | fields)).json() == response.json()
 
 
-def test_what_is_no_safetensors_is_400(client: httpx.Client):
+def test_malformed_safetensors_are_400(client: httpx.Client):
     right = written({"inputs/x": X})
     for body, said in (
         (b"", "got 0"),
@@ -290,11 +290,11 @@ def test_what_is_no_safetensors_is_400(client: httpx.Client):
             assert document["errors"] == []
 
 
-def test_binary_in_the_name_of_json_is_400(client: httpx.Client):
+def test_binary_labelled_as_json_is_400(client: httpx.Client):
     problem(client.post(SQUARE, content=written({"inputs/x": X}), headers=JSON), 400)
 
 
-def test_a_body_in_chunks_and_one_in_many_packets(client: httpx.Client, service):
+def test_chunked_and_fragmented_bodies_are_read(client: httpx.Client, service):
     x = np.arange(300_000, dtype=np.float32)
     body = written({"inputs/x": x})
     chunks = (body[i : i + 70_001] for i in range(0, len(body), 70_001))
@@ -314,7 +314,7 @@ def test_a_body_in_chunks_and_one_in_many_packets(client: httpx.Client, service)
     assert_same(read(came.partition(b"\r\n\r\n")[2])[0], {"outputs/y": X * X})
 
 
-def test_a_large_answer_of_many_tensors(client: httpx.Client):
+def test_a_large_response_of_many_tensors(client: httpx.Client):
     x = np.linspace(-1, 1, 200_000, dtype=np.float64)
     found, _ = read(binary(client, "square/gradients", written({"inputs/x": x}, order=2, dtype="float64")).content)
     assert_same(found, {"outputs/y": x * x, "gradients/1/x": 2 * x, "gradients/2/x": np.full_like(x, 2)})
@@ -329,7 +329,7 @@ def test_tensors_at_any_address(client: httpx.Client):
         assert found["gradients/x"].tolist() == [1, 1, 1]
 
 
-def test_the_limit_is_that_of_other_bodies(serve):
+def test_the_limit_of_binary_bodies_is_max_body(serve):
     with serve(MAX_JSON_MB="1", MAX_BODY_MB="2").client() as client:
         for mega, status in ((1.5, 200), (2, 413)):
             x = np.zeros(int(mega * (1 << 18)), np.float32)

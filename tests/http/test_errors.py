@@ -266,7 +266,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=str)
-def test_what_is_wrong_is_named(client: httpx.Client, wrong: Wrong):
+def test_errors_are_named(client: httpx.Client, wrong: Wrong):
     response = client.post(f"/v1/ops/{wrong.to}", content=json.dumps(wrong.body), headers=JSON)
     document = problem(response, 422)
     entry = document["errors"][0]
@@ -276,7 +276,7 @@ def test_what_is_wrong_is_named(client: httpx.Client, wrong: Wrong):
     assert document["detail"].startswith(".".join(map(str, wrong.loc)))
 
 
-def test_all_that_is_wrong_is_named_at_once(client: httpx.Client):
+def test_all_errors_are_named_at_once(client: httpx.Client):
     body = {"inputs": {"logits": [[1, "2"]], "label": [1]}, "mode": "graph"}
     entries = problem(post(client, "softmax_cross_entropy", "forward", **body), 422)["errors"]
     assert [entry["loc"] for entry in entries] == [["inputs", "logits", 0, 1], ["inputs", "label"]]
@@ -307,7 +307,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-def test_what_is_not_json_is_400(client: httpx.Client, name: str):
+def test_malformed_json_is_400(client: httpx.Client, name: str):
     body, word = MALFORMED[name]
     document = problem(client.post(SQUARE, content=body, headers=JSON), 400)
     assert word in document["detail"]
@@ -332,12 +332,12 @@ def test_what_is_not_json_is_400(client: httpx.Client, name: str):
         ("/v1/ops/..%2f..%2fetc/forward", []),
     ],
 )
-def test_what_is_not_there_is_404(client: httpx.Client, path: str, words: list[str]):
+def test_unknown_paths_and_names_are_404(client: httpx.Client, path: str, words: list[str]):
     document = problem(client.post(path, json=RIGHT), 404)
     assert all(word in document["detail"] for word in words)
 
 
-def test_an_unknown_op_of_the_catalogue_is_404_with_near_names(client: httpx.Client):
+def test_an_unknown_op_of_the_catalogue_is_404_with_similar_names(client: httpx.Client):
     assert "log1pexp" in problem(client.get("/v1/ops/log1pxp"), 404)["detail"]
     problem(client.get("/v1/ops/"), 404)
 
@@ -375,7 +375,7 @@ def test_another_format_is_406(client: httpx.Client, accept: str):
 @pytest.mark.parametrize(
     "accept", ["*/*", "application/json", "application/*", "text/html, Application/JSON;q=0.1", ""]
 )
-def test_json_is_accepted_however_it_is_said(client: httpx.Client, accept: str):
+def test_every_accept_header_that_covers_json_is_accepted(client: httpx.Client, accept: str):
     assert client.post(SQUARE, json=RIGHT, headers={"accept": accept}).status_code == 200
 
 
@@ -394,7 +394,7 @@ def test_another_content_type_is_415(client: httpx.Client, headers: dict, word: 
     assert "content-encoding" in headers or f"expected Content-Type: application/json or {BINARY}, got " in detail
 
 
-def test_the_charset_of_json_is_no_matter(client: httpx.Client):
+def test_the_charset_of_json_is_ignored(client: httpx.Client):
     headers = {"content-type": "Application/JSON; charset=utf-8"}
     assert client.post(SQUARE, content=json.dumps(RIGHT), headers=headers).status_code == 200
 
@@ -418,7 +418,7 @@ def base64_zeros(*shape: int) -> dict[str, Any]:
         ),
     ],
 )
-def test_too_large_an_answer_is_refused_before_it_is_computed(client: httpx.Client, to: str, body: dict, what: str):
+def test_a_too_large_response_is_refused_before_it_is_computed(client: httpx.Client, to: str, body: dict, what: str):
     began = time.monotonic()
     entry = fault(client.post(f"/v1/ops/{to}", json=body))
     assert time.monotonic() - began < 2
@@ -445,7 +445,7 @@ def test_an_ops_own_check_is_422(plugged: httpx.Client, mode: str):
         ("hvp", {"vectors": {"x": [1, 2, 3]}, "cotangents": {"index": 1}}, ["cotangents", "index"], "y"),
     ],
 )
-def test_directions_belong_to_what_is_differentiable(
+def test_directions_belong_to_differentiable_tensors(
     plugged: httpx.Client, operation: str, body: dict, loc: list, expected: str
 ):
     entry = fault(post(plugged, "largest", operation, inputs={"x": [1, 3, 2], "hint": 0}, **body))
@@ -458,7 +458,7 @@ HOSTILE = ["\x00", "\n\r\t", "\x1b[31mred", "\u202e\u2066", "é" * 5000, HUGE, "
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=lambda name: ascii(name[:8]))
-def test_hostile_names_are_told_briefly(client: httpx.Client, name: str):
+def test_hostile_names_are_abbreviated(client: httpx.Client, name: str):
     for body in (
         {**RIGHT, name: 1},
         {"inputs": {"x": [1], name: [1]}},
@@ -482,23 +482,23 @@ def with_many(many: dict[str, int]) -> list[dict[str, Any]]:
     return [{"inputs": {"x": [1], **many}}, {**RIGHT, **many}, {**RIGHT, "attrs": many}, {**RIGHT, "wrt": [*many]}]
 
 
-def test_many_faults_are_told_briefly(client: httpx.Client):
+def test_many_errors_are_abbreviated(client: httpx.Client):
     for body in with_many({f"name{i}": 1 for i in range(50)}):
         assert len(problem(post(client, "square", "vjp", **body), 422)["errors"]) == MAX_ENTRIES
 
 
-def test_very_many_names_are_refused_without_a_look_at_each(client: httpx.Client):
+def test_too_many_names_are_refused_without_checking_each(client: httpx.Client):
     for body in with_many({f"name{i}": 1 for i in range(50_000)}):
         [entry] = problem(post(client, "square", "vjp", **body), 422)["errors"]
         assert "at most" in entry["expected"]
 
 
 @pytest.mark.parametrize("length", [1000, 8000, 60_000])
-def test_a_long_path_is_told_briefly(client: httpx.Client, length: int):
+def test_a_long_path_is_abbreviated(client: httpx.Client, length: int):
     problem(client.post(f"/v1/ops/{'n' * length}/forward", json=RIGHT), 404)
 
 
-def test_names_in_raw_bytes_are_answered(service):
+def test_raw_bytes_in_names_are_handled(service):
     """What no client library would send."""
     for path in (b"/v1/ops/\xff\xfe/forward", b"/v1/ops/%ED%A0%80/forward", b"*", b"http://x/v1/ops/square/vpj"):
         with socket.create_connection(("127.0.0.1", service.port), timeout=PATIENCE_S) as sock:
@@ -510,5 +510,5 @@ def test_names_in_raw_bytes_are_answered(service):
         assert json.loads(body)["status"] in (400, 404)
 
 
-def test_the_service_has_survived_it_all(client: httpx.Client):
+def test_the_service_survives(client: httpx.Client):
     assert ask(client, "square", "forward", **RIGHT)["outputs"]["y"]["data"] == [1, 4]

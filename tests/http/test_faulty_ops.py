@@ -81,7 +81,7 @@ def test_a_wrong_shape_is_found_by_every_operation(plugged: httpx.Client, operat
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_exception_is_told_without_places(plugged: httpx.Client, mode: str):
+def test_an_exception_is_reported_without_file_names(plugged: httpx.Client, mode: str):
     document = problem(post(plugged, "raises", "forward", inputs={"x": X}, mode=mode), 500)
     assert "op raises failed" in document["detail"]
     assert "exploded" in document["detail"]
@@ -91,7 +91,7 @@ def test_an_exception_is_told_without_places(plugged: httpx.Client, mode: str):
 
 
 @pytest.mark.parametrize("mode", ["graph", "xla", "v1"])
-def test_what_cannot_be_traced_says_why_and_runs_eagerly(plugged: httpx.Client, mode: str):
+def test_an_untraceable_op_is_explained_and_runs_eagerly(plugged: httpx.Client, mode: str):
     document = problem(post(plugged, "decides_in_python", "forward", inputs={"x": X}, mode=mode), 500)
     assert "decides_in_python" in document["detail"]
     assert ask(plugged, "decides_in_python", "forward", inputs={"x": X}, mode="eager")["outputs"]["y"]["data"] == X
@@ -101,7 +101,7 @@ def test_a_mistake_in_the_gradient_leaves_the_value(plugged: httpx.Client):
     assert ask(plugged, "bare_zero", "forward", inputs={"x": X})["outputs"]["y"]["data"] == [1.0, 2.0, 4.0]
 
 
-def test_a_mistake_is_told_again(plugged: httpx.Client):
+def test_a_mistake_is_reported_every_time(plugged: httpx.Client):
     """A trace that failed is kept as its error: the second answer is the first."""
     first, second = (post(plugged, "helper_zero", "vjp", inputs={"x": X}).content for _ in range(2))
     assert first == second

@@ -45,7 +45,7 @@ async def garbage(app: Any, path: str, document: Any) -> int:
         gc.enable()
 
 
-def test_requests_leave_no_circles():
+def test_requests_leave_no_reference_cycles():
     async def test() -> list[int]:
         async with running() as app:
             return [await garbage(app, path, document) for path, document in CASES]
@@ -57,7 +57,7 @@ def test_requests_leave_no_circles():
     assert [case for case, count in zip(CASES, found, strict=True) if count >= REQUESTS] == []
 
 
-def test_a_request_that_is_late_leaves_none():
+def test_a_request_past_its_deadline_leaves_no_reference_cycles():
     async def late(request):
         request.deadline.start_work(until=0.0)
         await asyncio.Event().wait()

@@ -48,30 +48,30 @@ def written(*pieces: bytes | memoryview, turns: int = 0, close: bool = False) ->
 @pytest.mark.parametrize(
     "body", [b"body", memoryview(b"body"), bytearray(b"body")], ids=lambda body: type(body).__name__
 )
-def test_a_head_and_its_body_are_one(body):
+def test_a_head_and_its_body_are_one_write(body):
     assert written(HEAD, body) == [HEAD + b"body"]
 
 
-def test_a_head_alone_waits_for_one_turn():
+def test_a_lone_head_is_sent_after_one_turn():
     assert written(HEAD) == []
     assert written(HEAD, turns=1) == [HEAD]
 
 
-def test_what_is_long_goes_by_itself():
+def test_long_data_is_written_separately():
     long = bytes(JOINED + 1)
     assert written(HEAD, long) == [HEAD, long]
 
 
-def test_nothing_is_out_of_order():
+def test_writes_keep_their_order():
     pieces = [HEAD, b"one", b"two", HEAD, HEAD, b"three", HEAD]
     assert b"".join(written(*pieces, turns=2)) == b"".join(pieces)
 
 
-def test_what_waits_is_sent_before_the_end():
+def test_a_waiting_head_is_sent_before_close():
     assert written(HEAD, close=True, turns=2) == [HEAD]
 
 
-def test_the_rest_is_the_transports_own():
+def test_other_attributes_come_from_the_transport():
     async def run() -> bool:
         return HeadCoalescing(Wire(), asyncio.get_running_loop()).is_closing()
 

@@ -61,7 +61,7 @@ def own_lines(one) -> list[str]:
     return [line for line in one.log().splitlines() if not foreign.match(line)]
 
 
-def test_the_ready_lines_say_where_and_what_to_try(service):
+def test_the_ready_lines_show_the_url_and_an_example(service):
     assert service.port > 0
     found = re.fullmatch(r"Pullback is ready on (\S+) \(docs: \1/docs\)\n", service.printed[0])
     assert found
@@ -77,7 +77,7 @@ def test_the_ready_lines_say_where_and_what_to_try(service):
     assert second == [pytest.approx(-1.7182817), "-Infinity"]
 
 
-def test_headers_name_no_server(client):
+def test_headers_do_not_name_the_server(client):
     response = client.get("/health/live")
     assert response.json()["status"] == "live"
     assert "server" not in response.headers
@@ -96,14 +96,14 @@ def test_a_port_in_use_is_one_line_and_exit_1(start):
     )
 
 
-def test_a_host_that_is_none_is_one_line_and_exit_1(start):
+def test_an_invalid_host_is_one_line_and_exit_1(start):
     one = start(HOST="192.0.2.1")
     assert one.wait() == 1
     [line] = one.log().splitlines()
     assert line.startswith("pullback: cannot listen on 192.0.2.1:0 ")
 
 
-def test_wrong_settings_are_a_line_each_and_exit_2(start):
+def test_invalid_settings_are_a_line_each_and_exit_2(start):
     wrong = {"DEADLINE_S": "0", "LOG": "xml", "PORT": "99999", "STRICT": "perhaps", "WORKERS": "two"}
     one = start(**wrong)
     assert one.wait() == 2
@@ -115,7 +115,7 @@ def test_wrong_settings_are_a_line_each_and_exit_2(start):
     assert "expected 'text' or 'json', got" in lines[1]
 
 
-def test_an_unknown_setting_is_a_warning_with_near_names(start):
+def test_an_unknown_setting_is_a_warning_with_similar_names(start):
     one = start(MAX_JSN_MB="1", PORT="x")
     assert one.wait() == 2
     one = start(MAX_JSN_MB="1")
@@ -125,7 +125,7 @@ def test_an_unknown_setting_is_a_warning_with_near_names(start):
     assert "PULLBACK_MAX_JSON_MB" in line
 
 
-def test_sigterm_drains_and_finishes_what_is_in_flight(start):
+def test_sigterm_drains_and_finishes_requests_in_flight(start):
     one = start(DRAIN_S="2")
     one.wait_until_ready()
     assert status_of(one) == 200
@@ -171,7 +171,7 @@ def test_an_early_sigterm_stops_it(start, workers):
     assert one.line() == ""
 
 
-def test_what_is_not_done_after_the_grace_is_told_so(start):
+def test_requests_unfinished_after_the_grace_period_get_an_error(start):
     one = start(GRACE_S="1")
     one.wait_until_ready()
     with begun(one) as sock:
@@ -200,7 +200,7 @@ def test_a_json_log_is_json_lines(start):
     assert told[0]["message"].startswith("draining ")
 
 
-def test_workers_are_announced_once_replaced_and_drained(start):
+def test_workers_are_announced_once_then_replaced_and_drained(start):
     one = start(WORKERS="2", DRAIN_S="2")
     one.wait_until_ready()
     first, second = one.workers()

@@ -90,7 +90,7 @@ def test_requests_are_counted_by_op_operation_and_status(caller: httpx.Client):
 
 
 @pytest.mark.parametrize("to", ["square/forward", "softmax_cross_entropy/vjp", "square/hessian", "square/check"])
-def test_time_is_told_by_stage_and_is_within_the_whole(caller: httpx.Client, to: str):
+def test_stage_times_add_up_to_at_most_the_total(caller: httpx.Client, to: str):
     op, operation = to.split("/")
     examples = caller.get(f"/v1/ops/{op}").json()["examples"]
     body = {} if operation == "check" else {"inputs": examples[0]["inputs"], "attrs": examples[0]["attrs"]}
@@ -101,7 +101,7 @@ def test_time_is_told_by_stage_and_is_within_the_whole(caller: httpx.Client, to:
     assert sum(spent.values()) <= seen("pullback_request_duration_seconds_sum", **labels)
 
 
-def test_a_stream_of_checks_is_one_request_and_the_work_that_of_its_ops(caller: httpx.Client):
+def test_a_stream_of_checks_counts_as_one_request(caller: httpx.Client):
     response = caller.post("/v1/checks", json={"ops": ["square"]})
     assert response.status_code == 200
     seen = scrape(caller)
@@ -135,7 +135,7 @@ def test_other_paths_are_grouped(caller: httpx.Client):
     assert grew == {"catalogue": 3, "health": 2, "docs": 1, "metrics": 1}
 
 
-def test_what_is_in_flight_is_told(counting: ThreadedService, caller: httpx.Client):
+def test_requests_in_flight_are_counted(counting: ThreadedService, caller: httpx.Client):
     assert scrape(caller)("pullback_in_flight_requests") == 1  # the scrape itself
     with socket.create_connection(("127.0.0.1", counting.port), timeout=PATIENCE_S) as sock:
         sock.sendall(HEAD)
@@ -147,14 +147,14 @@ def test_what_is_in_flight_is_told(counting: ThreadedService, caller: httpx.Clie
     assert scrape(caller).values("queue") == {"lane", "batches"}
 
 
-def test_traces_are_those_of_the_readiness_document(caller: httpx.Client):
+def test_trace_counts_match_the_readiness_document(caller: httpx.Client):
     ask(caller, "square", "forward", inputs={"x": [1, 2, 3]}, mode="xla")
     ready, seen = caller.get("/health/ready").json(), scrape(caller)
     assert seen("pullback_traces_total") == ready["traces"] > 0
     assert seen("pullback_xla_compilations_total") == ready["compiled"] > 0
 
 
-def test_openmetrics_is_answered_where_it_is_accepted(caller: httpx.Client):
+def test_openmetrics_is_sent_if_accepted(caller: httpx.Client):
     response = caller.get("/metrics", headers={"accept": "application/openmetrics-text; version=1.0.0"})
     assert response.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
     families = list(openmetrics.text_string_to_metric_families(response.text))
@@ -162,7 +162,7 @@ def test_openmetrics_is_answered_where_it_is_accepted(caller: httpx.Client):
     assert all(family.documentation for family in families)
 
 
-def test_without_metrics_there_is_none(serve):
+def test_metrics_can_be_disabled(serve):
     with serve(METRICS="0").client() as client:
         ask(client, "square", "forward", inputs={"x": 3})
         problem(client.get("/metrics"), 404)
@@ -206,7 +206,7 @@ def wait_for_total(one: Service, total: int) -> None:
         alike = alike + 1 if found == total else 0
 
 
-def test_workers_report_together_and_what_has_ended_stays(start):
+def test_workers_report_together_and_keep_the_counts_of_ended_ones(start):
     one = start(WORKERS="2").wait_until_ready()
     folder = folder_of(one.workers()[0])
     total = sum(ask_until(one, 2).values())

@@ -125,21 +125,21 @@ def offered(client: httpx.Client, op: str) -> list[str]:
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_every_model_at_every_example_is_the_native_api(client, op):
+def test_every_model_matches_the_native_api_at_every_example(client, op):
     for operation in offered(client, op):
         for tensors, fields in requests(client, op, operation):
             compared(client, op, operation, tensors, fields)
 
 
 @pytest.mark.parametrize("op", ["apart", "masked", "parted", "skewed", "squares"])
-def test_plug_ins_too(plugged, op):
+def test_plug_in_models_match_the_native_api(plugged, op):
     for operation in OPERATIONS:
         for tensors, fields in requests(plugged, op, operation):
             compared(plugged, op, operation, tensors, fields)
 
 
 @pytest.mark.parametrize("op", ["square", "softmax_cross_entropy", "zero_out", "roi_pool"])
-def test_every_dtype_that_an_op_takes(client, op):
+def test_every_dtype_of_an_op_matches_the_native_api(client, op):
     contract = client.get(f"/v1/ops/{op}").json()
     for place in range(max(len(x["dtypes"]) for x in contract["inputs"])):
         for operation in ("forward", "vjp"):
@@ -148,7 +148,7 @@ def test_every_dtype_that_an_op_takes(client, op):
                 compared(client, op, operation, tensors, fields)
 
 
-def test_what_an_op_has_is_offered_and_no_more(client):
+def test_only_available_operations_are_offered(client):
     contracts = {op: client.get(f"/v1/ops/{op}").json() for op in OPS}
     for op, contract in contracts.items():
         live = all(any(x["differentiable"] for x in contract[side]) for side in ("inputs", "outputs"))
@@ -181,7 +181,7 @@ class Slow(Attrs):
     timeout: float = 1.0
 
 
-def test_a_model_in_which_names_would_clash_is_not_offered():
+def test_a_model_with_clashing_names_is_not_offered():
     assert list(models([an_op()])) == ["made", *(f"made.{operation}" for operation in OPERATIONS[1:])]
     assert "made.vjp" not in models([an_op(inputs="x dy")])  # the cotangent of y is dy
     assert "made.jvp" not in models([an_op(inputs="x tx")])
@@ -210,13 +210,13 @@ def test_metadata_and_configuration(client):
     ]
 
 
-def test_the_server(client):
+def test_server_metadata_and_health(client):
     assert set(client.get("/v2").json()) == {"name", "version", "extensions"}
     assert client.get("/v2/health/live").json() == {"live": True}
     assert client.get("/v2/health/ready").json() == {"ready": True}
 
 
-def test_the_index_tells_of_ops_that_do_not_load(plugged):
+def test_the_index_lists_ops_that_do_not_load(plugged):
     index = plugged.post("/v2/repository/index").json()
     [broken] = [entry for entry in index if entry["state"] != "READY"]
     assert (broken["name"], broken["state"]) == ("broken", "UNAVAILABLE")
@@ -225,7 +225,7 @@ def test_the_index_tells_of_ops_that_do_not_load(plugged):
     expect_error(plugged.get("/v2/models/broken.vjp"), 404, "broken.vjp is unavailable", "nothing_of_this_name")
 
 
-def test_the_body_of_the_index_is_a_little_one(client):
+def test_the_index_limits_the_size_of_its_body(client):
     long = b'{"ready": true%b}' % (b" " * (1 << 16))
     for headers in ({}, {"content-type": "application/json"}):
         expect_error(client.post("/v2/repository/index", content=long, headers=headers), 413, "at most 65536 bytes")
@@ -236,7 +236,7 @@ def test_the_body_of_the_index_is_a_little_one(client):
     expect_error(client.post("/v2/repository/index", content=b"", headers={"content-type": "image/png"}), 415)
 
 
-def test_a_large_request_that_is_refused_runs_nothing(client):
+def test_a_refused_large_request_runs_nothing(client):
     def executions() -> int:
         return client.get("/v2/models/round_ste/stats").json()["model_stats"][0]["execution_count"]
 
@@ -248,7 +248,7 @@ def test_a_large_request_that_is_refused_runs_nothing(client):
     assert executions() == before + 1
 
 
-def test_statistics_count(client):
+def test_statistics_count_requests(client):
     def counted() -> dict[str, Any]:
         [found] = client.get("/v2/models/sign/stats").json()["model_stats"]
         return found
@@ -270,7 +270,7 @@ def test_statistics_count(client):
 
 
 @pytest.mark.parametrize("version", ["", "/versions/1"])
-def test_id_and_names_come_back(client, version):
+def test_the_response_repeats_id_and_names(client, version):
     response = ask(client, f"square.vjp{version}", inputs=[ONE], id="seven: é", model_name="square.vjp")
     assert response.json() == {
         "id": "seven: é",
@@ -280,7 +280,7 @@ def test_id_and_names_come_back(client, version):
     }
 
 
-def test_data_may_be_nested_and_null_is_nothing(client):
+def test_data_can_be_nested_and_null_fields_are_ignored(client):
     matrix = {**ONE, "shape": [1, 3]}
     for data in ([1, 2, 3], [[1, 2, 3]]):
         response = ask(client, "square", inputs=[{**matrix, "data": data}], id=None, outputs=None, parameters=None)
@@ -291,13 +291,13 @@ def test_data_may_be_nested_and_null_is_nothing(client):
     assert tensors_of(ask(client, "square", inputs=[empty]), "square")["y"].shape == (0, 2)
 
 
-def test_words_for_what_is_no_number(client):
+def test_non_finite_numbers_are_words(client):
     response = ask(client, "square", inputs=[{**ONE, "data": ["NaN", "-Infinity", -0.0]}])
     assert response.json()["outputs"][0]["data"] == ["NaN", "Infinity", 0.0]
 
 
 @pytest.mark.parametrize("name", ["FP16", "BF16", "FP32", "FP64"])
-def test_every_float_as_numbers_and_as_bytes(client, name):
+def test_every_float_round_trips_as_json_and_as_bytes(client, name):
     x = np.array([[0.1, -3], [1e-3, 7]]).astype(DATATYPES[name])
     found = infer(client, "square", {"x": x})
     assert found["y"].dtype == x.dtype
@@ -324,7 +324,7 @@ def points(draw: st.DrawFn) -> tuple[dict[str, np.ndarray], list[str], list[tupl
 
 @settings(max_examples=80, deadline=None)
 @given(points())
-def test_any_shape_dtype_order_and_mix_of_forms(plugged, point):
+def test_shapes_dtypes_orders_and_formats_mix(plugged, point):
     tensors, in_text, wanted, is_binary = point
     bytes_of = {name: x for name, x in tensors.items() if name not in in_text}
     texts = {entry["name"]: entry for entry in in_json(select(tensors, in_text))}
@@ -365,7 +365,7 @@ def test_outputs_select_and_order_blocks(plugged):
     assert (hessian["ddz_dx"].shape, hessian["ddx_dx"].tolist()) == ((2, 3), (2 * np.eye(3)).tolist())
 
 
-def test_only_what_is_selected_is_computed(start_for_session, plugged):
+def test_only_selected_outputs_are_computed(start_for_session, plugged):
     """A Jacobian over the element limit is refused, and its small block is not."""
     x, z = np.ones(1500, np.float32), np.ones(2, np.float32)
     expect_error(post(plugged, "apart.jacobian", *binary({"x": np.ones(3000, np.float32), "z": z})), 400, "elements")
@@ -385,7 +385,7 @@ def test_attributes_are_parameters(client, attrs):
 LARGE = np.random.default_rng(1).normal(size=300_001).astype(np.float32)
 
 
-def test_large_tensors_in_every_form(client):
+def test_large_tensors_in_every_format(client):
     expected = {"y": LARGE * LARGE}
     assert_same(infer(client, "square", {"x": LARGE}), expected)
     assert_same(infer_json(client, "square", {"x": LARGE}), expected)
@@ -476,7 +476,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("model", "body", "said"), REFUSED)
-def test_what_is_wrong_is_refused_with_what_was_expected(client, model, body, said):
+def test_errors_name_the_expected_value(client, model, body, said):
     found = client.get(f"/v2/models/{model}").status_code
     expect_error(ask(client, model, **body), 400 if found == 200 else 404, *said)
 
@@ -510,13 +510,13 @@ BODIES = [
 
 
 @pytest.mark.parametrize(("body", "headers", "status", "said"), BODIES, ids=range(len(BODIES)))
-def test_bodies_that_are_not_what_they_say(client, body, headers, status, said):
+def test_malformed_bodies_are_refused(client, body, headers, status, said):
     sentence = expect_error(post(client, "square", body, headers), status)
     for words in said:
         assert words.lower() in sentence.lower()
 
 
-def test_any_content_type_of_the_protocol_or_none(client):
+def test_content_types_of_the_protocol_are_accepted(client):
     for kind in ({}, {"content-type": OCTETS}, {"content-type": f"{JSON}; charset=utf-8"}):
         assert tensors_of(post(client, "square", BODY, {**HEADERS, **kind}), "square")["y"].tolist() == [2.25, 4, 9]
 
@@ -545,11 +545,11 @@ def test_any_content_type_of_the_protocol_or_none(client):
         ("GET", "/v2/cudasharedmemory/region/r/status", 404, "shared memory is not supported"),
     ],
 )
-def test_what_there_is_not(client, method, path, status, said):
+def test_unknown_models_versions_and_paths_are_refused(client, method, path, status, said):
     expect_error(client.request(method, path), status, said)
 
 
-def test_no_shared_memory_is_registered(client):
+def test_shared_memory_lists_are_empty(client):
     for kind in ("system", "cuda"):
         assert client.get(f"/v2/{kind}sharedmemory/status").json() == []
         assert client.post(f"/v2/{kind}sharedmemory/unregister").status_code == 200
@@ -557,11 +557,11 @@ def test_no_shared_memory_is_registered(client):
 
 
 @pytest.mark.parametrize("body", [b"[]", b'{"nope": true}', b'{"ready": 1}', b"{"])
-def test_the_index_is_strict(client, body):
+def test_the_index_refuses_invalid_bodies(client, body):
     expect_error(client.post("/v2/repository/index", content=body), 400)
 
 
-def test_errors_of_an_op_are_its_own(plugged):
+def test_errors_of_an_op_name_the_op(plugged):
     expect_error(post(plugged, "bare_many.vjp", *binary({"x": X})), 500, "bare_many")
 
 
@@ -572,21 +572,21 @@ def test_a_timeout_in_microseconds_ends_slow_work(plugged):
         expect_error(post(plugged, "sleepy", *form({"x": x}, parameters={"timeout": 100_000})), 504, "deadline")
 
 
-def test_without_the_protocol_its_paths_are_nobodys(serve):
+def test_without_the_protocol_its_paths_are_404(serve):
     with serve(PROTOCOLS="umbridge", METRICS="1").client() as client:
         for path in ("/v2", "/v2/models/square"):
             response = client.get(path)
             assert (response.status_code, response.headers["content-type"]) == (404, "application/problem+json")
 
 
-def test_where_nothing_is_counted_there_are_no_statistics(serve):
+def test_without_metrics_there_are_no_statistics(serve):
     with serve(METRICS="0").client() as client:
         infer(client, "square", {"x": X})
         for path in ("/v2/models/stats", "/v2/models/square/stats"):
             expect_error(client.get(path), 404, "PULLBACK_METRICS is 0")
 
 
-def test_bytes_of_bools_are_0_or_1(plugged):
+def test_bool_bytes_other_than_0_and_1_are_refused(plugged):
     tensors = {"x": np.float32([[1, 2], [3, 4]]), "mask": np.array([[True, False], [False, True]])}
     body, headers = binary(tensors)
     assert infer(plugged, "masked", tensors)["y"].tolist() == [[1, 0], [0, 4]]

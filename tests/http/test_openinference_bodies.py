@@ -35,7 +35,7 @@ def sent(client: httpx.Client, body: bytes, coding: str, headers: dict[str, str]
 
 @pytest.mark.parametrize("coding", CODINGS)
 @pytest.mark.parametrize("x", [X, LARGE, LARGE[:0]], ids=["small", "large", "empty"])
-def test_compressed_requests(client, coding, x):
+def test_compressed_requests_are_inflated(client, coding, x):
     pack = CODINGS[coding][0]
     body, headers = binary({"x": x})
     assert_same(tensors_of(sent(client, pack(body), coding, headers), "square"), {"y": x * x})
@@ -62,7 +62,7 @@ def raw_answer(client: httpx.Client, body: bytes, headers: dict[str, str]) -> tu
 
 @pytest.mark.parametrize("coding", CODINGS)
 @pytest.mark.parametrize("x", [X, LARGE], ids=["small", "large"])
-def test_answers_are_compressed_for_who_asks_for_one_coding(client, coding, x):
+def test_responses_are_compressed_for_a_single_accepted_coding(client, coding, x):
     body, headers = binary({"x": x})
     told, packed = raw_answer(client, body, {**headers, "accept-encoding": coding})
     assert told["content-encoding"] == coding
@@ -73,7 +73,7 @@ def test_answers_are_compressed_for_who_asks_for_one_coding(client, coding, x):
 
 
 @pytest.mark.parametrize("accept", ["gzip, deflate", "*", "br", "identity", "gzip;q=0"])
-def test_answers_are_plain_for_all_others(client, accept):
+def test_other_responses_are_not_compressed(client, accept):
     told, body = raw_answer(client, BODY, {**HEADERS, "accept-encoding": accept})
     assert "content-encoding" not in told
     assert body[int(told[LENGTH]) :] == (X * X).tobytes()
@@ -106,7 +106,7 @@ HOSTILE: list[tuple[str, bytes, str]] = [
 
 
 @pytest.mark.parametrize(("coding", "body", "said"), HOSTILE, ids=range(len(HOSTILE)))
-def test_what_is_not_compressed_right_is_400(client, coding, body, said):
+def test_invalid_compression_is_400(client, coding, body, said):
     expect_error(sent(client, body, coding), 400, said)
 
 
@@ -131,7 +131,7 @@ def small(serve_for_module):
         yield client
 
 
-def test_a_bomb_is_413_before_it_takes_memory(small):
+def test_a_decompression_bomb_is_413_before_it_takes_memory(small):
     bomb = zlib.compress(bytes(400 * MIB), 9)
     assert len(bomb) < MIB
     expect_error(sent(small, bomb, "deflate"), 413, "4194304 bytes", "after decompression")
@@ -139,13 +139,13 @@ def test_a_bomb_is_413_before_it_takes_memory(small):
     assert_same(tensors_of(sent(small, gzip.compress(BODY), "gzip"), "square"), {"y": X * X})
 
 
-def test_inflated_bodies_take_from_the_budget(serve):
+def test_inflated_bodies_count_against_the_budget(serve):
     with serve(MAX_BODY_MB="8", MAX_INFLIGHT_MB="6").client() as client:
         expect_error(sent(client, zlib.compress(bytes(6 * MIB)), "deflate"), 503, "requests in progress hold")
         assert_same(tensors_of(sent(client, gzip.compress(BODY), "gzip"), "square"), {"y": X * X})
 
 
-def test_the_limits_in_this_dialect(small):
+def test_limit_errors_have_the_protocols_format(small):
     x = np.zeros(5 * MIB // 4, np.float32)
     expect_error(post(small, "square", *binary({"x": x})), 413, "4194304 bytes")
     expect_error(post(small, "square", b" " * (MIB + 1)), 413, "1048576 bytes")
@@ -154,13 +154,13 @@ def test_the_limits_in_this_dialect(small):
     expect_error(small.post("/v2/nope", content=b" " * (MIB + 1)), 413, "1048576 bytes")
 
 
-def test_the_native_api_takes_no_compressed_body(client):
+def test_the_native_api_refuses_compressed_bodies(client):
     body = gzip.compress(b'{"inputs":{"x":[1]}}')
     headers = {"content-type": "application/json", "content-encoding": "gzip"}
     assert client.post("/v1/ops/square/forward", content=body, headers=headers).status_code == 415
 
 
-def test_a_slow_body_and_chunks(service, client):
+def test_chunked_bodies_are_read_and_slow_ones_are_refused(service, client):
     pieces = (BODY[at : at + 7] for at in range(0, len(BODY), 7))
     response = client.post("/v2/models/square/infer", content=pieces, headers=HEADERS)
     assert_same(tensors_of(response, "square"), {"y": X * X})
@@ -174,7 +174,7 @@ def test_a_slow_body_and_chunks(service, client):
     assert list(json.loads(came.partition(b"\r\n\r\n")[2])) == ["error"]
 
 
-def test_many_ids_are_no_other_requests(client):
+def test_cached_json_keeps_each_requests_id(client):
     """JSON is remembered, and what comes back is this request's own."""
     for number in range(300):
         body, headers = binary({"x": X}, id=f"number {number}")

@@ -129,21 +129,21 @@ def run_op(client: httpx.Client, op: str, operations: tuple[str, ...], examples:
 
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize("mode", [None, "graph", "eager"])
-def test_every_operation_answers_at_every_example(client: httpx.Client, op: str, mode: str | None):
+def test_every_operation_works_at_every_example(client: httpx.Client, op: str, mode: str | None):
     run_op(client, op, OPERATIONS, None, **({"mode": mode} if mode else {}))
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_a_session_answers(client: httpx.Client, op: str):
+def test_operations_work_in_a_session(client: httpx.Client, op: str):
     run_op(client, op, SESSION_OPERATIONS, 1, mode="v1")
 
 
 @pytest.mark.parametrize("op", XLA_OPS)
-def test_xla_answers(client: httpx.Client, op: str):
+def test_operations_work_in_xla(client: httpx.Client, op: str):
     run_op(client, op, XLA_OPERATIONS, None, mode="xla")
 
 
-def test_the_seed_table(client: httpx.Client):
+def test_the_ready_lines_example(client: httpx.Client):
     """The curl that ``make serve`` prints."""
     body = '{"inputs":{"x":[1,100]},"order":2}'
     response = client.post("/v1/ops/log1pexp2/gradients", content=body, headers=JSON)
@@ -154,7 +154,7 @@ def test_the_seed_table(client: httpx.Client):
 
 
 @pytest.mark.parametrize("mode", ["graph", "eager", "xla", "v1"])
-def test_the_seed_table_in_every_mode(client: httpx.Client, mode: str):
+def test_the_ready_lines_example_in_every_mode(client: httpx.Client, mode: str):
     answer = ask(client, "log1pexp2", "gradients", inputs={"x": [1, 100]}, order=2, mode=mode)
     first, second = (array(level["x"]) for level in answer["gradients"])
     ulps = 2 * np.finfo(np.float32).eps
@@ -355,11 +355,11 @@ EXACT = [
 
 
 @pytest.mark.parametrize(("op", "operation", "body", "answer"), EXACT)
-def test_exactly(client: httpx.Client, op: str, operation: str, body: dict, answer: dict):
+def test_responses_are_exact(client: httpx.Client, op: str, operation: str, body: dict, answer: dict):
     assert data(ask(client, op, operation, **body)) == answer
 
 
-def test_what_is_named_only_is_answered_only(client: httpx.Client):
+def test_only_selected_names_are_in_the_response(client: httpx.Client):
     a = [[2, 0], [0, 3]]
     assert set(ask(client, "self_adjoint_eig", "jacobian", inputs={"a": a}, of=["v"])["jacobian"]) == {"v"}
     labelled = {"logits": [[0, 0]], "labels": [0]}
@@ -381,7 +381,7 @@ def test_integers_have_values_and_no_gradients(client: httpx.Client, dtype: str)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_dtype_binds_the_type_variable_alone(client: httpx.Client, dtype: str):
+def test_dtype_binds_only_the_type_variable(client: httpx.Client, dtype: str):
     body = {"inputs": {"logits": [[0.5, 0.25]], "labels": [0]}, "dtype": dtype}
     answer = ask(client, "softmax_cross_entropy", "gradients", **body)
     assert answer["outputs"]["loss"]["dtype"] == answer["gradients"][0]["logits"]["dtype"] == dtype
@@ -396,7 +396,7 @@ def test_the_dtype_is_never_inferred(client: httpx.Client):
 
 
 @pytest.mark.parametrize("encoding", ["nested", "flat", "base64"])
-def test_encodings(client: httpx.Client, encoding: str):
+def test_encodings_are_equivalent(client: httpx.Client, encoding: str):
     answer = ask(client, "square", "vjp", inputs={"x": [[1.5, 2], [3, 4]]}, encoding=encoding, outputs=True)
     written = {
         "nested": {"data": [[3.0, 4.0], [6.0, 8.0]]},
@@ -409,7 +409,7 @@ def test_encodings(client: httpx.Client, encoding: str):
 
 @pytest.mark.parametrize("dtype", FLOATS + INTEGERS)
 @pytest.mark.parametrize("encoding", ["nested", "base64"])
-def test_an_answer_is_a_request_again(client: httpx.Client, dtype: str, encoding: str):
+def test_a_response_can_be_sent_as_a_request(client: httpx.Client, dtype: str, encoding: str):
     """Typed tensors go in as they come out."""
     once = ask(client, "square", "forward", inputs={"x": [[1, 2], [3, 0]]}, dtype=dtype, encoding=encoding)
     twice = ask(client, "square", "forward", inputs={"x": once["outputs"]["y"]}, dtype=dtype)["outputs"]["y"]
@@ -424,13 +424,13 @@ def test_an_answer_is_a_request_again(client: httpx.Client, dtype: str, encoding
         [[1, 2.0], [3e0, "Infinity"]],
     ],
 )
-def test_tensors_in(client: httpx.Client, x: Any):
+def test_typed_tensors_are_accepted(client: httpx.Client, x: Any):
     answer = ask(client, "square", "vjp", inputs={"x": x}, outputs=True)
     assert data(answer) == {"outputs": {"y": [[1, 4], [9, "Infinity"]]}, "gradients": {"x": [[2, 4], [6, "Infinity"]]}}
 
 
 @pytest.mark.parametrize("shape", [[0], [2, 0], [0, 3], [1, 1, 1, 1, 1, 1, 1, 2]])
-def test_shapes_that_lists_cannot_tell(client: httpx.Client, shape: list[int]):
+def test_typed_tensors_keep_their_shape(client: httpx.Client, shape: list[int]):
     x = {"dtype": "float32", "shape": shape, "data": [0.5] * math.prod(shape)}
     for mode in ("graph", "eager", "v1"):
         assert ask(client, "square", "vjp", inputs={"x": x}, mode=mode)["gradients"]["x"]["shape"] == shape
@@ -464,7 +464,7 @@ SKEWED = {"x": {"x": M, "z": 3 * I3}, "z": {"x": 5 * I3, "z": 0 * I3}}
 
 
 @pytest.mark.parametrize("mode", ["graph", "eager", "v1"])
-def test_the_hessian_has_rows_of_the_gradient(plugged: httpx.Client, mode: str):
+def test_hessian_rows_belong_to_the_gradient(plugged: httpx.Client, mode: str):
     body = {"inputs": {"x": [1, 2, 3], "z": [4, 5, 6]}, "cotangents": {"y": 2}, "mode": mode}
     blocks = ask(plugged, "skewed", "hessian", **body)["hessian"]
     for a, b in (("x", "x"), ("x", "z"), ("z", "x")):
@@ -473,7 +473,7 @@ def test_the_hessian_has_rows_of_the_gradient(plugged: httpx.Client, mode: str):
 
 
 @pytest.mark.parametrize("mode", ["graph", "eager", "v1"])
-def test_hvp_is_the_transpose_times_vectors(plugged: httpx.Client, mode: str):
+def test_hvp_is_the_transposed_hessian_times_vectors(plugged: httpx.Client, mode: str):
     v = {"x": [1.0, -2.0, 0.5], "z": [3.0, 0.0, 1.0]}
     body = {"inputs": {"x": [1, 2, 3], "z": [4, 5, 6]}, "cotangents": {"y": 2}, "mode": mode}
     products = ask(plugged, "skewed", "hvp", vectors=v, **body)["products"]
@@ -560,6 +560,6 @@ def test_a_contract_has_the_bounds_of_attributes(client: httpx.Client):
         ("application/jsonx", 406),
     ],
 )
-def test_accept_is_read_whole(client: httpx.Client, accept: str, status: int):
+def test_every_accept_header_is_read(client: httpx.Client, accept: str, status: int):
     response = client.post("/v1/ops/square/forward", json={"inputs": {"x": 3}}, headers={"accept": accept})
     assert response.status_code == status

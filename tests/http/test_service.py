@@ -83,7 +83,7 @@ LONG = {
 
 
 @pytest.mark.parametrize("name", LONG)
-def test_it_is_alive_while_it_works(plugged_service, name: str):
+def test_probes_are_answered_during_work(plugged_service, name: str):
     to, body, headers, wanted = LONG[name]
     found = []
     for _ in range(ATTEMPTS):
@@ -97,7 +97,7 @@ def test_it_is_alive_while_it_works(plugged_service, name: str):
 
 # Eagerly a tf.while_loop is a loop in Python, which nothing can stop.
 @pytest.mark.parametrize("mode", ["graph", "v1"])
-def test_a_deadline_is_kept_and_the_work_cancelled(plugged: httpx.Client, mode: str):
+def test_work_is_cancelled_at_its_deadline(plugged: httpx.Client, mode: str):
     assert ask(plugged, "endless", "forward", inputs={"x": [1], "steps": 3}, mode=mode)["outputs"]["y"]["data"] == [1]
     began = time.monotonic()
     headers = {**JSON, "pullback-deadline-ms": "700"}
@@ -111,7 +111,7 @@ def test_a_deadline_is_kept_and_the_work_cancelled(plugged: httpx.Client, mode: 
     assert plugged.get("/health/ready").status_code == 200
 
 
-def test_one_slot_is_cancelled_while_the_other_works(plugged: httpx.Client, plugged_service):
+def test_cancelling_one_slot_leaves_the_other_running(plugged: httpx.Client, plugged_service):
     """TensorFlow has one cancellation manager for all threads, unless it is told otherwise."""
     numbers = [1.0] * 30_000  # more than what the short slot takes
     headers = {**JSON, "pullback-deadline-ms": "1500"}
@@ -129,7 +129,7 @@ def test_one_slot_is_cancelled_while_the_other_works(plugged: httpx.Client, plug
     assert time.monotonic() - began < 5
 
 
-def test_waiting_work_is_dropped_at_its_deadline(plugged_service):
+def test_queued_work_is_dropped_at_its_deadline(plugged_service):
     with plugged_service.client() as one, plugged_service.client() as other:
         with background(lambda: sleep(one)) as running:
             time.sleep(0.3)
@@ -144,7 +144,7 @@ def test_waiting_work_is_dropped_at_its_deadline(plugged_service):
         assert time.monotonic() - began < 10
 
 
-def test_a_client_that_leaves_takes_its_work_along(plugged_service):
+def test_a_disconnect_cancels_the_work(plugged_service):
     body = json.dumps(ENDLESS).encode()
     head = b"POST /v1/ops/endless/forward HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
     request = head + b"content-length: %d\r\n\r\n" % len(body) + body
@@ -158,7 +158,7 @@ def test_a_client_that_leaves_takes_its_work_along(plugged_service):
     assert time.monotonic() - began < 5
 
 
-def test_many_at_once_get_each_their_own(service):
+def test_concurrent_requests_get_their_own_responses(service):
     """200 requests over 16 connections, no two alike."""
     local = threading.local()
 
@@ -235,7 +235,7 @@ def test_the_readiness_document(client: httpx.Client):
     assert all(part["status"] in ("ok", "missing", "off") for part in ready["machine"])
 
 
-def test_a_broken_plug_in_is_told_and_the_rest_is_served(plugged: httpx.Client):
+def test_a_broken_plug_in_is_reported_and_the_rest_is_served(plugged: httpx.Client):
     response = plugged.get("/health/ready")
     assert response.status_code == 200
     [unavailable] = response.json()["unavailable"]
@@ -251,7 +251,7 @@ def test_a_broken_plug_in_is_told_and_the_rest_is_served(plugged: httpx.Client):
     assert response.json()["ops"] == len(ops) - 1
 
 
-def test_strict_refuses_to_start_in_a_line(start, plugin_folders):
+def test_strict_mode_refuses_to_start_with_one_line(start, plugin_folders):
     one = start(OPS_PATH=plugin_folders, STRICT="1")
     assert one.wait() == 3
     [line] = [line for line in one.log().splitlines() if line.startswith("pullback: ")]
@@ -260,7 +260,7 @@ def test_strict_refuses_to_start_in_a_line(start, plugin_folders):
     assert one.line() == "", "it said that it is ready"
 
 
-def test_two_ops_of_one_name_keep_it_from_starting(tmp_path):
+def test_duplicate_op_names_prevent_the_start(tmp_path):
     (tmp_path / "mine.py").write_text("from ops.square import OP as OP\n", encoding="ascii")
     with pytest.raises(CannotStart, match="'square'") as refused:
         create_app(Settings(ops_path=(tmp_path,)))
@@ -268,7 +268,7 @@ def test_two_ops_of_one_name_keep_it_from_starting(tmp_path):
     assert str(tmp_path / "mine.py") in str(refused.value)
 
 
-def test_a_folder_that_is_not_there_keeps_it_from_starting(tmp_path):
+def test_a_missing_folder_prevents_the_start(tmp_path):
     with pytest.raises(CannotStart, match="folder") as refused:
         create_app(Settings(ops_path=(tmp_path / "not_there",)))
     assert str(tmp_path / "not_there") in str(refused.value)

@@ -59,7 +59,7 @@ def is_compiled(client: httpx.Client, op: str) -> bool:
     return contract["batching"] == "elementwise" and contract["default_mode"]["vjp"]["float32"] == "xla"
 
 
-def test_ops_with_mistakes_do_not_end_it(start, plugin_folders):
+def test_faulty_ops_do_not_end_the_warm_up(start, plugin_folders):
     start(OPS_PATH=plugin_folders, WARM_UP="1").wait_until_ready().wait_until_warm()
 
 
@@ -84,19 +84,19 @@ async def to_its_end(engine: Engine, task: Task) -> None:
     await task
 
 
-def test_what_is_compiled_is_bounded(monkeypatch, counts):
+def test_compilations_are_bounded(monkeypatch, counts):
     monkeypatch.setattr(traces, "XLA_BUDGET", 8)
     warming(to_its_end)
     assert counts() == (1, 1)
 
 
-def test_its_time_is_bounded(monkeypatch, counts):
+def test_the_duration_is_bounded(monkeypatch, counts):
     monkeypatch.setattr(warmup, "SECONDS", 0.0)
     warming(to_its_end)
     assert counts() == (0, 0)
 
 
-def test_it_does_not_begin_while_the_lane_is_busy(counts):
+def test_the_warm_up_waits_for_an_idle_lane(counts):
     async def test(engine: Engine, task: Task) -> None:
         opened = threading.Event()
 
@@ -116,7 +116,7 @@ def test_it_does_not_begin_while_the_lane_is_busy(counts):
     warming(test)
 
 
-def test_a_stop_waits_for_the_piece_that_runs_and_for_no_more(monkeypatch, counts):
+def test_a_stop_waits_only_for_the_running_step(monkeypatch, counts):
     began, ended = threading.Event(), []
     run = padding.run
 
@@ -136,7 +136,7 @@ def test_a_stop_waits_for_the_piece_that_runs_and_for_no_more(monkeypatch, count
     assert first == second
 
 
-def test_it_takes_nobodys_place(monkeypatch, counts):
+def test_the_warm_up_takes_no_place_in_the_queue(monkeypatch, counts):
     """While it compiles, another call has the only place that there is."""
     began, opened = threading.Event(), threading.Event()
     run = padding.run
@@ -162,7 +162,7 @@ def test_it_takes_nobodys_place(monkeypatch, counts):
     warming(test, waiting=1)
 
 
-def test_batches_know_how_long_the_calls_take(monkeypatch, counts):
+def test_the_warm_up_records_durations(monkeypatch, counts):
     """So the first request of a kind is run where the second would be: on the event loop, where that is as fast."""
     monkeypatch.setattr(batching, "BRIEF_S", 60.0)
     threads: list[str] = []

@@ -35,7 +35,7 @@ def critical(one) -> list[str]:
     return [line for line in own_lines(one) if " CRITICAL " in line]
 
 
-def test_a_process_that_is_stuck_ends_with_a_line_and_a_status(start, sleepy: str):
+def test_a_stuck_process_exits_with_a_line_and_a_status(start, sleepy: str):
     one = start(OPS_PATH=sleepy, DEADLINE_S="1", GRACE_S="6").wait_until_ready()
     began = time.monotonic()
     problem(sleep(one, 300), 504)
@@ -52,7 +52,7 @@ def test_a_process_that_is_stuck_ends_with_a_line_and_a_status(start, sleepy: st
     assert "op sleepy is stuck, " in line
 
 
-def test_a_process_that_is_late_goes_on(start, sleepy: str):
+def test_a_late_process_keeps_running(start, sleepy: str):
     one = start(OPS_PATH=sleepy, DEADLINE_S="1", GRACE_S="3").wait_until_ready()
     problem(sleep(one, 4), 504)
     problem(sleep(one, 2), 504)
@@ -63,7 +63,7 @@ def test_a_process_that_is_late_goes_on(start, sleepy: str):
     assert critical(one) == []
 
 
-def test_of_two_workers_one_takes_over_and_another_is_started(start, sleepy: str):
+def test_a_stuck_worker_is_replaced_while_another_takes_over(start, sleepy: str):
     one = start(OPS_PATH=sleepy, DEADLINE_S="1", GRACE_S="1", WORKERS="2").wait_until_ready()
     before = set(one.workers())
     problem(sleep(one, 300), 504)
@@ -90,6 +90,6 @@ def answered(one) -> bool:
         return False
 
 
-def test_an_operator_who_is_in_a_hurry_does_not_have_compilations_taken_for_stuck():
+def test_short_settings_do_not_count_compilations_as_stuck():
     assert patience_s(Settings(deadline_s=60, grace_s=25)) == 85
     assert patience_s(Settings(deadline_s=0.1, grace_s=0)) == COMPILATION_S >= 60

@@ -107,7 +107,7 @@ def test_the_cores_are_divided_among_the_workers(monkeypatch, count: int, quota:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_the_service_divides_them(start, tmp_path, workers: int):
+def test_the_service_divides_the_cores(start, tmp_path, workers: int):
     if usable_cores() != CORES:
         pytest.skip("there is a quota here")
     (tmp_path / "counter.py").write_text(COUNTER, encoding="ascii")

@@ -164,7 +164,7 @@ def test_xla_past_its_own_budget_is_503_while_the_rest_works():
 
 
 @pytest.mark.usefixtures("few_traces")
-def test_one_op_leaves_the_others_their_share(monkeypatch):
+def test_one_op_leaves_a_share_to_the_others(monkeypatch):
     monkeypatch.setattr(traces, "SHARE", 0.5)
     for power in (1, 2):
         gradient(POWER, [2.0], "v1", power)
@@ -174,7 +174,7 @@ def test_one_op_leaves_the_others_their_share(monkeypatch):
 
 
 @pytest.mark.usefixtures("few_traces")
-def test_a_trace_that_fails_is_made_once():
+def test_a_failed_trace_is_made_once():
     """It leaks as well, so it is kept as its error."""
     calls: list[int] = []
 

@@ -107,7 +107,7 @@ def refusal(body: bytes) -> str:
 
 @PROPERTY
 @given(DOCUMENTS, st.sampled_from([bytes, bytearray, memoryview]), st.booleans())
-def test_what_is_written_is_read_with_every_bit(document, kind, with_fields):
+def test_a_round_trip_keeps_every_bit(document, kind, with_fields):
     named = {f"{field}/{name}": array for field, tensors in document.items() for name, array in tensors.items()}
     fields = {"order": 2, "wrt": ["x: é"]} if with_fields else {}
     found = parse(kind(b"".join(write(named, fields))))
@@ -121,7 +121,7 @@ def test_what_is_written_is_read_with_every_bit(document, kind, with_fields):
 
 @PROPERTY
 @given(st.dictionaries(st.text(max_size=8), ANY_ARRAYS, max_size=5), st.booleans())
-def test_what_is_written_is_the_published_format(tensors, with_fields):
+def test_bodies_have_the_published_format(tensors, with_fields):
     fields = {"absent": {"x": "disconnected"}} if with_fields else {}
     found, said = published(b"".join(write(tensors, fields)))
     assert said == ({"pullback": json.dumps(fields, separators=(",", ":"))} if fields else {})
@@ -136,7 +136,7 @@ def test_every_short_float_keeps_its_bits(name):
     assert_same_bits(parse(b"".join(write({"inputs/x": array}, {})))["inputs"]["x"], array)
 
 
-def test_the_bytes_are_these():
+def test_a_body_has_the_expected_bytes():
     header = b'{"inputs/x":{"dtype":"BF16","shape":[2,1],"data_offsets":[0,4]}}'
     body = (120).to_bytes(8, "little") + header + b" " * (120 - len(header)) + b"\x80\x3f\x00\xc0"
     array = np.array([[1], [-2]], DTYPES["bfloat16"].numpy)
@@ -158,7 +158,7 @@ def test_any_layout_is_written_in_row_major_order(name):
     assert_same_bits(found["y"], base)
 
 
-def test_wide_numbers_come_first_and_nothing_is_copied():
+def test_wide_dtypes_come_first_and_nothing_is_copied():
     byte, double = np.ones(3, np.int8), np.ones((2, 2))
     header, first, second = write({"a": byte, "b": double}, {})
     assert len(header) % ALIGNMENT == 0
@@ -166,7 +166,7 @@ def test_wide_numbers_come_first_and_nothing_is_copied():
     assert np.shares_memory(np.frombuffer(second, np.int8), byte)
 
 
-def test_a_dtype_that_is_not_in_the_table_is_not_written():
+def test_unknown_dtypes_are_not_written():
     for array in (np.array(None), np.array(1j), np.array("x")):
         with pytest.raises(TypeError):
             write({"x": array}, {})
@@ -177,7 +177,7 @@ def test_arrays_are_views_of_the_body():
     assert np.shares_memory(parse(body)["inputs"]["x"], np.frombuffer(body, np.uint8))
 
 
-def test_an_array_at_an_odd_address_is_copied_to_a_better_one():
+def test_an_unaligned_array_is_copied_to_an_aligned_address():
     for shift in range(9):
         body = encoded(json.dumps({"inputs/x": tensor()}).encode() + b" " * shift, np.float32([1, 2]).tobytes())
         found = parse(body)["inputs"]["x"]
@@ -187,7 +187,7 @@ def test_an_array_at_an_odd_address_is_copied_to_a_better_one():
         assert_same_bits(decoded, np.float32([1, 2]))
 
 
-def test_other_fields_stand_in_the_metadata():
+def test_other_fields_are_in_the_metadata():
     header = {"inputs/x": tensor(), **metadata(inputs={"n": 3}, order=2, encoding="flat", attrs={"a": "b: c"})}
     found = parse(encoded(header, bytes(8)))
     assert list(found) == ["inputs", "order", "encoding", "attrs"]
@@ -197,7 +197,7 @@ def test_other_fields_stand_in_the_metadata():
     assert found["inputs"]["x"].tolist() == [0, 0]
 
 
-def test_tensors_may_stand_in_any_order():
+def test_tensors_can_be_in_any_order():
     one, two = np.float32([1]), np.int64([2, 3])
     header = {
         "inputs/b": tensor("I64", [2], [4, 20]),
@@ -361,7 +361,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-def test_what_is_no_safetensors_is_refused_in_words(name):
+def test_malformed_safetensors_are_refused_with_a_reason(name):
     body, said = MALFORMED[name]
     for kind in (bytes, bytearray, memoryview):
         assert said in refusal(kind(body))
@@ -373,7 +373,7 @@ def test_a_header_of_the_largest_size_is_read():
 
 
 @pytest.mark.parametrize("where", ["shape", "data_offsets"])
-def test_deep_lists_are_refused_like_others(where):
+def test_deep_lists_are_refused(where):
     deep: Any = []
     for _ in range(900):
         deep = [deep]
@@ -381,7 +381,7 @@ def test_deep_lists_are_refused_like_others(where):
 
 
 @pytest.mark.parametrize("wanted", [name for name in DTYPES if name != "float32"])
-def test_an_array_is_never_cast_in_the_same_words_as_in_json(wanted):
+def test_a_dtype_mismatch_has_the_same_message_as_in_json(wanted):
     found = []
     typed = {"dtype": "float32", "shape": [2], "data": [1, 2]}
     for value, decoding in ((np.float32([1, 2]), decode), (typed, decode), (typed, json_format.decode)):
@@ -444,5 +444,5 @@ def test_a_body_with_a_changed_byte_is_read_or_refused(data):
     raises_nothing_else(bytes(body[: data.draw(st.integers(0, len(body)))]))
 
 
-def test_the_reader_of_this_test_knows_every_dtype():
+def test_the_reader_of_this_test_covers_every_dtype():
     assert set(SPELLINGS.values()) == set(DTYPES)
