@@ -1,4 +1,4 @@
-"""A request that is alone is computed at once; where others are under way it waits for those that come with it."""
+"""A lone request is computed at once; while others are in progress, a request waits to be batched."""
 
 import asyncio
 
@@ -28,7 +28,7 @@ def test_a_lone_request_runs_at_once(under_way, at_once, monkeypatch):
             async def ask() -> bytes:
                 return await post(app, PATH, BODY, **{CONNECTION: Link(under_way)})
 
-            first = await ask()  # which nobody knows yet to be brief
+            first = await ask()  # its duration is not known yet
             second = await ask()
             assert first == second
             before = len(calls)

@@ -1,4 +1,4 @@
-"""Tensors in binary over HTTP: bit for bit what JSON says, either way and both, and its errors."""
+"""Binary tensors over HTTP: requests and responses match JSON bit for bit, and so do the errors."""
 
 import base64
 import json
@@ -35,7 +35,7 @@ def spelling(dtype: np.dtype) -> str:
 
 
 def written(tensors: dict[str, np.ndarray], **fields: Any) -> bytes:
-    """Return a request by the published format, the header not padded at all."""
+    """Return a request in the published format, with an unpadded header."""
     header: dict[str, Any] = {"__metadata__": {"pullback": json.dumps(fields)}} if fields else {}
     data = b""
     for name, value in tensors.items():
@@ -47,7 +47,7 @@ def written(tensors: dict[str, np.ndarray], **fields: Any) -> bytes:
 
 
 def read(body: bytes) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Return the tensors of an answer, whose data must begin and follow as promised, and its metadata."""
+    """Return the tensors and the metadata of a response, after checking its alignment and layout."""
     length = int.from_bytes(body[:8], "little")
     assert (8 + length) % 64 == 0
     header = json.loads(body[8 : 8 + length])
@@ -60,7 +60,7 @@ def read(body: bytes) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 
 
 def flat(tree: Any, *path: str) -> dict[str, np.ndarray]:
-    """Return the tensors of an answer in JSON by their paths."""
+    """Return the tensors of a JSON response by their paths."""
     if tree is None:
         return {}
     if isinstance(tree, dict) and "dtype" in tree:
@@ -94,7 +94,7 @@ def example_of(client: httpx.Client, op: str, operation: str) -> tuple[dict[str,
 
 
 def in_json(tensors: dict[str, np.ndarray], fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the same request in JSON, tensors in base64, and so those of the answer."""
+    """Return the same request in JSON, with tensors in base64 in the request and the response."""
     body: dict[str, Any] = {**fields, "encoding": "base64"}
     for path, value in tensors.items():
         field, name = path.split("/")

@@ -1,4 +1,4 @@
-"""Bools over HTTP: a mask goes in and a sign comes out, in every operation, mode and format."""
+"""Bools over HTTP: mask inputs and sign outputs, in every operation, mode and format."""
 
 import base64
 import subprocess

@@ -1,4 +1,4 @@
-"""Answers count to the budget of bytes until their clients have taken them."""
+"""Responses count against the byte budget until their clients have read them."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""observe and limits around a small application, served as the launcher serves: what they do whatever is inside."""
+"""The access log and the limits around a small application, served as the launcher does."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ MIB = 1 << 20
 
 
 class Inside:
-    """The application under test: answers by path, and tells when it is at work."""
+    """The application under test: it answers by path and signals when it is working."""
 
     def __init__(self) -> None:
         self.fastapi = FastAPI(exception_handlers=HANDLERS)
@@ -104,7 +104,7 @@ class Served:
             yield sock
 
     def raw(self, request: bytes) -> tuple[int, dict[str, str], bytes]:
-        """Send bytes, read until the server closes, return the answer."""
+        """Send bytes, read until the server closes, and return the response."""
         with self.connected() as sock:
             sock.sendall(request)
             return parse(read_all(sock))
@@ -149,7 +149,7 @@ def serving(**changes):
 
 @pytest.fixture(autouse=True)
 def lines(monkeypatch) -> "queue.Queue[bytes]":
-    """The lines of requests, which may come after their answers."""
+    """The log lines of requests, which may arrive after the responses."""
     found: queue.Queue[bytes] = queue.Queue()
     monkeypatch.setattr(access_log, "write_line", found.put)
     return found
@@ -201,7 +201,7 @@ def test_a_small_body_is_not_copied(served):
 
 
 def read(size: int, *pieces: bytes, ends: bool = True):
-    """Read a binary body of a declared size that comes in these pieces; where it does not end, the client leaves."""
+    """Read a binary body of a declared size from these pieces; if it does not end, the client disconnects."""
 
     async def test():
         bodies = []
@@ -443,7 +443,7 @@ def test_the_log_can_be_json_lines(lines):
 
 
 def test_a_path_cannot_forge_a_log_line(lines):
-    """Other servers hand over paths that uvicorn would not."""
+    """Other servers pass on paths that uvicorn rejects."""
 
     async def inside(request):
         await answer(request, {})
@@ -540,7 +540,7 @@ def test_incomplete_headers_time_out(served, begun, monkeypatch):
 
 
 def test_an_upgrade_is_declined(served):
-    """Java's client offers h2c with every request."""
+    """Java's HTTP client offers h2c with every request."""
     offer = b"connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk\r\n"
     with served.connected() as sock:
         for size in (2, 5000):

@@ -1,4 +1,4 @@
-"""Gradient checks over HTTP: reports, streams of events, and somebody else's gradients."""
+"""Gradient checks over HTTP: reports, event streams, and supplied gradients."""
 
 import json
 import threading
@@ -75,7 +75,7 @@ def test_the_same_seed_gives_the_same_report(client: httpx.Client) -> None:
     assert untimed(report(client, "softmax_cross_entropy", **{**body, "seed": 8})) != one
 
 
-def test_the_report_of_a_wrong_op_gives_place_and_size_of_the_error(
+def test_the_report_of_a_wrong_op_locates_the_error(
     plugged: httpx.Client, schemas: dict[str, Any]
 ) -> None:
     found = report(plugged, "steep")
@@ -182,7 +182,7 @@ def test_the_stream_reports_progress(client: httpx.Client, schemas: dict[str, An
     assert [one["event"] for one in events[:2]] == ["start", "progress"]
     assert events[0]["ops"] == ["square", "sign"]
     progress = [one for one in events if one["event"] == "progress"]
-    # sign has three mechanisms, each with its own examples; and what batching claims is always looked at.
+    # sign has three mechanisms, each with its own examples; the batching claim is always checked.
     assert [one["done"] for one in progress] == list(range(events[0]["steps"])) == list(range(3 + 3 * 3))
     reports = [one["report"] for one in events if one["event"] == "report"]
     assert [one["op"] for one in reports] == ["square", "sign"]
@@ -226,7 +226,7 @@ def test_a_stream_ends_at_its_deadline_with_an_error(client: httpx.Client) -> No
 
 
 def test_a_stream_yields_to_other_work_and_stops_on_disconnect(service) -> None:
-    """A stream over all ops takes a minute; a Jacobian, long work too, is answered between two of its steps."""
+    """A stream over all ops takes a minute; a Jacobian, also long work, is answered between two of its steps."""
     events: list[str] = []
 
     def follow() -> None:
@@ -315,4 +315,4 @@ def test_a_large_elementwise_op_is_sampled_and_covered(client: httpx.Client) -> 
     found = report(client, "log1pexp", inputs={"x": x}, modes=["graph"], dtypes=["float64"])
     assert found["verdict"] == "pass"
     (entry,) = (one for one in found["checks"] if one["check"] == "derivative")
-    assert entry["points"] == 4096 + 3  # a sample, and all of it along three directions
+    assert entry["points"] == 4096 + 3  # a sample, and the whole input along three directions

@@ -1,4 +1,4 @@
-"""Every error over HTTP: its status, its place in the request, and words of what was expected and what came."""
+"""Every error over HTTP: its status, its location in the request, and the expected and actual values."""
 
 import base64
 import json
@@ -19,7 +19,7 @@ LABELLED = {"logits": [[0, 0], [1, 2]], "labels": [0, 1]}
 
 
 class Wrong(NamedTuple):
-    """A request that is valid JSON, and what is wrong with it."""
+    """A request that is valid JSON, and its error."""
 
     to: str
     body: Any
@@ -32,17 +32,17 @@ class Wrong(NamedTuple):
 
 
 def square(x: Any, *index: int, expected: str, got: str, **fields: Any) -> Wrong:
-    """A tensor that is none, at a place in it."""
+    """An invalid tensor, with the location of its error."""
     return Wrong("square/forward", {"inputs": {"x": x}, **fields}, ["inputs", "x", *index], expected, got)
 
 
 def field(name: str, value: Any, expected: str, got: str, to: str = "square/vjp") -> Wrong:
-    """A field of its own with a wrong value."""
+    """A top-level field with an invalid value."""
     return Wrong(to, {**RIGHT, name: value}, [name], expected, got)
 
 
 def typed(tensor: dict[str, Any], key: str, *index: int, expected: str, got: str) -> Wrong:
-    """A typed tensor with something wrong below a key."""
+    """A typed tensor with an error below a key."""
     whole = {"dtype": "float32", "shape": [2], "data": [1, 2]} | tensor
     kept = {name: value for name, value in whole.items() if value is not ...}
     return Wrong("square/forward", {"inputs": {"x": kept}}, ["inputs", "x", key, *index], expected, got)
@@ -77,13 +77,13 @@ WRONG = [
     Wrong("square/forward", {"inputs": {}}, ["inputs"], "x", "none"),
     Wrong("softmax_cross_entropy/forward", {"inputs": {"logits": [[1]]}}, ["inputs"], "logits, labels", "logits"),
     Wrong("softmax_cross_entropy/forward", {"inputs": {"label": [1]}}, ["inputs", "label"], "labels", "label"),
-    # Lists that are no tensors.
+    # Lists that are not tensors.
     square([[1, 2], [3]], 1, expected="a list of 2", got="a list of 1"),
     square([[1, 2], 3], 1, expected="a list of 2", got="3"),
     square([1, [2]], 1, expected="a number", got="a list of 1"),
     square([[[1], [2]], [[3], [4, 5]]], 1, 1, expected="a list of 1", got="a list of 2"),
     square(deep(9), expected="rank <= 8", got="higher rank"),
-    # What is no number.
+    # Values that are not numbers.
     square([1, None], 1, expected=NUMBER, got="null"),
     square([[1], [True]], 1, 0, expected=NUMBER, got="true"),
     square([0.5, "3"], 1, expected=NUMBER, got='"3"'),
@@ -92,7 +92,7 @@ WRONG = [
     square([{}], 0, expected=NUMBER, got="an object"),
     square(None, expected=NUMBER, got="null"),
     square(True, expected=NUMBER, got="true"),
-    # Casts that lose.
+    # Lossy casts.
     square([1, 3.5], 1, expected="an integer", got="3.5", dtype="int32"),
     square([1, 2.0**53], 1, expected="an integer", got="9007199254740992", dtype="int64"),
     square([300], 0, expected="from 0 to 255", got="300", dtype="uint8"),
@@ -102,7 +102,7 @@ WRONG = [
     square([[1, 1e300]], 0, 1, expected="a magnitude below 3.4", got="1e+300"),
     square([70000], 0, expected="a magnitude below 65520", got="70000", dtype="float16"),
     square([1e39], 0, expected="a magnitude below 3.39", got="1e+39", dtype="bfloat16"),
-    # Typed tensors are never cast, and must be what they say.
+    # Typed tensors are not cast, and must match their description.
     typed({"dtype": "float64"}, "dtype", expected='"float32"', got='"float64"'),
     typed({"dtype": "float31"}, "dtype", expected='"float32"', got='"float31"'),
     typed({"dtype": None}, "dtype", expected='"float32"', got="null"),
@@ -148,7 +148,7 @@ WRONG = [
     ),
     Wrong("self_adjoint_eig/forward", {"inputs": {"a": [[1, 2]]}}, ["inputs", "a"], "[..., M, M]", "[1, 2]"),
     Wrong("safe_norm/forward", {"inputs": {"x": 1}}, ["inputs", "x"], "[..., N]", "[]"),
-    # Values that an op forbids.
+    # Values that an op rejects.
     Wrong("self_adjoint_eig/vjp", {"inputs": {"a": [[1, 0], ["NaN", 1]]}}, ["inputs", "a", 1, 0], "finite", "nan"),
     Wrong(
         "softmax_cross_entropy/vjp",
@@ -260,7 +260,7 @@ WRONG = [
         "the same number",
         "'w': 2",
     ),
-    # Gradients that are no linear map.
+    # Gradients that are not linear maps.
     Wrong("clip_gradient/jvp", {**RIGHT, "tangents": {"x": [1, 2]}}, ["attrs"], "linear", "a non-linear gradient"),
 ]
 
@@ -478,7 +478,7 @@ def test_hostile_names_are_abbreviated(client: httpx.Client, name: str):
 
 
 def with_many(many: dict[str, int]) -> list[dict[str, Any]]:
-    """Return requests with many names where there should be few."""
+    """Return requests with many names where few are expected."""
     return [{"inputs": {"x": [1], **many}}, {**RIGHT, **many}, {**RIGHT, "attrs": many}, {**RIGHT, "wrt": [*many]}]
 
 
@@ -499,7 +499,7 @@ def test_a_long_path_is_abbreviated(client: httpx.Client, length: int):
 
 
 def test_raw_bytes_in_names_are_handled(service):
-    """What no client library would send."""
+    """Client libraries do not send such names."""
     for path in (b"/v1/ops/\xff\xfe/forward", b"/v1/ops/%ED%A0%80/forward", b"*", b"http://x/v1/ops/square/vpj"):
         with socket.create_connection(("127.0.0.1", service.port), timeout=PATIENCE_S) as sock:
             head = b"POST %s HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n" % path

@@ -1,4 +1,4 @@
-"""A request leaves no circles behind: what it held goes with it, and not when the collector comes round."""
+"""A request leaves no reference cycles: its memory is freed at its end, without the garbage collector."""
 
 import asyncio
 import gc
@@ -30,7 +30,7 @@ CASES = [
 
 
 async def garbage(app: Any, path: str, document: Any) -> int:
-    """Return how many objects of some requests only the collector can free."""
+    """Return how many objects of some requests only the garbage collector can free."""
     body = orjson.dumps(document)
     await post(app, path, body)
     await asyncio.sleep(0)

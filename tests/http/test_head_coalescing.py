@@ -1,4 +1,4 @@
-"""Heads go out with what follows them, and nothing is lost, late by more than a turn, or out of order."""
+"""Heads are sent together with their bodies; nothing is lost, reordered, or delayed by more than one loop turn."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
 
 
 class Wire:
-    """A transport that keeps what is written to it."""
+    """A transport that records its writes."""
 
     def __init__(self) -> None:
         self.written: list[bytes] = []
@@ -28,7 +28,7 @@ class Wire:
 
 
 def written(*pieces: bytes | memoryview, turns: int = 0, close: bool = False) -> list[bytes]:
-    """Return the writes that come of these, after some turns of the loop."""
+    """Return the resulting writes after some turns of the loop."""
 
     async def run() -> list[bytes]:
         wire = Wire()
@@ -40,7 +40,7 @@ def written(*pieces: bytes | memoryview, turns: int = 0, close: bool = False) ->
         for _ in range(turns):
             await asyncio.sleep(0)
         assert wire.closed == close
-        return list(wire.written)  # of now: the loop may go on
+        return list(wire.written)  # from here on: the loop may go on
 
     return asyncio.run(run())
 

@@ -1,4 +1,4 @@
-"""Large bodies on their way past the parser, in the real service: in odd pieces, cut short, too long, and followed."""
+"""Large bodies that bypass the parser, in the real service: fragmented, truncated, too long, or followed by others."""
 
 import contextlib
 import json
@@ -27,7 +27,7 @@ def head(size: int = LARGE, *lines: str, kind: str = BINARY, path: str = PATH) -
 
 
 def answer(sock: socket.socket) -> tuple[int, bytes]:
-    """Read one answer and no more."""
+    """Read exactly one response."""
     top = b""
     while not top.endswith(b"\r\n\r\n"):
         byte = sock.recv(1)
@@ -71,7 +71,7 @@ def test_a_body_in_odd_pieces(service, size: int):
 
 @pytest.mark.parametrize("gap", [0, 0.05])
 def test_requests_directly_after_a_large_body(service, gap: float):
-    """The next ones come with its last bytes, the second of them large again."""
+    """The next requests arrive with its last bytes; the second of them is large again."""
     small = written({"inputs/x": X[:3]})
     with connected(service) as sock:
         sock.sendall(head() + BODY[:-10])
@@ -115,7 +115,7 @@ def test_a_truncated_body_ends_only_its_request(service):
             time.sleep(0.05)
             sock.shutdown(socket.SHUT_WR)
             read_all(sock)
-        with connected(service) as sock:  # reset, in place of an end
+        with connected(service) as sock:  # a reset instead of a regular close
             sock.sendall(head() + BODY[:first])
             time.sleep(0.05)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -25,14 +25,14 @@ HEAD = (
 
 
 def status_of(one, path: str = "/health/ready") -> int:
-    """Return the status of a path on a connection of its own; 0 where nobody listens any more."""
+    """Return the status of a path, requested on a new connection; 0 if nothing listens any more."""
     with contextlib.suppress(httpx.ConnectError):
         return httpx.get(one.url + path, timeout=PATIENCE_S, trust_env=False).status_code
     return 0
 
 
 def wait_for_status(one, status: int) -> None:
-    """Ask until the service answers so; every question waits for its answer."""
+    """Send one request at a time until the service answers with this status."""
     until = time.monotonic() + PATIENCE_S
     while status_of(one) != status:
         assert time.monotonic() < until, one.log()
@@ -40,7 +40,7 @@ def wait_for_status(one, status: int) -> None:
 
 @contextlib.contextmanager
 def begun(one):
-    """A request in flight: the service has asked for its body."""
+    """A request in flight: the service has requested its body."""
     with socket.create_connection(("127.0.0.1", one.port), timeout=PATIENCE_S) as sock:
         sock.sendall(HEAD)
         assert sock.recv(100).startswith(b"HTTP/1.1 100 ")
@@ -56,7 +56,7 @@ def finish(sock: socket.socket) -> bytes:
 
 
 def own_lines(one) -> list[str]:
-    """Return its log without what TensorFlow writes to stderr before it can be told not to, and without the warm-up."""
+    """Return the service's log without the warm-up and without TensorFlow's first lines on stderr."""
     foreign = re.compile(r"WARNING: All log messages before absl::InitializeLog|[IW]\d{4} |.*\bwarmed up \d")
     return [line for line in one.log().splitlines() if not foreign.match(line)]
 

@@ -1,4 +1,4 @@
-"""The limits of the real service: settings reach them, and its routes keep them."""
+"""The limits of the real service: settings change them, and all routes enforce them."""
 
 import contextlib
 import json
@@ -33,7 +33,7 @@ def head(*lines: str, path: str = SQUARE) -> bytes:
 
 
 def raw(one, request: bytes) -> tuple[int, dict[str, str], bytes]:
-    """Send bytes, read until the server closes, return the answer."""
+    """Send bytes, read until the server closes, and return the response."""
     with connected(one) as sock:
         sock.sendall(request)
         return parse(read_all(sock))

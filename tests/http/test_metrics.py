@@ -1,4 +1,4 @@
-"""/metrics: what it says adds up, of one worker and of several, and no client can make it grow."""
+"""/metrics: the numbers add up for one worker and for several, and no client can make it grow."""
 
 import os
 import signal
@@ -53,7 +53,7 @@ def scrape(client: httpx.Client) -> Scrape:
 
 
 def answers(seen: Scrape, op: str, operation: str) -> dict[str, float]:
-    """Return how many answers there were of each status."""
+    """Return the number of responses by status."""
     samples = seen.families["pullback_requests"].samples
     wanted = {"op": op, "operation": operation}
     return {one.labels["status"]: one.value for one in samples if wanted.items() <= one.labels.items()}
@@ -61,7 +61,7 @@ def answers(seen: Scrape, op: str, operation: str) -> dict[str, float]:
 
 @pytest.fixture(scope="module")
 def counting(serve_for_module) -> ThreadedService:
-    """A service whose requests are this module's alone."""
+    """A service that only this module sends requests to."""
     return serve_for_module()
 
 
@@ -84,7 +84,7 @@ def test_requests_are_counted_by_op_operation_and_status(caller: httpx.Client):
     assert answers(seen, "square", "vjp") == {"200": 3, "400": 1, "405": 1, "406": 1, "422": 1}
     assert answers(seen, "square", "verify") == {"422": 1}
     assert seen("pullback_request_duration_seconds_count", op="square", operation="vjp") == 7
-    # What is wrong is never computed.
+    # Invalid requests are never computed.
     assert seen("pullback_batch_size_sum", op="square", operation="vjp") == 3
     assert seen("pullback_batch_size_bucket", op="square", operation="vjp", le="1.0") == 3
 
@@ -170,14 +170,14 @@ def test_metrics_can_be_disabled(serve):
 
 
 def folder_of(pid: int) -> Path:
-    """Return where a worker keeps what it has counted."""
+    """Return the folder where a worker stores its counts."""
     variables = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
     [folder] = [one.partition("=")[2] for one in variables if one.startswith("PROMETHEUS_MULTIPROC_DIR=")]
     return Path(folder)
 
 
 def ask_until(one: Service, wanted: int) -> Mapping[str, int]:
-    """Ask on ever new connections until so many workers have answered; return the answers of each, by its mark."""
+    """Send requests on new connections until this many workers have answered; return each worker's responses by its mark."""
     counts: dict[str, int] = {}
     until = time.monotonic() + PATIENCE_S
     while len(counts) < wanted:
@@ -191,12 +191,12 @@ def ask_until(one: Service, wanted: int) -> Mapping[str, int]:
 
 
 def told(client: httpx.Client) -> float:
-    """Return how many requests a scrape tells of those that ``ask_until`` makes."""
+    """Return how many requests of ``ask_until`` a scrape reports."""
     return scrape(client)("pullback_requests_total", op="square", operation="forward")
 
 
 def wait_for_total(one: Service, total: int) -> None:
-    """Wait until some scrapes in a row, on connections of their own to whatever worker, tell this many requests."""
+    """Wait until several scrapes in a row, each on a new connection to any worker, report this many requests."""
     until, alike = time.monotonic() + PATIENCE_S, 0
     while alike < SCRAPES:
         with one.client() as client:
@@ -211,7 +211,7 @@ def test_workers_report_together_and_keep_the_counts_of_ended_ones(start):
     folder = folder_of(one.workers()[0])
     total = sum(ask_until(one, 2).values())
     until = time.monotonic() + PATIENCE_S
-    with one.client() as client:  # one connection, so one worker: the other is asked by nobody
+    with one.client() as client:  # one connection, so one worker: the other gets no requests
         while told(client) < total:
             assert time.monotonic() < until
     wait_for_total(one, total)
@@ -227,7 +227,7 @@ def test_workers_report_together_and_keep_the_counts_of_ended_ones(start):
         wait_for_total(one, total)
         with one.client() as client:
             assert scrape(client)("pullback_in_flight_requests") <= 2
-    # A worker goes on with the files of the one whose place it takes.
+    # A worker continues the files of the worker that it replaces.
     places = {path.stem.rpartition("_")[2] for path in folder.iterdir()}
     assert places == {"0", "1"}
     one.process.send_signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""C++ ops as callers meet them: right, refused, mistaken and not built."""
+"""C++ ops over HTTP: correct, refused, faulty and not built."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ MISTAKES = {
 
 @pytest.fixture(scope="module")
 def mistaken(serve_for_module, tmp_path_factory) -> Iterator[httpx.Client]:
-    """A service with the mistaken ops, built as plug-ins are, and one whose library nobody built."""
+    """A service with the faulty ops, built like plug-ins, and an op whose library is not built."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     build = ["make", "native", f"PULLBACK_OPS_PATH={Path(__file__).parent}"]
     subprocess.run(build, cwd=ROOT, env=env, check=True, capture_output=True, timeout=PATIENCE_S)

@@ -1,4 +1,4 @@
-"""The OpenAPI document is what the service does: valid, complete, and no field more or less."""
+"""The OpenAPI document matches the service: valid, complete, and with exactly its fields."""
 
 import re
 from typing import Any
@@ -19,7 +19,7 @@ RIGHT = {
     "hvp": {"vectors": {"x": [1, 2]}},
     "hessian": {},
 }
-# A right value of every field, for the op square at x = [1, 2].
+# A valid value of every field, for the op square at x = [1, 2].
 VALUES: dict[str, Any] = {
     "inputs": {"x": [1, 2]},
     "attrs": {},
@@ -58,7 +58,7 @@ def request_of(document: dict[str, Any], operation: str) -> dict[str, Any]:
 
 
 def content(part: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of what is not binary."""
+    """Return the schema of the content that is not binary."""
     [media] = (media for name, media in part["content"].items() if name != BINARY)
     return media["schema"]
 

@@ -1,4 +1,4 @@
-"""The Open Inference Protocol over HTTP: every model answers what the native API does, and refuses what is wrong."""
+"""The Open Inference Protocol over HTTP: every model matches the native API and refuses invalid requests."""
 
 import gzip
 import json
@@ -43,7 +43,7 @@ LETTERS = {"cotangents": "d", "gradients": "d", "tangents": "t", "vectors": "v",
 
 
 def name_of(path: str) -> str:
-    """Return what a tensor of the native API is called here."""
+    """Return this protocol's name of a tensor of the native API."""
     match path.split("/"):
         case ["jacobian", y, x]:
             return f"d{y}_d{x}"
@@ -90,7 +90,7 @@ def at_example(
 def told(
     client: httpx.Client, op: str, operation: str, tensors: dict[str, np.ndarray], fields: dict[str, Any]
 ) -> dict[str, np.ndarray]:
-    """Return what the native API answers, by the paths of its tensors; nothing for what is null there."""
+    """Return the tensors of the native response by their paths, without those that are null."""
     answer = native_client.ask(client, op, operation, **native.in_json(tensors, fields))
     answer.pop("absent", None)
     return native.flat(answer)
@@ -106,12 +106,12 @@ def type_variable(contract: dict[str, Any], dtype: int) -> dict[str, str]:
 
 
 def compared(client: httpx.Client, op: str, operation: str, tensors: dict[str, np.ndarray], fields: dict) -> None:
-    """Ask the native API and the model, in binary and in JSON, and compare all that they answer."""
+    """Compare the responses of the native API and of the model, in binary and in JSON."""
     model = op if operation == "forward" else f"{op}.{operation}"
     ours = {name_of(path): value for path, value in tensors.items()}
     expected = {name_of(path): value for path, value in told(client, op, operation, tensors, fields).items()}
     found = infer(client, model, ours, parameters=fields["attrs"])
-    for name in set(found) - set(expected):  # null there
+    for name in set(found) - set(expected):  # null in the native API
         assert not found[name].any()
         expected[name] = found[name]
     assert_same(found, select(expected, list(found)))
@@ -310,7 +310,7 @@ def test_every_float_round_trips_as_json_and_as_bytes(client, name):
 
 @st.composite
 def points(draw: st.DrawFn) -> tuple[dict[str, np.ndarray], list[str], list[tuple[str, bool | None]], bool]:
-    """Draw primals and cotangents, those of them that go in JSON, the outputs to select, and the rest's form."""
+    """Draw primals and cotangents, which of them to send in JSON, the selected outputs, and the format of the rest."""
     dtype = DATATYPES[draw(st.sampled_from(["FP16", "BF16", "FP32", "FP64"]))]
     shape = draw(st.lists(st.integers(0, 3), max_size=3))
     rng = np.random.default_rng(draw(st.integers(0, 99)))
@@ -341,7 +341,7 @@ def test_shapes_dtypes_orders_and_formats_mix(plugged, point):
     response = post(plugged, "squares.vjp", body, {LENGTH: str(len(head)), "content-type": OCTETS})
     found = tensors_of(response, "squares.vjp")
     x, z, dy = (tensors.get(name, np.ones_like(tensors["x"])) for name in ("x", "z", "dy"))
-    expected = {"dx": 2 * dy * x * z * z, "dz": 2 * dy * x * x * z}  # small integers: exact, whatever the order
+    expected = {"dx": 2 * dy * x * z * z, "dz": 2 * dy * x * x * z}  # small integers: sums are exact in any order
     assert_same(found, select(expected, [name for name, _ in wanted] or ["dx", "dz"]), bits=False)
     head = response.content[: int(response.headers.get(LENGTH, len(response.content)))]
     answered = {output["name"]: "parameters" in output for output in json.loads(head)["outputs"]}
@@ -366,7 +366,7 @@ def test_outputs_select_and_order_blocks(plugged):
 
 
 def test_only_selected_outputs_are_computed(start_for_session, plugged):
-    """A Jacobian over the element limit is refused, and its small block is not."""
+    """A Jacobian over the element limit is refused; its small block is not."""
     x, z = np.ones(1500, np.float32), np.ones(2, np.float32)
     expect_error(post(plugged, "apart.jacobian", *binary({"x": np.ones(3000, np.float32), "z": z})), 400, "elements")
     found = infer(plugged, "apart.jacobian", {"x": np.ones(3000, np.float32), "z": z}, outputs=[{"name": "dq_dz"}])

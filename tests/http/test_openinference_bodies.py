@@ -1,4 +1,4 @@
-"""Compressed bodies of the Open Inference Protocol, well-meant and hostile, and the limits in its dialect."""
+"""Compressed bodies of the Open Inference Protocol, valid and hostile, and its limit errors."""
 
 import gzip
 import json
@@ -29,7 +29,7 @@ LARGE = np.random.default_rng(5).integers(-9, 9, 400_000).astype(np.float32)
 
 
 def sent(client: httpx.Client, body: bytes, coding: str, headers: dict[str, str] = HEADERS) -> httpx.Response:
-    """Post a body, which is compressed already."""
+    """Post a body that is already compressed."""
     return post(client, "square", body, {**headers, "content-encoding": coding, "accept-encoding": "identity"})
 
 
@@ -46,7 +46,7 @@ def test_compressed_requests_are_inflated(client, coding, x):
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 70_000), st.sampled_from(["gzip", "deflate"]), st.integers(0, 9))
 def test_compressed_requests_of_any_size(client, size, coding, level):
-    """Sizes around the steps in which a body is inflated, too."""
+    """The sizes include those around the steps in which a body is inflated."""
     x = np.arange(size, dtype=np.float32) % 97
     body, headers = binary({"x": x})
     packed = gzip.compress(body, level) if coding == "gzip" else zlib.compress(body, level)
@@ -54,7 +54,7 @@ def test_compressed_requests_of_any_size(client, size, coding, level):
 
 
 def raw_answer(client: httpx.Client, body: bytes, headers: dict[str, str]) -> tuple[dict[str, str], bytes]:
-    """Return the headers and the bytes of an answer, which httpx would inflate."""
+    """Return the headers and the raw bytes of a response, which httpx would inflate."""
     with client.stream("POST", "/v2/models/square/infer", content=body, headers=headers) as response:
         assert response.status_code == 200
         return dict(response.headers), b"".join(response.iter_raw())
@@ -89,7 +89,7 @@ HOSTILE: list[tuple[str, bytes, str]] = [
     ("gzip", BODY, "compressed with gzip"),
     ("gzip", zlib.compress(BODY), "compressed with gzip"),
     ("deflate", gzip.compress(BODY), "compressed with deflate"),
-    ("deflate", zlib.compress(BODY)[2:-4], "compressed with deflate"),  # bare, as some have it
+    ("deflate", zlib.compress(BODY)[2:-4], "compressed with deflate"),  # raw deflate, as some clients send it
     ("gzip", b"", "truncated body"),
     ("gzip", gzip.compress(BODY)[:-9], "truncated body"),
     ("gzip", gzip.compress(BODY)[:-1], "truncated body"),
@@ -111,7 +111,7 @@ def test_invalid_compression_is_400(client, coding, body, said):
 
 
 def test_a_body_that_inflates_to_nothing_is_inflated_in_steps():
-    # Blocks of deflate without a byte in them, and no end.
+    # Endless empty deflate blocks.
     flush = zlib.compressobj(wbits=31)
     empty = flush.compress(b"") + flush.flush(zlib.Z_FULL_FLUSH) + b"\0\0\0\xff\xff" * (1 << 17)
     inflater, steps = compression._Inflater(empty, "gzip"), 0
@@ -175,7 +175,7 @@ def test_chunked_bodies_are_read_and_slow_ones_are_refused(service, client):
 
 
 def test_cached_json_keeps_each_requests_id(client):
-    """JSON is remembered, and what comes back is this request's own."""
+    """JSON is cached, but the response has the id of its own request."""
     for number in range(300):
         body, headers = binary({"x": X}, id=f"number {number}")
         response = post(client, "square", body, headers)

@@ -1,4 +1,4 @@
-"""Every operation of every op over HTTP: the form of the answers for all, exact answers for those known by heart."""
+"""Every operation of every op over HTTP: the form of all responses, and exact values where they are known."""
 
 import base64
 import math
@@ -12,10 +12,10 @@ import pytest
 from tests.http.native_client import JSON, OPERATIONS, array, ask, data, fault, post
 
 OPS = sorted(path.stem for path in (Path(__file__).parents[2] / "ops").glob("[!_]*.py"))
-# XLA compiles for seconds: a few ops, and the operations without and with two nested pullbacks.
+# XLA compiles for seconds: test a few ops, and only the operations with no and with two nested pullbacks.
 XLA_OPS, XLA_OPERATIONS = ("log1pexp2", "sign", "softmax_cross_entropy"), ("forward", "vjp", "hvp")
-# A session for each is the dearest of traces: those without, with one and with two nested pullbacks. (The Hessian of
-# a session is asked for below.)
+# Sessions are the most expensive traces: test the operations with no, one and two nested pullbacks. (A test below
+# covers the Hessian in a session.)
 SESSION_OPERATIONS = ("forward", "gradients", "jvp", "hvp")
 KEYS = {
     "forward": {"outputs"},
@@ -39,7 +39,7 @@ def body_of(operation: str, contract: dict[str, Any], example: dict[str, Any]) -
 
 
 def shapes_of(tree: Any) -> Any:
-    """Return the answer with the shape in place of every tensor, each checked to be as it says."""
+    """Return the response with every tensor replaced by its shape, after checking each tensor against it."""
     if isinstance(tree, dict) and "dtype" in tree:
         return array(tree).shape
     if isinstance(tree, dict):
@@ -48,7 +48,7 @@ def shapes_of(tree: Any) -> Any:
 
 
 def expected_shapes(operation: str, contract: dict[str, Any], inputs: dict, outputs: dict) -> Any:
-    """Return what ``shapes_of`` the answer must be, ``None`` where there is no derivative."""
+    """Return the expected ``shapes_of`` the response, ``None`` where there is no derivative."""
     xs = {slot["name"]: inputs[slot["name"]] if slot["differentiable"] else None for slot in contract["inputs"]}
     ys = {slot["name"]: outputs[slot["name"]] if slot["differentiable"] else None for slot in contract["outputs"]}
 
@@ -67,7 +67,7 @@ def expected_shapes(operation: str, contract: dict[str, Any], inputs: dict, outp
 
 
 def nulls(tree: Any) -> Any:
-    """Return the branches of a tree of shapes that end in null; of a list, all places or none."""
+    """Return the branches of a tree of shapes that end in null; in a list, all items or none are null."""
     if isinstance(tree, dict):
         found = {name: nulls(value) for name, value in tree.items()}
         return {name: value for name, value in found.items() if value}
@@ -78,14 +78,14 @@ def nulls(tree: Any) -> Any:
 
 
 def is_reason(tree: Any) -> Any:
-    """Return the tree with ``True`` for every reason."""
+    """Return the tree with every reason replaced by ``True``."""
     if isinstance(tree, dict):
         return {name: is_reason(value) for name, value in tree.items()}
     return [is_reason(value) for value in tree] if isinstance(tree, list) else tree in REASONS
 
 
 def check(operation: str, contract: dict, inputs: dict, outputs: dict, answer: dict) -> None:
-    """Check an answer's keys, shapes, and the reasons for what is null."""
+    """Check the keys and shapes of a response, and the reasons for its nulls."""
     assert set(answer) - {"absent"} == KEYS[operation]
     absent = answer.pop("absent", None)
     assert absent is None or absent, "an empty absent is left out"
@@ -93,7 +93,7 @@ def check(operation: str, contract: dict, inputs: dict, outputs: dict, answer: d
     [main] = KEYS[operation] - {"outputs"} or {"outputs"}
     assert is_reason(absent or {}) == (nulls(found[main]) or {})
     for where, shape in leaves(found):
-        # Where an order is a constant, TensorFlow may find no path to it: null is as good as zeros there.
+        # If an order is constant, TensorFlow may find no path to it: null and zeros are both correct.
         assert shape == at(wanted, where) or (shape is None and at(absent, where[1:]) == "disconnected"), where
 
 
@@ -144,7 +144,7 @@ def test_operations_work_in_xla(client: httpx.Client, op: str):
 
 
 def test_the_ready_lines_example(client: httpx.Client):
-    """The curl that ``make serve`` prints."""
+    """The request is the curl command that ``make serve`` prints."""
     body = '{"inputs":{"x":[1,100]},"order":2}'
     response = client.post("/v1/ops/log1pexp2/gradients", content=body, headers=JSON)
     assert response.status_code == 200
@@ -294,7 +294,7 @@ EXACT = [
         {"inputs": {"logits": [[0, 0]], "labels": [0]}, "tangents": {"logits": [[1, 3]]}},
         {"tangents": {"loss": [1]}},
     ),
-    # Several outputs: a cotangent for one of them is zero for the rest.
+    # Several outputs: a cotangent for one of them implies zeros for the rest.
     (
         "self_adjoint_eig",
         "forward",
@@ -410,7 +410,7 @@ def test_encodings_are_equivalent(client: httpx.Client, encoding: str):
 @pytest.mark.parametrize("dtype", FLOATS + INTEGERS)
 @pytest.mark.parametrize("encoding", ["nested", "base64"])
 def test_a_response_can_be_sent_as_a_request(client: httpx.Client, dtype: str, encoding: str):
-    """Typed tensors go in as they come out."""
+    """Typed tensors have the same form in requests and responses."""
     once = ask(client, "square", "forward", inputs={"x": [[1, 2], [3, 0]]}, dtype=dtype, encoding=encoding)
     twice = ask(client, "square", "forward", inputs={"x": once["outputs"]["y"]}, dtype=dtype)["outputs"]["y"]
     assert twice == {"dtype": dtype, "shape": [2, 2], "data": [[1, 16], [81, 0]]}

@@ -1,4 +1,4 @@
-"""The service as a whole: alive while it computes, full, late, left by its clients, with plug-ins that do not load."""
+"""The service as a whole: probes during work, full queues, deadlines, disconnects, and plug-ins that do not load."""
 
 import base64
 import concurrent.futures
@@ -24,7 +24,7 @@ from tests.patience import PATIENCE_S
 
 ENDLESS = {"inputs": {"x": [1.0], "steps": 2_000_000_000}}
 AT_ONCE_S = 0.1
-# A machine that others use too may stop a process for a moment: what a service does by itself it does every time.
+# A shared machine may pause a process for a moment; delays of the service itself occur every time.
 ATTEMPTS = 3
 
 
@@ -39,9 +39,9 @@ def http_connection(port: int) -> contextlib.closing[http.client.HTTPConnection]
 
 
 def slowest_probe_during(port: int, path: str, body: bytes, headers: dict[str, str]) -> tuple[float, int]:
-    """Return how long the slowest answer of /health/live took during a request, and the status of that.
+    """Return the slowest response time of /health/live during a request, and the status of that request.
 
-    By a client that costs nothing: it shares this process with the one that probes.
+    The request uses a cheap client, because it shares this process with the probing one.
     """
 
     def request() -> int:
@@ -95,7 +95,7 @@ def test_probes_are_answered_during_work(plugged_service, name: str):
     raise AssertionError(f"slowest answers of /health/live: {found}")
 
 
-# Eagerly a tf.while_loop is a loop in Python, which nothing can stop.
+# In eager mode a tf.while_loop is a Python loop, which cannot be cancelled.
 @pytest.mark.parametrize("mode", ["graph", "v1"])
 def test_work_is_cancelled_at_its_deadline(plugged: httpx.Client, mode: str):
     assert ask(plugged, "endless", "forward", inputs={"x": [1], "steps": 3}, mode=mode)["outputs"]["y"]["data"] == [1]
@@ -106,14 +106,14 @@ def test_work_is_cancelled_at_its_deadline(plugged: httpx.Client, mode: str):
     assert "deadline" in problem(response, 504)["detail"]
     answer = ask(plugged, "endless", "forward", inputs={"x": [2], "steps": 3}, mode=mode)
     assert answer["outputs"]["y"]["data"] == [2]
-    # Far sooner than two thousand million products.
+    # Far sooner than two billion products would take.
     assert time.monotonic() - began < 5
     assert plugged.get("/health/ready").status_code == 200
 
 
 def test_cancelling_one_slot_leaves_the_other_running(plugged: httpx.Client, plugged_service):
-    """TensorFlow has one cancellation manager for all threads, unless it is told otherwise."""
-    numbers = [1.0] * 30_000  # more than what the short slot takes
+    """By default, TensorFlow has one cancellation manager for all threads."""
+    numbers = [1.0] * 30_000  # more than the short slot accepts
     headers = {**JSON, "pullback-deadline-ms": "1500"}
     content = json.dumps({"inputs": {"x": numbers, "steps": 2_000_000_000}})
     with plugged_service.client() as other:
@@ -139,7 +139,7 @@ def test_queued_work_is_dropped_at_its_deadline(plugged_service):
             assert time.monotonic() - began < 1
             problem(late, 504)
             assert running.result().json()["outputs"]["y"]["data"] == 1.5
-        # The sleep of half a minute never began.
+        # The sleep of 30 seconds never began.
         assert ask(other, "square", "forward", inputs={"x": 3})["outputs"]["y"]["data"] == 9
         assert time.monotonic() - began < 10
 

@@ -1,4 +1,4 @@
-"""Tesseract: what the native API answers, in the forms of another protocol, and errors as that protocol has them."""
+"""Tesseract: the results of the native API in another protocol's encodings, with that protocol's errors."""
 
 import base64
 import json
@@ -44,7 +44,7 @@ def send(client: httpx.Client, op: str, endpoint: str, body: Any, headers: dict[
 
 
 def told(client: httpx.Client, op: str, endpoint: str, body: Any, headers: dict[str, str] = JSON) -> Any:
-    """Return the answer to a request that is right, with an array for each tensor."""
+    """Return the response to a valid request, with an array for each tensor."""
     response = send(client, op, endpoint, body, headers)
     assert response.status_code == 200, f"{op}/{endpoint} {body}: {response.text}"
     assert response.headers["content-type"] == "application/json"
@@ -76,7 +76,7 @@ def typed(value: np.ndarray) -> dict[str, Any]:
 
 
 def native(client: httpx.Client, op: str, operation: str, **body: Any) -> dict[str, Any]:
-    """Return what the native API answers, with an array for each tensor."""
+    """Return the response of the native API, with an array for each tensor."""
     answer = ask(client, op, operation, encoding="base64", **body)
     return {name: native_arrays(value) for name, value in answer.items() if name != "absent"}
 
@@ -102,7 +102,7 @@ def same(found: Any, wanted: Any) -> None:
 
 
 class At:
-    """An op at an example in a dtype: the arrays there, and what is differentiable."""
+    """An op at an example in a dtype: its arrays, and which of them are differentiable."""
 
     def __init__(self, op: Op, example: Example, dtype: str) -> None:
         self.op = op
@@ -122,7 +122,7 @@ class At:
 
 
 def flat_words(value: Any) -> Any:
-    """Return nested lists with floats for the words among them."""
+    """Return nested lists with words replaced by floats."""
     return [flat_words(item) for item in value] if isinstance(value, list) else WORDS.get(value, value)
 
 
@@ -177,7 +177,7 @@ def test_the_document_describes_the_endpoints(client: httpx.Client, op: str):
     for endpoint in NATIVE:
         assert (send(client, op, endpoint, {}).status_code == 404) == (f"/{endpoint}" not in wanted)
 
-    # What the client of JAX reads.
+    # The JAX client reads these.
     assert list(schemas["Apply_InputSchema"]["properties"]) == [
         *(slot.name for slot in one.inputs),
         *one.attrs.model_fields,
@@ -212,7 +212,7 @@ def test_requests_and_responses_match_the_document(client: httpx.Client, at: At)
 
 
 def check(document: dict[str, Any], op: str, endpoint: str, body: dict[str, Any], client: httpx.Client) -> None:
-    """Check a request and its answer against the document, which refuses both with a field that is none of theirs."""
+    """Check a request and its response against the document, which must refuse both with an unknown field."""
     said = document["paths"][f"/{endpoint}"]["post"]
     body = json.loads(json.dumps(body))
     for part, value in (
@@ -372,7 +372,7 @@ def test_the_content_type_is_optional(client: httpx.Client):
 
 
 def faults(response: httpx.Response) -> list[dict[str, Any]]:
-    """Return what is wrong with a document, in the form that the client's validation has."""
+    """Return the errors of a document, in the form of the client's validation."""
     assert response.status_code == 422, response.text
     assert response.headers["content-type"] == "application/json"
     document = json.loads(response.content.decode(), parse_constant=lambda word: 1 / 0)
@@ -660,7 +660,7 @@ def test_only_tensors_take_the_fast_path(field: str):
         type(found({field: {"x": {"data": {"buffer": text, "encoding": "base64"}}}})[field]["x"]["data"]["buffer"])
         is Decoded
     )
-    # Nowhere else: those who read what stands there do not know it.
+    # Nowhere else: the readers of other fields do not support it.
     for body in (
         {field: {"scale": numbers}},
         {field: {"x": {"data": {"buffer": text, "encoding": "json"}}}},
@@ -672,7 +672,7 @@ def test_only_tensors_take_the_fast_path(field: str):
 
 
 def test_an_op_without_gradient_or_known_shapes_offers_fewer_endpoints():
-    """Its endpoints are those that can answer."""
+    """Only the endpoints that can answer are offered."""
 
     def known(op: Op) -> set[str]:
         engine = build(Settings(metrics=False))[0]

@@ -1,4 +1,4 @@
-"""UM-Bridge at the root: the same numbers as the native API, its sizes, and its own errors."""
+"""UM-Bridge at the root path: the numbers of the native API, the sizes, and the protocol's errors."""
 
 import json
 import math
@@ -25,7 +25,7 @@ def call(client: httpx.Client, path: str, /, **fields: Any) -> Any:
 
 
 def refused(response: httpx.Response, status: int, kind: str) -> str:
-    """Return the message of an error, which has a type and a message and nothing else."""
+    """Return the message of an error, which must have exactly a type and a message."""
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/json"
     document = response.json()
@@ -146,7 +146,7 @@ def test_non_finite_numbers_are_readable_by_the_client(client):
 def test_the_config_sets_dtype_and_attributes(client):
     config = {"shape": [], "dtype": "float32", "attrs": {"scale": 0.1}}
     found = call(client, "/Gradient", name="scale_gradient", input=[[1]], outWrt=0, inWrt=0, sens=[1], config=config)
-    # The float32 nearest to 0.1, told as the float64 that it is.
+    # The float32 nearest to 0.1, written as a float64.
     assert found == {"output": [float(np.float32(0.1))]}
     integers = call(client, "/Evaluate", name="square", input=[[3, 4]], config={"shape": [2], "dtype": "int64"})
     assert integers == {"output": [[9, 16]]}

@@ -1,4 +1,4 @@
-"""The first requests find compiled what they ask for, and the warm-up is in nobody's way."""
+"""The warm-up compiles what the first requests need and does not delay other work."""
 
 import asyncio
 import threading
@@ -31,7 +31,7 @@ OPS = {name: REGISTRY.ops[name] for name in ("log1pexp", "roi_pool", "sign", "sq
 
 @pytest.fixture(name="counts")
 def no_traces(monkeypatch) -> Callable[[], tuple[int, int]]:
-    """The counts of a process that has made none."""
+    """The counts of a process without traces."""
     monkeypatch.setattr(traces, "TRACES", traces.Traces())
     return traces.trace_counts
 
@@ -64,7 +64,7 @@ def test_faulty_ops_do_not_end_the_warm_up(start, plugin_folders):
 
 
 def warming(test: Callable[[Engine, Task], Awaitable[object]], waiting: int = 64) -> None:
-    """Run a test in the middle of a warm-up."""
+    """Run a test during a warm-up."""
 
     async def run() -> None:
         lane = Lane(waiting)
@@ -137,7 +137,7 @@ def test_a_stop_waits_only_for_the_running_step(monkeypatch, counts):
 
 
 def test_the_warm_up_takes_no_place_in_the_queue(monkeypatch, counts):
-    """While it compiles, another call has the only place that there is."""
+    """While it compiles, another call takes the only place."""
     began, opened = threading.Event(), threading.Event()
     run = padding.run
 
@@ -163,7 +163,7 @@ def test_the_warm_up_takes_no_place_in_the_queue(monkeypatch, counts):
 
 
 def test_the_warm_up_records_durations(monkeypatch, counts):
-    """So the first request of a kind is run where the second would be: on the event loop, where that is as fast."""
+    """So the first request of a kind runs where the second would: on the event loop, if that is as fast."""
     monkeypatch.setattr(batching, "BRIEF_S", 60.0)
     threads: list[str] = []
     run = padding.run

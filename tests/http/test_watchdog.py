@@ -1,4 +1,4 @@
-"""A process that is stuck ends and is replaced; one that is late and not stuck goes on."""
+"""A stuck process exits and is replaced; a process that is only late keeps running."""
 
 import json
 import time
@@ -19,7 +19,7 @@ REQUEST = json.dumps({"inputs": {"x": [1, 2]}})
 
 @pytest.fixture
 def sleepy(tmp_path: Path) -> str:
-    """A folder with the op that sleeps, in a service that does not wait for as long as XLA may compile."""
+    """A folder with the op that sleeps, and a watchdog that does not allow for XLA's compilations."""
     text = (PLUGINS / "sleepy.py").read_text(encoding="ascii")
     hurried = "\nfrom app.execution import watchdog\n\nwatchdog.COMPILATION_S = 0.0\n"
     (tmp_path / "sleepy.py").write_text(text + hurried, encoding="ascii")
@@ -46,7 +46,7 @@ def test_a_stuck_process_exits_with_a_line_and_a_status(start, sleepy: str):
         assert "op sleepy" in problem(client.get("/health/ready"), 503)["detail"]
         assert client.get("/health/live").status_code == 200
     assert one.wait() == STUCK
-    # Its deadline, then as much again, and the grace time.
+    # Twice its deadline, plus the grace period.
     assert time.monotonic() - began > 1 + 1 + 6
     [line] = critical(one)
     assert "op sleepy is stuck, " in line
@@ -81,12 +81,12 @@ def test_a_stuck_worker_is_replaced_while_another_takes_over(start, sleepy: str)
 
 
 def answered(one) -> bool:
-    """Ask for a square, of whichever worker takes the connection; tell whether it did."""
+    """Request a square from any worker; tell whether it was answered."""
     try:
         return httpx.post(
             one.url + SQUARE, content=REQUEST, headers=JSON, timeout=PATIENCE_S, trust_env=False
         ).is_success
-    except httpx.TransportError:  # by a worker that ended meanwhile
+    except httpx.TransportError:  # the worker has exited meanwhile
         return False
 
 

@@ -1,4 +1,4 @@
-"""A body past the parser into the application's memory, and an answer from it, with a small application around them."""
+"""Bodies that bypass the parser into the application's memory, and responses from it, in a small application."""
 
 import contextlib
 import socket
@@ -28,7 +28,7 @@ HEAD = b"POST /%b HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n"
 
 
 class Inside:
-    """Answers a body with itself, or with a lot of memory, and looks at how it came."""
+    """Answer a body with itself or with a lot of memory, and record how it arrived."""
 
     def __init__(self) -> None:
         self.received: list[int] = []
@@ -91,7 +91,7 @@ def test_the_next_request_is_found_after_a_body(served, first: int):
         for _ in range(2):
             sock.sendall(HEAD % (b"", SIZE) + BODY[:first])
             time.sleep(0.05)
-            # In a thread: the answer begins before all of this is taken.
+            # In a thread: the response begins before all of this is read.
             rest = BODY[first:] + small + HEAD % (b"", SIZE) + BODY[:70_000]
             sender = threading.Thread(target=sock.sendall, args=(rest,))
             sender.start()
