@@ -1,4 +1,4 @@
-"""A service on a thread: it has its settings and no others, and nothing of it stays when it is closed."""
+"""A service on a thread: it has exactly the given settings and leaves nothing behind when closed."""
 
 import gc
 import socket

@@ -1,4 +1,4 @@
-"""Binding of shapes: a symbol is one size wherever it stands, and ``...`` one run of them."""
+"""Binding of shapes: a symbol stands for one size everywhere, and ``...`` for one run of sizes."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""Faults of ops that must not slip through a route that another one would catch, and points that must be refused."""
+"""Op errors that every operation must find, and points that must be refused."""
 
 import contextlib
 import time
@@ -43,7 +43,7 @@ def point(op: Op, inputs: dict[str, Any], mode: Mode = "graph", **attrs: Any) ->
 
 
 def go_on() -> None:
-    """Let long work go on."""
+    """Let long work continue."""
 
 
 def double(x: tf.Tensor) -> tf.Tensor:
@@ -146,7 +146,7 @@ def test_a_jacobian_has_the_dtype_of_its_output():
 
 
 def test_a_number_is_rounded_once():
-    """By way of float32 this one would become a tie, and 1."""
+    """Rounded to float32 first, this number would become a tie, and then 1."""
     assert float(number(1 + 2**-8 + 2**-40, "bfloat16")) == 1 + 2**-7
     assert np.isinf(np.float32(number(70000.0, "float16")))
 
@@ -191,7 +191,7 @@ def test_directions_in_parts_equal_directions_in_one_call(mode: Mode, monkeypatc
     assert evaluation.rows_per_call(at) == 2
     for part, one in zip(answers(), whole, strict=True):
         assert part.shape == one.shape
-        # The same formula on the same numbers, but for where in a vector register they lie: a unit in the last place.
+        # The same formula on the same numbers, at other positions of a vector register: they may differ by one ulp.
         np.testing.assert_array_max_ulp(part, one, 1)
 
 

@@ -1,4 +1,4 @@
-"""What elementwise calls share: the bits of an answer depend neither on its company nor on its shape."""
+"""Batches of elementwise calls: the bits of a result depend neither on the rest of the batch nor on the shape."""
 
 import asyncio
 import threading
@@ -32,7 +32,7 @@ KINDS = ("forward", "vjp", "gradients", "hvp", "jvp", "diagonal")
 
 @pytest.fixture(scope="module", autouse=True)
 def _traces_of_their_own() -> Iterator[None]:
-    """Leave the budget of this process, which other tests spend from as well, as it is."""
+    """Leave the trace budget of this process, which it shares with other tests, unchanged."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(traces, "TRACES", traces.Traces())
         patch.setattr(traces, "XLA_BUDGET", 1 << 12)
@@ -73,7 +73,7 @@ def call(op: Op, kind: str, x: np.ndarray, dtype: str, mode: str) -> Evaluation:
 
 
 def bits(found) -> list[bytes]:
-    """Return the bits of all arrays of an answer, in order."""
+    """Return the bits of all arrays of a result, in order."""
     if isinstance(found, np.ndarray):
         return [found.tobytes(), repr((found.shape, found.dtype)).encode()]
     values = found.values() if isinstance(found, dict) else found if isinstance(found, list | tuple) else ()
@@ -165,7 +165,7 @@ def test_an_op_that_changes_the_shape_is_an_op_error() -> None:
 
 
 def together(calls: list[Evaluation], **options) -> list:
-    """Run calls at once, as requests do; return what each found or raised."""
+    """Run calls concurrently, as requests do; return the result or the exception of each."""
 
     async def run() -> list:
         lane = Lane(64)
@@ -199,7 +199,7 @@ def test_simultaneous_calls_are_one_tensorflow_call(monkeypatch) -> None:
 
     monkeypatch.setattr(padding, "run", counted)
     op = REGISTRY["square"]
-    for _ in range(2):  # the second time on the event loop, where that is as fast
+    for _ in range(2):  # the second time on the event loop, if that is as fast
         sizes.clear()
         found = together([call(op, "vjp", np.full(3, float(i)), "float64", "graph") for i in range(20)])
         assert sizes == [20]
@@ -222,7 +222,7 @@ def test_only_the_calls_over_the_queue_limit_are_refused() -> None:
 
 
 def test_an_expired_call_does_not_fail_its_batch() -> None:
-    """The lane is busy for longer than one caller waits: the others, who came later and have time, are answered."""
+    """The lane is busy past one call's deadline; later calls with longer deadlines are answered."""
 
     async def run() -> list:
         lane = Lane(64)

@@ -1,4 +1,4 @@
-"""The pages keep their word: every command on them is run against the service, and the answers compared."""
+"""Run every command on the pages against the service and compare its output with the page."""
 
 import json
 import math
@@ -43,7 +43,7 @@ needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="the pages 
 
 
 class Step(NamedTuple):
-    """A command of a page, and what the page says that it prints."""
+    """A command of a page, and its output according to the page."""
 
     command: str
     output: str
@@ -58,7 +58,7 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 def steps(page: str) -> list[Step]:
-    """Return the commands in a page's ``console`` blocks: a line that begins with ``$``, then what it prints."""
+    """Return the commands in a page's ``console`` blocks: a line that begins with ``$``, then its output."""
     found: list[Step] = []
     for line in "".join(blocks(page, "console")).splitlines():
         if line.startswith("$ "):
@@ -79,7 +79,7 @@ def quoted(cell: str) -> list[str]:
 
 
 def run(command: list[str], url: str, **options: Any) -> str:
-    """Run a command, the pages' address in it replaced by ``url``; return what it prints."""
+    """Run a command with the pages' address replaced by ``url``; return its output."""
     here = [part.replace(ON_THE_PAGES, url) for part in command]
     env = os.environ | {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
     done = subprocess.run(here, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=env, **options)
@@ -88,13 +88,13 @@ def run(command: list[str], url: str, **options: Any) -> str:
 
 
 def printed(page: str, url: str) -> list[str]:
-    """Run a page's commands one after the other in one shell; return what each prints."""
+    """Run a page's commands one after the other in one shell; return the output of each."""
     script = "".join(f"{step.command}\nprintf '{MARK}'\n" for step in steps(page))
     return run(["bash", "-euc", script], url).split(MARK)[:-1]
 
 
 def read(text: str) -> Any:
-    """Return what a text says: its JSON, where it is some, whatever its line breaks."""
+    """Return a text parsed as JSON if possible, otherwise stripped."""
     try:
         return json.loads(text)
     except json.JSONDecodeError:
@@ -112,7 +112,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def differences(page: str, url: str) -> list[tuple[str, str, str]]:
-    """Return each command that prints something else than the page says: command, the page's output, the real one."""
+    """Return each command whose output differs from the page: the command, the page's output, the real output."""
     told = steps(page)
     return [
         (step.command, step.output, output)
@@ -167,7 +167,7 @@ def test_the_check_of_a_wrong_op_prints_the_output_on_the_pages(serve: Serve, tm
     command = [sys.executable, "-m", "pullback", "check", "steep", "--url", service.url]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert (done.returncode, done.stderr) == (1, "")
-    # How long it took, and which number is worst, in its error bars, is each machine's own.
+    # Durations and the worst number, in error bars, differ between machines.
     number = re.compile(r"-?\d[\d.]*(e[-+]\d+)?")
     for page, language in ((README, ""), (GRADIENT_CHECKS, "text")):
         sample = blocks(page, language)[0]
@@ -204,7 +204,7 @@ def test_every_setting_is_in_the_table_with_its_default(monkeypatch: pytest.Monk
 
 
 def test_every_setting_is_in_the_compose_file_at_its_default() -> None:
-    """What is there as a comment, but for what the image sets and the service's own device."""
+    """Settings are commented out, except for those that the image sets and the service's device."""
     told = {quoted(cells[0])[0]: quoted(cells[1])[0].strip() for cells in rows(DEPLOYMENT, "variable")}
     there = dict(re.findall(r"^  (?:# )?(PULLBACK_\w+): (\S+)$", text_of("docker-compose.yml"), re.MULTILINE))
     assert there == told | {"PULLBACK_HOST": "0.0.0.0", "PULLBACK_OPS_PATH": "/ops-extra"}
@@ -251,7 +251,7 @@ def test_every_metric_is_in_the_table_with_its_labels(service: Service) -> None:
     with service.client() as client:
         client.post("/v1/ops/square/forward", json={"inputs": {"x": 1}})
         families = list(text_string_to_metric_families(client.get("/metrics").text))
-    # A counter's family has not the suffix that its samples have.
+    # The samples of a counter have a suffix that its family lacks.
     names = {family.name + ("_total" if family.type == "counter" else ""): family for family in families}
     served = {name: {label for sample in family.samples for label in sample.labels} for name, family in names.items()}
     assert told == {name: labels - {"le"} for name, labels in served.items()}
@@ -281,11 +281,11 @@ def test_every_error_is_in_the_table_with_its_title() -> None:
 
 def test_the_budgets_match_the_code() -> None:
     assert f"{traces.TRACE_BUDGET} of them, {traces.XLA_BUDGET} by XLA" in text_of(HTTP_API)
-    assert traces.SHARE == 0.5  # "half", the page says
+    assert traces.SHARE == 0.5  # the page writes "half"
 
 
 def op_files() -> dict[str, str]:
-    """Return the files that the page on adding an op shows, by the name that the text before each one gives it."""
+    """Return the files on the page about adding an op, by the names in the text before them."""
     files: dict[str, str] = {}
     text, end = text_of(ADD_AN_OP), 0
     for fence in FENCE.finditer(text):
@@ -296,7 +296,7 @@ def op_files() -> dict[str, str]:
 
 
 def mistakes() -> dict[str, tuple[str, list[str]]]:
-    """Return the page's wrong versions of its first op, by name: the file, and what the answer says."""
+    """Return the page's wrong versions of its first op by name: the file and the error message."""
     cube, wrong = op_files()["cube"], dict[str, tuple[str, list[str]]]()
     for number, (function, line, words) in enumerate(rows(ADD_AN_OP, "function")):
         name = f"mistake_{number}"
@@ -308,7 +308,7 @@ def mistakes() -> dict[str, tuple[str, list[str]]]:
 
 @pytest.fixture(scope="module")
 def plugged(serve_for_module: Serve, tmp_path_factory: pytest.TempPathFactory) -> ThreadedService:
-    """The service with the page's files in a folder, and its mistakes in another."""
+    """A service with the page's files in one folder and its wrong versions in another."""
     right, wrong = tmp_path_factory.mktemp("my_ops"), tmp_path_factory.mktemp("mistakes")
     for name, body in op_files().items():
         (right / f"{name}.py").write_text(body)

@@ -1,4 +1,4 @@
-"""The page on ops in C++ keeps its word: its two files are built, served, asked and held to their claims."""
+"""Build and serve the two files on the page about C++ ops, and check the page's claims."""
 
 import os
 import re
@@ -21,7 +21,7 @@ SHOWN = ("cpp", "python")
 
 
 def page_files() -> dict[str, str]:
-    """Return the files that the page shows, by the name that the text before each one gives it."""
+    """Return the files on the page, by the names in the text before them."""
     files: dict[str, str] = {}
     text, end = text_of(ADD_A_NATIVE_OP), 0
     for fence in FENCE.finditer(text):
@@ -32,7 +32,7 @@ def page_files() -> dict[str, str]:
 
 
 def mistakes() -> list[tuple[str, list[str]]]:
-    """Return the page's wrong versions of its second file, and what the answer says to each."""
+    """Return the page's wrong versions of its second file, with their error messages."""
     page, found = page_files()["softsign.py"], list[tuple[str, list[str]]]()
     for line, instead, words in rows(ADD_A_NATIVE_OP, "line"):
         assert page.count(quoted(line)[0]) == 1
@@ -42,7 +42,7 @@ def mistakes() -> list[tuple[str, list[str]]]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The page's files, built."""
+    """A folder with the page's files, built."""
     folder = tmp_path_factory.mktemp("my_ops")
     for name, body in page_files().items():
         (folder / name).write_text(body)

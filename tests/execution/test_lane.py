@@ -1,4 +1,4 @@
-"""The lane: what is refused, what is dropped, and what is let go of."""
+"""The lane: refused work, dropped work, and the release of its memory."""
 
 import asyncio
 import gc
@@ -17,11 +17,11 @@ from tests.patience import PATIENCE_S
 
 
 class Tensors:
-    """What work holds on to."""
+    """The memory that work holds."""
 
 
 class Gate:
-    """Work that lasts until it is told to end."""
+    """Work that runs until the gate opens."""
 
     def __init__(self) -> None:
         self.entered, self.opened = threading.Event(), threading.Event()
@@ -65,7 +65,7 @@ def test_queued_work_is_dropped_at_its_deadline_and_leaves_its_place():
         gate, ran = Gate(), []
         busy = asyncio.create_task(lane.run(gate, slot="long", deadline=later(30), owner="a"))
         await asyncio.to_thread(gate.entered.wait, 10)
-        for _ in range(5):  # more than may wait at once
+        for _ in range(5):  # more than the queue holds
             tensors = Tensors()
             alive = weakref.ref(tensors)
 
@@ -95,7 +95,7 @@ def test_a_full_queue_refuses_work_until_it_has_room():
         await asyncio.sleep(0)
         with pytest.raises(Overloaded, match="1 requests for b and 1 for other ops") as refused:
             await lane.run(gate, slot="long", deadline=later(30), owner="b")
-        # The other slot has nothing to do.
+        # The other slot is idle.
         assert await lane.run(lambda checkpoint: 1, slot="short", deadline=later(30), owner="b") == 1
         assert refused.value.headers == {"Retry-After": "1"}
         gate.opened.set()
@@ -106,7 +106,7 @@ def test_a_full_queue_refuses_work_until_it_has_room():
 
 
 def in_order(*queued: str) -> list[str]:
-    """Queue pieces of these owners behind a long one; return the owners in the order in which they ran."""
+    """Queue work of these owners behind a long task; return the owners in the order of execution."""
     ran: list[str] = []
 
     async def test(lane: Lane) -> None:
@@ -166,7 +166,7 @@ def test_floods_of_many_ops_leave_room_for_one_more():
 
 
 def fill(places: Admission, owner: str, count: int) -> int:
-    """Take places as long as there are any; return how many."""
+    """Take all free places; return their number."""
     for taken in range(count):
         try:
             places.take(owner)

@@ -177,7 +177,7 @@ def folder_of(pid: int) -> Path:
 
 
 def ask_until(one: Service, wanted: int) -> Mapping[str, int]:
-    """Send requests on new connections until this many workers have answered; return each worker's responses by its mark."""
+    """Send requests on new connections until this many workers have answered; return the responses by worker mark."""
     counts: dict[str, int] = {}
     until = time.monotonic() + PATIENCE_S
     while len(counts) < wanted:

@@ -1,4 +1,4 @@
-"""How the cores are counted and divided, on file systems made up and in the service."""
+"""How cores are counted and divided, with fake file systems and in the service."""
 
 import json
 import os
@@ -95,7 +95,7 @@ def test_without_control_groups_the_cores_are_those_of_the_process(tmp_path):
     ],
 )
 def test_the_cores_are_divided_among_the_workers(monkeypatch, count: int, quota: int, workers: int, told):
-    """One thread for kernels would be too few: the long slot's would keep the short one from beginning any."""
+    """One kernel thread would be too few: the long slot would block the kernels of the short slot."""
     found: dict[str, int] = {}
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(count)))
     monkeypatch.setattr(cores, "usable_cores", lambda: quota)

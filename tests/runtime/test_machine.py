@@ -1,4 +1,4 @@
-"""What the machine has, and the device that requests get: each fault is told with its cure."""
+"""The hardware and libraries of the machine and the default device: each fault is reported with its cure."""
 
 import ctypes.util
 import logging
@@ -72,7 +72,7 @@ def test_a_missing_or_broken_library_is_reported_with_its_cure(tmp_path, monkeyp
 
 
 def test_a_gpu_build_of_tensorflow_without_a_driver(monkeypatch):
-    """What the GPU image says on a host without a driver, but for the libraries, which are there."""
+    """Like the GPU image on a host without a driver; the libraries are installed."""
     monkeypatch.setattr(doctor, "BUILT_WITH_CUDA", True)
     parts = {part.name: part for part in doctor.examination(Settings(), Registry({}))}
     assert set(doctor.LIBRARIES) <= set(parts)
@@ -96,7 +96,7 @@ def examined(*command: str, **settings: str) -> subprocess.CompletedProcess[str]
 
 
 def test_the_doctor_passes_a_healthy_machine():
-    """That of ``python -m app.runtime.doctor`` is on a page: ``tests/docs`` compares all of it."""
+    """``tests/docs`` compares the whole output of ``python -m app.runtime.doctor`` with a page."""
     well = examined(*COMMAND_LINE)
     assert well.returncode == 0, well.stderr
     assert well.stdout.splitlines()[0].split()[:2] == ["tensorflow", "ok"]

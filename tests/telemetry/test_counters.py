@@ -1,4 +1,4 @@
-"""The counters: what is added to what, and that nothing is lost on the way to Prometheus."""
+"""The counters: what each event adds to, and that no count is lost on the way to Prometheus."""
 
 import asyncio
 

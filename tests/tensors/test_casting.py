@@ -1,4 +1,4 @@
-"""Casts against exact arithmetic: what comes out is the nearest there is, or it is refused."""
+"""Casts against exact arithmetic: a value is cast to the nearest one or refused."""
 
 from fractions import Fraction
 
@@ -24,7 +24,7 @@ BOUNDS = sorted({int(bound) for name in INTEGERS for bound in (DTYPES[name].low,
 
 
 def nearest(exact: Fraction, digits: int, smallest: int, top: int) -> Fraction | None:
-    """Return the number of the format nearest to ``exact``, of two the even one; nothing when that is infinite."""
+    """Return the number of the format nearest to ``exact``, ties to even; ``None`` if it is infinite."""
     magnitude = exact.numerator.bit_length() - exact.denominator.bit_length()
     unit = Fraction(2) ** max(smallest, magnitude - digits - 1)
     while abs(exact) >= unit * 2**digits:
@@ -45,7 +45,7 @@ def attempt(values, name):
 
 
 def beside_a_tie(name):
-    """Float64 numbers on, just above and just below the midpoints between neighbours of a shorter format."""
+    """Draw float64 numbers at, just above and just below midpoints between neighbours of a shorter format."""
     digits, smallest, top = FORMATS[name]
 
     def build(significand, exponent, nudge, negative):
@@ -76,7 +76,7 @@ def test_a_float_is_rounded_to_nearest_or_refused(name):
     @example(DTYPES[name].high if name != "float64" else 0.0)
     @example(float(np.nextafter(DTYPES[name].high, 0)))
     def check(value):
-        # a number stands for the nearest float64: only an integer is not one already
+        # a number means the nearest float64; only an integer may not be a float64 already
         expected = nearest(Fraction(float(value)), *FORMATS[name])
         result = attempt([value], name)
         if isinstance(result, Loss):

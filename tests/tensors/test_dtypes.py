@@ -1,4 +1,4 @@
-"""The dtype table against NumPy's and ml_dtypes' own word, and against exact arithmetic."""
+"""The dtype table against NumPy, ml_dtypes and exact arithmetic."""
 
 import math
 

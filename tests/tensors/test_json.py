@@ -1,4 +1,4 @@
-"""Tensors in JSON: bit for bit round trips, and every refusal at the element that caused it."""
+"""Tensors in JSON: bit-for-bit round trips, and errors located at the element that caused them."""
 
 import base64
 import json
@@ -50,7 +50,7 @@ def assert_same_bits(result, array):
 
 
 def arrays(name):
-    """Arrays of every shape; the bits are drawn, so that NaN, infinities, subnormals and -0.0 come up."""
+    """Draw arrays of every shape from random bits, which include NaN, infinities, subnormals and -0.0."""
     row = DTYPES[name]
     if row.is_bool:
         return hnp.arrays(np.bool_, SHAPES)
@@ -445,7 +445,7 @@ def test_typed_data_is_flat_or_nested_like_its_shape(tensor, expected):
         ("====AAAA", [1]),
         ("AACA-_==", [1]),
         ("AACAé===", [1]),
-        ("AACAPwAA", [1]),  # the length of four bytes, but six
+        ("AACAPwAA", [1]),  # the length is that of four bytes, the content six
         ("", [1]),
         ("", [LARGE]),
         (None, [1]),
@@ -480,7 +480,7 @@ def test_base64_in_pieces_equals_base64_in_one(count: int):
 
 
 def test_padding_at_the_end_of_a_piece_is_refused():
-    """The length is that of so many bytes, and every piece is base64 by itself."""
+    """The length fits that many bytes, and each piece alone is valid base64."""
     text = base64.b64encode(bytes(PIECE - 1)).decode() + base64.b64encode(bytes(3)).decode()
     where, message, _ = refusal({"dtype": "uint8", "shape": [PIECE + 2], "base64": text}, "uint8")
     assert where == ("base64",)

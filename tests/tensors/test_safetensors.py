@@ -1,4 +1,4 @@
-"""Safetensors: every bit both ways, and whatever is not strict refused in words."""
+"""Safetensors: bit-for-bit round trips, and a reason for every refused body."""
 
 import json
 from typing import Any
@@ -37,7 +37,7 @@ SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
 
 
 def encoded(header: Any, data: bytes = b"") -> bytes:
-    """Return a body by the published format, with a header that may be anything, already text or not."""
+    """Return a body in the published format; the header can be any text or any JSON value."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     return len(text).to_bytes(8, "little") + text + data
 
@@ -51,7 +51,7 @@ def metadata(**fields: Any) -> dict[str, Any]:
 
 
 def published(body: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Read a body as the format is published, a byte at a time where it matters: another reader than ours."""
+    """Read a body according to the published format, independently of our reader."""
     length = sum(byte << (8 * i) for i, byte in enumerate(body[:8]))
     header, data = json.loads(body[8 : 8 + length].decode("utf-8")), body[8 + length :]
     assert body[8:9] == b"{"
@@ -75,7 +75,7 @@ def published(body: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
 
 
 def arrays(name: str) -> Any:
-    """Arrays of every shape; the bits are drawn, so that NaN, infinities, subnormals and -0.0 come up."""
+    """Draw arrays of every shape from random bits, which include NaN, infinities, subnormals and -0.0."""
     row = DTYPES[name]
     if row.is_bool:
         return hnp.arrays(np.bool_, SHAPES)

@@ -1,4 +1,4 @@
-"""JSON documents: strictness, positions, cures, and what hostile bodies cost."""
+"""JSON documents: strictness, positions, cures, and the cost of hostile bodies."""
 
 import json
 
@@ -75,7 +75,7 @@ def test_any_bytes_are_parsed_or_refused(body):
 @pytest.mark.parametrize("body", [b"[", b"{", b'{"a":', b"[[],[],", b'[{"a":1},', b"[" * 50_000 + b"{" * 50_000])
 def test_brackets_are_counted_before_parsing(body, monkeypatch):
     hostile = (body * (16_000_000 // len(body)))[:16_000_000]
-    monkeypatch.setattr(strict_json, "orjson", None)  # parsing this would take seconds: nobody may even try
+    monkeypatch.setattr(strict_json, "orjson", None)  # parsing this would take seconds, so it must be refused before
     assert "more than 100000 brackets" in refusal(hostile)
     assert "base64" in refusal(hostile)
 

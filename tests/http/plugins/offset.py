@@ -1,4 +1,4 @@
-"""2 x, and a gauge that nothing depends on, on purpose; its tangents and cotangents have separate shapes."""
+"""2 x, and a gauge that nothing depends on, on purpose; its tangents and cotangents have different shapes."""
 
 import tensorflow as tf
 
