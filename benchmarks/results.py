@@ -1,4 +1,4 @@
-"""The page: figures beside each other, targets, Pullback by itself, and what it was measured with."""
+"""The page: the comparison, the targets, Pullback by itself, and the environment of the run."""
 
 import os
 import platform
@@ -36,7 +36,7 @@ requests one after the other. An echo answers half of the bytes that it got, as 
 
 
 class Run(NamedTuple):
-    """A run: the candidates, what was found of them, why some servers were not there, and what kind of run it was."""
+    """A run: the candidates, their outcomes, the reasons for missing servers, and the kind of run."""
 
     names: Sequence[str]
     found: Found
@@ -65,7 +65,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def beside(run: Run) -> str:
-    """Return the candidates, a line each."""
+    """Return one line per candidate."""
     rows = [[_title(CANDIDATES[name]), *(_text(run, cell, name) for cell in run.found)] for name in run.names]
     return table(["", *(cell.title for cell in run.found)], rows)
 
@@ -81,7 +81,7 @@ def _text(run: Run, cell: Cell, name: str) -> str:
 
 
 def by_itself(alone: Alone) -> str:
-    """Return what was found of Pullback alone, in sentences and a table."""
+    """Return the results of Pullback by itself, as sentences and a table."""
     lines: list[str] = []
     if shapes := alone.shapes:
         lines.append(
@@ -104,7 +104,7 @@ def by_itself(alone: Alone) -> str:
 
 
 def where(run: Run) -> str:
-    """Return the machine, the versions, and who was left out and why."""
+    """Return the machine, the versions, and the omitted servers with the reasons."""
     servers = dict.fromkeys(CANDIDATES[name].server for name in run.names)
     own = ", ".join(f"{package.replace('_', '-')} {version(package)}" for package in OURS)
     lines = [

@@ -1,4 +1,4 @@
-"""Triton with value and gradient in NumPy, by PyTriton, each call by itself: ``python -P triton_stock.py PORT``."""
+"""Triton with value and gradient in NumPy, by PyTriton, without batching: ``python -P triton_stock.py PORT``."""
 
 import signal
 import sys
@@ -27,8 +27,8 @@ def pulled_back(x: Any, dy: Any) -> dict[str, Any]:
 
 
 def main(port: int) -> None:
-    """Serve until told to stop."""
-    # Ended by the signal alone, it would leave its shared memory behind.
+    """Serve until stopped."""
+    # If the signal killed the process, its shared memory would stay behind.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     config = TritonConfig(
         http_address=HOST, http_port=port, grpc_address=HOST, grpc_port=port + 1, allow_metrics=False, log_verbose=0
