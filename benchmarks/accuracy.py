@@ -121,20 +121,20 @@ def true_slope(one: Function, x: float) -> np.longdouble:
 
 def judged(method: Callable[[F, float], Estimate], one: Function, x: float) -> Judged:
     """Run a method on a function at a point, and compare."""
-    asked = 0
+    evaluations = 0
 
     def f(x: Any) -> Any:
-        nonlocal asked
-        asked += np.size(x)
+        nonlocal evaluations
+        evaluations += np.size(x)
         return one.f(x)
 
     found, truth = method(f, x), true_slope(one, x)
     least = EXACT_ULPS * float(np.spacing(abs(np.float64(truth))))
     wrong, bar = float(abs(found.value - truth)), max(found.bar, least)
     if not found.answered or math.isnan(wrong) or math.isnan(found.bar):
-        return Judged(False, math.inf, math.inf, math.inf, asked)
+        return Judged(False, math.inf, math.inf, math.inf, evaluations)
     wrong, size = (wrong if wrong >= least else 0.0), float(abs(truth)) or math.nan
-    return Judged(True, wrong / bar, wrong / size, bar / size, asked)
+    return Judged(True, wrong / bar, wrong / size, bar / size, evaluations)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -177,11 +177,11 @@ def silence(cases: Sequence[Judged]) -> str:
 
 def detail(name: str, of: dict[str, list[Judged]]) -> list[str]:
     """Return the table row of a function."""
-    told = [[case for case in of[method] if case.answered] for method in IN_DETAIL]
-    bars = [worst((case.bars for case in cases), ".2g") if cases else "" for cases in told]
+    answers = [[case for case in of[method] if case.answered] for method in IN_DETAIL]
+    bars = [worst((case.bars for case in cases), ".2g") if cases else "" for cases in answers]
     silent = [silence(of[method]) for method in IN_DETAIL]
     both = [", ".join(filter(None, words)) for words in zip(bars, silent, strict=True)]
-    return [name, *both, *(worst((case.relative for case in cases), ".0e") for cases in told)]
+    return [name, *both, *(worst((case.relative for case in cases), ".0e") for cases in answers)]
 
 
 def part() -> str:

@@ -137,8 +137,8 @@ def _run(command: list[str]) -> None:
     except subprocess.TimeoutExpired:
         raise Unavailable(f"its installation took more than {INSTALL_S:.0f} s") from None
     if done.returncode:
-        said = [line for line in done.stderr.splitlines() if line.strip()] or ["no reason was given"]
-        raise Unavailable(f"it could not be installed: {quoted(said[-1])}")
+        lines = [line for line in done.stderr.splitlines() if line.strip()] or ["no reason was given"]
+        raise Unavailable(f"it could not be installed: {quoted(lines[-1])}")
 
 
 class Server:
@@ -153,12 +153,12 @@ class Server:
         self._log = BUILD / "logs" / f"{name}.log"
         self._scratch = tempfile.TemporaryDirectory(prefix="pullback-bench-")
         own = {"PULLBACK_HOST": HOST, "PULLBACK_PORT": str(self.port)}
-        told = {key: value.replace(SCRATCH, self._scratch.name) for key, value in recipe.environment.items()}
+        variables = {key: value.replace(SCRATCH, self._scratch.name) for key, value in recipe.environment.items()}
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 recipe.command(python, self.port),
                 cwd=ROOT,
-                env={**environment(), **own, **told},
+                env={**environment(), **own, **variables},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -86,16 +86,16 @@ def loop(port: int, turn: Iterator[bytes], end: float, answers: list[Answer]) ->
 
 def summary(answers: list[Answer], start: float) -> dict[str, float]:
     """Return the fields of `load.Sample`."""
-    came = [answer for answer in answers if answer.status != NO_ANSWER]
-    latencies = sorted(answer.ended - answer.began for answer in came) or [0.0]
+    responses = [answer for answer in answers if answer.status != NO_ANSWER]
+    latencies = sorted(answer.ended - answer.began for answer in responses) or [0.0]
     return {
-        "requests": len(came),
-        "seconds": max((answer.ended for answer in came), default=start + TIMEOUT_S) - start,
+        "requests": len(responses),
+        "seconds": max((answer.ended for answer in responses), default=start + TIMEOUT_S) - start,
         "p50": latencies[len(latencies) // 2],
         "p99": latencies[len(latencies) * 99 // 100],
         "longest": latencies[-1],
-        "refused": sum(answer.status >= REFUSED for answer in came),
-        "failed": len(answers) - len(came),
+        "refused": sum(answer.status >= REFUSED for answer in responses),
+        "failed": len(answers) - len(responses),
     }
 
 

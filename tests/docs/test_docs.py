@@ -113,10 +113,10 @@ def same(one: Any, other: Any) -> bool:
 
 def differences(page: str, url: str) -> list[tuple[str, str, str]]:
     """Return each command whose output differs from the page: the command, the page's output, the real output."""
-    told = steps(page)
+    commands = steps(page)
     return [
         (step.command, step.output, output)
-        for step, output in zip(told, printed(page, url), strict=True)
+        for step, output in zip(commands, printed(page, url), strict=True)
         if not same(read(step.output), read(output))
     ]
 
@@ -177,37 +177,37 @@ def test_the_check_of_a_wrong_op_prints_the_output_on_the_pages(serve: Serve, tm
 
 
 def test_every_field_of_the_checks_is_in_their_table() -> None:
-    told = [quoted(cells[0])[0] for cells in rows(GRADIENT_CHECKS, "field")]
-    assert set(told) == set(CheckRequest.model_fields)
-    assert set(ChecksRequest.model_fields) == set(told) - {"inputs", "attrs"} | {"ops"}
+    table = [quoted(cells[0])[0] for cells in rows(GRADIENT_CHECKS, "field")]
+    assert set(table) == set(CheckRequest.model_fields)
+    assert set(ChecksRequest.model_fields) == set(table) - {"inputs", "attrs"} | {"ops"}
     assert [cells[0] for cells in rows(GRADIENT_CHECKS, "check")] == list(CHECKS)
     assert [quoted(cells[0])[0] for cells in rows(GRADIENT_CHECKS, "event")] == list(EVENTS)
 
 
 def test_every_op_is_in_the_table(service: Service) -> None:
-    told = {quoted(cells[0])[0]: quoted(cells[3]) if len(cells) > 3 else [] for cells in rows(README, "op")}
+    table = {quoted(cells[0])[0]: quoted(cells[3]) if len(cells) > 3 else [] for cells in rows(README, "op")}
     with service.client() as client:
         names = [op["name"] for op in client.get("/v1/ops").json()["ops"]]
         served = {name: list(client.get(f"/v1/ops/{name}").json()["attrs"]["properties"]) for name in names}
-    assert told == served
+    assert table == served
 
 
 def test_every_setting_is_in_the_table_with_its_default(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("PULLBACK_")]:
         monkeypatch.delenv(name)
     defaults = Settings()
-    told = {quoted(cells[0])[0]: quoted(cells[1])[0].strip() for cells in rows(DEPLOYMENT, "variable")}
-    assert list(told) == [f"PULLBACK_{name.upper()}" for name in Settings.model_fields]
-    for name, default in told.items():
+    table = {quoted(cells[0])[0]: quoted(cells[1])[0].strip() for cells in rows(DEPLOYMENT, "variable")}
+    assert list(table) == [f"PULLBACK_{name.upper()}" for name in Settings.model_fields]
+    for name, default in table.items():
         monkeypatch.setenv(name, default)
     assert Settings() == defaults
 
 
 def test_every_setting_is_in_the_compose_file_at_its_default() -> None:
     """Settings are commented out, except for those that the image sets and the service's device."""
-    told = {quoted(cells[0])[0]: quoted(cells[1])[0].strip() for cells in rows(DEPLOYMENT, "variable")}
+    table = {quoted(cells[0])[0]: quoted(cells[1])[0].strip() for cells in rows(DEPLOYMENT, "variable")}
     there = dict(re.findall(r"^  (?:# )?(PULLBACK_\w+): (\S+)$", text_of("docker-compose.yml"), re.MULTILINE))
-    assert there == told | {"PULLBACK_HOST": "0.0.0.0", "PULLBACK_OPS_PATH": "/ops-extra"}
+    assert there == table | {"PULLBACK_HOST": "0.0.0.0", "PULLBACK_OPS_PATH": "/ops-extra"}
     image = dict(re.findall(r"(PULLBACK_\w+)=(\S+)", text_of("Dockerfile")))
     assert image == {name: there[name] for name in ("PULLBACK_HOST", "PULLBACK_PORT", "PULLBACK_OPS_PATH")}
 
@@ -240,43 +240,43 @@ def test_the_doctor_prints_the_output_on_the_page() -> None:
 def test_every_route_is_in_the_table(service: Service) -> None:
     with service.client() as client:
         paths = client.get("/openapi.json").json()["paths"]
-        told = {route for cells in rows(HTTP_API, "route") for route in quoted(cells[0])}
+        table = {route for cells in rows(HTTP_API, "route") for route in quoted(cells[0])}
         served = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
-        assert told == served | {"GET /docs", "GET /openapi.json"}
+        assert table == served | {"GET /docs", "GET /openapi.json"}
         assert client.get("/docs").status_code == 200
 
 
 def test_every_metric_is_in_the_table_with_its_labels(service: Service) -> None:
-    told = {quoted(cells[0])[0]: set(quoted(cells[1])) for cells in rows(DEPLOYMENT, "metric")}
+    table = {quoted(cells[0])[0]: set(quoted(cells[1])) for cells in rows(DEPLOYMENT, "metric")}
     with service.client() as client:
         client.post("/v1/ops/square/forward", json={"inputs": {"x": 1}})
         families = list(text_string_to_metric_families(client.get("/metrics").text))
     # The samples of a counter have a suffix that its family lacks.
     names = {family.name + ("_total" if family.type == "counter" else ""): family for family in families}
     served = {name: {label for sample in family.samples for label in sample.labels} for name, family in names.items()}
-    assert told == {name: labels - {"le"} for name, labels in served.items()}
+    assert table == {name: labels - {"le"} for name, labels in served.items()}
 
 
 def test_every_field_is_in_the_table() -> None:
-    told = {quoted(cells[0])[0]: cells[1].split(", ") for cells in rows(HTTP_API, "field")}
+    table = {quoted(cells[0])[0]: cells[1].split(", ") for cells in rows(HTTP_API, "field")}
     taken = {name for operation in OPERATIONS.values() for name in operation.request.model_fields}
-    assert set(told) == taken
-    for name, takers in told.items():
+    assert set(table) == taken
+    for name, takers in table.items():
         takes = [operation.name for operation in OPERATIONS.values() if name in operation.request.model_fields]
         assert takers == (["all"] if len(takes) == len(OPERATIONS) else takes)
 
 
 def test_every_status_is_in_the_table(service: Service) -> None:
-    told = {cells[0] for cells in rows(HTTP_API, "status")}
+    table = {cells[0] for cells in rows(HTTP_API, "status")}
     with service.client() as client:
         paths = client.get("/openapi.json").json()["paths"]
     documented = {status for methods in paths.values() for one in methods.values() for status in one["responses"]}
-    assert documented - {"200", "default"} <= told
+    assert documented - {"200", "default"} <= table
 
 
 def test_every_error_is_in_the_table_with_its_title() -> None:
-    told = {(cells[0], cells[1]) for cells in rows(HTTP_API, "status")}
-    assert told == {(str(error.status), error.title) for error in PullbackError.__subclasses__()}
+    table = {(cells[0], cells[1]) for cells in rows(HTTP_API, "status")}
+    assert table == {(str(error.status), error.title) for error in PullbackError.__subclasses__()}
 
 
 def test_the_budgets_match_the_code() -> None:

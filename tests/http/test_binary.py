@@ -51,12 +51,12 @@ def read(body: bytes) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     length = int.from_bytes(body[:8], "little")
     assert (8 + length) % 64 == 0
     header = json.loads(body[8 : 8 + length])
-    said = header.pop("__metadata__", {})
+    metadata = header.pop("__metadata__", {})
     found = {}
     for name, entry in header.items():
         begin, end = entry["data_offsets"]
         found[name] = np.frombuffer(body[8 + length :][begin:end], SPELLINGS[entry["dtype"]]).reshape(entry["shape"])
-    return found, json.loads(said["pullback"]) if said else {}
+    return found, json.loads(metadata["pullback"]) if metadata else {}
 
 
 def flat(tree: Any, *path: str) -> dict[str, np.ndarray]:
@@ -107,18 +107,18 @@ def in_json(tensors: dict[str, np.ndarray], fields: dict[str, Any]) -> dict[str,
 def test_every_operation_matches_json_bit_for_bit(client: httpx.Client, op: str):
     for operation in OPERATIONS:
         tensors, fields = example_of(client, op, operation)
-        told = post(client, op, operation, **in_json(tensors, fields))
+        reference = post(client, op, operation, **in_json(tensors, fields))
         response = binary(client, f"{op}/{operation}", written(tensors, **fields))
-        if told.status_code != 200:
+        if reference.status_code != 200:
             assert (op, operation) == ("clip_gradient", "jvp")
-            assert problem(response, 422) == told.json()
+            assert problem(response, 422) == reference.json()
             continue
         assert response.status_code == 200, response.text
         assert response.headers["content-type"] == BINARY
-        expected = told.json()
+        expected = reference.json()
         absent = expected.pop("absent", None)
-        found, said = read(response.content)
-        assert said == ({"absent": absent} if absent else {})
+        found, metadata = read(response.content)
+        assert metadata == ({"absent": absent} if absent else {})
         assert_same(found, flat(expected))
 
 
@@ -138,8 +138,8 @@ PATHS = [
 @pytest.mark.parametrize(("to", "fields", "names"), PATHS)
 def test_tensors_are_named_by_their_paths(client: httpx.Client, to: str, fields: dict, names: set[str]):
     x = np.float32([1, 2])
-    found, said = read(binary(client, to, written({"inputs/x": x}, **fields)).content)
-    assert (set(found), said) == (names, {})
+    found, metadata = read(binary(client, to, written({"inputs/x": x}, **fields)).content)
+    assert (set(found), metadata) == (names, {})
     if to == "square/gradients":
         assert found["gradients/1/x"].tolist() == [2, 4]
         assert found["gradients/2/x"].tolist() == [2, 2]
@@ -152,15 +152,15 @@ def test_absent_derivatives_are_omitted_with_a_reason(client: httpx.Client):
         ("gradients", [{"labels": "not_differentiable"}]),
         ("jacobian", {"loss": {"labels": "not_differentiable"}}),
     ):
-        found, said = read(binary(client, f"softmax_cross_entropy/{operation}", written(tensors)).content)
-        assert said == {"absent": absent}
+        found, metadata = read(binary(client, f"softmax_cross_entropy/{operation}", written(tensors)).content)
+        assert metadata == {"absent": absent}
         assert not any("labels" in name for name in found)
-    found, said = read(binary(client, "softmax_cross_entropy/vjp", written(tensors, wrt=["labels"])).content)
-    assert (found, said) == ({}, {"absent": {"labels": "not_differentiable"}})
-    found, said = read(binary(client, "softmax_cross_entropy/vjp", written(tensors, wrt=["logits"])).content)
-    assert (found["gradients/logits"].tolist(), said) == ([[0.5, -0.5]], {})
-    found, said = read(binary(client, "square/gradients", written({"inputs/x": np.float32(3)}, order=3)).content)
-    assert said == {"absent": [{}, {}, {"x": "disconnected"}]}
+    found, metadata = read(binary(client, "softmax_cross_entropy/vjp", written(tensors, wrt=["labels"])).content)
+    assert (found, metadata) == ({}, {"absent": {"labels": "not_differentiable"}})
+    found, metadata = read(binary(client, "softmax_cross_entropy/vjp", written(tensors, wrt=["logits"])).content)
+    assert (found["gradients/logits"].tolist(), metadata) == ([[0.5, -0.5]], {})
+    found, metadata = read(binary(client, "square/gradients", written({"inputs/x": np.float32(3)}, order=3)).content)
+    assert metadata == {"absent": [{}, {}, {"x": "disconnected"}]}
     assert set(found) == {"outputs/y", "gradients/1/x", "gradients/2/x"}
 
 
@@ -185,9 +185,9 @@ def test_short_floats_keep_every_bit(client: httpx.Client, dtype: str):
 def test_formats_mix(client: httpx.Client):
     x = np.float32([1, 2])
     body, text = written({"inputs/x": x}), json.dumps({"inputs": {"x": [1, 2]}, "encoding": "base64"})
-    told = binary(client, "square/forward", body, accept="application/json")
-    assert told.headers["content-type"] == "application/json"
-    assert told.json() == ask(client, "square", "forward", inputs={"x": [1, 2]})
+    in_text = binary(client, "square/forward", body, accept="application/json")
+    assert in_text.headers["content-type"] == "application/json"
+    assert in_text.json() == ask(client, "square", "forward", inputs={"x": [1, 2]})
     response = client.post(SQUARE, content=text, headers=JSON | {"accept": BINARY})
     assert response.headers["content-type"] == BINARY
     assert_same(read(response.content)[0], {"outputs/y": x * x})
@@ -275,7 +275,7 @@ def test_errors_match_those_of_json(client: httpx.Client, case: tuple):
 
 def test_malformed_safetensors_are_400(client: httpx.Client):
     right = written({"inputs/x": X})
-    for body, said in (
+    for body, reason in (
         (b"", "got 0"),
         (b'{"inputs":{"x":[1,2]}}', "at most 1048576 bytes"),
         (right[:-1], "expected 8 bytes of data after the header (data_offsets), got 7"),
@@ -286,7 +286,7 @@ def test_malformed_safetensors_are_400(client: httpx.Client):
     ):
         for accept in (BINARY, "application/json", "*/*"):
             document = problem(binary(client, "square/forward", body, accept), 400)
-            assert said in document["detail"]
+            assert reason in document["detail"]
             assert document["errors"] == []
 
 
@@ -310,8 +310,8 @@ def test_chunked_and_fragmented_bodies_are_read(client: httpx.Client, service):
         sock.sendall(f"{head}content-length: {len(small)}\r\n\r\n".encode())
         for byte in small:
             sock.sendall(bytes([byte]))
-        came = b"".join(iter(lambda: sock.recv(1 << 16), b""))
-    assert_same(read(came.partition(b"\r\n\r\n")[2])[0], {"outputs/y": X * X})
+        raw = b"".join(iter(lambda: sock.recv(1 << 16), b""))
+    assert_same(read(raw.partition(b"\r\n\r\n")[2])[0], {"outputs/y": X * X})
 
 
 def test_a_large_response_of_many_tensors(client: httpx.Client):

@@ -111,14 +111,14 @@ class Served:
 
 
 def read_all(sock: socket.socket) -> bytes:
-    came = bytearray()
+    data = bytearray()
     while piece := sock.recv(1 << 16):
-        came += piece
-    return bytes(came)
+        data += piece
+    return bytes(data)
 
 
-def parse(came: bytes) -> tuple[int, dict[str, str], bytes]:
-    head, _, body = came.partition(b"\r\n\r\n")
+def parse(data: bytes) -> tuple[int, dict[str, str], bytes]:
+    head, _, body = data.partition(b"\r\n\r\n")
     status, *lines = head.decode("latin-1").split("\r\n")
     headers = dict(line.lower().split(": ", 1) for line in lines)
     return int(status.split()[1]), headers, body
@@ -524,9 +524,9 @@ def test_pipelined_requests_are_answered(served):
     with served.connected() as sock:
         sender = threading.Thread(target=sock.sendall, args=(one * count + last,))
         sender.start()
-        came = read_all(sock)
+        data = read_all(sock)
         sender.join(PATIENCE_S)
-    assert came.count(b"HTTP/1.1 200") == count + 1
+    assert data.count(b"HTTP/1.1 200") == count + 1
 
 
 @pytest.mark.parametrize(

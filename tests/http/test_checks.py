@@ -75,9 +75,7 @@ def test_the_same_seed_gives_the_same_report(client: httpx.Client) -> None:
     assert untimed(report(client, "softmax_cross_entropy", **{**body, "seed": 8})) != one
 
 
-def test_the_report_of_a_wrong_op_locates_the_error(
-    plugged: httpx.Client, schemas: dict[str, Any]
-) -> None:
+def test_the_report_of_a_wrong_op_locates_the_error(plugged: httpx.Client, schemas: dict[str, Any]) -> None:
     found = report(plugged, "steep")
     assert found["verdict"] == "fail"
     assert "derivative" in found["sentence"]

@@ -504,8 +504,8 @@ def test_raw_bytes_in_names_are_handled(service):
         with socket.create_connection(("127.0.0.1", service.port), timeout=PATIENCE_S) as sock:
             head = b"POST %s HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n" % path
             sock.sendall(head + b"content-length: 2\r\n\r\n{}")
-            came = b"".join(iter(lambda: sock.recv(1 << 16), b""))
-        top, _, body = came.partition(b"\r\n\r\n")
+            raw = b"".join(iter(lambda: sock.recv(1 << 16), b""))
+        top, _, body = raw.partition(b"\r\n\r\n")
         assert b"application/problem+json" in top
         assert json.loads(body)["status"] in (400, 404)
 

@@ -101,8 +101,8 @@ def test_extra_bytes_after_a_body_are_not_a_request(service):
         sock.sendall(head() + BODY[:1000])
         time.sleep(0.05)
         sock.sendall(BODY[1000:] + b"nonsense\r\n\r\n")
-        came = read_all(sock)
-    assert b"HTTP/1.1 400 " in came
+        data = read_all(sock)
+    assert b"HTTP/1.1 400 " in data
     with connected(service) as sock:
         sock.sendall(head() + BODY)
         check(answer(sock))

@@ -49,10 +49,10 @@ def begun(one):
 
 def finish(sock: socket.socket) -> bytes:
     sock.sendall(REQUEST)
-    came = b""
+    data = b""
     while piece := sock.recv(1 << 16):
-        came += piece
-    return came
+        data += piece
+    return data
 
 
 def own_lines(one) -> list[str]:
@@ -176,11 +176,11 @@ def test_requests_unfinished_after_the_grace_period_get_an_error(start):
     one.wait_until_ready()
     with begun(one) as sock:
         one.process.send_signal(signal.SIGTERM)
-        came = b""
+        data = b""
         while piece := sock.recv(1 << 16):
-            came += piece
-    assert b"HTTP/1.1 503 " in came
-    assert b"retry-after: 1" in came
+            data += piece
+    assert b"HTTP/1.1 503 " in data
+    assert b"retry-after: 1" in data
     assert one.wait() == 0
     assert "Traceback" not in one.log()
 
@@ -195,9 +195,9 @@ def test_a_json_log_is_json_lines(start):
     assert one.wait() == 0
     lines = [json.loads(line) for line in own_lines(one)]
     assert [line["status"] for line in lines if "status" in line] == [200, 404]
-    told = [line for line in lines if "level" in line]
-    assert [line["level"] for line in told] == ["info"]
-    assert told[0]["message"].startswith("draining ")
+    records = [line for line in lines if "level" in line]
+    assert [line["level"] for line in records] == ["info"]
+    assert records[0]["message"].startswith("draining ")
 
 
 def test_workers_are_announced_once_then_replaced_and_drained(start):

@@ -40,14 +40,14 @@ def raw(one, request: bytes) -> tuple[int, dict[str, str], bytes]:
 
 
 def read_all(sock: socket.socket) -> bytes:
-    came = bytearray()
+    data = bytearray()
     while piece := sock.recv(1 << 16):
-        came += piece
-    return bytes(came)
+        data += piece
+    return bytes(data)
 
 
-def parse(came: bytes) -> tuple[int, dict[str, str], bytes]:
-    top, _, body = came.partition(b"\r\n\r\n")
+def parse(data: bytes) -> tuple[int, dict[str, str], bytes]:
+    top, _, body = data.partition(b"\r\n\r\n")
     status, *lines = top.decode("latin-1").split("\r\n")
     return int(status.split()[1]), dict(line.lower().split(": ", 1) for line in lines), body
 
@@ -58,8 +58,8 @@ def still_serves(one) -> bool:
 
 
 def check_problem(answer: tuple[int, dict[str, str], bytes], status: int) -> dict:
-    came, headers, body = answer
-    assert came == status, body
+    actual, headers, body = answer
+    assert actual == status, body
     assert headers["content-type"] == "application/problem+json"
     assert headers["connection"] == "close"
     assert int(headers["content-length"]) == len(body)

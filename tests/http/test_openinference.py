@@ -76,7 +76,9 @@ def at_example(
     fields = {"attrs": example["attrs"]} | type_variable(contract, dtype)
     shapes = {f"inputs/{name.partition('/')[2]}": x.shape for name, x in tensors.items()}
     if operation in ("vjp", "hvp", "hessian"):
-        shapes |= {name: y.shape for name, y in told(client, contract["name"], "forward", tensors, fields).items()}
+        shapes |= {
+            name: y.shape for name, y in native_tensors(client, contract["name"], "forward", tensors, fields).items()
+        }
     wanted = {"vjp": {"cotangents"}, "hvp": {"cotangents", "vectors"}, "jvp": {"tangents"}, "hessian": {"cotangents"}}
     for field in sorted(wanted.get(operation, ())):
         side = "outputs" if field == "cotangents" else "inputs"
@@ -87,7 +89,7 @@ def at_example(
     return tensors, fields
 
 
-def told(
+def native_tensors(
     client: httpx.Client, op: str, operation: str, tensors: dict[str, np.ndarray], fields: dict[str, Any]
 ) -> dict[str, np.ndarray]:
     """Return the tensors of the native response by their paths, without those that are null."""
@@ -109,7 +111,7 @@ def compared(client: httpx.Client, op: str, operation: str, tensors: dict[str, n
     """Compare the responses of the native API and of the model, in binary and in JSON."""
     model = op if operation == "forward" else f"{op}.{operation}"
     ours = {name_of(path): value for path, value in tensors.items()}
-    expected = {name_of(path): value for path, value in told(client, op, operation, tensors, fields).items()}
+    expected = {name_of(path): value for path, value in native_tensors(client, op, operation, tensors, fields).items()}
     found = infer(client, model, ours, parameters=fields["attrs"])
     for name in set(found) - set(expected):  # null in the native API
         assert not found[name].any()
@@ -377,7 +379,7 @@ def test_only_selected_outputs_are_computed(start_for_session, plugged):
 @pytest.mark.parametrize("attrs", [{}, {"strength": 3}, {"strength": 0.5}])
 def test_attributes_are_parameters(client, attrs):
     found = infer(client, "gradient_reversal.vjp", {"x": X}, parameters=attrs)
-    expected = told(client, "gradient_reversal", "vjp", {"inputs/x": X}, {"attrs": attrs})
+    expected = native_tensors(client, "gradient_reversal", "vjp", {"inputs/x": X}, {"attrs": attrs})
     assert_same(found, {"dx": expected["gradients/x"]})
     assert found["dx"].tolist() == [-attrs.get("strength", 1)] * 3
 
@@ -475,10 +477,10 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("model", "body", "said"), REFUSED)
-def test_errors_name_the_expected_value(client, model, body, said):
+@pytest.mark.parametrize(("model", "body", "parts"), REFUSED)
+def test_errors_name_the_expected_value(client, model, body, parts):
     found = client.get(f"/v2/models/{model}").status_code
-    expect_error(ask(client, model, **body), 400 if found == 200 else 404, *said)
+    expect_error(ask(client, model, **body), 400 if found == 200 else 404, *parts)
 
 
 BODY, HEADERS = binary({"x": X})
@@ -509,10 +511,10 @@ BODIES = [
 ]
 
 
-@pytest.mark.parametrize(("body", "headers", "status", "said"), BODIES, ids=range(len(BODIES)))
-def test_malformed_bodies_are_refused(client, body, headers, status, said):
+@pytest.mark.parametrize(("body", "headers", "status", "parts"), BODIES, ids=range(len(BODIES)))
+def test_malformed_bodies_are_refused(client, body, headers, status, parts):
     sentence = expect_error(post(client, "square", body, headers), status)
-    for words in said:
+    for words in parts:
         assert words.lower() in sentence.lower()
 
 
@@ -522,7 +524,7 @@ def test_content_types_of_the_protocol_are_accepted(client):
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "status", "said"),
+    ("method", "path", "status", "part"),
     [
         ("GET", "/v2/models/square/infer", 405, "expected POST"),
         ("POST", "/v2/models/square", 405, "expected GET"),
@@ -545,8 +547,8 @@ def test_content_types_of_the_protocol_are_accepted(client):
         ("GET", "/v2/cudasharedmemory/region/r/status", 404, "shared memory is not supported"),
     ],
 )
-def test_unknown_models_versions_and_paths_are_refused(client, method, path, status, said):
-    expect_error(client.request(method, path), status, said)
+def test_unknown_models_versions_and_paths_are_refused(client, method, path, status, part):
+    expect_error(client.request(method, path), status, part)
 
 
 def test_shared_memory_lists_are_empty(client):
@@ -592,5 +594,5 @@ def test_bool_bytes_other_than_0_and_1_are_refused(plugged):
     assert infer(plugged, "masked", tensors)["y"].tolist() == [[1, 0], [0, 4]]
     response = post(plugged, "masked", body[:-2] + b"\2\1", headers)
     expect_error(response, 400, "inputs.mask.1.0: invalid bool byte; expected 0 or 1, got 2")
-    said = [{"name": "mask", "shape": [1], "datatype": "BOOL", "data": [1]}, {**ONE, "shape": [1], "data": [1]}]
-    expect_error(ask(plugged, "masked", inputs=said), 400, "expected true or false, got 1")
+    inputs = [{"name": "mask", "shape": [1], "datatype": "BOOL", "data": [1]}, {**ONE, "shape": [1], "data": [1]}]
+    expect_error(ask(plugged, "masked", inputs=inputs), 400, "expected true or false, got 1")

@@ -64,19 +64,19 @@ def raw_answer(client: httpx.Client, body: bytes, headers: dict[str, str]) -> tu
 @pytest.mark.parametrize("x", [X, LARGE], ids=["small", "large"])
 def test_responses_are_compressed_for_a_single_accepted_coding(client, coding, x):
     body, headers = binary({"x": x})
-    told, packed = raw_answer(client, body, {**headers, "accept-encoding": coding})
-    assert told["content-encoding"] == coding
-    assert int(told["content-length"]) == len(packed)
+    response_headers, packed = raw_answer(client, body, {**headers, "accept-encoding": coding})
+    assert response_headers["content-encoding"] == coding
+    assert int(response_headers["content-length"]) == len(packed)
     plain = CODINGS[coding][1](packed)
-    response = httpx.Response(200, content=plain, headers={k: told[k] for k in ("content-type", LENGTH)})
+    response = httpx.Response(200, content=plain, headers={k: response_headers[k] for k in ("content-type", LENGTH)})
     assert_same(tensors_of(response, "square"), {"y": x * x})
 
 
 @pytest.mark.parametrize("accept", ["gzip, deflate", "*", "br", "identity", "gzip;q=0"])
 def test_other_responses_are_not_compressed(client, accept):
-    told, body = raw_answer(client, BODY, {**HEADERS, "accept-encoding": accept})
-    assert "content-encoding" not in told
-    assert body[int(told[LENGTH]) :] == (X * X).tobytes()
+    response_headers, body = raw_answer(client, BODY, {**HEADERS, "accept-encoding": accept})
+    assert "content-encoding" not in response_headers
+    assert body[int(response_headers[LENGTH]) :] == (X * X).tobytes()
 
 
 def test_other_codings_are_415(client):
@@ -105,9 +105,9 @@ HOSTILE: list[tuple[str, bytes, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("coding", "body", "said"), HOSTILE, ids=range(len(HOSTILE)))
-def test_invalid_compression_is_400(client, coding, body, said):
-    expect_error(sent(client, body, coding), 400, said)
+@pytest.mark.parametrize(("coding", "body", "part"), HOSTILE, ids=range(len(HOSTILE)))
+def test_invalid_compression_is_400(client, coding, body, part):
+    expect_error(sent(client, body, coding), 400, part)
 
 
 def test_a_body_that_inflates_to_nothing_is_inflated_in_steps():
@@ -169,9 +169,9 @@ def test_chunked_bodies_are_read_and_slow_ones_are_refused(service, client):
     )
     with socket.create_connection(("127.0.0.1", service.port), timeout=PATIENCE_S) as sock:
         sock.sendall(request.encode())
-        came = sock.recv(1 << 16)
-    assert came.startswith(b"HTTP/1.1 408 ")
-    assert list(json.loads(came.partition(b"\r\n\r\n")[2])) == ["error"]
+        reply = sock.recv(1 << 16)
+    assert reply.startswith(b"HTTP/1.1 408 ")
+    assert list(json.loads(reply.partition(b"\r\n\r\n")[2])) == ["error"]
 
 
 def test_cached_json_keeps_each_requests_id(client):

@@ -43,7 +43,7 @@ def send(client: httpx.Client, op: str, endpoint: str, body: Any, headers: dict[
     return client.post(f"/tesseract/{op}/{endpoint}", content=json.dumps(body), headers=headers)
 
 
-def told(client: httpx.Client, op: str, endpoint: str, body: Any, headers: dict[str, str] = JSON) -> Any:
+def result_of(client: httpx.Client, op: str, endpoint: str, body: Any, headers: dict[str, str] = JSON) -> Any:
     """Return the response to a valid request, with an array for each tensor."""
     response = send(client, op, endpoint, body, headers)
     assert response.status_code == 200, f"{op}/{endpoint} {body}: {response.text}"
@@ -113,8 +113,8 @@ class At:
         self.attrs = dict(example.attrs)
         self.live = [slot.name for slot in op.inputs if op.is_differentiable(slot, dtype)]
         self.out = [slot.name for slot in op.outputs if op.is_differentiable(slot, dtype)]
-        self.asked = {"inputs": {name: x.tolist() for name, x in self.inputs.items()}, "attrs": self.attrs}
-        self.asked["dtype"] = dtype
+        self.request = {"inputs": {name: x.tolist() for name, x in self.inputs.items()}, "attrs": self.attrs}
+        self.request["dtype"] = dtype
 
     @property
     def point(self) -> dict[str, Any]:
@@ -137,8 +137,8 @@ CASES = [
 @pytest.mark.parametrize("at", CASES)
 def test_every_op_matches_the_native_api_bit_for_bit(client: httpx.Client, at: At):
     op = at.op.name
-    outputs = told(client, op, "apply", {"inputs": at.point})
-    same(outputs, native(client, op, "forward", **at.asked)["outputs"])
+    outputs = result_of(client, op, "apply", {"inputs": at.point})
+    same(outputs, native(client, op, "forward", **at.request)["outputs"])
 
     shapes = {name: {"shape": x.shape, "dtype": x.dtype.name} for name, x in at.inputs.items()}
     promised = send(client, op, "abstract_eval", {"inputs": shapes | at.attrs}).json()
@@ -148,20 +148,20 @@ def test_every_op_matches_the_native_api_bit_for_bit(client: httpx.Client, at: A
     lists = {"vjp_inputs": at.live, "vjp_outputs": at.out}
     body = {"inputs": at.point, **lists, "cotangent_vector": {name: typed(y) for name, y in dy.items()}}
     cotangents = {name: y.tolist() for name, y in dy.items()}
-    wanted = native(client, op, "vjp", **at.asked, wrt=at.live, cotangents=cotangents)
-    same(told(client, op, VJP, body), wanted["gradients"])
+    wanted = native(client, op, "vjp", **at.request, wrt=at.live, cotangents=cotangents)
+    same(result_of(client, op, VJP, body), wanted["gradients"])
 
     if not at.op.claim(at.op.attrs()).linear:
         return
     tx = {name: at.inputs[name] for name in at.live}
     lists = {"jvp_inputs": at.live, "jvp_outputs": at.out}
     body = {"inputs": at.point, **lists, "tangent_vector": {name: typed(x) for name, x in tx.items()}}
-    wanted = native(client, op, "jvp", **at.asked, tangents={name: x.tolist() for name, x in tx.items()})
-    same(told(client, op, JVP, body), {name: wanted["tangents"][name] for name in at.out})
+    wanted = native(client, op, "jvp", **at.request, tangents={name: x.tolist() for name, x in tx.items()})
+    same(result_of(client, op, JVP, body), {name: wanted["tangents"][name] for name in at.out})
 
     body = {"inputs": at.point, "jac_inputs": at.live, "jac_outputs": at.out}
-    wanted = native(client, op, "jacobian", **at.asked, wrt=at.live, of=at.out)
-    same(told(client, op, "jacobian", body), wanted["jacobian"])
+    wanted = native(client, op, "jacobian", **at.request, wrt=at.live, of=at.out)
+    same(result_of(client, op, "jacobian", body), wanted["jacobian"])
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -186,10 +186,10 @@ def test_the_document_describes_the_endpoints(client: httpx.Client, op: str):
         live = [slot.name for slot in slots if slot.differentiable]
         assert list(schemas[f"Apply{kind}Schema"]["differentiable_arrays"]) == live
         for slot in slots:
-            said = schemas[f"Apply_{kind}Schema"]["properties"][slot.name]
-            assert said["properties"]["object_type"]["const"] == "array"
-            assert said["array_flags"] == (["DIFFERENTIABLE"] if slot.name in live else [])
-            assert said["properties"]["dtype"]["enum"] == list(slot.dtypes)
+            schema = schemas[f"Apply_{kind}Schema"]["properties"][slot.name]
+            assert schema["properties"]["object_type"]["const"] == "array"
+            assert schema["array_flags"] == (["DIFFERENTIABLE"] if slot.name in live else [])
+            assert schema["properties"]["dtype"]["enum"] == list(slot.dtypes)
 
 
 @pytest.mark.parametrize("at", CASES[::2])
@@ -200,7 +200,7 @@ def test_requests_and_responses_match_the_document(client: httpx.Client, at: At)
     check(document, op, "apply", body, client)
     shapes = {name: {"shape": list(x.shape), "dtype": x.dtype.name} for name, x in at.inputs.items()}
     check(document, op, "abstract_eval", {"inputs": shapes | at.attrs}, client)
-    outputs = told(client, op, "apply", body)
+    outputs = result_of(client, op, "apply", body)
     cotangents = {name: typed(outputs[name]) for name in at.out}
     lists = {"vjp_inputs": at.live, "vjp_outputs": at.out}
     check(document, op, VJP, {**body, **lists, "cotangent_vector": cotangents}, client)
@@ -213,12 +213,12 @@ def test_requests_and_responses_match_the_document(client: httpx.Client, at: At)
 
 def check(document: dict[str, Any], op: str, endpoint: str, body: dict[str, Any], client: httpx.Client) -> None:
     """Check a request and its response against the document, which must refuse both with an unknown field."""
-    said = document["paths"][f"/{endpoint}"]["post"]
+    operation = document["paths"][f"/{endpoint}"]["post"]
     body = json.loads(json.dumps(body))
     for part, value in (
-        (said["requestBody"], body),
-        (said["responses"]["200"], send(client, op, endpoint, body).json()),
-        (said["responses"]["422"], send(client, op, endpoint, {"inputs": 3}).json()),
+        (operation["requestBody"], body),
+        (operation["responses"]["200"], send(client, op, endpoint, body).json()),
+        (operation["responses"]["422"], send(client, op, endpoint, {"inputs": 3}).json()),
     ):
         schema = {**part["content"]["application/json"]["schema"], "components": document["components"]}
         Draft202012Validator(schema).validate(value)
@@ -237,18 +237,18 @@ def check(document: dict[str, Any], op: str, endpoint: str, body: dict[str, Any]
     ],
 )
 def test_every_array_encoding_is_accepted(client: httpx.Client, x: Any):
-    same(told(client, "square", "apply", {"inputs": {"x": x}}), {"y": np.array([1, 4], np.float32)})
+    same(result_of(client, "square", "apply", {"inputs": {"x": x}}), {"y": np.array([1, 4], np.float32)})
 
 
 def test_a_number_is_an_array_of_rank_0(client: httpx.Client):
-    same(told(client, "square", "apply", {"inputs": {"x": 3}}), {"y": np.array(9, np.float32)})
+    same(result_of(client, "square", "apply", {"inputs": {"x": 3}}), {"y": np.array(9, np.float32)})
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_typed_arrays_set_the_dtype_of_the_others(plugged: httpx.Client, dtype: str):
     x = {**X, "dtype": dtype}
     for inputs in ({"x": x, "z": [3, 4]}, {"x": [1, 2], "z": {**x, "data": {"buffer": [3, 4], "encoding": "json"}}}):
-        found = told(plugged, "squares", "apply", {"inputs": inputs})
+        found = result_of(plugged, "squares", "apply", {"inputs": inputs})
         same(found, native(plugged, "squares", "forward", inputs={"x": [1, 2], "z": [3, 4]}, dtype=dtype)["outputs"])
         assert found["y"].dtype == dtype_of(dtype)
 
@@ -272,13 +272,13 @@ def test_non_finite_numbers_are_words(client: httpx.Client):
     response = send(client, "square", "apply", {"inputs": {"x": x}}, IN_LISTS)
     assert response.json()["y"]["data"]["buffer"] == ["NaN", "Infinity", "Infinity"]
     wanted = np.array([np.nan, np.inf, np.inf])
-    assert np.array_equal(told(client, "square", "apply", {"inputs": {"x": x}})["y"], wanted, equal_nan=True)
+    assert np.array_equal(result_of(client, "square", "apply", {"inputs": {"x": x}})["y"], wanted, equal_nan=True)
 
 
 @pytest.mark.parametrize("headers", [JSON, IN_LISTS])
 def test_empty_arrays_are_accepted(client: httpx.Client, headers: dict[str, str]):
     for x in ([], {**X, "shape": [0, 3], "data": {"buffer": "", "encoding": "base64"}}):
-        found = told(client, "square", "apply", {"inputs": {"x": x}}, headers)
+        found = result_of(client, "square", "apply", {"inputs": {"x": x}}, headers)
         assert found["y"].shape == ((0,) if x == [] else (0, 3))
 
 
@@ -287,8 +287,8 @@ def test_empty_arrays_are_accepted(client: httpx.Client, headers: dict[str, str]
     [0.25, *({"shape": [], "dtype": d, "data": {"buffer": 0.25, "encoding": "json"}} for d in ("float16", "float64"))],
 )
 def test_attributes_are_inputs(client: httpx.Client, value: Any):
-    asked = {"inputs": {"x": X, "scale": value}, "vjp_inputs": ["x"], "vjp_outputs": ["y"]}
-    found = told(client, "scale_gradient", VJP, {**asked, "cotangent_vector": {"y": [1, 2]}})
+    body = {"inputs": {"x": X, "scale": value}, "vjp_inputs": ["x"], "vjp_outputs": ["y"]}
+    found = result_of(client, "scale_gradient", VJP, {**body, "cotangent_vector": {"y": [1, 2]}})
     same(found, {"x": np.array([0.25, 0.5], np.float32)})
 
 
@@ -319,9 +319,11 @@ def test_shapes_are_inferred_without_computation(client: httpx.Client, x: Any, s
 
 def test_an_unconnected_block_of_unknown_shape_is_zero(plugged: httpx.Client):
     inputs, seen = {"x": [1, 2, 3], "z": [4, 5]}, {"jvp_inputs": ["x"], "jvp_outputs": ["p", "q"]}
-    found = told(plugged, "apart", JVP, {"inputs": inputs, **seen, "tangent_vector": {"x": [1, 1, 1]}})
+    found = result_of(plugged, "apart", JVP, {"inputs": inputs, **seen, "tangent_vector": {"x": [1, 1, 1]}})
     same(found, {"p": np.float32([2, 4, 6]), "q": np.zeros(4, np.float32)})
-    found = told(plugged, "apart", "jacobian", {"inputs": inputs, "jac_inputs": ["x", "z"], "jac_outputs": ["p", "q"]})
+    found = result_of(
+        plugged, "apart", "jacobian", {"inputs": inputs, "jac_inputs": ["x", "z"], "jac_outputs": ["p", "q"]}
+    )
     same(found["p"], {"x": np.diag(np.float32([2, 4, 6])), "z": np.zeros((3, 2), np.float32)})
     same(found["q"], {"x": np.zeros((4, 3), np.float32), "z": np.float32([[1, 0], [0, 1], [1, 0], [0, 1]])})
 
@@ -329,40 +331,40 @@ def test_an_unconnected_block_of_unknown_shape_is_zero(plugged: httpx.Client):
 def test_unconnected_blocks_are_zero(plugged: httpx.Client):
     inputs = {"x": [1, 3, 2], "hint": {"shape": [], "dtype": "float64", "data": {"buffer": 1, "encoding": "json"}}}
     lists = {"vjp_inputs": ["hint", "x"], "vjp_outputs": ["y"]}
-    found = told(plugged, "largest", VJP, {"inputs": inputs, **lists, "cotangent_vector": {"y": 1}})
+    found = result_of(plugged, "largest", VJP, {"inputs": inputs, **lists, "cotangent_vector": {"y": 1}})
     same(found, {"x": np.array([0, 2.0, 0]), "hint": np.array(0.0)})
     body = {"inputs": inputs, "jac_inputs": ["x", "hint"], "jac_outputs": ["y"]}
-    same(told(plugged, "largest", "jacobian", body), {"y": {"x": np.array([0, 2.0, 0]), "hint": np.array(0.0)}})
+    same(result_of(plugged, "largest", "jacobian", body), {"y": {"x": np.array([0, 2.0, 0]), "hint": np.array(0.0)}})
     body = {"inputs": inputs, "jvp_inputs": ["hint"], "jvp_outputs": ["y"], "tangent_vector": {"hint": 1}}
-    same(told(plugged, "largest", JVP, body), {"y": np.array(0.0)})
+    same(result_of(plugged, "largest", JVP, body), {"y": np.array(0.0)})
 
 
 def test_unconnected_blocks_have_a_shape(plugged: httpx.Client):
     inputs = {"x": {**X, "dtype": "float64"}, "gauge": [[1, 2, 3]]}
     lists = {"vjp_inputs": ["gauge"], "vjp_outputs": ["y"]}
-    found = told(plugged, "offset", VJP, {"inputs": inputs, **lists, "cotangent_vector": {"y": [1, 2]}})
+    found = result_of(plugged, "offset", VJP, {"inputs": inputs, **lists, "cotangent_vector": {"y": [1, 2]}})
     same(found, {"gauge": np.zeros((1, 3))})
     body = {"inputs": inputs, "jac_inputs": ["gauge", "x"], "jac_outputs": ["y"]}
-    same(told(plugged, "offset", "jacobian", body), {"y": {"gauge": np.zeros((2, 1, 3)), "x": 2 * np.eye(2)}})
+    same(result_of(plugged, "offset", "jacobian", body), {"y": {"gauge": np.zeros((2, 1, 3)), "x": 2 * np.eye(2)}})
     body = {"inputs": inputs, "jvp_inputs": ["gauge"], "jvp_outputs": ["y"], "tangent_vector": {"gauge": [[1, 2, 3]]}}
-    same(told(plugged, "offset", JVP, body), {"y": np.zeros(2)})
+    same(result_of(plugged, "offset", JVP, body), {"y": np.zeros(2)})
 
 
 def test_unlisted_outputs_have_zero_weight(client: httpx.Client):
     a = [[2, 1], [1, 3]]
     body = {"inputs": {"a": a}, "vjp_inputs": ["a"], "vjp_outputs": ["w"], "cotangent_vector": {"w": [1, 0]}}
     wanted = native(client, "self_adjoint_eig", "vjp", inputs={"a": a}, cotangents={"w": [1, 0], "v": [[0, 0], [0, 0]]})
-    same(told(client, "self_adjoint_eig", VJP, body), wanted["gradients"])
+    same(result_of(client, "self_adjoint_eig", VJP, body), wanted["gradients"])
     body = {"inputs": {"a": a}, "jvp_inputs": ["a"], "jvp_outputs": ["v"], "tangent_vector": {"a": a}}
     wanted = native(client, "self_adjoint_eig", "jvp", inputs={"a": a}, tangents={"a": a})
-    same(told(client, "self_adjoint_eig", JVP, body), {"v": wanted["tangents"]["v"]})
+    same(result_of(client, "self_adjoint_eig", JVP, body), {"v": wanted["tangents"]["v"]})
 
 
 def test_health_accepts_a_body_and_keeps_the_connection(client: httpx.Client):
     for _ in range(2):
         response = client.request("GET", "/tesseract/square/health", content=b"null", headers=JSON)
         assert (response.status_code, response.json()) == (200, {"status": "ok"})
-        same(told(client, "square", "apply", {"inputs": {"x": X}}), {"y": np.array([1, 4], np.float32)})
+        same(result_of(client, "square", "apply", {"inputs": {"x": X}}), {"y": np.array([1, 4], np.float32)})
 
 
 def test_the_content_type_is_optional(client: httpx.Client):
@@ -638,9 +640,9 @@ def test_large_bodies_give_the_same_response(client: httpx.Client):
     lists = {**X, "shape": [200, 200], "data": {"buffer": x.tolist(), "encoding": "json"}}
     wanted = (x * x).reshape(200, 200)
     for one in (typed(x.reshape(200, 200)), lists, x.reshape(200, 200).tolist()):
-        same(told(client, "square", "apply", {"inputs": {"x": one}}), {"y": wanted})
+        same(result_of(client, "square", "apply", {"inputs": {"x": one}}), {"y": wanted})
     body = {"inputs": {"x": typed(x)}, "vjp_inputs": ["x"], "vjp_outputs": ["y"], "cotangent_vector": {"y": typed(x)}}
-    same(told(client, "square", VJP, body), {"x": x * (2 * x)})
+    same(result_of(client, "square", VJP, body), {"x": x * (2 * x)})
     [fault] = faults(send(client, "square", "apply", x_of(shape=[3], data={**BASE64, "buffer": "A" * (1 << 17)})))
     assert fault["loc"] == ["body", "inputs", "x", "data", "buffer"]
 

@@ -49,8 +49,8 @@ def flat(value: Any) -> list[float]:
 
 
 def native(client: httpx.Client, op, example, operation: str, **fields: Any) -> dict[str, Any]:
-    asked = {"inputs": dict(example.inputs), "attrs": dict(example.attrs), "dtype": "float64", **fields}
-    return ask(client, op.name, operation, **asked)
+    request = {"inputs": dict(example.inputs), "attrs": dict(example.attrs), "dtype": "float64", **fields}
+    return ask(client, op.name, operation, **request)
 
 
 @pytest.mark.parametrize(("op", "example"), EXAMPLES)
@@ -72,17 +72,17 @@ def test_every_op_matches_the_native_api(client, op, example):
         y = op.outputs[o].name
         sens = rng.normal(size=outputs[y].shape)
         for i in live_in:
-            x, asked = op.inputs[i].name, {**at, "config": config, "outWrt": o}
+            x, request = op.inputs[i].name, {**at, "config": config, "outWrt": o}
             gradient = native(client, op, example, "vjp", cotangents={y: sens.tolist()}, wrt=[x])["gradients"][x]
             wanted = np.zeros(len(at["input"][i])) if gradient is None else array(gradient).ravel()
-            found = call(client, "/Gradient", **asked, inWrt=i, sens=flat(sens))["output"]
+            found = call(client, "/Gradient", **request, inWrt=i, sens=flat(sens))["output"]
             np.testing.assert_array_equal(found, wanted)
             if not support["ApplyJacobian"]:
                 continue
             vec = rng.normal(size=np.shape(example.inputs[x]))
             tangent = native(client, op, example, "jvp", tangents={x: vec.tolist()})["tangents"][y]
             wanted = np.zeros(sens.size) if tangent is None else array(tangent).ravel()
-            found = call(client, "/ApplyJacobian", **asked, inWrt=i, vec=flat(vec))["output"]
+            found = call(client, "/ApplyJacobian", **request, inWrt=i, vec=flat(vec))["output"]
             np.testing.assert_array_equal(found, wanted)
 
 
@@ -227,10 +227,10 @@ def test_an_input_without_a_gradient_is_named(client):
         "config": {"shape": {"logits": [1, 2], "labels": [1]}},
         "input": [[0, 0], [1]],
     }
-    asked = {**at, "outWrt": 0, "inWrt": 1, "sens": [1]}
-    message = refused(client.post("/Gradient", json=asked), 400, "InvalidInput")
+    request = {**at, "outWrt": 0, "inWrt": 1, "sens": [1]}
+    message = refused(client.post("/Gradient", json=request), 400, "InvalidInput")
     assert message == "inWrt: labels is not differentiable; expected one of 0 (logits), got 1"
-    found = call(client, "/Gradient", **{**asked, "inWrt": 0})["output"]
+    found = call(client, "/Gradient", **{**request, "inWrt": 0})["output"]
     assert found == [0.5, -0.5]
     wrong = {**at, "input": [[0, 0], [2]]}
     message = refused(client.post("/Evaluate", json=wrong), 400, "InvalidInput")
@@ -271,8 +271,8 @@ def test_other_methods_types_and_paths_are_refused(client):
 
 @pytest.mark.parametrize("name", ["bare_many", "bare_none", "helper_shape", "not_registered", "stopped", "raises"])
 def test_an_op_that_fails_is_invalid_output(plugged, name):
-    asked = {"name": name, "config": {"shape": [2]}, "input": [[1, 2]], "outWrt": 0, "inWrt": 0, "sens": [1, 1]}
-    assert name in refused(plugged.post("/Gradient", json=asked), 500, "InvalidOutput")
+    request = {"name": name, "config": {"shape": [2]}, "input": [[1, 2]], "outWrt": 0, "inWrt": 0, "sens": [1, 1]}
+    assert name in refused(plugged.post("/Gradient", json=request), 500, "InvalidOutput")
 
 
 def test_limit_errors_have_the_protocols_format(serve):
@@ -285,10 +285,10 @@ def test_limit_errors_have_the_protocols_format(serve):
 
 
 def test_deadline_errors_have_the_protocols_format(plugged):
-    asked = {"name": "endless", "config": {"shape": {"x": [1], "steps": []}}, "input": [[2.5], [1_000_000_000]]}
+    request = {"name": "endless", "config": {"shape": {"x": [1], "steps": []}}, "input": [[2.5], [1_000_000_000]]}
     headers = {"pullback-deadline-ms": "200"}
-    refused(plugged.post("/Evaluate", json=asked, headers=headers), 504, "DeadlinePassed")
-    assert call(plugged, "/Evaluate", **{**asked, "input": [[2.5], [1]]}) == {"output": [[2.5]]}
+    refused(plugged.post("/Evaluate", json=request, headers=headers), 504, "DeadlinePassed")
+    assert call(plugged, "/Evaluate", **{**request, "input": [[2.5], [1]]}) == {"output": [[2.5]]}
 
 
 def test_requests_are_counted_by_operation(plugged):

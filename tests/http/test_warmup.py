@@ -150,8 +150,10 @@ def test_the_warm_up_takes_no_place_in_the_queue(monkeypatch, counts):
         assert await asyncio.to_thread(began.wait, 30)
         try:
             point = bind(OPS["sign"], {"x": [1, -2]}, {}, None, decode, mode="graph", device=CPU, max_elements=9)
-            asked = engine.batches.run(derivatives.forward(point), slot="short", deadline=time.monotonic() + PATIENCE_S)
-            running = asyncio.create_task(asked)
+            pending = engine.batches.run(
+                derivatives.forward(point), slot="short", deadline=time.monotonic() + PATIENCE_S
+            )
+            running = asyncio.create_task(pending)
             await asyncio.sleep(0.1)
             opened.set()
             assert (await running)["y"].tolist() == [1, -1]

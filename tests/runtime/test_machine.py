@@ -39,9 +39,9 @@ def test_the_default_device(setting, known, expected):
 def test_a_missing_device_is_reported_with_the_reason(setting):
     with pytest.raises(CannotStart) as refused:
         devices.default_device(setting, CPU, why_not)
-    told = str(refused.value)
-    assert told.startswith(f"PULLBACK_DEVICE: expected auto or one of cpu, got {setting}")
-    assert told.endswith(why_not()) is setting.startswith("gpu")
+    text = str(refused.value)
+    assert text.startswith(f"PULLBACK_DEVICE: expected auto or one of cpu, got {setting}")
+    assert text.endswith(why_not()) is setting.startswith("gpu")
 
 
 @pytest.mark.parametrize(("with_cuda", "known", "warned"), [(True, CPU, 1), (True, GPU, 0), (False, CPU, 0)])

@@ -263,9 +263,9 @@ def test_a_bool_is_refused_as_a_number(name, value):
     ],
 )
 def test_an_invalid_bool_is_refused_at_its_index(value, where, message, got):
-    found, told, came = refusal(value, "bool")
-    assert (found, told) == (where, message)
-    assert got in came
+    place, text, description = refusal(value, "bool")
+    assert (place, text) == (where, message)
+    assert got in description
 
 
 @PROPERTY
@@ -410,9 +410,9 @@ LARGE = 2**31 - 1
 )
 def test_errors_of_a_typed_tensor_name_the_field(change, where, message):
     tensor = {key: value for key, value in {**GOOD, **change}.items() if value is not ...}
-    found, said, _ = refusal(tensor)
-    assert found == where
-    assert message in said
+    place, text, _ = refusal(tensor)
+    assert place == where
+    assert message in text
 
 
 @pytest.mark.parametrize(

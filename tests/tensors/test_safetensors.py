@@ -56,7 +56,7 @@ def published(body: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     header, data = json.loads(body[8 : 8 + length].decode("utf-8")), body[8 + length :]
     assert body[8:9] == b"{"
     assert not body[8 : 8 + length].rstrip(b" ").endswith(b"\n")
-    said = header.pop("__metadata__", {})
+    meta = header.pop("__metadata__", {})
     tensors, reached = {}, 0
     for name, entry in header.items():
         assert set(entry) == {"dtype", "shape", "data_offsets"}
@@ -71,7 +71,7 @@ def published(body: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
         tensors[name] = flat.astype(dtype).reshape(entry["shape"])
     assert reached == len(data)
     assert (8 + length) % 64 == 0
-    return tensors, said
+    return tensors, meta
 
 
 def arrays(name: str) -> Any:
@@ -101,7 +101,7 @@ def refusal(body: bytes) -> str:
     with pytest.raises(Malformed) as caught:
         parse(body)
     assert caught.value.entries == ()
-    assert caught.value.document("/")["detail"] == caught.value.detail, "it is short enough to be told whole"
+    assert caught.value.document("/")["detail"] == caught.value.detail, "the detail must not be shortened"
     return caught.value.detail
 
 
@@ -123,8 +123,8 @@ def test_a_round_trip_keeps_every_bit(document, kind, with_fields):
 @given(st.dictionaries(st.text(max_size=8), ANY_ARRAYS, max_size=5), st.booleans())
 def test_bodies_have_the_published_format(tensors, with_fields):
     fields = {"absent": {"x": "disconnected"}} if with_fields else {}
-    found, said = published(b"".join(write(tensors, fields)))
-    assert said == ({"pullback": json.dumps(fields, separators=(",", ":"))} if fields else {})
+    found, meta = published(b"".join(write(tensors, fields)))
+    assert meta == ({"pullback": json.dumps(fields, separators=(",", ":"))} if fields else {})
     assert set(found) == set(tensors)
     for name, array in tensors.items():
         assert_same_bits(found[name], array)
@@ -362,9 +362,9 @@ MALFORMED = {
 
 @pytest.mark.parametrize("name", MALFORMED)
 def test_malformed_safetensors_are_refused_with_a_reason(name):
-    body, said = MALFORMED[name]
+    body, reason = MALFORMED[name]
     for kind in (bytes, bytearray, memoryview):
-        assert said in refusal(kind(body))
+        assert reason in refusal(kind(body))
 
 
 def test_a_header_of_the_largest_size_is_read():
@@ -428,10 +428,10 @@ SOME_HEADERS = st.dictionaries(st.sampled_from(["inputs/x", "inputs/y", "tangent
 
 @settings(max_examples=300, deadline=None, database=None)
 @given(SOME_HEADERS, SOME_JSON, st.integers(0, 24))
-def test_any_header_is_read_or_refused(header, said, size):
+def test_any_header_is_read_or_refused(header, meta, size):
     raises_nothing_else(encoded(header, bytes(size)))
-    raises_nothing_else(encoded(header | {"__metadata__": said}, bytes(size)))
-    raises_nothing_else(encoded(header | {"__metadata__": {"pullback": json.dumps(said)}}, bytes(size)))
+    raises_nothing_else(encoded(header | {"__metadata__": meta}, bytes(size)))
+    raises_nothing_else(encoded(header | {"__metadata__": {"pullback": json.dumps(meta)}}, bytes(size)))
 
 
 @PROPERTY
