@@ -119,7 +119,7 @@ def true_slope(one: Function, x: float) -> np.longdouble:
         return np.longdouble(one.slope(np.float64(x)))
 
 
-def judged(method: Callable[[F, float], Estimate], one: Function, x: float) -> Judged:
+def judge(method: Callable[[F, float], Estimate], one: Function, x: float) -> Judged:
     """Run a method on a function at a point, and compare."""
     evaluations = 0
 
@@ -187,7 +187,7 @@ def detail(name: str, of: dict[str, list[Judged]]) -> list[str]:
 def part() -> str:
     """Return the part of the page: the method, the totals, and a row for each function."""
     found = {
-        name: {method: [judged(run, one, x) for x in one.at] for method, run in METHODS.items()}
+        name: {method: [judge(run, one, x) for x in one.at] for method, run in METHODS.items()}
         for name, one in FUNCTIONS.items()
     }
     cases = {method: [case for of in found.values() for case in of[method]] for method in METHODS}

@@ -52,7 +52,7 @@ class Alone:
     nots: list[str] = field(default_factory=list[str])
 
 
-def measured(*, quick: bool) -> Alone:
+def measure(*, quick: bool) -> Alone:
     """Measure a fresh server."""
     found = Alone()
     with Server("pullback") as server:

@@ -30,7 +30,7 @@ Candidates = Mapping[str, Callable[[], Any]]
 Times = dict[str, list[float]]
 
 
-def measured(candidates: Candidates) -> Times:
+def measure(candidates: Candidates) -> Times:
     """Return the milliseconds of each candidate, for each round."""
     times: Times = {name: [] for name in candidates}
     end = time.perf_counter() + LIMIT_S
@@ -101,7 +101,7 @@ def bench_roi_pool(rng: np.random.Generator) -> None:
     def backward() -> Any:
         return roi_pool.kernels.pullback_roi_pool_grad(x, r, argmax, dy, **attrs)
 
-    times = measured({"onnxruntime MaxRoiPool": onnx, "roi_pool": forward, "roi_pool gradient": backward})
+    times = measure({"onnxruntime MaxRoiPool": onnx, "roi_pool": forward, "roi_pool gradient": backward})
     show(times)
     judge("forward, times as fast as onnxruntime", ratio(times, "onnxruntime MaxRoiPool", "roi_pool"), 4, at_least=True)
     judge("backward / forward", ratio(times, "roi_pool gradient", "roi_pool"), 1.5)
@@ -120,7 +120,7 @@ def bench_elementwise(rng: np.random.Generator) -> None:
         "relu gradient": lambda: relu.kernels.pullback_relu_grad(x, x),
     }
     others: Candidates = {copy: array.copy, "NumPy copy, memory there": lambda: np.copyto(there, array)}
-    times = measured({**others, **ours})
+    times = measure({**others, **ours})
     show(times)
     for name in ours:
         judge(f"{name} / copy", ratio(times, name, copy), 1.2)

@@ -98,7 +98,7 @@ RECIPES = {
 }
 
 
-def installed(name: str, recipe: Recipe) -> Path:
+def install(name: str, recipe: Recipe) -> Path:
     """Return the Python of a server's environment; create it if it is missing or has other versions."""
     if not recipe.pinned:
         return Path(sys.executable)
@@ -148,7 +148,7 @@ class Server:
         """Start it and wait until it answers; raise ``Unavailable`` if it does not."""
         recipe = RECIPES[name]
         self.name, self.port = name, free_port()
-        python = installed(name, recipe)
+        python = install(name, recipe)
         (BUILD / "logs").mkdir(parents=True, exist_ok=True)
         self._log = BUILD / "logs" / f"{name}.log"
         self._scratch = tempfile.TemporaryDirectory(prefix="pullback-bench-")

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from benchmarks.alone import Alone
-from benchmarks.alone import measured as measured_alone
+from benchmarks.alone import measure as measure_alone
 from benchmarks.candidates import CANDIDATES, Candidate, Request, is_gradient, numbers
 from benchmarks.cells import CELLS, LARGE, Cell, Found, Outcome, wanted
 from benchmarks.load import Posted, Sample, wrk_version
@@ -90,7 +90,7 @@ class InProcess:
 Running = Mapping[str, Server | InProcess]
 
 
-def started(names: Sequence[str], stack: ExitStack) -> tuple[Running, dict[str, str]]:
+def start_servers(names: Sequence[str], stack: ExitStack) -> tuple[Running, dict[str, str]]:
     """Return the servers of the candidates, and the reasons for missing ones."""
     running: dict[str, Server | InProcess] = {}
     absent: dict[str, str] = {}
@@ -104,7 +104,7 @@ def started(names: Sequence[str], stack: ExitStack) -> tuple[Running, dict[str, 
     return running, absent
 
 
-def measured(cell: Cell, names: Sequence[str], running: Running, plan: Plan) -> dict[str, Outcome]:
+def measure(cell: Cell, names: Sequence[str], running: Running, plan: Plan) -> dict[str, Outcome]:
     """Measure a cell in rounds."""
     rounds, seconds = plan.of(cell)
     outcomes = {name: Outcome() for name in names if wanted(name, cell) and CANDIDATES[name].server in running}
@@ -113,7 +113,7 @@ def measured(cell: Cell, names: Sequence[str], running: Running, plan: Plan) -> 
     with ExitStack() as stack:
         posted = {name: stack.enter_context(Posted(CANDIDATES[name].request(x, dy))) for name in outcomes}
         for name, outcome in outcomes.items():
-            outcome.why = checked(CANDIDATES[name], running, cell)
+            outcome.why = check(CANDIDATES[name], running, cell)
             if not outcome.why:
                 load(outcome, cell, running[CANDIDATES[name].server], posted[name], 1)
                 outcome.samples.clear()
@@ -144,7 +144,7 @@ def load(outcome: Outcome, cell: Cell, server: Server | InProcess, posted: Poste
         outcome.why = f"{sample.refused + sample.failed} of {sample.requests + sample.failed} requests failed"
 
 
-def checked(candidate: Candidate, running: Running, cell: Cell) -> str:
+def check(candidate: Candidate, running: Running, cell: Cell) -> str:
     """Send one request, and return the error of its response."""
     server = running[candidate.server]
     if isinstance(server, InProcess):
@@ -202,10 +202,10 @@ def main() -> None:
     names = [name for name in chosen.names if name != ALONE]
     found, plan = Found(), QUICK if chosen.quick else FULL
     with ExitStack() as stack:
-        running, absent = started(names, stack)
+        running, absent = start_servers(names, stack)
         for cell in CELLS if names else ():
-            found[cell] = measured(cell, names, running, plan)
-    alone: Alone | None = measured_alone(quick=chosen.quick) if ALONE in chosen.names else None
+            found[cell] = measure(cell, names, running, plan)
+    alone: Alone | None = measure_alone(quick=chosen.quick) if ALONE in chosen.names else None
     minutes = (time.monotonic() - began) / 60
     kind = f"{'A quick' if chosen.quick else 'The whole'} run of {minutes:.0f} minutes, load {busy:.1f} before it"
     text = markdown(Run(names, found, absent, alone, kind))

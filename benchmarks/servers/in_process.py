@@ -21,7 +21,7 @@ def given(value: Any, dtype: str, loc: object) -> Any:
     return value
 
 
-def measured(n: int, seconds: float) -> dict[str, float]:
+def measure(n: int, seconds: float) -> dict[str, float]:
     """Return the fields of `load.Sample`, for sequential calls."""
     x, dy = numbers(n)
     point = bind(OP, {"x": x}, {}, "float32", given, mode="xla", device=devices()["cpu"], max_elements=n)
@@ -51,7 +51,7 @@ def main() -> None:
     """Answer one line after the other."""
     for line in sys.stdin:
         n, seconds = line.split()
-        print(json.dumps(measured(int(n), float(seconds))), flush=True)
+        print(json.dumps(measure(int(n), float(seconds))), flush=True)
 
 
 if __name__ == "__main__":

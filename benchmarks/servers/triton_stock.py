@@ -21,7 +21,7 @@ def value(x: Any) -> dict[str, Any]:
 
 
 @sample
-def pulled_back(x: Any, dy: Any) -> dict[str, Any]:
+def log1pexp_vjp(x: Any, dy: Any) -> dict[str, Any]:
     """dx = dy σ(x)."""
     return {"dx": dy / (1 + np.exp(-x))}
 
@@ -33,7 +33,7 @@ def main(port: int) -> None:
     config = TritonConfig(
         http_address=HOST, http_port=port, grpc_address=HOST, grpc_port=port + 1, allow_metrics=False, log_verbose=0
     )
-    models = {"log1pexp": (value, ["x"], "y"), "log1pexp.vjp": (pulled_back, ["x", "dy"], "dx")}
+    models = {"log1pexp": (value, ["x"], "y"), "log1pexp.vjp": (log1pexp_vjp, ["x", "dy"], "dx")}
     with Triton(config=config) as triton:
         for name, (function, inputs, output) in models.items():
             triton.bind(

@@ -24,7 +24,7 @@ def log1pexp(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]
 
 
 @tf.function(input_signature=[VECTOR, VECTOR])
-def pulled_back(x: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
+def log1pexp_vjp(x: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
     """dx, traced once for all lengths."""
     with tf.GradientTape() as tape:
         tape.watch(x)
@@ -45,7 +45,7 @@ class Log1pExp(umbridge.Model):
         """dx, as an array: UM-Bridge writes lists much more slowly."""
         del out_wrt, in_wrt, config
         x, dy = np.asarray(parameters[0], np.float32), np.asarray(sens, np.float32)
-        return pulled_back(tf.constant(x), tf.constant(dy)).numpy()
+        return log1pexp_vjp(tf.constant(x), tf.constant(dy)).numpy()
 
 
 # By default it listens on every address. Its checks are off: they need the sizes in advance, and cost time.

@@ -27,7 +27,7 @@ class Wire:
         self.closed = True
 
 
-def written(*pieces: bytes | memoryview, turns: int = 0, close: bool = False) -> list[bytes]:
+def writes(*pieces: bytes | memoryview, turns: int = 0, close: bool = False) -> list[bytes]:
     """Return the resulting writes after some turns of the loop."""
 
     async def run() -> list[bytes]:
@@ -49,26 +49,26 @@ def written(*pieces: bytes | memoryview, turns: int = 0, close: bool = False) ->
     "body", [b"body", memoryview(b"body"), bytearray(b"body")], ids=lambda body: type(body).__name__
 )
 def test_a_head_and_its_body_are_one_write(body):
-    assert written(HEAD, body) == [HEAD + b"body"]
+    assert writes(HEAD, body) == [HEAD + b"body"]
 
 
 def test_a_lone_head_is_sent_after_one_turn():
-    assert written(HEAD) == []
-    assert written(HEAD, turns=1) == [HEAD]
+    assert writes(HEAD) == []
+    assert writes(HEAD, turns=1) == [HEAD]
 
 
 def test_long_data_is_written_separately():
     long = bytes(JOINED + 1)
-    assert written(HEAD, long) == [HEAD, long]
+    assert writes(HEAD, long) == [HEAD, long]
 
 
 def test_writes_keep_their_order():
     pieces = [HEAD, b"one", b"two", HEAD, HEAD, b"three", HEAD]
-    assert b"".join(written(*pieces, turns=2)) == b"".join(pieces)
+    assert b"".join(writes(*pieces, turns=2)) == b"".join(pieces)
 
 
 def test_a_waiting_head_is_sent_before_close():
-    assert written(HEAD, close=True, turns=2) == [HEAD]
+    assert writes(HEAD, close=True, turns=2) == [HEAD]
 
 
 def test_other_attributes_come_from_the_transport():

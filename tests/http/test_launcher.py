@@ -39,7 +39,7 @@ def wait_for_status(one, status: int) -> None:
 
 
 @contextlib.contextmanager
-def begun(one):
+def request_in_flight(one):
     """A request in flight: the service has requested its body."""
     with socket.create_connection(("127.0.0.1", one.port), timeout=PATIENCE_S) as sock:
         sock.sendall(HEAD)
@@ -129,7 +129,7 @@ def test_sigterm_drains_and_finishes_requests_in_flight(start):
     one = start(DRAIN_S="2")
     one.wait_until_ready()
     assert status_of(one) == 200
-    with begun(one) as sock:
+    with request_in_flight(one) as sock:
         began = time.monotonic()
         one.process.send_signal(signal.SIGTERM)
         wait_for_status(one, 503)
@@ -174,7 +174,7 @@ def test_an_early_sigterm_stops_it(start, workers):
 def test_requests_unfinished_after_the_grace_period_get_an_error(start):
     one = start(GRACE_S="1")
     one.wait_until_ready()
-    with begun(one) as sock:
+    with request_in_flight(one) as sock:
         one.process.send_signal(signal.SIGTERM)
         data = b""
         while piece := sock.recv(1 << 16):

@@ -190,7 +190,7 @@ def ask_until(one: Service, wanted: int) -> Mapping[str, int]:
     return counts
 
 
-def reported(client: httpx.Client) -> float:
+def request_total(client: httpx.Client) -> float:
     """Return how many requests of ``ask_until`` a scrape reports."""
     return scrape(client)("pullback_requests_total", op="square", operation="forward")
 
@@ -200,7 +200,7 @@ def wait_for_total(one: Service, total: int) -> None:
     until, alike = time.monotonic() + PATIENCE_S, 0
     while alike < SCRAPES:
         with one.client() as client:
-            found = reported(client)
+            found = request_total(client)
         assert found <= total
         assert time.monotonic() < until, (found, total)
         alike = alike + 1 if found == total else 0
@@ -212,7 +212,7 @@ def test_workers_report_together_and_keep_the_counts_of_ended_ones(start):
     total = sum(ask_until(one, 2).values())
     until = time.monotonic() + PATIENCE_S
     with one.client() as client:  # one connection, so one worker: the other gets no requests
-        while reported(client) < total:
+        while request_total(client) < total:
             assert time.monotonic() < until
     wait_for_total(one, total)
     for _ in range(2):

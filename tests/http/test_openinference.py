@@ -107,7 +107,7 @@ def type_variable(contract: dict[str, Any], dtype: int) -> dict[str, str]:
     return {"dtype": several[0][dtype % len(several[0])]} if several else {}
 
 
-def compared(client: httpx.Client, op: str, operation: str, tensors: dict[str, np.ndarray], fields: dict) -> None:
+def compare(client: httpx.Client, op: str, operation: str, tensors: dict[str, np.ndarray], fields: dict) -> None:
     """Compare the responses of the native API and of the model, in binary and in JSON."""
     model = op if operation == "forward" else f"{op}.{operation}"
     ours = {name_of(path): value for path, value in tensors.items()}
@@ -120,7 +120,7 @@ def compared(client: httpx.Client, op: str, operation: str, tensors: dict[str, n
     assert_same(infer_json(client, model, ours, parameters=fields["attrs"]), found, bits=False)
 
 
-def offered(client: httpx.Client, op: str) -> list[str]:
+def offered_models(client: httpx.Client, op: str) -> list[str]:
     index = client.post("/v2/repository/index").json()
     names = [entry["name"] for entry in index]
     return ["forward" if name == op else name.split(".")[1] for name in names if name.split(".")[0] == op]
@@ -128,16 +128,16 @@ def offered(client: httpx.Client, op: str) -> list[str]:
 
 @pytest.mark.parametrize("op", OPS)
 def test_every_model_matches_the_native_api_at_every_example(client, op):
-    for operation in offered(client, op):
+    for operation in offered_models(client, op):
         for tensors, fields in requests(client, op, operation):
-            compared(client, op, operation, tensors, fields)
+            compare(client, op, operation, tensors, fields)
 
 
 @pytest.mark.parametrize("op", ["apart", "masked", "parted", "skewed", "squares"])
 def test_plug_in_models_match_the_native_api(plugged, op):
     for operation in OPERATIONS:
         for tensors, fields in requests(plugged, op, operation):
-            compared(plugged, op, operation, tensors, fields)
+            compare(plugged, op, operation, tensors, fields)
 
 
 @pytest.mark.parametrize("op", ["square", "softmax_cross_entropy", "zero_out", "roi_pool"])
@@ -147,14 +147,14 @@ def test_every_dtype_of_an_op_matches_the_native_api(client, op):
         for operation in ("forward", "vjp"):
             tensors, fields = requests(client, op, operation, place)[0]
             if operation == "forward" or all(x.dtype.kind not in "iu" for x in tensors.values()):
-                compared(client, op, operation, tensors, fields)
+                compare(client, op, operation, tensors, fields)
 
 
 def test_only_available_operations_are_offered(client):
     contracts = {op: client.get(f"/v1/ops/{op}").json() for op in OPS}
     for op, contract in contracts.items():
         live = all(any(x["differentiable"] for x in contract[side]) for side in ("inputs", "outputs"))
-        found = offered(client, op)
+        found = offered_models(client, op)
         has = [operation for operation in OPERATIONS if (op, operation) != ("clip_gradient", "jvp")]  # not linear
         assert found == (has if live else ["forward"]), op
         for operation in OPERATIONS:
@@ -251,14 +251,14 @@ def test_a_refused_large_request_runs_nothing(client):
 
 
 def test_statistics_count_requests(client):
-    def counted() -> dict[str, Any]:
+    def read_counts() -> dict[str, Any]:
         [found] = client.get("/v2/models/sign/stats").json()["model_stats"]
         return found
 
-    before = counted()
+    before = read_counts()
     infer(client, "sign", {"x": X})
     expect_error(ask(client, "sign", inputs=[]), 400)
-    after, every = counted(), client.get("/v2/models/stats").json()["model_stats"]
+    after, every = read_counts(), client.get("/v2/models/stats").json()["model_stats"]
     assert after["inference_count"] == before["inference_count"] + 1
     assert after["execution_count"] == before["execution_count"] + 1
     assert after["last_inference"] > before["last_inference"]

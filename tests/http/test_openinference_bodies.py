@@ -28,7 +28,9 @@ BODY, HEADERS = binary({"x": X})
 LARGE = np.random.default_rng(5).integers(-9, 9, 400_000).astype(np.float32)
 
 
-def sent(client: httpx.Client, body: bytes, coding: str, headers: dict[str, str] = HEADERS) -> httpx.Response:
+def post_compressed(
+    client: httpx.Client, body: bytes, coding: str, headers: dict[str, str] = HEADERS
+) -> httpx.Response:
     """Post a body that is already compressed."""
     return post(client, "square", body, {**headers, "content-encoding": coding, "accept-encoding": "identity"})
 
@@ -38,9 +40,9 @@ def sent(client: httpx.Client, body: bytes, coding: str, headers: dict[str, str]
 def test_compressed_requests_are_inflated(client, coding, x):
     pack = CODINGS[coding][0]
     body, headers = binary({"x": x})
-    assert_same(tensors_of(sent(client, pack(body), coding, headers), "square"), {"y": x * x})
+    assert_same(tensors_of(post_compressed(client, pack(body), coding, headers), "square"), {"y": x * x})
     text = json.dumps({"inputs": in_json({"x": x})}).encode()
-    assert_same(tensors_of(sent(client, pack(text), coding, {}), "square"), {"y": x * x})
+    assert_same(tensors_of(post_compressed(client, pack(text), coding, {}), "square"), {"y": x * x})
 
 
 @settings(max_examples=30, deadline=None)
@@ -50,7 +52,7 @@ def test_compressed_requests_of_any_size(client, size, coding, level):
     x = np.arange(size, dtype=np.float32) % 97
     body, headers = binary({"x": x})
     packed = gzip.compress(body, level) if coding == "gzip" else zlib.compress(body, level)
-    assert_same(tensors_of(sent(client, packed, coding, headers), "square"), {"y": x * x})
+    assert_same(tensors_of(post_compressed(client, packed, coding, headers), "square"), {"y": x * x})
 
 
 def raw_answer(client: httpx.Client, body: bytes, headers: dict[str, str]) -> tuple[dict[str, str], bytes]:
@@ -81,8 +83,8 @@ def test_other_responses_are_not_compressed(client, accept):
 
 def test_other_codings_are_415(client):
     for coding in ("br", "gzip, deflate", "x-gzip", "compress"):
-        expect_error(sent(client, BODY, coding), 415, "gzip or deflate", coding)
-    assert_same(tensors_of(sent(client, BODY, "identity"), "square"), {"y": X * X})
+        expect_error(post_compressed(client, BODY, coding), 415, "gzip or deflate", coding)
+    assert_same(tensors_of(post_compressed(client, BODY, "identity"), "square"), {"y": X * X})
 
 
 HOSTILE: list[tuple[str, bytes, str]] = [
@@ -107,7 +109,7 @@ HOSTILE: list[tuple[str, bytes, str]] = [
 
 @pytest.mark.parametrize(("coding", "body", "part"), HOSTILE, ids=range(len(HOSTILE)))
 def test_invalid_compression_is_400(client, coding, body, part):
-    expect_error(sent(client, body, coding), 400, part)
+    expect_error(post_compressed(client, body, coding), 400, part)
 
 
 def test_a_body_that_inflates_to_nothing_is_inflated_in_steps():
@@ -134,15 +136,17 @@ def small(serve_for_module):
 def test_a_decompression_bomb_is_413_before_it_takes_memory(small):
     bomb = zlib.compress(bytes(400 * MIB), 9)
     assert len(bomb) < MIB
-    expect_error(sent(small, bomb, "deflate"), 413, "4194304 bytes", "after decompression")
-    expect_error(sent(small, bomb, "deflate", {}), 413, "1048576 bytes", "after decompression")  # JSON alone
-    assert_same(tensors_of(sent(small, gzip.compress(BODY), "gzip"), "square"), {"y": X * X})
+    expect_error(post_compressed(small, bomb, "deflate"), 413, "4194304 bytes", "after decompression")
+    expect_error(post_compressed(small, bomb, "deflate", {}), 413, "1048576 bytes", "after decompression")  # JSON alone
+    assert_same(tensors_of(post_compressed(small, gzip.compress(BODY), "gzip"), "square"), {"y": X * X})
 
 
 def test_inflated_bodies_count_against_the_budget(serve):
     with serve(MAX_BODY_MB="8", MAX_INFLIGHT_MB="6").client() as client:
-        expect_error(sent(client, zlib.compress(bytes(6 * MIB)), "deflate"), 503, "requests in progress hold")
-        assert_same(tensors_of(sent(client, gzip.compress(BODY), "gzip"), "square"), {"y": X * X})
+        expect_error(
+            post_compressed(client, zlib.compress(bytes(6 * MIB)), "deflate"), 503, "requests in progress hold"
+        )
+        assert_same(tensors_of(post_compressed(client, gzip.compress(BODY), "gzip"), "square"), {"y": X * X})
 
 
 def test_limit_errors_have_the_protocols_format(small):

@@ -24,7 +24,7 @@ def call(client: httpx.Client, path: str, /, **fields: Any) -> Any:
     return response.json()
 
 
-def refused(response: httpx.Response, status: int, kind: str) -> str:
+def expect_error(response: httpx.Response, status: int, kind: str) -> str:
     """Return the message of an error, which must have exactly a type and a message."""
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/json"
@@ -218,7 +218,7 @@ def test_errors_have_the_protocols_format(client, case):
     path, changed, kind, message, base = case
     fields = {"name": "square", **base, **changed}
     sent = {name: value for name, value in fields.items() if value is not None}
-    assert message in refused(client.post(path, content=json.dumps(sent)), 400, kind)
+    assert message in expect_error(client.post(path, content=json.dumps(sent)), 400, kind)
 
 
 def test_an_input_without_a_gradient_is_named(client):
@@ -228,19 +228,21 @@ def test_an_input_without_a_gradient_is_named(client):
         "input": [[0, 0], [1]],
     }
     request = {**at, "outWrt": 0, "inWrt": 1, "sens": [1]}
-    message = refused(client.post("/Gradient", json=request), 400, "InvalidInput")
+    message = expect_error(client.post("/Gradient", json=request), 400, "InvalidInput")
     assert message == "inWrt: labels is not differentiable; expected one of 0 (logits), got 1"
     found = call(client, "/Gradient", **{**request, "inWrt": 0})["output"]
     assert found == [0.5, -0.5]
     wrong = {**at, "input": [[0, 0], [2]]}
-    message = refused(client.post("/Evaluate", json=wrong), 400, "InvalidInput")
+    message = expect_error(client.post("/Evaluate", json=wrong), 400, "InvalidInput")
     assert message == "input.1.0: a label names no class; expected 0 <= label < 2, the number of classes, got 2"
 
 
 def test_impossible_sizes_are_refused(client):
     shape = {"features": [1, 1, 1, 1 << 28], "rois": [1 << 28, 5]}
     config = {"shape": shape, "attrs": {"pooled_height": 16, "pooled_width": 16}}
-    message = refused(client.post("/OutputSizes", json={"name": "roi_pool", "config": config}), 400, "InvalidInput")
+    message = expect_error(
+        client.post("/OutputSizes", json={"name": "roi_pool", "config": config}), 400, "InvalidInput"
+    )
     assert message.startswith("config.shape: output pooled would have 18446744073709551616 elements")
 
 
@@ -249,22 +251,24 @@ def test_an_op_that_is_not_a_model_is_not_found(plugged):
     assert "skewed" in names
     for name in ("apart", "masked", "parted"):
         assert name not in names
-        refused(plugged.post("/Evaluate", json={"name": name}), 400, "ModelNotFound")
+        expect_error(plugged.post("/Evaluate", json={"name": name}), 400, "ModelNotFound")
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b'{"name": NaN}', b"\xff", b"[]"])
 def test_malformed_documents_are_invalid_input(client, body):
-    refused(client.post("/Evaluate", content=body), 400, "InvalidInput")
+    expect_error(client.post("/Evaluate", content=body), 400, "InvalidInput")
 
 
 def test_other_methods_types_and_paths_are_refused(client):
     response = client.get("/Evaluate")
-    refused(response, 405, "MethodNotAllowed")
+    expect_error(response, 405, "MethodNotAllowed")
     assert response.headers["allow"] == "POST"
-    refused(client.post("/Info"), 405, "MethodNotAllowed")
-    refused(client.post("/Evaluate", content=b"{}", headers={"content-type": "text/xml"}), 415, "UnsupportedMediaType")
+    expect_error(client.post("/Info"), 405, "MethodNotAllowed")
+    expect_error(
+        client.post("/Evaluate", content=b"{}", headers={"content-type": "text/xml"}), 415, "UnsupportedMediaType"
+    )
     compressed = {"content-encoding": "gzip"}
-    refused(client.post("/Evaluate", content=b"{}", headers=compressed), 415, "UnsupportedMediaType")
+    expect_error(client.post("/Evaluate", content=b"{}", headers=compressed), 415, "UnsupportedMediaType")
     assert client.get("/evaluate").headers["content-type"] == "application/problem+json"
     assert client.post("/TestShMem", json={}).status_code == 404
 
@@ -272,38 +276,38 @@ def test_other_methods_types_and_paths_are_refused(client):
 @pytest.mark.parametrize("name", ["bare_many", "bare_none", "helper_shape", "not_registered", "stopped", "raises"])
 def test_an_op_that_fails_is_invalid_output(plugged, name):
     request = {"name": name, "config": {"shape": [2]}, "input": [[1, 2]], "outWrt": 0, "inWrt": 0, "sens": [1, 1]}
-    assert name in refused(plugged.post("/Gradient", json=request), 500, "InvalidOutput")
+    assert name in expect_error(plugged.post("/Gradient", json=request), 500, "InvalidOutput")
 
 
 def test_limit_errors_have_the_protocols_format(serve):
     with serve(MAX_JSON_MB="1", PROTOCOLS="umbridge").client() as client:
         body = json.dumps({"name": "square", "input": [[0.0] * (1 << 19)]}).encode()
         for headers in ({}, {"content-type": "text/plain"}, {"inference-header-content-length": "2"}):
-            refused(client.post("/Evaluate", content=body, headers=headers), 413, "BodyTooLarge")
+            expect_error(client.post("/Evaluate", content=body, headers=headers), 413, "BodyTooLarge")
         late = {"pullback-deadline-ms": "x"}
-        refused(client.post("/Evaluate", json=BASE, headers=late), 400, "InvalidInput")
+        expect_error(client.post("/Evaluate", json=BASE, headers=late), 400, "InvalidInput")
 
 
 def test_deadline_errors_have_the_protocols_format(plugged):
     request = {"name": "endless", "config": {"shape": {"x": [1], "steps": []}}, "input": [[2.5], [1_000_000_000]]}
     headers = {"pullback-deadline-ms": "200"}
-    refused(plugged.post("/Evaluate", json=request, headers=headers), 504, "DeadlinePassed")
+    expect_error(plugged.post("/Evaluate", json=request, headers=headers), 504, "DeadlinePassed")
     assert call(plugged, "/Evaluate", **{**request, "input": [[2.5], [1]]}) == {"output": [[2.5]]}
 
 
 def test_requests_are_counted_by_operation(plugged):
-    def counted() -> dict[str, float]:
+    def read_counts() -> dict[str, float]:
         lines = plugged.get("/metrics").text.splitlines()
         return {
             name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
         }
 
-    before = counted()
+    before = read_counts()
     at = {"name": "skewed", "input": [[1, 2, 3], [4, 5, 6]], "outWrt": 0, "inWrt1": 0, "inWrt2": 1}
     for _ in range(3):
         call(plugged, "/ApplyHessian", **at, sens=[1], vec=[1, 1, 1])
-    refused(plugged.post("/ApplyHessian", json={"name": "nobody"}), 400, "ModelNotFound")
-    after = counted()
+    expect_error(plugged.post("/ApplyHessian", json={"name": "nobody"}), 400, "ModelNotFound")
+    after = read_counts()
     for labels, more in (
         ('op="skewed",operation="hvp",status="200"', 3),
         ('op="",operation="umbridge",status="400"', 1),

@@ -63,7 +63,7 @@ def test_faulty_ops_do_not_end_the_warm_up(start, plugin_folders):
     start(OPS_PATH=plugin_folders, WARM_UP="1").wait_until_ready().wait_until_warm()
 
 
-def warming(test: Callable[[Engine, Task], Awaitable[object]], waiting: int = 64) -> None:
+def during_warm_up(test: Callable[[Engine, Task], Awaitable[object]], waiting: int = 64) -> None:
     """Run a test during a warm-up."""
 
     async def run() -> None:
@@ -86,13 +86,13 @@ async def to_its_end(engine: Engine, task: Task) -> None:
 
 def test_compilations_are_bounded(monkeypatch, counts):
     monkeypatch.setattr(traces, "XLA_BUDGET", 8)
-    warming(to_its_end)
+    during_warm_up(to_its_end)
     assert counts() == (1, 1)
 
 
 def test_the_duration_is_bounded(monkeypatch, counts):
     monkeypatch.setattr(warmup, "SECONDS", 0.0)
-    warming(to_its_end)
+    during_warm_up(to_its_end)
     assert counts() == (0, 0)
 
 
@@ -113,7 +113,7 @@ def test_the_warm_up_waits_for_an_idle_lane(counts):
         await task
         assert counts() == (4, 4)
 
-    warming(test)
+    during_warm_up(test)
 
 
 def test_a_stop_waits_only_for_the_running_step(monkeypatch, counts):
@@ -131,7 +131,7 @@ def test_a_stop_waits_only_for_the_running_step(monkeypatch, counts):
         assert await asyncio.to_thread(began.wait, 30)
 
     monkeypatch.setattr(padding, "run", slow)
-    warming(test)
+    during_warm_up(test)
     first, second = ended
     assert first == second
 
@@ -161,7 +161,7 @@ def test_the_warm_up_takes_no_place_in_the_queue(monkeypatch, counts):
             opened.set()
 
     monkeypatch.setattr(padding, "run", slow)
-    warming(test, waiting=1)
+    during_warm_up(test, waiting=1)
 
 
 def test_the_warm_up_records_durations(monkeypatch, counts):
@@ -183,5 +183,5 @@ def test_the_warm_up_records_durations(monkeypatch, counts):
         assert found["y"].tolist() == [9, 16]
 
     monkeypatch.setattr(padding, "run", seen)
-    warming(test)
+    during_warm_up(test)
     assert threads == ["lane-long"] * 8 + [threading.current_thread().name]

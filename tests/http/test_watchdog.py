@@ -70,17 +70,17 @@ def test_a_stuck_worker_is_replaced_while_another_takes_over(start, sleepy: str)
     answers, until = 0, time.monotonic() + PATIENCE_S
     while len(now := set(one.workers())) < 2 or now == before:
         assert time.monotonic() < until, one.log()
-        answers += answered(one)
+        answers += is_answered(one)
         time.sleep(0.05)
     assert len(before & now) == 1
     assert answers > 0
     assert len(critical(one)) == 1
-    while not all(answered(one) for _ in range(20)):
+    while not all(is_answered(one) for _ in range(20)):
         assert time.monotonic() < until, one.log()
     assert one.process.poll() is None
 
 
-def answered(one) -> bool:
+def is_answered(one) -> bool:
     """Request a square from any worker; tell whether it was answered."""
     try:
         return httpx.post(

@@ -90,14 +90,14 @@ def test_a_missing_op_is_reported():
 DOCTOR, COMMAND_LINE = ("-m", "app.runtime.doctor"), ("-m", "pullback", "doctor")
 
 
-def examined(*command: str, **settings: str) -> subprocess.CompletedProcess[str]:
+def run_doctor(*command: str, **settings: str) -> subprocess.CompletedProcess[str]:
     called = [sys.executable, *command]
     return subprocess.run(called, check=False, cwd=ROOT, env=environment(**settings), capture_output=True, text=True)
 
 
 def test_the_doctor_passes_a_healthy_machine():
     """``tests/docs`` compares the whole output of ``python -m app.runtime.doctor`` with a page."""
-    well = examined(*COMMAND_LINE)
+    well = run_doctor(*COMMAND_LINE)
     assert well.returncode == 0, well.stderr
     assert well.stdout.splitlines()[0].split()[:2] == ["tensorflow", "ok"]
 
@@ -105,7 +105,7 @@ def test_the_doctor_passes_a_healthy_machine():
 @pytest.mark.parametrize("command", [DOCTOR, COMMAND_LINE], ids=["app", "pullback"])
 def test_the_doctor_prints_a_line_for_each_part(tmp_path, command):
     (tmp_path / "broken.py").write_text("import nothing_of_this_name\n", encoding="ascii")
-    ill = examined(*command, OPS_PATH=str(tmp_path))
+    ill = run_doctor(*command, OPS_PATH=str(tmp_path))
     assert ill.returncode == 1
     [line] = [line for line in ill.stdout.splitlines() if line.startswith("op broken")]
     assert "MISSING" in line

@@ -289,10 +289,10 @@ def test_bools_are_encoded_as_bools():
     assert dumps(encode(np.array(True), "nested")).decode() == '{"dtype":"bool","shape":[],"data":true}\n'
 
 
-def replaced(lists, index, value):
+def with_replacement(lists, index, value):
     if not index:
         return value
-    return [replaced(item, index[1:], value) if i == index[0] else item for i, item in enumerate(lists)]
+    return [with_replacement(item, index[1:], value) if i == index[0] else item for i, item in enumerate(lists)]
 
 
 def places(min_dims):
@@ -305,8 +305,8 @@ def places(min_dims):
 def test_an_invalid_element_is_refused_at_its_index(place, bad):
     shape, index = place
     lists = np.ones(shape).tolist()
-    assert refusal(replaced(lists, index, bad))[0] == index
-    tensor = {"dtype": "float32", "shape": list(shape), "data": replaced(lists, index, bad)}
+    assert refusal(with_replacement(lists, index, bad))[0] == index
+    tensor = {"dtype": "float32", "shape": list(shape), "data": with_replacement(lists, index, bad)}
     assert refusal(tensor)[0] == ("data", *index)
     flat = [1.0] * math.prod(shape)
     flat[np.ravel_multi_index(index, shape)] = bad
@@ -323,12 +323,12 @@ def test_ragged_lists_are_refused_at_their_index(place, data):
     index = index[:depth]
     lists = np.ones(shape).tolist()
     row = np.ones(shape[depth:]).tolist()
-    longer = replaced(lists, index, [*row, row[0]])
+    longer = with_replacement(lists, index, [*row, row[0]])
     where, message, got = refusal(longer)
     assert message == "ragged nested lists"
     first = not any(index)
     assert (where == index and got == f"a list of {len(row) + 1}") or (first and got == f"a list of {len(row)}")
-    where, message, got = refusal(replaced(lists, index, 7.5))
+    where, message, got = refusal(with_replacement(lists, index, 7.5))
     assert message == "ragged nested lists"
     assert (where == index and got == "7.5") or first
 
