@@ -1,11 +1,11 @@
 """Our numeric derivatives beside SciPy's and numdifftools', against closed forms: ``make accuracy``.
 
-The forty functions of ``tests/gradcheck/functions.py``, at all their points. Each method tells a derivative and how far
-it may be off; counted is how far off it is, in bars of its own, and what it costs. Nothing is timed, so two runs on one
+The forty functions of ``tests/gradcheck/functions.py``, at all their points. Each method returns a derivative and an
+error bar; the table shows its true error in units of that bar, and its cost. Nothing is timed, so two runs on one
 machine print the same.
 
 ``python -m benchmarks.accuracy`` prints Markdown, and ``python -m benchmarks.accuracy PAGE`` writes it into a page,
-between the two lines that it begins and ends with.
+between the two marker lines of the part.
 """
 
 import math
@@ -46,7 +46,7 @@ that our method gets, because their defaults do not depend on the function's sca
 
 
 class Estimate(NamedTuple):
-    """A derivative as a method tells it, with its error bar; ``answered`` is whether it stands by it."""
+    """A derivative estimated by a method, with its error bar; ``answered`` tells whether the method reports success."""
 
     value: float
     bar: float
@@ -54,7 +54,7 @@ class Estimate(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """How far off an estimate is, in bars of its own and relative; not a number where there is nothing to say."""
+    """The error of an estimate, in units of its error bar and relative; NaN where there is none."""
 
     answered: bool
     bars: float
@@ -76,26 +76,26 @@ def with_scipy(f: F, x: float, **options: Any) -> Estimate:
 
 
 def with_numdifftools(f: F, x: float, **options: Any) -> Estimate:
-    """Estimate with numdifftools, which says of no estimate that it has failed."""
+    """Estimate with numdifftools, which never reports a failure."""
     with warnings.catch_warnings():
-        # It warns where all is NaN: that is counted here.
+        # It warns if all values are NaN, which is counted here.
         warnings.simplefilter("ignore")
         found = numdifftools.Derivative(f, full_output=True, **options)(x)
     return Estimate(float(found.estimate), float(found.error_estimate), answered=True)
 
 
 def scaled_scipy(f: F, x: float) -> Estimate:
-    """Estimate with scipy.differentiate, from our largest step on."""
+    """Estimate with scipy.differentiate, starting from our largest step."""
     return with_scipy(f, x, initial_step=scale(x))
 
 
 def any_scipy(f: F, x: float) -> Estimate:
-    """Estimate with scipy.differentiate, and take what it says has failed."""
+    """Estimate with scipy.differentiate, and accept estimates that it reports as failed."""
     return with_scipy(f, x)._replace(answered=True)
 
 
 def scaled_numdifftools(f: F, x: float) -> Estimate:
-    """Estimate with numdifftools, from our largest step on."""
+    """Estimate with numdifftools, starting from our largest step."""
     return with_numdifftools(f, x, step=numdifftools.MaxStepGenerator(base_step=scale(x), step_nom=1.0))
 
 
@@ -111,45 +111,45 @@ IN_DETAIL = ("ours", "SciPy", "numdifftools")
 
 
 def true_slope(one: Function, x: float) -> np.longdouble:
-    """Return the closed form at x, in more digits than it is compared in: some of them cancel."""
+    """Return the closed form at x, with extra digits because some of them cancel."""
     try:
         return np.longdouble(one.slope(np.longdouble(x)))
     except TypeError:
-        # Two of SciPy's special functions know float64 alone. They are right to 4 units at our points.
+        # Two of SciPy's special functions support only float64. They are accurate to 4 units at our points.
         return np.longdouble(one.slope(np.float64(x)))
 
 
-def judged(method: Callable[[F, float], Estimate], one: Function, x: float) -> Judged:
+def judge(method: Callable[[F, float], Estimate], one: Function, x: float) -> Judged:
     """Run a method on a function at a point, and compare."""
-    asked = 0
+    evaluations = 0
 
     def f(x: Any) -> Any:
-        nonlocal asked
-        asked += np.size(x)
+        nonlocal evaluations
+        evaluations += np.size(x)
         return one.f(x)
 
     found, truth = method(f, x), true_slope(one, x)
     least = EXACT_ULPS * float(np.spacing(abs(np.float64(truth))))
     wrong, bar = float(abs(found.value - truth)), max(found.bar, least)
     if not found.answered or math.isnan(wrong) or math.isnan(found.bar):
-        return Judged(False, math.inf, math.inf, math.inf, asked)
+        return Judged(False, math.inf, math.inf, math.inf, evaluations)
     wrong, size = (wrong if wrong >= least else 0.0), float(abs(truth)) or math.nan
-    return Judged(True, wrong / bar, wrong / size, bar / size, asked)
+    return Judged(True, wrong / bar, wrong / size, bar / size, evaluations)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table in Markdown, its first column of words and the others of numbers."""
+    """Return a Markdown table with text in the first column and numbers in the others."""
     lines = [head, ["---", *["--:"] * (len(head) - 1)], *rows]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
 def median(values: Iterable[float]) -> str:
-    """Return the median of what is a number."""
+    """Return the median of the values that are not NaN."""
     return f"{statistics.median(value for value in values if not math.isnan(value)):.0e}"
 
 
 def total(name: str, cases: Sequence[Judged]) -> list[str]:
-    """Return the row of a method."""
+    """Return the table row of a method."""
     answered = [case for case in cases if case.answered]
     return [
         name,
@@ -164,30 +164,30 @@ def total(name: str, cases: Sequence[Judged]) -> list[str]:
 
 
 def worst(errors: Iterable[float], digits: str) -> str:
-    """Return the largest error of a function's points, of those that are numbers."""
+    """Return the largest error at a function's points, without NaN."""
     most = max((error for error in errors if not math.isnan(error)), default=math.nan)
     return "–" if math.isnan(most) else f"{most:{digits}}" if most else "exact"
 
 
 def silence(cases: Sequence[Judged]) -> str:
-    """Return at how many of a function's points there is no answer."""
+    """Return the number of a function's points without an answer."""
     silent = sum(not case.answered for case in cases)
     return f"no answer at {silent} of {len(cases)}" if silent else ""
 
 
 def detail(name: str, of: dict[str, list[Judged]]) -> list[str]:
-    """Return the row of a function."""
-    told = [[case for case in of[method] if case.answered] for method in IN_DETAIL]
-    bars = [worst((case.bars for case in cases), ".2g") if cases else "" for cases in told]
+    """Return the table row of a function."""
+    answers = [[case for case in of[method] if case.answered] for method in IN_DETAIL]
+    bars = [worst((case.bars for case in cases), ".2g") if cases else "" for cases in answers]
     silent = [silence(of[method]) for method in IN_DETAIL]
     both = [", ".join(filter(None, words)) for words in zip(bars, silent, strict=True)]
-    return [name, *both, *(worst((case.relative for case in cases), ".0e") for cases in told)]
+    return [name, *both, *(worst((case.relative for case in cases), ".0e") for cases in answers)]
 
 
 def part() -> str:
-    """Return the part of the page: how it was done, the totals, and a row a function."""
+    """Return the part of the page: the method, the totals, and a row for each function."""
     found = {
-        name: {method: [judged(run, one, x) for x in one.at] for method, run in METHODS.items()}
+        name: {method: [judge(run, one, x) for x in one.at] for method, run in METHODS.items()}
         for name, one in FUNCTIONS.items()
     }
     cases = {method: [case for of in found.values() for case in of[method]] for method in METHODS}
@@ -204,7 +204,7 @@ def part() -> str:
 
 
 def write(page: Path, text: str) -> None:
-    """Put the part in the place of the one that the page has."""
+    """Replace the part in the page."""
     before, begin, rest = page.read_text().partition(BEGIN)
     _, end, after = rest.partition(f"{END}\n")
     if not begin or not end:
@@ -213,8 +213,8 @@ def write(page: Path, text: str) -> None:
 
 
 def main() -> None:
-    """Print the part, or write it into the page that is named."""
-    # The functions are asked outside of their domains too: what comes of it is counted.
+    """Print the part, or write it into the named page."""
+    # The functions are evaluated outside their domains too; the results are counted.
     with np.errstate(all="ignore"):
         text = part()
     if pages := sys.argv[1:]:

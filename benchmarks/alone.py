@@ -1,4 +1,4 @@
-"""Pullback by itself: what shapes leave behind, what a number costs, and its health under load."""
+"""Pullback by itself: the memory left by many shapes, the cost of a number, and its health under load."""
 
 import http.client
 import json
@@ -23,7 +23,7 @@ PAUSE_S = 0.01
 
 
 class Shapes(NamedTuple):
-    """Requests of many shapes: how many of both, and what they left in the process, memory in MB."""
+    """Requests of many shapes: the number of both, and the traces and memory (MB) they left in the process."""
 
     requests: int
     shapes: int
@@ -44,7 +44,7 @@ class Health(NamedTuple):
 
 @dataclass
 class Alone:
-    """All of it; ``costs`` are seconds a number, by how many there were, and ``nots`` what could not be measured."""
+    """All results; ``costs`` are seconds per number by size, and ``nots`` the failed measurements."""
 
     shapes: Shapes | None = None
     costs: dict[int, float] = field(default_factory=dict[int, float])
@@ -52,8 +52,8 @@ class Alone:
     nots: list[str] = field(default_factory=list[str])
 
 
-def measured(*, quick: bool) -> Alone:
-    """Measure a server of its own, which has done nothing before."""
+def measure(*, quick: bool) -> Alone:
+    """Measure a fresh server."""
     found = Alone()
     with Server("pullback") as server:
         parts: dict[str, Callable[[], None]] = {
@@ -66,13 +66,13 @@ def measured(*, quick: bool) -> Alone:
             try:
                 part()
             except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
-                # What was found before is not to be lost for it.
+                # Keep the results so far.
                 found.nots.append(f"{title}: {str(error)[:200]}")
     return found
 
 
 def many_shapes(server: Server, found: Alone, requests: int, shapes: int) -> None:
-    """Post ``requests`` of ``shapes`` random shapes, after as many as a tenth of both that differ from them."""
+    """Post ``requests`` of ``shapes`` random shapes, after a warm-up with a tenth of both, of other shapes."""
     rng = np.random.default_rng(1)
     drawn: dict[tuple[int, ...], None] = {}
     while len(drawn) < shapes + shapes // 10:
@@ -103,7 +103,7 @@ def _traces(server: Server) -> tuple[int, int]:
 
 
 def costs(server: Server, found: Alone, seconds: float) -> None:
-    """Find the seconds a number at every size, one request at a time, as safetensors."""
+    """Return the seconds per number at every size, one request at a time, as safetensors."""
     for n in SIZES:
         with Posted(pullback_safetensors(*numbers(n))) as posted:
             first = posted.by_sockets(server.port, 1, 0, count=1)
@@ -114,7 +114,7 @@ def costs(server: Server, found: Alone, seconds: float) -> None:
 
 
 def healths(server: Server, found: Alone, seconds: int) -> None:
-    """Ask for /health/live under each load."""
+    """Measure /health/live under each load."""
     small, large = numbers(10), numbers(1_000_000)
 
     def many_small(posted: Posted) -> Sample:
@@ -138,7 +138,7 @@ def healths(server: Server, found: Alone, seconds: int) -> None:
 
 
 def _probed(server: Server, title: str, load: Callable[[], Sample]) -> Health:
-    """Ask for the health again and again, while the load runs."""
+    """Request the health repeatedly while the load runs."""
     thread = threading.Thread(target=load)
     connection = http.client.HTTPConnection(HOST, server.port, timeout=60)
     times = list[float]()

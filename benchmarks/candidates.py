@@ -1,4 +1,4 @@
-"""What each server is asked, and what its answer says: one VJP of y = log1p(e^x), in the server's own best format."""
+"""The request to each server and its result: one VJP of y = log1p(e^x), in the server's fastest format."""
 
 import base64
 import json
@@ -27,9 +27,9 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to get the gradient: its server, what is posted for x and dy, and dx from the answer.
+    """One way to get the gradient: its server, the request for x and dy, and the reader of dx from the response.
 
-    ``side`` is whose it is: ours, a peer's, or a limit that no server can pass.
+    ``side`` is ours, a peer, or a limit that no server can exceed.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Candidate:
 
 
 def numbers(n: int) -> tuple[Array, Array]:
-    """Return x and dy, the same at every call."""
+    """Return x and dy, the same in every call."""
     rng = np.random.default_rng(n)
     return rng.normal(0, 3, n).astype(np.float32), rng.normal(0, 1, n).astype(np.float32)
 
@@ -53,7 +53,7 @@ def is_gradient(found: Array, x: Array, dy: Array) -> bool:
 
 
 def _json(path: str, document: Any, **headers: str) -> Request:
-    # Float32 are written as briefly as they can be: fewer bytes for every server alike.
+    # Float32 numbers are written as briefly as possible: fewer bytes, for every server alike.
     body = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
     return Request(path, {"Content-Type": "application/json", **headers}, body)
 
@@ -145,7 +145,7 @@ def _tesseract_data(answer: bytes) -> Array:
 
 
 def triton(x: Array, dy: Array) -> Request:
-    """The bytes of both, after a header in JSON; the answer likewise."""
+    """The bytes of both, after a JSON header; the response likewise."""
     slots = {"datatype": "FP32", "shape": [1, len(x)], "parameters": {"binary_data_size": x.nbytes}}
     head = {
         "inputs": [{"name": "x", **slots}, {"name": "dy", **slots}],
@@ -174,7 +174,7 @@ def _mlserver_data(answer: bytes) -> Array:
 
 
 def echo(x: Array, dy: Array) -> Request:
-    """The bytes of both, of which half come back."""
+    """The bytes of both; the response is half of them."""
     return Request("/", {"Content-Type": "application/octet-stream"}, x.tobytes() + dy.tobytes())
 
 

@@ -1,4 +1,4 @@
-"""What is measured beside each other: the cells, what each candidate was found to do in one, and ratios of that."""
+"""The cells of the comparison, the outcome of each candidate in a cell, and their ratios."""
 
 import statistics
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ LARGE = 1_000_000
 
 
 class Cell(NamedTuple):
-    """Requests of ``n`` numbers over so many connections."""
+    """Requests of ``n`` numbers over a number of connections."""
 
     n: int
     connections: int
@@ -25,18 +25,18 @@ class Cell(NamedTuple):
 
 @dataclass
 class Outcome:
-    """A sample a round, or ``why`` there is none."""
+    """One sample per round, or the reason ``why`` there is none."""
 
     samples: list[Sample] = field(default_factory=list[Sample])
     why: str = ""
 
     @property
     def rates(self) -> list[float]:
-        """Requests a second, round by round."""
+        """Requests per second, for each round."""
         return [] if self.why else [sample.rate for sample in self.samples]
 
     def text(self) -> str:
-        """The median rate, with the least and the greatest."""
+        """The median rate, with the minimum and the maximum."""
         if not self.rates:
             return self.why or "–"
         return f"{figure(statistics.median(self.rates))} ({figure(min(self.rates))}–{figure(max(self.rates))})"
@@ -49,10 +49,10 @@ CELLS = (Cell(10, 1), Cell(10, 16), Cell(10, 64), Cell(1000, 16), Cell(LARGE, 1)
 
 
 def wanted(name: str, cell: Cell) -> bool:
-    """Tell whether a candidate has anything to say in a cell.
+    """Tell whether to measure a candidate in a cell.
 
-    Without HTTP there are no connections, but its single caller is what large requests are held against. UM-Bridge
-    takes seconds for a large request, one after the other: four at once only wait.
+    Without HTTP there are no connections, but large requests are compared with its single caller. UM-Bridge takes
+    seconds for each large request and runs them one at a time, so four at once only wait.
     """
     if name == "in-process":
         return cell.connections == 1 or cell.n > CELLS[0].n
@@ -60,7 +60,7 @@ def wanted(name: str, cell: Cell) -> bool:
 
 
 def ratio(outcomes: Mapping[str, Outcome], one: str, other: str) -> float | None:
-    """Return how many times the rate of ``other`` that of ``one`` is, the median over the rounds."""
+    """Return the rate of ``one`` divided by that of ``other``, the median over the rounds."""
     pair = [outcomes[name].rates for name in (one, other) if name in outcomes]
     if len(pair) != len((one, other)) or not all(pair):
         return None
@@ -68,7 +68,7 @@ def ratio(outcomes: Mapping[str, Outcome], one: str, other: str) -> float | None
 
 
 def fastest_peer(outcomes: Mapping[str, Outcome]) -> str | None:
-    """Return the name of the peer with the greatest median rate."""
+    """Return the name of the peer with the highest median rate."""
     return max(
         (name for name, outcome in outcomes.items() if CANDIDATES[name].side == "peer" and outcome.rates),
         key=lambda name: statistics.median(outcomes[name].rates),
@@ -77,5 +77,5 @@ def fastest_peer(outcomes: Mapping[str, Outcome]) -> str | None:
 
 
 def figure(value: float) -> str:
-    """Return a number in three digits, or with all that stand before the point."""
+    """Return a number with three significant digits, or with all digits before the decimal point."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"  # noqa: PLR2004 - three digits

@@ -1,8 +1,8 @@
-"""Other people's clients at Pullback and at their own server, in turn: ``python -m benchmarks.clients [CLIENT...]``.
+"""Third-party clients with Pullback and with their own server, in turn: ``python -m benchmarks.clients [CLIENT...]``.
 
 Each client runs the same mix of calls (``mixes/``) from the environment that ``make test-clients`` makes for it,
-against y = log1p(e^x): here as an op with its derivatives in TensorFlow, there as its server's documentation shows a
-model, in NumPy. Every round runs both, one after the other; what is told is the median of the rounds' ratios.
+against y = log1p(e^x): in Pullback an op with its derivatives in TensorFlow, in the other server a NumPy model as in
+its documentation. Every round runs both, one after the other; the result is the median of the rounds' ratios.
 """
 
 import statistics
@@ -19,7 +19,7 @@ ROUNDS, CALLS_S, LIMIT_S = 7, 3.0, 120
 
 
 class Mix(NamedTuple):
-    """A client's mix of calls: its own server, and where Pullback has the same."""
+    """A client's mix of calls: its own server, and the equivalent path of Pullback."""
 
     stock: str
     path: str = ""
@@ -33,7 +33,7 @@ MIXED = {
 
 
 def seconds_a_call(client: str, url: str, rounds: int) -> float:
-    """Return the seconds that a call of the mix takes, on average over its rounds."""
+    """Return the average seconds per call of the mix."""
     command = [str(CLIENTS / client / "bin" / "python"), "-P", str(MIXES / f"{client}.py"), url, str(rounds)]
     done = subprocess.run(
         command, env=environment(), capture_output=True, text=True, timeout=LIMIT_S, cwd=MIXES, check=False
@@ -45,12 +45,12 @@ def seconds_a_call(client: str, url: str, rounds: int) -> float:
 
 
 def compare(client: str, ours: Server) -> str:
-    """Return a row of the table: milliseconds a call here and there, and how many times as fast we are."""
+    """Return a row of the table: milliseconds per call of both servers, and our speedup."""
     mix, times = MIXED[client], list[tuple[float, float]]()
     here = f"http://{HOST}:{ours.port}{mix.path}"
     with Server(mix.stock) as stock:
         there = f"http://{HOST}:{stock.port}"
-        # A round of the mix is some twenty calls.
+        # A round of the mix is about twenty calls.
         rounds = max(1, int(CALLS_S / (20 * seconds_a_call(client, there, 2))))
         for _ in range(ROUNDS):
             times.append((seconds_a_call(client, here, rounds), seconds_a_call(client, there, rounds)))

@@ -1,7 +1,7 @@
-"""Load, always from another process than ours: wrk for many small requests, ``sockets.py`` for few large ones.
+"""Load from a separate process: wrk for many small requests, ``sockets.py`` for few large ones.
 
-wrk counts the requests that end within its time, which is no measure of a request that takes as long, and reads 8 KiB
-at a time, which keeps it as busy with large answers as the server.
+wrk counts the requests that end within its time, which cannot measure a request that takes as long. It reads 8 KiB at
+a time, so large responses keep it as busy as the server.
 """
 
 import json
@@ -19,15 +19,15 @@ from benchmarks.candidates import Request
 from benchmarks.processes import HOST, ROOT, environment
 
 SCRIPT = Path(__file__).with_name("load.lua")
-# What a load may take beyond its own time, for requests that are in flight at its end.
+# Extra time for a load, for the requests in flight at its end.
 GRACE_S = 90
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What a load found: requests that were answered, in how many seconds, and their latencies in seconds.
+    """The result of a load: the number of answered requests, the duration in seconds, and the latencies in seconds.
 
-    ``refused`` answers were not of 200 to 399, ``failed`` ones did not come.
+    ``refused`` responses had a status outside 200 to 399; ``failed`` ones did not arrive.
     """
 
     requests: int
@@ -40,24 +40,24 @@ class Sample:
 
     @property
     def rate(self) -> float:
-        """Answers a second that were welcome."""
+        """Successful responses per second."""
         return (self.requests - self.refused) / self.seconds
 
 
 def wrk_version() -> str | None:
-    """Return wrk's version, ``None`` where there is no wrk."""
+    """Return wrk's version, ``None`` without wrk."""
     if shutil.which("wrk") is None:
         return None
-    # It greets, prints how it is used, and exits with 1.
+    # It prints its version and its usage, and exits with 1.
     words = subprocess.run(["wrk", "-v"], capture_output=True, text=True, check=False).stdout.split()
     return f"{words[0]} {words[1]}"
 
 
 class Posted:
-    """Requests in files, for the loads to read; gone when the context ends."""
+    """Requests in files that the loads read; removed at the end of the context."""
 
     def __init__(self, *requests: Request) -> None:
-        """Take the requests, of which wrk knows the first alone."""
+        """Take the requests; wrk uses only the first."""
         self._requests = requests
         self._folder = tempfile.TemporaryDirectory(prefix="pullback-bench-")
         self._body, self._raw = Path(self._folder.name, "body"), Path(self._folder.name, "raw")
@@ -89,7 +89,7 @@ class Posted:
 
 
 def whole(request: Request) -> bytes:
-    """Return a request as it goes over the wire."""
+    """Return the bytes of a request on the wire."""
     headers = {"Host": HOST, **request.headers, "Content-Length": str(len(request.body))}
     head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     return f"POST {request.path} HTTP/1.1\r\n{head}\r\n".encode() + request.body

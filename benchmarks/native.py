@@ -1,12 +1,12 @@
-"""The C++ ops against what else does their work, in one run and on the same threads: ``make bench``.
+"""The C++ ops against alternatives, in one run and on the same threads: ``make bench``.
 
-Every round calls each candidate once, in turn, so that a busy machine is busy for all of them alike. A ratio is the
-median of the ratios of the rounds.
+Every round calls each candidate once, in turn, so that other load on the machine affects all of them alike. A ratio is
+the median of the rounds' ratios.
 
 - ``roi_pool`` forward against onnxruntime's MaxRoiPool, features of [1, 64, 64, 256] (NCHW there), 300 regions, 7 x 7
   bins; and its gradient against its forward;
-- ``zero_out``, ``relu`` and its gradient on 64 MB of float32 against a copy of 64 MB: of NumPy, into memory that is new
-  each time, as the ops' results are.
+- ``zero_out``, ``relu`` and its gradient on 64 MB of float32 against a NumPy copy of 64 MB into memory that is new
+  each time, like the results of the ops.
 """
 
 import statistics
@@ -30,8 +30,8 @@ Candidates = Mapping[str, Callable[[], Any]]
 Times = dict[str, list[float]]
 
 
-def measured(candidates: Candidates) -> Times:
-    """Return the milliseconds of each candidate, round by round."""
+def measure(candidates: Candidates) -> Times:
+    """Return the milliseconds of each candidate, for each round."""
     times: Times = {name: [] for name in candidates}
     end = time.perf_counter() + LIMIT_S
     for i in range(WARM_UP + ROUNDS):
@@ -46,12 +46,12 @@ def measured(candidates: Candidates) -> Times:
 
 
 def ratio(times: Times, one: str, other: str) -> float:
-    """Return how many times as long ``one`` takes as ``other``."""
+    """Return the time of ``one`` divided by that of ``other``."""
     return statistics.median(a / b for a, b in zip(times[one], times[other], strict=True))
 
 
 def show(times: Times) -> None:
-    """Print the medians and the best."""
+    """Print the medians and the minima."""
     for name, ms in times.items():
         print(f"  {name:<28} {statistics.median(ms):8.1f} ms   best {min(ms):8.1f} ms")
 
@@ -64,13 +64,13 @@ def judge(what: str, found: float, target: float, *, at_least: bool = False) -> 
 
 
 def regions(rng: np.random.Generator) -> np.ndarray[Any, Any]:
-    """Draw rows (0, x1, y1, x2, y2) on the image that the features are of."""
+    """Draw rows (0, x1, y1, x2, y2) on the image of the features."""
     corners = np.sort(rng.uniform(0, IMAGE[1] * STRIDE, (REGIONS, 2, 2)), axis=1).reshape(REGIONS, 4)
     return np.concatenate([np.zeros((REGIONS, 1)), corners], axis=1).astype(np.float32)
 
 
 def max_roi_pool() -> onnxruntime.InferenceSession:
-    """Return a session of one MaxRoiPool."""
+    """Return an ONNX session with one MaxRoiPool."""
     n, h, w, c = IMAGE
     node = helper.make_node("MaxRoiPool", ["x", "rois"], ["y"], pooled_shape=[BINS, BINS], spatial_scale=1 / STRIDE)
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [n, c, h, w])
@@ -84,7 +84,7 @@ def max_roi_pool() -> onnxruntime.InferenceSession:
 
 
 def bench_roi_pool(rng: np.random.Generator) -> None:
-    """Measure roi_pool beside MaxRoiPool."""
+    """Measure roi_pool and MaxRoiPool."""
     features, rois = rng.normal(size=IMAGE).astype(np.float32), regions(rng)
     attrs = {"pooled_height": BINS, "pooled_width": BINS, "spatial_scale": 1 / STRIDE}
     x, r = tf.constant(features), tf.constant(rois)
@@ -101,7 +101,7 @@ def bench_roi_pool(rng: np.random.Generator) -> None:
     def backward() -> Any:
         return roi_pool.kernels.pullback_roi_pool_grad(x, r, argmax, dy, **attrs)
 
-    times = measured({"onnxruntime MaxRoiPool": onnx, "roi_pool": forward, "roi_pool gradient": backward})
+    times = measure({"onnxruntime MaxRoiPool": onnx, "roi_pool": forward, "roi_pool gradient": backward})
     show(times)
     judge("forward, times as fast as onnxruntime", ratio(times, "onnxruntime MaxRoiPool", "roi_pool"), 4, at_least=True)
     judge("backward / forward", ratio(times, "roi_pool gradient", "roi_pool"), 1.5)
@@ -110,7 +110,7 @@ def bench_roi_pool(rng: np.random.Generator) -> None:
 
 
 def bench_elementwise(rng: np.random.Generator) -> None:
-    """Measure the elementwise kernels beside a copy."""
+    """Measure the elementwise kernels and a copy."""
     array = rng.normal(size=ELEMENTS).astype(np.float32)
     there, x = np.empty_like(array), tf.constant(array)
     copy = "NumPy copy"
@@ -120,14 +120,14 @@ def bench_elementwise(rng: np.random.Generator) -> None:
         "relu gradient": lambda: relu.kernels.pullback_relu_grad(x, x),
     }
     others: Candidates = {copy: array.copy, "NumPy copy, memory there": lambda: np.copyto(there, array)}
-    times = measured({**others, **ours})
+    times = measure({**others, **ours})
     show(times)
     for name in ours:
         judge(f"{name} / copy", ratio(times, name, copy), 1.2)
 
 
 def main() -> None:
-    """Run them all."""
+    """Run all benchmarks."""
     tf.config.threading.set_intra_op_parallelism_threads(THREADS)
     tf.config.threading.set_inter_op_parallelism_threads(THREADS)
     rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""The plot: a panel a cell, a dot a candidate. The scale is logarithmic, where the length of a bar says nothing."""
+"""The plot: a panel per cell, a dot per candidate. On its logarithmic scale the lengths of bars would mean nothing."""
 
 import statistics
 from pathlib import Path
@@ -16,7 +16,7 @@ COLUMNS = 2
 
 
 def plot(found: Found, path: Path) -> None:
-    """Draw what was found into a file."""
+    """Draw the results into a file."""
     mpl.use("Agg")
     rows = -(-len(found) // COLUMNS)
     names = [name for name in CANDIDATES if any(name in outcomes for outcomes in found.values())]

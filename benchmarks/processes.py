@@ -1,4 +1,4 @@
-"""The servers: the environment of each, made on first need and kept, and its process, on a free port."""
+"""The servers: an environment for each, created on first use and kept, and a process on a free port."""
 
 import hashlib
 import http.client
@@ -25,20 +25,20 @@ HOST = "127.0.0.1"
 DEBIAN_PYTHON = "/usr/bin/python3.11"
 START_S, STOP_S, INSTALL_S = 120.0, 10.0, 1200.0
 JSON_MB, DRAIN_S = 64, 0
-# Stands for a folder of the server's own, which is gone when it stops: Tesseract keeps a record of every request.
+# A placeholder for a temporary folder of the server, removed when it stops: Tesseract records every request.
 SCRATCH = "{scratch}"
 
 
 class Unavailable(Exception):
-    """Why there is no such server here, in a line."""
+    """A server is unavailable on this machine; the message is the reason, in one line."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a server is started: its command at a port, what it answers once it is up, and the Python it wants.
+    """How to start a server: its command at a port, the path that answers once it is up, and its Python.
 
-    ``environment`` adds to the process's variables, ``pinned`` tells whether it has an environment of its own, and
-    ``shares`` whose it has where it shares one.
+    ``environment`` adds to the process's variables, ``pinned`` tells whether it has a separate environment, and
+    ``shares`` names the server whose environment it uses, if any.
     """
 
     command: Callable[[Path, int], list[str]]
@@ -52,7 +52,7 @@ class Recipe:
 def script(name: str) -> Callable[[Path, int], list[str]]:
     """Return the command of ``servers/NAME.py``.
 
-    Nothing is imported from its folder, where some files are named as packages are.
+    Nothing is imported from its folder, because some of its files have the names of packages.
     """
     return lambda python, port: [str(python), "-P", str(SERVERS / f"{name}.py"), str(port)]
 
@@ -98,8 +98,8 @@ RECIPES = {
 }
 
 
-def installed(name: str, recipe: Recipe) -> Path:
-    """Return the Python of a server's environment, made now where it is not there or has other versions."""
+def install(name: str, recipe: Recipe) -> Path:
+    """Return the Python of a server's environment; create it if it is missing or has other versions."""
     if not recipe.pinned:
         return Path(sys.executable)
     if shutil.which(recipe.python) is None:
@@ -118,14 +118,14 @@ def installed(name: str, recipe: Recipe) -> Path:
 
 
 def versions(name: str, *packages: str) -> str:
-    """Return the versions of packages as a server's pins have them."""
+    """Return the versions of packages in a server's pins."""
     lines = (SERVERS / f"{name}.txt").read_text().replace("_", "-").splitlines()
     pins = dict(line.split("==") for line in lines if "==" in line)
     return ", ".join(f"{package} {pins[package]}" for package in packages)
 
 
 def environment() -> dict[str, str]:
-    """Return this process's variables, without those that would lead a server to other modules than its own."""
+    """Return this process's variables, without those that would make a server import foreign modules."""
     return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
 
 
@@ -137,28 +137,28 @@ def _run(command: list[str]) -> None:
     except subprocess.TimeoutExpired:
         raise Unavailable(f"its installation took more than {INSTALL_S:.0f} s") from None
     if done.returncode:
-        said = [line for line in done.stderr.splitlines() if line.strip()] or ["no reason was given"]
-        raise Unavailable(f"it could not be installed: {quoted(said[-1])}")
+        lines = [line for line in done.stderr.splitlines() if line.strip()] or ["no reason was given"]
+        raise Unavailable(f"it could not be installed: {quoted(lines[-1])}")
 
 
 class Server:
-    """A server in a process, and a process group, of its own; as a context manager it is stopped at the end."""
+    """A server in a separate process and process group; as a context manager it stops at the end."""
 
     def __init__(self, name: str) -> None:
-        """Start it, and wait until it answers; raise ``Unavailable`` where it does not."""
+        """Start it and wait until it answers; raise ``Unavailable`` if it does not."""
         recipe = RECIPES[name]
         self.name, self.port = name, free_port()
-        python = installed(name, recipe)
+        python = install(name, recipe)
         (BUILD / "logs").mkdir(parents=True, exist_ok=True)
         self._log = BUILD / "logs" / f"{name}.log"
         self._scratch = tempfile.TemporaryDirectory(prefix="pullback-bench-")
         own = {"PULLBACK_HOST": HOST, "PULLBACK_PORT": str(self.port)}
-        told = {key: value.replace(SCRATCH, self._scratch.name) for key, value in recipe.environment.items()}
+        variables = {key: value.replace(SCRATCH, self._scratch.name) for key, value in recipe.environment.items()}
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 recipe.command(python, self.port),
                 cwd=ROOT,
-                env={**environment(), **own, **told},
+                env={**environment(), **own, **variables},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -177,7 +177,7 @@ class Server:
         self.stop()
 
     def rss_mb(self) -> float:
-        """Return the memory that it holds, in MB."""
+        """Return its resident memory in MB."""
         status = Path(f"/proc/{self._process.pid}/status").read_text()
         return next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmRSS:"))
 
@@ -192,7 +192,7 @@ class Server:
             connection.close()
 
     def stop(self) -> None:
-        """End its process group: politely, and then for good."""
+        """End its process group: terminate it, then kill it."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGTERM)
             with suppress(subprocess.TimeoutExpired):
@@ -220,12 +220,12 @@ class Server:
 
 
 def quoted(line: str) -> str:
-    """Return a line of a log as it may stand on a page: short, and without the place where this folder is."""
+    """Return a line of a log for the page: shortened, and without the path of this folder."""
     return line.strip().replace(f"{ROOT}/", "")[:160]
 
 
 def free_port() -> int:
-    """Return a port that is free, and so is the next one: some servers insist on a second protocol beside HTTP."""
+    """Return a free port whose successor is free too: some servers always serve a second protocol besides HTTP."""
     for _ in range(100):
         with socket.socket() as first, socket.socket() as second:
             first.bind((HOST, 0))

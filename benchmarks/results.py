@@ -1,4 +1,4 @@
-"""The page: figures beside each other, targets, Pullback by itself, and what it was measured with."""
+"""The page: the comparison, the targets, Pullback by itself, and the environment of the run."""
 
 import os
 import platform
@@ -37,7 +37,7 @@ size of its inputs."""
 
 
 class Run(NamedTuple):
-    """A run: the candidates, what was found of them, why some servers were not there, and what kind of run it was."""
+    """A run: the candidates, their outcomes, the reasons for missing servers, and the kind of run."""
 
     names: Sequence[str]
     found: Found
@@ -66,7 +66,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def beside(run: Run) -> str:
-    """Return the candidates, a line each."""
+    """Return one line per candidate."""
     rows = [[_title(CANDIDATES[name]), *(_text(run, cell, name) for cell in run.found)] for name in run.names]
     return table(["", *(cell.title for cell in run.found)], rows)
 
@@ -82,7 +82,7 @@ def _text(run: Run, cell: Cell, name: str) -> str:
 
 
 def by_itself(alone: Alone) -> str:
-    """Return what was found of Pullback alone, in sentences and a table."""
+    """Return the results of Pullback by itself, as sentences and a table."""
     lines: list[str] = []
     if shapes := alone.shapes:
         lines.append(

@@ -1,13 +1,13 @@
 """Pullback beside other servers of gradients, in one run: ``make bench``, or ``python -m benchmarks.serving``.
 
-Everywhere y = log1p(e^x) and dx = dy σ(x) in float32, x and dy sent and dx answered. Each server is one process in an
-environment of its own, and is asked in its own best format, by a load from another process. Every answer is checked
-once against NumPy. In every cell each candidate is warmed up; then every round loads each of them once, in turn, so
-that a busy machine is busy for all of them alike. What is told is the median of the rounds with the least and the
-greatest; a ratio is the median of the ratios of the rounds.
+All servers compute y = log1p(e^x) and dx = dy σ(x) in float32; a request has x and dy, the response dx. Each server is
+one process in a separate environment, and a load in another process sends requests in the server's fastest format.
+Every candidate's response is checked once against NumPy. In every cell each candidate is warmed up; then every round
+loads each of them once, in turn, so that other load on the machine affects all of them alike. Results are the median
+of the rounds with the minimum and the maximum; a ratio is the median of the rounds' ratios.
 
-``--quick`` is a short version, and ``--only NAME,...`` a choice of candidates (``alone`` is Pullback by itself); what
-these find goes to ``build/bench/results``, and what the whole run finds to ``benchmarks/results``.
+``--quick`` runs a short version, and ``--only NAME,...`` selects candidates (``alone`` is Pullback by itself); their
+results go to ``build/bench/results``, those of a whole run to ``benchmarks/results``.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from benchmarks.alone import Alone
-from benchmarks.alone import measured as measured_alone
+from benchmarks.alone import measure as measure_alone
 from benchmarks.candidates import CANDIDATES, Candidate, Request, is_gradient, numbers
 from benchmarks.cells import CELLS, LARGE, Cell, Found, Outcome, wanted
 from benchmarks.load import Posted, Sample, wrk_version
@@ -38,7 +38,7 @@ CHOICES = (*CANDIDATES, ALONE)
 
 
 class Plan(NamedTuple):
-    """How often and how long, in seconds; the requests of a large cell are few, and take longer."""
+    """The number of rounds and their seconds; a large cell has fewer requests, which take longer."""
 
     rounds: int
     seconds: int
@@ -54,7 +54,7 @@ FULL, QUICK = Plan(4, 2, 4, 2), Plan(2, 1, 2, 1)
 
 
 class InProcess:
-    """The process without HTTP: not a server, but something that can be loaded like one."""
+    """The process without HTTP: not a server, but it can be loaded like one."""
 
     def __init__(self) -> None:
         """Start it."""
@@ -80,7 +80,7 @@ class InProcess:
         self._process.communicate(timeout=30)
 
     def sample(self, n: int, seconds: float) -> Sample:
-        """Let it call for so long."""
+        """Let it make calls for this long."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(n, seconds, file=self._process.stdin, flush=True)
@@ -90,8 +90,8 @@ class InProcess:
 Running = Mapping[str, Server | InProcess]
 
 
-def started(names: Sequence[str], stack: ExitStack) -> tuple[Running, dict[str, str]]:
-    """Return the servers that the candidates need, and why there is none of some."""
+def start_servers(names: Sequence[str], stack: ExitStack) -> tuple[Running, dict[str, str]]:
+    """Return the servers of the candidates, and the reasons for missing ones."""
     running: dict[str, Server | InProcess] = {}
     absent: dict[str, str] = {}
     for name in dict.fromkeys(CANDIDATES[name].server for name in names):
@@ -104,8 +104,8 @@ def started(names: Sequence[str], stack: ExitStack) -> tuple[Running, dict[str, 
     return running, absent
 
 
-def measured(cell: Cell, names: Sequence[str], running: Running, plan: Plan) -> dict[str, Outcome]:
-    """Measure a cell, round by round."""
+def measure(cell: Cell, names: Sequence[str], running: Running, plan: Plan) -> dict[str, Outcome]:
+    """Measure a cell in rounds."""
     rounds, seconds = plan.of(cell)
     outcomes = {name: Outcome() for name in names if wanted(name, cell) and CANDIDATES[name].server in running}
     print(f"{cell.title}: {rounds} rounds of {len(outcomes)} candidates, {seconds} s each", flush=True)
@@ -113,7 +113,7 @@ def measured(cell: Cell, names: Sequence[str], running: Running, plan: Plan) -> 
     with ExitStack() as stack:
         posted = {name: stack.enter_context(Posted(CANDIDATES[name].request(x, dy))) for name in outcomes}
         for name, outcome in outcomes.items():
-            outcome.why = checked(CANDIDATES[name], running, cell)
+            outcome.why = check(CANDIDATES[name], running, cell)
             if not outcome.why:
                 load(outcome, cell, running[CANDIDATES[name].server], posted[name], 1)
                 outcome.samples.clear()
@@ -127,7 +127,7 @@ def measured(cell: Cell, names: Sequence[str], running: Running, plan: Plan) -> 
 
 
 def load(outcome: Outcome, cell: Cell, server: Server | InProcess, posted: Posted, seconds: int) -> None:
-    """Load a server once, and note what was found, or that it failed."""
+    """Load a server once, and record the sample or the failure."""
     try:
         if isinstance(server, InProcess):
             sample = server.sample(cell.n, seconds)
@@ -144,8 +144,8 @@ def load(outcome: Outcome, cell: Cell, server: Server | InProcess, posted: Poste
         outcome.why = f"{sample.refused + sample.failed} of {sample.requests + sample.failed} requests failed"
 
 
-def checked(candidate: Candidate, running: Running, cell: Cell) -> str:
-    """Ask once, and return what is wrong with the answer."""
+def check(candidate: Candidate, running: Running, cell: Cell) -> str:
+    """Send one request, and return the error of its response."""
     server = running[candidate.server]
     if isinstance(server, InProcess):
         return ""
@@ -163,7 +163,7 @@ def checked(candidate: Candidate, running: Running, cell: Cell) -> str:
 
 
 def post(port: int, request: Request) -> tuple[int, bytes]:
-    """Return the status and the body that a request is answered with."""
+    """Return the status and the body of the response to a request."""
     connection = http.client.HTTPConnection(HOST, port, timeout=ANSWER_S)
     try:
         connection.request("POST", request.path, request.body, dict(request.headers))
@@ -174,7 +174,7 @@ def post(port: int, request: Request) -> tuple[int, bytes]:
 
 
 def options() -> argparse.Namespace:
-    """Return what was asked for on the command line."""
+    """Return the command line options."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.serving", description="Pullback beside other servers.")
     parser.add_argument("--quick", action="store_true", help="a short version, for use while tuning")
     parser.add_argument("--only", metavar="NAME,...", help=f"candidates, of {', '.join(CHOICES)}")
@@ -187,7 +187,7 @@ def options() -> argparse.Namespace:
 
 
 def stop(number: int, frame: object) -> None:
-    """End as an error does, so that the servers are stopped."""
+    """Exit by an exception, so that the servers are stopped."""
     del frame
     sys.exit(128 + number)
 
@@ -202,10 +202,10 @@ def main() -> None:
     names = [name for name in chosen.names if name != ALONE]
     found, plan = Found(), QUICK if chosen.quick else FULL
     with ExitStack() as stack:
-        running, absent = started(names, stack)
+        running, absent = start_servers(names, stack)
         for cell in CELLS if names else ():
-            found[cell] = measured(cell, names, running, plan)
-    alone: Alone | None = measured_alone(quick=chosen.quick) if ALONE in chosen.names else None
+            found[cell] = measure(cell, names, running, plan)
+    alone: Alone | None = measure_alone(quick=chosen.quick) if ALONE in chosen.names else None
     minutes = (time.monotonic() - began) / 60
     kind = f"{'A quick' if chosen.quick else 'The whole'} run of {minutes:.0f} minutes, load {busy:.1f} before it"
     text = markdown(Run(names, found, absent, alone, kind))

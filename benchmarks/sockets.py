@@ -1,7 +1,7 @@
 """A closed loop of large requests: ``python -m benchmarks.sockets PORT FILE CONNECTIONS SECONDS COUNT``.
 
-Each connection is a thread that sends a request of the file, waits for the whole answer and takes the next one; both
-ways the bytes pass through one buffer that is there. It imports nothing of its own weight, and prints JSON.
+Each connection is a thread that sends a request of the file, waits for the whole response and takes the next one. All
+bytes pass through one preallocated buffer. The module has only light imports, and prints JSON.
 """
 
 import itertools
@@ -23,7 +23,7 @@ REFUSED, NO_ANSWER = 400, 0
 
 
 class Answer(NamedTuple):
-    """When a request was sent and answered, and how."""
+    """The times at which a request was sent and answered, and its status."""
 
     began: float
     ended: float
@@ -31,7 +31,7 @@ class Answer(NamedTuple):
 
 
 def requests(path: Path) -> list[bytes]:
-    """Return the requests in a file, each after its length in 8 bytes."""
+    """Return the requests in a file, each preceded by its length in 8 bytes."""
     content, start, found = path.read_bytes(), 0, list[bytes]()
     while start < len(content):
         size = int.from_bytes(content[start : start + 8], "little")
@@ -41,7 +41,7 @@ def requests(path: Path) -> list[bytes]:
 
 
 def exchange(connection: socket.socket, request: bytes, buffer: memoryview) -> int:
-    """Send a request, read its whole answer, and return the status."""
+    """Send a request, read its whole response, and return the status."""
     connection.sendall(request)
     head = b""
     while HEAD_END not in head:
@@ -67,7 +67,7 @@ def _length(head: bytes) -> int:
 
 
 def loop(port: int, turn: Iterator[bytes], end: float, answers: list[Answer]) -> None:
-    """Send what comes by turn, until there is no more or the time is over, and note how it went."""
+    """Send requests in turn until none are left or the time is over, and record the answers."""
     buffer = memoryview(bytearray(CHUNK))
     with socket.create_connection((HOST, port), TIMEOUT_S) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -85,22 +85,22 @@ def loop(port: int, turn: Iterator[bytes], end: float, answers: list[Answer]) ->
 
 
 def summary(answers: list[Answer], start: float) -> dict[str, float]:
-    """Return what `load.Sample` holds."""
-    came = [answer for answer in answers if answer.status != NO_ANSWER]
-    latencies = sorted(answer.ended - answer.began for answer in came) or [0.0]
+    """Return the fields of `load.Sample`."""
+    responses = [answer for answer in answers if answer.status != NO_ANSWER]
+    latencies = sorted(answer.ended - answer.began for answer in responses) or [0.0]
     return {
-        "requests": len(came),
-        "seconds": max((answer.ended for answer in came), default=start + TIMEOUT_S) - start,
+        "requests": len(responses),
+        "seconds": max((answer.ended for answer in responses), default=start + TIMEOUT_S) - start,
         "p50": latencies[len(latencies) // 2],
         "p99": latencies[len(latencies) * 99 // 100],
         "longest": latencies[-1],
-        "refused": sum(answer.status >= REFUSED for answer in came),
-        "failed": len(answers) - len(came),
+        "refused": sum(answer.status >= REFUSED for answer in responses),
+        "failed": len(answers) - len(responses),
     }
 
 
 def main(port: int, path: Path, connections: int, seconds: float, count: int) -> None:
-    """Run the connections, and print what they found."""
+    """Run the connections, and print the results."""
     turn = itertools.islice(itertools.cycle(requests(path)), count)
     answers = list[Answer]()
     start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What the service is to reach, and whether it did: figures of one run, and ratios rather than rates."""
+"""The targets of the service, and whether it meets them: figures of one run, as ratios rather than rates."""
 
 import statistics
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ JSON, BINARY = "pullback-json", "pullback-safetensors"
 
 
 class Judged(NamedTuple):
-    """A figure beside its target; ``found`` is ``None`` where it was not measured."""
+    """A figure and its target; ``found`` is ``None`` if it was not measured."""
 
     what: str
     found: float | None
@@ -28,7 +28,7 @@ class Judged(NamedTuple):
         return "met" if (self.found >= self.target if self.at_least else self.found <= self.target) else "**missed**"
 
     def row(self) -> tuple[str, str, str, str]:
-        """What, figure, target and verdict, in words."""
+        """The name, figure, target and verdict, as text."""
         found = "–" if self.found is None else f"{figure(self.found)}{self.unit}"
         bound = "at least" if self.at_least else "at most"
         return self.what, found, f"{bound} {figure(self.target)}{self.unit}", self.verdict
@@ -62,7 +62,7 @@ def _against(found: Found, cell: Cell, ours: str, peer: str, least: float) -> Ju
 def _against_fastest(found: Found, cell: Cell, ours: str, least: float) -> Judged:
     outcomes = found.get(cell, {})
     if peer := fastest_peer(outcomes):
-        # The fastest of a few is a lesser claim, and is to look like one.
+        # The fastest of a few peers is a weaker claim, so the row gives their number.
         there = sum(bool(outcome.rates) for name, outcome in outcomes.items() if CANDIDATES[name].side == "peer")
         peers = sum(candidate.side == "peer" and wanted(name, cell) for name, candidate in CANDIDATES.items())
         among = "the fastest peer" if there == peers else f"the fastest of {there} out of {peers} peers"

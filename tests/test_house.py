@@ -1,7 +1,7 @@
-"""The rules of the house: which way imports run, what files may be called, and what no file may say.
+"""The rules of the code base: the direction of imports, file names, and forbidden text.
 
-Each rule is a function from ``{module: source}`` or ``{path: text}`` to the list of what breaks it. It is run on the
-tree, where it must find nothing, and on a planted breach, which it must find.
+Each rule is a function from ``{module: source}`` or ``{path: text}`` to the list of its breaches. It must find none
+in the tree, and it must find a planted breach.
 """
 
 import ast
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("app", "ops", "pullback")
 NOT_OURS = {".git", ".venv", ".hypothesis", ".pytest_cache", ".ruff_cache", "__pycache__", "build", "dist"}
 
-# The packages and modules of `app` that know HTTP. The rest works without a server.
+# The packages and modules of `app` that use HTTP. The rest works without a server.
 WEB = ("__main__", "http", "main", "requests", "routes")
 SERVERS = ("fastapi", "starlette", "uvicorn")
 # The rooms of `app`: each imports only rooms below its own line.
@@ -39,7 +39,7 @@ LAYERS = (
     ("settings", "errors"),
 )
 LEVELS = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
-# The leaves of `app`, and what of it each may import.
+# The leaves of `app`, and the modules of `app` that each may import.
 LEAVES = {"app.errors": (), "app.settings": (), "app.tensors": ("app.tensors", "app.errors")}
 EMPTY_NAMES = re.compile(r"(utils?|helpers?|common|misc|schemas?|managers?|services?)")
 
@@ -53,7 +53,7 @@ Files = Mapping[str, str]
 
 
 class Import(NamedTuple):
-    """One name that a module imports: where it says so, and whether importing the module does it."""
+    """One name that a module imports: its line, and whether importing the module runs the import."""
 
     name: str
     line: int
@@ -80,7 +80,7 @@ def text_files() -> Files:
 
 
 def imports(source: str, module: str) -> Iterator[Import]:
-    """Yield what a module imports, ``from a import b`` as ``a.b``, wherever in it the import stands."""
+    """Yield all imports of a module at any depth, ``from a import b`` as ``a.b``."""
 
     def visit(node: ast.AST, on_import: bool) -> Iterator[Import]:
         for child in ast.iter_child_nodes(node):
@@ -245,7 +245,7 @@ def no_hosts_or_machine_paths(files: Files) -> list[str]:
 
 
 def locks_are_plain(files: Files) -> list[str]:
-    """A lock names versions and nothing else, TensorFlow once; those that share a package agree on its version."""
+    """A lock lists only versions, TensorFlow once; locks that share a package agree on its version."""
     wrong: list[str] = []
     versions: dict[str, str] = {}
     for path in sorted(path for path in files if re.fullmatch(r"requirements/\w+\.txt", path)):
@@ -328,12 +328,12 @@ def rules(planted: list[tuple[Any, Any]]) -> list[Any]:
 
 
 @pytest.mark.parametrize("rule", rules(MODULE_RULES), ids=lambda rule: rule.__name__)
-def test_modules_keep_the_rule(rule: Callable[[Modules], list[str]]) -> None:
+def test_modules_follow_the_rule(rule: Callable[[Modules], list[str]]) -> None:
     assert rule(python_modules()) == []
 
 
 @pytest.mark.parametrize("rule", rules(FILE_RULES), ids=lambda rule: rule.__name__)
-def test_files_keep_the_rule(rule: Callable[[Files], list[str]]) -> None:
+def test_files_follow_the_rule(rule: Callable[[Files], list[str]]) -> None:
     assert rule(text_files()) == []
 
 
@@ -343,11 +343,11 @@ def test_a_planted_breach_is_found(rule: Callable[[Modules], list[str]], planted
 
 
 @pytest.mark.parametrize("rule", rules(MODULE_RULES), ids=lambda rule: rule.__name__)
-def test_what_is_allowed_is_not_refused(rule: Callable[[Modules], list[str]]) -> None:
+def test_innocent_modules_pass(rule: Callable[[Modules], list[str]]) -> None:
     assert rule(INNOCENT) == []
 
 
-def test_the_whole_tree_is_read() -> None:
+def test_the_whole_tree_is_checked() -> None:
     assert {"app.errors", "app.tensors.dtypes", "ops", "ops._op", "pullback"} <= set(python_modules())
     assert {"Makefile", ".ci/run", "requirements/cpu.txt", "tests/test_house.py"} <= set(text_files())
 

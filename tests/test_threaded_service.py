@@ -1,4 +1,4 @@
-"""A service on a thread: it has its settings and no others, and nothing of it stays when it is closed."""
+"""A service on a thread: it has exactly the given settings and leaves nothing behind when closed."""
 
 import gc
 import socket
@@ -9,7 +9,7 @@ import pytest
 
 from app.errors import CannotStart
 from app.settings import Settings
-from tests.http.asking import ask, problem
+from tests.http.native_client import ask, problem
 from tests.threaded_service import ThreadedService, settings_of
 
 
@@ -18,7 +18,7 @@ def listens(port: int) -> bool:
         return sock.connect_ex(("127.0.0.1", port)) == 0
 
 
-def test_it_answers_until_it_is_closed():
+def test_a_service_answers_until_it_is_closed():
     before = set(threading.enumerate())
     one = ThreadedService()
     with one.client() as client:
@@ -32,7 +32,7 @@ def test_it_answers_until_it_is_closed():
     assert not listens(one.port)
 
 
-def test_two_at_once_have_settings_of_their_own(serve):
+def test_simultaneous_services_have_separate_settings(serve):
     small, large = serve(MAX_JSON_MB="1"), serve(METRICS="0")
     body = b" " * (1 << 20) + b'{"inputs": {"x": 3}}'
     headers = {"content-type": "application/json"}
@@ -43,7 +43,7 @@ def test_two_at_once_have_settings_of_their_own(serve):
         problem(other.get("/metrics"), 404)
 
 
-def test_the_environment_does_not_change_it(monkeypatch):
+def test_the_environment_does_not_change_the_settings(monkeypatch):
     monkeypatch.setenv("PULLBACK_QUEUE", "7")
     assert Settings().queue == 7
     assert settings_of().queue == 1024
@@ -57,7 +57,7 @@ def test_garbage_is_still_collected(serve):
     assert gc.get_freeze_count() == 0
 
 
-def test_what_keeps_it_from_starting_is_raised(tmp_path):
+def test_a_failed_start_raises(tmp_path):
     before = set(threading.enumerate())
     with pytest.raises(CannotStart, match="folder"):
         ThreadedService(OPS_PATH=str(tmp_path / "not_there"))

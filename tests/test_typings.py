@@ -1,4 +1,4 @@
-"""The stub of TensorFlow in typings/ must not promise what TensorFlow does not have."""
+"""The TensorFlow stub in typings/ must not declare names that TensorFlow lacks."""
 
 import ast
 import importlib
@@ -12,14 +12,14 @@ import pytest
 import tensorflow as tf
 
 STUB = Path(__file__).parents[1] / "typings" / "tensorflow"
-# `_aliases` is the stub's own: TensorFlow has no such module, and code may import it for type checking only.
+# `_aliases` exists only in the stub: code may import it only for type checking.
 MODULES = sorted(path for path in STUB.rglob("*.pyi") if path.stem != "_aliases")
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(STUB)))
 def test_stub_matches_tensorflow(path: Path) -> None:
     parts = [part for part in path.relative_to(STUB).with_suffix("").parts if part != "__init__"]
-    # The public modules can be reached as attributes only, the private ones by import only.
+    # Public modules are reachable only as attributes, private ones only by import.
     is_private = parts[:1] == ["python"]
     module = importlib.import_module(".".join(["tensorflow", *parts])) if is_private else reduce(getattr, parts, tf)
     assert list(mistakes(path.read_text(), module)) == []
@@ -56,7 +56,7 @@ def test_a_false_stub_is_found(stub: str, mistake: str) -> None:
 
 
 def mistakes(stub: str, module: Any) -> Iterator[str]:
-    """Yield what the stub of a module says that the module does not bear out."""
+    """Yield the differences between the stub of a module and the module."""
     for node in ast.parse(stub).body:
         for name in sorted(public_names(node)):
             if not hasattr(module, name):
@@ -68,7 +68,7 @@ def mistakes(stub: str, module: Any) -> Iterator[str]:
 
 
 def public_names(node: ast.stmt) -> set[str]:
-    """Return the names that a statement of a stub offers to those who import it."""
+    """Return the public names that a statement of a stub defines."""
     match node:
         case ast.FunctionDef() | ast.ClassDef():
             names = {node.name}
@@ -82,7 +82,7 @@ def public_names(node: ast.stmt) -> set[str]:
 
 
 def class_mistakes(node: ast.ClassDef, real: type) -> Iterator[str]:
-    """Yield the members of a class that TensorFlow's class does not have, or has with other parameters."""
+    """Yield the members of a stub's class that TensorFlow's class lacks or has with other parameters."""
     homes = (real, *stand_ins(real))
     for member in node.body:
         if isinstance(member, ast.FunctionDef):
@@ -102,7 +102,7 @@ def has(homes: tuple[Any, ...], name: str) -> bool:
 
 
 def stand_ins(real: type) -> list[Any]:
-    """Return where the members of a class are to be found that the class itself does not show."""
+    """Return the objects that have the members that a class itself does not show."""
     if real is tf.Tensor:
         return [type(tf.constant(0.0))]
     if real is tf.types.experimental.PolymorphicFunction:
@@ -113,11 +113,11 @@ def stand_ins(real: type) -> list[Any]:
 
 
 def misfits(node: ast.FunctionDef, real: Any, name: str, owner: Any = None) -> Iterator[str]:
-    """Yield how the parameters of a function in the stub differ from the real ones; the stub may leave out the last."""
+    """Yield the differences between a stub function's parameters and the real ones; the stub may omit the last."""
     if isinstance(real, property) or any(getattr(d, "id", None) == "property" for d in node.decorator_list):
         return
     if hasattr(owner, "DESCRIPTOR"):
-        # The constructor of a protocol buffer shows no signature: its parameters are the message's fields.
+        # The constructor of a protocol buffer has no signature: its parameters are the message's fields.
         real_names = [field.name for field in owner.DESCRIPTOR.fields]
         yield from (f"{name}: no field {a.arg!r}" for a in node.args.kwonlyargs if a.arg not in real_names)
         return

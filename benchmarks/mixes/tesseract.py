@@ -1,4 +1,4 @@
-"""What Tesseract's client asks: shapes, values and derivatives. ``python tesseract.py URL ROUNDS``."""
+"""The calls of Tesseract's client: shapes, values and derivatives. ``python tesseract.py URL ROUNDS``."""
 
 import sys
 import time
@@ -11,7 +11,7 @@ LARGEST_JACOBIAN = 10
 
 
 def main(url: str, rounds: int) -> None:
-    """Print the seconds that the rounds took, and how many calls they were."""
+    """Print the seconds of the rounds and the number of calls."""
     op = Tesseract.from_url(url)
     calls = 0
 

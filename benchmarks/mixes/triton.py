@@ -1,4 +1,4 @@
-"""What Triton's client asks: health, metadata, values and gradients, in binary and in JSON."""
+"""The calls of Triton's client: health, metadata, values and gradients, in binary and in JSON."""
 
 import sys
 import time
@@ -11,7 +11,7 @@ LARGEST_JSON = 10
 
 
 def main(url: str, rounds: int) -> None:
-    """Print the seconds that the rounds took, and how many calls they were."""
+    """Print the seconds of the rounds and the number of calls."""
     calls = 0
     with client.InferenceServerClient(url.removeprefix("http://")) as server:
 

@@ -1,4 +1,4 @@
-"""What UM-Bridge's client asks: sizes, values and all three derivatives. ``python umbridge.py URL ROUNDS``."""
+"""The calls of UM-Bridge's client: sizes, values and all three derivatives. ``python umbridge.py URL ROUNDS``."""
 
 import sys
 import time
@@ -9,7 +9,7 @@ SIZES = (2, 10, 100, 1000)
 
 
 def main(url: str, rounds: int) -> None:
-    """Print the seconds that the rounds took, and how many calls they were."""
+    """Print the seconds of the rounds and the number of calls."""
     model = umbridge.HTTPModel(url, "log1pexp")
     calls = 0
 

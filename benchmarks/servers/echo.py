@@ -1,6 +1,6 @@
-"""The least that a server can do: a plain ASGI function that answers half of what it got. ``python echo.py PORT``.
+"""The minimal server: a plain ASGI function that returns half of its input. ``python echo.py PORT``.
 
-A gradient is half as large as the input and the cotangent that it was asked for with.
+A gradient is half as large as the input and the cotangent in its request.
 """
 
 import sys
@@ -10,7 +10,7 @@ import uvicorn
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:
-    """Answer the first half of the body."""
+    """Return the first half of the body."""
     del scope
     parts, more = list[bytes](), True
     while more:

@@ -1,6 +1,6 @@
-"""No server at all: the same gradient, called in a process of its own, from NumPy to NumPy with the copies both ways.
+"""No server: the same gradient, called in a separate process, from NumPy to NumPy with the copies both ways.
 
-``python -m benchmarks.servers.in_process`` reads lines of "N SECONDS", and answers each with what it found, in JSON.
+``python -m benchmarks.servers.in_process`` reads lines of "N SECONDS", and answers each with its result in JSON.
 """
 
 import json
@@ -16,13 +16,13 @@ from ops.log1pexp import OP
 
 
 def given(value: Any, dtype: str, loc: object) -> Any:
-    """Return an array as it is: nothing is written, so nothing is read."""
+    """Return an array unchanged: no format is written, so none is read."""
     del dtype, loc
     return value
 
 
-def measured(n: int, seconds: float) -> dict[str, float]:
-    """Return what `load.Sample` holds, of calls one after the other."""
+def measure(n: int, seconds: float) -> dict[str, float]:
+    """Return the fields of `load.Sample`, for sequential calls."""
     x, dy = numbers(n)
     point = bind(OP, {"x": x}, {}, "float32", given, mode="xla", device=devices()["cpu"], max_elements=n)
 
@@ -48,10 +48,10 @@ def measured(n: int, seconds: float) -> dict[str, float]:
 
 
 def main() -> None:
-    """Answer line after line."""
+    """Answer one line after the other."""
     for line in sys.stdin:
         n, seconds = line.split()
-        print(json.dumps(measured(int(n), float(seconds))), flush=True)
+        print(json.dumps(measure(int(n), float(seconds))), flush=True)
 
 
 if __name__ == "__main__":

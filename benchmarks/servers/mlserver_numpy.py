@@ -1,4 +1,4 @@
-"""MLServer with the gradient in NumPy: ``python mlserver_numpy.py PORT``; it wants the next one too, for gRPC."""
+"""MLServer with the gradient in NumPy: ``python mlserver_numpy.py PORT``; it also needs the next port, for gRPC."""
 
 import asyncio
 import logging
@@ -25,7 +25,7 @@ class Log1pExp(MLModel):
 
 
 def main(port: int) -> None:
-    """Serve until told to stop, in one process."""
+    """Serve in one process until stopped."""
     settings = Settings(
         host="127.0.0.1", http_port=port, grpc_port=port + 1, metrics_endpoint=None, parallel_workers=0, debug=False
     )

@@ -1,4 +1,4 @@
-"""A Tesseract with all that its client asks for, in NumPy: ``TESSERACT_API_PATH=... tesseract-runtime serve``."""
+"""A Tesseract with all calls of its client, in NumPy: ``TESSERACT_API_PATH=... tesseract-runtime serve``."""
 
 from typing import Any
 
@@ -30,13 +30,13 @@ def apply(inputs: InputSchema) -> OutputSchema:
 
 
 def abstract_eval(abstract_inputs: Any) -> dict[str, Any]:
-    """As many y as x."""
+    """y has the shape of x."""
     x = abstract_inputs.x
     return {"y": {"shape": x.shape, "dtype": x.dtype}}
 
 
 def jacobian(inputs: InputSchema, jac_inputs: set[str], jac_outputs: set[str]) -> dict[str, Any]:
-    """A diagonal."""
+    """A diagonal matrix."""
     del jac_inputs, jac_outputs
     return {"y": {"x": np.diag(sigmoid(inputs.x))}}
 

@@ -1,4 +1,4 @@
-"""Triton with value and gradient in NumPy, by PyTriton, each call by itself: ``python -P triton_stock.py PORT``."""
+"""Triton with value and gradient in NumPy, by PyTriton, without batching: ``python -P triton_stock.py PORT``."""
 
 import signal
 import sys
@@ -21,19 +21,19 @@ def value(x: Any) -> dict[str, Any]:
 
 
 @sample
-def pulled_back(x: Any, dy: Any) -> dict[str, Any]:
+def log1pexp_vjp(x: Any, dy: Any) -> dict[str, Any]:
     """dx = dy σ(x)."""
     return {"dx": dy / (1 + np.exp(-x))}
 
 
 def main(port: int) -> None:
-    """Serve until told to stop."""
-    # Ended by the signal alone, it would leave its shared memory behind.
+    """Serve until stopped."""
+    # If the signal killed the process, its shared memory would stay behind.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     config = TritonConfig(
         http_address=HOST, http_port=port, grpc_address=HOST, grpc_port=port + 1, allow_metrics=False, log_verbose=0
     )
-    models = {"log1pexp": (value, ["x"], "y"), "log1pexp.vjp": (pulled_back, ["x", "dy"], "dx")}
+    models = {"log1pexp": (value, ["x"], "y"), "log1pexp.vjp": (log1pexp_vjp, ["x", "dy"], "dx")}
     with Triton(config=config) as triton:
         for name, (function, inputs, output) in models.items():
             triton.bind(

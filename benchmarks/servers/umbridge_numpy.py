@@ -13,7 +13,7 @@ class Log1pExp(umbridge.Model):
     """y = log1p(e^x) of any number of x."""
 
     def supports_gradient(self) -> bool:
-        """There is a gradient, which is all that is asked for."""
+        """The gradient is the only operation in use."""
         return True
 
     def gradient(
@@ -25,6 +25,6 @@ class Log1pExp(umbridge.Model):
         return dy / (1 + np.exp(-x))
 
 
-# It would listen on every address. Its checks are off: they want the sizes told beforehand, and cost time.
+# By default it listens on every address. Its checks are off: they need the sizes in advance, and cost time.
 web.run_app = functools.partial(web.run_app, host="127.0.0.1")
 umbridge.serve_models([Log1pExp("log1pexp")], int(sys.argv[1]), error_checks=False)

@@ -1,4 +1,4 @@
-"""UM-Bridge's own server with all that it can do, in NumPy, as its documentation starts it: ``... PORT``."""
+"""UM-Bridge's own server with all operations, in NumPy, started as in its documentation: ``... PORT``."""
 
 import functools
 import sys
@@ -18,14 +18,14 @@ def sigmoid(x: Any) -> Any:
 
 
 class Log1pExp(umbridge.Model):
-    """y = log1p(e^x) of as many x as ``config`` says."""
+    """y = log1p(e^x); ``config`` sets the length of x."""
 
     def get_input_sizes(self, config: Config) -> list[int]:
-        """As many as asked for."""
+        """The size in ``config``."""
         return list(config["shape"])
 
     def get_output_sizes(self, config: Config) -> list[int]:
-        """As many."""
+        """The same size."""
         return list(config["shape"])
 
     def __call__(self, parameters: Lists, config: Config) -> Lists:
@@ -57,12 +57,12 @@ class Log1pExp(umbridge.Model):
         return (np.asarray(sens) * np.asarray(vec) * s * (1 - s)).tolist()
 
     def supports_evaluate(self) -> bool:
-        """There is a value."""
+        """The value is available."""
         return True
 
     supports_gradient = supports_apply_jacobian = supports_apply_hessian = supports_evaluate
 
 
-# It would listen on every address.
+# By default it listens on every address.
 web.run_app = functools.partial(web.run_app, host="127.0.0.1")
 umbridge.serve_models([Log1pExp("log1pexp")], int(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""UM-Bridge with the gradient in TensorFlow, a call of it for every request: ``python umbridge_tensorflow.py PORT``."""
+"""UM-Bridge with the gradient in TensorFlow, one call per request: ``python umbridge_tensorflow.py PORT``."""
 
 import functools
 import sys
@@ -24,8 +24,8 @@ def log1pexp(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]
 
 
 @tf.function(input_signature=[VECTOR, VECTOR])
-def pulled_back(x: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
-    """dx, traced once for every length."""
+def log1pexp_vjp(x: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
+    """dx, traced once for all lengths."""
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = log1pexp(x)
@@ -36,7 +36,7 @@ class Log1pExp(umbridge.Model):
     """y = log1p(e^x) of any number of x."""
 
     def supports_gradient(self) -> bool:
-        """There is a gradient, which is all that is asked for."""
+        """The gradient is the only operation in use."""
         return True
 
     def gradient(
@@ -45,9 +45,9 @@ class Log1pExp(umbridge.Model):
         """dx, as an array: UM-Bridge writes lists much more slowly."""
         del out_wrt, in_wrt, config
         x, dy = np.asarray(parameters[0], np.float32), np.asarray(sens, np.float32)
-        return pulled_back(tf.constant(x), tf.constant(dy)).numpy()
+        return log1pexp_vjp(tf.constant(x), tf.constant(dy)).numpy()
 
 
-# It would listen on every address. Its checks are off: they want the sizes told beforehand, and cost time.
+# By default it listens on every address. Its checks are off: they need the sizes in advance, and cost time.
 web.run_app = functools.partial(web.run_app, host="127.0.0.1")
 umbridge.serve_models([Log1pExp("log1pexp")], int(sys.argv[1]), error_checks=False)

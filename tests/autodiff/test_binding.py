@@ -1,4 +1,4 @@
-"""Binding of shapes: a symbol is one size wherever it stands, and ``...`` one run of them."""
+"""Binding of shapes: a symbol stands for one size everywhere, and ``...`` for one run of sizes."""
 
 import re
 from typing import Any
@@ -49,7 +49,7 @@ MATRIX, CUBE = [[1, 2, 3], [4, 5, 6]], [[[1, 2]], [[3, 4]]]
         ({"a": ("N", 0)}, {"a": [[], []]}, {"N": 2}),
     ],
 )
-def test_shapes_that_fit(shapes, inputs, expected):
+def test_matching_shapes_are_bound(shapes, inputs, expected):
     found = dims(shapes, inputs)
     assert found == expected
     assert resolved_shape(shapes["a"], found) == resolved_shape(("...",), dims({"x": ("...",)}, {"x": inputs["a"]}))
@@ -68,10 +68,10 @@ def test_shapes_that_fit(shapes, inputs, expected):
         ({"a": ("N",)}, {"a": 1}, "inputs.a: shape [] does not match [N]"),
     ],
 )
-def test_shapes_that_do_not_fit(shapes, inputs, fault):
+def test_mismatched_shapes_are_refused(shapes, inputs, fault):
     with pytest.raises(Unprocessable, match=re.escape(fault)):
         dims(shapes, inputs)
 
 
-def test_a_shape_with_a_symbol_that_nothing_binds_is_not_known():
+def test_a_shape_with_an_unbound_symbol_is_unknown():
     assert resolved_shape(("N", "K"), {"N": 2}) is None

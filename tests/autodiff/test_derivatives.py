@@ -1,4 +1,4 @@
-"""Faults of ops that must not slip through a route that another one would catch, and points that must be refused."""
+"""Op errors that every operation must find, and points that must be refused."""
 
 import contextlib
 import time
@@ -43,7 +43,7 @@ def point(op: Op, inputs: dict[str, Any], mode: Mode = "graph", **attrs: Any) ->
 
 
 def go_on() -> None:
-    """Let long work go on."""
+    """Let long work continue."""
 
 
 def double(x: tf.Tensor) -> tf.Tensor:
@@ -65,7 +65,7 @@ def hostile(x: tf.Tensor) -> tf.Tensor:
 
 @pytest.mark.parametrize("mode", ["graph", "eager", "v1"])
 @pytest.mark.parametrize("batching", ["none", "elementwise"])
-def test_a_bool_that_a_kernel_left_neither_true_nor_false_is_the_op_s_fault(mode: Mode, batching: str):
+def test_an_invalid_bool_byte_from_a_kernel_is_an_op_error(mode: Mode, batching: str):
     y = Output("y", ("bool",), differentiable=False)
     at = point(op_of(hostile, outputs=(y,), batching=batching), X, mode)
     for run in (derivatives.forward(at), derivatives.vjp(at, ["x"], None, batched=False, outputs=True)):
@@ -92,7 +92,7 @@ def ways_to_the_first_order(at: Point) -> dict[str, Any]:
 @pytest.mark.parametrize("batching", ["none", "elementwise"])
 @pytest.mark.parametrize("mode", ["graph", "eager", "v1"])
 @pytest.mark.parametrize("function", [float64_for_float32, without_a_path])
-def test_every_way_to_the_first_order_refuses_what_is_no_gradient(function, mode: Mode, batching: str):
+def test_every_first_order_operation_refuses_a_wrong_gradient(function, mode: Mode, batching: str):
     at = point(op_of(function, batching=batching), X, mode)
     for way in ways_to_the_first_order(at).values():
         with pytest.raises(OpFailed, match="gradient function returned a wrong value for x"):
@@ -104,7 +104,7 @@ def scalar_for_dy(x, dy, ddx):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_no_directions_at_all_have_an_empty_answer(mode: Mode):
+def test_zero_directions_give_an_empty_result(mode: Mode):
     none = np.ones((0, 2), np.float32)
     at = point(OPS["square"], X, mode)
     assert derivatives.vjp(at, ["x"], {"y": none}, batched=True, outputs=False).run()[1]["x"].shape == (0, 2)
@@ -129,7 +129,7 @@ def test_an_output_of_another_shape_is_refused(mode: Mode):
         derivatives.forward(point(op, X, mode)).run()
 
 
-def test_a_jacobian_has_the_dtype_of_its_output_whatever_the_type_variable():
+def test_a_jacobian_has_the_dtype_of_its_output():
     """The type variable of a gather is that of its indices."""
     op = op_of(
         tf.gather,
@@ -146,7 +146,7 @@ def test_a_jacobian_has_the_dtype_of_its_output_whatever_the_type_variable():
 
 
 def test_a_number_is_rounded_once():
-    """By way of float32 this one would become a tie, and 1."""
+    """Rounded to float32 first, this number would become a tie, and then 1."""
     assert float(number(1 + 2**-8 + 2**-40, "bfloat16")) == 1 + 2**-7
     assert np.isinf(np.float32(number(70000.0, "float16")))
 
@@ -159,7 +159,7 @@ def test_a_broadening_that_underflows_is_refused():
         assert point(OPS[name], inputs, broadening=1e-15)
 
 
-def test_work_without_end_is_refused_before_it_begins():
+def test_endless_work_is_refused_before_it_begins():
     filters = {"dtype": "float32", "shape": [1, 1, 1, 4000], "data": [1.0] * 4000}
     with pytest.raises(Unprocessable, match="multiply-adds") as refused:
         point(OPS["conv_eig"], {"x": [[[[1.0]]]], "f": filters})
@@ -167,14 +167,14 @@ def test_work_without_end_is_refused_before_it_begins():
 
 
 @pytest.mark.parametrize("annotation", [list[int], tuple[int, ...], int, float | None, str])
-def test_an_attribute_that_cannot_be_sent_or_traced_without_end_is_refused(annotation):
+def test_an_unsendable_or_unbounded_attribute_is_refused(annotation):
     attrs = create_model("Some", __base__=Attrs, some=(annotation, ...))
     with pytest.raises(ValueError, match="attribute 'some'"):
         op_of(double, attrs=attrs)
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_many_directions_in_parts_are_those_in_one(mode: Mode, monkeypatch):
+def test_directions_in_parts_equal_directions_in_one_call(mode: Mode, monkeypatch):
     at = point(OPS["softmax_cross_entropy"], {"logits": [[1.0, 2.0, 3.0], [0.0, 1.0, 0.0]], "labels": [0, 2]}, mode)
     rng = np.random.default_rng(1)
     dys, ts = rng.normal(size=(5, 2)).astype(np.float32), rng.normal(size=(5, 2, 3)).astype(np.float32)
@@ -191,7 +191,7 @@ def test_many_directions_in_parts_are_those_in_one(mode: Mode, monkeypatch):
     assert evaluation.rows_per_call(at) == 2
     for part, one in zip(answers(), whole, strict=True):
         assert part.shape == one.shape
-        # The same formula on the same numbers, but for where in a vector register they lie: a unit in the last place.
+        # The same formula on the same numbers, at other positions of a vector register: they may differ by one ulp.
         np.testing.assert_array_max_ulp(part, one, 1)
 
 
@@ -200,13 +200,13 @@ def exits(x):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_op_that_exits_is_at_fault_each_time_it_is_asked(mode: Mode):
+def test_an_op_that_exits_is_an_op_error_every_time(mode: Mode):
     for _ in range(2):
         with pytest.raises(OpFailed):
             derivatives.forward(point(op_of(exits), X, mode)).run()
 
 
-def test_a_trace_is_not_kept_as_one_callers_impatience():
+def test_a_cancelled_trace_is_not_cached_as_an_error():
     @tf.function
     def constant():
         return tf.linalg.matmul(tf.ones([2, 2]), tf.ones([2, 2]))[0, 0]
@@ -231,7 +231,7 @@ def raises_key_error(*_: Any) -> Any:
 
 
 @pytest.mark.parametrize("what", ["validate", "cost"])
-def test_what_an_authors_function_raises_is_the_ops_fault(what: str):
+def test_an_exception_in_an_op_function_is_an_op_error(what: str):
     with pytest.raises(OpFailed, match=f"op faulty: {what} raised KeyError"):
         point(op_of(double, **{what: raises_key_error}), X)
 
@@ -247,7 +247,7 @@ def test_outputs_over_the_limit_are_refused_before_they_are_computed():
         point(op_of(outer, **shapes), {"x": [1.0] * 1025})
 
 
-def test_a_number_has_the_float_dtype_whatever_comes_first():
+def test_a_number_takes_the_float_dtype_in_any_order():
     class Scale(Attrs):
         scale: float = 1.5
 
@@ -280,6 +280,6 @@ class WithoutDefault(Attrs):
         {"inputs": (Input("x", domain=(0.0, float("inf"))),)},
     ],
 )
-def test_a_declaration_that_could_not_be_served_is_refused(changes):
+def test_an_unservable_declaration_is_refused(changes):
     with pytest.raises((ValueError, KeyError)):
         op_of(double, **changes)

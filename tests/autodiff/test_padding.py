@@ -1,4 +1,4 @@
-"""What elementwise calls share: the bits of an answer depend neither on its company nor on its shape."""
+"""Batches of elementwise calls: the bits of a result depend neither on the rest of the batch nor on the shape."""
 
 import asyncio
 import threading
@@ -32,14 +32,14 @@ KINDS = ("forward", "vjp", "gradients", "hvp", "jvp", "diagonal")
 
 @pytest.fixture(scope="module", autouse=True)
 def _traces_of_their_own() -> Iterator[None]:
-    """Leave the budget of this process, which other tests spend from as well, as it is."""
+    """Leave the trace budget of this process, which it shares with other tests, unchanged."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(traces, "TRACES", traces.Traces())
         patch.setattr(traces, "XLA_BUDGET", 1 << 12)
         yield
 
 
-def test_numbers_that_are_equal_and_not_the_same_share_no_call():
+def test_equal_but_distinct_numbers_are_not_batched():
     x = np.ones(3)
     zeros = [point(REGISTRY["gradient_reversal"], x, "float32", "graph", {"strength": s}) for s in (0.0, -0.0, 0.0)]
     companies = [derivatives.vjp(at, ("x",), None, batched=False, outputs=False).batch_key for at in zeros]
@@ -73,7 +73,7 @@ def call(op: Op, kind: str, x: np.ndarray, dtype: str, mode: str) -> Evaluation:
 
 
 def bits(found) -> list[bytes]:
-    """Return the bits of all arrays of an answer, in order."""
+    """Return the bits of all arrays of a result, in order."""
     if isinstance(found, np.ndarray):
         return [found.tobytes(), repr((found.shape, found.dtype)).encode()]
     values = found.values() if isinstance(found, dict) else found if isinstance(found, list | tuple) else ()
@@ -87,7 +87,7 @@ def is_asked(op: Op, kind: str, dtype: str) -> bool:
 @pytest.mark.parametrize("mode", ["graph", "xla"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("op", ELEMENTWISE, ids=lambda op: op.name)
-def test_an_answer_is_the_same_alone_and_in_company(op: Op, kind: str, mode: str) -> None:
+def test_a_result_is_the_same_alone_and_in_a_batch(op: Op, kind: str, mode: str) -> None:
     if mode not in op.modes:
         pytest.skip("the op has no kernels for it")
     low, high = op.inputs[0].domain
@@ -101,7 +101,7 @@ def test_an_answer_is_the_same_alone_and_in_company(op: Op, kind: str, mode: str
 
 
 @pytest.mark.parametrize("mode", ["graph", "xla"])
-def test_an_answer_is_the_same_in_pieces(mode: str) -> None:
+def test_a_result_is_the_same_in_pieces(mode: str) -> None:
     x = np.random.default_rng(4).uniform(-20, 20, 2 * padding.LENGTHS[-1] + 777)
     whole = call(REGISTRY["log1pexp"], "vjp", x, "float32", mode)
     assert whole.batch_key is None
@@ -114,7 +114,7 @@ def test_an_answer_is_the_same_in_pieces(mode: str) -> None:
         assert bits((values["y"][piece], found["x"][piece])) == bits((some["y"], part["x"]))
 
 
-def test_number_attributes_keep_calls_apart() -> None:
+def test_calls_with_different_number_attributes_are_not_batched() -> None:
     op = REGISTRY["scale_gradient"]
     x = np.ones(3)
     one, same, other = (
@@ -144,7 +144,7 @@ PICKY = Op(
 )
 
 
-def test_what_checks_its_values_is_not_compiled_unasked() -> None:
+def test_ops_with_value_checks_are_not_compiled_by_default() -> None:
     """XLA drops the check."""
     assert not op_is_arithmetic(PICKY)
     assert default_mode(PICKY, "float32", "cpu") == "graph"
@@ -155,7 +155,7 @@ def test_what_checks_its_values_is_not_compiled_unasked() -> None:
     assert default_mode(MASKED, "float32", "cpu") == "xla"
 
 
-def test_an_op_that_does_not_keep_the_shape_is_at_fault() -> None:
+def test_an_op_that_changes_the_shape_is_an_op_error() -> None:
     def shrunk(x):
         return x[:1]
 
@@ -165,7 +165,7 @@ def test_an_op_that_does_not_keep_the_shape_is_at_fault() -> None:
 
 
 def together(calls: list[Evaluation], **options) -> list:
-    """Run calls at once, as requests do; return what each found or raised."""
+    """Run calls concurrently, as requests do; return the result or the exception of each."""
 
     async def run() -> list:
         lane = Lane(64)
@@ -173,15 +173,15 @@ def together(calls: list[Evaluation], **options) -> list:
         batches = Batches(lane, options.get("waiting", 64))
         deadline = time.monotonic() + PATIENCE_S
         try:
-            asked = (batches.run(one, slot="short", deadline=deadline) for one in calls)
-            return await asyncio.gather(*asked, return_exceptions=True)
+            pending = (batches.run(one, slot="short", deadline=deadline) for one in calls)
+            return await asyncio.gather(*pending, return_exceptions=True)
         finally:
             lane.stop()
 
     return asyncio.run(run())
 
 
-def test_one_callers_bad_value_is_nobody_elses() -> None:
+def test_a_bad_value_fails_only_its_own_call() -> None:
     calls = [derivatives.forward(point(PICKY, np.full(2, value), "float32", "graph")) for value in (1.0, 200.0, 3.0)]
     first, bad, last = together(calls)
     assert first["y"].tolist() == [1, 1]
@@ -189,7 +189,7 @@ def test_one_callers_bad_value_is_nobody_elses() -> None:
     assert "x is too large" in str(bad)
 
 
-def test_calls_that_come_together_are_one_call_of_tensorflow(monkeypatch) -> None:
+def test_simultaneous_calls_are_one_tensorflow_call(monkeypatch) -> None:
     sizes: list[int] = []
     run = padding.run
 
@@ -199,7 +199,7 @@ def test_calls_that_come_together_are_one_call_of_tensorflow(monkeypatch) -> Non
 
     monkeypatch.setattr(padding, "run", counted)
     op = REGISTRY["square"]
-    for _ in range(2):  # the second time on the event loop, where that is as fast
+    for _ in range(2):  # the second time on the event loop, if that is as fast
         sizes.clear()
         found = together([call(op, "vjp", np.full(3, float(i)), "float64", "graph") for i in range(20)])
         assert sizes == [20]
@@ -207,7 +207,7 @@ def test_calls_that_come_together_are_one_call_of_tensorflow(monkeypatch) -> Non
             assert values["y"].tolist() == [float(i * i)] * 3
 
 
-def test_a_batch_takes_no_more_numbers_than_fit() -> None:
+def test_a_batch_is_limited_in_size() -> None:
     size = padding.SHARED // 2
     found = together(
         [call(REGISTRY["square"], "forward", np.full(size, float(i)), "float64", "graph") for i in range(5)]
@@ -215,14 +215,14 @@ def test_a_batch_takes_no_more_numbers_than_fit() -> None:
     assert [one["y"][0] for one in found] == [0, 1, 4, 9, 16]
 
 
-def test_more_calls_of_an_op_than_may_wait_are_turned_away_and_no_other_is() -> None:
+def test_only_the_calls_over_the_queue_limit_are_refused() -> None:
     ops = [REGISTRY["square"]] * 5 + [REGISTRY["round_ste"]]
     found = together([call(op, "forward", np.ones(2), "float64", "graph") for op in ops], waiting=4)
     assert ["queue full" in str(one) for one in found] == [False, False, True, True, True, False]
 
 
-def test_an_impatient_call_takes_nobody_with_it() -> None:
-    """The lane is busy for longer than one caller waits: the others, who came later and have time, are answered."""
+def test_an_expired_call_does_not_fail_its_batch() -> None:
+    """The lane is busy past one call's deadline; later calls with longer deadlines are answered."""
 
     async def run() -> list:
         lane = Lane(64)
@@ -236,8 +236,8 @@ def test_an_impatient_call_takes_nobody_with_it() -> None:
         calls = [call(REGISTRY["round_ste"], "forward", np.ones(2), "float32", "graph") for _ in range(3)]
         try:
             deadlines = (now + 0.1, now + 60, now + 60)
-            asked = [batches.run(one, slot="short", deadline=at) for one, at in zip(calls, deadlines, strict=True)]
-            return await asyncio.gather(*asked, busy, return_exceptions=True)
+            pending = [batches.run(one, slot="short", deadline=at) for one, at in zip(calls, deadlines, strict=True)]
+            return await asyncio.gather(*pending, busy, return_exceptions=True)
         finally:
             lane.stop()
 
@@ -246,7 +246,7 @@ def test_an_impatient_call_takes_nobody_with_it() -> None:
     assert [one["y"].tolist() for one in others] == [[1, 1], [1, 1]]
 
 
-def test_what_fills_up_an_array_is_in_the_ops_domain() -> None:
+def test_padding_values_are_in_the_ops_domain() -> None:
     def positive(x):
         with tf.control_dependencies([tf.debugging.assert_positive(x)]):
             return tf.identity(x) * x
@@ -273,8 +273,8 @@ def test_only_brief_arithmetic_runs_on_the_event_loop(monkeypatch, op: Op, on_th
         lane.start()
         shared = Batches(lane, 64)
         for _ in range(2):
-            asked = derivatives.forward(point(op, np.ones(2), "float32", "graph"))
-            await shared.run(asked, slot="short", deadline=time.monotonic() + PATIENCE_S)
+            pending = derivatives.forward(point(op, np.ones(2), "float32", "graph"))
+            await shared.run(pending, slot="short", deadline=time.monotonic() + PATIENCE_S)
         lane.stop()
 
     asyncio.run(ask())
@@ -283,7 +283,7 @@ def test_only_brief_arithmetic_runs_on_the_event_loop(monkeypatch, op: Op, on_th
 
 @pytest.mark.parametrize("mode", ["graph", "xla"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_mask_shares_a_call_with_its_numbers(kind: str, mode: str) -> None:
+def test_a_mask_is_batched_with_its_numbers(kind: str, mode: str) -> None:
     rng = np.random.default_rng(5)
     calls, expected = list[Evaluation](), list[np.ndarray]()
     for shape in ((3,), (), (5, 7), (1,), (64,), (1000,)):

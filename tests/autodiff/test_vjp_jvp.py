@@ -1,4 +1,4 @@
-"""Hv, the tangents of a vjp, against the whole Hessian: of every op, in every mode, symmetric or not."""
+"""Hv, the tangents of a vjp, against the whole Hessian: for every op, in every mode, symmetric or not."""
 
 from itertools import product
 from typing import Any
@@ -17,8 +17,8 @@ from tests.conftest import ROOT
 
 OPS = discover([ROOT / "tests" / "http" / "plugins"]).ops
 EPS = np.finfo(np.float64).eps
-# Where a number is the sum of n products, n roundings and those of its factors; both ways to the Hessian are sums of
-# some dozens of operations at most.
+# A sum of n products has n roundings and those of its factors; both ways to the Hessian are sums of a few dozen
+# operations at most.
 ROUNDINGS = 100
 CASES = [
     pytest.param(op, example, id=f"{op.name}-{example.name}")
@@ -46,7 +46,7 @@ def tangent(at: Point, a: str, cotangents: dict[str, Any], vector: dict[str, Any
     """Return the tangent of the gradient in ``a`` along a vector.
 
     Decompositions take seconds to trace: xla and v1 trace one program for all inputs, and the other vectors are zeros.
-    How inputs are chosen is the same in all modes: graph shows it, and the other ops in xla and v1.
+    The choice of inputs is the same in all modes: graph covers it, as do the other ops in xla and v1.
     """
     live = at.spec.inputs.live
     if at.spec.mode in ("graph", "eager") or at.op.batching != "none":
@@ -72,7 +72,7 @@ def test_each_tangent_is_a_row_of_the_hessian_times_the_vector(op: Op, example: 
             assert isinstance(found, Absent) or not np.any(found)
             continue
         wanted = np.tensordot(block, vector[b], vector[b].ndim)
-        # A product that one way finds to be 0 may cancel in the other, from terms as large as what is multiplied.
+        # A product that is 0 one way may be a cancellation of terms as large as its factors the other way.
         scale = np.tensordot(np.abs(block), np.abs(vector[b]), vector[b].ndim) + largest(cotangents) * largest(vector)
         got = np.zeros_like(wanted) if isinstance(found, Absent) else found
         assert got.shape == at.inputs[a].shape
@@ -80,7 +80,7 @@ def test_each_tangent_is_a_row_of_the_hessian_times_the_vector(op: Op, example: 
         np.testing.assert_array_less(np.abs(got - wanted)[plain], (ROUNDINGS * EPS * scale)[plain])
 
 
-def test_a_second_order_that_is_not_symmetric_is_taken_by_its_rows():
+def test_an_asymmetric_second_order_is_applied_by_rows():
     op = OPS["skewed"]
     at, eye = point(op, op.examples[0], "graph"), np.eye(3)
     rows = [derivatives.vjp_jvp(at, ["x"], None, {"x": e}).run()["x"] for e in eye]

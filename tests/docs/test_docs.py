@@ -1,4 +1,4 @@
-"""The pages keep their word: every command on them is run against the service, and the answers compared."""
+"""Run every command on the pages against the service and compare its output with the page."""
 
 import json
 import math
@@ -43,7 +43,7 @@ needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="the pages 
 
 
 class Step(NamedTuple):
-    """A command of a page, and what the page says that it prints."""
+    """A command of a page, and its output according to the page."""
 
     command: str
     output: str
@@ -58,7 +58,7 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 def steps(page: str) -> list[Step]:
-    """Return the commands in a page's ``console`` blocks: a line that begins with ``$``, then what it prints."""
+    """Return the commands in a page's ``console`` blocks: a line that begins with ``$``, then its output."""
     found: list[Step] = []
     for line in "".join(blocks(page, "console")).splitlines():
         if line.startswith("$ "):
@@ -79,7 +79,7 @@ def quoted(cell: str) -> list[str]:
 
 
 def run(command: list[str], url: str, **options: Any) -> str:
-    """Run a command, the pages' address in it replaced by ``url``; return what it prints."""
+    """Run a command with the pages' address replaced by ``url``; return its output."""
     here = [part.replace(ON_THE_PAGES, url) for part in command]
     env = os.environ | {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
     done = subprocess.run(here, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=env, **options)
@@ -88,13 +88,13 @@ def run(command: list[str], url: str, **options: Any) -> str:
 
 
 def printed(page: str, url: str) -> list[str]:
-    """Run a page's commands one after the other in one shell; return what each prints."""
+    """Run a page's commands one after the other in one shell; return the output of each."""
     script = "".join(f"{step.command}\nprintf '{MARK}'\n" for step in steps(page))
     return run(["bash", "-euc", script], url).split(MARK)[:-1]
 
 
 def read(text: str) -> Any:
-    """Return what a text says: its JSON, where it is some, whatever its line breaks."""
+    """Return a text parsed as JSON if possible, otherwise stripped."""
     try:
         return json.loads(text)
     except json.JSONDecodeError:
@@ -112,28 +112,28 @@ def same(one: Any, other: Any) -> bool:
 
 
 def differences(page: str, url: str) -> list[tuple[str, str, str]]:
-    """Return each command that prints something else than the page says: command, the page's output, the real one."""
-    told = steps(page)
+    """Return each command whose output differs from the page: the command, the page's output, the real output."""
+    commands = steps(page)
     return [
         (step.command, step.output, output)
-        for step, output in zip(told, printed(page, url), strict=True)
+        for step, output in zip(commands, printed(page, url), strict=True)
         if not same(read(step.output), read(output))
     ]
 
 
 @needs_curl
 @pytest.mark.parametrize("page", [p for p in PAGES if p not in (ADD_AN_OP, ADD_A_NATIVE_OP) and steps(p)])
-def test_the_commands_of_a_page_print_what_it_says(page: str, service: Service) -> None:
+def test_commands_print_the_output_on_the_page(page: str, service: Service) -> None:
     assert differences(page, service.url) == []
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_no_request_of_a_page_is_left_unrun(page: str) -> None:
+def test_every_request_on_a_page_is_run(page: str) -> None:
     assert not any("curl" in body or "post " in body for name in ("sh", "bash", "") for body in blocks(page, name))
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_links_lead_somewhere(page: str) -> None:
+def test_links_have_targets(page: str) -> None:
     targets = [link for link in LINK.findall(text_of(page)) if "://" not in link]
     assert [link for link in targets if not has_target(page, link)] == []
 
@@ -149,25 +149,25 @@ def anchors(text: str) -> list[str]:
     return [re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings]
 
 
-def test_same_tells_what_differs() -> None:
+def test_same_finds_differences() -> None:
     assert same({"a": [1.0, "NaN", None]}, {"a": [1.0000001, "NaN", None]})
     for other in ({"a": [1, "NaN", None]}, {"a": [1.0, "NaN"]}, {"a": [1.0, "NaN", 0]}, {"a": [1.1, "NaN", None]}, {}):
         assert not same({"a": [1.0, "NaN", None]}, other)
 
 
 @pytest.mark.parametrize("page", [README, GRADIENT_CHECKS, HTTP_API])
-def test_the_python_example_prints_what_the_page_says(page: str, service: Service) -> None:
+def test_the_python_example_prints_the_output_on_the_page(page: str, service: Service) -> None:
     [program], [*_, output] = blocks(page, "python"), blocks(page, "text")
     assert run([sys.executable, "-W", "error", "-c", program], service.url) == output
 
 
-def test_the_check_of_a_wrong_op_prints_what_the_pages_say(serve: Serve, tmp_path) -> None:
+def test_the_check_of_a_wrong_op_prints_the_output_on_the_pages(serve: Serve, tmp_path) -> None:
     shutil.copy(ROOT / "tests/http/plugins/steep.py", tmp_path)
     service = serve(OPS_PATH=str(tmp_path))
     command = [sys.executable, "-m", "pullback", "check", "steep", "--url", service.url]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert (done.returncode, done.stderr) == (1, "")
-    # How long it took, and which number is worst, in its error bars, is each machine's own.
+    # Durations and the worst number, in error bars, differ between machines.
     number = re.compile(r"-?\d[\d.]*(e[-+]\d+)?")
     for page, language in ((README, ""), (GRADIENT_CHECKS, "text")):
         sample = blocks(page, language)[0]
@@ -177,37 +177,37 @@ def test_the_check_of_a_wrong_op_prints_what_the_pages_say(serve: Serve, tmp_pat
 
 
 def test_every_field_of_the_checks_is_in_their_table() -> None:
-    told = [quoted(cells[0])[0] for cells in rows(GRADIENT_CHECKS, "field")]
-    assert set(told) == set(CheckRequest.model_fields)
-    assert set(ChecksRequest.model_fields) == set(told) - {"inputs", "attrs"} | {"ops"}
+    table = [quoted(cells[0])[0] for cells in rows(GRADIENT_CHECKS, "field")]
+    assert set(table) == set(CheckRequest.model_fields)
+    assert set(ChecksRequest.model_fields) == set(table) - {"inputs", "attrs"} | {"ops"}
     assert [cells[0] for cells in rows(GRADIENT_CHECKS, "check")] == list(CHECKS)
     assert [quoted(cells[0])[0] for cells in rows(GRADIENT_CHECKS, "event")] == list(EVENTS)
 
 
 def test_every_op_is_in_the_table(service: Service) -> None:
-    told = {quoted(cells[0])[0]: quoted(cells[3]) if len(cells) > 3 else [] for cells in rows(README, "op")}
+    table = {quoted(cells[0])[0]: quoted(cells[3]) if len(cells) > 3 else [] for cells in rows(README, "op")}
     with service.client() as client:
         names = [op["name"] for op in client.get("/v1/ops").json()["ops"]]
         served = {name: list(client.get(f"/v1/ops/{name}").json()["attrs"]["properties"]) for name in names}
-    assert told == served
+    assert table == served
 
 
 def test_every_setting_is_in_the_table_with_its_default(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("PULLBACK_")]:
         monkeypatch.delenv(name)
     defaults = Settings()
-    told = {quoted(cells[0])[0]: quoted(cells[1])[0].strip() for cells in rows(DEPLOYMENT, "variable")}
-    assert list(told) == [f"PULLBACK_{name.upper()}" for name in Settings.model_fields]
-    for name, default in told.items():
+    table = {quoted(cells[0])[0]: quoted(cells[1])[0].strip() for cells in rows(DEPLOYMENT, "variable")}
+    assert list(table) == [f"PULLBACK_{name.upper()}" for name in Settings.model_fields]
+    for name, default in table.items():
         monkeypatch.setenv(name, default)
     assert Settings() == defaults
 
 
 def test_every_setting_is_in_the_compose_file_at_its_default() -> None:
-    """What is there as a comment, but for what the image sets and the service's own device."""
-    told = {quoted(cells[0])[0]: quoted(cells[1])[0].strip() for cells in rows(DEPLOYMENT, "variable")}
+    """Settings are commented out, except for those that the image sets and the service's device."""
+    table = {quoted(cells[0])[0]: quoted(cells[1])[0].strip() for cells in rows(DEPLOYMENT, "variable")}
     there = dict(re.findall(r"^  (?:# )?(PULLBACK_\w+): (\S+)$", text_of("docker-compose.yml"), re.MULTILINE))
-    assert there == told | {"PULLBACK_HOST": "0.0.0.0", "PULLBACK_OPS_PATH": "/ops-extra"}
+    assert there == table | {"PULLBACK_HOST": "0.0.0.0", "PULLBACK_OPS_PATH": "/ops-extra"}
     image = dict(re.findall(r"(PULLBACK_\w+)=(\S+)", text_of("Dockerfile")))
     assert image == {name: there[name] for name in ("PULLBACK_HOST", "PULLBACK_PORT", "PULLBACK_OPS_PATH")}
 
@@ -216,7 +216,7 @@ def test_the_image_is_of_this_version() -> None:
     assert set(re.findall(r"^ARG VERSION=(.+)$", text_of("Dockerfile"), re.MULTILINE)) == {pullback.__version__}
 
 
-def test_a_container_has_the_time_that_the_service_takes_to_stop() -> None:
+def test_a_container_gets_enough_time_to_stop() -> None:
     longest = Settings().drain_s + Settings().grace_s
     compose = re.search(r"stop_grace_period: (\d+)s", text_of("docker-compose.yml"))
     pod = re.search(r"terminationGracePeriodSeconds: (\d+)", text_of(DEPLOYMENT))
@@ -225,7 +225,7 @@ def test_a_container_has_the_time_that_the_service_takes_to_stop() -> None:
     assert min(int(compose[1]), int(pod[1])) > longest
 
 
-def test_the_doctor_says_what_the_page_says() -> None:
+def test_the_doctor_prints_the_output_on_the_page() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "app.runtime.doctor"],
         cwd=ROOT,
@@ -240,52 +240,52 @@ def test_the_doctor_says_what_the_page_says() -> None:
 def test_every_route_is_in_the_table(service: Service) -> None:
     with service.client() as client:
         paths = client.get("/openapi.json").json()["paths"]
-        told = {route for cells in rows(HTTP_API, "route") for route in quoted(cells[0])}
+        table = {route for cells in rows(HTTP_API, "route") for route in quoted(cells[0])}
         served = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
-        assert told == served | {"GET /docs", "GET /openapi.json"}
+        assert table == served | {"GET /docs", "GET /openapi.json"}
         assert client.get("/docs").status_code == 200
 
 
 def test_every_metric_is_in_the_table_with_its_labels(service: Service) -> None:
-    told = {quoted(cells[0])[0]: set(quoted(cells[1])) for cells in rows(DEPLOYMENT, "metric")}
+    table = {quoted(cells[0])[0]: set(quoted(cells[1])) for cells in rows(DEPLOYMENT, "metric")}
     with service.client() as client:
         client.post("/v1/ops/square/forward", json={"inputs": {"x": 1}})
         families = list(text_string_to_metric_families(client.get("/metrics").text))
-    # A counter's family has not the suffix that its samples have.
+    # The samples of a counter have a suffix that its family lacks.
     names = {family.name + ("_total" if family.type == "counter" else ""): family for family in families}
     served = {name: {label for sample in family.samples for label in sample.labels} for name, family in names.items()}
-    assert told == {name: labels - {"le"} for name, labels in served.items()}
+    assert table == {name: labels - {"le"} for name, labels in served.items()}
 
 
 def test_every_field_is_in_the_table() -> None:
-    told = {quoted(cells[0])[0]: cells[1].split(", ") for cells in rows(HTTP_API, "field")}
+    table = {quoted(cells[0])[0]: cells[1].split(", ") for cells in rows(HTTP_API, "field")}
     taken = {name for operation in OPERATIONS.values() for name in operation.request.model_fields}
-    assert set(told) == taken
-    for name, takers in told.items():
+    assert set(table) == taken
+    for name, takers in table.items():
         takes = [operation.name for operation in OPERATIONS.values() if name in operation.request.model_fields]
         assert takers == (["all"] if len(takes) == len(OPERATIONS) else takes)
 
 
 def test_every_status_is_in_the_table(service: Service) -> None:
-    told = {cells[0] for cells in rows(HTTP_API, "status")}
+    table = {cells[0] for cells in rows(HTTP_API, "status")}
     with service.client() as client:
         paths = client.get("/openapi.json").json()["paths"]
     documented = {status for methods in paths.values() for one in methods.values() for status in one["responses"]}
-    assert documented - {"200", "default"} <= told
+    assert documented - {"200", "default"} <= table
 
 
 def test_every_error_is_in_the_table_with_its_title() -> None:
-    told = {(cells[0], cells[1]) for cells in rows(HTTP_API, "status")}
-    assert told == {(str(error.status), error.title) for error in PullbackError.__subclasses__()}
+    table = {(cells[0], cells[1]) for cells in rows(HTTP_API, "status")}
+    assert table == {(str(error.status), error.title) for error in PullbackError.__subclasses__()}
 
 
-def test_the_budgets_are_those_of_the_code() -> None:
+def test_the_budgets_match_the_code() -> None:
     assert f"{traces.TRACE_BUDGET} of them, {traces.XLA_BUDGET} by XLA" in text_of(HTTP_API)
-    assert traces.SHARE == 0.5  # "half", the page says
+    assert traces.SHARE == 0.5  # the page writes "half"
 
 
 def op_files() -> dict[str, str]:
-    """Return the files that the page on adding an op shows, by the name that the text before each one gives it."""
+    """Return the files on the page about adding an op, by the names in the text before them."""
     files: dict[str, str] = {}
     text, end = text_of(ADD_AN_OP), 0
     for fence in FENCE.finditer(text):
@@ -296,7 +296,7 @@ def op_files() -> dict[str, str]:
 
 
 def mistakes() -> dict[str, tuple[str, list[str]]]:
-    """Return the page's wrong versions of its first op, by name: the file, and what the answer says."""
+    """Return the page's wrong versions of its first op by name: the file and the error message."""
     cube, wrong = op_files()["cube"], dict[str, tuple[str, list[str]]]()
     for number, (function, line, words) in enumerate(rows(ADD_AN_OP, "function")):
         name = f"mistake_{number}"
@@ -308,7 +308,7 @@ def mistakes() -> dict[str, tuple[str, list[str]]]:
 
 @pytest.fixture(scope="module")
 def plugged(serve_for_module: Serve, tmp_path_factory: pytest.TempPathFactory) -> ThreadedService:
-    """The service with the page's files in a folder, and its mistakes in another."""
+    """A service with the page's files in one folder and its wrong versions in another."""
     right, wrong = tmp_path_factory.mktemp("my_ops"), tmp_path_factory.mktemp("mistakes")
     for name, body in op_files().items():
         (right / f"{name}.py").write_text(body)
@@ -322,12 +322,12 @@ def test_the_first_op_is_short() -> None:
 
 
 @needs_curl
-def test_the_op_of_the_page_is_served_as_it_says(plugged: ThreadedService) -> None:
+def test_the_op_of_the_page_works_as_described(plugged: ThreadedService) -> None:
     assert differences(ADD_AN_OP, plugged.url) == []
 
 
 @pytest.mark.parametrize("name", mistakes())
-def test_a_mistake_is_answered_as_the_page_says(name: str, plugged: ThreadedService) -> None:
+def test_a_mistake_gives_the_error_on_the_page(name: str, plugged: ThreadedService) -> None:
     with plugged.client() as client:
         answer = client.post(f"/v1/ops/{name}/gradients", json={"inputs": {"x": [1, 2]}, "order": 2})
     assert answer.status_code == 500

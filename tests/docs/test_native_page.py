@@ -1,4 +1,4 @@
-"""The page on ops in C++ keeps its word: its two files are built, served, asked and held to their claims."""
+"""Build and serve the two files on the page about C++ ops, and check the page's claims."""
 
 import os
 import re
@@ -21,7 +21,7 @@ SHOWN = ("cpp", "python")
 
 
 def page_files() -> dict[str, str]:
-    """Return the files that the page shows, by the name that the text before each one gives it."""
+    """Return the files on the page, by the names in the text before them."""
     files: dict[str, str] = {}
     text, end = text_of(ADD_A_NATIVE_OP), 0
     for fence in FENCE.finditer(text):
@@ -32,7 +32,7 @@ def page_files() -> dict[str, str]:
 
 
 def mistakes() -> list[tuple[str, list[str]]]:
-    """Return the page's wrong versions of its second file, and what the answer says to each."""
+    """Return the page's wrong versions of its second file, with their error messages."""
     page, found = page_files()["softsign.py"], list[tuple[str, list[str]]]()
     for line, instead, words in rows(ADD_A_NATIVE_OP, "line"):
         assert page.count(quoted(line)[0]) == 1
@@ -42,7 +42,7 @@ def mistakes() -> list[tuple[str, list[str]]]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The page's files, built."""
+    """A folder with the page's files, built."""
     folder = tmp_path_factory.mktemp("my_ops")
     for name, body in page_files().items():
         (folder / name).write_text(body)
@@ -59,14 +59,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @needs_curl
-def test_the_op_of_the_page_is_served_as_it_says(folder: Path, serve: Serve) -> None:
+def test_the_op_of_the_page_works_as_described(folder: Path, serve: Serve) -> None:
     service = serve(OPS_PATH=str(folder))
     assert differences(ADD_A_NATIVE_OP, service.url) == []
 
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(("page", "words"), mistakes(), ids=lambda value: "" if isinstance(value, str) else value[0])
-def test_a_mistake_is_answered_as_the_page_says(page: str, words: list[str], start: Start, tmp_path: Path) -> None:
+def test_a_mistake_gives_the_error_on_the_page(page: str, words: list[str], start: Start, tmp_path: Path) -> None:
     (tmp_path / "softsign.py").write_text(page)
     with start(OPS_PATH=str(tmp_path)).wait_until_ready().client() as client:
         answered = client.post("/v1/ops/softsign/gradients", json={"inputs": {"x": [1, 2]}, "order": 2})
@@ -75,7 +75,7 @@ def test_a_mistake_is_answered_as_the_page_says(page: str, words: list[str], sta
 
 
 @pytest.mark.parametrize("mode", ["graph", "eager", "v1"])
-def test_the_op_of_the_page_is_what_it_claims(folder: Path, mode: Mode) -> None:
+def test_the_op_of_the_page_passes_its_checks(folder: Path, mode: Mode) -> None:
     op = discover([folder]).ops["softsign"]
     case = Case(op, op.examples[0])
     point = case.point(mode=mode)
@@ -91,7 +91,7 @@ def test_the_kernel_of_the_page_refuses_a_cotangent_of_another_shape(folder: Pat
         kernels.my_ops_softsign_grad([1.0, 2.0, 3.0], [1.0, 2.0])
 
 
-def test_what_is_not_built_is_told_as_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_op_that_is_not_built_gives_the_error_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_native, "BUILD", tmp_path)
     (tmp_path / "softsign.py").write_text(page_files()["softsign.py"])
     assert [f"{one.reason}\n" for one in discover([tmp_path]).unavailable] == blocks(ADD_A_NATIVE_OP, "text")

@@ -1,4 +1,4 @@
-"""The lane: what is refused, what is dropped, and what is let go of."""
+"""The lane: refused work, dropped work, and the release of its memory."""
 
 import asyncio
 import gc
@@ -17,11 +17,11 @@ from tests.patience import PATIENCE_S
 
 
 class Tensors:
-    """What work holds on to."""
+    """The memory that work holds."""
 
 
 class Gate:
-    """Work that lasts until it is told to end."""
+    """Work that runs until the gate opens."""
 
     def __init__(self) -> None:
         self.entered, self.opened = threading.Event(), threading.Event()
@@ -48,7 +48,7 @@ def later(seconds: float) -> float:
     return time.monotonic() + seconds
 
 
-def test_work_is_answered_and_its_errors_are_raised():
+def test_work_returns_its_result_or_raises_its_error():
     def fails(checkpoint: Checkpoint) -> None:
         raise ValueError("no such luck")
 
@@ -60,12 +60,12 @@ def test_work_is_answered_and_its_errors_are_raised():
     in_a_lane(test)
 
 
-def test_waiting_work_is_dropped_at_its_deadline_and_leaves_its_place():
+def test_queued_work_is_dropped_at_its_deadline_and_leaves_its_place():
     async def test(lane: Lane) -> None:
         gate, ran = Gate(), []
         busy = asyncio.create_task(lane.run(gate, slot="long", deadline=later(30), owner="a"))
         await asyncio.to_thread(gate.entered.wait, 10)
-        for _ in range(5):  # more than may wait at once
+        for _ in range(5):  # more than the queue holds
             tensors = Tensors()
             alive = weakref.ref(tensors)
 
@@ -86,7 +86,7 @@ def test_waiting_work_is_dropped_at_its_deadline_and_leaves_its_place():
     in_a_lane(test)
 
 
-def test_a_full_queue_is_refused_and_has_room_again():
+def test_a_full_queue_refuses_work_until_it_has_room():
     async def test(lane: Lane) -> None:
         gate = Gate()
         tasks = [asyncio.create_task(lane.run(gate, slot="long", deadline=later(30), owner="a"))]
@@ -95,7 +95,7 @@ def test_a_full_queue_is_refused_and_has_room_again():
         await asyncio.sleep(0)
         with pytest.raises(Overloaded, match="1 requests for b and 1 for other ops") as refused:
             await lane.run(gate, slot="long", deadline=later(30), owner="b")
-        # The other slot has nothing to do.
+        # The other slot is idle.
         assert await lane.run(lambda checkpoint: 1, slot="short", deadline=later(30), owner="b") == 1
         assert refused.value.headers == {"Retry-After": "1"}
         gate.opened.set()
@@ -106,7 +106,7 @@ def test_a_full_queue_is_refused_and_has_room_again():
 
 
 def in_order(*queued: str) -> list[str]:
-    """Queue pieces of these owners behind a long one; return the owners in the order in which they ran."""
+    """Queue work of these owners behind a long task; return the owners in the order of execution."""
     ran: list[str] = []
 
     async def test(lane: Lane) -> None:
@@ -126,17 +126,17 @@ def in_order(*queued: str) -> list[str]:
     return ran
 
 
-def test_the_flood_of_one_op_starves_no_other():
+def test_a_flood_of_one_op_does_not_starve_others():
     ran = in_order(*["a"] * 50, "b")
     assert ran[:3] == ["a0", "b50", "a1"]
     assert ran[2:] == [f"a{i}" for i in range(1, 50)]
 
 
-def test_ops_are_served_in_turn_and_each_first_come_first_served():
+def test_ops_are_served_round_robin_and_each_in_order():
     assert in_order(*"aaabbcc") == ["a0", "b3", "c5", "a1", "b4", "c6", "a2"]
 
 
-def test_what_leaves_its_place_in_the_middle_changes_nobodys_turn():
+def test_leaving_the_queue_keeps_the_order_of_the_rest():
     turns = RoundRobin[str]()
     for item in ("a0", "a1", "b0", "c0"):
         turns.put(item[0], item)
@@ -148,7 +148,7 @@ def test_what_leaves_its_place_in_the_middle_changes_nobodys_turn():
 
 
 @pytest.mark.parametrize(("count", "alone"), [(1, 1), (2, 1), (3, 2), (1024, 512)])
-def test_a_flood_that_meets_its_limit_leaves_room_for_others(count: int, alone: int):
+def test_a_flood_at_its_limit_leaves_room_for_others(count: int, alone: int):
     places = Admission(count)
     assert fill(places, "flood", count) == alone
     if count > 1:
@@ -166,7 +166,7 @@ def test_floods_of_many_ops_leave_room_for_one_more():
 
 
 def fill(places: Admission, owner: str, count: int) -> int:
-    """Take places as long as there are any; return how many."""
+    """Take all free places; return their number."""
     for taken in range(count):
         try:
             places.take(owner)
@@ -175,7 +175,7 @@ def fill(places: Admission, owner: str, count: int) -> int:
     return count
 
 
-def test_long_work_learns_at_its_checkpoint_that_nobody_waits():
+def test_abandoned_work_stops_at_its_checkpoint():
     ended = threading.Event()
 
     def chunks(checkpoint: Checkpoint) -> None:
@@ -194,7 +194,7 @@ def test_long_work_learns_at_its_checkpoint_that_nobody_waits():
     in_a_lane(test)
 
 
-def test_an_overrun_is_seen():
+def test_an_overrun_is_reported():
     async def test(lane: Lane) -> None:
         gate = Gate()
         assert lane.overrun() is None
@@ -212,7 +212,7 @@ def test_an_overrun_is_seen():
     in_a_lane(test)
 
 
-def test_what_an_idle_slot_begins_at_once_takes_no_place():
+def test_work_started_at_once_takes_no_place():
     async def test(lane: Lane) -> None:
         both = [lane.run(lambda checkpoint: 1, slot=slot, deadline=later(10), owner=slot) for slot in ("long", "short")]
         assert await asyncio.gather(*both) == [1, 1]

@@ -13,7 +13,7 @@ PLUGINS = Path(__file__).parent / "plugins"
 
 @pytest.fixture(scope="session")
 def plugin_folders(tmp_path_factory) -> str:
-    """The folders as the setting wants them."""
+    """The plug-in folders in the form of the setting."""
     faulty, broken = tmp_path_factory.mktemp("faulty"), tmp_path_factory.mktemp("broken")
     # Imported here, so that tests without this service do not wait for TensorFlow.
     for name in importlib.import_module("tests.http.faulty").OPS:
@@ -31,7 +31,7 @@ def plugged_service(start_for_session, plugin_folders):
     assert one.process.poll() is None, f"the service has ended; its log:\n{one.log()[-8000:]}"
 
 
-# A client takes longer to make than most answers: there is one of each, for all tests.
+# Creating a client takes longer than most requests, so all tests share one of each.
 @pytest.fixture(scope="session")
 def client(service) -> Iterator[httpx.Client]:
     with service.client() as one:

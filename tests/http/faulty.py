@@ -1,4 +1,4 @@
-"""Ops with the mistakes that people make. Each is a plug-in of its own: a file with ``OP = OPS[name]``."""
+"""Ops with typical mistakes. Each is a separate plug-in: a file with ``OP = OPS[name]``."""
 
 import numpy as np
 import tensorflow as tf
@@ -10,7 +10,7 @@ X = [0.5, 1.0, 2.0]
 
 
 def op(name: str, function: Function, inputs: str = "x") -> None:
-    """Register an op with these inputs, each a letter, and the output y."""
+    """Register an op with these inputs, one letter each, and the output y."""
     OPS[name] = Op(
         name=name,
         summary="an op with a mistake",

@@ -12,7 +12,7 @@ from app.settings import Settings
 
 
 class OneRoute:
-    """A route table that leads every path to one handler."""
+    """A route table that maps every path to one handler."""
 
     def __init__(self, handler: Handler) -> None:
         self.by_path: Mapping[str, Route] = {}
@@ -32,7 +32,7 @@ def application(handler: Handler, settings: Settings, lifecycle: Lifecycle | Non
 
 
 def request_of(*pieces: bytes, ends: bool = True, handler: Handler | None = None, **headers: str) -> Request:
-    """Return a request whose body comes in these pieces; if it does not end, the client leaves."""
+    """Return a request whose body arrives in these pieces; if it does not end, the client disconnects."""
     messages = [{"type": "http.request", "body": piece, "more_body": True} for piece in pieces]
     messages += [{"type": "http.request"} if ends else {"type": "http.disconnect"}]
 

@@ -1,4 +1,4 @@
-"""C++ ops with the mistakes of those who register a gradient for one; bare, or with the helper that checks it."""
+"""C++ ops with mistakes in their registered gradients, each with and without the helper that checks it."""
 
 import numpy as np
 import tensorflow as tf
@@ -12,14 +12,14 @@ X = [0.5, 1.0, 2.0]
 @tf.RegisterGradient("MistakenTooFew")
 @register_gradient("MistakenTooFewChecked")
 def too_few(op, dy):
-    """One cotangent, for an op of two outputs."""
+    """Take one cotangent for an op of two outputs."""
     return dy
 
 
 @tf.RegisterGradient("MistakenInt")
 @register_gradient("MistakenIntChecked")
 def an_int(op, dy, _):
-    """Return a number for a tensor."""
+    """Return a number instead of a tensor."""
     return 0
 
 

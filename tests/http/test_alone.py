@@ -1,4 +1,4 @@
-"""A request that is alone is computed at once; where others are under way it waits for those that come with it."""
+"""A lone request is computed at once; while others are in progress, a request waits to be batched."""
 
 import asyncio
 
@@ -9,14 +9,14 @@ from app.execution import batching
 from app.execution.batching import Batches
 from app.http.connection import CONNECTION, Link
 from tests.http.handlers import request_of
-from tests.http.inside import asked, running
+from tests.http.in_process import post, running
 
 BODY = orjson.dumps({"inputs": {"x": [0.5, 1.5]}, "cotangents": {"y": [1.0, 2.0]}})
 PATH = "/v1/ops/log1pexp/vjp"
 
 
 @pytest.mark.parametrize(("under_way", "at_once"), [({1}, 3), ({1, 2}, 0)])
-def test_who_is_alone_waits_for_nobody(under_way, at_once, monkeypatch):
+def test_a_lone_request_runs_at_once(under_way, at_once, monkeypatch):
     monkeypatch.setattr(batching, "BRIEF_S", 60.0)  # on a busy machine too
     calls = []
     run_at_once = Batches.run_at_once
@@ -26,9 +26,9 @@ def test_who_is_alone_waits_for_nobody(under_way, at_once, monkeypatch):
         async with running() as app:
 
             async def ask() -> bytes:
-                return await asked(app, PATH, BODY, **{CONNECTION: Link(under_way)})
+                return await post(app, PATH, BODY, **{CONNECTION: Link(under_way)})
 
-            first = await ask()  # which nobody knows yet to be brief
+            first = await ask()  # its duration is not known yet
             second = await ask()
             assert first == second
             before = len(calls)
@@ -42,7 +42,7 @@ def test_who_is_alone_waits_for_nobody(under_way, at_once, monkeypatch):
 
 
 @pytest.mark.parametrize(("link", "expected"), [(None, False), (Link({1}), True), (Link({1, 2}), False)])
-def test_only_a_server_that_counts_tells_who_is_alone(link, expected):
+def test_is_alone_needs_a_link(link, expected):
     request = request_of()
     request.link = link
     assert request.is_alone is expected

@@ -1,4 +1,4 @@
-"""Tensors in binary over HTTP: bit for bit what JSON says, either way and both, and its errors."""
+"""Binary tensors over HTTP: requests and responses match JSON bit for bit, and so do the errors."""
 
 import base64
 import json
@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.http.asking import BINARY, JSON, OPERATIONS, array, ask, fault, post, problem
+from tests.http.native_client import BINARY, JSON, OPERATIONS, array, ask, fault, post, problem
 from tests.patience import PATIENCE_S
 
 OPS = sorted(path.stem for path in (Path(__file__).parents[2] / "ops").glob("[!_]*.py"))
@@ -34,8 +34,8 @@ def spelling(dtype: np.dtype) -> str:
     return next(word for word, known in SPELLINGS.items() if np.dtype(known) == dtype)
 
 
-def written(tensors: dict[str, np.ndarray], **fields: Any) -> bytes:
-    """Return a request by the published format, the header not padded at all."""
+def encode(tensors: dict[str, np.ndarray], **fields: Any) -> bytes:
+    """Return a request in the published format, with an unpadded header."""
     header: dict[str, Any] = {"__metadata__": {"pullback": json.dumps(fields)}} if fields else {}
     data = b""
     for name, value in tensors.items():
@@ -46,21 +46,21 @@ def written(tensors: dict[str, np.ndarray], **fields: Any) -> bytes:
     return len(text).to_bytes(8, "little") + text + data
 
 
-def read(body: bytes) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Return the tensors of an answer, whose data must begin and follow as promised, and its metadata."""
+def decode(body: bytes) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Return the tensors and the metadata of a response, after checking its alignment and layout."""
     length = int.from_bytes(body[:8], "little")
     assert (8 + length) % 64 == 0
     header = json.loads(body[8 : 8 + length])
-    said = header.pop("__metadata__", {})
+    metadata = header.pop("__metadata__", {})
     found = {}
     for name, entry in header.items():
         begin, end = entry["data_offsets"]
         found[name] = np.frombuffer(body[8 + length :][begin:end], SPELLINGS[entry["dtype"]]).reshape(entry["shape"])
-    return found, json.loads(said["pullback"]) if said else {}
+    return found, json.loads(metadata["pullback"]) if metadata else {}
 
 
 def flat(tree: Any, *path: str) -> dict[str, np.ndarray]:
-    """Return the tensors of an answer in JSON by their paths."""
+    """Return the tensors of a JSON response by their paths."""
     if tree is None:
         return {}
     if isinstance(tree, dict) and "dtype" in tree:
@@ -94,7 +94,7 @@ def example_of(client: httpx.Client, op: str, operation: str) -> tuple[dict[str,
 
 
 def in_json(tensors: dict[str, np.ndarray], fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the same request in JSON, tensors in base64, and so those of the answer."""
+    """Return the same request in JSON, with tensors in base64 in the request and the response."""
     body: dict[str, Any] = {**fields, "encoding": "base64"}
     for path, value in tensors.items():
         field, name = path.split("/")
@@ -104,21 +104,21 @@ def in_json(tensors: dict[str, np.ndarray], fields: dict[str, Any]) -> dict[str,
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_every_operation_answers_bit_for_bit_as_in_json(client: httpx.Client, op: str):
+def test_every_operation_matches_json_bit_for_bit(client: httpx.Client, op: str):
     for operation in OPERATIONS:
         tensors, fields = example_of(client, op, operation)
-        told = post(client, op, operation, **in_json(tensors, fields))
-        response = binary(client, f"{op}/{operation}", written(tensors, **fields))
-        if told.status_code != 200:
+        reference = post(client, op, operation, **in_json(tensors, fields))
+        response = binary(client, f"{op}/{operation}", encode(tensors, **fields))
+        if reference.status_code != 200:
             assert (op, operation) == ("clip_gradient", "jvp")
-            assert problem(response, 422) == told.json()
+            assert problem(response, 422) == reference.json()
             continue
         assert response.status_code == 200, response.text
         assert response.headers["content-type"] == BINARY
-        expected = told.json()
+        expected = reference.json()
         absent = expected.pop("absent", None)
-        found, said = read(response.content)
-        assert said == ({"absent": absent} if absent else {})
+        found, metadata = decode(response.content)
+        assert metadata == ({"absent": absent} if absent else {})
         assert_same(found, flat(expected))
 
 
@@ -136,40 +136,40 @@ PATHS = [
 
 
 @pytest.mark.parametrize(("to", "fields", "names"), PATHS)
-def test_tensors_are_called_after_their_places(client: httpx.Client, to: str, fields: dict, names: set[str]):
+def test_tensors_are_named_by_their_paths(client: httpx.Client, to: str, fields: dict, names: set[str]):
     x = np.float32([1, 2])
-    found, said = read(binary(client, to, written({"inputs/x": x}, **fields)).content)
-    assert (set(found), said) == (names, {})
+    found, metadata = decode(binary(client, to, encode({"inputs/x": x}, **fields)).content)
+    assert (set(found), metadata) == (names, {})
     if to == "square/gradients":
         assert found["gradients/1/x"].tolist() == [2, 4]
         assert found["gradients/2/x"].tolist() == [2, 2]
 
 
-def test_what_is_absent_is_left_out_and_its_reason_told(client: httpx.Client):
+def test_absent_derivatives_are_omitted_with_a_reason(client: httpx.Client):
     tensors = {"inputs/logits": np.zeros((1, 2), np.float32), "inputs/labels": np.int32([1])}
     for operation, absent in (
         ("vjp", {"labels": "not_differentiable"}),
         ("gradients", [{"labels": "not_differentiable"}]),
         ("jacobian", {"loss": {"labels": "not_differentiable"}}),
     ):
-        found, said = read(binary(client, f"softmax_cross_entropy/{operation}", written(tensors)).content)
-        assert said == {"absent": absent}
+        found, metadata = decode(binary(client, f"softmax_cross_entropy/{operation}", encode(tensors)).content)
+        assert metadata == {"absent": absent}
         assert not any("labels" in name for name in found)
-    found, said = read(binary(client, "softmax_cross_entropy/vjp", written(tensors, wrt=["labels"])).content)
-    assert (found, said) == ({}, {"absent": {"labels": "not_differentiable"}})
-    found, said = read(binary(client, "softmax_cross_entropy/vjp", written(tensors, wrt=["logits"])).content)
-    assert (found["gradients/logits"].tolist(), said) == ([[0.5, -0.5]], {})
-    found, said = read(binary(client, "square/gradients", written({"inputs/x": np.float32(3)}, order=3)).content)
-    assert said == {"absent": [{}, {}, {"x": "disconnected"}]}
+    found, metadata = decode(binary(client, "softmax_cross_entropy/vjp", encode(tensors, wrt=["labels"])).content)
+    assert (found, metadata) == ({}, {"absent": {"labels": "not_differentiable"}})
+    found, metadata = decode(binary(client, "softmax_cross_entropy/vjp", encode(tensors, wrt=["logits"])).content)
+    assert (found["gradients/logits"].tolist(), metadata) == ([[0.5, -0.5]], {})
+    found, metadata = decode(binary(client, "square/gradients", encode({"inputs/x": np.float32(3)}, order=3)).content)
+    assert metadata == {"absent": [{}, {}, {"x": "disconnected"}]}
     assert set(found) == {"outputs/y", "gradients/1/x", "gradients/2/x"}
 
 
 @pytest.mark.parametrize("dtype", [np.float16, BFLOAT16, np.float32, np.float64, np.int32, np.int64, np.uint8])
-def test_every_dtype_and_shape_goes_both_ways(client: httpx.Client, dtype: Any):
+def test_every_dtype_and_shape_round_trips(client: httpx.Client, dtype: Any):
     for value in ([1, 2, 3], [[1], [2]], 3, [], [[], []], np.arange(500)):
         x = np.array(value).astype(dtype) % 5
-        body = written({"inputs/x": x}, dtype=x.dtype.name)
-        found, _ = read(binary(client, "square/forward", body).content)
+        body = encode({"inputs/x": x}, dtype=x.dtype.name)
+        found, _ = decode(binary(client, "square/forward", body).content)
         assert_same(found, {"outputs/y": (x * x).astype(dtype)})
 
 
@@ -177,26 +177,26 @@ def test_every_dtype_and_shape_goes_both_ways(client: httpx.Client, dtype: Any):
 def test_short_floats_keep_every_bit(client: httpx.Client, dtype: str):
     bits = np.arange(2**16, dtype=np.uint16).view(BFLOAT16 if dtype == "bfloat16" else np.float16)
     x = bits[np.isfinite(bits.astype(np.float32))]
-    body = written({"inputs/x": x}, dtype=dtype, attrs={"by": "none"})
-    found, _ = read(binary(client, "clip_gradient/forward", body).content)
+    body = encode({"inputs/x": x}, dtype=dtype, attrs={"by": "none"})
+    found, _ = decode(binary(client, "clip_gradient/forward", body).content)
     assert_same(found, {"outputs/y": x})
 
 
 def test_formats_mix(client: httpx.Client):
     x = np.float32([1, 2])
-    body, text = written({"inputs/x": x}), json.dumps({"inputs": {"x": [1, 2]}, "encoding": "base64"})
-    told = binary(client, "square/forward", body, accept="application/json")
-    assert told.headers["content-type"] == "application/json"
-    assert told.json() == ask(client, "square", "forward", inputs={"x": [1, 2]})
+    body, text = encode({"inputs/x": x}), json.dumps({"inputs": {"x": [1, 2]}, "encoding": "base64"})
+    in_text = binary(client, "square/forward", body, accept="application/json")
+    assert in_text.headers["content-type"] == "application/json"
+    assert in_text.json() == ask(client, "square", "forward", inputs={"x": [1, 2]})
     response = client.post(SQUARE, content=text, headers=JSON | {"accept": BINARY})
     assert response.headers["content-type"] == BINARY
-    assert_same(read(response.content)[0], {"outputs/y": x * x})
-    body = written({"inputs/x": x}, tangents={"x": [1, {}]})
+    assert_same(decode(response.content)[0], {"outputs/y": x * x})
+    body = encode({"inputs/x": x}, tangents={"x": [1, {}]})
     assert fault(binary(client, "square/jvp", body))["loc"] == ["tangents", "x", 1]
-    body = written({"inputs/x": x}, tangents={"x": [1, 3]}, encoding="flat")
-    assert read(binary(client, "square/jvp", body).content)[0]["tangents/y"].tolist() == [2, 12]
-    body = written({}, inputs={"x": [1, 3]})
-    assert read(binary(client, "square/forward", body).content)[0]["outputs/y"].tolist() == [1, 9]
+    body = encode({"inputs/x": x}, tangents={"x": [1, 3]}, encoding="flat")
+    assert decode(binary(client, "square/jvp", body).content)[0]["tangents/y"].tolist() == [2, 12]
+    body = encode({}, inputs={"x": [1, 3]})
+    assert decode(binary(client, "square/forward", body).content)[0]["outputs/y"].tolist() == [1, 9]
 
 
 @pytest.mark.parametrize(
@@ -236,8 +236,8 @@ def test_the_client_chooses_the_format(client: httpx.Client, accept: str | None,
         assert f"expected Accept: application/json or {BINARY}, got " in problem(response, 406)["detail"]
 
 
-def test_the_checks_speak_json_alone(client: httpx.Client):
-    body = written({"inputs/x": np.float32([1])})
+def test_the_checks_accept_only_json(client: httpx.Client):
+    body = encode({"inputs/x": np.float32([1])})
     for path in ("/v1/ops/square/check", "/v1/ops/square/verify", "/v1/checks"):
         detail = problem(client.post(path, content=body, headers={"content-type": BINARY}), 415)["detail"]
         assert detail == f"expected Content-Type: application/json, got {BINARY}"
@@ -262,9 +262,9 @@ WRONG = [
 
 
 @pytest.mark.parametrize("case", WRONG, ids=lambda case: f"{case[0]}-{'.'.join(case[3])}-{case[5]}")
-def test_errors_are_those_of_json(client: httpx.Client, case: tuple):
+def test_errors_match_those_of_json(client: httpx.Client, case: tuple):
     to, tensors, fields, loc, expected, got = case
-    response = binary(client, to, written(tensors, **fields))
+    response = binary(client, to, encode(tensors, **fields))
     entry = fault(response)
     assert entry["loc"] == loc
     assert expected in entry["expected"]
@@ -273,9 +273,9 @@ def test_errors_are_those_of_json(client: httpx.Client, case: tuple):
     assert post(client, *to.split("/"), **(in_json(tensors, {}) | fields)).json() == response.json()
 
 
-def test_what_is_no_safetensors_is_400(client: httpx.Client):
-    right = written({"inputs/x": X})
-    for body, said in (
+def test_malformed_safetensors_are_400(client: httpx.Client):
+    right = encode({"inputs/x": X})
+    for body, reason in (
         (b"", "got 0"),
         (b'{"inputs":{"x":[1,2]}}', "at most 1048576 bytes"),
         (right[:-1], "expected 8 bytes of data after the header (data_offsets), got 7"),
@@ -286,54 +286,54 @@ def test_what_is_no_safetensors_is_400(client: httpx.Client):
     ):
         for accept in (BINARY, "application/json", "*/*"):
             document = problem(binary(client, "square/forward", body, accept), 400)
-            assert said in document["detail"]
+            assert reason in document["detail"]
             assert document["errors"] == []
 
 
-def test_binary_in_the_name_of_json_is_400(client: httpx.Client):
-    problem(client.post(SQUARE, content=written({"inputs/x": X}), headers=JSON), 400)
+def test_binary_labelled_as_json_is_400(client: httpx.Client):
+    problem(client.post(SQUARE, content=encode({"inputs/x": X}), headers=JSON), 400)
 
 
-def test_a_body_in_chunks_and_one_in_many_packets(client: httpx.Client, service):
+def test_chunked_and_fragmented_bodies_are_read(client: httpx.Client, service):
     x = np.arange(300_000, dtype=np.float32)
-    body = written({"inputs/x": x})
+    body = encode({"inputs/x": x})
     chunks = (body[i : i + 70_001] for i in range(0, len(body), 70_001))
     headers = {"content-type": BINARY, "accept": BINARY}
     for content in (body, chunks):
         response = client.post(SQUARE, content=content, headers=headers)
         assert int(response.headers["content-length"]) == len(response.content)
-        assert_same(read(response.content)[0], {"outputs/y": x * x})
-    small = written({"inputs/x": X})
+        assert_same(decode(response.content)[0], {"outputs/y": x * x})
+    small = encode({"inputs/x": X})
     head = f"POST {SQUARE} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: {BINARY}\r\naccept: {BINARY}\r\n"
     with socket.create_connection(("127.0.0.1", service.port), timeout=PATIENCE_S) as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.sendall(f"{head}content-length: {len(small)}\r\n\r\n".encode())
         for byte in small:
             sock.sendall(bytes([byte]))
-        came = b"".join(iter(lambda: sock.recv(1 << 16), b""))
-    assert_same(read(came.partition(b"\r\n\r\n")[2])[0], {"outputs/y": X * X})
+        raw = b"".join(iter(lambda: sock.recv(1 << 16), b""))
+    assert_same(decode(raw.partition(b"\r\n\r\n")[2])[0], {"outputs/y": X * X})
 
 
-def test_a_large_answer_of_many_tensors(client: httpx.Client):
+def test_a_large_response_of_many_tensors(client: httpx.Client):
     x = np.linspace(-1, 1, 200_000, dtype=np.float64)
-    found, _ = read(binary(client, "square/gradients", written({"inputs/x": x}, order=2, dtype="float64")).content)
+    found, _ = decode(binary(client, "square/gradients", encode({"inputs/x": x}, order=2, dtype="float64")).content)
     assert_same(found, {"outputs/y": x * x, "gradients/1/x": 2 * x, "gradients/2/x": np.full_like(x, 2)})
 
 
 def test_tensors_at_any_address(client: httpx.Client):
     for shift in range(8):
-        body = written({"inputs/x": np.float64([1, 2, 3])}, dtype="float64", attrs={"by": "none"})
+        body = encode({"inputs/x": np.float64([1, 2, 3])}, dtype="float64", attrs={"by": "none"})
         length = int.from_bytes(body[:8], "little") + shift
         body = length.to_bytes(8, "little") + body[8 : 8 + length - shift] + b" " * shift + body[8 + length - shift :]
-        found, _ = read(binary(client, "clip_gradient/vjp", body).content)
+        found, _ = decode(binary(client, "clip_gradient/vjp", body).content)
         assert found["gradients/x"].tolist() == [1, 1, 1]
 
 
-def test_the_limit_is_that_of_other_bodies(serve):
+def test_the_limit_of_binary_bodies_is_max_body(serve):
     with serve(MAX_JSON_MB="1", MAX_BODY_MB="2").client() as client:
         for mega, status in ((1.5, 200), (2, 413)):
             x = np.zeros(int(mega * (1 << 18)), np.float32)
-            response = binary(client, "square/forward", written({"inputs/x": x}))
+            response = binary(client, "square/forward", encode({"inputs/x": x}))
             assert response.status_code == status
         document = problem(response, 413)
         assert "at most 2097152 bytes" in document["detail"]

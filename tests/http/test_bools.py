@@ -1,4 +1,4 @@
-"""Bools over HTTP: a mask goes in and a sign comes out, in every operation, mode and format."""
+"""Bools over HTTP: mask inputs and sign outputs, in every operation, mode and format."""
 
 import base64
 import subprocess
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import pullback
-from tests.http.asking import MODES, OPERATIONS, array, ask, data, fault, post, problem
+from tests.http.native_client import MODES, OPERATIONS, array, ask, data, fault, post, problem
 from tests.http.test_binary import binary, read, written
 from tests.patience import PATIENCE_S
 
@@ -67,13 +67,13 @@ EXACTLY = [
 
 @pytest.mark.parametrize("mode", [None, *MODES])
 @pytest.mark.parametrize("case", EXACTLY, ids=lambda case: f"{case[0]}-{case[1]}")
-def test_exactly(plugged: httpx.Client, case: tuple, mode: str | None):
+def test_responses_are_exact(plugged: httpx.Client, case: tuple, mode: str | None):
     op, operation, body, answer = case
     assert ask(plugged, op, operation, **body, **({"mode": mode} if mode else {})) == answer
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_second_order_is_zero_or_not_there(plugged: httpx.Client, mode: str):
+def test_the_second_order_is_zero_or_absent(plugged: httpx.Client, mode: str):
     body = POINT | {"mode": mode}
     products = ask(plugged, "masked", "hvp", vectors={"x": X}, **body)
     blocks = ask(plugged, "masked", "hessian", **body)
@@ -99,12 +99,12 @@ FORMS = [
 
 
 @pytest.mark.parametrize("mask", FORMS)
-def test_every_form_means_the_same(plugged: httpx.Client, mask: Any):
+def test_every_encoding_is_equivalent(plugged: httpx.Client, mask: Any):
     assert data(ask(plugged, "masked", "forward", inputs={"x": X, "mask": mask})) == {"outputs": {"y": [1.5, 0, 3]}}
 
 
 @pytest.mark.parametrize("encoding", ["nested", "flat", "base64"])
-def test_an_answer_is_a_request_again(plugged: httpx.Client, encoding: str):
+def test_a_response_can_be_sent_as_a_request(plugged: httpx.Client, encoding: str):
     x = [[1, -2], [-3, 4]]
     parted = ask(plugged, "parted", "forward", inputs={"x": x}, encoding=encoding)["outputs"]
     assert array(parted["negative"]).tolist() == [[False, True], [True, False]]
@@ -113,7 +113,7 @@ def test_an_answer_is_a_request_again(plugged: httpx.Client, encoding: str):
 
 
 @pytest.mark.parametrize("shape", [[0], [2, 0, 3]])
-def test_there_may_be_none(plugged: httpx.Client, shape: list[int]):
+def test_empty_masks_are_accepted(plugged: httpx.Client, shape: list[int]):
     inputs = {"x": {"dtype": "float32", "shape": shape, "data": []}, "mask": {**in_base64(b""), "shape": shape}}
     for mode in MODES:
         assert ask(plugged, "masked", "vjp", inputs=inputs, mode=mode)["gradients"]["x"]["shape"] == shape
@@ -135,7 +135,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("mask", "where", "expected", "got"), WRONG)
-def test_what_is_no_bool_is_told_where_it_stands(
+def test_an_invalid_bool_is_refused_at_its_index(
     plugged: httpx.Client, mask: Any, where: list, expected: str, got: str
 ):
     entry = fault(post(plugged, "masked", "forward", inputs={"x": X, "mask": mask}))
@@ -144,7 +144,7 @@ def test_what_is_no_bool_is_told_where_it_stands(
 
 
 @pytest.mark.parametrize("x", [True, [1.5, True, 3], {"dtype": "float32", "shape": [3], "data": [1, 2, False]}])
-def test_a_bool_is_no_number(plugged: httpx.Client, x: Any):
+def test_a_bool_is_refused_as_a_number(plugged: httpx.Client, x: Any):
     entry = fault(post(plugged, "masked", "forward", inputs={"x": x, "mask": MASK}))
     assert entry["message"] == "expected a number"
     assert entry["got"] in ("true", "false")
@@ -157,7 +157,7 @@ def test_a_mask_has_no_directions(plugged: httpx.Client, operation: str, field: 
     assert (entry["loc"], entry["message"]) == ([field, "mask"], "not differentiable")
 
 
-def test_bool_is_no_dtype_to_ask_for(plugged: httpx.Client):
+def test_bool_is_refused_as_the_dtype(plugged: httpx.Client):
     entry = fault(post(plugged, "masked", "forward", **POINT, dtype="bool"))
     assert entry["loc"] == ["dtype"]
     assert plugged.get("/v1/ops/masked").json()["dtypes"] == ["float32", "float64", "float16", "bfloat16"]
@@ -175,7 +175,7 @@ LONG = 30_000
 
 
 @pytest.mark.parametrize("bad", [None, 0, "false"])
-def test_long_lists_are_read_beside_long_lists_of_numbers(plugged: httpx.Client, bad: Any):
+def test_long_lists_of_bools_and_numbers_are_read_together(plugged: httpx.Client, bad: Any):
     rng = np.random.default_rng(5)
     x, mask = rng.integers(-9, 9, LONG).tolist(), (rng.random(LONG) < 0.5).tolist()
     answer = ask(plugged, "masked", "vjp", inputs={"x": x, "mask": mask}, cotangents={"y": x}, outputs=True)
@@ -189,7 +189,7 @@ def test_long_lists_are_read_beside_long_lists_of_numbers(plugged: httpx.Client,
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_binary_is_bit_for_bit_json(plugged: httpx.Client, operation: str):
+def test_binary_matches_json_bit_for_bit(plugged: httpx.Client, operation: str):
     tensors = {"inputs/x": np.float32(X), "inputs/mask": np.array(MASK)}
     directions = {"jvp": "tangents", "hvp": "vectors"}
     body = dict(POINT)
@@ -199,7 +199,7 @@ def test_binary_is_bit_for_bit_json(plugged: httpx.Client, operation: str):
     assert found.json() == ask(plugged, "masked", operation, **body)
 
 
-def test_safetensors_have_bools_both_ways(plugged: httpx.Client):
+def test_safetensors_carry_bools_both_ways(plugged: httpx.Client):
     x = np.random.default_rng(6).standard_normal((50, 40), np.float32)
     found, _ = read(binary(plugged, "parted/forward", written({"inputs/x": x})).content)
     assert found["outputs/negative"].dtype == np.bool_
@@ -210,7 +210,7 @@ def test_safetensors_have_bools_both_ways(plugged: httpx.Client):
 
 
 @pytest.mark.parametrize("size", [3, 300_000])
-def test_a_byte_that_is_no_bool_is_400(plugged: httpx.Client, size: int):
+def test_an_invalid_bool_byte_is_400(plugged: httpx.Client, size: int):
     raw = np.zeros(size, np.uint8)
     raw[size - 1] = 2
     body = written({"inputs/x": np.zeros(size, np.float32), "inputs/mask": raw.view(np.bool_)})
@@ -218,7 +218,7 @@ def test_a_byte_that_is_no_bool_is_400(plugged: httpx.Client, size: int):
     assert detail == f"tensor inputs/mask: expected 0 or 1 for each bool, got the byte 2 at [{size - 1}]"
 
 
-def test_company_changes_no_bit(plugged: httpx.Client):
+def test_batching_changes_no_bit(plugged: httpx.Client):
     rng = np.random.default_rng(7)
     bodies = []
     for _ in range(48):
@@ -240,7 +240,7 @@ def test_the_gradient_checks_pass(plugged: httpx.Client, op: str):
     assert report["verdict"] == "pass", report["sentence"]
 
 
-def test_a_point_with_a_mask_may_be_checked_and_verified(plugged: httpx.Client):
+def test_a_point_with_a_mask_can_be_checked_and_verified(plugged: httpx.Client):
     assert plugged.post("/v1/ops/masked/check", json=POINT).json()["verdict"] == "pass"
     for gradient, verdict in (([1, 0, 1], "pass"), ([1, 1, 1], "fail")):
         body = {**POINT, "gradients": {"x": gradient}}
@@ -248,14 +248,14 @@ def test_a_point_with_a_mask_may_be_checked_and_verified(plugged: httpx.Client):
 
 
 @pytest.mark.parametrize("mask", [np.array(MASK), MASK, tuple(map(np.bool_, MASK)), np.repeat(MASK, 2)[::2]])
-def test_the_client_takes_bools(ours: pullback.Client, mask: Any):
+def test_the_client_accepts_bools(ours: pullback.Client, mask: Any):
     answer = ours.op("masked").vjp({"x": np.float64(X), "mask": mask}, outputs=True)
     assert answer.outputs is not None
     np.testing.assert_array_equal(answer.outputs["y"], np.where(mask, X, 0))
     assert answer.gradients["mask"] is None
 
 
-def test_the_client_gives_bools(ours: pullback.Client):
+def test_the_client_returns_bools(ours: pullback.Client):
     negative = ours.op("parted").forward({"x": X}).outputs["negative"]
     assert negative.dtype == np.bool_
     assert negative.flags.writeable

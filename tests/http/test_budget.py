@@ -1,4 +1,4 @@
-"""Answers count to the budget of bytes until their clients have taken them."""
+"""Responses count against the byte budget until their clients have read them."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from app.settings import Settings
 from tests.http.handlers import request_of
 
 
-def test_an_answer_that_nobody_takes_holds_its_place_until_its_request_ends():
+def test_an_unread_response_holds_its_bytes_until_the_request_ends():
     async def test() -> None:
         taken = asyncio.Event()
 

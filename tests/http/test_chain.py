@@ -1,4 +1,4 @@
-"""observe and limits around a small application, served as the launcher serves: what they do whatever is inside."""
+"""The access log and the limits around a small application, served as the launcher does."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ MIB = 1 << 20
 
 
 class Inside:
-    """The application under test: answers by path, and tells when it is at work."""
+    """The application under test: it answers by path and signals when it is working."""
 
     def __init__(self) -> None:
         self.fastapi = FastAPI(exception_handlers=HANDLERS)
@@ -104,21 +104,21 @@ class Served:
             yield sock
 
     def raw(self, request: bytes) -> tuple[int, dict[str, str], bytes]:
-        """Send bytes, read until the server closes, return the answer."""
+        """Send bytes, read until the server closes, and return the response."""
         with self.connected() as sock:
             sock.sendall(request)
             return parse(read_all(sock))
 
 
 def read_all(sock: socket.socket) -> bytes:
-    came = bytearray()
+    data = bytearray()
     while piece := sock.recv(1 << 16):
-        came += piece
-    return bytes(came)
+        data += piece
+    return bytes(data)
 
 
-def parse(came: bytes) -> tuple[int, dict[str, str], bytes]:
-    head, _, body = came.partition(b"\r\n\r\n")
+def parse(data: bytes) -> tuple[int, dict[str, str], bytes]:
+    head, _, body = data.partition(b"\r\n\r\n")
     status, *lines = head.decode("latin-1").split("\r\n")
     headers = dict(line.lower().split(": ", 1) for line in lines)
     return int(status.split()[1]), headers, body
@@ -149,7 +149,7 @@ def serving(**changes):
 
 @pytest.fixture(autouse=True)
 def lines(monkeypatch) -> "queue.Queue[bytes]":
-    """The lines of requests, which may come after their answers."""
+    """The log lines of requests, which may arrive after the responses."""
     found: queue.Queue[bytes] = queue.Queue()
     monkeypatch.setattr(access_log, "write_line", found.put)
     return found
@@ -190,7 +190,7 @@ TENSORS = {"content-type": "application/vnd.safetensors"}
 
 
 @pytest.mark.parametrize("size", [0, 1, 5000, MIB])
-def test_a_body_up_to_the_limit_passes(served, size):
+def test_a_body_at_the_limit_is_accepted(served, size):
     response = served.client.post("/echo", content=bytes(size), headers=JSON)
     assert response.json()["bytes"] == size
     assert "connection" not in response.headers
@@ -201,7 +201,7 @@ def test_a_small_body_is_not_copied(served):
 
 
 def read(size: int, *pieces: bytes, ends: bool = True):
-    """Read a binary body of a declared size that comes in these pieces; where it does not end, the client leaves."""
+    """Read a binary body of a declared size from these pieces; if it does not end, the client disconnects."""
 
     async def test():
         bodies = []
@@ -226,7 +226,7 @@ def test_a_body_can_be_read_to_an_aligned_address():
     assert bytes(read(0)) == b""
 
 
-def test_a_body_that_is_not_as_long_as_it_says_is_no_request():
+def test_a_body_of_the_wrong_length_is_no_request():
     for pieces in ((b"0123456789a",), (b"0123", b"456789a"), (b"0123",), ()):
         with pytest.raises(Malformed, match=r"expected a body of 10 bytes \(Content-Length\)"):
             read(10, *pieces)
@@ -250,12 +250,12 @@ def test_json_has_its_own_limit(served, headers):
     assert str(MIB + 1) in found["detail"]
 
 
-def test_another_type_has_the_larger_limit(served):
+def test_other_content_types_have_the_larger_limit(served):
     assert served.client.post("/echo", content=bytes(2 * MIB), headers=TENSORS).json()["bytes"] == 2 * MIB
     problem(served.client.post("/echo", content=bytes(2 * MIB + 1), headers=TENSORS), 413)
 
 
-def test_a_client_that_sends_on_still_reads_the_413(served):
+def test_a_client_that_keeps_sending_reads_the_413(served):
     with served.connected() as sock:
         sock.sendall(b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % (30 * MIB))
         sock.sendall(bytes(30 * MIB))
@@ -274,7 +274,7 @@ def test_chunks_are_counted(served):
     problem(served.client.post("/echo", content=chunks(17, MIB // 16), headers=JSON), 413)
 
 
-def test_tiny_chunks_pass(served):
+def test_tiny_chunks_are_accepted(served):
     assert served.client.post("/echo", content=chunks(2000, 16), headers=JSON).json()["bytes"] == 32000
 
 
@@ -296,11 +296,11 @@ def test_a_compressed_body_is_refused(served, encoding):
 
 
 @pytest.mark.parametrize("encoding", ["identity", "Identity"])
-def test_identity_is_no_compression(served, encoding):
+def test_identity_is_accepted(served, encoding):
     assert served.client.post("/echo", content=b"{}", headers={**JSON, "content-encoding": encoding}).is_success
 
 
-def test_the_deadline_is_the_setting_or_less(served):
+def test_the_deadline_is_at_most_the_setting(served):
     def seconds(**headers: str) -> float:
         return served.client.get("/deadline", headers={k.replace("_", "-"): v for k, v in headers.items()}).json()["s"]
 
@@ -310,7 +310,7 @@ def test_the_deadline_is_the_setting_or_less(served):
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "1.5", "", "abc", "+5", "1_000", "٣", "9" * 19, "000"])
-def test_a_deadline_that_is_no_positive_integer_is_named(served, value):
+def test_a_deadline_must_be_a_positive_integer(served, value):
     response = served.client.get("/deadline", headers=[(b"pullback-deadline-ms", value.encode())])
     [fault] = problem(response, 422)["errors"]
     assert fault["loc"] == ["header", "Pullback-Deadline-Ms"]
@@ -357,7 +357,7 @@ def test_a_body_over_the_whole_budget_is_413_not_503():
         problem(one.client.post("/echo", content=bytes(4 * MIB), headers=TENSORS), 413)
 
 
-def test_a_budget_gives_what_it_has():
+def test_a_budget_admits_up_to_its_size():
     request = request_of()
     request.budget = Budget(10)
     request.hold(10)
@@ -366,7 +366,7 @@ def test_a_budget_gives_what_it_has():
     assert (request.held, request.budget.free) == (10, 0)
 
 
-def test_a_client_that_leaves_is_let_go(served, lines):
+def test_a_disconnect_cancels_the_request(served, lines):
     served.inside.left.clear()
     with served.connected() as sock:
         sock.sendall(b"POST /hold HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n0123")
@@ -376,7 +376,7 @@ def test_a_client_that_leaves_is_let_go(served, lines):
     assert b"in=4 " in gone
 
 
-def test_an_error_from_within_is_its_problem(served):
+def test_an_error_of_the_application_is_a_problem_document(served):
     response = served.client.post("/wrong", content=b"{}", headers=JSON)
     found = problem(response, 422)
     assert found["errors"] == [{"loc": ["inputs", "x"], "message": "not a tensor", "expected": "numbers", "got": "'a'"}]
@@ -384,7 +384,7 @@ def test_an_error_from_within_is_its_problem(served):
 
 
 @pytest.mark.parametrize("path", ["/raise", "/broken"])
-def test_an_exception_is_told_to_the_log_alone(served, path, records):
+def test_an_exception_appears_only_in_the_log(served, path, records):
     response = served.client.get(path)
     assert "X-Request-Id" in problem(response, 500)["detail"]
     assert "secret" not in response.text
@@ -393,13 +393,13 @@ def test_an_exception_is_told_to_the_log_alone(served, path, records):
     assert "a secret" in logging.Formatter().format(record)
 
 
-def test_an_exception_after_the_headers_cuts_the_answer(served, records):
+def test_an_exception_after_the_headers_truncates_the_response(served, records):
     with pytest.raises(httpx.RemoteProtocolError):
         served.client.get("/raise-late")
     assert "a secret" in logging.Formatter().format(records.get(timeout=PATIENCE_S))
 
 
-def test_the_routers_errors_are_problems(served):
+def test_routing_errors_are_problem_documents(served):
     assert "/no/such" in problem(served.client.get("/no/such"), 404)["detail"]
     response = served.client.delete("/items/1")
     problem(response, 405)
@@ -415,26 +415,26 @@ def test_head_has_no_body(served):
     assert int(headers["content-length"]) > 0
 
 
-def test_a_request_leaves_one_line(served, lines):
+def test_a_request_logs_one_line(served, lines):
     response = served.client.post("/echo", content=b"{}", headers=JSON)
     line = lines.get(timeout=PATIENCE_S).decode()
     form = r"\S+Z POST /echo 200 [\d.]+ms in=2 out=%d client=127\.0\.0\.1:\d+ id=%s"
     assert re.fullmatch(form % (len(response.content), response.headers["x-request-id"]), line)
 
 
-def test_a_probe_that_goes_well_leaves_none(served, lines):
+def test_a_successful_probe_logs_nothing(served, lines):
     served.client.get("/health/live")
     served.client.get("/health/none")
     assert b"/health/none 404" in lines.get(timeout=PATIENCE_S)
 
 
-def test_a_clients_request_id_is_kept_when_it_is_harmless(served):
+def test_a_safe_request_id_is_kept(served):
     for brought, kept in [("abc-1.2_3", True), ("a b", False), ("x" * 65, False), ('"},{', False)]:
         response = served.client.get("/deadline", headers={"x-request-id": brought})
         assert (response.headers["x-request-id"] == brought) is kept
 
 
-def test_json_lines(lines):
+def test_the_log_can_be_json_lines(lines):
     with serving(log="json") as one:
         one.client.get("/no%0a%1b[31m/such?secret=1")
     found = json.loads(lines.get(timeout=PATIENCE_S))
@@ -442,8 +442,8 @@ def test_json_lines(lines):
     assert (found["path"], found["status"]) == ("/no%0a%1b[31m/such", 404)
 
 
-def test_a_path_cannot_forge_a_line(lines):
-    """Other servers hand over paths that uvicorn would not."""
+def test_a_path_cannot_forge_a_log_line(lines):
+    """Other servers pass on paths that uvicorn rejects."""
 
     async def inside(request):
         await answer(request, {})
@@ -463,7 +463,7 @@ def test_a_path_cannot_forge_a_line(lines):
     assert len(lines.get()) < 500
 
 
-def test_an_error_with_a_lone_surrogate_is_still_an_answer():
+def test_an_error_with_a_lone_surrogate_is_answered():
     _, headers, body = problems.render(wrong(("inputs", "\ud800"), "x" * 999, expected="", got="\ud800"), "/\udfff")
     assert json.loads(body)["errors"][0]["got"] == "\N{REPLACEMENT CHARACTER}"
     assert len(json.loads(body)["errors"][0]["message"]) == MAX_TEXT
@@ -485,7 +485,7 @@ def test_an_error_with_a_lone_surrogate_is_still_an_answer():
         b"GET / HTTP/1.1\r\nhost: a\x00b\r\n\r\n",
     ],
 )
-def test_what_is_not_http_is_400(served, request_bytes):
+def test_malformed_http_is_400(served, request_bytes):
     status, headers, body = served.raw(request_bytes)
     assert (status, headers["content-type"], headers["connection"]) == (400, "application/problem+json", "close")
     document(body, 400)
@@ -512,35 +512,35 @@ def test_a_large_head_is_refused(served, head):
     assert served.client.get("/health/live").is_success
 
 
-def test_a_head_of_some_size_passes(served):
+def test_a_moderate_head_is_accepted(served):
     response = served.client.get("/deadline?" + "q" * 8000, headers={"long": "a" * (HEAD_LIMIT - 10_000)})
     assert response.is_success
 
 
-def test_many_requests_in_one_write_pass(served):
+def test_pipelined_requests_are_answered(served):
     count = 300
     one = b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 500\r\n\r\n" + bytes(500)
     last = b"GET /deadline HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
     with served.connected() as sock:
         sender = threading.Thread(target=sock.sendall, args=(one * count + last,))
         sender.start()
-        came = read_all(sock)
+        data = read_all(sock)
         sender.join(PATIENCE_S)
-    assert came.count(b"HTTP/1.1 200") == count + 1
+    assert data.count(b"HTTP/1.1 200") == count + 1
 
 
 @pytest.mark.parametrize(
     "begun", [b"", b"GET / HTTP/1.1\r\nhost:", b"GET /health/live HTTP/1.1\r\nhost: x\r\n\r\nGET /"]
 )
-def test_headers_that_do_not_come_are_not_awaited(served, begun, monkeypatch):
+def test_incomplete_headers_time_out(served, begun, monkeypatch):
     monkeypatch.setattr(connection, "HEAD_S", 0.2)
     with served.connected() as sock:
         sock.sendall(begun)
         assert b"HTTP/1.1 408" in read_all(sock)
 
 
-def test_an_offer_to_upgrade_is_declined(served):
-    """Java's client offers h2c with every request."""
+def test_an_upgrade_is_declined(served):
+    """Java's HTTP client offers h2c with every request."""
     offer = b"connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk\r\n"
     with served.connected() as sock:
         for size in (2, 5000):

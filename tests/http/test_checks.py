@@ -1,4 +1,4 @@
-"""Gradient checks over HTTP: reports, streams of events, and somebody else's gradients."""
+"""Gradient checks over HTTP: reports, event streams, and supplied gradients."""
 
 import json
 import threading
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
-from tests.http.asking import JSON, fault, post, problem
+from tests.http.native_client import JSON, fault, post, problem
 from tests.patience import PATIENCE_S
 
 CHECKS = [
@@ -57,7 +57,7 @@ def validator(schemas: dict[str, Any], name: str) -> Draft202012Validator:
     return Draft202012Validator({**reference, "components": schemas["components"]})
 
 
-def test_a_right_op_passes_every_check(client: httpx.Client, schemas: dict[str, Any]) -> None:
+def test_a_correct_op_passes_every_check(client: httpx.Client, schemas: dict[str, Any]) -> None:
     found = report(client, "square")
     assert found["verdict"] == "pass"
     assert list(dict.fromkeys(entry["check"] for entry in found["checks"])) == CHECKS
@@ -68,14 +68,14 @@ def test_a_right_op_passes_every_check(client: httpx.Client, schemas: dict[str, 
     validator(schemas, "CheckAnswer").validate(found)
 
 
-def test_the_same_seed_has_the_same_report(client: httpx.Client) -> None:
+def test_the_same_seed_gives_the_same_report(client: httpx.Client) -> None:
     body = {"seed": 7, "checks": ["derivative", "second", "symmetry"]}
     one, again = (untimed(report(client, "softmax_cross_entropy", **body)) for _ in range(2))
     assert one == again
     assert untimed(report(client, "softmax_cross_entropy", **{**body, "seed": 8})) != one
 
 
-def test_a_wrong_op_is_told_where_and_by_how_much(plugged: httpx.Client, schemas: dict[str, Any]) -> None:
+def test_the_report_of_a_wrong_op_locates_the_error(plugged: httpx.Client, schemas: dict[str, Any]) -> None:
     found = report(plugged, "steep")
     assert found["verdict"] == "fail"
     assert "derivative" in found["sentence"]
@@ -93,7 +93,7 @@ def test_a_wrong_op_is_told_where_and_by_how_much(plugged: httpx.Client, schemas
 @pytest.mark.parametrize(
     "name", ["bare_dtype", "bare_many", "helper_zero", "forward_dtype", "raises", "not_registered"]
 )
-def test_an_op_with_a_broken_function_has_a_report(plugged: httpx.Client, name: str) -> None:
+def test_an_op_with_a_broken_function_gets_a_report(plugged: httpx.Client, name: str) -> None:
     found = report(plugged, name)
     assert found["verdict"] == "fail"
     assert next(one["check"] for one in found["checks"] if one["verdict"] == "fail") == "contract"
@@ -126,7 +126,7 @@ def test_attributes_choose_the_claim(client: httpx.Client) -> None:
     assert skipped >= {"linearity", "adjoint"}
 
 
-def test_a_choice_of_checks_orders_dtypes_and_modes(client: httpx.Client) -> None:
+def test_checks_orders_dtypes_and_modes_can_be_selected(client: httpx.Client) -> None:
     body = {"orders": [1], "dtypes": ["float32"], "modes": ["v1"]}
     found = report(client, "log1pexp", **body)
     assert {entry["check"] for entry in found["checks"]} == set(CHECKS) - {"second", "symmetry"}
@@ -159,11 +159,11 @@ def test_tolerances_widen_the_bars(plugged: httpx.Client) -> None:
         ({"steps": 3}, ["steps"]),
     ],
 )
-def test_a_wrong_request_is_refused(client: httpx.Client, body: dict[str, Any], loc: list[Any]) -> None:
+def test_an_invalid_request_is_refused(client: httpx.Client, body: dict[str, Any], loc: list[Any]) -> None:
     assert fault(post(client, "square", "check", **body))["loc"] == loc
 
 
-def test_other_refusals_have_the_one_shape(client: httpx.Client) -> None:
+def test_all_errors_are_problem_documents(client: httpx.Client) -> None:
     problem(post(client, "squar", "check"), 404)
     problem(client.get("/v1/ops/square/check"), 405)
     problem(client.get("/v1/checks"), 405)
@@ -175,12 +175,12 @@ def test_other_refusals_have_the_one_shape(client: httpx.Client) -> None:
     problem(client.post("/v1/ops/self_adjoint_eig/check", content=b"{}", headers=soon), 504)
 
 
-def test_the_stream_tells_what_is_done_as_it_is_done(client: httpx.Client, schemas: dict[str, Any]) -> None:
+def test_the_stream_reports_progress(client: httpx.Client, schemas: dict[str, Any]) -> None:
     events = list(stream(client, ops=["square", "sign"], checks=["contract", "derivative"]))
     assert [one["event"] for one in events[:2]] == ["start", "progress"]
     assert events[0]["ops"] == ["square", "sign"]
     progress = [one for one in events if one["event"] == "progress"]
-    # sign has three mechanisms, each with its own examples; and what batching claims is always looked at.
+    # sign has three mechanisms, each with its own examples; the batching claim is always checked.
     assert [one["done"] for one in progress] == list(range(events[0]["steps"])) == list(range(3 + 3 * 3))
     reports = [one["report"] for one in events if one["event"] == "report"]
     assert [one["op"] for one in reports] == ["square", "sign"]
@@ -195,7 +195,7 @@ def test_the_stream_tells_what_is_done_as_it_is_done(client: httpx.Client, schem
         validator(schemas, "ChecksAnswer").validate(event)
 
 
-def test_the_stream_may_be_server_sent_events(client: httpx.Client) -> None:
+def test_the_stream_can_be_server_sent_events(client: httpx.Client) -> None:
     response = client.post("/v1/checks", content=b'{"ops": ["square"], "checks": ["derivative"]}', headers=JSON)
     assert response.headers["content-type"] == "text/event-stream"
     blocks = [block.split("\n") for block in response.text.strip().split("\n\n")]
@@ -209,12 +209,12 @@ def test_the_stream_may_be_server_sent_events(client: httpx.Client) -> None:
         assert json.loads(data.removeprefix("data: "))["event"] == name.removeprefix("event: ")
 
 
-def test_a_stream_names_what_is_not_served(plugged: httpx.Client) -> None:
+def test_a_stream_names_unavailable_ops(plugged: httpx.Client) -> None:
     first = next(stream(plugged, checks=["linearity"]))
     assert [one["op"] for one in first["unavailable"]] == ["broken"]
 
 
-def test_a_stream_ends_at_its_deadline_and_says_so(client: httpx.Client) -> None:
+def test_a_stream_ends_at_its_deadline_with_an_error(client: httpx.Client) -> None:
     headers = {**LINES, "pullback-deadline-ms": "200"}
     response = client.post("/v1/checks", content=b"{}", headers=headers)
     events = [json.loads(line) for line in response.text.splitlines()]
@@ -223,8 +223,8 @@ def test_a_stream_ends_at_its_deadline_and_says_so(client: httpx.Client) -> None
     assert events[-1]["problem"]["status"] == 504
 
 
-def test_other_work_comes_in_between_and_a_client_that_leaves_stops_it(service) -> None:
-    """A stream over all ops takes a minute; a Jacobian, long work too, is answered between two of its steps."""
+def test_a_stream_yields_to_other_work_and_stops_on_disconnect(service) -> None:
+    """A stream over all ops takes a minute; a Jacobian, also long work, is answered between two of its steps."""
     events: list[str] = []
 
     def follow() -> None:
@@ -255,7 +255,7 @@ X = [[3.0, 4.0], [5.0, 12.0], [8.0, 15.0]]
 NORM = [[3 / 5, 4 / 5], [5 / 13, 12 / 13], [8 / 17, 15 / 17]]
 
 
-def test_your_own_gradient_is_verified(client: httpx.Client, schemas: dict[str, Any]) -> None:
+def test_a_supplied_gradient_is_verified(client: httpx.Client, schemas: dict[str, Any]) -> None:
     found = post(client, "safe_norm", "verify", inputs={"x": X}, gradients={"x": NORM}).json()
     assert found["verdict"] == "pass"
     assert found["gradients"]["x"]["worst"]["ulps"] <= 1
@@ -263,7 +263,7 @@ def test_your_own_gradient_is_verified(client: httpx.Client, schemas: dict[str, 
     validator(schemas, "VerifyAnswer").validate(found)
 
 
-def test_a_wrong_block_of_your_gradient_shows(client: httpx.Client, schemas: dict[str, Any]) -> None:
+def test_a_wrong_block_of_a_supplied_gradient_is_found(client: httpx.Client, schemas: dict[str, Any]) -> None:
     mine = np.array(NORM)
     mine[1, 0] *= 1.0001
     found = post(client, "safe_norm", "verify", inputs={"x": X}, gradients={"x": mine.tolist()}).json()
@@ -280,13 +280,13 @@ def test_a_wrong_block_of_your_gradient_shows(client: httpx.Client, schemas: dic
     assert post(client, "safe_norm", "verify", **body).json()["verdict"] == "pass"
 
 
-def test_cotangents_weight_what_is_verified(client: httpx.Client) -> None:
+def test_cotangents_weight_the_verified_gradient(client: httpx.Client) -> None:
     body = {"inputs": {"x": [1, 2]}, "cotangents": {"y": [0.5, 3]}, "gradients": {"x": [1, 12]}, "dtype": "float16"}
     assert post(client, "square", "verify", **body).json()["verdict"] == "pass"
     assert post(client, "square", "verify", **{**body, "gradients": {"x": [2, 4]}}).json()["verdict"] == "fail"
 
 
-def test_nan_in_your_gradient_is_wrong(client: httpx.Client) -> None:
+def test_nan_in_a_supplied_gradient_is_wrong(client: httpx.Client) -> None:
     found = post(client, "square", "verify", inputs={"x": [1, 2]}, gradients={"x": [2, "NaN"]}).json()
     assert found["gradients"]["x"]["worst"]["yours"] == "NaN"
     assert found["gradients"]["x"]["worst"]["absolute"] == "NaN"
@@ -304,7 +304,7 @@ def test_nan_in_your_gradient_is_wrong(client: httpx.Client) -> None:
         ({"gradients": {"x": [2, 4]}, "dtype": "int32"}, ["gradients", "x"]),
     ],
 )
-def test_a_wrong_gradient_to_verify_is_refused(client: httpx.Client, body: dict[str, Any], loc: list[Any]) -> None:
+def test_an_invalid_gradient_to_verify_is_refused(client: httpx.Client, body: dict[str, Any], loc: list[Any]) -> None:
     assert fault(post(client, "square", "verify", inputs={"x": [1, 2]}, **body))["loc"] == loc
 
 
@@ -313,4 +313,4 @@ def test_a_large_elementwise_op_is_sampled_and_covered(client: httpx.Client) -> 
     found = report(client, "log1pexp", inputs={"x": x}, modes=["graph"], dtypes=["float64"])
     assert found["verdict"] == "pass"
     (entry,) = (one for one in found["checks"] if one["check"] == "derivative")
-    assert entry["points"] == 4096 + 3  # a sample, and all of it along three directions
+    assert entry["points"] == 4096 + 3  # a sample, and the whole input along three directions

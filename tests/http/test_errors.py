@@ -1,4 +1,4 @@
-"""Every error over HTTP: its status, its place in the request, and words of what was expected and what came."""
+"""Every error over HTTP: its status, its location in the request, and the expected and actual values."""
 
 import base64
 import json
@@ -10,7 +10,7 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.http.asking import BINARY, JSON, MAX_ENTRIES, ask, fault, post, problem
+from tests.http.native_client import BINARY, JSON, MAX_ENTRIES, ask, fault, post, problem
 from tests.patience import PATIENCE_S
 
 SQUARE = "/v1/ops/square/forward"
@@ -19,7 +19,7 @@ LABELLED = {"logits": [[0, 0], [1, 2]], "labels": [0, 1]}
 
 
 class Wrong(NamedTuple):
-    """A request that is valid JSON, and what is wrong with it."""
+    """A request that is valid JSON, and its error."""
 
     to: str
     body: Any
@@ -32,17 +32,17 @@ class Wrong(NamedTuple):
 
 
 def square(x: Any, *index: int, expected: str, got: str, **fields: Any) -> Wrong:
-    """A tensor that is none, at a place in it."""
+    """An invalid tensor, with the location of its error."""
     return Wrong("square/forward", {"inputs": {"x": x}, **fields}, ["inputs", "x", *index], expected, got)
 
 
 def field(name: str, value: Any, expected: str, got: str, to: str = "square/vjp") -> Wrong:
-    """A field of its own with a wrong value."""
+    """A top-level field with an invalid value."""
     return Wrong(to, {**RIGHT, name: value}, [name], expected, got)
 
 
 def typed(tensor: dict[str, Any], key: str, *index: int, expected: str, got: str) -> Wrong:
-    """A typed tensor with something wrong below a key."""
+    """A typed tensor with an error below a key."""
     whole = {"dtype": "float32", "shape": [2], "data": [1, 2]} | tensor
     kept = {name: value for name, value in whole.items() if value is not ...}
     return Wrong("square/forward", {"inputs": {"x": kept}}, ["inputs", "x", key, *index], expected, got)
@@ -77,13 +77,13 @@ WRONG = [
     Wrong("square/forward", {"inputs": {}}, ["inputs"], "x", "none"),
     Wrong("softmax_cross_entropy/forward", {"inputs": {"logits": [[1]]}}, ["inputs"], "logits, labels", "logits"),
     Wrong("softmax_cross_entropy/forward", {"inputs": {"label": [1]}}, ["inputs", "label"], "labels", "label"),
-    # Lists that are no tensors.
+    # Lists that are not tensors.
     square([[1, 2], [3]], 1, expected="a list of 2", got="a list of 1"),
     square([[1, 2], 3], 1, expected="a list of 2", got="3"),
     square([1, [2]], 1, expected="a number", got="a list of 1"),
     square([[[1], [2]], [[3], [4, 5]]], 1, 1, expected="a list of 1", got="a list of 2"),
     square(deep(9), expected="rank <= 8", got="higher rank"),
-    # What is no number.
+    # Values that are not numbers.
     square([1, None], 1, expected=NUMBER, got="null"),
     square([[1], [True]], 1, 0, expected=NUMBER, got="true"),
     square([0.5, "3"], 1, expected=NUMBER, got='"3"'),
@@ -92,7 +92,7 @@ WRONG = [
     square([{}], 0, expected=NUMBER, got="an object"),
     square(None, expected=NUMBER, got="null"),
     square(True, expected=NUMBER, got="true"),
-    # Casts that lose.
+    # Lossy casts.
     square([1, 3.5], 1, expected="an integer", got="3.5", dtype="int32"),
     square([1, 2.0**53], 1, expected="an integer", got="9007199254740992", dtype="int64"),
     square([300], 0, expected="from 0 to 255", got="300", dtype="uint8"),
@@ -102,7 +102,7 @@ WRONG = [
     square([[1, 1e300]], 0, 1, expected="a magnitude below 3.4", got="1e+300"),
     square([70000], 0, expected="a magnitude below 65520", got="70000", dtype="float16"),
     square([1e39], 0, expected="a magnitude below 3.39", got="1e+39", dtype="bfloat16"),
-    # Typed tensors are never cast, and must be what they say.
+    # Typed tensors are not cast, and must match their description.
     typed({"dtype": "float64"}, "dtype", expected='"float32"', got='"float64"'),
     typed({"dtype": "float31"}, "dtype", expected='"float32"', got='"float31"'),
     typed({"dtype": None}, "dtype", expected='"float32"', got="null"),
@@ -148,7 +148,7 @@ WRONG = [
     ),
     Wrong("self_adjoint_eig/forward", {"inputs": {"a": [[1, 2]]}}, ["inputs", "a"], "[..., M, M]", "[1, 2]"),
     Wrong("safe_norm/forward", {"inputs": {"x": 1}}, ["inputs", "x"], "[..., N]", "[]"),
-    # Values that an op forbids.
+    # Values that an op rejects.
     Wrong("self_adjoint_eig/vjp", {"inputs": {"a": [[1, 0], ["NaN", 1]]}}, ["inputs", "a", 1, 0], "finite", "nan"),
     Wrong(
         "softmax_cross_entropy/vjp",
@@ -260,13 +260,13 @@ WRONG = [
         "the same number",
         "'w': 2",
     ),
-    # Gradients that are no linear map.
+    # Gradients that are not linear maps.
     Wrong("clip_gradient/jvp", {**RIGHT, "tangents": {"x": [1, 2]}}, ["attrs"], "linear", "a non-linear gradient"),
 ]
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=str)
-def test_what_is_wrong_is_named(client: httpx.Client, wrong: Wrong):
+def test_errors_are_named(client: httpx.Client, wrong: Wrong):
     response = client.post(f"/v1/ops/{wrong.to}", content=json.dumps(wrong.body), headers=JSON)
     document = problem(response, 422)
     entry = document["errors"][0]
@@ -276,7 +276,7 @@ def test_what_is_wrong_is_named(client: httpx.Client, wrong: Wrong):
     assert document["detail"].startswith(".".join(map(str, wrong.loc)))
 
 
-def test_all_that_is_wrong_is_named_at_once(client: httpx.Client):
+def test_all_errors_are_named_at_once(client: httpx.Client):
     body = {"inputs": {"logits": [[1, "2"]], "label": [1]}, "mode": "graph"}
     entries = problem(post(client, "softmax_cross_entropy", "forward", **body), 422)["errors"]
     assert [entry["loc"] for entry in entries] == [["inputs", "logits", 0, 1], ["inputs", "label"]]
@@ -307,7 +307,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-def test_what_is_not_json_is_400(client: httpx.Client, name: str):
+def test_malformed_json_is_400(client: httpx.Client, name: str):
     body, word = MALFORMED[name]
     document = problem(client.post(SQUARE, content=body, headers=JSON), 400)
     assert word in document["detail"]
@@ -332,12 +332,12 @@ def test_what_is_not_json_is_400(client: httpx.Client, name: str):
         ("/v1/ops/..%2f..%2fetc/forward", []),
     ],
 )
-def test_what_is_not_there_is_404(client: httpx.Client, path: str, words: list[str]):
+def test_unknown_paths_and_names_are_404(client: httpx.Client, path: str, words: list[str]):
     document = problem(client.post(path, json=RIGHT), 404)
     assert all(word in document["detail"] for word in words)
 
 
-def test_an_unknown_op_of_the_catalogue_is_404_with_near_names(client: httpx.Client):
+def test_an_unknown_op_of_the_catalogue_is_404_with_similar_names(client: httpx.Client):
     assert "log1pexp" in problem(client.get("/v1/ops/log1pxp"), 404)["detail"]
     problem(client.get("/v1/ops/"), 404)
 
@@ -375,7 +375,7 @@ def test_another_format_is_406(client: httpx.Client, accept: str):
 @pytest.mark.parametrize(
     "accept", ["*/*", "application/json", "application/*", "text/html, Application/JSON;q=0.1", ""]
 )
-def test_json_is_accepted_however_it_is_said(client: httpx.Client, accept: str):
+def test_every_accept_header_that_covers_json_is_accepted(client: httpx.Client, accept: str):
     assert client.post(SQUARE, json=RIGHT, headers={"accept": accept}).status_code == 200
 
 
@@ -394,7 +394,7 @@ def test_another_content_type_is_415(client: httpx.Client, headers: dict, word: 
     assert "content-encoding" in headers or f"expected Content-Type: application/json or {BINARY}, got " in detail
 
 
-def test_the_charset_of_json_is_no_matter(client: httpx.Client):
+def test_the_charset_of_json_is_ignored(client: httpx.Client):
     headers = {"content-type": "Application/JSON; charset=utf-8"}
     assert client.post(SQUARE, content=json.dumps(RIGHT), headers=headers).status_code == 200
 
@@ -418,7 +418,7 @@ def base64_zeros(*shape: int) -> dict[str, Any]:
         ),
     ],
 )
-def test_too_large_an_answer_is_refused_before_it_is_computed(client: httpx.Client, to: str, body: dict, what: str):
+def test_a_too_large_response_is_refused_before_it_is_computed(client: httpx.Client, to: str, body: dict, what: str):
     began = time.monotonic()
     entry = fault(client.post(f"/v1/ops/{to}", json=body))
     assert time.monotonic() - began < 2
@@ -445,7 +445,7 @@ def test_an_ops_own_check_is_422(plugged: httpx.Client, mode: str):
         ("hvp", {"vectors": {"x": [1, 2, 3]}, "cotangents": {"index": 1}}, ["cotangents", "index"], "y"),
     ],
 )
-def test_directions_belong_to_what_is_differentiable(
+def test_directions_belong_to_differentiable_tensors(
     plugged: httpx.Client, operation: str, body: dict, loc: list, expected: str
 ):
     entry = fault(post(plugged, "largest", operation, inputs={"x": [1, 3, 2], "hint": 0}, **body))
@@ -458,7 +458,7 @@ HOSTILE = ["\x00", "\n\r\t", "\x1b[31mred", "\u202e\u2066", "é" * 5000, HUGE, "
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=lambda name: ascii(name[:8]))
-def test_hostile_names_are_told_briefly(client: httpx.Client, name: str):
+def test_hostile_names_are_abbreviated(client: httpx.Client, name: str):
     for body in (
         {**RIGHT, name: 1},
         {"inputs": {"x": [1], name: [1]}},
@@ -478,37 +478,37 @@ def test_hostile_names_are_told_briefly(client: httpx.Client, name: str):
 
 
 def with_many(many: dict[str, int]) -> list[dict[str, Any]]:
-    """Return requests with many names where there should be few."""
+    """Return requests with many names where few are expected."""
     return [{"inputs": {"x": [1], **many}}, {**RIGHT, **many}, {**RIGHT, "attrs": many}, {**RIGHT, "wrt": [*many]}]
 
 
-def test_many_faults_are_told_briefly(client: httpx.Client):
+def test_many_errors_are_abbreviated(client: httpx.Client):
     for body in with_many({f"name{i}": 1 for i in range(50)}):
         assert len(problem(post(client, "square", "vjp", **body), 422)["errors"]) == MAX_ENTRIES
 
 
-def test_very_many_names_are_refused_without_a_look_at_each(client: httpx.Client):
+def test_too_many_names_are_refused_without_checking_each(client: httpx.Client):
     for body in with_many({f"name{i}": 1 for i in range(50_000)}):
         [entry] = problem(post(client, "square", "vjp", **body), 422)["errors"]
         assert "at most" in entry["expected"]
 
 
 @pytest.mark.parametrize("length", [1000, 8000, 60_000])
-def test_a_long_path_is_told_briefly(client: httpx.Client, length: int):
+def test_a_long_path_is_abbreviated(client: httpx.Client, length: int):
     problem(client.post(f"/v1/ops/{'n' * length}/forward", json=RIGHT), 404)
 
 
-def test_names_in_raw_bytes_are_answered(service):
-    """What no client library would send."""
+def test_raw_bytes_in_names_are_handled(service):
+    """Client libraries do not send such names."""
     for path in (b"/v1/ops/\xff\xfe/forward", b"/v1/ops/%ED%A0%80/forward", b"*", b"http://x/v1/ops/square/vpj"):
         with socket.create_connection(("127.0.0.1", service.port), timeout=PATIENCE_S) as sock:
             head = b"POST %s HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n" % path
             sock.sendall(head + b"content-length: 2\r\n\r\n{}")
-            came = b"".join(iter(lambda: sock.recv(1 << 16), b""))
-        top, _, body = came.partition(b"\r\n\r\n")
+            raw = b"".join(iter(lambda: sock.recv(1 << 16), b""))
+        top, _, body = raw.partition(b"\r\n\r\n")
         assert b"application/problem+json" in top
         assert json.loads(body)["status"] in (400, 404)
 
 
-def test_the_service_has_survived_it_all(client: httpx.Client):
+def test_the_service_survives(client: httpx.Client):
     assert ask(client, "square", "forward", **RIGHT)["outputs"]["y"]["data"] == [1, 4]

@@ -1,17 +1,17 @@
-"""The mistakes that authors of ops make: each is the op's fault, and the answer says which slot, expected and got."""
+"""Mistakes of op authors: each is an op error, and the response names the slot, the expected and the actual value."""
 
 from typing import Any, NamedTuple
 
 import httpx
 import pytest
 
-from tests.http.asking import MODES, ask, post, problem
+from tests.http.native_client import MODES, ask, post, problem
 
 X = [0.5, 1.0, 2.0]
 
 
 class Mistake(NamedTuple):
-    """An op, the operation that trips over its mistake, and words of the answer."""
+    """An op, the operation that finds its mistake, and parts of the response."""
 
     op: str
     slot: str
@@ -65,14 +65,14 @@ def test_a_mistake_is_named(plugged: httpx.Client, mistake: Mistake, mode: str):
 
 
 def as_lists(text: str) -> str:
-    """Return a text with shapes written as lists, which TensorFlow writes as tuples."""
+    """Return a text with its shapes as lists; TensorFlow writes tuples."""
     return text.replace("(3,)", "[3]").replace("()", "[]")
 
 
 @pytest.mark.parametrize("mode", ["graph", "eager", "v1"])
 @pytest.mark.parametrize("operation", ["gradients", "jvp", "jacobian", "hvp", "hessian"])
 def test_a_wrong_shape_is_found_by_every_operation(plugged: httpx.Client, operation: str, mode: str):
-    """TensorFlow broadcasts it on without a word."""
+    """TensorFlow would broadcast it silently."""
     along = {"jvp": {"tangents": {"x": X}}, "hvp": {"vectors": {"x": X}}}.get(operation, {})
     [entry] = problem(post(plugged, "bare_shape", operation, inputs={"x": X}, mode=mode, **along), 500)["errors"]
     assert entry["loc"] == ["bare_shape", "x"]
@@ -81,7 +81,7 @@ def test_a_wrong_shape_is_found_by_every_operation(plugged: httpx.Client, operat
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_exception_is_told_without_places(plugged: httpx.Client, mode: str):
+def test_an_exception_is_reported_without_file_names(plugged: httpx.Client, mode: str):
     document = problem(post(plugged, "raises", "forward", inputs={"x": X}, mode=mode), 500)
     assert "op raises failed" in document["detail"]
     assert "exploded" in document["detail"]
@@ -91,7 +91,7 @@ def test_an_exception_is_told_without_places(plugged: httpx.Client, mode: str):
 
 
 @pytest.mark.parametrize("mode", ["graph", "xla", "v1"])
-def test_what_cannot_be_traced_says_why_and_runs_eagerly(plugged: httpx.Client, mode: str):
+def test_an_untraceable_op_is_explained_and_runs_eagerly(plugged: httpx.Client, mode: str):
     document = problem(post(plugged, "decides_in_python", "forward", inputs={"x": X}, mode=mode), 500)
     assert "decides_in_python" in document["detail"]
     assert ask(plugged, "decides_in_python", "forward", inputs={"x": X}, mode="eager")["outputs"]["y"]["data"] == X
@@ -101,7 +101,7 @@ def test_a_mistake_in_the_gradient_leaves_the_value(plugged: httpx.Client):
     assert ask(plugged, "bare_zero", "forward", inputs={"x": X})["outputs"]["y"]["data"] == [1.0, 2.0, 4.0]
 
 
-def test_a_mistake_is_told_again(plugged: httpx.Client):
-    """A trace that failed is kept as its error: the second answer is the first."""
+def test_a_mistake_is_reported_every_time(plugged: httpx.Client):
+    """A failed trace is cached as its error, so the second response equals the first."""
     first, second = (post(plugged, "helper_zero", "vjp", inputs={"x": X}).content for _ in range(2))
     assert first == second

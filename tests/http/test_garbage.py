@@ -1,4 +1,4 @@
-"""A request leaves no circles behind: what it held goes with it, and not when the collector comes round."""
+"""A request leaves no reference cycles: its memory is freed at its end, without the garbage collector."""
 
 import asyncio
 import gc
@@ -8,7 +8,7 @@ import orjson
 
 from app.settings import Settings
 from tests.http.handlers import application
-from tests.http.inside import asked, running
+from tests.http.in_process import post, running
 
 REQUESTS = 20
 X, DY = [0.5, 1.5], [1.0, 2.0]
@@ -30,22 +30,22 @@ CASES = [
 
 
 async def garbage(app: Any, path: str, document: Any) -> int:
-    """Return how many objects of some requests only the collector can free."""
+    """Return how many objects of some requests only the garbage collector can free."""
     body = orjson.dumps(document)
-    await asked(app, path, body)
+    await post(app, path, body)
     await asyncio.sleep(0)
     gc.collect()
     gc.disable()
     try:
         for _ in range(REQUESTS):
-            await asked(app, path, body)
+            await post(app, path, body)
             await asyncio.sleep(0)
         return gc.collect()
     finally:
         gc.enable()
 
 
-def test_requests_leave_no_circles():
+def test_requests_leave_no_reference_cycles():
     async def test() -> list[int]:
         async with running() as app:
             return [await garbage(app, path, document) for path, document in CASES]
@@ -57,7 +57,7 @@ def test_requests_leave_no_circles():
     assert [case for case, count in zip(CASES, found, strict=True) if count >= REQUESTS] == []
 
 
-def test_a_request_that_is_late_leaves_none():
+def test_a_request_past_its_deadline_leaves_no_reference_cycles():
     async def late(request):
         request.deadline.start_work(until=0.0)
         await asyncio.Event().wait()

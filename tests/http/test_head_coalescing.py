@@ -1,4 +1,4 @@
-"""Heads go out with what follows them, and nothing is lost, late by more than a turn, or out of order."""
+"""Heads are sent together with their bodies; nothing is lost, reordered, or delayed by more than one loop turn."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
 
 
 class Wire:
-    """A transport that keeps what is written to it."""
+    """A transport that records its writes."""
 
     def __init__(self) -> None:
         self.written: list[bytes] = []
@@ -27,8 +27,8 @@ class Wire:
         self.closed = True
 
 
-def written(*pieces: bytes | memoryview, turns: int = 0, close: bool = False) -> list[bytes]:
-    """Return the writes that come of these, after some turns of the loop."""
+def writes(*pieces: bytes | memoryview, turns: int = 0, close: bool = False) -> list[bytes]:
+    """Return the resulting writes after some turns of the loop."""
 
     async def run() -> list[bytes]:
         wire = Wire()
@@ -40,7 +40,7 @@ def written(*pieces: bytes | memoryview, turns: int = 0, close: bool = False) ->
         for _ in range(turns):
             await asyncio.sleep(0)
         assert wire.closed == close
-        return list(wire.written)  # of now: the loop may go on
+        return list(wire.written)  # from here on: the loop may go on
 
     return asyncio.run(run())
 
@@ -48,30 +48,30 @@ def written(*pieces: bytes | memoryview, turns: int = 0, close: bool = False) ->
 @pytest.mark.parametrize(
     "body", [b"body", memoryview(b"body"), bytearray(b"body")], ids=lambda body: type(body).__name__
 )
-def test_a_head_and_its_body_are_one(body):
-    assert written(HEAD, body) == [HEAD + b"body"]
+def test_a_head_and_its_body_are_one_write(body):
+    assert writes(HEAD, body) == [HEAD + b"body"]
 
 
-def test_a_head_alone_waits_for_one_turn():
-    assert written(HEAD) == []
-    assert written(HEAD, turns=1) == [HEAD]
+def test_a_lone_head_is_sent_after_one_turn():
+    assert writes(HEAD) == []
+    assert writes(HEAD, turns=1) == [HEAD]
 
 
-def test_what_is_long_goes_by_itself():
+def test_long_data_is_written_separately():
     long = bytes(JOINED + 1)
-    assert written(HEAD, long) == [HEAD, long]
+    assert writes(HEAD, long) == [HEAD, long]
 
 
-def test_nothing_is_out_of_order():
+def test_writes_keep_their_order():
     pieces = [HEAD, b"one", b"two", HEAD, HEAD, b"three", HEAD]
-    assert b"".join(written(*pieces, turns=2)) == b"".join(pieces)
+    assert b"".join(writes(*pieces, turns=2)) == b"".join(pieces)
 
 
-def test_what_waits_is_sent_before_the_end():
-    assert written(HEAD, close=True, turns=2) == [HEAD]
+def test_a_waiting_head_is_sent_before_close():
+    assert writes(HEAD, close=True, turns=2) == [HEAD]
 
 
-def test_the_rest_is_the_transports_own():
+def test_other_attributes_come_from_the_transport():
     async def run() -> bool:
         return HeadCoalescing(Wire(), asyncio.get_running_loop()).is_closing()
 

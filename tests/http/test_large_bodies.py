@@ -1,4 +1,4 @@
-"""Large bodies on their way past the parser, in the real service: in odd pieces, cut short, too long, and followed."""
+"""Large bodies that bypass the parser, in the real service: fragmented, truncated, too long, or followed by others."""
 
 import contextlib
 import json
@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from tests.http.asking import BINARY
+from tests.http.native_client import BINARY
 from tests.http.test_binary import read, written
 from tests.http.test_limits import connected, parse, read_all
 
@@ -27,7 +27,7 @@ def head(size: int = LARGE, *lines: str, kind: str = BINARY, path: str = PATH) -
 
 
 def answer(sock: socket.socket) -> tuple[int, bytes]:
-    """Read one answer and no more."""
+    """Read exactly one response."""
     top = b""
     while not top.endswith(b"\r\n\r\n"):
         byte = sock.recv(1)
@@ -70,8 +70,8 @@ def test_a_body_in_odd_pieces(service, size: int):
 
 
 @pytest.mark.parametrize("gap", [0, 0.05])
-def test_requests_right_behind_a_large_body(service, gap: float):
-    """The next ones come with its last bytes, the second of them large again."""
+def test_requests_directly_after_a_large_body(service, gap: float):
+    """The next requests arrive with its last bytes; the second of them is large again."""
     small = written({"inputs/x": X[:3]})
     with connected(service) as sock:
         sock.sendall(head() + BODY[:-10])
@@ -84,7 +84,7 @@ def test_requests_right_behind_a_large_body(service, gap: float):
         assert not sock.recv(1)
 
 
-def test_json_in_two_pieces_and_what_follows(service):
+def test_json_in_two_pieces_and_the_next_request(service):
     with connected(service) as sock:
         for cut in (0, 5000, 200_000):
             sock.sendall(head(len(TEXT), kind="application/json") + TEXT[:cut])
@@ -96,26 +96,26 @@ def test_json_in_two_pieces_and_what_follows(service):
             np.testing.assert_array_equal(found, X * X)
 
 
-def test_bytes_behind_the_end_are_no_request(service):
+def test_extra_bytes_after_a_body_are_not_a_request(service):
     with connected(service) as sock:
         sock.sendall(head() + BODY[:1000])
         time.sleep(0.05)
         sock.sendall(BODY[1000:] + b"nonsense\r\n\r\n")
-        came = read_all(sock)
-    assert b"HTTP/1.1 400 " in came
+        data = read_all(sock)
+    assert b"HTTP/1.1 400 " in data
     with connected(service) as sock:
         sock.sendall(head() + BODY)
         check(answer(sock))
 
 
-def test_a_body_cut_short_ends_its_request_alone(service):
+def test_a_truncated_body_ends_only_its_request(service):
     for first in (0, 1000, 700_000):
         with connected(service) as sock:
             sock.sendall(head() + BODY[:first])
             time.sleep(0.05)
             sock.shutdown(socket.SHUT_WR)
             read_all(sock)
-        with connected(service) as sock:  # reset, in place of an end
+        with connected(service) as sock:  # a reset instead of a regular close
             sock.sendall(head() + BODY[:first])
             time.sleep(0.05)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -124,7 +124,7 @@ def test_a_body_cut_short_ends_its_request_alone(service):
         check(answer(sock))
 
 
-def test_a_slow_body_is_408_and_says_how_much_came(service):
+def test_a_slow_body_is_408_with_the_bytes_received(service):
     for first in (0, 5, 700_000):
         with connected(service) as sock:
             sock.sendall(head(LARGE, "pullback-deadline-ms: 700") + BODY[:first])
@@ -142,7 +142,7 @@ def test_expect_100_continue(service):
             check(answer(sock))
 
 
-def test_wrong_tensors_leave_the_connection_to_the_next(service):
+def test_invalid_tensors_keep_the_connection(service):
     wrong = BODY.replace(b"F32", b"F64", 1)
     with connected(service) as sock:
         for _ in range(3):
@@ -161,7 +161,7 @@ def test_an_error_before_the_body_is_read(service, path: str):
         assert parse(read_all(sock))[0] == 404
 
 
-def test_a_body_that_nobody_reads(service):
+def test_an_unread_body_is_discarded(service):
     with connected(service) as sock:
         sock.sendall(head(path="/v1/none") + BODY)
         assert answer(sock)[0] == 404
@@ -169,7 +169,7 @@ def test_a_body_that_nobody_reads(service):
         check(answer(sock))
 
 
-def test_a_client_that_takes_nothing_is_let_go_alone(service):
+def test_a_client_that_reads_nothing_is_dropped(service):
     with connected(service) as deaf, connected(service) as sock:
         deaf.sendall(head() + BODY)
         time.sleep(0.5)
@@ -182,7 +182,7 @@ def small(start_for_module):
     return start_for_module(MAX_BODY_MB="2", MAX_INFLIGHT_MB="5").wait_until_ready()
 
 
-def test_the_budget_is_taken_before_the_body_comes_and_given_back(small):
+def test_the_budget_is_reserved_before_the_body_and_released(small):
     with connected(small) as one, connected(small) as two, connected(small) as three:
         for sock in (one, two):
             sock.sendall(head(2 << 20))

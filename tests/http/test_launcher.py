@@ -25,22 +25,22 @@ HEAD = (
 
 
 def status_of(one, path: str = "/health/ready") -> int:
-    """Return the status of a path on a connection of its own; 0 where nobody listens any more."""
+    """Return the status of a path, requested on a new connection; 0 if nothing listens any more."""
     with contextlib.suppress(httpx.ConnectError):
         return httpx.get(one.url + path, timeout=PATIENCE_S, trust_env=False).status_code
     return 0
 
 
 def wait_for_status(one, status: int) -> None:
-    """Ask until the service answers so; every question waits for its answer."""
+    """Send one request at a time until the service answers with this status."""
     until = time.monotonic() + PATIENCE_S
     while status_of(one) != status:
         assert time.monotonic() < until, one.log()
 
 
 @contextlib.contextmanager
-def begun(one):
-    """A request in flight: the service has asked for its body."""
+def request_in_flight(one):
+    """A request in flight: the service has requested its body."""
     with socket.create_connection(("127.0.0.1", one.port), timeout=PATIENCE_S) as sock:
         sock.sendall(HEAD)
         assert sock.recv(100).startswith(b"HTTP/1.1 100 ")
@@ -49,19 +49,19 @@ def begun(one):
 
 def finish(sock: socket.socket) -> bytes:
     sock.sendall(REQUEST)
-    came = b""
+    data = b""
     while piece := sock.recv(1 << 16):
-        came += piece
-    return came
+        data += piece
+    return data
 
 
 def own_lines(one) -> list[str]:
-    """Return its log without what TensorFlow writes to stderr before it can be told not to, and without the warm-up."""
+    """Return the service's log without the warm-up and without TensorFlow's first lines on stderr."""
     foreign = re.compile(r"WARNING: All log messages before absl::InitializeLog|[IW]\d{4} |.*\bwarmed up \d")
     return [line for line in one.log().splitlines() if not foreign.match(line)]
 
 
-def test_the_ready_lines_say_where_and_what_to_try(service):
+def test_the_ready_lines_show_the_url_and_an_example(service):
     assert service.port > 0
     found = re.fullmatch(r"Pullback is ready on (\S+) \(docs: \1/docs\)\n", service.printed[0])
     assert found
@@ -77,7 +77,7 @@ def test_the_ready_lines_say_where_and_what_to_try(service):
     assert second == pytest.approx([0.25, 0.0])
 
 
-def test_headers_name_no_server(client):
+def test_headers_do_not_name_the_server(client):
     response = client.get("/health/live")
     assert response.json()["status"] == "live"
     assert "server" not in response.headers
@@ -96,14 +96,14 @@ def test_a_port_in_use_is_one_line_and_exit_1(start):
     )
 
 
-def test_a_host_that_is_none_is_one_line_and_exit_1(start):
+def test_an_invalid_host_is_one_line_and_exit_1(start):
     one = start(HOST="192.0.2.1")
     assert one.wait() == 1
     [line] = one.log().splitlines()
     assert line.startswith("pullback: cannot listen on 192.0.2.1:0 ")
 
 
-def test_wrong_settings_are_a_line_each_and_exit_2(start):
+def test_invalid_settings_are_a_line_each_and_exit_2(start):
     wrong = {"DEADLINE_S": "0", "LOG": "xml", "PORT": "99999", "STRICT": "perhaps", "WORKERS": "two"}
     one = start(**wrong)
     assert one.wait() == 2
@@ -115,7 +115,7 @@ def test_wrong_settings_are_a_line_each_and_exit_2(start):
     assert "expected 'text' or 'json', got" in lines[1]
 
 
-def test_an_unknown_setting_is_a_warning_with_near_names(start):
+def test_an_unknown_setting_is_a_warning_with_similar_names(start):
     one = start(MAX_JSN_MB="1", PORT="x")
     assert one.wait() == 2
     one = start(MAX_JSN_MB="1")
@@ -125,11 +125,11 @@ def test_an_unknown_setting_is_a_warning_with_near_names(start):
     assert "PULLBACK_MAX_JSON_MB" in line
 
 
-def test_sigterm_drains_and_finishes_what_is_in_flight(start):
+def test_sigterm_drains_and_finishes_requests_in_flight(start):
     one = start(DRAIN_S="2")
     one.wait_until_ready()
     assert status_of(one) == 200
-    with begun(one) as sock:
+    with request_in_flight(one) as sock:
         began = time.monotonic()
         one.process.send_signal(signal.SIGTERM)
         wait_for_status(one, 503)
@@ -171,16 +171,16 @@ def test_an_early_sigterm_stops_it(start, workers):
     assert one.line() == ""
 
 
-def test_what_is_not_done_after_the_grace_is_told_so(start):
+def test_requests_unfinished_after_the_grace_period_get_an_error(start):
     one = start(GRACE_S="1")
     one.wait_until_ready()
-    with begun(one) as sock:
+    with request_in_flight(one) as sock:
         one.process.send_signal(signal.SIGTERM)
-        came = b""
+        data = b""
         while piece := sock.recv(1 << 16):
-            came += piece
-    assert b"HTTP/1.1 503 " in came
-    assert b"retry-after: 1" in came
+            data += piece
+    assert b"HTTP/1.1 503 " in data
+    assert b"retry-after: 1" in data
     assert one.wait() == 0
     assert "Traceback" not in one.log()
 
@@ -195,12 +195,12 @@ def test_a_json_log_is_json_lines(start):
     assert one.wait() == 0
     lines = [json.loads(line) for line in own_lines(one)]
     assert [line["status"] for line in lines if "status" in line] == [200, 404]
-    told = [line for line in lines if "level" in line]
-    assert [line["level"] for line in told] == ["info"]
-    assert told[0]["message"].startswith("draining ")
+    records = [line for line in lines if "level" in line]
+    assert [line["level"] for line in records] == ["info"]
+    assert records[0]["message"].startswith("draining ")
 
 
-def test_workers_are_announced_once_replaced_and_drained(start):
+def test_workers_are_announced_once_then_replaced_and_drained(start):
     one = start(WORKERS="2", DRAIN_S="2")
     one.wait_until_ready()
     first, second = one.workers()

@@ -1,4 +1,4 @@
-"""The limits of the real service: settings reach them, and its routes keep them."""
+"""The limits of the real service: settings change them, and all routes enforce them."""
 
 import contextlib
 import json
@@ -33,21 +33,21 @@ def head(*lines: str, path: str = SQUARE) -> bytes:
 
 
 def raw(one, request: bytes) -> tuple[int, dict[str, str], bytes]:
-    """Send bytes, read until the server closes, return the answer."""
+    """Send bytes, read until the server closes, and return the response."""
     with connected(one) as sock:
         sock.sendall(request)
         return parse(read_all(sock))
 
 
 def read_all(sock: socket.socket) -> bytes:
-    came = bytearray()
+    data = bytearray()
     while piece := sock.recv(1 << 16):
-        came += piece
-    return bytes(came)
+        data += piece
+    return bytes(data)
 
 
-def parse(came: bytes) -> tuple[int, dict[str, str], bytes]:
-    top, _, body = came.partition(b"\r\n\r\n")
+def parse(data: bytes) -> tuple[int, dict[str, str], bytes]:
+    top, _, body = data.partition(b"\r\n\r\n")
     status, *lines = top.decode("latin-1").split("\r\n")
     return int(status.split()[1]), dict(line.lower().split(": ", 1) for line in lines), body
 
@@ -58,8 +58,8 @@ def still_serves(one) -> bool:
 
 
 def check_problem(answer: tuple[int, dict[str, str], bytes], status: int) -> dict:
-    came, headers, body = answer
-    assert came == status, body
+    actual, headers, body = answer
+    assert actual == status, body
     assert headers["content-type"] == "application/problem+json"
     assert headers["connection"] == "close"
     assert int(headers["content-length"]) == len(body)
@@ -75,7 +75,7 @@ def test_a_large_json_body_is_413_on_every_path(small, path):
     assert response.json()["instance"] == path
 
 
-def test_chunks_over_the_limit_are_cut(small):
+def test_chunks_over_the_limit_are_refused(small):
     with small.client() as client:
         response = client.post(SQUARE, content=(b" " * (MIB // 8) for _ in range(9)), headers=JSON)
     assert response.status_code == 413
@@ -91,7 +91,7 @@ def test_a_slow_body_is_408(small):
     assert still_serves(small)
 
 
-def test_bodies_that_fill_the_budget_are_503_for_others_until_they_end(small):
+def test_a_full_budget_is_503_until_requests_end(small):
     large = head("expect: 100-continue", "pullback-deadline-ms: 3000", f"content-length: {MIB}")
     with connected(small) as one, connected(small) as two, small.client() as client:
         for sock in (one, two):
@@ -104,7 +104,7 @@ def test_bodies_that_fill_the_budget_are_503_for_others_until_they_end(small):
     assert still_serves(small)
 
 
-def test_a_truncated_body_ends_its_request_alone(small):
+def test_a_truncated_body_ends_only_its_request(small):
     with connected(small) as sock:
         sock.sendall(head(f"content-length: {len(REQUEST)}") + REQUEST[:5])
         sock.shutdown(socket.SHUT_WR)
@@ -112,7 +112,7 @@ def test_a_truncated_body_ends_its_request_alone(small):
     assert still_serves(small)
 
 
-def test_a_body_longer_than_it_says_is_no_request(small):
+def test_extra_bytes_after_a_body_are_not_a_request(small):
     with connected(small) as sock:
         sock.sendall(head("content-length: 2") + REQUEST)
         assert parse(read_all(sock))[0] == 400
@@ -120,7 +120,7 @@ def test_a_body_longer_than_it_says_is_no_request(small):
 
 
 @pytest.mark.parametrize("length", ["abc", "-1", "1e3", "9" * 30, "2\r\ncontent-length: 3"])
-def test_a_content_length_that_is_none_is_400(small, length):
+def test_an_invalid_content_length_is_400(small, length):
     check_problem(raw(small, head(f"content-length: {length}") + REQUEST), 400)
 
 
@@ -138,7 +138,7 @@ def test_compression_is_refused(small):
 
 
 @pytest.mark.parametrize("value", ["0", "soon", "1.5", "-3"])
-def test_a_deadline_that_is_none_is_422(small, value):
+def test_an_invalid_deadline_is_422(small, value):
     found = check_problem(raw(small, head(f"pullback-deadline-ms: {value}", f"content-length: {len(REQUEST)}")), 422)
     assert found["errors"][0]["loc"] == ["header", "Pullback-Deadline-Ms"]
 

@@ -1,4 +1,4 @@
-"""/metrics: what it says adds up, of one worker and of several, and no client can make it grow."""
+"""/metrics: the numbers add up for one worker and for several, and no client can make it grow."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.conftest import Service
-from tests.http.asking import OPERATIONS, ask, post, problem
+from tests.http.native_client import OPERATIONS, ask, post, problem
 from tests.patience import PATIENCE_S
 from tests.threaded_service import ThreadedService
 
@@ -53,7 +53,7 @@ def scrape(client: httpx.Client) -> Scrape:
 
 
 def answers(seen: Scrape, op: str, operation: str) -> dict[str, float]:
-    """Return how many answers there were of each status."""
+    """Return the number of responses by status."""
     samples = seen.families["pullback_requests"].samples
     wanted = {"op": op, "operation": operation}
     return {one.labels["status"]: one.value for one in samples if wanted.items() <= one.labels.items()}
@@ -61,7 +61,7 @@ def answers(seen: Scrape, op: str, operation: str) -> dict[str, float]:
 
 @pytest.fixture(scope="module")
 def counting(serve_for_module) -> ThreadedService:
-    """A service whose requests are this module's alone."""
+    """A service that only this module sends requests to."""
     return serve_for_module()
 
 
@@ -84,13 +84,13 @@ def test_requests_are_counted_by_op_operation_and_status(caller: httpx.Client):
     assert answers(seen, "square", "vjp") == {"200": 3, "400": 1, "405": 1, "406": 1, "422": 1}
     assert answers(seen, "square", "verify") == {"422": 1}
     assert seen("pullback_request_duration_seconds_count", op="square", operation="vjp") == 7
-    # What is wrong is never computed.
+    # Invalid requests are never computed.
     assert seen("pullback_batch_size_sum", op="square", operation="vjp") == 3
     assert seen("pullback_batch_size_bucket", op="square", operation="vjp", le="1.0") == 3
 
 
 @pytest.mark.parametrize("to", ["square/forward", "softmax_cross_entropy/vjp", "square/hessian", "square/check"])
-def test_time_is_told_by_stage_and_is_within_the_whole(caller: httpx.Client, to: str):
+def test_stage_times_add_up_to_at_most_the_total(caller: httpx.Client, to: str):
     op, operation = to.split("/")
     examples = caller.get(f"/v1/ops/{op}").json()["examples"]
     body = {} if operation == "check" else {"inputs": examples[0]["inputs"], "attrs": examples[0]["attrs"]}
@@ -101,7 +101,7 @@ def test_time_is_told_by_stage_and_is_within_the_whole(caller: httpx.Client, to:
     assert sum(spent.values()) <= seen("pullback_request_duration_seconds_sum", **labels)
 
 
-def test_a_stream_of_checks_is_one_request_and_the_work_that_of_its_ops(caller: httpx.Client):
+def test_a_stream_of_checks_counts_as_one_request(caller: httpx.Client):
     response = caller.post("/v1/checks", json={"ops": ["square"]})
     assert response.status_code == 200
     seen = scrape(caller)
@@ -135,7 +135,7 @@ def test_other_paths_are_grouped(caller: httpx.Client):
     assert grew == {"catalogue": 3, "health": 2, "docs": 1, "metrics": 1}
 
 
-def test_what_is_in_flight_is_told(counting: ThreadedService, caller: httpx.Client):
+def test_requests_in_flight_are_counted(counting: ThreadedService, caller: httpx.Client):
     assert scrape(caller)("pullback_in_flight_requests") == 1  # the scrape itself
     with socket.create_connection(("127.0.0.1", counting.port), timeout=PATIENCE_S) as sock:
         sock.sendall(HEAD)
@@ -147,14 +147,14 @@ def test_what_is_in_flight_is_told(counting: ThreadedService, caller: httpx.Clie
     assert scrape(caller).values("queue") == {"lane", "batches"}
 
 
-def test_traces_are_those_of_the_readiness_document(caller: httpx.Client):
+def test_trace_counts_match_the_readiness_document(caller: httpx.Client):
     ask(caller, "square", "forward", inputs={"x": [1, 2, 3]}, mode="xla")
     ready, seen = caller.get("/health/ready").json(), scrape(caller)
     assert seen("pullback_traces_total") == ready["traces"] > 0
     assert seen("pullback_xla_compilations_total") == ready["compiled"] > 0
 
 
-def test_openmetrics_is_answered_where_it_is_accepted(caller: httpx.Client):
+def test_openmetrics_is_sent_if_accepted(caller: httpx.Client):
     response = caller.get("/metrics", headers={"accept": "application/openmetrics-text; version=1.0.0"})
     assert response.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
     families = list(openmetrics.text_string_to_metric_families(response.text))
@@ -162,7 +162,7 @@ def test_openmetrics_is_answered_where_it_is_accepted(caller: httpx.Client):
     assert all(family.documentation for family in families)
 
 
-def test_without_metrics_there_is_none(serve):
+def test_metrics_can_be_disabled(serve):
     with serve(METRICS="0").client() as client:
         ask(client, "square", "forward", inputs={"x": 3})
         problem(client.get("/metrics"), 404)
@@ -170,14 +170,14 @@ def test_without_metrics_there_is_none(serve):
 
 
 def folder_of(pid: int) -> Path:
-    """Return where a worker keeps what it has counted."""
+    """Return the folder where a worker stores its counts."""
     variables = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
     [folder] = [one.partition("=")[2] for one in variables if one.startswith("PROMETHEUS_MULTIPROC_DIR=")]
     return Path(folder)
 
 
 def ask_until(one: Service, wanted: int) -> Mapping[str, int]:
-    """Ask on ever new connections until so many workers have answered; return the answers of each, by its mark."""
+    """Send requests on new connections until this many workers have answered; return the responses by worker mark."""
     counts: dict[str, int] = {}
     until = time.monotonic() + PATIENCE_S
     while len(counts) < wanted:
@@ -190,29 +190,29 @@ def ask_until(one: Service, wanted: int) -> Mapping[str, int]:
     return counts
 
 
-def told(client: httpx.Client) -> float:
-    """Return how many requests a scrape tells of those that ``ask_until`` makes."""
+def request_total(client: httpx.Client) -> float:
+    """Return how many requests of ``ask_until`` a scrape reports."""
     return scrape(client)("pullback_requests_total", op="square", operation="forward")
 
 
 def wait_for_total(one: Service, total: int) -> None:
-    """Wait until some scrapes in a row, on connections of their own to whatever worker, tell this many requests."""
+    """Wait until several scrapes in a row, each on a new connection to any worker, report this many requests."""
     until, alike = time.monotonic() + PATIENCE_S, 0
     while alike < SCRAPES:
         with one.client() as client:
-            found = told(client)
+            found = request_total(client)
         assert found <= total
         assert time.monotonic() < until, (found, total)
         alike = alike + 1 if found == total else 0
 
 
-def test_workers_report_together_and_what_has_ended_stays(start):
+def test_workers_report_together_and_keep_the_counts_of_ended_ones(start):
     one = start(WORKERS="2").wait_until_ready()
     folder = folder_of(one.workers()[0])
     total = sum(ask_until(one, 2).values())
     until = time.monotonic() + PATIENCE_S
-    with one.client() as client:  # one connection, so one worker: the other is asked by nobody
-        while told(client) < total:
+    with one.client() as client:  # one connection, so one worker: the other gets no requests
+        while request_total(client) < total:
             assert time.monotonic() < until
     wait_for_total(one, total)
     for _ in range(2):
@@ -227,7 +227,7 @@ def test_workers_report_together_and_what_has_ended_stays(start):
         wait_for_total(one, total)
         with one.client() as client:
             assert scrape(client)("pullback_in_flight_requests") <= 2
-    # A worker goes on with the files of the one whose place it takes.
+    # A worker continues the files of the worker that it replaces.
     places = {path.stem.rpartition("_")[2] for path in folder.iterdir()}
     assert places == {"0", "1"}
     one.process.send_signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""C++ ops as callers meet them: right, refused, mistaken and not built."""
+"""C++ ops over HTTP: correct, refused, faulty and not built."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.conftest import ROOT
-from tests.http.asking import post, problem
+from tests.http.native_client import post, problem
 from tests.patience import PATIENCE_S
 
 X = [0.5, 1.0, 2.0]
@@ -25,7 +25,7 @@ MISTAKES = {
 
 @pytest.fixture(scope="module")
 def mistaken(serve_for_module, tmp_path_factory) -> Iterator[httpx.Client]:
-    """A service with the mistaken ops, built as plug-ins are, and one whose library nobody built."""
+    """A service with the faulty ops, built like plug-ins, and an op whose library is not built."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     build = ["make", "native", f"PULLBACK_OPS_PATH={Path(__file__).parent}"]
     subprocess.run(build, cwd=ROOT, env=env, check=True, capture_output=True, timeout=PATIENCE_S)
@@ -46,14 +46,14 @@ def test_a_mistake_in_a_registered_gradient_is_named(mistaken, op, words, mode) 
     assert all(word in document["detail"] for word in words), document["detail"]
 
 
-def test_an_author_who_names_no_modes_is_told_of_the_missing_kernel(mistaken) -> None:
+def test_the_error_of_an_op_without_modes_names_the_missing_kernel(mistaken) -> None:
     document = problem(post(mistaken, "mistaken_int", "forward", inputs={"x": X}, mode="xla"), 422)
     [entry] = document["errors"]
     assert entry["loc"] == ["mode"]
     assert "MistakenInt" in entry["message"]
 
 
-def test_an_op_that_is_not_built_is_listed_with_its_cure_and_the_rest_serves(mistaken) -> None:
+def test_an_op_that_is_not_built_is_listed_with_its_cure(mistaken) -> None:
     listed = {op["name"]: op for op in mistaken.get("/v1/ops").json()["ops"]}
     assert not listed["not_built"]["available"]
     assert listed["relu"]["available"]
@@ -91,7 +91,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("change", "loc", "expected", "got"), REFUSED.values(), ids=REFUSED)
-def test_a_region_that_is_none_is_refused(client, change, loc, expected, got) -> None:
+def test_an_invalid_region_is_refused(client, change, loc, expected, got) -> None:
     inputs = {"features": FEATURES, "rois": [ROI]} | change
     [entry] = problem(post(client, "roi_pool", "vjp", inputs=inputs), 422)["errors"]
     assert entry["loc"] == loc
@@ -100,7 +100,7 @@ def test_a_region_that_is_none_is_refused(client, change, loc, expected, got) ->
 
 
 @pytest.mark.parametrize("size", [0, -1, 65, 1.5])
-def test_a_pooled_size_that_is_none_is_refused(client, size) -> None:
+def test_an_invalid_pooled_size_is_refused(client, size) -> None:
     inputs = {"features": FEATURES, "rois": [ROI]}
     document = problem(post(client, "roi_pool", "forward", inputs=inputs, attrs={"pooled_height": size}), 422)
     assert document["errors"][0]["loc"] == ["attrs", "pooled_height"]

@@ -1,4 +1,4 @@
-"""The OpenAPI document is what the service does: valid, complete, and no field more or less."""
+"""The OpenAPI document matches the service: valid, complete, and with exactly its fields."""
 
 import re
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
-from tests.http.asking import BINARY, OPERATIONS, post, problem
+from tests.http.native_client import BINARY, OPERATIONS, post, problem
 
 RIGHT = {
     "forward": {},
@@ -19,7 +19,7 @@ RIGHT = {
     "hvp": {"vectors": {"x": [1, 2]}},
     "hessian": {},
 }
-# A right value of every field, for the op square at x = [1, 2].
+# A valid value of every field, for the op square at x = [1, 2].
 VALUES: dict[str, Any] = {
     "inputs": {"x": [1, 2]},
     "attrs": {},
@@ -58,7 +58,7 @@ def request_of(document: dict[str, Any], operation: str) -> dict[str, Any]:
 
 
 def content(part: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of what is not binary."""
+    """Return the schema of the content that is not binary."""
     [media] = (media for name, media in part["content"].items() if name != BINARY)
     return media["schema"]
 
@@ -98,7 +98,7 @@ def test_the_document_is_valid(document: dict[str, Any]):
         assert named == set(re.findall(r"{(\w+)}", path))
 
 
-def test_every_route_is_there(document: dict[str, Any]):
+def test_every_route_is_documented(document: dict[str, Any]):
     posts = {f"/v1/ops/{{op}}/{operation}" for operation in OPERATIONS}
     checks = {"/v1/ops/{op}/check", "/v1/ops/{op}/verify", "/v1/checks"}
     gets = {"/v1/ops", "/v1/ops/{op}", "/health/live", "/health/ready", "/metrics"}
@@ -106,7 +106,7 @@ def test_every_route_is_there(document: dict[str, Any]):
     assert all("post" in document["paths"][path] for path in {*posts, *checks})
 
 
-def test_the_examples_of_the_checks_are_answered(document: dict[str, Any], client: httpx.Client):
+def test_the_examples_of_the_checks_work(document: dict[str, Any], client: httpx.Client):
     for path in ("/v1/ops/{op}/check", "/v1/ops/{op}/verify", "/v1/checks"):
         [media] = document["paths"][path]["post"]["requestBody"]["content"].values()
         for name, example in media["examples"].items():
@@ -130,9 +130,7 @@ def test_every_documented_get_answers(document: dict[str, Any], client: httpx.Cl
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_the_examples_are_requests_that_are_answered_as_documented(
-    document: dict[str, Any], client: httpx.Client, operation: str
-):
+def test_the_examples_work_as_documented(document: dict[str, Any], client: httpx.Client, operation: str):
     media = document["paths"][f"/v1/ops/{{op}}/{operation}"]["post"]["requestBody"]["content"]["application/json"]
     ops = document["paths"][f"/v1/ops/{{op}}/{operation}"]["post"]["parameters"][0]["schema"]["enum"]
     requests, answers = (validator(document, s) for s in (media["schema"], schema_of(document, operation)))
@@ -146,7 +144,7 @@ def test_the_examples_are_requests_that_are_answered_as_documented(
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_every_form_of_answer_is_as_documented(document: dict[str, Any], client: httpx.Client, operation: str):
+def test_every_form_of_response_is_documented(document: dict[str, Any], client: httpx.Client, operation: str):
     answers = validator(document, schema_of(document, operation))
     right = {**RIGHT[operation], "inputs": VALUES["inputs"]}
     for more in ({"encoding": "base64"}, {"encoding": "flat"}, {"inputs": {"x": ["NaN", "Infinity"]}}):
@@ -158,7 +156,7 @@ def test_every_form_of_answer_is_as_documented(document: dict[str, Any], client:
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_the_fields_are_those_that_are_accepted(document: dict[str, Any], client: httpx.Client, operation: str):
+def test_the_documented_fields_are_the_accepted_ones(document: dict[str, Any], client: httpx.Client, operation: str):
     fields = fields_of(document, operation)
     assert fields <= set(VALUES), "a new field needs a value here"
     requests = validator(document, request_of(document, operation))
@@ -209,7 +207,7 @@ def test_the_schemas_refuse_what_the_service_refuses(document: dict[str, Any], c
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_both_formats_are_documented_both_ways(document: dict[str, Any], operation: str):
+def test_both_formats_are_documented_for_requests_and_responses(document: dict[str, Any], operation: str):
     described = document["paths"][f"/v1/ops/{{op}}/{operation}"]["post"]
     for part in (described["requestBody"], described["responses"]["200"]):
         assert list(part["content"]) == ["application/json", BINARY]

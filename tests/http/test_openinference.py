@@ -1,4 +1,4 @@
-"""The Open Inference Protocol over HTTP: every model answers what the native API does, and refuses what is wrong."""
+"""The Open Inference Protocol over HTTP: every model matches the native API and refuses invalid requests."""
 
 import gzip
 import json
@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from app.routes.openinference.models import models
 from ops import Attrs, Example, Input, Op, Output
-from tests.http import asking
+from tests.http import native_client
 from tests.http import test_binary as native
-from tests.http.inferring import (
+from tests.http.openinference_client import (
     DATATYPES,
     JSON,
     LENGTH,
@@ -23,13 +23,13 @@ from tests.http.inferring import (
     ask,
     assert_same,
     binary,
-    chosen,
-    described,
+    expect_error,
     in_json,
     infer,
     infer_json,
     post,
-    refused,
+    select,
+    tensor_heads,
     tensors_of,
 )
 
@@ -43,7 +43,7 @@ LETTERS = {"cotangents": "d", "gradients": "d", "tangents": "t", "vectors": "v",
 
 
 def name_of(path: str) -> str:
-    """Return what a tensor of the native API is called here."""
+    """Return this protocol's name of a tensor of the native API."""
     match path.split("/"):
         case ["jacobian", y, x]:
             return f"d{y}_d{x}"
@@ -76,7 +76,9 @@ def at_example(
     fields = {"attrs": example["attrs"]} | type_variable(contract, dtype)
     shapes = {f"inputs/{name.partition('/')[2]}": x.shape for name, x in tensors.items()}
     if operation in ("vjp", "hvp", "hessian"):
-        shapes |= {name: y.shape for name, y in told(client, contract["name"], "forward", tensors, fields).items()}
+        shapes |= {
+            name: y.shape for name, y in native_tensors(client, contract["name"], "forward", tensors, fields).items()
+        }
     wanted = {"vjp": {"cotangents"}, "hvp": {"cotangents", "vectors"}, "jvp": {"tangents"}, "hessian": {"cotangents"}}
     for field in sorted(wanted.get(operation, ())):
         side = "outputs" if field == "cotangents" else "inputs"
@@ -87,11 +89,11 @@ def at_example(
     return tensors, fields
 
 
-def told(
+def native_tensors(
     client: httpx.Client, op: str, operation: str, tensors: dict[str, np.ndarray], fields: dict[str, Any]
 ) -> dict[str, np.ndarray]:
-    """Return what the native API answers, by the paths of its tensors; nothing for what is null there."""
-    answer = asking.ask(client, op, operation, **native.in_json(tensors, fields))
+    """Return the tensors of the native response by their paths, without those that are null."""
+    answer = native_client.ask(client, op, operation, **native.in_json(tensors, fields))
     answer.pop("absent", None)
     return native.flat(answer)
 
@@ -105,54 +107,54 @@ def type_variable(contract: dict[str, Any], dtype: int) -> dict[str, str]:
     return {"dtype": several[0][dtype % len(several[0])]} if several else {}
 
 
-def compared(client: httpx.Client, op: str, operation: str, tensors: dict[str, np.ndarray], fields: dict) -> None:
-    """Ask the native API and the model, in binary and in JSON, and compare all that they answer."""
+def compare(client: httpx.Client, op: str, operation: str, tensors: dict[str, np.ndarray], fields: dict) -> None:
+    """Compare the responses of the native API and of the model, in binary and in JSON."""
     model = op if operation == "forward" else f"{op}.{operation}"
     ours = {name_of(path): value for path, value in tensors.items()}
-    expected = {name_of(path): value for path, value in told(client, op, operation, tensors, fields).items()}
+    expected = {name_of(path): value for path, value in native_tensors(client, op, operation, tensors, fields).items()}
     found = infer(client, model, ours, parameters=fields["attrs"])
-    for name in set(found) - set(expected):  # null there
+    for name in set(found) - set(expected):  # null in the native API
         assert not found[name].any()
         expected[name] = found[name]
-    assert_same(found, chosen(expected, list(found)))
+    assert_same(found, select(expected, list(found)))
     assert_same(infer_json(client, model, ours, parameters=fields["attrs"]), found, bits=False)
 
 
-def offered(client: httpx.Client, op: str) -> list[str]:
+def offered_models(client: httpx.Client, op: str) -> list[str]:
     index = client.post("/v2/repository/index").json()
     names = [entry["name"] for entry in index]
     return ["forward" if name == op else name.split(".")[1] for name in names if name.split(".")[0] == op]
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_every_model_at_every_example_is_the_native_api(client, op):
-    for operation in offered(client, op):
+def test_every_model_matches_the_native_api_at_every_example(client, op):
+    for operation in offered_models(client, op):
         for tensors, fields in requests(client, op, operation):
-            compared(client, op, operation, tensors, fields)
+            compare(client, op, operation, tensors, fields)
 
 
 @pytest.mark.parametrize("op", ["apart", "masked", "parted", "skewed", "squares"])
-def test_plug_ins_too(plugged, op):
+def test_plug_in_models_match_the_native_api(plugged, op):
     for operation in OPERATIONS:
         for tensors, fields in requests(plugged, op, operation):
-            compared(plugged, op, operation, tensors, fields)
+            compare(plugged, op, operation, tensors, fields)
 
 
 @pytest.mark.parametrize("op", ["square", "softmax_cross_entropy", "zero_out", "roi_pool"])
-def test_every_dtype_that_an_op_takes(client, op):
+def test_every_dtype_of_an_op_matches_the_native_api(client, op):
     contract = client.get(f"/v1/ops/{op}").json()
     for place in range(max(len(x["dtypes"]) for x in contract["inputs"])):
         for operation in ("forward", "vjp"):
             tensors, fields = requests(client, op, operation, place)[0]
             if operation == "forward" or all(x.dtype.kind not in "iu" for x in tensors.values()):
-                compared(client, op, operation, tensors, fields)
+                compare(client, op, operation, tensors, fields)
 
 
-def test_what_an_op_has_is_offered_and_no_more(client):
+def test_only_available_operations_are_offered(client):
     contracts = {op: client.get(f"/v1/ops/{op}").json() for op in OPS}
     for op, contract in contracts.items():
         live = all(any(x["differentiable"] for x in contract[side]) for side in ("inputs", "outputs"))
-        found = offered(client, op)
+        found = offered_models(client, op)
         has = [operation for operation in OPERATIONS if (op, operation) != ("clip_gradient", "jvp")]  # not linear
         assert found == (has if live else ["forward"]), op
         for operation in OPERATIONS:
@@ -181,7 +183,7 @@ class Slow(Attrs):
     timeout: float = 1.0
 
 
-def test_a_model_in_which_names_would_clash_is_not_offered():
+def test_a_model_with_clashing_names_is_not_offered():
     assert list(models([an_op()])) == ["made", *(f"made.{operation}" for operation in OPERATIONS[1:])]
     assert "made.vjp" not in models([an_op(inputs="x dy")])  # the cotangent of y is dy
     assert "made.jvp" not in models([an_op(inputs="x tx")])
@@ -210,53 +212,53 @@ def test_metadata_and_configuration(client):
     ]
 
 
-def test_the_server(client):
+def test_server_metadata_and_health(client):
     assert set(client.get("/v2").json()) == {"name", "version", "extensions"}
     assert client.get("/v2/health/live").json() == {"live": True}
     assert client.get("/v2/health/ready").json() == {"ready": True}
 
 
-def test_the_index_tells_of_ops_that_do_not_load(plugged):
+def test_the_index_lists_ops_that_do_not_load(plugged):
     index = plugged.post("/v2/repository/index").json()
     [broken] = [entry for entry in index if entry["state"] != "READY"]
     assert (broken["name"], broken["state"]) == ("broken", "UNAVAILABLE")
     assert "nothing_of_this_name" in broken["reason"]
     assert plugged.post("/v2/repository/index", json={"ready": True}).json() == [x for x in index if x != broken]
-    refused(plugged.get("/v2/models/broken.vjp"), 404, "broken.vjp is unavailable", "nothing_of_this_name")
+    expect_error(plugged.get("/v2/models/broken.vjp"), 404, "broken.vjp is unavailable", "nothing_of_this_name")
 
 
-def test_the_body_of_the_index_is_a_little_one(client):
+def test_the_index_limits_the_size_of_its_body(client):
     long = b'{"ready": true%b}' % (b" " * (1 << 16))
     for headers in ({}, {"content-type": "application/json"}):
-        refused(client.post("/v2/repository/index", content=long, headers=headers), 413, "at most 65536 bytes")
+        expect_error(client.post("/v2/repository/index", content=long, headers=headers), 413, "at most 65536 bytes")
     packed = {"content-encoding": "gzip"}
-    refused(client.post("/v2/repository/index", content=gzip.compress(long), headers=packed), 413, "decompression")
+    expect_error(client.post("/v2/repository/index", content=gzip.compress(long), headers=packed), 413, "decompression")
     few = client.post("/v2/repository/index", content=gzip.compress(b'{"ready": true}'), headers=packed)
     assert few.status_code == 200
-    refused(client.post("/v2/repository/index", content=b"", headers={"content-type": "image/png"}), 415)
+    expect_error(client.post("/v2/repository/index", content=b"", headers={"content-type": "image/png"}), 415)
 
 
-def test_a_large_request_that_is_refused_runs_nothing(client):
+def test_a_refused_large_request_runs_nothing(client):
     def executions() -> int:
         return client.get("/v2/models/round_ste/stats").json()["model_stats"][0]["execution_count"]
 
     before = executions()
     body, headers = binary({"x": np.ones(1 << 16, np.float32)})
-    refused(post(client, "round_ste", body[:-4], headers), 400)
+    expect_error(post(client, "round_ste", body[:-4], headers), 400)
     assert executions() == before
     assert infer(client, "round_ste", {"x": np.ones(1 << 16, np.float32)})["y"].all()
     assert executions() == before + 1
 
 
-def test_statistics_count(client):
-    def counted() -> dict[str, Any]:
+def test_statistics_count_requests(client):
+    def read_counts() -> dict[str, Any]:
         [found] = client.get("/v2/models/sign/stats").json()["model_stats"]
         return found
 
-    before = counted()
+    before = read_counts()
     infer(client, "sign", {"x": X})
-    refused(ask(client, "sign", inputs=[]), 400)
-    after, every = counted(), client.get("/v2/models/stats").json()["model_stats"]
+    expect_error(ask(client, "sign", inputs=[]), 400)
+    after, every = read_counts(), client.get("/v2/models/stats").json()["model_stats"]
     assert after["inference_count"] == before["inference_count"] + 1
     assert after["execution_count"] == before["execution_count"] + 1
     assert after["last_inference"] > before["last_inference"]
@@ -270,7 +272,7 @@ def test_statistics_count(client):
 
 
 @pytest.mark.parametrize("version", ["", "/versions/1"])
-def test_id_and_names_come_back(client, version):
+def test_the_response_repeats_id_and_names(client, version):
     response = ask(client, f"square.vjp{version}", inputs=[ONE], id="seven: é", model_name="square.vjp")
     assert response.json() == {
         "id": "seven: é",
@@ -280,7 +282,7 @@ def test_id_and_names_come_back(client, version):
     }
 
 
-def test_data_may_be_nested_and_null_is_nothing(client):
+def test_data_can_be_nested_and_null_fields_are_ignored(client):
     matrix = {**ONE, "shape": [1, 3]}
     for data in ([1, 2, 3], [[1, 2, 3]]):
         response = ask(client, "square", inputs=[{**matrix, "data": data}], id=None, outputs=None, parameters=None)
@@ -291,13 +293,13 @@ def test_data_may_be_nested_and_null_is_nothing(client):
     assert tensors_of(ask(client, "square", inputs=[empty]), "square")["y"].shape == (0, 2)
 
 
-def test_words_for_what_is_no_number(client):
+def test_non_finite_numbers_are_words(client):
     response = ask(client, "square", inputs=[{**ONE, "data": ["NaN", "-Infinity", -0.0]}])
     assert response.json()["outputs"][0]["data"] == ["NaN", "Infinity", 0.0]
 
 
 @pytest.mark.parametrize("name", ["FP16", "BF16", "FP32", "FP64"])
-def test_every_float_as_numbers_and_as_bytes(client, name):
+def test_every_float_round_trips_as_json_and_as_bytes(client, name):
     x = np.array([[0.1, -3], [1e-3, 7]]).astype(DATATYPES[name])
     found = infer(client, "square", {"x": x})
     assert found["y"].dtype == x.dtype
@@ -310,7 +312,7 @@ def test_every_float_as_numbers_and_as_bytes(client, name):
 
 @st.composite
 def points(draw: st.DrawFn) -> tuple[dict[str, np.ndarray], list[str], list[tuple[str, bool | None]], bool]:
-    """Draw primals and cotangents, those of them that go in JSON, the outputs to select, and the rest's form."""
+    """Draw primals and cotangents, which of them to send in JSON, the selected outputs, and the format of the rest."""
     dtype = DATATYPES[draw(st.sampled_from(["FP16", "BF16", "FP32", "FP64"]))]
     shape = draw(st.lists(st.integers(0, 3), max_size=3))
     rng = np.random.default_rng(draw(st.integers(0, 99)))
@@ -324,11 +326,11 @@ def points(draw: st.DrawFn) -> tuple[dict[str, np.ndarray], list[str], list[tupl
 
 @settings(max_examples=80, deadline=None)
 @given(points())
-def test_any_shape_dtype_order_and_mix_of_forms(plugged, point):
+def test_shapes_dtypes_orders_and_formats_mix(plugged, point):
     tensors, in_text, wanted, is_binary = point
     bytes_of = {name: x for name, x in tensors.items() if name not in in_text}
-    texts = {entry["name"]: entry for entry in in_json(chosen(tensors, in_text))}
-    blobs = {entry["name"]: entry for entry in described(bytes_of)}
+    texts = {entry["name"]: entry for entry in in_json(select(tensors, in_text))}
+    blobs = {entry["name"]: entry for entry in tensor_heads(bytes_of)}
     outputs = [{"name": n} if own is None else {"name": n, "parameters": {"binary_data": own}} for n, own in wanted]
     head = json.dumps(
         {
@@ -341,8 +343,8 @@ def test_any_shape_dtype_order_and_mix_of_forms(plugged, point):
     response = post(plugged, "squares.vjp", body, {LENGTH: str(len(head)), "content-type": OCTETS})
     found = tensors_of(response, "squares.vjp")
     x, z, dy = (tensors.get(name, np.ones_like(tensors["x"])) for name in ("x", "z", "dy"))
-    expected = {"dx": 2 * dy * x * z * z, "dz": 2 * dy * x * x * z}  # small integers: exact, whatever the order
-    assert_same(found, chosen(expected, [name for name, _ in wanted] or ["dx", "dz"]), bits=False)
+    expected = {"dx": 2 * dy * x * z * z, "dz": 2 * dy * x * x * z}  # small integers: sums are exact in any order
+    assert_same(found, select(expected, [name for name, _ in wanted] or ["dx", "dz"]), bits=False)
     head = response.content[: int(response.headers.get(LENGTH, len(response.content)))]
     answered = {output["name"]: "parameters" in output for output in json.loads(head)["outputs"]}
     assert answered == {name: is_binary if own is None else own for name, own in wanted or [("dx", None), ("dz", None)]}
@@ -358,17 +360,17 @@ def test_outputs_select_and_order_blocks(plugged):
         assert every[name].shape == shape
         assert not every[name].any()
     some = infer(plugged, "apart.jacobian", {"x": x, "z": z}, outputs=[{"name": "dq_dz"}, {"name": "dp_dx"}])
-    assert_same(some, chosen(every, ["dq_dz", "dp_dx"]))
+    assert_same(some, select(every, ["dq_dz", "dp_dx"]))
     assert infer(plugged, "apart.jvp", {"x": x, "z": z, "tx": x})["tq"].tolist() == [0, 0, 0, 0]
     hessian = infer(plugged, "apart.hessian", {"x": x, "z": z}, outputs=[{"name": "ddz_dx"}, {"name": "ddx_dx"}])
     assert list(hessian) == ["ddz_dx", "ddx_dx"]
     assert (hessian["ddz_dx"].shape, hessian["ddx_dx"].tolist()) == ((2, 3), (2 * np.eye(3)).tolist())
 
 
-def test_only_what_is_selected_is_computed(start_for_session, plugged):
-    """A Jacobian over the element limit is refused, and its small block is not."""
+def test_only_selected_outputs_are_computed(start_for_session, plugged):
+    """A Jacobian over the element limit is refused; its small block is not."""
     x, z = np.ones(1500, np.float32), np.ones(2, np.float32)
-    refused(post(plugged, "apart.jacobian", *binary({"x": np.ones(3000, np.float32), "z": z})), 400, "elements")
+    expect_error(post(plugged, "apart.jacobian", *binary({"x": np.ones(3000, np.float32), "z": z})), 400, "elements")
     found = infer(plugged, "apart.jacobian", {"x": np.ones(3000, np.float32), "z": z}, outputs=[{"name": "dq_dz"}])
     assert found["dq_dz"].shape == (4, 2)
     assert infer(plugged, "apart.vjp", {"x": x, "z": z}, outputs=[{"name": "dz"}])["dz"].tolist() == [2, 2]
@@ -377,7 +379,7 @@ def test_only_what_is_selected_is_computed(start_for_session, plugged):
 @pytest.mark.parametrize("attrs", [{}, {"strength": 3}, {"strength": 0.5}])
 def test_attributes_are_parameters(client, attrs):
     found = infer(client, "gradient_reversal.vjp", {"x": X}, parameters=attrs)
-    expected = told(client, "gradient_reversal", "vjp", {"inputs/x": X}, {"attrs": attrs})
+    expected = native_tensors(client, "gradient_reversal", "vjp", {"inputs/x": X}, {"attrs": attrs})
     assert_same(found, {"dx": expected["gradients/x"]})
     assert found["dx"].tolist() == [-attrs.get("strength", 1)] * 3
 
@@ -385,7 +387,7 @@ def test_attributes_are_parameters(client, attrs):
 LARGE = np.random.default_rng(1).normal(size=300_001).astype(np.float32)
 
 
-def test_large_tensors_in_every_form(client):
+def test_large_tensors_in_every_format(client):
     expected = {"y": LARGE * LARGE}
     assert_same(infer(client, "square", {"x": LARGE}), expected)
     assert_same(infer_json(client, "square", {"x": LARGE}), expected)
@@ -475,10 +477,10 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("model", "body", "said"), REFUSED)
-def test_what_is_wrong_is_refused_with_what_was_expected(client, model, body, said):
+@pytest.mark.parametrize(("model", "body", "parts"), REFUSED)
+def test_errors_name_the_expected_value(client, model, body, parts):
     found = client.get(f"/v2/models/{model}").status_code
-    refused(ask(client, model, **body), 400 if found == 200 else 404, *said)
+    expect_error(ask(client, model, **body), 400 if found == 200 else 404, *parts)
 
 
 BODY, HEADERS = binary({"x": X})
@@ -509,20 +511,20 @@ BODIES = [
 ]
 
 
-@pytest.mark.parametrize(("body", "headers", "status", "said"), BODIES, ids=range(len(BODIES)))
-def test_bodies_that_are_not_what_they_say(client, body, headers, status, said):
-    sentence = refused(post(client, "square", body, headers), status)
-    for words in said:
+@pytest.mark.parametrize(("body", "headers", "status", "parts"), BODIES, ids=range(len(BODIES)))
+def test_malformed_bodies_are_refused(client, body, headers, status, parts):
+    sentence = expect_error(post(client, "square", body, headers), status)
+    for words in parts:
         assert words.lower() in sentence.lower()
 
 
-def test_any_content_type_of_the_protocol_or_none(client):
+def test_content_types_of_the_protocol_are_accepted(client):
     for kind in ({}, {"content-type": OCTETS}, {"content-type": f"{JSON}; charset=utf-8"}):
         assert tensors_of(post(client, "square", BODY, {**HEADERS, **kind}), "square")["y"].tolist() == [2.25, 4, 9]
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "status", "said"),
+    ("method", "path", "status", "part"),
     [
         ("GET", "/v2/models/square/infer", 405, "expected POST"),
         ("POST", "/v2/models/square", 405, "expected GET"),
@@ -545,11 +547,11 @@ def test_any_content_type_of_the_protocol_or_none(client):
         ("GET", "/v2/cudasharedmemory/region/r/status", 404, "shared memory is not supported"),
     ],
 )
-def test_what_there_is_not(client, method, path, status, said):
-    refused(client.request(method, path), status, said)
+def test_unknown_models_versions_and_paths_are_refused(client, method, path, status, part):
+    expect_error(client.request(method, path), status, part)
 
 
-def test_no_shared_memory_is_registered(client):
+def test_shared_memory_lists_are_empty(client):
     for kind in ("system", "cuda"):
         assert client.get(f"/v2/{kind}sharedmemory/status").json() == []
         assert client.post(f"/v2/{kind}sharedmemory/unregister").status_code == 200
@@ -557,40 +559,40 @@ def test_no_shared_memory_is_registered(client):
 
 
 @pytest.mark.parametrize("body", [b"[]", b'{"nope": true}', b'{"ready": 1}', b"{"])
-def test_the_index_is_strict(client, body):
-    refused(client.post("/v2/repository/index", content=body), 400)
+def test_the_index_refuses_invalid_bodies(client, body):
+    expect_error(client.post("/v2/repository/index", content=body), 400)
 
 
-def test_errors_of_an_op_are_its_own(plugged):
-    refused(post(plugged, "bare_many.vjp", *binary({"x": X})), 500, "bare_many")
+def test_errors_of_an_op_name_the_op(plugged):
+    expect_error(post(plugged, "bare_many.vjp", *binary({"x": X})), 500, "bare_many")
 
 
 def test_a_timeout_in_microseconds_ends_slow_work(plugged):
     x = np.array(1, np.float32)
     assert infer(plugged, "square", {"x": x}, parameters={"timeout": 0, "priority": 3})["y"] == 1
     for form in (binary, lambda tensors, **more: (json.dumps({"inputs": in_json(tensors), **more}).encode(), {})):
-        refused(post(plugged, "sleepy", *form({"x": x}, parameters={"timeout": 100_000})), 504, "deadline")
+        expect_error(post(plugged, "sleepy", *form({"x": x}, parameters={"timeout": 100_000})), 504, "deadline")
 
 
-def test_without_the_protocol_its_paths_are_nobodys(serve):
+def test_without_the_protocol_its_paths_are_404(serve):
     with serve(PROTOCOLS="umbridge", METRICS="1").client() as client:
         for path in ("/v2", "/v2/models/square"):
             response = client.get(path)
             assert (response.status_code, response.headers["content-type"]) == (404, "application/problem+json")
 
 
-def test_where_nothing_is_counted_there_are_no_statistics(serve):
+def test_without_metrics_there_are_no_statistics(serve):
     with serve(METRICS="0").client() as client:
         infer(client, "square", {"x": X})
         for path in ("/v2/models/stats", "/v2/models/square/stats"):
-            refused(client.get(path), 404, "PULLBACK_METRICS is 0")
+            expect_error(client.get(path), 404, "PULLBACK_METRICS is 0")
 
 
-def test_bytes_of_bools_are_0_or_1(plugged):
+def test_bool_bytes_other_than_0_and_1_are_refused(plugged):
     tensors = {"x": np.float32([[1, 2], [3, 4]]), "mask": np.array([[True, False], [False, True]])}
     body, headers = binary(tensors)
     assert infer(plugged, "masked", tensors)["y"].tolist() == [[1, 0], [0, 4]]
     response = post(plugged, "masked", body[:-2] + b"\2\1", headers)
-    refused(response, 400, "inputs.mask.1.0: invalid bool byte; expected 0 or 1, got 2")
-    said = [{"name": "mask", "shape": [1], "datatype": "BOOL", "data": [1]}, {**ONE, "shape": [1], "data": [1]}]
-    refused(ask(plugged, "masked", inputs=said), 400, "expected true or false, got 1")
+    expect_error(response, 400, "inputs.mask.1.0: invalid bool byte; expected 0 or 1, got 2")
+    inputs = [{"name": "mask", "shape": [1], "datatype": "BOOL", "data": [1]}, {**ONE, "shape": [1], "data": [1]}]
+    expect_error(ask(plugged, "masked", inputs=inputs), 400, "expected true or false, got 1")

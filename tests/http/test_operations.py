@@ -1,4 +1,4 @@
-"""Every operation of every op over HTTP: the form of the answers for all, exact answers for those known by heart."""
+"""Every operation of every op over HTTP: the form of all responses, and exact values where they are known."""
 
 import base64
 import math
@@ -9,13 +9,13 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.http.asking import JSON, OPERATIONS, array, ask, data, fault, post
+from tests.http.native_client import JSON, OPERATIONS, array, ask, data, fault, post
 
 OPS = sorted(path.stem for path in (Path(__file__).parents[2] / "ops").glob("[!_]*.py"))
-# XLA compiles for seconds: a few ops, and the operations without and with two nested pullbacks.
+# XLA compiles for seconds: test a few ops, and only the operations with no and with two nested pullbacks.
 XLA_OPS, XLA_OPERATIONS = ("log1pexp2", "sign", "softmax_cross_entropy"), ("forward", "vjp", "hvp")
-# A session for each is the dearest of traces: those without, with one and with two nested pullbacks. (The Hessian of
-# a session is asked for below.)
+# Sessions are the most expensive traces: test the operations with no, one and two nested pullbacks. (A test below
+# covers the Hessian in a session.)
 SESSION_OPERATIONS = ("forward", "gradients", "jvp", "hvp")
 KEYS = {
     "forward": {"outputs"},
@@ -39,7 +39,7 @@ def body_of(operation: str, contract: dict[str, Any], example: dict[str, Any]) -
 
 
 def shapes_of(tree: Any) -> Any:
-    """Return the answer with the shape in place of every tensor, each checked to be as it says."""
+    """Return the response with every tensor replaced by its shape, after checking each tensor against it."""
     if isinstance(tree, dict) and "dtype" in tree:
         return array(tree).shape
     if isinstance(tree, dict):
@@ -48,7 +48,7 @@ def shapes_of(tree: Any) -> Any:
 
 
 def expected_shapes(operation: str, contract: dict[str, Any], inputs: dict, outputs: dict) -> Any:
-    """Return what ``shapes_of`` the answer must be, ``None`` where there is no derivative."""
+    """Return the expected ``shapes_of`` the response, ``None`` where there is no derivative."""
     xs = {slot["name"]: inputs[slot["name"]] if slot["differentiable"] else None for slot in contract["inputs"]}
     ys = {slot["name"]: outputs[slot["name"]] if slot["differentiable"] else None for slot in contract["outputs"]}
 
@@ -67,7 +67,7 @@ def expected_shapes(operation: str, contract: dict[str, Any], inputs: dict, outp
 
 
 def nulls(tree: Any) -> Any:
-    """Return the branches of a tree of shapes that end in null; of a list, all places or none."""
+    """Return the branches of a tree of shapes that end in null; in a list, all items or none are null."""
     if isinstance(tree, dict):
         found = {name: nulls(value) for name, value in tree.items()}
         return {name: value for name, value in found.items() if value}
@@ -78,14 +78,14 @@ def nulls(tree: Any) -> Any:
 
 
 def is_reason(tree: Any) -> Any:
-    """Return the tree with ``True`` for every reason."""
+    """Return the tree with every reason replaced by ``True``."""
     if isinstance(tree, dict):
         return {name: is_reason(value) for name, value in tree.items()}
     return [is_reason(value) for value in tree] if isinstance(tree, list) else tree in REASONS
 
 
 def check(operation: str, contract: dict, inputs: dict, outputs: dict, answer: dict) -> None:
-    """Check an answer's keys, shapes, and the reasons for what is null."""
+    """Check the keys and shapes of a response, and the reasons for its nulls."""
     assert set(answer) - {"absent"} == KEYS[operation]
     absent = answer.pop("absent", None)
     assert absent is None or absent, "an empty absent is left out"
@@ -93,7 +93,7 @@ def check(operation: str, contract: dict, inputs: dict, outputs: dict, answer: d
     [main] = KEYS[operation] - {"outputs"} or {"outputs"}
     assert is_reason(absent or {}) == (nulls(found[main]) or {})
     for where, shape in leaves(found):
-        # Where an order is a constant, TensorFlow may find no path to it: null is as good as zeros there.
+        # If an order is constant, TensorFlow may find no path to it: null and zeros are both correct.
         assert shape == at(wanted, where) or (shape is None and at(absent, where[1:]) == "disconnected"), where
 
 
@@ -129,22 +129,22 @@ def run_op(client: httpx.Client, op: str, operations: tuple[str, ...], examples:
 
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize("mode", [None, "graph", "eager"])
-def test_every_operation_answers_at_every_example(client: httpx.Client, op: str, mode: str | None):
+def test_every_operation_works_at_every_example(client: httpx.Client, op: str, mode: str | None):
     run_op(client, op, OPERATIONS, None, **({"mode": mode} if mode else {}))
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_a_session_answers(client: httpx.Client, op: str):
+def test_operations_work_in_a_session(client: httpx.Client, op: str):
     run_op(client, op, SESSION_OPERATIONS, 1, mode="v1")
 
 
 @pytest.mark.parametrize("op", XLA_OPS)
-def test_xla_answers(client: httpx.Client, op: str):
+def test_operations_work_in_xla(client: httpx.Client, op: str):
     run_op(client, op, XLA_OPERATIONS, None, mode="xla")
 
 
-def test_the_seed_table(client: httpx.Client):
-    """The curl that ``make serve`` prints."""
+def test_the_ready_lines_example(client: httpx.Client):
+    """The request is the curl command that ``make serve`` prints."""
     body = '{"inputs":{"x":[1,100]},"order":2}'
     response = client.post("/v1/ops/log1pexp2/gradients", content=body, headers=JSON)
     assert response.status_code == 200
@@ -154,7 +154,7 @@ def test_the_seed_table(client: httpx.Client):
 
 
 @pytest.mark.parametrize("mode", ["graph", "eager", "xla", "v1"])
-def test_the_seed_table_in_every_mode(client: httpx.Client, mode: str):
+def test_the_ready_lines_example_in_every_mode(client: httpx.Client, mode: str):
     answer = ask(client, "log1pexp2", "gradients", inputs={"x": [1, 100]}, order=2, mode=mode)
     first, second = (array(level["x"]) for level in answer["gradients"])
     ulps = 2 * np.finfo(np.float32).eps
@@ -294,7 +294,7 @@ EXACT = [
         {"inputs": {"logits": [[0, 0]], "labels": [0]}, "tangents": {"logits": [[1, 3]]}},
         {"tangents": {"loss": [1]}},
     ),
-    # Several outputs: a cotangent for one of them is zero for the rest.
+    # Several outputs: a cotangent for one of them implies zeros for the rest.
     (
         "self_adjoint_eig",
         "forward",
@@ -355,11 +355,11 @@ EXACT = [
 
 
 @pytest.mark.parametrize(("op", "operation", "body", "answer"), EXACT)
-def test_exactly(client: httpx.Client, op: str, operation: str, body: dict, answer: dict):
+def test_responses_are_exact(client: httpx.Client, op: str, operation: str, body: dict, answer: dict):
     assert data(ask(client, op, operation, **body)) == answer
 
 
-def test_what_is_named_only_is_answered_only(client: httpx.Client):
+def test_only_selected_names_are_in_the_response(client: httpx.Client):
     a = [[2, 0], [0, 3]]
     assert set(ask(client, "self_adjoint_eig", "jacobian", inputs={"a": a}, of=["v"])["jacobian"]) == {"v"}
     labelled = {"logits": [[0, 0]], "labels": [0]}
@@ -381,7 +381,7 @@ def test_integers_have_values_and_no_gradients(client: httpx.Client, dtype: str)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_dtype_binds_the_type_variable_alone(client: httpx.Client, dtype: str):
+def test_dtype_binds_only_the_type_variable(client: httpx.Client, dtype: str):
     body = {"inputs": {"logits": [[0.5, 0.25]], "labels": [0]}, "dtype": dtype}
     answer = ask(client, "softmax_cross_entropy", "gradients", **body)
     assert answer["outputs"]["loss"]["dtype"] == answer["gradients"][0]["logits"]["dtype"] == dtype
@@ -396,7 +396,7 @@ def test_the_dtype_is_never_inferred(client: httpx.Client):
 
 
 @pytest.mark.parametrize("encoding", ["nested", "flat", "base64"])
-def test_encodings(client: httpx.Client, encoding: str):
+def test_encodings_are_equivalent(client: httpx.Client, encoding: str):
     answer = ask(client, "square", "vjp", inputs={"x": [[1.5, 2], [3, 4]]}, encoding=encoding, outputs=True)
     written = {
         "nested": {"data": [[3.0, 4.0], [6.0, 8.0]]},
@@ -409,8 +409,8 @@ def test_encodings(client: httpx.Client, encoding: str):
 
 @pytest.mark.parametrize("dtype", FLOATS + INTEGERS)
 @pytest.mark.parametrize("encoding", ["nested", "base64"])
-def test_an_answer_is_a_request_again(client: httpx.Client, dtype: str, encoding: str):
-    """Typed tensors go in as they come out."""
+def test_a_response_can_be_sent_as_a_request(client: httpx.Client, dtype: str, encoding: str):
+    """Typed tensors have the same form in requests and responses."""
     once = ask(client, "square", "forward", inputs={"x": [[1, 2], [3, 0]]}, dtype=dtype, encoding=encoding)
     twice = ask(client, "square", "forward", inputs={"x": once["outputs"]["y"]}, dtype=dtype)["outputs"]["y"]
     assert twice == {"dtype": dtype, "shape": [2, 2], "data": [[1, 16], [81, 0]]}
@@ -424,13 +424,13 @@ def test_an_answer_is_a_request_again(client: httpx.Client, dtype: str, encoding
         [[1, 2.0], [3e0, "Infinity"]],
     ],
 )
-def test_tensors_in(client: httpx.Client, x: Any):
+def test_typed_tensors_are_accepted(client: httpx.Client, x: Any):
     answer = ask(client, "square", "vjp", inputs={"x": x}, outputs=True)
     assert data(answer) == {"outputs": {"y": [[1, 4], [9, "Infinity"]]}, "gradients": {"x": [[2, 4], [6, "Infinity"]]}}
 
 
 @pytest.mark.parametrize("shape", [[0], [2, 0], [0, 3], [1, 1, 1, 1, 1, 1, 1, 2]])
-def test_shapes_that_lists_cannot_tell(client: httpx.Client, shape: list[int]):
+def test_typed_tensors_keep_their_shape(client: httpx.Client, shape: list[int]):
     x = {"dtype": "float32", "shape": shape, "data": [0.5] * math.prod(shape)}
     for mode in ("graph", "eager", "v1"):
         assert ask(client, "square", "vjp", inputs={"x": x}, mode=mode)["gradients"]["x"]["shape"] == shape
@@ -464,7 +464,7 @@ SKEWED = {"x": {"x": M, "z": 3 * I3}, "z": {"x": 5 * I3, "z": 0 * I3}}
 
 
 @pytest.mark.parametrize("mode", ["graph", "eager", "v1"])
-def test_the_hessian_has_rows_of_the_gradient(plugged: httpx.Client, mode: str):
+def test_hessian_rows_belong_to_the_gradient(plugged: httpx.Client, mode: str):
     body = {"inputs": {"x": [1, 2, 3], "z": [4, 5, 6]}, "cotangents": {"y": 2}, "mode": mode}
     blocks = ask(plugged, "skewed", "hessian", **body)["hessian"]
     for a, b in (("x", "x"), ("x", "z"), ("z", "x")):
@@ -473,7 +473,7 @@ def test_the_hessian_has_rows_of_the_gradient(plugged: httpx.Client, mode: str):
 
 
 @pytest.mark.parametrize("mode", ["graph", "eager", "v1"])
-def test_hvp_is_the_transpose_times_vectors(plugged: httpx.Client, mode: str):
+def test_hvp_is_the_transposed_hessian_times_vectors(plugged: httpx.Client, mode: str):
     v = {"x": [1.0, -2.0, 0.5], "z": [3.0, 0.0, 1.0]}
     body = {"inputs": {"x": [1, 2, 3], "z": [4, 5, 6]}, "cotangents": {"y": 2}, "mode": mode}
     products = ask(plugged, "skewed", "hvp", vectors=v, **body)["products"]
@@ -560,6 +560,6 @@ def test_a_contract_has_the_bounds_of_attributes(client: httpx.Client):
         ("application/jsonx", 406),
     ],
 )
-def test_accept_is_read_whole(client: httpx.Client, accept: str, status: int):
+def test_every_accept_header_is_read(client: httpx.Client, accept: str, status: int):
     response = client.post("/v1/ops/square/forward", json={"inputs": {"x": 3}}, headers={"accept": accept})
     assert response.status_code == status

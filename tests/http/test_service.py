@@ -1,4 +1,4 @@
-"""The service as a whole: alive while it computes, full, late, left by its clients, with plug-ins that do not load."""
+"""The service as a whole: probes during work, full queues, deadlines, disconnects, and plug-ins that do not load."""
 
 import base64
 import concurrent.futures
@@ -19,12 +19,12 @@ import pytest
 from app.errors import CannotStart
 from app.main import create_app
 from app.settings import Settings
-from tests.http.asking import JSON, ask, data, post, problem
+from tests.http.native_client import JSON, ask, data, post, problem
 from tests.patience import PATIENCE_S
 
 ENDLESS = {"inputs": {"x": [1.0], "steps": 2_000_000_000}}
 AT_ONCE_S = 0.1
-# A machine that others use too may stop a process for a moment: what a service does by itself it does every time.
+# A shared machine may pause a process for a moment; delays of the service itself occur every time.
 ATTEMPTS = 3
 
 
@@ -39,9 +39,9 @@ def http_connection(port: int) -> contextlib.closing[http.client.HTTPConnection]
 
 
 def slowest_probe_during(port: int, path: str, body: bytes, headers: dict[str, str]) -> tuple[float, int]:
-    """Return how long the slowest answer of /health/live took during a request, and the status of that.
+    """Return the slowest response time of /health/live during a request, and the status of that request.
 
-    By a client that costs nothing: it shares this process with the one that probes.
+    The request uses a cheap client, because it shares this process with the probing one.
     """
 
     def request() -> int:
@@ -83,7 +83,7 @@ LONG = {
 
 
 @pytest.mark.parametrize("name", LONG)
-def test_it_is_alive_while_it_works(plugged_service, name: str):
+def test_probes_are_answered_during_work(plugged_service, name: str):
     to, body, headers, wanted = LONG[name]
     found = []
     for _ in range(ATTEMPTS):
@@ -95,9 +95,9 @@ def test_it_is_alive_while_it_works(plugged_service, name: str):
     raise AssertionError(f"slowest answers of /health/live: {found}")
 
 
-# Eagerly a tf.while_loop is a loop in Python, which nothing can stop.
+# In eager mode a tf.while_loop is a Python loop, which cannot be cancelled.
 @pytest.mark.parametrize("mode", ["graph", "v1"])
-def test_a_deadline_is_kept_and_the_work_cancelled(plugged: httpx.Client, mode: str):
+def test_work_is_cancelled_at_its_deadline(plugged: httpx.Client, mode: str):
     assert ask(plugged, "endless", "forward", inputs={"x": [1], "steps": 3}, mode=mode)["outputs"]["y"]["data"] == [1]
     began = time.monotonic()
     headers = {**JSON, "pullback-deadline-ms": "700"}
@@ -106,14 +106,14 @@ def test_a_deadline_is_kept_and_the_work_cancelled(plugged: httpx.Client, mode: 
     assert "deadline" in problem(response, 504)["detail"]
     answer = ask(plugged, "endless", "forward", inputs={"x": [2], "steps": 3}, mode=mode)
     assert answer["outputs"]["y"]["data"] == [2]
-    # Far sooner than two thousand million products.
+    # Far sooner than two billion products would take.
     assert time.monotonic() - began < 5
     assert plugged.get("/health/ready").status_code == 200
 
 
-def test_one_slot_is_cancelled_while_the_other_works(plugged: httpx.Client, plugged_service):
-    """TensorFlow has one cancellation manager for all threads, unless it is told otherwise."""
-    numbers = [1.0] * 30_000  # more than what the short slot takes
+def test_cancelling_one_slot_leaves_the_other_running(plugged: httpx.Client, plugged_service):
+    """By default, TensorFlow has one cancellation manager for all threads."""
+    numbers = [1.0] * 30_000  # more than the short slot accepts
     headers = {**JSON, "pullback-deadline-ms": "1500"}
     content = json.dumps({"inputs": {"x": numbers, "steps": 2_000_000_000}})
     with plugged_service.client() as other:
@@ -129,7 +129,7 @@ def test_one_slot_is_cancelled_while_the_other_works(plugged: httpx.Client, plug
     assert time.monotonic() - began < 5
 
 
-def test_waiting_work_is_dropped_at_its_deadline(plugged_service):
+def test_queued_work_is_dropped_at_its_deadline(plugged_service):
     with plugged_service.client() as one, plugged_service.client() as other:
         with background(lambda: sleep(one)) as running:
             time.sleep(0.3)
@@ -139,12 +139,12 @@ def test_waiting_work_is_dropped_at_its_deadline(plugged_service):
             assert time.monotonic() - began < 1
             problem(late, 504)
             assert running.result().json()["outputs"]["y"]["data"] == 1.5
-        # The sleep of half a minute never began.
+        # The sleep of 30 seconds never began.
         assert ask(other, "square", "forward", inputs={"x": 3})["outputs"]["y"]["data"] == 9
         assert time.monotonic() - began < 10
 
 
-def test_a_client_that_leaves_takes_its_work_along(plugged_service):
+def test_a_disconnect_cancels_the_work(plugged_service):
     body = json.dumps(ENDLESS).encode()
     head = b"POST /v1/ops/endless/forward HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
     request = head + b"content-length: %d\r\n\r\n" % len(body) + body
@@ -158,7 +158,7 @@ def test_a_client_that_leaves_takes_its_work_along(plugged_service):
     assert time.monotonic() - began < 5
 
 
-def test_many_at_once_get_each_their_own(service):
+def test_concurrent_requests_get_their_own_responses(service):
     """200 requests over 16 connections, no two alike."""
     local = threading.local()
 
@@ -235,7 +235,7 @@ def test_the_readiness_document(client: httpx.Client):
     assert all(part["status"] in ("ok", "missing", "off") for part in ready["machine"])
 
 
-def test_a_broken_plug_in_is_told_and_the_rest_is_served(plugged: httpx.Client):
+def test_a_broken_plug_in_is_reported_and_the_rest_is_served(plugged: httpx.Client):
     response = plugged.get("/health/ready")
     assert response.status_code == 200
     [unavailable] = response.json()["unavailable"]
@@ -251,7 +251,7 @@ def test_a_broken_plug_in_is_told_and_the_rest_is_served(plugged: httpx.Client):
     assert response.json()["ops"] == len(ops) - 1
 
 
-def test_strict_refuses_to_start_in_a_line(start, plugin_folders):
+def test_strict_mode_refuses_to_start_with_one_line(start, plugin_folders):
     one = start(OPS_PATH=plugin_folders, STRICT="1")
     assert one.wait() == 3
     [line] = [line for line in one.log().splitlines() if line.startswith("pullback: ")]
@@ -260,7 +260,7 @@ def test_strict_refuses_to_start_in_a_line(start, plugin_folders):
     assert one.line() == "", "it said that it is ready"
 
 
-def test_two_ops_of_one_name_keep_it_from_starting(tmp_path):
+def test_duplicate_op_names_prevent_the_start(tmp_path):
     (tmp_path / "mine.py").write_text("from ops.square import OP as OP\n", encoding="ascii")
     with pytest.raises(CannotStart, match="'square'") as refused:
         create_app(Settings(ops_path=(tmp_path,)))
@@ -268,7 +268,7 @@ def test_two_ops_of_one_name_keep_it_from_starting(tmp_path):
     assert str(tmp_path / "mine.py") in str(refused.value)
 
 
-def test_a_folder_that_is_not_there_keeps_it_from_starting(tmp_path):
+def test_a_missing_folder_prevents_the_start(tmp_path):
     with pytest.raises(CannotStart, match="folder") as refused:
         create_app(Settings(ops_path=(tmp_path / "not_there",)))
     assert str(tmp_path / "not_there") in str(refused.value)

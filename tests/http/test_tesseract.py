@@ -1,4 +1,4 @@
-"""Tesseract: what the native API answers, in the forms of another protocol, and errors as that protocol has them."""
+"""Tesseract: the results of the native API in another protocol's encodings, with that protocol's errors."""
 
 import base64
 import json
@@ -23,7 +23,7 @@ from app.tensors import fast_json
 from app.tensors.casting import Numbers
 from app.tensors.json import Decoded
 from ops import Example, Input, Op, Output, custom_gradient, discover
-from tests.http.asking import MAX_ENTRIES, MAX_GOT, MAX_TEXT, SECRET, WORDS, array, ask, problem
+from tests.http.native_client import MAX_ENTRIES, MAX_GOT, MAX_TEXT, SECRET, WORDS, array, ask, problem
 
 JSON = {"content-type": "application/json"}
 IN_LISTS = {**JSON, "accept": "application/json"}
@@ -43,8 +43,8 @@ def send(client: httpx.Client, op: str, endpoint: str, body: Any, headers: dict[
     return client.post(f"/tesseract/{op}/{endpoint}", content=json.dumps(body), headers=headers)
 
 
-def told(client: httpx.Client, op: str, endpoint: str, body: Any, headers: dict[str, str] = JSON) -> Any:
-    """Return the answer to a request that is right, with an array for each tensor."""
+def result_of(client: httpx.Client, op: str, endpoint: str, body: Any, headers: dict[str, str] = JSON) -> Any:
+    """Return the response to a valid request, with an array for each tensor."""
     response = send(client, op, endpoint, body, headers)
     assert response.status_code == 200, f"{op}/{endpoint} {body}: {response.text}"
     assert response.headers["content-type"] == "application/json"
@@ -76,7 +76,7 @@ def typed(value: np.ndarray) -> dict[str, Any]:
 
 
 def native(client: httpx.Client, op: str, operation: str, **body: Any) -> dict[str, Any]:
-    """Return what the native API answers, with an array for each tensor."""
+    """Return the response of the native API, with an array for each tensor."""
     answer = ask(client, op, operation, encoding="base64", **body)
     return {name: native_arrays(value) for name, value in answer.items() if name != "absent"}
 
@@ -102,7 +102,7 @@ def same(found: Any, wanted: Any) -> None:
 
 
 class At:
-    """An op at an example in a dtype: the arrays there, and what is differentiable."""
+    """An op at an example in a dtype: its arrays, and which of them are differentiable."""
 
     def __init__(self, op: Op, example: Example, dtype: str) -> None:
         self.op = op
@@ -113,8 +113,8 @@ class At:
         self.attrs = dict(example.attrs)
         self.live = [slot.name for slot in op.inputs if op.is_differentiable(slot, dtype)]
         self.out = [slot.name for slot in op.outputs if op.is_differentiable(slot, dtype)]
-        self.asked = {"inputs": {name: x.tolist() for name, x in self.inputs.items()}, "attrs": self.attrs}
-        self.asked["dtype"] = dtype
+        self.request = {"inputs": {name: x.tolist() for name, x in self.inputs.items()}, "attrs": self.attrs}
+        self.request["dtype"] = dtype
 
     @property
     def point(self) -> dict[str, Any]:
@@ -122,7 +122,7 @@ class At:
 
 
 def flat_words(value: Any) -> Any:
-    """Return nested lists with floats for the words among them."""
+    """Return nested lists with words replaced by floats."""
     return [flat_words(item) for item in value] if isinstance(value, list) else WORDS.get(value, value)
 
 
@@ -135,10 +135,10 @@ CASES = [
 
 
 @pytest.mark.parametrize("at", CASES)
-def test_it_answers_what_the_native_api_does_bit_for_bit(client: httpx.Client, at: At):
+def test_every_op_matches_the_native_api_bit_for_bit(client: httpx.Client, at: At):
     op = at.op.name
-    outputs = told(client, op, "apply", {"inputs": at.point})
-    same(outputs, native(client, op, "forward", **at.asked)["outputs"])
+    outputs = result_of(client, op, "apply", {"inputs": at.point})
+    same(outputs, native(client, op, "forward", **at.request)["outputs"])
 
     shapes = {name: {"shape": x.shape, "dtype": x.dtype.name} for name, x in at.inputs.items()}
     promised = send(client, op, "abstract_eval", {"inputs": shapes | at.attrs}).json()
@@ -148,24 +148,24 @@ def test_it_answers_what_the_native_api_does_bit_for_bit(client: httpx.Client, a
     lists = {"vjp_inputs": at.live, "vjp_outputs": at.out}
     body = {"inputs": at.point, **lists, "cotangent_vector": {name: typed(y) for name, y in dy.items()}}
     cotangents = {name: y.tolist() for name, y in dy.items()}
-    wanted = native(client, op, "vjp", **at.asked, wrt=at.live, cotangents=cotangents)
-    same(told(client, op, VJP, body), wanted["gradients"])
+    wanted = native(client, op, "vjp", **at.request, wrt=at.live, cotangents=cotangents)
+    same(result_of(client, op, VJP, body), wanted["gradients"])
 
     if not at.op.claim(at.op.attrs()).linear:
         return
     tx = {name: at.inputs[name] for name in at.live}
     lists = {"jvp_inputs": at.live, "jvp_outputs": at.out}
     body = {"inputs": at.point, **lists, "tangent_vector": {name: typed(x) for name, x in tx.items()}}
-    wanted = native(client, op, "jvp", **at.asked, tangents={name: x.tolist() for name, x in tx.items()})
-    same(told(client, op, JVP, body), {name: wanted["tangents"][name] for name in at.out})
+    wanted = native(client, op, "jvp", **at.request, tangents={name: x.tolist() for name, x in tx.items()})
+    same(result_of(client, op, JVP, body), {name: wanted["tangents"][name] for name in at.out})
 
     body = {"inputs": at.point, "jac_inputs": at.live, "jac_outputs": at.out}
-    wanted = native(client, op, "jacobian", **at.asked, wrt=at.live, of=at.out)
-    same(told(client, op, "jacobian", body), wanted["jacobian"])
+    wanted = native(client, op, "jacobian", **at.request, wrt=at.live, of=at.out)
+    same(result_of(client, op, "jacobian", body), wanted["jacobian"])
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_the_document_is_that_of_what_is_served(client: httpx.Client, op: str):
+def test_the_document_describes_the_endpoints(client: httpx.Client, op: str):
     one, document = OPS[op], client.get(f"/tesseract/{op}/openapi.json").json()
     schemas = document["components"]["schemas"]
     for name, schema in schemas.items():
@@ -177,7 +177,7 @@ def test_the_document_is_that_of_what_is_served(client: httpx.Client, op: str):
     for endpoint in NATIVE:
         assert (send(client, op, endpoint, {}).status_code == 404) == (f"/{endpoint}" not in wanted)
 
-    # What the client of JAX reads.
+    # The JAX client reads these.
     assert list(schemas["Apply_InputSchema"]["properties"]) == [
         *(slot.name for slot in one.inputs),
         *one.attrs.model_fields,
@@ -186,21 +186,21 @@ def test_the_document_is_that_of_what_is_served(client: httpx.Client, op: str):
         live = [slot.name for slot in slots if slot.differentiable]
         assert list(schemas[f"Apply{kind}Schema"]["differentiable_arrays"]) == live
         for slot in slots:
-            said = schemas[f"Apply_{kind}Schema"]["properties"][slot.name]
-            assert said["properties"]["object_type"]["const"] == "array"
-            assert said["array_flags"] == (["DIFFERENTIABLE"] if slot.name in live else [])
-            assert said["properties"]["dtype"]["enum"] == list(slot.dtypes)
+            schema = schemas[f"Apply_{kind}Schema"]["properties"][slot.name]
+            assert schema["properties"]["object_type"]["const"] == "array"
+            assert schema["array_flags"] == (["DIFFERENTIABLE"] if slot.name in live else [])
+            assert schema["properties"]["dtype"]["enum"] == list(slot.dtypes)
 
 
 @pytest.mark.parametrize("at", CASES[::2])
-def test_requests_and_answers_are_as_the_document_says(client: httpx.Client, at: At):
+def test_requests_and_responses_match_the_document(client: httpx.Client, at: At):
     op = at.op.name
     document = client.get(f"/tesseract/{op}/openapi.json").json()
     body: dict[str, Any] = {"inputs": at.point}
     check(document, op, "apply", body, client)
     shapes = {name: {"shape": list(x.shape), "dtype": x.dtype.name} for name, x in at.inputs.items()}
     check(document, op, "abstract_eval", {"inputs": shapes | at.attrs}, client)
-    outputs = told(client, op, "apply", body)
+    outputs = result_of(client, op, "apply", body)
     cotangents = {name: typed(outputs[name]) for name in at.out}
     lists = {"vjp_inputs": at.live, "vjp_outputs": at.out}
     check(document, op, VJP, {**body, **lists, "cotangent_vector": cotangents}, client)
@@ -212,13 +212,13 @@ def test_requests_and_answers_are_as_the_document_says(client: httpx.Client, at:
 
 
 def check(document: dict[str, Any], op: str, endpoint: str, body: dict[str, Any], client: httpx.Client) -> None:
-    """Check a request and its answer against the document, which refuses both with a field that is none of theirs."""
-    said = document["paths"][f"/{endpoint}"]["post"]
+    """Check a request and its response against the document, which must refuse both with an unknown field."""
+    operation = document["paths"][f"/{endpoint}"]["post"]
     body = json.loads(json.dumps(body))
     for part, value in (
-        (said["requestBody"], body),
-        (said["responses"]["200"], send(client, op, endpoint, body).json()),
-        (said["responses"]["422"], send(client, op, endpoint, {"inputs": 3}).json()),
+        (operation["requestBody"], body),
+        (operation["responses"]["200"], send(client, op, endpoint, body).json()),
+        (operation["responses"]["422"], send(client, op, endpoint, {"inputs": 3}).json()),
     ):
         schema = {**part["content"]["application/json"]["schema"], "components": document["components"]}
         Draft202012Validator(schema).validate(value)
@@ -236,49 +236,49 @@ def check(document: dict[str, Any], op: str, endpoint: str, body: dict[str, Any]
         {**X, "data": {**BASE64, "compression": None}},
     ],
 )
-def test_arrays_come_in_many_forms(client: httpx.Client, x: Any):
-    same(told(client, "square", "apply", {"inputs": {"x": x}}), {"y": np.array([1, 4], np.float32)})
+def test_every_array_encoding_is_accepted(client: httpx.Client, x: Any):
+    same(result_of(client, "square", "apply", {"inputs": {"x": x}}), {"y": np.array([1, 4], np.float32)})
 
 
 def test_a_number_is_an_array_of_rank_0(client: httpx.Client):
-    same(told(client, "square", "apply", {"inputs": {"x": 3}}), {"y": np.array(9, np.float32)})
+    same(result_of(client, "square", "apply", {"inputs": {"x": 3}}), {"y": np.array(9, np.float32)})
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-def test_typed_arrays_give_their_dtype_to_all(plugged: httpx.Client, dtype: str):
+def test_typed_arrays_set_the_dtype_of_the_others(plugged: httpx.Client, dtype: str):
     x = {**X, "dtype": dtype}
     for inputs in ({"x": x, "z": [3, 4]}, {"x": [1, 2], "z": {**x, "data": {"buffer": [3, 4], "encoding": "json"}}}):
-        found = told(plugged, "squares", "apply", {"inputs": inputs})
+        found = result_of(plugged, "squares", "apply", {"inputs": inputs})
         same(found, native(plugged, "squares", "forward", inputs={"x": [1, 2], "z": [3, 4]}, dtype=dtype)["outputs"])
         assert found["y"].dtype == dtype_of(dtype)
 
 
 @pytest.mark.parametrize("accept", [None, "*/*", "application/*", "application/json+base64; gpu_transport=none"])
-def test_base64_is_the_first_choice(client: httpx.Client, accept: str | None):
+def test_base64_is_the_default_encoding(client: httpx.Client, accept: str | None):
     headers = {**JSON, "accept": accept} if accept else JSON
     found = send(client, "square", "apply", {"inputs": {"x": X}}, headers).json()
     assert found["y"]["data"] == {"buffer": "AACAPwAAgEA=", "encoding": "base64"}
 
 
 @pytest.mark.parametrize("accept", ["application/json", "application/json; q=0.9, application/json+base64; q=0.1"])
-def test_lists_are_answered_to_those_who_ask(client: httpx.Client, accept: str):
+def test_responses_can_be_lists(client: httpx.Client, accept: str):
     found = send(client, "square", "apply", {"inputs": {"x": [[1], [2]]}}, {**JSON, "accept": accept}).json()
     wanted = {"buffer": [[1], [4]], "encoding": "json"}
     assert found == {"y": {"object_type": "array", "shape": [2, 1], "dtype": "float32", "data": wanted}}
 
 
-def test_what_is_not_finite_is_spelled(client: httpx.Client):
+def test_non_finite_numbers_are_words(client: httpx.Client):
     x = {"shape": [3], "dtype": "float64", "data": {"buffer": ["NaN", "-Infinity", 1e200], "encoding": "json"}}
     response = send(client, "square", "apply", {"inputs": {"x": x}}, IN_LISTS)
     assert response.json()["y"]["data"]["buffer"] == ["NaN", "Infinity", "Infinity"]
     wanted = np.array([np.nan, np.inf, np.inf])
-    assert np.array_equal(told(client, "square", "apply", {"inputs": {"x": x}})["y"], wanted, equal_nan=True)
+    assert np.array_equal(result_of(client, "square", "apply", {"inputs": {"x": x}})["y"], wanted, equal_nan=True)
 
 
 @pytest.mark.parametrize("headers", [JSON, IN_LISTS])
-def test_empty_arrays(client: httpx.Client, headers: dict[str, str]):
+def test_empty_arrays_are_accepted(client: httpx.Client, headers: dict[str, str]):
     for x in ([], {**X, "shape": [0, 3], "data": {"buffer": "", "encoding": "base64"}}):
-        found = told(client, "square", "apply", {"inputs": {"x": x}}, headers)
+        found = result_of(client, "square", "apply", {"inputs": {"x": x}}, headers)
         assert found["y"].shape == ((0,) if x == [] else (0, 3))
 
 
@@ -286,9 +286,9 @@ def test_empty_arrays(client: httpx.Client, headers: dict[str, str]):
     "value",
     [0.25, *({"shape": [], "dtype": d, "data": {"buffer": 0.25, "encoding": "json"}} for d in ("float16", "float64"))],
 )
-def test_attributes_are_inputs_too(client: httpx.Client, value: Any):
-    asked = {"inputs": {"x": X, "scale": value}, "vjp_inputs": ["x"], "vjp_outputs": ["y"]}
-    found = told(client, "scale_gradient", VJP, {**asked, "cotangent_vector": {"y": [1, 2]}})
+def test_attributes_are_inputs(client: httpx.Client, value: Any):
+    body = {"inputs": {"x": X, "scale": value}, "vjp_inputs": ["x"], "vjp_outputs": ["y"]}
+    found = result_of(client, "scale_gradient", VJP, {**body, "cotangent_vector": {"y": [1, 2]}})
     same(found, {"x": np.array([0.25, 0.5], np.float32)})
 
 
@@ -312,67 +312,69 @@ def test_static_attributes_shape_the_outputs(client: httpx.Client):
         ([[1], [2]], [2, 1], "float32"),
     ],
 )
-def test_shapes_are_told_without_computing(client: httpx.Client, x: Any, shape: list[int], dtype: str):
+def test_shapes_are_inferred_without_computation(client: httpx.Client, x: Any, shape: list[int], dtype: str):
     found = send(client, "square", "abstract_eval", {"inputs": {"x": x}}).json()
     assert found == {"y": {"shape": shape, "dtype": dtype}}
 
 
-def test_what_nothing_connects_is_zero_where_only_a_run_tells_its_shape(plugged: httpx.Client):
+def test_an_unconnected_block_of_unknown_shape_is_zero(plugged: httpx.Client):
     inputs, seen = {"x": [1, 2, 3], "z": [4, 5]}, {"jvp_inputs": ["x"], "jvp_outputs": ["p", "q"]}
-    found = told(plugged, "apart", JVP, {"inputs": inputs, **seen, "tangent_vector": {"x": [1, 1, 1]}})
+    found = result_of(plugged, "apart", JVP, {"inputs": inputs, **seen, "tangent_vector": {"x": [1, 1, 1]}})
     same(found, {"p": np.float32([2, 4, 6]), "q": np.zeros(4, np.float32)})
-    found = told(plugged, "apart", "jacobian", {"inputs": inputs, "jac_inputs": ["x", "z"], "jac_outputs": ["p", "q"]})
+    found = result_of(
+        plugged, "apart", "jacobian", {"inputs": inputs, "jac_inputs": ["x", "z"], "jac_outputs": ["p", "q"]}
+    )
     same(found["p"], {"x": np.diag(np.float32([2, 4, 6])), "z": np.zeros((3, 2), np.float32)})
     same(found["q"], {"x": np.zeros((4, 3), np.float32), "z": np.float32([[1, 0], [0, 1], [1, 0], [0, 1]])})
 
 
-def test_what_nothing_connects_is_zero(plugged: httpx.Client):
+def test_unconnected_blocks_are_zero(plugged: httpx.Client):
     inputs = {"x": [1, 3, 2], "hint": {"shape": [], "dtype": "float64", "data": {"buffer": 1, "encoding": "json"}}}
     lists = {"vjp_inputs": ["hint", "x"], "vjp_outputs": ["y"]}
-    found = told(plugged, "largest", VJP, {"inputs": inputs, **lists, "cotangent_vector": {"y": 1}})
+    found = result_of(plugged, "largest", VJP, {"inputs": inputs, **lists, "cotangent_vector": {"y": 1}})
     same(found, {"x": np.array([0, 2.0, 0]), "hint": np.array(0.0)})
     body = {"inputs": inputs, "jac_inputs": ["x", "hint"], "jac_outputs": ["y"]}
-    same(told(plugged, "largest", "jacobian", body), {"y": {"x": np.array([0, 2.0, 0]), "hint": np.array(0.0)}})
+    same(result_of(plugged, "largest", "jacobian", body), {"y": {"x": np.array([0, 2.0, 0]), "hint": np.array(0.0)}})
     body = {"inputs": inputs, "jvp_inputs": ["hint"], "jvp_outputs": ["y"], "tangent_vector": {"hint": 1}}
-    same(told(plugged, "largest", JVP, body), {"y": np.array(0.0)})
+    same(result_of(plugged, "largest", JVP, body), {"y": np.array(0.0)})
 
 
-def test_what_nothing_connects_has_a_shape(plugged: httpx.Client):
+def test_unconnected_blocks_have_a_shape(plugged: httpx.Client):
     inputs = {"x": {**X, "dtype": "float64"}, "gauge": [[1, 2, 3]]}
     lists = {"vjp_inputs": ["gauge"], "vjp_outputs": ["y"]}
-    found = told(plugged, "offset", VJP, {"inputs": inputs, **lists, "cotangent_vector": {"y": [1, 2]}})
+    found = result_of(plugged, "offset", VJP, {"inputs": inputs, **lists, "cotangent_vector": {"y": [1, 2]}})
     same(found, {"gauge": np.zeros((1, 3))})
     body = {"inputs": inputs, "jac_inputs": ["gauge", "x"], "jac_outputs": ["y"]}
-    same(told(plugged, "offset", "jacobian", body), {"y": {"gauge": np.zeros((2, 1, 3)), "x": 2 * np.eye(2)}})
+    same(result_of(plugged, "offset", "jacobian", body), {"y": {"gauge": np.zeros((2, 1, 3)), "x": 2 * np.eye(2)}})
     body = {"inputs": inputs, "jvp_inputs": ["gauge"], "jvp_outputs": ["y"], "tangent_vector": {"gauge": [[1, 2, 3]]}}
-    same(told(plugged, "offset", JVP, body), {"y": np.zeros(2)})
+    same(result_of(plugged, "offset", JVP, body), {"y": np.zeros(2)})
 
 
-def test_outputs_that_are_not_listed_weigh_nothing(client: httpx.Client):
+def test_unlisted_outputs_have_zero_weight(client: httpx.Client):
     a = [[2, 1], [1, 3]]
     body = {"inputs": {"a": a}, "vjp_inputs": ["a"], "vjp_outputs": ["w"], "cotangent_vector": {"w": [1, 0]}}
     wanted = native(client, "self_adjoint_eig", "vjp", inputs={"a": a}, cotangents={"w": [1, 0], "v": [[0, 0], [0, 0]]})
-    same(told(client, "self_adjoint_eig", VJP, body), wanted["gradients"])
+    same(result_of(client, "self_adjoint_eig", VJP, body), wanted["gradients"])
     body = {"inputs": {"a": a}, "jvp_inputs": ["a"], "jvp_outputs": ["v"], "tangent_vector": {"a": a}}
     wanted = native(client, "self_adjoint_eig", "jvp", inputs={"a": a}, tangents={"a": a})
-    same(told(client, "self_adjoint_eig", JVP, body), {"v": wanted["tangents"]["v"]})
+    same(result_of(client, "self_adjoint_eig", JVP, body), {"v": wanted["tangents"]["v"]})
 
 
-def test_health_takes_a_body_and_the_connection_goes_on(client: httpx.Client):
+def test_health_accepts_a_body_and_keeps_the_connection(client: httpx.Client):
     for _ in range(2):
         response = client.request("GET", "/tesseract/square/health", content=b"null", headers=JSON)
         assert (response.status_code, response.json()) == (200, {"status": "ok"})
-        same(told(client, "square", "apply", {"inputs": {"x": X}}), {"y": np.array([1, 4], np.float32)})
+        same(result_of(client, "square", "apply", {"inputs": {"x": X}}), {"y": np.array([1, 4], np.float32)})
 
 
-def test_a_content_type_may_be_missing(client: httpx.Client):
+def test_the_content_type_is_optional(client: httpx.Client):
     request = client.build_request("POST", "/tesseract/square/apply", content=json.dumps({"inputs": {"x": X}}))
     assert "content-type" not in request.headers
     assert client.send(request).status_code == 200
 
 
 def faults(response: httpx.Response) -> list[dict[str, Any]]:
-    """Return what is wrong with a document, in the form that the client's validation has."""
+    """Return the errors of a document, in the form of the client's validation."""
     assert response.status_code == 422, response.text
     assert response.headers["content-type"] == "application/json"
     document = json.loads(response.content.decode(), parse_constant=lambda word: 1 / 0)
@@ -523,9 +525,7 @@ def data_of(**fields: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_what_is_wrong_is_told_in_the_clients_names(
-    client: httpx.Client, endpoint: str, body: Any, loc: list[str | int], words: str
-):
+def test_errors_use_the_clients_names(client: httpx.Client, endpoint: str, body: Any, loc: list[str | int], words: str):
     op, _, last = endpoint.partition("/")
     found = faults(send(client, op, last, body))[0]
     assert found["type"] == "value_error"
@@ -534,14 +534,14 @@ def test_what_is_wrong_is_told_in_the_clients_names(
     assert f"expected {found['ctx']['expected']}, got {found['ctx']['got']}" in found["msg"]
 
 
-def test_two_dtypes_are_one_too_many(plugged: httpx.Client):
+def test_two_dtypes_are_refused(plugged: httpx.Client):
     inputs = {"x": X, "z": {**X, "dtype": "float64"}}
     [fault] = faults(send(plugged, "squares", "apply", {"inputs": inputs}))
     assert fault["loc"] == ["body", "inputs", "z"]
     assert "expected float32, as for x, got float64" in fault["msg"]
 
 
-def test_everything_that_is_wrong_is_told(client: httpx.Client):
+def test_all_errors_are_reported(client: httpx.Client):
     found = faults(send(client, "square", "apply", {"inputs": {f"x{i}": 1 for i in range(30)}}))
     assert len(found) == MAX_ENTRIES
     found = faults(send(client, "square", "apply", {"inputs": {"x" * 900: 1}}))
@@ -549,7 +549,7 @@ def test_everything_that_is_wrong_is_told(client: httpx.Client):
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b'{"inputs": {"x": NaN}}', b"\xff", b'{"a": 1, "a": 2}', b"[" * 100_001])
-def test_what_is_not_json_is_wrong_too(client: httpx.Client, body: bytes):
+def test_malformed_json_is_reported(client: httpx.Client, body: bytes):
     [fault] = faults(client.post("/tesseract/square/apply", content=body, headers=JSON))
     assert (fault["type"], fault["loc"]) == ("json_invalid", ["body"])
     assert fault["msg"]
@@ -565,7 +565,7 @@ def sentence(response: httpx.Response, status: int) -> str:
     return document["detail"]
 
 
-def test_other_errors_are_a_sentence(plugged: httpx.Client):
+def test_other_errors_are_one_sentence(plugged: httpx.Client):
     assert "such as square" in sentence(send(plugged, "sqare", "apply", CALL), 404)
     assert "apply" in sentence(send(plugged, "square", "aply", CALL), 404)
     assert VJP in sentence(send(plugged, "clip_gradient", JVP, PUSH), 404)
@@ -585,7 +585,7 @@ def test_other_errors_are_a_sentence(plugged: httpx.Client):
     assert "deadline" in sentence(send(plugged, "sleepy", "apply", {"inputs": {"x": 0.5}}, headers), 504)
 
 
-def test_a_header_that_is_wrong_is_no_field(client: httpx.Client):
+def test_a_header_error_is_not_a_field_error(client: httpx.Client):
     [fault] = faults(send(client, "square", "apply", CALL, {**JSON, "pullback-deadline-ms": "soon"}))
     assert fault["loc"] == ["header", "Pullback-Deadline-Ms"]
 
@@ -594,7 +594,7 @@ def test_a_header_that_is_wrong_is_no_field(client: httpx.Client):
     "kind",
     [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.PullbackError)],
 )
-def test_every_error_is_told(kind: type[errors.PullbackError]):
+def test_every_error_class_has_a_document(kind: type[errors.PullbackError]):
     error = kind("a {x}" * 200) if kind is not errors.Unprocessable else errors.wrong((), "m", expected="e", got="g")
     status, media_type, document = dialect(error, "/tesseract/square/apply")
     is_list = kind in (errors.Malformed, errors.Unprocessable)
@@ -603,7 +603,7 @@ def test_every_error_is_told(kind: type[errors.PullbackError]):
     assert len(json.dumps(document)) < 3 * MAX_TEXT
 
 
-def test_a_limit_is_told_in_this_dialect_and_the_protocol_can_be_left_out(serve):
+def test_limit_errors_have_the_protocols_format_and_the_protocol_can_be_disabled(serve):
     with serve(MAX_JSON_MB="1").client() as client:
         response = send(client, "square", "apply", {"inputs": {"x": [1.0] * (1 << 19)}})
         assert "1 MiB" in sentence(response, 413) or "MB" in sentence(response, 413)
@@ -611,7 +611,7 @@ def test_a_limit_is_told_in_this_dialect_and_the_protocol_can_be_left_out(serve)
         problem(send(client, "square", "apply", CALL), 404)
 
 
-def test_requests_are_counted_as_those_of_the_native_api(client: httpx.Client):
+def test_requests_are_counted_as_native_ones(client: httpx.Client):
     before = counts(client)
     for endpoint, body in (("apply", CALL), (VJP, PULL), (JVP, PUSH), ("jacobian", ROWS), ("abstract_eval", CALL)):
         assert send(client, "square", endpoint, body).status_code == 200
@@ -635,20 +635,20 @@ def counts(client: httpx.Client) -> dict[tuple[str, str, str], float]:
     return {(s.labels["op"], s.labels["operation"], s.labels["status"]): s.value for s in samples}
 
 
-def test_large_bodies_answer_the_same(client: httpx.Client):
+def test_large_bodies_give_the_same_response(client: httpx.Client):
     x = np.linspace(-3, 3, 40_000, dtype=np.float32)
     lists = {**X, "shape": [200, 200], "data": {"buffer": x.tolist(), "encoding": "json"}}
     wanted = (x * x).reshape(200, 200)
     for one in (typed(x.reshape(200, 200)), lists, x.reshape(200, 200).tolist()):
-        same(told(client, "square", "apply", {"inputs": {"x": one}}), {"y": wanted})
+        same(result_of(client, "square", "apply", {"inputs": {"x": one}}), {"y": wanted})
     body = {"inputs": {"x": typed(x)}, "vjp_inputs": ["x"], "vjp_outputs": ["y"], "cotangent_vector": {"y": typed(x)}}
-    same(told(client, "square", VJP, body), {"x": x * (2 * x)})
+    same(result_of(client, "square", VJP, body), {"x": x * (2 * x)})
     [fault] = faults(send(client, "square", "apply", x_of(shape=[3], data={**BASE64, "buffer": "A" * (1 << 17)})))
     assert fault["loc"] == ["body", "inputs", "x", "data", "buffer"]
 
 
 @pytest.mark.parametrize("field", ["inputs", "tangent_vector", "cotangent_vector"])
-def test_what_is_long_is_read_at_one_go_where_tensors_are(field: str):
+def test_only_tensors_take_the_fast_path(field: str):
     def found(body: Any) -> Any:
         return fast_json.parse(json.dumps(body).encode(), partial(places, OPS["scale_gradient"]))
 
@@ -662,7 +662,7 @@ def test_what_is_long_is_read_at_one_go_where_tensors_are(field: str):
         type(found({field: {"x": {"data": {"buffer": text, "encoding": "base64"}}}})[field]["x"]["data"]["buffer"])
         is Decoded
     )
-    # Nowhere else: those who read what stands there do not know it.
+    # Nowhere else: the readers of other fields do not support it.
     for body in (
         {field: {"scale": numbers}},
         {field: {"x": {"data": {"buffer": text, "encoding": "json"}}}},
@@ -673,8 +673,8 @@ def test_what_is_long_is_read_at_one_go_where_tensors_are(field: str):
         assert found(body) == body
 
 
-def test_an_op_without_gradient_or_without_known_shapes_says_so():
-    """Its endpoints are those that can answer."""
+def test_an_op_without_gradient_or_known_shapes_offers_fewer_endpoints():
+    """Only the endpoints that can answer are offered."""
 
     def known(op: Op) -> set[str]:
         engine = build(Settings(metrics=False))[0]

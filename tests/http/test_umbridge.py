@@ -1,4 +1,4 @@
-"""UM-Bridge at the root: the same numbers as the native API, its sizes, and its own errors."""
+"""UM-Bridge at the root path: the numbers of the native API, the sizes, and the protocol's errors."""
 
 import json
 import math
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ops import discover
-from tests.http.asking import SECRET, array, ask
+from tests.http.native_client import SECRET, array, ask
 
 OPS = discover().ops
 EXAMPLES = [pytest.param(op, example, id=f"{op.name}-{example.name}") for op in OPS.values() for example in op.examples]
@@ -24,8 +24,8 @@ def call(client: httpx.Client, path: str, /, **fields: Any) -> Any:
     return response.json()
 
 
-def refused(response: httpx.Response, status: int, kind: str) -> str:
-    """Return the message of an error, which has a type and a message and nothing else."""
+def expect_error(response: httpx.Response, status: int, kind: str) -> str:
+    """Return the message of an error, which must have exactly a type and a message."""
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/json"
     document = response.json()
@@ -49,12 +49,12 @@ def flat(value: Any) -> list[float]:
 
 
 def native(client: httpx.Client, op, example, operation: str, **fields: Any) -> dict[str, Any]:
-    asked = {"inputs": dict(example.inputs), "attrs": dict(example.attrs), "dtype": "float64", **fields}
-    return ask(client, op.name, operation, **asked)
+    request = {"inputs": dict(example.inputs), "attrs": dict(example.attrs), "dtype": "float64", **fields}
+    return ask(client, op.name, operation, **request)
 
 
 @pytest.mark.parametrize(("op", "example"), EXAMPLES)
-def test_every_op_answers_as_the_native_api_does(client, op, example):
+def test_every_op_matches_the_native_api(client, op, example):
     config, at = config_of(op, example), {"name": op.name, "input": [flat(x) for x in example.inputs.values()]}
     outputs = {name: array(y) for name, y in native(client, op, example, "forward")["outputs"].items()}
     assert call(client, "/InputSizes", name=op.name, config=config)["inputSizes"] == list(map(len, at["input"]))
@@ -72,22 +72,22 @@ def test_every_op_answers_as_the_native_api_does(client, op, example):
         y = op.outputs[o].name
         sens = rng.normal(size=outputs[y].shape)
         for i in live_in:
-            x, asked = op.inputs[i].name, {**at, "config": config, "outWrt": o}
+            x, request = op.inputs[i].name, {**at, "config": config, "outWrt": o}
             gradient = native(client, op, example, "vjp", cotangents={y: sens.tolist()}, wrt=[x])["gradients"][x]
             wanted = np.zeros(len(at["input"][i])) if gradient is None else array(gradient).ravel()
-            found = call(client, "/Gradient", **asked, inWrt=i, sens=flat(sens))["output"]
+            found = call(client, "/Gradient", **request, inWrt=i, sens=flat(sens))["output"]
             np.testing.assert_array_equal(found, wanted)
             if not support["ApplyJacobian"]:
                 continue
             vec = rng.normal(size=np.shape(example.inputs[x]))
             tangent = native(client, op, example, "jvp", tangents={x: vec.tolist()})["tangents"][y]
             wanted = np.zeros(sens.size) if tangent is None else array(tangent).ravel()
-            found = call(client, "/ApplyJacobian", **asked, inWrt=i, vec=flat(vec))["output"]
+            found = call(client, "/ApplyJacobian", **request, inWrt=i, vec=flat(vec))["output"]
             np.testing.assert_array_equal(found, wanted)
 
 
 @pytest.mark.parametrize("op", OPS.values(), ids=lambda op: op.name)
-def test_sizes_without_a_config_are_some_and_fit(client, op):
+def test_default_sizes_fit_each_other(client, op):
     sizes = call(client, "/InputSizes", name=op.name)["inputSizes"]
     assert len(sizes) == len(op.inputs)
     assert all(type(size) is int and size >= 1 for size in sizes)
@@ -95,7 +95,7 @@ def test_sizes_without_a_config_are_some_and_fit(client, op):
     assert [len(y) for y in found] == call(client, "/OutputSizes", name=op.name)["outputSizes"]
 
 
-def test_info_says_what_the_models_can(client):
+def test_info_describes_the_models(client):
     info = client.get("/Info")
     assert info.headers["content-type"] == "application/json"
     assert list(info.json()) == ["protocolVersion", "models"]
@@ -106,7 +106,7 @@ def test_info_says_what_the_models_can(client):
     assert call(client, "/ModelInfo", name="clip_gradient") == {"support": {**all_of_it, "ApplyJacobian": False}}
 
 
-def test_a_hessian_of_mixed_inputs_is_taken_by_its_rows(plugged):
+def test_a_mixed_hessian_is_applied_by_rows(plugged):
     at = {"name": "skewed", "input": [[1, 2, 3], [4, 5, 6]], "outWrt": 0, "sens": [2]}
 
     def product(in1: int, in2: int, vec: list[float]) -> list[float]:
@@ -126,7 +126,7 @@ def test_a_declared_second_order_is_honoured(client):
     np.testing.assert_allclose(found, wanted, rtol=8 * np.finfo(float).eps)
 
 
-def test_what_is_not_finite_is_written_as_the_client_reads_it(client):
+def test_non_finite_numbers_are_readable_by_the_client(client):
     response = client.post("/Evaluate", json={"name": "square", "config": FLAT, "input": [[1e200, 1, "NaN"]]})
     assert response.text == '{"output": [[Infinity, 1.0, NaN]]}'
     found = client.post(
@@ -143,10 +143,10 @@ def test_what_is_not_finite_is_written_as_the_client_reads_it(client):
     assert found.text == '{"output": [Infinity, 0.0, 6.0]}'
 
 
-def test_a_dtype_and_attributes_come_in_the_config(client):
+def test_the_config_sets_dtype_and_attributes(client):
     config = {"shape": [], "dtype": "float32", "attrs": {"scale": 0.1}}
     found = call(client, "/Gradient", name="scale_gradient", input=[[1]], outWrt=0, inWrt=0, sens=[1], config=config)
-    # The float32 nearest to 0.1, told as the float64 that it is.
+    # The float32 nearest to 0.1, written as a float64.
     assert found == {"output": [float(np.float32(0.1))]}
     integers = call(client, "/Evaluate", name="square", input=[[3, 4]], config={"shape": [2], "dtype": "int64"})
     assert integers == {"output": [[9, 16]]}
@@ -155,7 +155,7 @@ def test_a_dtype_and_attributes_come_in_the_config(client):
 @pytest.mark.parametrize(
     "kind", ["application/json", "text/plain;charset=utf-8", "application/x-www-form-urlencoded", None]
 )
-def test_what_clients_say_of_their_bodies_is_taken(client, kind):
+def test_content_types_of_clients_are_accepted(client, kind):
     headers = {"content-type": kind} if kind else {}
     body = json.dumps({"name": "square", "config": FLAT, "input": [X]})
     assert client.post("/Evaluate", content=body, headers=headers).json() == {"output": [[0.25, 1.0, 4.0]]}
@@ -214,11 +214,11 @@ WRONG = [
 
 
 @pytest.mark.parametrize("case", WRONG, ids=str)
-def test_what_is_wrong_is_said_in_the_protocols_words(client, case):
+def test_errors_have_the_protocols_format(client, case):
     path, changed, kind, message, base = case
     fields = {"name": "square", **base, **changed}
     sent = {name: value for name, value in fields.items() if value is not None}
-    assert message in refused(client.post(path, content=json.dumps(sent)), 400, kind)
+    assert message in expect_error(client.post(path, content=json.dumps(sent)), 400, kind)
 
 
 def test_an_input_without_a_gradient_is_named(client):
@@ -227,83 +227,87 @@ def test_an_input_without_a_gradient_is_named(client):
         "config": {"shape": {"logits": [1, 2], "labels": [1]}},
         "input": [[0, 0], [1]],
     }
-    asked = {**at, "outWrt": 0, "inWrt": 1, "sens": [1]}
-    message = refused(client.post("/Gradient", json=asked), 400, "InvalidInput")
+    request = {**at, "outWrt": 0, "inWrt": 1, "sens": [1]}
+    message = expect_error(client.post("/Gradient", json=request), 400, "InvalidInput")
     assert message == "inWrt: labels is not differentiable; expected one of 0 (logits), got 1"
-    found = call(client, "/Gradient", **{**asked, "inWrt": 0})["output"]
+    found = call(client, "/Gradient", **{**request, "inWrt": 0})["output"]
     assert found == [0.5, -0.5]
     wrong = {**at, "input": [[0, 0], [2]]}
-    message = refused(client.post("/Evaluate", json=wrong), 400, "InvalidInput")
+    message = expect_error(client.post("/Evaluate", json=wrong), 400, "InvalidInput")
     assert message == "input.1.0: a label names no class; expected 0 <= label < 2, the number of classes, got 2"
 
 
-def test_sizes_that_nobody_can_have_are_refused(client):
+def test_impossible_sizes_are_refused(client):
     shape = {"features": [1, 1, 1, 1 << 28], "rois": [1 << 28, 5]}
     config = {"shape": shape, "attrs": {"pooled_height": 16, "pooled_width": 16}}
-    message = refused(client.post("/OutputSizes", json={"name": "roi_pool", "config": config}), 400, "InvalidInput")
+    message = expect_error(
+        client.post("/OutputSizes", json={"name": "roi_pool", "config": config}), 400, "InvalidInput"
+    )
     assert message.startswith("config.shape: output pooled would have 18446744073709551616 elements")
 
 
-def test_an_op_that_is_no_model_is_not_found(plugged):
+def test_an_op_that_is_not_a_model_is_not_found(plugged):
     names = plugged.get("/Info").json()["models"]
     assert "skewed" in names
     for name in ("apart", "masked", "parted"):
         assert name not in names
-        refused(plugged.post("/Evaluate", json={"name": name}), 400, "ModelNotFound")
+        expect_error(plugged.post("/Evaluate", json={"name": name}), 400, "ModelNotFound")
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b'{"name": NaN}', b"\xff", b"[]"])
-def test_what_is_no_document_is_invalid_input(client, body):
-    refused(client.post("/Evaluate", content=body), 400, "InvalidInput")
+def test_malformed_documents_are_invalid_input(client, body):
+    expect_error(client.post("/Evaluate", content=body), 400, "InvalidInput")
 
 
-def test_other_methods_other_types_and_other_paths(client):
+def test_other_methods_types_and_paths_are_refused(client):
     response = client.get("/Evaluate")
-    refused(response, 405, "MethodNotAllowed")
+    expect_error(response, 405, "MethodNotAllowed")
     assert response.headers["allow"] == "POST"
-    refused(client.post("/Info"), 405, "MethodNotAllowed")
-    refused(client.post("/Evaluate", content=b"{}", headers={"content-type": "text/xml"}), 415, "UnsupportedMediaType")
+    expect_error(client.post("/Info"), 405, "MethodNotAllowed")
+    expect_error(
+        client.post("/Evaluate", content=b"{}", headers={"content-type": "text/xml"}), 415, "UnsupportedMediaType"
+    )
     compressed = {"content-encoding": "gzip"}
-    refused(client.post("/Evaluate", content=b"{}", headers=compressed), 415, "UnsupportedMediaType")
+    expect_error(client.post("/Evaluate", content=b"{}", headers=compressed), 415, "UnsupportedMediaType")
     assert client.get("/evaluate").headers["content-type"] == "application/problem+json"
     assert client.post("/TestShMem", json={}).status_code == 404
 
 
 @pytest.mark.parametrize("name", ["bare_many", "bare_none", "helper_shape", "not_registered", "stopped", "raises"])
 def test_an_op_that_fails_is_invalid_output(plugged, name):
-    asked = {"name": name, "config": {"shape": [2]}, "input": [[1, 2]], "outWrt": 0, "inWrt": 0, "sens": [1, 1]}
-    assert name in refused(plugged.post("/Gradient", json=asked), 500, "InvalidOutput")
+    request = {"name": name, "config": {"shape": [2]}, "input": [[1, 2]], "outWrt": 0, "inWrt": 0, "sens": [1, 1]}
+    assert name in expect_error(plugged.post("/Gradient", json=request), 500, "InvalidOutput")
 
 
-def test_limits_are_told_in_the_protocols_words(serve):
+def test_limit_errors_have_the_protocols_format(serve):
     with serve(MAX_JSON_MB="1", PROTOCOLS="umbridge").client() as client:
         body = json.dumps({"name": "square", "input": [[0.0] * (1 << 19)]}).encode()
         for headers in ({}, {"content-type": "text/plain"}, {"inference-header-content-length": "2"}):
-            refused(client.post("/Evaluate", content=body, headers=headers), 413, "BodyTooLarge")
+            expect_error(client.post("/Evaluate", content=body, headers=headers), 413, "BodyTooLarge")
         late = {"pullback-deadline-ms": "x"}
-        refused(client.post("/Evaluate", json=BASE, headers=late), 400, "InvalidInput")
+        expect_error(client.post("/Evaluate", json=BASE, headers=late), 400, "InvalidInput")
 
 
-def test_a_deadline_is_told_in_the_protocols_words(plugged):
-    asked = {"name": "endless", "config": {"shape": {"x": [1], "steps": []}}, "input": [[2.5], [1_000_000_000]]}
+def test_deadline_errors_have_the_protocols_format(plugged):
+    request = {"name": "endless", "config": {"shape": {"x": [1], "steps": []}}, "input": [[2.5], [1_000_000_000]]}
     headers = {"pullback-deadline-ms": "200"}
-    refused(plugged.post("/Evaluate", json=asked, headers=headers), 504, "DeadlinePassed")
-    assert call(plugged, "/Evaluate", **{**asked, "input": [[2.5], [1]]}) == {"output": [[2.5]]}
+    expect_error(plugged.post("/Evaluate", json=request, headers=headers), 504, "DeadlinePassed")
+    assert call(plugged, "/Evaluate", **{**request, "input": [[2.5], [1]]}) == {"output": [[2.5]]}
 
 
-def test_requests_are_counted_as_the_operations_that_they_are(plugged):
-    def counted() -> dict[str, float]:
+def test_requests_are_counted_by_operation(plugged):
+    def read_counts() -> dict[str, float]:
         lines = plugged.get("/metrics").text.splitlines()
         return {
             name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
         }
 
-    before = counted()
+    before = read_counts()
     at = {"name": "skewed", "input": [[1, 2, 3], [4, 5, 6]], "outWrt": 0, "inWrt1": 0, "inWrt2": 1}
     for _ in range(3):
         call(plugged, "/ApplyHessian", **at, sens=[1], vec=[1, 1, 1])
-    refused(plugged.post("/ApplyHessian", json={"name": "nobody"}), 400, "ModelNotFound")
-    after = counted()
+    expect_error(plugged.post("/ApplyHessian", json={"name": "nobody"}), 400, "ModelNotFound")
+    after = read_counts()
     for labels, more in (
         ('op="skewed",operation="hvp",status="200"', 3),
         ('op="",operation="umbridge",status="400"', 1),
@@ -312,7 +316,7 @@ def test_requests_are_counted_as_the_operations_that_they_are(plugged):
         assert after[name] == before.get(name, 0) + more
 
 
-def test_it_can_be_switched_off(serve):
+def test_the_protocol_can_be_disabled(serve):
     with serve(PROTOCOLS="").client() as client:
         for response in (client.get("/Info"), client.post("/Evaluate", json=BASE)):
             assert response.status_code == 404

@@ -1,4 +1,4 @@
-"""The first requests find compiled what they ask for, and the warm-up is in nobody's way."""
+"""The warm-up compiles what the first requests need and does not delay other work."""
 
 import asyncio
 import threading
@@ -20,7 +20,7 @@ from app.runtime.devices import devices
 from app.telemetry.counters import not_recorded
 from app.tensors.json import decode
 from ops import Registry, discover
-from tests.http.asking import ask
+from tests.http.native_client import ask
 from tests.patience import PATIENCE_S
 
 REGISTRY = discover()
@@ -31,7 +31,7 @@ OPS = {name: REGISTRY.ops[name] for name in ("log1pexp", "roi_pool", "sign", "sq
 
 @pytest.fixture(name="counts")
 def no_traces(monkeypatch) -> Callable[[], tuple[int, int]]:
-    """The counts of a process that has made none."""
+    """The counts of a process without traces."""
     monkeypatch.setattr(traces, "TRACES", traces.Traces())
     return traces.trace_counts
 
@@ -59,12 +59,12 @@ def is_compiled(client: httpx.Client, op: str) -> bool:
     return contract["batching"] == "elementwise" and contract["default_mode"]["vjp"]["float32"] == "xla"
 
 
-def test_ops_with_mistakes_do_not_end_it(start, plugin_folders):
+def test_faulty_ops_do_not_end_the_warm_up(start, plugin_folders):
     start(OPS_PATH=plugin_folders, WARM_UP="1").wait_until_ready().wait_until_warm()
 
 
-def warming(test: Callable[[Engine, Task], Awaitable[object]], waiting: int = 64) -> None:
-    """Run a test in the middle of a warm-up."""
+def during_warm_up(test: Callable[[Engine, Task], Awaitable[object]], waiting: int = 64) -> None:
+    """Run a test during a warm-up."""
 
     async def run() -> None:
         lane = Lane(waiting)
@@ -84,19 +84,19 @@ async def to_its_end(engine: Engine, task: Task) -> None:
     await task
 
 
-def test_what_is_compiled_is_bounded(monkeypatch, counts):
+def test_compilations_are_bounded(monkeypatch, counts):
     monkeypatch.setattr(traces, "XLA_BUDGET", 8)
-    warming(to_its_end)
+    during_warm_up(to_its_end)
     assert counts() == (1, 1)
 
 
-def test_its_time_is_bounded(monkeypatch, counts):
+def test_the_duration_is_bounded(monkeypatch, counts):
     monkeypatch.setattr(warmup, "SECONDS", 0.0)
-    warming(to_its_end)
+    during_warm_up(to_its_end)
     assert counts() == (0, 0)
 
 
-def test_it_does_not_begin_while_the_lane_is_busy(counts):
+def test_the_warm_up_waits_for_an_idle_lane(counts):
     async def test(engine: Engine, task: Task) -> None:
         opened = threading.Event()
 
@@ -113,10 +113,10 @@ def test_it_does_not_begin_while_the_lane_is_busy(counts):
         await task
         assert counts() == (4, 4)
 
-    warming(test)
+    during_warm_up(test)
 
 
-def test_a_stop_waits_for_the_piece_that_runs_and_for_no_more(monkeypatch, counts):
+def test_a_stop_waits_only_for_the_running_step(monkeypatch, counts):
     began, ended = threading.Event(), []
     run = padding.run
 
@@ -131,13 +131,13 @@ def test_a_stop_waits_for_the_piece_that_runs_and_for_no_more(monkeypatch, count
         assert await asyncio.to_thread(began.wait, 30)
 
     monkeypatch.setattr(padding, "run", slow)
-    warming(test)
+    during_warm_up(test)
     first, second = ended
     assert first == second
 
 
-def test_it_takes_nobodys_place(monkeypatch, counts):
-    """While it compiles, another call has the only place that there is."""
+def test_the_warm_up_takes_no_place_in_the_queue(monkeypatch, counts):
+    """While it compiles, another call takes the only place."""
     began, opened = threading.Event(), threading.Event()
     run = padding.run
 
@@ -150,8 +150,10 @@ def test_it_takes_nobodys_place(monkeypatch, counts):
         assert await asyncio.to_thread(began.wait, 30)
         try:
             point = bind(OPS["sign"], {"x": [1, -2]}, {}, None, decode, mode="graph", device=CPU, max_elements=9)
-            asked = engine.batches.run(derivatives.forward(point), slot="short", deadline=time.monotonic() + PATIENCE_S)
-            running = asyncio.create_task(asked)
+            pending = engine.batches.run(
+                derivatives.forward(point), slot="short", deadline=time.monotonic() + PATIENCE_S
+            )
+            running = asyncio.create_task(pending)
             await asyncio.sleep(0.1)
             opened.set()
             assert (await running)["y"].tolist() == [1, -1]
@@ -159,11 +161,11 @@ def test_it_takes_nobodys_place(monkeypatch, counts):
             opened.set()
 
     monkeypatch.setattr(padding, "run", slow)
-    warming(test, waiting=1)
+    during_warm_up(test, waiting=1)
 
 
-def test_batches_know_how_long_the_calls_take(monkeypatch, counts):
-    """So the first request of a kind is run where the second would be: on the event loop, where that is as fast."""
+def test_the_warm_up_records_durations(monkeypatch, counts):
+    """So the first request of a kind runs where the second would: on the event loop, if that is as fast."""
     monkeypatch.setattr(batching, "BRIEF_S", 60.0)
     threads: list[str] = []
     run = padding.run
@@ -181,5 +183,5 @@ def test_batches_know_how_long_the_calls_take(monkeypatch, counts):
         assert found["y"].tolist() == [9, 16]
 
     monkeypatch.setattr(padding, "run", seen)
-    warming(test)
+    during_warm_up(test)
     assert threads == ["lane-long"] * 8 + [threading.current_thread().name]

@@ -1,4 +1,4 @@
-"""A process that is stuck ends and is replaced; one that is late and not stuck goes on."""
+"""A stuck process exits and is replaced; a process that is only late keeps running."""
 
 import json
 import time
@@ -9,8 +9,8 @@ import pytest
 
 from app.execution.watchdog import COMPILATION_S, STUCK, patience_s
 from app.settings import Settings
-from tests.http.asking import JSON, ask, problem
 from tests.http.conftest import PLUGINS
+from tests.http.native_client import JSON, ask, problem
 from tests.http.test_launcher import SQUARE, own_lines, status_of
 from tests.patience import PATIENCE_S
 
@@ -19,7 +19,7 @@ REQUEST = json.dumps({"inputs": {"x": [1, 2]}})
 
 @pytest.fixture
 def sleepy(tmp_path: Path) -> str:
-    """A folder with the op that sleeps, in a service that does not wait for as long as XLA may compile."""
+    """A folder with the op that sleeps, and a watchdog that does not allow for XLA's compilations."""
     text = (PLUGINS / "sleepy.py").read_text(encoding="ascii")
     hurried = "\nfrom app.execution import watchdog\n\nwatchdog.COMPILATION_S = 0.0\n"
     (tmp_path / "sleepy.py").write_text(text + hurried, encoding="ascii")
@@ -35,7 +35,7 @@ def critical(one) -> list[str]:
     return [line for line in own_lines(one) if " CRITICAL " in line]
 
 
-def test_a_process_that_is_stuck_ends_with_a_line_and_a_status(start, sleepy: str):
+def test_a_stuck_process_exits_with_a_line_and_a_status(start, sleepy: str):
     one = start(OPS_PATH=sleepy, DEADLINE_S="1", GRACE_S="6").wait_until_ready()
     began = time.monotonic()
     problem(sleep(one, 300), 504)
@@ -46,13 +46,13 @@ def test_a_process_that_is_stuck_ends_with_a_line_and_a_status(start, sleepy: st
         assert "op sleepy" in problem(client.get("/health/ready"), 503)["detail"]
         assert client.get("/health/live").status_code == 200
     assert one.wait() == STUCK
-    # Its deadline, then as much again, and the grace time.
+    # Twice its deadline, plus the grace period.
     assert time.monotonic() - began > 1 + 1 + 6
     [line] = critical(one)
     assert "op sleepy is stuck, " in line
 
 
-def test_a_process_that_is_late_goes_on(start, sleepy: str):
+def test_a_late_process_keeps_running(start, sleepy: str):
     one = start(OPS_PATH=sleepy, DEADLINE_S="1", GRACE_S="3").wait_until_ready()
     problem(sleep(one, 4), 504)
     problem(sleep(one, 2), 504)
@@ -63,33 +63,33 @@ def test_a_process_that_is_late_goes_on(start, sleepy: str):
     assert critical(one) == []
 
 
-def test_of_two_workers_one_takes_over_and_another_is_started(start, sleepy: str):
+def test_a_stuck_worker_is_replaced_while_another_takes_over(start, sleepy: str):
     one = start(OPS_PATH=sleepy, DEADLINE_S="1", GRACE_S="1", WORKERS="2").wait_until_ready()
     before = set(one.workers())
     problem(sleep(one, 300), 504)
     answers, until = 0, time.monotonic() + PATIENCE_S
     while len(now := set(one.workers())) < 2 or now == before:
         assert time.monotonic() < until, one.log()
-        answers += answered(one)
+        answers += is_answered(one)
         time.sleep(0.05)
     assert len(before & now) == 1
     assert answers > 0
     assert len(critical(one)) == 1
-    while not all(answered(one) for _ in range(20)):
+    while not all(is_answered(one) for _ in range(20)):
         assert time.monotonic() < until, one.log()
     assert one.process.poll() is None
 
 
-def answered(one) -> bool:
-    """Ask for a square, of whichever worker takes the connection; tell whether it did."""
+def is_answered(one) -> bool:
+    """Request a square from any worker; tell whether it was answered."""
     try:
         return httpx.post(
             one.url + SQUARE, content=REQUEST, headers=JSON, timeout=PATIENCE_S, trust_env=False
         ).is_success
-    except httpx.TransportError:  # by a worker that ended meanwhile
+    except httpx.TransportError:  # the worker has exited meanwhile
         return False
 
 
-def test_an_operator_who_is_in_a_hurry_does_not_have_compilations_taken_for_stuck():
+def test_short_settings_do_not_count_compilations_as_stuck():
     assert patience_s(Settings(deadline_s=60, grace_s=25)) == 85
     assert patience_s(Settings(deadline_s=0.1, grace_s=0)) == COMPILATION_S >= 60

@@ -1,4 +1,4 @@
-"""A body past the parser into the application's memory, and an answer from it, with a small application around them."""
+"""Bodies that bypass the parser into the application's memory, and responses from it, in a small application."""
 
 import contextlib
 import socket
@@ -28,7 +28,7 @@ HEAD = b"POST /%b HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n"
 
 
 class Inside:
-    """Answers a body with itself, or with a lot of memory, and looks at how it came."""
+    """Answer a body with itself or with a lot of memory, and record how it arrived."""
 
     def __init__(self) -> None:
         self.received: list[int] = []
@@ -76,7 +76,7 @@ def served(request):
     assert not thread.is_alive()
 
 
-def test_most_of_a_body_comes_straight(served):
+def test_most_of_a_body_bypasses_the_parser(served):
     served.inside.received.clear()
     with connected(served) as sock:
         sock.sendall(HEAD % (b"", SIZE) + BODY)
@@ -85,13 +85,13 @@ def test_most_of_a_body_comes_straight(served):
 
 
 @pytest.mark.parametrize("first", [0, 1, 65_537, SIZE - (1 << 18) - 1, SIZE - 1])
-def test_the_next_request_is_found_behind_a_body(served, first: int):
+def test_the_next_request_is_found_after_a_body(served, first: int):
     small = HEAD % (b"", 5) + b"small"
     with connected(served) as sock:
         for _ in range(2):
             sock.sendall(HEAD % (b"", SIZE) + BODY[:first])
             time.sleep(0.05)
-            # In a thread: the answer begins before all of this is taken.
+            # In a thread: the response begins before all of this is read.
             rest = BODY[first:] + small + HEAD % (b"", SIZE) + BODY[:70_000]
             sender = threading.Thread(target=sock.sendall, args=(rest,))
             sender.start()
@@ -102,7 +102,7 @@ def test_the_next_request_is_found_behind_a_body(served, first: int):
             assert answer(sock) == (200, BODY)
 
 
-def test_a_client_that_leaves_in_the_middle_is_noticed(served):
+def test_a_disconnect_within_a_body_is_noticed(served):
     for first in (70_000, SIZE - 1):
         served.inside.ended.clear()
         with connected(served) as sock:
@@ -111,7 +111,7 @@ def test_a_client_that_leaves_in_the_middle_is_noticed(served):
         assert served.inside.ended.wait(PATIENCE_S)
 
 
-def test_what_a_client_does_not_take_is_not_kept_for_it(served, monkeypatch):
+def test_unread_responses_are_not_buffered(served, monkeypatch):
     monkeypatch.setattr(deadlines, "SEND_S", 0.3)
     served.inside.ended.clear()
     with connected(served) as sock:
@@ -126,7 +126,7 @@ def test_what_a_client_does_not_take_is_not_kept_for_it(served, monkeypatch):
                 pass
 
 
-def test_a_client_that_takes_its_time_gets_all_of_it(served):
+def test_a_slow_client_gets_the_whole_response(served):
     with connected(served) as sock:
         sock.sendall(HEAD % (b"much", SIZE) + BODY)
         time.sleep(0.3)

@@ -1,4 +1,4 @@
-"""How the cores are counted and divided, on file systems made up and in the service."""
+"""How cores are counted and divided, with fake file systems and in the service."""
 
 import json
 import os
@@ -82,7 +82,7 @@ def test_without_control_groups_the_cores_are_those_of_the_process(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("count", "quota", "workers", "told"),
+    ("count", "quota", "workers", "expected"),
     [
         (8, 8, 1, {}),
         (8, 8, 2, {"intra": 4, "inter": 4}),
@@ -94,8 +94,8 @@ def test_without_control_groups_the_cores_are_those_of_the_process(tmp_path):
         (1, 1, 1, {"inter": 2}),
     ],
 )
-def test_the_cores_are_divided_among_the_workers(monkeypatch, count: int, quota: int, workers: int, told):
-    """One thread for kernels would be too few: the long slot's would keep the short one from beginning any."""
+def test_the_cores_are_divided_among_the_workers(monkeypatch, count: int, quota: int, workers: int, expected):
+    """One kernel thread would be too few: the long slot would block the kernels of the short slot."""
     found: dict[str, int] = {}
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(count)))
     monkeypatch.setattr(cores, "usable_cores", lambda: quota)
@@ -103,11 +103,11 @@ def test_the_cores_are_divided_among_the_workers(monkeypatch, count: int, quota:
         name = f"set_{kind}_op_parallelism_threads"
         monkeypatch.setattr(cores.tf.config.threading, name, lambda count, kind=kind: found.update({kind: count}))
     share_cores(workers)
-    assert found == told
+    assert found == expected
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_the_service_divides_them(start, tmp_path, workers: int):
+def test_the_service_divides_the_cores(start, tmp_path, workers: int):
     if usable_cores() != CORES:
         pytest.skip("there is a quota here")
     (tmp_path / "counter.py").write_text(COUNTER, encoding="ascii")

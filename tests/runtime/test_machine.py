@@ -1,4 +1,4 @@
-"""What the machine has, and the device that requests get: each fault is told with its cure."""
+"""The hardware and libraries of the machine and the default device: each fault is reported with its cure."""
 
 import ctypes.util
 import logging
@@ -31,21 +31,21 @@ def why_not() -> str:
         ("cpu", GPU, "cpu"),
     ],
 )
-def test_the_device_of_requests_that_name_none(setting, known, expected):
+def test_the_default_device(setting, known, expected):
     assert devices.default_device(setting, known, why_not) == expected
 
 
 @pytest.mark.parametrize("setting", ["gpu", "gpu:7", "tpu"])
-def test_a_device_that_is_not_there_is_told_and_why(setting):
+def test_a_missing_device_is_reported_with_the_reason(setting):
     with pytest.raises(CannotStart) as refused:
         devices.default_device(setting, CPU, why_not)
-    told = str(refused.value)
-    assert told.startswith(f"PULLBACK_DEVICE: expected auto or one of cpu, got {setting}")
-    assert told.endswith(why_not()) is setting.startswith("gpu")
+    text = str(refused.value)
+    assert text.startswith(f"PULLBACK_DEVICE: expected auto or one of cpu, got {setting}")
+    assert text.endswith(why_not()) is setting.startswith("gpu")
 
 
 @pytest.mark.parametrize(("with_cuda", "known", "warned"), [(True, CPU, 1), (True, GPU, 0), (False, CPU, 0)])
-def test_a_tensorflow_for_gpus_without_one_is_warned_of(monkeypatch, caplog, with_cuda, known, warned):
+def test_a_gpu_build_of_tensorflow_without_a_gpu_gives_a_warning(monkeypatch, caplog, with_cuda, known, warned):
     monkeypatch.setattr(devices, "BUILT_WITH_CUDA", with_cuda)
     with caplog.at_level(logging.WARNING):
         devices.default_device("auto", known, why_not)
@@ -53,13 +53,13 @@ def test_a_tensorflow_for_gpus_without_one_is_warned_of(monkeypatch, caplog, wit
     assert all(why_not() in message for message in caplog.messages)
 
 
-def test_a_library_is_loaded_as_tensorflow_would():
+def test_a_library_is_loaded_like_tensorflow_does():
     soname = ctypes.util.find_library("m")
     assert soname
     assert doctor.library(soname, "nobody").status == "ok"
 
 
-def test_a_library_that_is_not_there_or_does_not_load_is_told_with_its_cure(tmp_path, monkeypatch):
+def test_a_missing_or_broken_library_is_reported_with_its_cure(tmp_path, monkeypatch):
     absent = doctor.library("libnothing.so.12", "nvidia-nothing-cu12")
     assert (absent.status, absent.cure) == ("missing", "install nvidia-nothing-cu12")
     folder = tmp_path / "nvidia" / "nothing" / "lib"
@@ -71,8 +71,8 @@ def test_a_library_that_is_not_there_or_does_not_load_is_told_with_its_cure(tmp_
     assert str(folder) in broken.found
 
 
-def test_a_machine_without_cuda_where_tensorflow_wants_it(monkeypatch):
-    """What the GPU image says on a host without a driver, but for the libraries, which are there."""
+def test_a_gpu_build_of_tensorflow_without_a_driver(monkeypatch):
+    """Like the GPU image on a host without a driver; the libraries are installed."""
     monkeypatch.setattr(doctor, "BUILT_WITH_CUDA", True)
     parts = {part.name: part for part in doctor.examination(Settings(), Registry({}))}
     assert set(doctor.LIBRARIES) <= set(parts)
@@ -81,7 +81,7 @@ def test_a_machine_without_cuda_where_tensorflow_wants_it(monkeypatch):
     assert "NVIDIA driver" in doctor.why_no_gpu()
 
 
-def test_an_op_that_is_not_there_is_told():
+def test_a_missing_op_is_reported():
     registry = Registry(discover().ops, (Unavailable("mine", "it does not load"),))
     parts = {part.name: part for part in doctor.examination(Settings(), registry)}
     assert (parts["op mine"].status, parts["op mine"].found) == ("missing", "it does not load")
@@ -90,14 +90,14 @@ def test_an_op_that_is_not_there_is_told():
 DOCTOR, COMMAND_LINE = ("-m", "app.runtime.doctor"), ("-m", "pullback", "doctor")
 
 
-def examined(*command: str, **settings: str) -> subprocess.CompletedProcess[str]:
+def run_doctor(*command: str, **settings: str) -> subprocess.CompletedProcess[str]:
     called = [sys.executable, *command]
     return subprocess.run(called, check=False, cwd=ROOT, env=environment(**settings), capture_output=True, text=True)
 
 
-def test_the_doctor_of_a_machine_that_is_well():
-    """That of ``python -m app.runtime.doctor`` is on a page: ``tests/docs`` compares all of it."""
-    well = examined(*COMMAND_LINE)
+def test_the_doctor_passes_a_healthy_machine():
+    """``tests/docs`` compares the whole output of ``python -m app.runtime.doctor`` with a page."""
+    well = run_doctor(*COMMAND_LINE)
     assert well.returncode == 0, well.stderr
     assert well.stdout.splitlines()[0].split()[:2] == ["tensorflow", "ok"]
 
@@ -105,14 +105,14 @@ def test_the_doctor_of_a_machine_that_is_well():
 @pytest.mark.parametrize("command", [DOCTOR, COMMAND_LINE], ids=["app", "pullback"])
 def test_the_doctor_prints_a_line_for_each_part(tmp_path, command):
     (tmp_path / "broken.py").write_text("import nothing_of_this_name\n", encoding="ascii")
-    ill = examined(*command, OPS_PATH=str(tmp_path))
+    ill = run_doctor(*command, OPS_PATH=str(tmp_path))
     assert ill.returncode == 1
     [line] = [line for line in ill.stdout.splitlines() if line.startswith("op broken")]
     assert "MISSING" in line
     assert "nothing_of_this_name" in line
 
 
-def test_a_service_for_a_gpu_that_is_not_there_does_not_start(start):
+def test_a_service_for_a_missing_gpu_does_not_start(start):
     one = start(DEVICE="gpu:9")
     assert one.wait() == 3
     [line] = [line for line in one.log().splitlines() if line.startswith("pullback: ")]

@@ -1,4 +1,4 @@
-"""Traces have a lifetime budget: shapes and numbers make none, and past the budget an answer is eager or a 503."""
+"""Traces have a lifetime budget: shapes and numbers use none of it; past it, requests run eagerly or get a 503."""
 
 import json
 from pathlib import Path
@@ -20,8 +20,8 @@ from ops import Attrs, Example, Input, Mode, Op, Output, Tensor, custom_gradient
 CPU = "/device:CPU:0"
 MANY = 1000
 JSON = {"content-type": "application/json"}
-# One trace kept for each of a thousand requests would be 250 MB, and one byte lost for each number sent 1 MB: what the
-# allocator and the caches of TensorFlow, HTTP and the log still take after a warm-up of 200 requests is far below this.
+# One trace for each of a thousand requests would take 250 MB, and one leaked byte per number sent 1 MB. After a warm-up
+# of 200 requests, the allocator and the caches of TensorFlow, HTTP and the log grow by far less than this.
 LEAK_MB = 30
 
 
@@ -32,7 +32,7 @@ def resident_mb(service) -> float:
 
 
 def shape(i: int) -> list[int]:
-    """Return the i-th of very many shapes of rank 2."""
+    """Return the i-th of many distinct shapes of rank 2."""
     return [1 + i % 37, 1 + i // 37]
 
 
@@ -98,7 +98,7 @@ def op_of(name: str, mechanism: Literal["custom_gradient", "gradient_override_ma
 
 @pytest.fixture
 def few_traces(monkeypatch):
-    """A process that has made no traces, and may make three, two of them by XLA."""
+    """A process without traces and with a budget of three, two of them for XLA."""
     monkeypatch.setattr(traces, "TRACES", traces.Traces())
     monkeypatch.setattr(traces, "TRACE_BUDGET", 3)
     monkeypatch.setattr(traces, "XLA_BUDGET", 2)
@@ -128,7 +128,7 @@ def test_static_values_past_the_budget_run_eagerly():
 
 @pytest.mark.usefixtures("few_traces")
 def test_an_op_with_a_bare_override_map_is_refused_past_the_budget():
-    """A tape ignores the map without a word, so that the eager answer might be another one."""
+    """A tape silently ignores the map, so the eager result could differ."""
     bare = op_of("bare", "gradient_override_map")
     for power in (1, 2, 3):
         gradient(bare, [2.0], "graph", power)
@@ -164,7 +164,7 @@ def test_xla_past_its_own_budget_is_503_while_the_rest_works():
 
 
 @pytest.mark.usefixtures("few_traces")
-def test_one_op_leaves_the_others_their_share(monkeypatch):
+def test_one_op_leaves_a_share_to_the_others(monkeypatch):
     monkeypatch.setattr(traces, "SHARE", 0.5)
     for power in (1, 2):
         gradient(POWER, [2.0], "v1", power)
@@ -174,8 +174,8 @@ def test_one_op_leaves_the_others_their_share(monkeypatch):
 
 
 @pytest.mark.usefixtures("few_traces")
-def test_a_trace_that_fails_is_made_once():
-    """It leaks as well, so it is kept as its error."""
+def test_a_failed_trace_is_made_once():
+    """A failed trace leaks too, so it is cached as its error."""
     calls: list[int] = []
 
     def fails(x: Tensor, *, power: int, how: str) -> Tensor:
@@ -188,5 +188,5 @@ def test_a_trace_that_fails_is_made_once():
         with pytest.raises(Exception, match="no such luck"):
             derivatives.forward(point(broken, [1.0], "graph")).run()
     assert traces.trace_counts()[0] == 1
-    # Once for the trace, and once eagerly for a plainer reason.
+    # Once for the trace, and once eagerly for a clearer error.
     assert len(calls) <= 2

@@ -1,4 +1,4 @@
-"""The counters: what is added to what, and that nothing is lost on the way to Prometheus."""
+"""The counters: what each event adds to, and that no count is lost on the way to Prometheus."""
 
 import asyncio
 
@@ -17,12 +17,12 @@ def counters() -> RecordedCounters:
     return RecordedCounters(histogram, histogram)
 
 
-def test_each_call_of_a_batch_has_waited_and_all_were_computed_once(counters: RecordedCounters):
+def test_a_batch_counts_each_wait_and_one_computation(counters: RecordedCounters):
     counters.batched([1.0, 2.0, 2.5], 3.0, 7.0)
     assert counters.seconds == {"parse": 0, "queue": 3.5, "compute": 4.0, "serialise": 0}
 
 
-def test_work_that_fails_has_taken_its_time(counters: RecordedCounters):
+def test_failed_work_counts_its_time(counters: RecordedCounters):
     def fails() -> None:
         raise ValueError("no such luck")
 
@@ -39,7 +39,7 @@ def test_arguments_and_results_pass_through(counters: RecordedCounters):
         assert one.queued(divmod)(7, 2) == (3, 1)
 
 
-def test_what_was_told_is_not_told_again():
+def test_counts_are_reported_once():
     metrics = Metrics(int, int, int)
     counters = metrics.counters("square", "vjp")
     assert metrics.counters("square", "vjp") is counters

@@ -1,4 +1,4 @@
-"""Casts against exact arithmetic: what comes out is the nearest there is, or it is refused."""
+"""Casts against exact arithmetic: a value is cast to the nearest one or refused."""
 
 from fractions import Fraction
 
@@ -24,7 +24,7 @@ BOUNDS = sorted({int(bound) for name in INTEGERS for bound in (DTYPES[name].low,
 
 
 def nearest(exact: Fraction, digits: int, smallest: int, top: int) -> Fraction | None:
-    """Return the number of the format nearest to ``exact``, of two the even one; nothing when that is infinite."""
+    """Return the number of the format nearest to ``exact``, ties to even; ``None`` if it is infinite."""
     magnitude = exact.numerator.bit_length() - exact.denominator.bit_length()
     unit = Fraction(2) ** max(smallest, magnitude - digits - 1)
     while abs(exact) >= unit * 2**digits:
@@ -45,7 +45,7 @@ def attempt(values, name):
 
 
 def beside_a_tie(name):
-    """Float64 numbers on, just above and just below the midpoints between neighbours of a shorter format."""
+    """Draw float64 numbers at, just above and just below midpoints between neighbours of a shorter format."""
     digits, smallest, top = FORMATS[name]
 
     def build(significand, exponent, nudge, negative):
@@ -65,7 +65,7 @@ def numbers(name):
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_float_is_the_nearest_or_refused(name):
+def test_a_float_is_rounded_to_nearest_or_refused(name):
     @settings(max_examples=200, deadline=None, database=None)
     @given(numbers(name))
     @example(2**53 + 1)
@@ -76,7 +76,7 @@ def test_a_float_is_the_nearest_or_refused(name):
     @example(DTYPES[name].high if name != "float64" else 0.0)
     @example(float(np.nextafter(DTYPES[name].high, 0)))
     def check(value):
-        # a number stands for the nearest float64: only an integer is not one already
+        # a number means the nearest float64; only an integer may not be a float64 already
         expected = nearest(Fraction(float(value)), *FORMATS[name])
         result = attempt([value], name)
         if isinstance(result, Loss):
@@ -91,7 +91,7 @@ def test_a_float_is_the_nearest_or_refused(name):
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_long_list_is_cast_as_its_elements_are(name):
+def test_a_long_list_is_cast_like_its_elements(name):
     rng = np.random.default_rng(0)
     values = rng.standard_normal(5000).tolist()
     assert cast(values, name).tobytes() == b"".join(cast([value], name).tobytes() for value in values)
@@ -135,7 +135,7 @@ def test_an_integer_is_exact_or_refused(name):
 
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("length", [3, 500])
-def test_the_words_are_numbers_of_a_float(name, length):
+def test_words_are_floats(name, length):
     result = cast(["NaN", "Infinity", "-Infinity", *[1.5] * length], name).astype(np.float64)
     assert np.isnan(result[0])
     assert result[1:].tolist() == [np.inf, -np.inf, *[1.5] * length]
@@ -168,7 +168,7 @@ def test_an_overflow_is_found_beside_a_word(word, length):
         ([1, [2]], "a list of 2"),
     ],
 )
-def test_what_is_no_number_is_refused_where_it_stands(name, length, bad, got):
+def test_an_invalid_number_is_refused_at_its_index(name, length, bad, got):
     with pytest.raises(Loss, match="expected a number") as caught:
         cast([*[1] * (length - 1), bad, bad], name)
     assert (caught.value.index, caught.value.got) == (length - 1, got)
@@ -176,7 +176,7 @@ def test_what_is_no_number_is_refused_where_it_stands(name, length, bad, got):
 
 @pytest.mark.parametrize("name", INTEGERS)
 @pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity"])
-def test_an_integer_has_no_words(name, word):
+def test_words_are_not_integers(name, word):
     with pytest.raises(Loss, match=f"{name} has no {word}") as caught:
         cast([1, word], name)
     assert caught.value.index == 1
@@ -207,7 +207,7 @@ def test_each_loss_has_its_message(name, value, message):
 
 
 @pytest.mark.parametrize("name", DTYPES)
-def test_nothing_is_an_empty_array(name):
+def test_an_empty_list_is_an_empty_array(name):
     result = casting.cast([], set(), DTYPES[name])
     assert (result.shape, result.dtype) == ((0,), DTYPES[name].numpy)
 
@@ -235,13 +235,13 @@ def test_bools_are_bools(length):
         ([True], "a list of 1"),
     ],
 )
-def test_what_is_no_bool_is_refused_where_it_stands(length, bad, got):
+def test_an_invalid_bool_is_refused_at_its_index(length, bad, got):
     with pytest.raises(Loss, match="expected a bool") as caught:
         cast([*[True] * (length - 1), bad, bad], "bool")
     assert (caught.value.index, caught.value.expected, caught.value.got) == (length - 1, "true or false", got)
 
 
-def test_numbers_that_were_read_at_one_go_are_no_bools():
+def test_numbers_from_the_fast_path_are_refused_as_bools():
     numbers = casting.Numbers(np.array([1.0, 0.0]), memoryview(b"[1,0]"))
     with pytest.raises(Loss, match="expected a bool") as caught:
         casting.cast_numbers(numbers, DTYPES["bool"])
@@ -250,7 +250,7 @@ def test_numbers_that_were_read_at_one_go_are_no_bools():
 
 @settings(max_examples=200, deadline=None, database=None)
 @given(hnp.arrays(np.uint8, hnp.array_shapes(min_dims=0, min_side=0), elements=st.sampled_from([0, 1, 1, 0, 2, 255])))
-def test_a_byte_is_a_bool_where_it_is_0_or_1(raw):
+def test_only_bytes_0_and_1_are_bools(raw):
     if (raw > 1).any():
         with pytest.raises(Loss, match="invalid bool byte") as caught:
             casting.bools(raw)

@@ -1,4 +1,4 @@
-"""The dtype table against NumPy's and ml_dtypes' own word, and against exact arithmetic."""
+"""The dtype table against NumPy, ml_dtypes and exact arithmetic."""
 
 import math
 
@@ -17,7 +17,7 @@ def test_the_table_has_the_dtypes_of_the_contract():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_row_agrees_with_its_dtype(name):
+def test_each_row_agrees_with_its_dtype(name):
     row = DTYPES[name]
     assert row.name == name == row.numpy.name
     assert row.itemsize == row.numpy.itemsize == row.wire.itemsize
@@ -27,7 +27,7 @@ def test_a_row_agrees_with_its_dtype(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_wire_is_little_endian(name):
+def test_wire_dtypes_are_little_endian(name):
     one = np.array([1], DTYPES[name].numpy).astype(DTYPES[name].wire).tobytes()
     parts = {"float16": b"\x00\x3c", "bfloat16": b"\x80\x3f", "float32": b"\x00\x00\x80\x3f"}
     last = b"\x00" * 6 + b"\xf0\x3f" if name == "float64" else b"\x01".ljust(DTYPES[name].itemsize, b"\x00")
@@ -35,18 +35,18 @@ def test_the_wire_is_little_endian(name):
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "float32"])
-def test_a_float_ends_half_a_unit_after_its_largest(name):
+def test_floats_overflow_half_a_unit_past_the_largest(name):
     info = ml_dtypes.finfo(DTYPES[name].numpy)
     largest, before = float(info.max), float(np.nextafter(info.max, info.dtype.type(0)))
     assert DTYPES[name].high == largest + (largest - before) / 2 == -DTYPES[name].low
 
 
-def test_float64_ends_at_infinity():
+def test_float64_overflows_at_infinity():
     assert DTYPES["float64"].high == math.inf
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if "int" in name])
-def test_an_integer_ends_where_its_bits_do(name):
+def test_integer_limits_follow_from_the_bits(name):
     row, bits = DTYPES[name], int(name.lstrip("uint"))
     low = 0 if name.startswith("u") else -(2 ** (bits - 1))
     assert (row.low, row.high) == (low, low + 2**bits - 1)

@@ -1,4 +1,4 @@
-"""Tensors in JSON: bit for bit round trips, and every refusal at the element that caused it."""
+"""Tensors in JSON: bit-for-bit round trips, and errors located at the element that caused them."""
 
 import base64
 import json
@@ -50,7 +50,7 @@ def assert_same_bits(result, array):
 
 
 def arrays(name):
-    """Arrays of every shape; the bits are drawn, so that NaN, infinities, subnormals and -0.0 come up."""
+    """Draw arrays of every shape from random bits, which include NaN, infinities, subnormals and -0.0."""
     row = DTYPES[name]
     if row.is_bool:
         return hnp.arrays(np.bool_, SHAPES)
@@ -92,7 +92,7 @@ def test_a_round_trip_keeps_every_short_float(name, encoding):
 
 
 @pytest.mark.parametrize("bits", [0x15AE43FD, 0x95AE43FD])
-def test_the_float32_whose_short_text_misleads_keeps_its_bits(bits):
+def test_a_float32_with_a_misleading_short_text_keeps_its_bits(bits):
     array = np.array([bits, 0x3F800000], np.uint32).view(np.float32)
     assert_same_bits(round_trip(array, "nested"), array)
     assert_same_bits(round_trip(array[0].reshape(()), "nested"), array[0].reshape(()))
@@ -105,7 +105,7 @@ def test_the_float32_whose_short_text_misleads_keeps_its_bits(bits):
     ("name", "bits"),
     [("float16", 0x7D00), ("bfloat16", 0x7F81), ("float32", 0x7F800001), ("float64", 0x7FF0000000000001)],
 )
-def test_a_signalling_nan_makes_no_noise(name, bits, encoding):
+def test_a_signalling_nan_gives_no_warning(name, bits, encoding):
     row = DTYPES[name]
     array = np.full(40, bits, f"u{row.itemsize}").view(row.numpy)
     assert is_nan(round_trip(array, encoding)).all()
@@ -134,7 +134,7 @@ def test_encode_gives_the_documented_forms():
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
-def test_what_is_not_finite_is_spelled_and_leaves_its_neighbours_alone(name):
+def test_non_finite_numbers_are_words_and_leave_their_neighbours_unchanged(name):
     @PROPERTY
     @given(arrays(name).filter(lambda array: array.size > 0))
     def check(array):
@@ -165,7 +165,7 @@ def test_a_dtype_without_a_name_is_not_encoded(bad, encoding):
     ("shape", "nested"),
     [((0,), "[]"), ((0, 3), "[]"), ((2, 0), "[[],[]]"), ((2, 0, 3), "[[],[]]"), ((1, 2, 0), "[[[],[]]]")],
 )
-def test_empty_arrays_show_what_lists_can_show(shape, nested):
+def test_empty_arrays_keep_the_shape_that_lists_can_express(shape, nested):
     array = np.zeros(shape, np.float32)
     assert dumps(encode(array, "nested")["data"]).decode() == nested + "\n"
     assert dumps(encode(array, "flat")["data"]) == b"[]\n"
@@ -186,7 +186,7 @@ def test_a_number_has_rank_zero(encoding):
 
 
 @pytest.mark.parametrize("name", DTYPES)
-def test_nested_lists_are_what_numpy_says(name):
+def test_nested_lists_match_numpy(name):
     @PROPERTY
     @given(arrays(name))
     def check(array):
@@ -213,7 +213,7 @@ def test_decimal_text_becomes_the_nearest_float64(tokens):
 
 
 @pytest.mark.parametrize("name", [name for name in DTYPES if "int" in name])
-def test_decimal_text_becomes_that_very_integer_or_is_refused(name):
+def test_decimal_text_becomes_the_exact_integer_or_is_refused(name):
     @PROPERTY
     @given(st.one_of(DIGITS, st.integers(-(2**70), 2**70).map(str), st.integers(-300, 300).map(str)))
     def check(token):
@@ -230,7 +230,7 @@ def test_decimal_text_becomes_that_very_integer_or_is_refused(name):
 
 @pytest.mark.parametrize("name", [name for name in DTYPES if name != "bool"])
 @pytest.mark.parametrize("value", [True, [True], [[1, False]], {"dtype": ..., "shape": [2], "data": [1, True]}])
-def test_a_bool_is_no_number(name, value):
+def test_a_bool_is_refused_as_a_number(name, value):
     value = {**value, "dtype": name} if isinstance(value, dict) else value
     assert refusal(value, name)[1:] == ("expected a number", "false" if value == [[1, False]] else "true")
 
@@ -262,10 +262,10 @@ def test_a_bool_is_no_number(name, value):
         ),
     ],
 )
-def test_what_is_no_bool_is_refused_where_it_stands(value, where, message, got):
-    found, told, came = refusal(value, "bool")
-    assert (found, told) == (where, message)
-    assert got in came
+def test_an_invalid_bool_is_refused_at_its_index(value, where, message, got):
+    place, text, description = refusal(value, "bool")
+    assert (place, text) == (where, message)
+    assert got in description
 
 
 @PROPERTY
@@ -280,7 +280,7 @@ def test_base64_of_bools_is_bytes_of_0_and_1(raw):
         assert decode(tensor, "bool", LOC).tolist() == [byte == 1 for byte in raw]
 
 
-def test_bools_are_written_as_such():
+def test_bools_are_encoded_as_bools():
     array = np.array([[True, False], [False, True]])
     head = '{"dtype":"bool","shape":[2,2],'
     assert dumps(encode(array, "nested")).decode() == head + '"data":[[true,false],[false,true]]}\n'
@@ -289,10 +289,10 @@ def test_bools_are_written_as_such():
     assert dumps(encode(np.array(True), "nested")).decode() == '{"dtype":"bool","shape":[],"data":true}\n'
 
 
-def replaced(lists, index, value):
+def with_replacement(lists, index, value):
     if not index:
         return value
-    return [replaced(item, index[1:], value) if i == index[0] else item for i, item in enumerate(lists)]
+    return [with_replacement(item, index[1:], value) if i == index[0] else item for i, item in enumerate(lists)]
 
 
 def places(min_dims):
@@ -302,11 +302,11 @@ def places(min_dims):
 
 @PROPERTY
 @given(places(1), st.sampled_from([None, True, "3", {"dtype": "float32"}, 1e300, -(10**15) * 1e25]))
-def test_an_element_is_refused_where_it_stands(place, bad):
+def test_an_invalid_element_is_refused_at_its_index(place, bad):
     shape, index = place
     lists = np.ones(shape).tolist()
-    assert refusal(replaced(lists, index, bad))[0] == index
-    tensor = {"dtype": "float32", "shape": list(shape), "data": replaced(lists, index, bad)}
+    assert refusal(with_replacement(lists, index, bad))[0] == index
+    tensor = {"dtype": "float32", "shape": list(shape), "data": with_replacement(lists, index, bad)}
     assert refusal(tensor)[0] == ("data", *index)
     flat = [1.0] * math.prod(shape)
     flat[np.ravel_multi_index(index, shape)] = bad
@@ -315,7 +315,7 @@ def test_an_element_is_refused_where_it_stands(place, bad):
 
 @PROPERTY
 @given(places(2), st.data())
-def test_ragged_lists_are_refused_where_they_are(place, data):
+def test_ragged_lists_are_refused_at_their_index(place, data):
     shape, index = place
     depth = data.draw(st.integers(1, len(shape) - 1))
     if math.prod(shape[:depth]) == 1:
@@ -323,12 +323,12 @@ def test_ragged_lists_are_refused_where_they_are(place, data):
     index = index[:depth]
     lists = np.ones(shape).tolist()
     row = np.ones(shape[depth:]).tolist()
-    longer = replaced(lists, index, [*row, row[0]])
+    longer = with_replacement(lists, index, [*row, row[0]])
     where, message, got = refusal(longer)
     assert message == "ragged nested lists"
     first = not any(index)
     assert (where == index and got == f"a list of {len(row) + 1}") or (first and got == f"a list of {len(row)}")
-    where, message, got = refusal(replaced(lists, index, 7.5))
+    where, message, got = refusal(with_replacement(lists, index, 7.5))
     assert message == "ragged nested lists"
     assert (where == index and got == "7.5") or first
 
@@ -346,7 +346,7 @@ def test_ragged_lists_are_refused_where_they_are(place, data):
         ([[[1, 2], [3, 4]], [[1, 2], [3]]], (1, 1), "a list of 1"),
     ],
 )
-def test_ragged_lists_name_place_and_length(value, where, got):
+def test_errors_of_ragged_lists_name_index_and_length(value, where, got):
     assert refusal(value) == (where, "ragged nested lists", got)
 
 
@@ -408,11 +408,11 @@ LARGE = 2**31 - 1
         ({"data": {"dtype": "float32"}}, ("data",), "does not match"),
     ],
 )
-def test_a_typed_tensor_is_wrong_in_one_place(change, where, message):
+def test_errors_of_a_typed_tensor_name_the_field(change, where, message):
     tensor = {key: value for key, value in {**GOOD, **change}.items() if value is not ...}
-    found, said, _ = refusal(tensor)
-    assert found == where
-    assert message in said
+    place, text, _ = refusal(tensor)
+    assert place == where
+    assert message in text
 
 
 @pytest.mark.parametrize(
@@ -426,7 +426,7 @@ def test_a_typed_tensor_is_wrong_in_one_place(change, where, message):
         ({"dtype": "float32", "shape": [2, 0], "data": []}, [[], []]),
     ],
 )
-def test_typed_data_is_flat_or_nested_as_its_shape(tensor, expected):
+def test_typed_data_is_flat_or_nested_like_its_shape(tensor, expected):
     assert decode(tensor, "float32", LOC).tolist() == expected
 
 
@@ -445,7 +445,7 @@ def test_typed_data_is_flat_or_nested_as_its_shape(tensor, expected):
         ("====AAAA", [1]),
         ("AACA-_==", [1]),
         ("AACAé===", [1]),
-        ("AACAPwAA", [1]),  # the length of four bytes, but six
+        ("AACAPwAA", [1]),  # the length is that of four bytes, the content six
         ("", [1]),
         ("", [LARGE]),
         (None, [1]),
@@ -453,7 +453,7 @@ def test_typed_data_is_flat_or_nested_as_its_shape(tensor, expected):
         (["AACAPw=="], [1]),
     ],
 )
-def test_wrong_base64_is_refused(text, shape):
+def test_invalid_base64_is_refused(text, shape):
     where, message, _ = refusal({"dtype": "float32", "shape": shape, "base64": text})
     assert where == ("base64",)
     assert "base64" in message
@@ -472,7 +472,7 @@ PIECE = 3 << 15
 
 
 @pytest.mark.parametrize("count", [PIECE - 1, PIECE, PIECE + 1, 2 * PIECE + 2])
-def test_base64_goes_in_pieces_as_in_one(count: int):
+def test_base64_in_pieces_equals_base64_in_one(count: int):
     raw = np.random.default_rng(5).integers(0, 256, count, np.uint8)
     text = base64.b64encode(raw.tobytes()).decode()
     assert encode(raw, "base64")["base64"] == text
@@ -480,19 +480,19 @@ def test_base64_goes_in_pieces_as_in_one(count: int):
 
 
 def test_padding_at_the_end_of_a_piece_is_refused():
-    """The length is that of so many bytes, and every piece is base64 by itself."""
+    """The length fits that many bytes, and each piece alone is valid base64."""
     text = base64.b64encode(bytes(PIECE - 1)).decode() + base64.b64encode(bytes(3)).decode()
     where, message, _ = refusal({"dtype": "uint8", "shape": [PIECE + 2], "base64": text}, "uint8")
     assert where == ("base64",)
     assert message == "invalid base64"
 
 
-def test_what_came_is_described_in_few_words():
+def test_got_is_brief():
     vast = {"a": [None] * 1000}
     for bad in (vast, [vast], "x" * 100_000, [["x" * 100_000]]):
         assert len(refusal(bad)[2]) <= 200
 
 
-def test_an_unknown_dtype_is_the_caller_s_fault():
+def test_an_unknown_dtype_is_a_client_error():
     with pytest.raises(KeyError):
         decode(1, "complex64", LOC)

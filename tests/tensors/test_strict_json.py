@@ -1,4 +1,4 @@
-"""JSON documents: strictness, positions, cures, and what hostile bodies cost."""
+"""JSON documents: strictness, positions, cures, and the cost of hostile bodies."""
 
 import json
 
@@ -27,7 +27,7 @@ def refusal(body):
 
 @settings(max_examples=60, deadline=None, database=None)
 @given(DOCUMENTS, st.sampled_from([bytes, bytearray, memoryview]))
-def test_what_is_dumped_is_parsed(document, kind):
+def test_dumped_documents_are_parsed(document, kind):
     assert parse(kind(dumps(document))) == document
     assert json.loads(dumps(document)) == document
 
@@ -56,7 +56,7 @@ def test_what_is_dumped_is_parsed(document, kind):
         (b'"\\ud800"', "line 1 column 2: not JSON: "),
     ],
 )
-def test_what_is_no_json_is_refused_with_its_place(body, detail):
+def test_malformed_json_is_refused_with_its_position(body, detail):
     assert refusal(body).startswith(detail)
     assert refusal(memoryview(body)).startswith(detail)
 
@@ -75,12 +75,12 @@ def test_any_bytes_are_parsed_or_refused(body):
 @pytest.mark.parametrize("body", [b"[", b"{", b'{"a":', b"[[],[],", b'[{"a":1},', b"[" * 50_000 + b"{" * 50_000])
 def test_brackets_are_counted_before_parsing(body, monkeypatch):
     hostile = (body * (16_000_000 // len(body)))[:16_000_000]
-    monkeypatch.setattr(strict_json, "orjson", None)  # parsing this would take seconds: nobody may even try
+    monkeypatch.setattr(strict_json, "orjson", None)  # parsing this would take seconds, so it must be refused before
     assert "more than 100000 brackets" in refusal(hostile)
     assert "base64" in refusal(hostile)
 
 
-def test_as_many_brackets_as_allowed_are_parsed():
+def test_the_allowed_number_of_brackets_is_parsed():
     body = b"[" + b"[]," * (MAX_BRACKETS - 2) + b"[]]"
     assert len(parse(body)) == MAX_BRACKETS - 1
     refusal(b"[" + body + b"]")
@@ -120,23 +120,23 @@ def test_deep_nesting_is_refused(opening):
         (b'{"x": ["a:b", "c"], "x": "a:b"}', "x"),
     ],
 )
-def test_a_key_that_stands_twice_is_refused(body, name):
+def test_a_duplicate_key_is_refused(body, name):
     assert refusal(body) == f'duplicate key "{name}" in one object: send it once'
 
 
-def test_a_key_that_stands_twice_in_a_large_document_is_refused():
+def test_a_duplicate_key_in_a_large_document_is_refused():
     body = b'{"x": [' + b"1, " * 500_000 + b'1], "x": 1}'
     assert refusal(body) == "duplicate key in one object: send it once"
 
 
-def test_a_key_that_stands_twice_too_deep_for_the_slower_parser_is_refused():
+def test_a_duplicate_key_too_deep_for_the_slower_parser_is_refused():
     body = b'{"x": 1, "x": ' + b"[" * 1015 + b"]" * 1015 + b"}"
     assert "duplicate key" in refusal(body)
 
 
 @settings(max_examples=60, deadline=None, database=None)
 @given(DOCUMENTS)
-def test_keys_that_stand_once_are_not_refused(document):
+def test_unique_keys_are_accepted(document):
     body = json.dumps({"document": document, "a:": [1, document, "NaN"]}).encode()
     assert parse(body) == json.loads(body)
 
@@ -144,11 +144,11 @@ def test_keys_that_stand_once_are_not_refused(document):
 @pytest.mark.parametrize(
     "body", [b'{"x": ["gpu:0", "a"]}', b'{"x": [["a", "b:c"]]}', b'[1, "a:b", null]', b'["a:", {"b:": ":c"}, [":"]]']
 )
-def test_colons_in_strings_are_not_taken_for_keys(body):
+def test_colons_in_strings_are_not_counted_as_keys(body):
     assert parse(body) == json.loads(body)
 
 
-def test_what_json_has_no_word_for_is_refused():
+def test_values_without_a_json_form_are_refused():
     with pytest.raises(TypeError):
         dumps({"x": object()})
     assert dumps({"x": np.float32(0.1), "y": np.arange(3)}) == b'{"x":0.1,"y":[0,1,2]}\n'

@@ -1,4 +1,4 @@
-"""p = x² and q = z z: what one output is, the other's input has no part in, and only a run tells the shape of q."""
+"""p = x² and q = z z: each output depends on one input only, and only a run determines the shape of q."""
 
 import tensorflow as tf
 

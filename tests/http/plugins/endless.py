@@ -1,4 +1,4 @@
-"""x, after ``steps`` products of matrices: real work, of any length."""
+"""x, after ``steps`` matrix products: real work of any length."""
 
 import numpy as np
 import tensorflow as tf

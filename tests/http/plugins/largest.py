@@ -1,4 +1,4 @@
-"""The largest element times 2, and its index, which has no derivative; of ``hint`` nothing depends, on purpose."""
+"""The largest element times 2, and its index, which has no derivative; nothing depends on ``hint``, on purpose."""
 
 import numpy as np
 import tensorflow as tf
@@ -7,12 +7,12 @@ from ops import Array, Example, Input, Op, Output, Tensor
 
 
 def forward(x: Tensor, hint: Tensor) -> tuple[Tensor, Tensor]:
-    """Return 2 max(x) and its place."""
+    """Return 2 max(x) and its index."""
     return 2 * tf.reduce_max(x), tf.argmax(x, output_type=tf.int32)
 
 
 def reference(x: Array, hint: Array) -> tuple[Array, Array]:
-    """Return 2 max(x) and its place."""
+    """Return 2 max(x) and its index."""
     return 2 * np.max(x), np.argmax(x).astype(np.int32)
 
 

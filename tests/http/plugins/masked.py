@@ -1,4 +1,4 @@
-"""y = x where the mask is true, else 0; dy/dx = 1 there, else 0. What is masked is not looked at, NaN or not."""
+"""y = x where the mask is true, else 0; dy/dx = 1 there, else 0. Masked elements are ignored, NaN or not."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""2 x, and a gauge of which nothing depends, on purpose; its tangents and cotangents have shapes of their own."""
+"""2 x, and a gauge that nothing depends on, on purpose; its tangents and cotangents have different shapes."""
 
 import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""y = |x|, and where x is negative, as bools; dy/dx = sign(x), a kink at 0."""
+"""y = |x|, and x < 0 as bools; dy/dx = sign(x), a kink at 0."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""The identity, with a check of its own in the graph."""
+"""The identity, with a value check in the graph."""
 
 import numpy as np
 import tensorflow as tf

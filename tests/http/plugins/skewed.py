@@ -1,4 +1,4 @@
-"""y = x·z, whose second order is declared, and is no symmetric matrix.
+"""y = x·z, whose declared second order is not a symmetric matrix.
 
 ∂g_x/∂x = dy M with M[a][b] = N a + b, ∂g_x/∂z = 3 dy, ∂g_z/∂x = 5 dy, ∂g_z/∂z = 0.
 """

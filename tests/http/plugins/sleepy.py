@@ -1,4 +1,4 @@
-"""x, after a sleep of so many seconds: a kernel that cannot be cancelled."""
+"""x, after a sleep of the given seconds: a kernel that cannot be cancelled."""
 
 import time
 

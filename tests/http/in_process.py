@@ -1,4 +1,4 @@
-"""The application inside this process, asked without a socket."""
+"""Run the application in the test process and call it without a socket."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -13,7 +13,7 @@ from app.settings import Settings
 
 @asynccontextmanager
 async def running() -> AsyncGenerator[ASGIApp]:
-    """Run an application, which does not warm up, inside this block."""
+    """Run an application without warm-up for the duration of this block."""
     app, started, ended = create_app(Settings(warm_up=False)), asyncio.Event(), asyncio.Event()
 
     async def receive():
@@ -34,17 +34,17 @@ async def running() -> AsyncGenerator[ASGIApp]:
         await life
 
 
-async def asked(app: ASGIApp, path: str, body: bytes, **scope: Any) -> bytes:
-    """Return the body of the answer to one request, of whose scope the caller may say more."""
-    sent, came = [], [{"type": "http.request", "body": body, "more_body": False}]
+async def post(app: ASGIApp, path: str, body: bytes, **scope: Any) -> bytes:
+    """Return the body of the response to one request; ``scope`` overrides entries of its ASGI scope."""
+    chunks, incoming = [], [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive():
-        return came.pop() if came else await asyncio.Event().wait()
+        return incoming.pop() if incoming else await asyncio.Event().wait()
 
     async def send(message):
-        sent.append(message.get("body", b""))
+        chunks.append(message.get("body", b""))
 
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    said = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "headers": headers}
-    await app({**said, **scope}, receive, send)
-    return b"".join(sent)
+    defaults = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "headers": headers}
+    await app({**defaults, **scope}, receive, send)
+    return b"".join(chunks)

@@ -1,4 +1,4 @@
-"""How the HTTP tests ask, and what holds of every answer."""
+"""Send requests to the native API and check the rules that every response keeps."""
 
 import base64
 import json
@@ -16,7 +16,7 @@ OPERATIONS = ("forward", "gradients", "vjp", "jvp", "jacobian", "hvp", "hessian"
 WORDS = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
 
 MAX_TEXT, MAX_GOT, MAX_ENTRIES = 300, 200, 20
-# What no client may see: places in our machine, and TensorFlow's own names of things.
+# Clients must never see paths of this machine or names that TensorFlow generates.
 SECRET = re.compile(r"Traceback|File \"|\.py\b|site-packages|/home/|/usr/|/tmp/|/secret|\{\{node|\[\[|\[Op:")
 
 
@@ -25,7 +25,7 @@ def post(client: httpx.Client, op: str, operation: str, /, **body: Any) -> httpx
 
 
 def ask(client: httpx.Client, op: str, operation: str, /, **body: Any) -> dict[str, Any]:
-    """Return the answer to a request that is right."""
+    """Return the response to a valid request."""
     response = post(client, op, operation, **body)
     assert response.status_code == 200, f"{op}/{operation} {body}: {response.text}"
     assert response.headers["content-type"] == "application/json"
@@ -33,14 +33,14 @@ def ask(client: httpx.Client, op: str, operation: str, /, **body: Any) -> dict[s
 
 
 def data(tree: Any) -> Any:
-    """Return an answer with the data in place of every tensor."""
+    """Return a response with every tensor replaced by its data."""
     if isinstance(tree, dict):
         return tree["data"] if set(tree) == {"dtype", "shape", "data"} else {k: data(v) for k, v in tree.items()}
     return [data(item) for item in tree] if isinstance(tree, list) else tree
 
 
 def array(tensor: dict[str, Any]) -> np.ndarray:
-    """Return a tensor of an answer, whose form must be one of the typed ones, as an array."""
+    """Return a typed tensor of a response as an array."""
     dtype = np.dtype(getattr(ml_dtypes, "bfloat16") if tensor["dtype"] == "bfloat16" else tensor["dtype"])  # noqa: B009
     if "base64" in tensor:
         assert set(tensor) == {"dtype", "shape", "base64"}
@@ -51,7 +51,7 @@ def array(tensor: dict[str, Any]) -> np.ndarray:
 
 
 def problem(response: httpx.Response, status: int) -> dict[str, Any]:
-    """Return the problem document of an answer, which keeps the rules that hold for all of them."""
+    """Return the problem document of a response, after checking the rules for all of them."""
     assert response.status_code == status, f"{response.status_code}: {response.text[:1000]}"
     assert response.headers["content-type"] == "application/problem+json"
     document = json.loads(response.content.decode(), parse_constant=lambda word: 1 / 0)
@@ -68,8 +68,8 @@ def problem(response: httpx.Response, status: int) -> dict[str, Any]:
         assert text.isprintable()
     for entry in document["errors"]:
         check_entry(entry)
-    said = json.dumps({name: document[name] for name in ("detail", "errors")}, ensure_ascii=False)
-    assert not SECRET.search(said), said
+    text = json.dumps({name: document[name] for name in ("detail", "errors")}, ensure_ascii=False)
+    assert not SECRET.search(text), text
     return document
 
 
@@ -85,5 +85,5 @@ def check_entry(entry: dict[str, Any]) -> None:
 
 
 def fault(response: httpx.Response, status: int = 422) -> dict[str, Any]:
-    """Return the first thing that is wrong, as a problem document has it."""
+    """Return the first error of a problem document."""
     return problem(response, status)["errors"][0]
