@@ -25,7 +25,7 @@ from tests.patience import PATIENCE_S
 ENDLESS = {"inputs": {"x": [1.0], "steps": 2_000_000_000}}
 AT_ONCE_S = 0.1
 # A machine that others use too may stop a process for a moment: what a service does by itself it does every time.
-ATTEMPTS = 3
+ATTEMPTS = 10
 
 
 @contextlib.contextmanager

@@ -125,7 +125,7 @@ def test_a_stop_waits_for_the_piece_that_runs_and_for_no_more(monkeypatch, trace
         return found
 
     async def test(engine: Engine, task: Task) -> None:
-        assert await asyncio.to_thread(began.wait, 30)
+        assert await asyncio.to_thread(began.wait, PATIENCE_S)
 
     monkeypatch.setattr(buckets, "run", slow)
     warming(test)
@@ -144,7 +144,7 @@ def test_it_takes_nobodys_place(monkeypatch, traces):
         return run(*args)
 
     async def test(engine: Engine, task: Task) -> None:
-        assert await asyncio.to_thread(began.wait, 30)
+        assert await asyncio.to_thread(began.wait, PATIENCE_S)
         try:
             point = bind(OPS["sign"], {"x": [1, -2]}, {}, None, decode, mode="graph", device=CPU, max_elements=9)
             asked = engine.batches.run(derivatives.forward(point), slot="short", deadline=time.monotonic() + PATIENCE_S)
