@@ -5,7 +5,7 @@ import gc
 import threading
 import time
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
@@ -53,18 +53,27 @@ def test_work_returns_its_result_or_raises_its_error():
         raise ValueError("no such luck")
 
     async def test(lane: Lane) -> None:
-        assert await lane.run(lambda checkpoint: 42, slot="short", deadline=later(10), owner="a") == 42
+        assert await lane.run(lambda checkpoint: 42, slot="short", deadline=later(PATIENCE_S), owner="a") == 42
         with pytest.raises(ValueError, match="no such luck"):
-            await lane.run(fails, slot="long", deadline=later(10), owner="a")
+            await lane.run(fails, slot="long", deadline=later(PATIENCE_S), owner="a")
 
     in_a_lane(test)
 
 
+@pytest.fixture
+def little_garbage() -> Iterator[None]:
+    """Limit collections to the objects of the test: TensorFlow alone has half a million."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("little_garbage")
 def test_queued_work_is_dropped_at_its_deadline_and_leaves_its_place():
     async def test(lane: Lane) -> None:
         gate, ran = Gate(), []
-        busy = asyncio.create_task(lane.run(gate, slot="long", deadline=later(30), owner="a"))
-        await asyncio.to_thread(gate.entered.wait, 10)
+        busy = asyncio.create_task(lane.run(gate, slot="long", deadline=later(PATIENCE_S), owner="a"))
+        await asyncio.to_thread(gate.entered.wait, PATIENCE_S)
         for _ in range(5):  # more than the queue holds
             tensors = Tensors()
             alive = weakref.ref(tensors)
@@ -77,10 +86,12 @@ def test_queued_work_is_dropped_at_its_deadline_and_leaves_its_place():
             del work, tensors
             gc.collect()  # an exception and the frames that it passed may hold each other
             assert alive() is None
-        assert await lane.run(lambda checkpoint: "short", slot="short", deadline=later(10), owner="a") == "short"
+        assert (
+            await lane.run(lambda checkpoint: "short", slot="short", deadline=later(PATIENCE_S), owner="a") == "short"
+        )
         gate.opened.set()
         assert await busy == "done"
-        assert await lane.run(lambda checkpoint: "next", slot="long", deadline=later(10), owner="a") == "next"
+        assert await lane.run(lambda checkpoint: "next", slot="long", deadline=later(PATIENCE_S), owner="a") == "next"
         assert ran == []
 
     in_a_lane(test)
@@ -89,18 +100,20 @@ def test_queued_work_is_dropped_at_its_deadline_and_leaves_its_place():
 def test_a_full_queue_refuses_work_until_it_has_room():
     async def test(lane: Lane) -> None:
         gate = Gate()
-        tasks = [asyncio.create_task(lane.run(gate, slot="long", deadline=later(30), owner="a"))]
-        await asyncio.to_thread(gate.entered.wait, 10)
-        tasks += [asyncio.create_task(lane.run(gate, slot="long", deadline=later(30), owner=name)) for name in "ab"]
+        tasks = [asyncio.create_task(lane.run(gate, slot="long", deadline=later(PATIENCE_S), owner="a"))]
+        await asyncio.to_thread(gate.entered.wait, PATIENCE_S)
+        tasks += [
+            asyncio.create_task(lane.run(gate, slot="long", deadline=later(PATIENCE_S), owner=name)) for name in "ab"
+        ]
         await asyncio.sleep(0)
         with pytest.raises(Overloaded, match="1 requests for b and 1 for other ops") as refused:
-            await lane.run(gate, slot="long", deadline=later(30), owner="b")
+            await lane.run(gate, slot="long", deadline=later(PATIENCE_S), owner="b")
         # The other slot is idle.
-        assert await lane.run(lambda checkpoint: 1, slot="short", deadline=later(30), owner="b") == 1
+        assert await lane.run(lambda checkpoint: 1, slot="short", deadline=later(PATIENCE_S), owner="b") == 1
         assert refused.value.headers == {"Retry-After": "1"}
         gate.opened.set()
         assert await asyncio.gather(*tasks) == ["done"] * 3
-        assert await lane.run(gate, slot="short", deadline=later(30), owner="a") == "done"
+        assert await lane.run(gate, slot="short", deadline=later(PATIENCE_S), owner="a") == "done"
 
     in_a_lane(test)
 
@@ -111,11 +124,11 @@ def in_order(*queued: str) -> list[str]:
 
     async def test(lane: Lane) -> None:
         def piece(name: str, owner: str) -> Awaitable[None]:
-            return lane.run(lambda checkpoint: ran.append(name), slot="short", deadline=later(30), owner=owner)
+            return lane.run(lambda checkpoint: ran.append(name), slot="short", deadline=later(PATIENCE_S), owner=owner)
 
         gate = Gate()
-        busy = asyncio.create_task(lane.run(gate, slot="short", deadline=later(30), owner="a"))
-        await asyncio.to_thread(gate.entered.wait, 10)
+        busy = asyncio.create_task(lane.run(gate, slot="short", deadline=later(PATIENCE_S), owner="a"))
+        await asyncio.to_thread(gate.entered.wait, PATIENCE_S)
         pieces = [piece(f"{owner}{i}", owner) for i, owner in enumerate(queued)]
         waiting = asyncio.gather(*pieces)
         await asyncio.sleep(0)
@@ -189,7 +202,7 @@ def test_abandoned_work_stops_at_its_checkpoint():
     async def test(lane: Lane) -> None:
         with pytest.raises(DeadlinePassed):
             await lane.run(chunks, slot="long", deadline=later(0.05), owner="a")
-        assert await asyncio.to_thread(ended.wait, 10)
+        assert await asyncio.to_thread(ended.wait, PATIENCE_S)
 
     in_a_lane(test)
 
@@ -200,13 +213,13 @@ def test_an_overrun_is_reported():
         assert lane.overrun() is None
         with pytest.raises(DeadlinePassed):
             await lane.run(gate, slot="short", deadline=later(0.05), owner="slow")
-        other = asyncio.create_task(lane.run(gate, slot="long", deadline=later(30), owner="other"))
+        other = asyncio.create_task(lane.run(gate, slot="long", deadline=later(PATIENCE_S), owner="other"))
         while (late := lane.overrun()) is None or late.seconds < 0.02:
             await asyncio.sleep(0.01)
         assert late.owner == "slow"
         gate.opened.set()
         assert await other == "done"
-        assert await lane.run(lambda checkpoint: 1, slot="short", deadline=later(10), owner="a") == 1
+        assert await lane.run(lambda checkpoint: 1, slot="short", deadline=later(PATIENCE_S), owner="a") == 1
         assert lane.overrun() is None
 
     in_a_lane(test)
@@ -214,7 +227,10 @@ def test_an_overrun_is_reported():
 
 def test_work_started_at_once_takes_no_place():
     async def test(lane: Lane) -> None:
-        both = [lane.run(lambda checkpoint: 1, slot=slot, deadline=later(10), owner=slot) for slot in ("long", "short")]
+        both = [
+            lane.run(lambda checkpoint: 1, slot=slot, deadline=later(PATIENCE_S), owner=slot)
+            for slot in ("long", "short")
+        ]
         assert await asyncio.gather(*both) == [1, 1]
 
     for _ in range(20):

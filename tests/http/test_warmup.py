@@ -128,7 +128,7 @@ def test_a_stop_waits_only_for_the_running_step(monkeypatch, counts):
         return found
 
     async def test(engine: Engine, task: Task) -> None:
-        assert await asyncio.to_thread(began.wait, 30)
+        assert await asyncio.to_thread(began.wait, PATIENCE_S)
 
     monkeypatch.setattr(padding, "run", slow)
     during_warm_up(test)
@@ -147,7 +147,7 @@ def test_the_warm_up_takes_no_place_in_the_queue(monkeypatch, counts):
         return run(*args)
 
     async def test(engine: Engine, task: Task) -> None:
-        assert await asyncio.to_thread(began.wait, 30)
+        assert await asyncio.to_thread(began.wait, PATIENCE_S)
         try:
             point = bind(OPS["sign"], {"x": [1, -2]}, {}, None, decode, mode="graph", device=CPU, max_elements=9)
             pending = engine.batches.run(
