@@ -86,7 +86,11 @@ class ProblemError(PullbackError):
         message = f"{self.title} ({self.status}): {self.detail}"
         if self.errors:
             first = self.errors[0]
-            message += f"; expected {first.expected}, got {first.got}"
+            expectation = f"expected {first.expected}, got {first.got}"
+            if first.message.startswith("expected "):
+                message = f"{message.removesuffix(first.message).rstrip()} {expectation}"
+            elif not message.endswith(expectation):
+                message += f"; {expectation}"
         if len(self.errors) > 1:
             message += f" (and {len(self.errors) - 1} more)"
         return " ".join(message.split())
