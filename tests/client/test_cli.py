@@ -124,7 +124,7 @@ def test_call_reads_and_writes_files(ask, tmp_path) -> None:
         (["call", "square", "forward", "x=1", "--out", "/nowhere/x.npz"], "cannot write /nowhere/x.npz"),
         (["call", "square", "jvp", "x=1"], "tangents"),
         (["verify", "square", "x=1"], "expected a gradient, such as gx="),
-        (["verify", "square", "x=1", "gx=1,2"], "another shape"),
+        (["verify", "square", "x=1", "gx=1,2"], "shape mismatch"),
         (["check", "square", "nothing"], "nothing"),
         (["check", "square", "--check", "luck"], "checks"),
     ],
