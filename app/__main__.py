@@ -1,7 +1,7 @@
-"""The launcher, and the only one: ``python -m app`` serves as the ``PULLBACK_*`` environment variables say.
+"""The only launcher: ``python -m app`` serves with the settings of the ``PULLBACK_*`` environment variables.
 
-It exits with 0 when it was told to stop, 1 when it cannot listen, 2 when a setting is wrong, 3 when the application
-cannot start, 4 when a computation is stuck (``app.execution.watchdog``; of several workers only the one that is stuck).
+It exits with 0 after a signal to stop, 1 when it cannot listen, 2 when a setting is invalid, 3 when the application
+cannot start, 4 when a computation is stuck (``app.execution.watchdog``; of several workers, only the stuck one).
 """
 
 import logging
@@ -39,19 +39,19 @@ Try: curl -s {url}/v1/ops/log1pexp2/gradients -H 'Content-Type: application/json
 
 
 def main() -> int:
-    """Serve until told to stop; return the exit code."""
+    """Serve until a signal stops the service; return the exit code."""
     signal.signal(signal.SIGTERM, _quit)
     try:
         settings = Settings()
     except ValidationError as error:
-        _complain(*faults(error))
+        _print_errors(*faults(error))
         return WRONG_SETTING
-    _complain(*unknown(os.environ))
+    _print_errors(*unknown(os.environ))
     try:
         listener = listen(settings.host, settings.port)
     except OSError as error:
         where = f"{settings.host}:{settings.port}"
-        _complain(f"cannot listen on {where} (PULLBACK_HOST, PULLBACK_PORT): {error.strerror}")
+        _print_errors(f"cannot listen on {where} (PULLBACK_HOST, PULLBACK_PORT): {error.strerror}")
         return CANNOT_LISTEN
     try:
         return serve(settings, listener)
@@ -81,30 +81,30 @@ def serve(settings: Settings, listener: socket.socket) -> int:
 
 @contextmanager
 def shared_metrics() -> Generator[None]:
-    """Give the workers that start in this block a folder for what they count, empty at first and removed at the end."""
+    """Give the workers that start in this block an empty folder for their metrics; remove it at the end."""
     with tempfile.TemporaryDirectory(prefix="pullback-metrics-") as folder:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
         yield
 
 
 def application() -> ASGIApp:
-    """Return the application of this process; where it cannot start, say why in a line and exit."""
-    # TensorFlow comes with them, and main() must have its say before.
+    """Return the application of this process; if it cannot start, print the reason and exit."""
+    # These import TensorFlow, and main() must report invalid settings before.
     from app.main import create_app  # noqa: PLC0415
     from app.runtime.cores import share_cores  # noqa: PLC0415
 
     settings = Settings()
-    # First of all: an op's module may compute something as it is imported.
+    # First, because the module of an op may compute on import.
     share_cores(settings.workers)
     try:
         return create_app(settings)
     except CannotStart as error:
-        _complain(str(error))
+        _print_errors(str(error))
         raise SystemExit(STARTUP_FAILURE) from None
 
 
 def server_config(settings: Settings) -> Config:
-    """Return uvicorn's configuration. Every process makes the application anew, its settings from the environment."""
+    """Return uvicorn's configuration. Every process builds the application from the environment."""
     return Config(
         "app.__main__:application",
         factory=True,
@@ -117,43 +117,43 @@ def server_config(settings: Settings) -> Config:
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        # Longer than the minute for which load balancers keep a connection: they close it, never we under their hands.
+        # Longer than the minute of most load balancers, so the load balancer, not we, closes idle connections.
         timeout_keep_alive=75,
         timeout_graceful_shutdown=math.ceil(settings.grace_s),
-        # A worker inside one long kernel answers its supervisor late, and must not be killed for it.
+        # A worker in one long kernel answers its supervisor late, and must not be killed for that.
         timeout_worker_healthcheck=60,
     )
 
 
 class OneServer(Server):
-    """The server of a single process: announces itself."""
+    """The server of a single process, which announces itself."""
 
     def __init__(self, config: Config, announce: Callable[[], None]) -> None:
-        """Take what to call once it accepts requests."""
+        """Store ``announce``, which is called once the server accepts requests."""
         super().__init__(config)
         self._announce = announce
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and say so."""
+        """Start, and announce the server."""
         await super().startup(sockets)
         if not self.should_exit:
             self._announce()
 
 
 class Workers(Multiprocess):
-    """The supervisor of several processes: announces them once, and passes a second signal on."""
+    """The supervisor of several processes, which announces them once and passes a second signal on."""
 
     def __init__(self, config: Config, sockets: list[socket.socket], announce: Callable[[], None]) -> None:
-        """Take what to call once all workers accept requests."""
+        """Store ``announce``, which is called once all workers accept requests."""
         super().__init__(config, sockets)
         self._announce: Callable[[], None] | None = announce
         self.cannot_start = False
 
     def keep_subprocess_alive(self) -> None:
-        """Look after the workers, as happens every half second: announce them, or replace the dead ones.
+        """Check the workers, every half second: announce them, or replace the dead ones.
 
-        One that dies before all have started would do so again, and ends the service. It is not asked how it is: the
-        question to a process that dies meanwhile is left open for as long as the health timeout.
+        A worker that dies before all have started would die again, so it ends the service. Until then workers get no
+        health check: one to a process that dies meanwhile would wait for the whole health timeout.
         """
         if self.should_exit.is_set():
             return
@@ -168,12 +168,12 @@ class Workers(Multiprocess):
             self._announce = None
 
     def handle_int(self) -> None:
-        """Stop without draining: for a worker, that is a second signal after the one that every stop begins with."""
+        """Stop without draining: send workers a second signal, after the one that starts every stop."""
         super().handle_int()
         self.signal_queue.append(signal.SIGINT)
 
     def join_all(self) -> None:
-        """Wait for the workers; a signal that comes meanwhile is theirs."""
+        """Wait for the workers; pass on signals that arrive meanwhile."""
         while running := [worker for worker in self.processes if worker.exitcode is None]:
             running[0].process.join(0.1)
             if self.signal_queue:
@@ -182,7 +182,7 @@ class Workers(Multiprocess):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket bound to the address, which accepts nothing yet; raise ``OSError`` where it is taken."""
+    """Return a socket bound to the address, not listening yet; raise ``OSError`` if the address is in use."""
     family, kind, protocol, _, address = socket.getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
@@ -198,7 +198,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def url_of(listener: socket.socket) -> str:
-    """Return the URL under which this machine reaches the listener."""
+    """Return the URL of the listener for clients on this machine."""
     host, port = listener.getsockname()[:2]
     if host in WILDCARDS:
         host = "127.0.0.1"
@@ -206,25 +206,29 @@ def url_of(listener: socket.socket) -> str:
 
 
 def faults(error: ValidationError) -> list[str]:
-    """Return a line for each setting that is wrong."""
-    found = entries(error.errors(), Settings.model_fields)
-    return [f"{PREFIX}{str(e.loc[0]).upper()}: expected {e.expected}, got {e.got}" for e in found]
+    """Return a line for each invalid setting."""
+    return [
+        f"{PREFIX}{str(e.loc[0]).upper()}: expected {e.expected}, got {e.got}"
+        for e in entries(error.errors(), Settings.model_fields)
+    ]
 
 
 def unknown(environment: Mapping[str, str]) -> list[str]:
-    """Return a line for each variable that looks like a setting and is none."""
+    """Return a line for each variable that looks like a setting but is not."""
     known = [PREFIX + name.upper() for name in Settings.model_fields]
-    strange = [name for name in environment if name.startswith(PREFIX) and name not in (*known, OF_THE_CLIENT)]
-    return [f"warning: {name} is not a setting and has no effect; expected {near(name, known)}" for name in strange]
+    unknown_names = [name for name in environment if name.startswith(PREFIX) and name not in (*known, OF_THE_CLIENT)]
+    return [
+        f"warning: {name} is not a setting and has no effect; expected {near(name, known)}" for name in unknown_names
+    ]
 
 
-def _complain(*lines: str) -> None:
+def _print_errors(*lines: str) -> None:
     for line in lines:
         print(f"pullback: {line}", file=sys.stderr)
 
 
 def _quit(signum: int, frame: FrameType | None) -> None:
-    """Exit with 0: uvicorn raises the signal again when it has stopped in good order."""
+    """Exit with 0: uvicorn raises the signal again after a regular stop."""
     del signum, frame
     raise SystemExit(0)
 
