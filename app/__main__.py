@@ -1,7 +1,7 @@
-"""The launcher, and the only one: ``python -m app`` serves as the ``PULLBACK_*`` environment variables say.
+"""The only launcher: ``python -m app`` serves with the settings of the ``PULLBACK_*`` environment variables.
 
-It exits with 0 when it was told to stop, 1 when it cannot listen, 2 when a setting is wrong, 3 when the application
-cannot start, 4 when a computation is stuck (``app.execution.watchdog``; of several workers only the one that is stuck).
+It exits with 0 after a signal to stop, 1 when it cannot listen, 2 when a setting is invalid, 3 when the application
+cannot start, 4 when a computation is stuck (``app.execution.watchdog``; of several workers, only the stuck one).
 """
 
 import logging
@@ -37,19 +37,19 @@ Try: curl -s {url}/v1/ops/log1pexp/gradients -H 'Content-Type: application/json'
 
 
 def main() -> int:
-    """Serve until told to stop; return the exit code."""
+    """Serve until a signal stops the service; return the exit code."""
     signal.signal(signal.SIGTERM, _quit)
     try:
         settings = Settings()
     except ValidationError as error:
-        _complain(*faults(error))
+        _print_errors(*faults(error))
         return WRONG_SETTING
-    _complain(*unknown(os.environ))
+    _print_errors(*unknown(os.environ))
     try:
         listener = listen(settings.host, settings.port)
     except OSError as error:
         where = f"{settings.host}:{settings.port}"
-        _complain(f"cannot listen on {where} (PULLBACK_HOST, PULLBACK_PORT): {error.strerror}")
+        _print_errors(f"cannot listen on {where} (PULLBACK_HOST, PULLBACK_PORT): {error.strerror}")
         return CANNOT_LISTEN
     try:
         return serve(settings, listener)
@@ -79,30 +79,30 @@ def serve(settings: Settings, listener: socket.socket) -> int:
 
 @contextmanager
 def shared_metrics() -> Generator[None]:
-    """Give the workers that start in this block a folder for what they count, empty at first and removed at the end."""
+    """Give the workers that start in this block an empty folder for their metrics; remove it at the end."""
     with tempfile.TemporaryDirectory(prefix="pullback-metrics-") as folder:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
         yield
 
 
 def application() -> ASGIApp:
-    """Return the application of this process; where it cannot start, say why in a line and exit."""
-    # TensorFlow comes with them, and main() must have its say before.
+    """Return the application of this process; if it cannot start, print the reason and exit."""
+    # These import TensorFlow, and main() must report invalid settings before.
     from app.main import create_app  # noqa: PLC0415
     from app.runtime.cores import share_cores  # noqa: PLC0415
 
     settings = Settings()
-    # First of all: an op's module may compute something as it is imported.
+    # First, because the module of an op may compute on import.
     share_cores(settings.workers)
     try:
         return create_app(settings)
     except CannotStart as error:
-        _complain(str(error))
+        _print_errors(str(error))
         raise SystemExit(STARTUP_FAILURE) from None
 
 
 def server_config(settings: Settings) -> Config:
-    """Return uvicorn's configuration. Every process makes the application anew, its settings from the environment."""
+    """Return uvicorn's configuration. Every process builds the application from the environment."""
     return Config(
         "app.__main__:application",
         factory=True,
@@ -115,34 +115,38 @@ def server_config(settings: Settings) -> Config:
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        # Longer than the minute for which load balancers keep a connection: they close it, never we under their hands.
+        # Longer than the minute of most load balancers, so the load balancer, not we, closes idle connections.
         timeout_keep_alive=75,
         timeout_graceful_shutdown=math.ceil(settings.grace_s),
-        # A worker inside one long kernel answers its supervisor late, and must not be killed for it.
+        # A worker in one long kernel answers its supervisor late, and must not be killed for that.
         timeout_worker_healthcheck=60,
     )
 
 
 def faults(error: ValidationError) -> list[str]:
-    """Return a line for each setting that is wrong."""
-    found = entries(error.errors(), Settings.model_fields)
-    return [f"{PREFIX}{str(e.loc[0]).upper()}: expected {e.expected}, got {e.got}" for e in found]
+    """Return a line for each invalid setting."""
+    return [
+        f"{PREFIX}{str(e.loc[0]).upper()}: expected {e.expected}, got {e.got}"
+        for e in entries(error.errors(), Settings.model_fields)
+    ]
 
 
 def unknown(environment: Mapping[str, str]) -> list[str]:
-    """Return a line for each variable that looks like a setting and is none."""
+    """Return a line for each variable that looks like a setting but is not."""
     known = [PREFIX + name.upper() for name in Settings.model_fields]
-    strange = [name for name in environment if name.startswith(PREFIX) and name not in (*known, OF_THE_CLIENT)]
-    return [f"warning: {name} is not a setting and has no effect; expected {near(name, known)}" for name in strange]
+    unknown_names = [name for name in environment if name.startswith(PREFIX) and name not in (*known, OF_THE_CLIENT)]
+    return [
+        f"warning: {name} is not a setting and has no effect; expected {near(name, known)}" for name in unknown_names
+    ]
 
 
-def _complain(*lines: str) -> None:
+def _print_errors(*lines: str) -> None:
     for line in lines:
         print(f"pullback: {line}", file=sys.stderr)
 
 
 def _quit(signum: int, frame: FrameType | None) -> None:
-    """Exit with 0: uvicorn raises the signal again when it has stopped in good order."""
+    """Exit with 0: uvicorn raises the signal again after a regular stop."""
     del signum, frame
     raise SystemExit(0)
 

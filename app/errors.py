@@ -1,24 +1,24 @@
-"""The errors that a caller may see.
+"""The errors that a client may see.
 
 ::
 
     PullbackError             status  when
-    ├── Malformed             400     the body is not what its content type says, or the request not HTTP
+    ├── Malformed             400     the body does not match its content type, or the request is not HTTP
     ├── NotFound              404     no such path, op or operation
     ├── MethodNotAllowed      405     the path exists, for another method
     ├── NotAcceptable         406     no format that the client accepts
-    ├── BodyTooSlow           408     the body did not come in time
+    ├── BodyTooSlow           408     the body did not arrive in time
     ├── BodyTooLarge          413     the body is over the byte limit
     ├── UnsupportedMediaType  415     no content type, an unknown one, or a compressed body
-    ├── Unprocessable         422     a valid document that is wrong
+    ├── Unprocessable         422     a well-formed document with invalid content
     ├── HeadTooLarge          431     the headers are over the byte limit
-    ├── OpFailed              500     the op failed, or its gradient is no gradient
+    ├── OpFailed              500     the op failed, or returned an invalid gradient
     ├── InternalError         500     a fault of the service itself
-    ├── Overloaded            503     no room now: try again
-    └── DeadlinePassed        504     the answer was not there in time
+    ├── Overloaded            503     no room at the moment: try again
+    └── DeadlinePassed        504     the response was not ready in time
 
-An error knows its status, its headers and its document (RFC 9457); how a document is rendered is its protocol's affair.
-No text that leaves here is longer than the limits below, whatever came in.
+An error has a status, headers and a document (RFC 9457); the protocol of the path renders the document. The texts of an
+error never exceed the limits below, whatever the request contains.
 """
 
 import difflib
@@ -33,7 +33,7 @@ Loc = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Entry:
-    """One thing that is wrong: where in the request, what, what was expected and what came."""
+    """One error in a request: its location, a message, what was expected and what was received."""
 
     loc: Loc
     message: str
@@ -41,7 +41,7 @@ class Entry:
     got: str
 
     def document(self) -> dict[str, Any]:
-        """Return the entry as it stands in a problem document."""
+        """Return the entry for a problem document."""
         return {
             "loc": [clip(str(part), MAX_GOT) if isinstance(part, str) else part for part in self.loc],
             "message": clip(self.message, MAX_TEXT),
@@ -50,27 +50,27 @@ class Entry:
         }
 
     def sentence(self) -> str:
-        """Return the message, what was expected and what came, without saying twice what was expected."""
-        told = self.document()
-        wanted = f"expected {told['expected']}, got {told['got']}"
-        if told["message"].endswith(wanted):
-            return told["message"]
-        return wanted if told["message"].startswith("expected ") else f"{told['message']}; {wanted}"
+        """Return the message, what was expected and what was received, without repeating what was expected."""
+        entry = self.document()
+        message, comparison = entry["message"], f"expected {entry['expected']}, got {entry['got']}"
+        if message.endswith(comparison):
+            return message
+        return comparison if message.startswith("expected ") else f"{message}; {comparison}"
 
 
 class PullbackError(Exception):
-    """The root: a status, a title, a detail, and an entry for each thing that is wrong."""
+    """The base of all errors: a status, a title, a detail, and an entry for each error in the request."""
 
     status: ClassVar[int] = 500
     title: ClassVar[str] = "Internal error"
 
     def __init__(self, detail: str, *entries: Entry, headers: Mapping[str, str] | None = None) -> None:
-        """Say what is wrong and how to cure it; ``headers`` go out with the answer."""
+        """Store the error and its cure in ``detail``; ``headers`` are added to the response."""
         super().__init__(detail)
         self.detail, self.entries, self.headers = detail, entries, dict(headers or {})
 
     def sentence(self) -> str:
-        """Return what is wrong in one line, for protocols whose errors are a line of text."""
+        """Return the error as one line, for protocols whose errors are a line of text."""
         if not self.entries:
             return clip(self.detail, MAX_TEXT)
         first = self.entries[0]
@@ -89,11 +89,11 @@ class PullbackError(Exception):
 
 
 class CannotStart(Exception):
-    """The service cannot start as it is set up: not for callers, but for the operator."""
+    """The service cannot start with its settings: an error for the operator, not for clients."""
 
 
 class Malformed(PullbackError):
-    """The request is not HTTP, or its body not what its content type says."""
+    """The request is not HTTP, or its body does not match its content type."""
 
     status, title = 400, "Malformed request"
 
@@ -135,7 +135,7 @@ class UnsupportedMediaType(PullbackError):
 
 
 class Unprocessable(PullbackError):
-    """The request is well formed and wrong."""
+    """The request is well formed, but its content is invalid."""
 
     status, title = 422, "Unprocessable request"
 
@@ -147,42 +147,39 @@ class HeadTooLarge(PullbackError):
 
 
 class OpFailed(PullbackError):
-    """The op itself failed, or returned what is no gradient."""
+    """The op failed, or returned an invalid gradient."""
 
     status, title = 500, "Op failed"
 
 
 class InternalError(PullbackError):
-    """The service itself is at fault; the log has the rest."""
+    """The service itself failed; the log has the details."""
 
 
 class Overloaded(PullbackError):
-    """There is no room now, or the service is going down: try again after ``Retry-After`` seconds."""
+    """There is no room at the moment, or the service is shutting down: try again after ``Retry-After`` seconds."""
 
     status, title = 503, "Service unavailable"
 
     def __init__(self, detail: str, *entries: Entry, retry_after_s: int = 1) -> None:
-        """Say what is full, and when to come back."""
+        """Store what is full, and when to try again."""
         super().__init__(detail, *entries, headers={"Retry-After": str(retry_after_s)})
 
 
 class DeadlinePassed(PullbackError):
-    """The answer was not there at the deadline."""
+    """The response was not ready at the deadline."""
 
     status, title = 504, "Deadline passed"
 
 
 def too_late() -> DeadlinePassed:
-    """Return the error for an answer that is not there at its deadline."""
+    """Return the error for a response that is not ready at its deadline."""
     return DeadlinePassed("expected an answer before the deadline; request less work, or allow more time")
 
 
 @dataclass
 class Faults:
-    """Collects what is wrong with one request, so that one answer names all of it.
-
-    After ``MAX_ENTRIES`` the rest is not kept.
-    """
+    """The errors in one request, collected so that one response lists all of them, up to ``MAX_ENTRIES``."""
 
     entries: list[Entry] = field(default_factory=list[Entry])
 
@@ -192,25 +189,25 @@ class Faults:
             self.entries.append(Entry(loc, message, expected, got))
 
     def check(self) -> None:
-        """Raise ``Unprocessable`` when anything was added."""
+        """Raise ``Unprocessable`` if there are entries."""
         if self.entries:
             raise unprocessable(self.entries)
 
 
 def unprocessable(entries: Sequence[Entry]) -> Unprocessable:
-    """Return the error for these entries, its detail a sentence of the first."""
+    """Return the error for these entries; its detail is that of the first."""
     first = entries[0]
     where = ".".join(str(part) for part in first.loc) or "body"
     return Unprocessable(f"{where}: {first.message}", *entries)
 
 
 def wrong(loc: Loc, message: str, *, expected: str, got: str) -> Unprocessable:
-    """Return the error for the one thing that is wrong."""
+    """Return the error for one entry."""
     return unprocessable([Entry(loc, message, expected, got)])
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """Return ``one of a, b, c``, the names nearest to ``name`` first, or all of the few that there are."""
+    """Return the names nearest to ``name`` as an expectation, or all known names if none is near."""
     names = list(known)
     close = difflib.get_close_matches(name[:64], names, n=3, cutoff=0.5)
     if close:

@@ -1,4 +1,4 @@
-"""The application: log, limits and router around the handlers of every path, and FastAPI for the pages."""
+"""The application: access log, limits and router around the handlers of all paths, and FastAPI for the pages."""
 
 from contextlib import AbstractAsyncContextManager
 
@@ -29,9 +29,9 @@ Errors are `application/problem+json`: the location, what was expected and what 
 
 
 def create_app(settings: Settings | None = None) -> ASGIApp:
-    """Return the application for these settings, or for the environment's.
+    """Return the application for these settings, by default those of the environment.
 
-    Raises ``CannotStart`` when the ops cannot be registered, or when the device is not there.
+    Raises ``CannotStart`` when the ops cannot be registered, or when the device is missing.
     """
     settings = settings or Settings()
     engine, metrics = build(settings)
@@ -41,13 +41,13 @@ def create_app(settings: Settings | None = None) -> ASGIApp:
 
 
 def _pages(engine: Engine, metrics: Metrics | None, settings: Settings) -> FastAPI:
-    """Return what FastAPI answers: the catalogue, health, metrics, and the documentation of all."""
+    """Return the pages that FastAPI serves: the catalogue, health, metrics, and the documentation of every path."""
 
     def lifespan(app: FastAPI) -> AbstractAsyncContextManager[None]:
         del app
         return running(engine, metrics, settings)
 
-    # With its own copy of the page's scripts: a server is often where the internet is not.
+    # With its own copy of the scripts of the documentation: servers often have no access to the internet.
     fastapi = FastAPIOffline(
         title="Pullback",
         version=__version__,

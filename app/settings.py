@@ -1,4 +1,4 @@
-"""The settings, all from ``PULLBACK_*`` environment variables, read once and frozen."""
+"""The settings: read once from ``PULLBACK_*`` environment variables, and frozen."""
 
 import os
 from pathlib import Path
@@ -14,7 +14,7 @@ PROTOCOL_NAMES: tuple[ProtocolName, ...] = get_args(ProtocolName)
 
 
 class Settings(BaseSettings):
-    """The settings of an operator. Sizes are in MiB, times in seconds, elements are numbers of a tensor."""
+    """The settings of an operator. Sizes are in MiB, times in seconds, elements are those of a tensor."""
 
     model_config = SettingsConfigDict(env_prefix="PULLBACK_", frozen=True, extra="ignore")
 

@@ -12,34 +12,34 @@ WILDCARDS = ("0.0.0.0", "::", "")
 
 
 class OneServer(Server):
-    """The server of a single process: announces itself."""
+    """The server of a single process, which announces itself."""
 
     def __init__(self, config: Config, announce: Callable[[], None]) -> None:
-        """Take what to call once it accepts requests."""
+        """Store ``announce``, which is called once the server accepts requests."""
         super().__init__(config)
         self._announce = announce
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and say so."""
+        """Start, and announce the server."""
         await super().startup(sockets)
         if not self.should_exit:
             self._announce()
 
 
 class Workers(Multiprocess):
-    """The supervisor of several processes: announces them once, and passes a second signal on."""
+    """The supervisor of several processes, which announces them once and passes a second signal on."""
 
     def __init__(self, config: Config, sockets: list[socket.socket], announce: Callable[[], None]) -> None:
-        """Take what to call once all workers accept requests."""
+        """Store ``announce``, which is called once all workers accept requests."""
         super().__init__(config, sockets)
         self._announce: Callable[[], None] | None = announce
         self.cannot_start = False
 
     def keep_subprocess_alive(self) -> None:
-        """Look after the workers, as happens every half second: announce them, or replace the dead ones.
+        """Check the workers, every half second: announce them, or replace the dead ones.
 
-        One that dies before all have started would do so again, and ends the service. It is not asked how it is: the
-        question to a process that dies meanwhile is left open for as long as the health timeout.
+        A worker that dies before all have started would die again, so it ends the service. Until then workers get no
+        health check: one to a process that dies meanwhile would wait for the whole health timeout.
         """
         if self.should_exit.is_set():
             return
@@ -54,12 +54,12 @@ class Workers(Multiprocess):
             self._announce = None
 
     def handle_int(self) -> None:
-        """Stop without draining: for a worker, that is a second signal after the one that every stop begins with."""
+        """Stop without draining: send workers a second signal, after the one that starts every stop."""
         super().handle_int()
         self.signal_queue.append(signal.SIGINT)
 
     def join_all(self) -> None:
-        """Wait for the workers; a signal that comes meanwhile is theirs."""
+        """Wait for the workers; pass on signals that arrive meanwhile."""
         while running := [worker for worker in self.processes if worker.exitcode is None]:
             running[0].process.join(0.1)
             if self.signal_queue:
@@ -68,7 +68,7 @@ class Workers(Multiprocess):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket bound to the address, which accepts nothing yet; raise ``OSError`` where it is taken."""
+    """Return a socket bound to the address, not listening yet; raise ``OSError`` if the address is in use."""
     family, kind, protocol, _, address = socket.getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
@@ -84,7 +84,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def url_of(listener: socket.socket) -> str:
-    """Return the URL under which this machine reaches the listener."""
+    """Return the URL of the listener for clients on this machine."""
     host, port = listener.getsockname()[:2]
     if host in WILDCARDS:
         host = "127.0.0.1"

@@ -1,1 +1,1 @@
-"""What the service tells its operator: counters, Prometheus metrics, the log."""
+"""Information for the operator: counters, Prometheus metrics, the log."""

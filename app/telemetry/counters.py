@@ -1,7 +1,7 @@
-"""What is counted of one operation on one op while it is answered: additions to plain numbers, a microsecond in all.
+"""Counters of one operation on one op: additions to plain numbers, a microsecond per request.
 
-Prometheus reads them from time to time (``app.telemetry.prometheus``): its own counters take locks, and several workers
-keep theirs in files.
+``app.telemetry.prometheus`` passes them to Prometheus' client from time to time: that client's own counters take locks,
+and keep the numbers of several workers in files.
 """
 
 import time
@@ -14,8 +14,6 @@ from prometheus_client import Histogram
 
 Stage = Literal["parse", "queue", "compute", "serialise"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
-# Where a request's scope has the counters of what it turned out to ask for; before that its path tells.
-TALLY = "pullback.counters"
 FIRST_ERROR = 400
 
 Args = TypeVarTuple("Args")
@@ -23,36 +21,36 @@ Result = TypeVar("Result")
 
 
 class Counters:
-    """Counts nothing, and does so where nobody wants to know."""
+    """Counters that record nothing: for disabled metrics, and for paths without an operation."""
 
     def timed(self, stage: Stage, work: Callable[[*Args], Result], *args: *Args) -> Result:
-        """Return what ``work(*args)`` returns, and count its time as that of a stage."""
+        """Return ``work(*args)``, and count its time for a stage."""
         del stage
         return work(*args)
 
     def waiting(self) -> Callable[[], None]:
-        """Return what is to be called at the end of a wait that begins now."""
+        """Start a wait in the queue; return the function to call at its end."""
         return _nothing
 
     def computed(self, work: Callable[[*Args], Result], *args: *Args) -> Result:
-        """Return what ``work(*args)`` returns, and count a run of the op and its time."""
+        """Return ``work(*args)``, and count a run of the op and its time."""
         return work(*args)
 
     def queued(self, work: Callable[[*Args], Result]) -> Callable[[*Args], Result]:
-        """Return ``work`` on its way into a queue: what passes until it begins is counted apart from what it takes."""
-        ends = self.waiting()
+        """Return ``work`` for a queue, with the time until it begins counted apart from its own time."""
+        end_wait = self.waiting()
 
-        def begun(*args: *Args) -> Result:
-            ends()
+        def counted(*args: *Args) -> Result:
+            end_wait()
             return self.computed(work, *args)
 
-        return begun
+        return counted
 
-    def batched(self, came: Sequence[float], began: float, ended: float) -> None:
-        """Count a batch of calls that came, and were then run together, at these times of ``time.perf_counter``."""
+    def batched(self, arrivals: Sequence[float], began: float, ended: float) -> None:
+        """Count a batch of evaluations by their arrivals and its run, in times of ``time.perf_counter``."""
 
     def answered(self, status: int, began: float) -> None:
-        """Count an answer to a request that came when ``time.perf_counter`` was at ``began``."""
+        """Count the response to a request that began at ``began``, a time of ``time.perf_counter``."""
 
 
 def _nothing() -> None:
@@ -63,38 +61,38 @@ NOT_RECORDED = Counters()
 
 
 def not_recorded(*labels: str) -> Counters:
-    """Return the counters that counts nothing, whatever it is asked to count."""
+    """Return counters that record nothing, for any labels."""
     del labels
     return NOT_RECORDED
 
 
 class Sum:
-    """How many answers there have been, and how long their clients have waited together."""
+    """A number of responses, and the total time that their clients have waited, in seconds."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start with none."""
         self.count, self.seconds = 0, 0.0
 
 
 class RecordedCounters(Counters):
-    """Counts, until Prometheus asks for ``answers`` and ``seconds``.
+    """Counters that record: ``answers`` by status since the last scrape, and ``seconds`` by stage.
 
-    What has been counted from the beginning stays as well: answers that went ``well`` and that ``failed``, runs of the
-    op, and when the ``latest`` answer ended, on the clock of ``time.perf_counter``.
+    Totals since the start are kept as well: responses that went ``well`` and that ``failed``, ``executions`` of the op,
+    and the end of the ``latest`` response, a time of ``time.perf_counter``.
 
-    Answers are counted on the event loop alone. Seconds are added on any thread without a lock: the interpreter
-    changes threads at calls and at the ends of loops, and none of these is within an addition.
+    Responses are counted only on the event loop. Seconds are added on any thread without a lock: the interpreter
+    switches threads at calls and at the ends of loops, and an addition contains neither.
     """
 
     def __init__(self, durations: Callable[[], Histogram], sizes: Callable[[], Histogram]) -> None:
-        """Take how to get at the histograms of requests' durations and of batches' sizes, when there is one at all."""
+        """Store the functions that create the histograms of request durations and batch sizes at their first value."""
         self.answers: Counter[int] = Counter()
         self.well, self.failed, self.executions, self.latest = Sum(), Sum(), 0, 0.0
         self.seconds: dict[Stage, float] = dict.fromkeys(STAGES, 0.0)
         self._make_durations, self._make_sizes = durations, sizes
 
     def timed(self, stage: Stage, work: Callable[[*Args], Result], *args: *Args) -> Result:
-        """Return what ``work(*args)`` returns, or raise what it raises: its time is counted anyhow."""
+        """Return ``work(*args)``, and count its time even if it raises."""
         began = time.perf_counter()
         try:
             return work(*args)
@@ -103,34 +101,34 @@ class RecordedCounters(Counters):
             self.seconds[stage] += took
 
     def waiting(self) -> Callable[[], None]:
-        """Return what counts the time from now on as the queue's. Work that is given up is not counted."""
-        came = time.perf_counter()
+        """Start a wait in the queue; return the function that counts its time. Abandoned work is not counted."""
+        began = time.perf_counter()
 
-        def ended() -> None:
-            waited = time.perf_counter() - came
+        def end_wait() -> None:
+            waited = time.perf_counter() - began
             self.seconds["queue"] += waited
 
-        return ended
+        return end_wait
 
     def computed(self, work: Callable[[*Args], Result], *args: *Args) -> Result:
-        """Return what ``work(*args)`` returns, or raise what it raises: it is counted anyhow."""
+        """Return ``work(*args)``, and count a run and its time even if it raises."""
         self.executions += 1
         return self.timed("compute", work, *args)
 
-    def batched(self, came: Sequence[float], began: float, ended: float) -> None:
-        """Count a batch: each call has waited for itself, and all of them were computed once."""
-        waited, took = len(came) * began - sum(came), ended - began
+    def batched(self, arrivals: Sequence[float], began: float, ended: float) -> None:
+        """Count a batch: the wait of each evaluation, and one computation for all of them."""
+        waited, took = len(arrivals) * began - sum(arrivals), ended - began
         self.seconds["queue"] += waited
         self.seconds["compute"] += took
         self.executions += 1
-        self._sizes.observe(len(came))
+        self._sizes.observe(len(arrivals))
 
     def answered(self, status: int, began: float) -> None:
-        """Count an answer and how long the client has waited for it."""
+        """Count a response and the time that the client has waited for it."""
         self.latest = time.perf_counter()
-        took, found = self.latest - began, self.well if status < FIRST_ERROR else self.failed
-        found.count += 1
-        found.seconds += took
+        took, outcome = self.latest - began, self.well if status < FIRST_ERROR else self.failed
+        outcome.count += 1
+        outcome.seconds += took
         self.answers[status] += 1
         self._durations.observe(took)
 

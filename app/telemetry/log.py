@@ -1,4 +1,4 @@
-"""The log: lines on stderr, as text for people or as JSON for collectors."""
+"""The log: lines on stderr, as text for people or as JSON for log collectors."""
 
 import logging
 import time
@@ -8,7 +8,7 @@ import orjson
 
 
 class TextFormatter(logging.Formatter):
-    """``time LEVEL message``, the time as in the line of a request; a traceback below."""
+    """``time LEVEL message``, with the time as in the access log; a traceback follows."""
 
     converter = time.gmtime
     default_time_format = "%Y-%m-%dT%H:%M:%S"
@@ -16,7 +16,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(TextFormatter):
-    """One JSON object a record, its traceback in a field."""
+    """One JSON object per record, with its traceback in a field."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as one line."""
@@ -32,7 +32,7 @@ class JsonFormatter(TextFormatter):
 
 
 def logging_config(form: Literal["text", "json"]) -> dict[str, Any]:
-    """Return the configuration for ``logging.config.dictConfig``; plain data, so that a worker process can have it."""
+    """Return the configuration for ``logging.config.dictConfig``; plain data, which can be passed to a worker."""
     formatter = (
         {"()": "app.telemetry.log.JsonFormatter"}
         if form == "json"

@@ -1,8 +1,8 @@
-"""The metrics of the service as Prometheus reads them, and how several workers share them.
+"""The metrics of the service for Prometheus, shared by several workers.
 
 The process passes its counters to Prometheus' client at every scrape, and every second because a scrape may reach
-another worker. The client keeps the numbers of several workers in files, in a folder that they share; the files outlive
-the workers that wrote them.
+another worker. The client keeps the numbers of several workers in files, in a shared folder; the files outlive the
+workers that wrote them.
 """
 
 import asyncio
@@ -35,10 +35,10 @@ SPENT: dict[Stage, str] = {
 
 
 class _Families:
-    """Prometheus' counters, gauges and histograms, by what they count."""
+    """Prometheus' counters, gauges and histograms."""
 
     def __init__(self, registry: CollectorRegistry | None) -> None:
-        """Declare them; without a registry their numbers are found in the folder."""
+        """Declare them; without a registry their numbers are read from the folder."""
         by_operation = ("op", "operation")
         counter = partial(Counter, registry=registry)
         histogram = partial(Histogram, labelnames=by_operation, registry=registry)
@@ -65,84 +65,83 @@ class _Families:
 
 
 class Metrics:
-    """The metrics of this process, and of those that it has a folder in common with."""
+    """The metrics of this process, and of the workers that share its folder."""
 
     def __init__(self, in_lane: Callable[[], int], in_batches: Callable[[], int], in_flight: Callable[[], int]) -> None:
-        """Take the functions that return how much waits in the lane and in batches, and how much is in flight.
+        """Store the functions that return the work in the lane and in batches, and the requests in flight.
 
-        The folder is that of ``PROMETHEUS_MULTIPROC_DIR``; without it this process is the only one.
+        The folder is ``PROMETHEUS_MULTIPROC_DIR``; without it this process is the only one.
         """
         self._in_lane, self._in_batches, self._in_flight = in_lane, in_batches, in_flight
-        self._tallies: dict[tuple[str, str], RecordedCounters] = {}
-        self._told_seconds: dict[tuple[str, str, Stage], float] = {}
-        self._told_traces = self._told_compilations = 0
+        self._counters: dict[tuple[str, str], RecordedCounters] = {}
+        self._published_seconds: dict[tuple[str, str, Stage], float] = {}
+        self._published_traces = self._published_compilations = 0
         self._registry = CollectorRegistry()
         disable_created_metrics()
         if folder := os.environ.get(FOLDER_VARIABLE):
-            place = take_a_place(Path(folder))
-            values.ValueClass = values.MultiProcessValue(lambda: place)  # pyright: ignore[reportUnknownMemberType] - untyped
+            number = _worker_number(Path(folder))
+            values.ValueClass = values.MultiProcessValue(lambda: number)  # pyright: ignore[reportUnknownMemberType] - untyped
             MultiProcessCollector(self._registry, folder)
         self._families = _Families(None if folder else self._registry)
 
     def counters(self, op: str, operation: str) -> RecordedCounters:
-        """Return where to count what happens to an operation on an op; both become labels, so both must be known."""
-        found = self._tallies.get((op, operation))
-        if found is None:
+        """Return the counters of an operation on an op; both become labels, so both must be known names."""
+        counters = self._counters.get((op, operation))
+        if counters is None:
             histograms = (self._families.durations, self._families.batch_sizes)
-            found = RecordedCounters(*(partial(histogram.labels, op, operation) for histogram in histograms))
-            self._tallies[op, operation] = found
-        return found
+            counters = RecordedCounters(*(partial(histogram.labels, op, operation) for histogram in histograms))
+            self._counters[op, operation] = counters
+        return counters
 
     @asynccontextmanager
     async def kept_up(self) -> AsyncGenerator[None]:
-        """Inside this block, what is counted is told every second, and at its end."""
-        telling = asyncio.create_task(self._keep_telling())
+        """Inside this block, pass the counts to Prometheus' client every second, and once more at its end."""
+
+        async def publish() -> None:
+            while True:
+                self.tell()
+                await asyncio.sleep(EVERY_S)
+
+        publishing = asyncio.create_task(publish())
         try:
             yield
         finally:
-            telling.cancel()
+            publishing.cancel()
             with suppress(asyncio.CancelledError):
-                await telling
+                await publishing
             self.tell()
 
     def tell(self) -> None:
-        """Tell Prometheus' client what has been counted since the last time. Call it on the event loop."""
-        for (op, operation), counters in self._tallies.items():
+        """Pass the counts since the last call to Prometheus' client. Call it on the event loop."""
+        for (op, operation), counters in self._counters.items():
             for status, count in counters.answers.items():
                 self._families.requests.labels(op, operation, str(status)).inc(count)
             counters.answers.clear()
             for stage in STAGES:
-                self._tell_seconds(op, operation, stage, counters.seconds[stage])
+                published = self._published_seconds.get((op, operation, stage), 0.0)
+                seconds = counters.seconds[stage]
+                if seconds > published:
+                    self._families.seconds[stage].labels(op, operation).inc(seconds - published)
+                    self._published_seconds[op, operation, stage] = seconds
         self._families.in_flight.set(self._in_flight())
         self._families.queue.labels("lane").set(self._in_lane())
         self._families.queue.labels("batches").set(self._in_batches())
         traces, compilations = trace_counts()
-        self._families.traces.inc(traces - self._told_traces)
-        self._families.compilations.inc(compilations - self._told_compilations)
-        self._told_traces, self._told_compilations = traces, compilations
+        self._families.traces.inc(traces - self._published_traces)
+        self._families.compilations.inc(compilations - self._published_compilations)
+        self._published_traces, self._published_compilations = traces, compilations
 
     def text(self, accept: str) -> tuple[bytes, str]:
-        """Return all that was told, and its media type: a text in the newest of Prometheus' forms that is accepted."""
+        """Return the metrics as text, and its media type: the newest of Prometheus' formats that is accepted."""
         encode, media_type = choose_encoder(accept)
         return encode(self._registry), media_type
 
-    def _tell_seconds(self, op: str, operation: str, stage: Stage, seconds: float) -> None:
-        told = self._told_seconds.get((op, operation, stage), 0.0)
-        if seconds > told:
-            self._families.seconds[stage].labels(op, operation).inc(seconds - told)
-            self._told_seconds[op, operation, stage] = seconds
 
-    async def _keep_telling(self) -> None:
-        while True:
-            self.tell()
-            await asyncio.sleep(EVERY_S)
+def _worker_number(folder: Path) -> int:
+    """Return the first free number among the workers, locked until this process ends.
 
-
-def take_a_place(folder: Path) -> int:
-    """Take the first place among the workers that is free, until this process ends, and return its number.
-
-    The files of Prometheus' client are called by it, and not by the process, so that a worker that takes another's
-    place goes on with its numbers, and there are never more files than places.
+    The files of Prometheus' client are named after it instead of the process id, so that a worker that replaces another
+    continues its counts, and the number of files stays bounded.
     """
     for number in itertools.count():
         descriptor = os.open(folder / f"{number}.lock", os.O_CREAT | os.O_WRONLY, 0o600)
