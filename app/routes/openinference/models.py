@@ -30,7 +30,7 @@ PLATFORM = "pullback"
 PARAMETERS = ("binary_data_output", "priority", "timeout")
 SEQUENCE = "sequence_"
 
-_SPELLINGS: Mapping[str, str] = {
+DATATYPES: Mapping[str, str] = {
     "bool": "BOOL",
     "float16": "FP16",
     "bfloat16": "BF16",
@@ -45,9 +45,9 @@ _SPELLINGS: Mapping[str, str] = {
     "uint32": "UINT32",
     "uint64": "UINT64",
 }
-DATATYPES: Mapping[str, str] = {name: spelling for name, spelling in _SPELLINGS.items() if name in DTYPES}
 """The datatype of the protocol for each dtype."""
-ROWS: Mapping[str, DType] = {spelling: DTYPES[name] for name, spelling in DATATYPES.items()}
+ROWS: Mapping[str, DType] = {datatype: DTYPES[name] for name, datatype in DATATYPES.items()}
+"""The dtype for each datatype."""
 
 Slot = Input | Output
 

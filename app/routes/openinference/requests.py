@@ -26,7 +26,6 @@ DIRECTIONS = ("tangents", "vectors")
 _FIELDS = ("id", "model_name", "parameters", "inputs", "outputs")
 _INPUT = ("name", "shape", "datatype", "parameters", "data")
 _OUTPUT = ("name", "parameters")
-_NAMES = {datatype: name for name, datatype in DATATYPES.items()}
 
 Object = Mapping[str, Any]
 
@@ -259,7 +258,7 @@ def _type_variable(model: Model, tensors: Sequence[Tensor]) -> dict[str, str]:
     """Return the field ``dtype`` of the native request; raises ``Unprocessable`` if the tensors' datatypes disagree."""
     datatypes = {tensor.input.name: DATATYPES[tensor.row.name] for tensor in tensors}
     variable = type_variable(model.op, datatypes, "inputs")
-    dtype = model.op.dtypes[0] if variable is None else _NAMES[variable]
+    dtype = model.op.dtypes[0] if variable is None else ROWS[variable].name
     for tensor in tensors:
         expected, got = model.datatype(tensor.input.slot, dtype), datatypes[tensor.input.name]
         if got != expected:
