@@ -65,12 +65,12 @@ class Traces:
         """Count a trace, or refuse it: neither all ops together nor one of them may have more than their share."""
         if _is_spent(self.made, TRACE_BUDGET, owner):
             raise BudgetSpent(f"op {owner} has no traces left in this process")
-        if is_compiled:
-            if _is_spent(self.compiled, XLA_BUDGET, owner):
-                raise BudgetSpent(f"op {owner} has no XLA compilations left in this process")
-            self.compiled[owner] += 1
+        if is_compiled and _is_spent(self.compiled, XLA_BUDGET, owner):
+            raise BudgetSpent(f"op {owner} has no XLA compilations left in this process")
+        could_compile = self.may_compile(owner)
+        self.compiled[owner] += is_compiled
         self.made[owner] += 1
-        if not self.may_compile(owner):
+        if could_compile and not self.may_compile(owner):
             self.spent += 1
 
 

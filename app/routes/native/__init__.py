@@ -1,1 +1,1 @@
-"""The native API under ``/v1``, with health, metrics and documentation."""
+"""The native API, served under ``/v1``, with health, metrics and documentation."""

@@ -1,4 +1,4 @@
-"""GET /v1/ops and /v1/ops/{op}: what is served, and every op's whole contract."""
+"""GET /v1/ops and /v1/ops/{op}: the list of ops, and the contract of each."""
 
 from typing import Any, Literal
 
@@ -48,7 +48,7 @@ class OutputSlot(BaseModel):
 
 
 class InputSlot(OutputSlot):
-    """One input: as an output, with the domain that checks sample and the points that they avoid."""
+    """One input: the fields of an output, the domain that checks sample, and the points that they avoid."""
 
     domain: tuple[float, float]
     kinks: list[float]
@@ -81,13 +81,13 @@ class OpContract(OpSummary):
 def catalogue(engine: Engine) -> APIRouter:
     """Return the routes of the catalogue."""
     router = APIRouter(tags=["catalogue"])
-    listing = [*map(_summary, engine.registry.ops.values()), *map(_broken, engine.registry.unavailable)]
-    answer = OpList(ops=sorted(listing, key=lambda op: op.name))
+    listing = [*map(_summary, engine.registry.ops.values()), *map(_unavailable, engine.registry.unavailable)]
+    op_list = OpList(ops=sorted(listing, key=lambda op: op.name))
 
     @router.get("/v1/ops", summary="List all ops", response_model_exclude_unset=True)
     async def ops() -> OpList:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
         """List all ops, and the reason why an op is unavailable."""
-        return answer
+        return op_list
 
     @router.get("/v1/ops/{op}", summary="Get the contract of an op", response_model_exclude_unset=True)
     async def op(op: str) -> OpContract:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
@@ -115,7 +115,7 @@ def contract(engine: Engine, op: Op) -> OpContract:
 
 
 def attrs_schema(attrs: type[Attrs]) -> dict[str, Any]:
-    """Return the JSON Schema of an op's attributes, without what is about Python: class names, and the base's text."""
+    """Return the JSON Schema of an op's attributes, without class names and the docstring of the base class."""
     dropped = ("title", "description") if attrs is Attrs else ("title",)
     return {key: value for key, value in attrs.model_json_schema().items() if key not in dropped}
 
@@ -126,7 +126,7 @@ def _summary(op: Op) -> OpSummary:
     return OpSummary(name=op.name, summary=op.summary, mechanism=op.mechanism, claim=summary, available=True)
 
 
-def _broken(op: Unavailable) -> OpSummary:
+def _unavailable(op: Unavailable) -> OpSummary:
     return OpSummary(name=op.name, summary="", mechanism="", claim=None, available=False, reason=op.reason)
 
 

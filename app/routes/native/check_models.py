@@ -1,4 +1,4 @@
-"""What requests and answers of the gradient checks look like."""
+"""The models of the gradient checks: requests and responses."""
 
 from typing import Annotated, Any, Literal
 
@@ -37,8 +37,8 @@ class Tolerances(BaseModel):
     relative: float = Field(default=0.0, ge=0, description="As a fraction of the expected number.")
 
 
-class _How(BaseModel):
-    """How a check is made."""
+class _CheckOptions(BaseModel):
+    """The options of a check."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -51,8 +51,8 @@ class _How(BaseModel):
     tolerances: Tolerances = Tolerances()
 
 
-class CheckRequest(_How):
-    """What to check on one op, and at which point."""
+class CheckRequest(_CheckOptions):
+    """The checks to run on one op, and the point to check."""
 
     inputs: Tensors | None = Field(
         default=None, description="The point; omitted: the op's examples and points drawn from its domain."
@@ -62,8 +62,8 @@ class CheckRequest(_How):
     )
 
 
-class ChecksRequest(_How):
-    """Which ops to check."""
+class ChecksRequest(_CheckOptions):
+    """The ops to check."""
 
     ops: list[str] | None = Field(default=None, min_length=1, max_length=1024, description="Omitted: all ops.")
 
@@ -74,7 +74,9 @@ class VerifyRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     inputs: Tensors = Field(description="The op's inputs, by name.")
-    attrs: Annotated[dict[str, Any], Field(max_length=MAX_NAMES)] = Field(default={}, description="Its attributes.")
+    attrs: Annotated[dict[str, Any], Field(max_length=MAX_NAMES)] = Field(
+        default={}, description="The op's attributes."
+    )
     dtype: str | None = Field(
         default=None, description="The dtype in which your gradients were computed; omitted: the op's first."
     )

@@ -1,7 +1,7 @@
-"""POST /v1/ops/{op}/check and /verify, and /v1/checks, which answers with a stream of events.
+"""POST /v1/ops/{op}/check and /verify, and /v1/checks, which responds with a stream of events.
 
-A check is many short steps, each a turn in the lane's long slot: other long work runs in between, and a client that
-leaves stops it.
+A check consists of many short steps. Each takes one turn in the lane's long slot, so other long work runs in between,
+and the check stops when the client disconnects.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ class Check:
     counters: Counters
 
     async def __call__(self, request: Request) -> None:
-        """Answer with the report; raises every ``PullbackError`` of a request that is wrong."""
+        """Send the report; raises a ``PullbackError`` if the request is invalid or fails."""
         _negotiate(request, (JSON,))
         reader = Reader(self._job, self.op.name, self.counters)
         await answer(self.engine, request, reader, await request.read())
@@ -54,11 +54,11 @@ class Check:
     def _job(self, body: Body) -> Job:
         request = read(body, CheckRequest)
         options = _options(self.engine, request)
-        _refuse_unknown(self.op, options)
-        report, todo = steps(
-            self.op, options, widening, checks=request.checks, inputs=request.inputs, attrs=request.attrs
+        _check_support(self.op, options)
+        report, pending = steps(
+            self.op, options, decode_widening, checks=request.checks, inputs=request.inputs, attrs=request.attrs
         )
-        work = Turns([step.run for step in todo], report.document)
+        work = Turns([step.run for step in pending], report.document)
         return Job(self.op.name, work, True, _reply, self.counters)
 
 
@@ -71,7 +71,7 @@ class Verify:
     counters: Counters
 
     async def __call__(self, request: Request) -> None:
-        """Answer with the verdict; raises every ``PullbackError`` of a request that is wrong."""
+        """Send the verdict; raises a ``PullbackError`` if the request is invalid or fails."""
         _negotiate(request, (JSON,))
         reader = Reader(self._job, self.op.name, self.counters)
         await answer(self.engine, request, reader, await request.read())
@@ -94,28 +94,28 @@ class Verify:
 
 @dataclass(frozen=True)
 class Stream:
-    """The handler that checks many ops, and answers with an event for each step."""
+    """The handler that checks many ops, and streams an event for each step."""
 
     engine: Engine
 
     async def __call__(self, request: Request) -> None:
-        """Answer with a stream; raises every ``PullbackError`` of a request that is wrong."""
+        """Send the stream; raises a ``PullbackError`` if the request is invalid."""
         media_type = _negotiate(request, (EVENTS, LINES))
         parameters = await off_loop(partial(read, model=ChecksRequest), await request.read())
         options = _options(self.engine, parameters)
         ops = [self.engine.op(name) for name in dict.fromkeys(parameters.ops or self.engine.registry.ops)]
         if parameters.ops is not None:
             for op in ops:
-                _refuse_unknown(op, options)
-        # The client's own deadline bounds the stream if there is one, otherwise the server's setting does.
-        has_own = b"pullback-deadline-ms" in request.headers
-        until = request.deadline.at if has_own else time.monotonic() + self.engine.checks_s
+                _check_support(op, options)
+        # The client's deadline limits the stream if there is one, otherwise the server's setting does.
+        has_deadline = b"pullback-deadline-ms" in request.headers
+        until = request.deadline.at if has_deadline else time.monotonic() + self.engine.checks_s
         headers = [(b"content-type", media_type.encode()), (b"cache-control", b"no-store")]
         await request.send({"type": "http.response.start", "status": 200, "headers": headers})
         request.deadline.start_work(until=math.inf)
         async with aclosing(_events(self.engine, ops, options, parameters, until)) as events:
             async for event in events:
-                line = dumps(spelled(event))
+                line = dumps(spell_nonfinite(event))
                 if media_type == EVENTS:
                     line = b"event: %s\ndata: %s\n" % (event["event"].encode(), line)
                 await request.send({"type": "http.response.body", "body": line, "more_body": True})
@@ -123,7 +123,7 @@ class Stream:
 
 
 def _negotiate(request: Request, media_types: tuple[str, ...]) -> str:
-    """Return the media type of the answer; raises the error for another method or media type."""
+    """Return the media type of the response; raises a ``PullbackError`` for a wrong method or media type."""
     if request.method != "POST":
         raise wrong_method(request, "POST")
     content_type(request.headers)
@@ -131,7 +131,7 @@ def _negotiate(request: Request, media_types: tuple[str, ...]) -> str:
 
 
 def _reply(document: Event) -> Reply:
-    body = dumps(spelled(document))
+    body = dumps(spell_nonfinite(document))
     return Reply(JSON, [body], len(body))
 
 
@@ -140,13 +140,15 @@ async def _events(
 ) -> AsyncGenerator[Event]:
     began = time.monotonic()
     try:
-        plans: list[tuple[Report, list[Step]]] = [steps(op, options, widening, checks=request.checks) for op in ops]
-        count, done, reports = sum(len(todo) for _, todo in plans), 0, list[Event]()
+        plans: list[tuple[Report, list[Step]]] = [
+            steps(op, options, decode_widening, checks=request.checks) for op in ops
+        ]
+        count, done, reports = sum(len(pending) for _, pending in plans), 0, list[Event]()
         unavailable = [{"op": op.name, "reason": op.reason} for op in engine.registry.unavailable]
         yield {"event": "start", "ops": [op.name for op in ops], "unavailable": unavailable, "steps": count}
-        for report, todo in plans:
+        for report, pending in plans:
             counters = engine.counters(report.op.name, "checks")
-            for step in todo:
+            for step in pending:
                 yield {"event": "progress", "op": report.op.name, "check": step.check, "done": done, "steps": count}
                 deadline = min(until, time.monotonic() + engine.deadline_s)
                 work = counters.queued(step.run)
@@ -186,31 +188,31 @@ def _options(engine: Engine, request: CheckRequest | ChecksRequest) -> Options:
     )
 
 
-def _refuse_unknown(op: Op, options: Options) -> None:
-    """Refuse dtypes and modes that the op does not have."""
+def _check_support(op: Op, options: Options) -> None:
+    """Raise ``Unprocessable`` for dtypes and modes that the op does not support."""
     floats = [dtype for dtype in op.dtypes if dtype in FLOATS]
-    for field, asked, known in (("dtypes", options.dtypes, floats), ("modes", options.modes, op.modes)):
-        for i, name in enumerate(asked or ()):
+    for field, names, known in (("dtypes", options.dtypes, floats), ("modes", options.modes, op.modes)):
+        for i, name in enumerate(names or ()):
             if name not in known:
                 message = f"op {op.name} does not support this {'float dtype' if field == 'dtypes' else 'mode'}"
                 expected = f"some of {', '.join(known)}" if known else "an op with float dtypes"
                 raise wrong((field, i), message, expected=expected, got=name)
 
 
-def widening(value: Any, dtype: str, loc: tuple[str | int, ...]) -> Array:
-    """Decode a tensor; one that is typed, and narrower than what is wanted, is widened, which loses nothing."""
+def decode_widening(value: Any, dtype: str, loc: tuple[str | int, ...]) -> Array:
+    """Decode a tensor; a typed tensor of a narrower float dtype is widened to ``dtype``."""
     own = cast(dict[str, Any], value).get("dtype") if isinstance(value, dict) else None
     if isinstance(own, str) and {own, dtype} <= set(FLOATS) and rounding.eps(own) > rounding.eps(dtype):
         return json.decode(value, own, loc).astype(DTYPES[dtype].numpy)
     return json.decode(value, dtype, loc)
 
 
-def spelled(tree: Any) -> Any:
-    """Return a document in which NaN and the infinities are strings, as JSON wants them."""
+def spell_nonfinite(tree: Any) -> Any:
+    """Return a document with NaN and the infinities as strings, because JSON has no numbers for them."""
     if isinstance(tree, float) and not math.isfinite(tree):
         return "NaN" if math.isnan(tree) else "Infinity" if tree > 0 else "-Infinity"
     if isinstance(tree, Mapping):
-        return {key: spelled(value) for key, value in cast(Mapping[str, Any], tree).items()}
+        return {key: spell_nonfinite(value) for key, value in cast(Mapping[str, Any], tree).items()}
     if isinstance(tree, list | tuple):
-        return [spelled(value) for value in cast(list[Any], tree)]
+        return [spell_nonfinite(value) for value in cast(list[Any], tree)]
     return tree

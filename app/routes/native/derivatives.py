@@ -1,7 +1,7 @@
-"""POST /v1/ops/{op}/{operation}: every operation, by one handler.
+"""POST /v1/ops/{op}/{operation}: one handler for all operations.
 
-FastAPI lists the same operations in its OpenAPI document (``app.routes.native.openapi``), but requests do not pass
-through it: a plain function in front of it answers twice as many.
+The OpenAPI document lists the operations (``app.routes.native.openapi``), but requests do not pass through FastAPI: a
+plain handler answers twice as many requests.
 """
 
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class Derivatives:
     counters: Counters
 
     async def __call__(self, request: Request) -> None:
-        """Answer; raises every ``PullbackError`` of a request that is wrong, or cannot be answered."""
+        """Answer a request; raises a ``PullbackError`` if it is invalid or fails."""
         if request.method != "POST":
             raise wrong_method(request, "POST")
         kind, accept = request.headers.get(b"content-type", b""), request.headers.get(b"accept", b"")
@@ -53,7 +53,7 @@ class Derivatives:
 
 
 def _formats(kind: bytes, accept: bytes) -> tuple[Format, Format]:
-    """Return the formats of the body and of the answer that these headers ask for."""
+    """Return the formats of the body and of the response for these headers."""
     headers = {b"content-type": kind, b"accept": accept}
     return FORMATS[content_type(headers, MEDIA_TYPES)], FORMATS[accepted(headers, MEDIA_TYPES)]
 

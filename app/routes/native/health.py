@@ -1,4 +1,4 @@
-"""GET /health/live and /health/ready: for whoever restarts the process, and whoever sends it traffic."""
+"""GET /health/live and /health/ready: the liveness and readiness probes."""
 
 from typing import Literal
 

@@ -1,7 +1,8 @@
-"""The OpenAPI document: FastAPI's own, with the operations of ``app.requests.operations`` and our problem documents."""
+"""The OpenAPI document: FastAPI's, with the operations, the gradient checks and the problem documents added."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
 from fastapi import FastAPI
@@ -51,7 +52,7 @@ _PROBLEMS = {
 
 @dataclass(frozen=True)
 class Check:
-    """One of the gradient checks: its path, its models, what its answer is written in, and a request to try."""
+    """A route of the gradient checks: its path, models and response media types, and an example request."""
 
     name: str
     path: str
@@ -79,15 +80,8 @@ CHECKS = (
 
 
 def openapi(app: FastAPI, ops: Mapping[str, Op]) -> Callable[[], dict[str, Any]]:
-    """Return what FastAPI calls for its document, which is made once."""
-    made: dict[str, Any] = {}
-
-    def document() -> dict[str, Any]:
-        if not made:
-            made.update(_document(app, ops))
-        return made
-
-    return document
+    """Return the function that FastAPI calls for its document; it builds the document once."""
+    return cache(partial(_document, app, ops))
 
 
 def _document(app: FastAPI, ops: Mapping[str, Op]) -> dict[str, Any]:
@@ -111,8 +105,8 @@ def _document(app: FastAPI, ops: Mapping[str, Op]) -> dict[str, Any]:
 
 def _schemas() -> dict[str, Any]:
     described = (*OPERATIONS.values(), *CHECKS)
-    requests: list[Any] = [(one.request, "validation") for one in described]
-    answers: list[Any] = [(one.answer, "serialization") for one in described]
+    requests: list[Any] = [(route.request, "validation") for route in described]
+    answers: list[Any] = [(route.answer, "serialization") for route in described]
     _, definitions = models_json_schema([*requests, *answers, (Problem, "serialization")], ref_template=_REF)
     return definitions["$defs"]
 
@@ -171,17 +165,17 @@ def _problems() -> dict[str, Any]:
 
 
 def _examples(operation: Operation, ops: Mapping[str, Op]) -> dict[str, Any]:
-    """Return the ops' own examples as request bodies, by ``op/example``."""
+    """Return the ops' examples as request bodies, named ``op/example``."""
     return {
-        f"{op.name}/{example.name}": {"summary": op.summary, "value": example_body(operation, op, example.name)}
+        f"{op.name}/{example.name}": {"summary": op.summary, "value": _example_body(operation, op, example.name)}
         for op in ops.values()
         for example in op.examples
-        # A gradient that is not linear in the cotangent has no jvp.
+        # An op whose gradient is not linear in the cotangent has no jvp.
         if operation.name != "jvp" or op.claim(op.attrs(**example.attrs)).linear
     }
 
 
-def example_body(operation: Operation, op: Op, name: str) -> dict[str, Any]:
+def _example_body(operation: Operation, op: Op, name: str) -> dict[str, Any]:
     """Return a request body for an operation at an op's example; directions are the inputs themselves."""
     example = next(e for e in op.examples if e.name == name)
     body: dict[str, Any] = {"inputs": dict(example.inputs)}
@@ -189,6 +183,6 @@ def example_body(operation: Operation, op: Op, name: str) -> dict[str, Any]:
         body["attrs"] = dict(example.attrs)
     for required in ("tangents", "vectors"):
         if required in operation.request.model_fields:
-            live = [slot.name for slot in op.inputs if op.is_differentiable(slot, op.dtypes[0])]
-            body[required] = {input_name: example.inputs[input_name] for input_name in live}
+            names = [slot.name for slot in op.inputs if op.is_differentiable(slot, op.dtypes[0])]
+            body[required] = {input_name: example.inputs[input_name] for input_name in names}
     return body

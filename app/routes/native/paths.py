@@ -1,4 +1,4 @@
-"""The paths of the native API, and of the pages that FastAPI serves."""
+"""The paths of the native API, and of FastAPI's pages."""
 
 from starlette.types import ASGIApp
 
@@ -11,7 +11,7 @@ from app.routes.native.checks import Check, Stream, Verify
 from app.routes.native.derivatives import Derivatives
 from app.routes.protocol import Routes, wrong_method
 
-# What requests for a page are counted as.
+# The counter label for each page.
 PAGES = {
     "/v1/ops": "catalogue",
     "/health/live": "health",
@@ -23,7 +23,7 @@ PAGES = {
 
 
 def routes(engine: Engine, plans: Plans, pages: ASGIApp) -> Routes:
-    """Return the routes of every operation and check on every op; ``pages`` answers on all other paths."""
+    """Return the routes of every operation and check on every op; ``pages`` serves all other paths."""
 
     async def page(request: Request) -> None:
         await pages(request.scope, request.receive, request.send)
@@ -31,7 +31,11 @@ def routes(engine: Engine, plans: Plans, pages: ASGIApp) -> Routes:
     async def other(request: Request) -> None:
         match request.path.split("/"):
             case ["", "v1", "ops", op, operation]:
-                _refuse(engine, request, op, operation)
+                if operation not in OPERATIONS and operation not in ("check", "verify"):
+                    raise NotFound(f"unknown operation {operation!r}; expected {near(operation, OPERATIONS)}")
+                if request.method != "POST":
+                    raise wrong_method(request, "POST")
+                engine.op(op)  # raises, because the paths of known ops are in by_path
             case _:
                 await page(request)
 
@@ -49,12 +53,3 @@ def routes(engine: Engine, plans: Plans, pages: ASGIApp) -> Routes:
             by_path[f"{path}/{name}"] = Route(check(engine, op, counters), counters=counters)
     unknown = Route(other, counters=engine.counters("", "other"))
     return Routes(by_path, lambda path: unknown)
-
-
-def _refuse(engine: Engine, request: Request, op: str, operation: str) -> None:
-    """Raise the error for an unknown operation, another method than POST, or an unknown op, in this order."""
-    if operation not in OPERATIONS and operation not in ("check", "verify"):
-        raise NotFound(f"unknown operation {operation!r}; expected {near(operation, OPERATIONS)}")
-    if request.method != "POST":
-        raise wrong_method(request, "POST")
-    engine.op(op)

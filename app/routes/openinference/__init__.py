@@ -1,1 +1,1 @@
-"""The Open Inference Protocol v2, under ``/v2``."""
+"""The Open Inference Protocol v2, served under ``/v2``."""

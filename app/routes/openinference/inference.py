@@ -1,4 +1,4 @@
-"""POST /v2/models/{model}/infer: a native operation, with the tensors as the Open Inference Protocol has them."""
+"""POST /v2/models/{model}/infer: a native operation, with tensors in the format of the Open Inference Protocol."""
 
 import math
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from app.requests.answering import Header, Job, Reader, Reply, answer
 from app.requests.negotiation import JSON, content_type
 from app.requests.operations import OPERATIONS
 from app.requests.plans import Plan, Plans
-from app.routes.openinference.compression import accepted_coding, content_coding, deflated, inflated
+from app.routes.openinference.compression import accepted_coding, compress, content_coding, inflate
 from app.routes.openinference.models import DATATYPES, VERSION, Model, ModelOutput
 from app.routes.openinference.requests import SHORT, InferenceRequest, known_request, read_request
 from app.routes.protocol import make_job, wrong_method, zeros
@@ -38,7 +38,7 @@ Arrays = Sequence[Array]
 
 @dataclass(frozen=True)
 class Inference:
-    """Answers requests for one model."""
+    """The handler of inference on one model."""
 
     engine: Engine
     plans: Plans
@@ -46,39 +46,39 @@ class Inference:
     counters: Counters
 
     async def __call__(self, request: Request) -> None:
-        """Answer; raises every ``PullbackError`` of a request that is wrong, or cannot be answered."""
+        """Answer a request; raises a ``PullbackError`` if it is invalid or fails."""
         if request.method != "POST":
             raise wrong_method(request, "POST")
         coding, lead = content_coding(request.headers), _lead(request)
         body = await request.read(is_binary=lead is not None and coding is None, lead=lead or 0)
         if coding is not None:
-            body = await inflated(body, coding, request)
+            body = await inflate(body, coding, request)
         if lead is not None and lead > len(body):
             raise Malformed(f"expected a body of at least {lead} bytes ({LENGTH_HEADER}), got {len(body)}")
         known = known_request(self.model, bytes(body[:lead])) if lead is not None and lead <= SHORT else None
-        packing = accepted_coding(request.headers)
-        is_binary = known is not None and known.is_binary and packing is None
-        read = partial(self._job, request.deadline, lead, packing, known)
+        reply_coding = accepted_coding(request.headers)
+        is_binary = known is not None and known.is_binary and reply_coding is None
+        read = partial(self._job, request.deadline, lead, reply_coding, known)
         await answer(self.engine, request, Reader(read, self.model.op.name, self.counters, is_binary), body)
 
     def _job(
-        self, deadline: Deadline, lead: int | None, packing: str | None, known: InferenceRequest | None, body: Body
+        self, deadline: Deadline, lead: int | None, reply_coding: str | None, known: InferenceRequest | None, body: Body
     ) -> Job:
-        """Return what a body asks for; ``known`` is what its JSON says, if that has been read."""
+        """Return the job of a request; ``known`` is its JSON, if that has been parsed already."""
         start = len(body) if lead is None else lead
-        asked = known or read_request(self.model, body if lead is None else bytes(body[:lead]))
-        if asked.timeout_s < math.inf:
-            deadline.shorten(asked.timeout_s)
-        fields = asked.native(body, start)
+        inference = known or read_request(self.model, body if lead is None else bytes(body[:lead]))
+        if inference.timeout_s < math.inf:
+            deadline.shorten(inference.timeout_s)
+        fields = inference.native(body, start)
         plan = self.plans.plan(OPERATIONS[self.model.operation], self.model.op, fields)
         task = plan.task(fields)
-        finish = partial(_arrays, [output for output, _ in asked.outputs], plan, task.point)
-        write = partial(_write, self.model, asked, packing)
-        return make_job(task._replace(is_long=task.is_long or packing is not None), finish, write, self.counters)
+        finish = partial(_arrays, [output for output, _ in inference.outputs], plan, task.point)
+        write = partial(_write, self.model, inference, reply_coding)
+        return make_job(task._replace(is_long=task.is_long or reply_coding is not None), finish, write, self.counters)
 
 
 def _lead(request: Request) -> int | None:
-    """Return how many bytes of JSON the body begins with, ``None`` where it is nothing else."""
+    """Return the length in bytes of the JSON at the start of the body, ``None`` if the whole body is JSON."""
     kind = content_type(request.headers, (JSON, BINARY), JSON)
     value = request.headers.get(JSON_LENGTH)
     if value is None:
@@ -93,7 +93,7 @@ def _lead(request: Request) -> int | None:
 
 
 def _arrays(outputs: Sequence[ModelOutput], plan: Plan, point: Point, result: Any) -> Arrays:
-    """Return the tensors that the request asks for; a derivative that is absent is 0."""
+    """Return the requested tensors; absent derivatives are zeros."""
     tree, arrays = plan.operation.tree(plan.query, result), list[Array]()
     for output in outputs:
         value: Any = tree
@@ -103,12 +103,12 @@ def _arrays(outputs: Sequence[ModelOutput], plan: Plan, point: Point, result: An
     return arrays
 
 
-def _write(model: Model, asked: InferenceRequest, packing: str | None, arrays: Arrays) -> Reply:
-    """Return the answer: JSON, and behind it the bytes of those tensors that are wanted so."""
+def _write(model: Model, inference: InferenceRequest, reply_coding: str | None, arrays: Arrays) -> Reply:
+    """Return the response: JSON, followed by the bytes of the tensors that the client wants in binary."""
     blobs, outputs = list[Body](), list[dict[str, Any]]()
-    for (wanted, is_binary), array in zip(asked.outputs, arrays, strict=True):
+    for (requested, is_binary), array in zip(inference.outputs, arrays, strict=True):
         row = dtypes.of(array.dtype)
-        output: dict[str, Any] = {"name": wanted.name, "datatype": DATATYPES[row.name], "shape": list(array.shape)}
+        output: dict[str, Any] = {"name": requested.name, "datatype": DATATYPES[row.name], "shape": list(array.shape)}
         if is_binary:
             wire: Array = np.asarray(array, row.wire, order="C")
             output["parameters"] = {"binary_data_size": wire.nbytes}
@@ -116,14 +116,11 @@ def _write(model: Model, asked: InferenceRequest, packing: str | None, arrays: A
         else:
             output["data"] = encode(array, "flat")["data"]
         outputs.append(output)
-    document: dict[str, Any] = {} if asked.id is None else {"id": asked.id}
+    document: dict[str, Any] = {} if inference.id is None else {"id": inference.id}
     head = dumps(document | {"model_name": model.name, "model_version": VERSION, "outputs": outputs})
-    length = ((LENGTH_HEADER.lower().encode(), b"%d" % len(head)),) if blobs else ()
-    return _reply(BINARY if blobs else JSON, [head, *blobs], length, packing)
-
-
-def _reply(media_type: str, pieces: Sequence[Body], headers: tuple[Header, ...], packing: str | None) -> Reply:
-    if packing is not None:
-        pieces = deflated(pieces, packing)
-        headers += ((b"content-encoding", packing.encode()),)
-    return Reply(media_type, pieces, sum(map(len, pieces)), headers)
+    headers: tuple[Header, ...] = ((LENGTH_HEADER.lower().encode(), b"%d" % len(head)),) if blobs else ()
+    pieces: list[Body] = [head, *blobs]
+    if reply_coding is not None:
+        pieces = compress(pieces, reply_coding)
+        headers += ((b"content-encoding", reply_coding.encode()),)
+    return Reply(BINARY if blobs else JSON, pieces, sum(map(len, pieces)), headers)

@@ -3,7 +3,7 @@
 For an op ``f`` with an input ``x`` and an output ``y``:
 
 ==============  ========================================  ==========
-model           takes ``x`` and                           gives
+model           inputs besides ``x``                      outputs
 ==============  ========================================  ==========
 ``f``                                                     ``y``
 ``f.vjp``       ``dy``, a cotangent (omitted: ones)       ``dx``
@@ -13,7 +13,7 @@ model           takes ``x`` and                           gives
 ``f.hessian``   ``dy``                                    ``ddx_dx``
 ==============  ========================================  ==========
 
-Only what is differentiable in the op's default dtype has a cotangent, a tangent or a derivative.
+Only tensors that are differentiable in the op's default dtype have a cotangent, a tangent or a derivative.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ from ops import Input, Op, Output
 
 VERSION = "1"
 PLATFORM = "pullback"
-# What a request's parameters may be besides the op's attributes.
+# The parameters of a request that are not attributes of the op.
 PARAMETERS = ("binary_data_output", "priority", "timeout")
 SEQUENCE = "sequence_"
 
@@ -39,7 +39,7 @@ Slot = Input | Output
 
 @dataclass(frozen=True)
 class ModelInput:
-    """A tensor that a model takes: what stands under ``field`` in a native request, by the name of the slot."""
+    """An input of a model: the tensor named after ``slot`` in ``field`` of the native request."""
 
     name: str
     field: str
@@ -47,15 +47,15 @@ class ModelInput:
 
     @property
     def is_optional(self) -> bool:
-        """Whether it may be left out."""
+        """Whether a request may omit it."""
         return self.field != "inputs"
 
 
 @dataclass(frozen=True)
 class ModelOutput:
-    """A tensor that a model gives: what stands at ``path`` in a native answer.
+    """An output of a model: the tensor at ``path`` in the native response.
 
-    Its shape is those of ``slots``, one after the other; its dtype is that of the last of them.
+    Its shape is the shapes of ``slots``, concatenated; its dtype is that of the last slot.
     """
 
     name: str
@@ -65,7 +65,7 @@ class ModelOutput:
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """An operation on an op; ``dtypes`` are those of the op's type variable in which it has all of these tensors."""
+    """An operation on an op; ``dtypes`` are the dtypes of the op's type variable in which all of its tensors exist."""
 
     name: str
     op: Op
@@ -79,35 +79,35 @@ class Model:
         return DATATYPES[self.op.dtype_of(slot, dtype)]
 
     def datatypes(self, slot: Slot) -> tuple[str, ...]:
-        """Return the datatypes that a slot may have."""
+        """Return the datatypes that a slot accepts."""
         return tuple(dict.fromkeys(self.datatype(slot, dtype) for dtype in self.dtypes))
 
-    def selection(self, gives: Iterable[ModelOutput]) -> dict[str, list[str]]:
-        """Return the fields of a native request that ask for these tensors, and for as little else as can be."""
-        wanted, kind = set(gives), _KINDS[self.operation]
-        chosen = [given for given in self.outputs.values() if given in wanted]
+    def selection(self, outputs: Iterable[ModelOutput]) -> dict[str, list[str]]:
+        """Return the fields of a native request that select these outputs, and as few others as possible."""
+        requested = set(outputs)
+        selected = [output for output in self.outputs.values() if output in requested]
         return {
-            field: list(dict.fromkeys(given.path[place] for given in chosen for place in places))
-            for field, places in kind.selects.items()
+            field: list(dict.fromkeys(output.path[place] for output in selected for place in places))
+            for field, places in _KINDS[self.operation].selection.items()
         }
 
     def metadata(self) -> dict[str, Any]:
-        """Return the metadata of the protocol: datatypes are those of the op's default dtype."""
-        takes = [self._tensor(one.name, (one.slot,)) for one in self.inputs.values()]
-        gives = [self._tensor(one.name, one.slots) for one in self.outputs.values()]
-        return {"name": self.name, "versions": [VERSION], "platform": PLATFORM, "inputs": takes, "outputs": gives}
+        """Return the protocol's metadata, with the datatypes for the op's default dtype."""
+        inputs = [self._tensor(tensor.name, (tensor.slot,)) for tensor in self.inputs.values()]
+        outputs = [self._tensor(tensor.name, tensor.slots) for tensor in self.outputs.values()]
+        return {"name": self.name, "versions": [VERSION], "platform": PLATFORM, "inputs": inputs, "outputs": outputs}
 
     def config(self) -> dict[str, Any]:
-        """Return the configuration as Triton has it."""
+        """Return the configuration in Triton's format."""
         document = self.metadata()
-        takes, gives = ([_configured(one) for one in document[side]] for side in ("inputs", "outputs"))
-        for tensor, taken in zip(takes, self.inputs.values(), strict=True):
-            tensor["optional"] = taken.is_optional
+        inputs, outputs = ([_config_tensor(tensor) for tensor in document[side]] for side in ("inputs", "outputs"))
+        for tensor, model_input in zip(inputs, self.inputs.values(), strict=True):
+            tensor["optional"] = model_input.is_optional
         fixed: dict[str, Any] = {"platform": PLATFORM, "backend": PLATFORM, "max_batch_size": 0}
-        return {"name": self.name, **fixed, "input": takes, "output": gives}
+        return {"name": self.name, **fixed, "input": inputs, "output": outputs}
 
     def _tensor(self, name: str, slots: Sequence[Slot]) -> dict[str, Any]:
-        """Return a tensor as metadata: any dimension is -1, and so is any number of them (``"..."``)."""
+        """Return the metadata of a tensor: -1 is a dimension of any size, or any number of dimensions (``"..."``)."""
         shape = [size if isinstance(size, int) else -1 for slot in slots for size in slot.shape]
         return {"name": name, "datatype": self.datatype(slots[-1], self.op.dtypes[0]), "shape": shape}
 
@@ -116,56 +116,60 @@ class Model:
 class _Kind:
     """How an operation becomes a model.
 
-    ``directions`` are the fields of what it takes besides the inputs, each with the first letter of their names, and
-    ``results`` gives what it answers. ``selects`` has the fields that ask for a part of it, and where in a path the
-    names stand that they list.
+    ``directions`` maps each field with directions to the first letter of their names. ``outputs`` yields the outputs
+    for an op. ``selection`` maps each field that selects outputs to the places, in an output's path, of the names that
+    the field lists.
     """
 
     directions: Mapping[str, str]
-    results: Callable[[Op], Iterator[ModelOutput]]
-    selects: Mapping[str, tuple[int, ...]]
+    outputs: Callable[[Op], Iterator[ModelOutput]]
+    selection: Mapping[str, tuple[int, ...]]
 
 
 def models(ops: Iterable[Op]) -> dict[str, Model]:
-    """Return the models of these ops by their names: those that an op has, and in which no two names are the same."""
-    made = (_model(op, operation, kind) for op in ops for operation, kind in _KINDS.items() if _has(op, operation))
-    return {model.name: model for model in made if model is not None}
+    """Return the models of these ops, by name; models with clashing names are left out."""
+    pairs = ((op, operation) for op in ops for operation in _KINDS if _supports(op, operation))
+    return {model.name: model for op, operation in pairs if (model := _model(op, operation)) is not None}
 
 
-def _has(op: Op, operation: str) -> bool:
+def _supports(op: Op, operation: str) -> bool:
     if operation == "forward":
         return True
     is_linear = op.claim(op.attrs()).linear
-    return bool(_live(op, op.inputs) and _live(op, op.outputs)) and (is_linear or operation != "jvp")
+    return bool(_differentiable(op, op.inputs) and _differentiable(op, op.outputs)) and (
+        is_linear or operation != "jvp"
+    )
 
 
-def _model(op: Op, operation: str, kind: _Kind) -> Model | None:
-    """Return the model, ``None`` where two of its names clash, or an attribute with a parameter of the protocol."""
-    takes, gives = [ModelInput(slot.name, "inputs", slot) for slot in op.inputs], list(kind.results(op))
+def _model(op: Op, operation: str) -> Model | None:
+    """Return the model, ``None`` if two tensors have one name, or an attribute that of a parameter of the protocol."""
+    kind = _KINDS[operation]
+    inputs, outputs = [ModelInput(slot.name, "inputs", slot) for slot in op.inputs], list(kind.outputs(op))
     for field, letter in kind.directions.items():
         slots = op.outputs if field == "cotangents" else op.inputs
-        takes += [ModelInput(letter + slot.name, field, slot) for slot in _live(op, slots)]
-    named, given = {one.name: one for one in takes}, {one.name: one for one in gives}
-    clash = len(named) < len(takes) or len(given) < len(gives)
+        inputs += [ModelInput(letter + slot.name, field, slot) for slot in _differentiable(op, slots)]
+    inputs_by_name = {tensor.name: tensor for tensor in inputs}
+    outputs_by_name = {tensor.name: tensor for tensor in outputs}
+    clash = len(inputs_by_name) < len(inputs) or len(outputs_by_name) < len(outputs)
     if clash or any(name in PARAMETERS or name.startswith(SEQUENCE) for name in op.attrs.model_fields):
         return None
     name = op.name if operation == "forward" else f"{op.name}.{operation}"
-    return Model(name, op, operation, named, given, _dtypes(op, operation))
+    return Model(name, op, operation, inputs_by_name, outputs_by_name, _dtypes(op, operation))
 
 
-def _live(op: Op, slots: Sequence[Slot], dtype: str = "") -> list[Slot]:
-    """Return the differentiable ones among slots, in a dtype or else in the default one."""
+def _differentiable(op: Op, slots: Sequence[Slot], dtype: str = "") -> list[Slot]:
+    """Return the slots that are differentiable in ``dtype``, by default in the op's default dtype."""
     return [slot for slot in slots if op.is_differentiable(slot, dtype or op.dtypes[0])]
 
 
 def _dtypes(op: Op, operation: str) -> tuple[str, ...]:
-    """Return the dtypes of the type variable in which the same slots are differentiable as in the default one."""
+    """Return the dtypes of the type variable with the same differentiable slots as the default dtype."""
     slots = (*op.inputs, *op.outputs)
-    same = (dtype for dtype in op.dtypes if _live(op, slots, dtype) == _live(op, slots))
+    same = (dtype for dtype in op.dtypes if _differentiable(op, slots, dtype) == _differentiable(op, slots))
     return op.dtypes if operation == "forward" else tuple(same)
 
 
-def _configured(tensor: Mapping[str, Any]) -> dict[str, Any]:
+def _config_tensor(tensor: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": tensor["name"], "data_type": f"TYPE_{tensor['datatype']}", "dims": tensor["shape"]}
 
 
@@ -174,24 +178,24 @@ def _forward(op: Op) -> Iterator[ModelOutput]:
 
 
 def _vjp(op: Op) -> Iterator[ModelOutput]:
-    return (ModelOutput(f"d{x.name}", ("gradients", x.name), (x,)) for x in _live(op, op.inputs))
+    return (ModelOutput(f"d{x.name}", ("gradients", x.name), (x,)) for x in _differentiable(op, op.inputs))
 
 
 def _jvp(op: Op) -> Iterator[ModelOutput]:
-    return (ModelOutput(f"t{y.name}", ("tangents", y.name), (y,)) for y in _live(op, op.outputs))
+    return (ModelOutput(f"t{y.name}", ("tangents", y.name), (y,)) for y in _differentiable(op, op.outputs))
 
 
 def _hvp(op: Op) -> Iterator[ModelOutput]:
-    return (ModelOutput(f"h{x.name}", ("products", x.name), (x,)) for x in _live(op, op.inputs))
+    return (ModelOutput(f"h{x.name}", ("products", x.name), (x,)) for x in _differentiable(op, op.inputs))
 
 
 def _jacobian(op: Op) -> Iterator[ModelOutput]:
-    pairs = product(_live(op, op.outputs), _live(op, op.inputs))
+    pairs = product(_differentiable(op, op.outputs), _differentiable(op, op.inputs))
     return (ModelOutput(f"d{y.name}_d{x.name}", ("jacobian", y.name, x.name), (y, x)) for y, x in pairs)
 
 
 def _hessian(op: Op) -> Iterator[ModelOutput]:
-    pairs = product(_live(op, op.inputs), repeat=2)
+    pairs = product(_differentiable(op, op.inputs), repeat=2)
     return (ModelOutput(f"dd{a.name}_d{b.name}", ("hessian", a.name, b.name), (a, b)) for a, b in pairs)
 
 

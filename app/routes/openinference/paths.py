@@ -1,8 +1,8 @@
-"""The Open Inference Protocol (version 2, that of KServe and Triton), under /v2.
+"""The paths of the Open Inference Protocol (version 2, used by KServe and Triton), under /v2.
 
-An op and each of its derivatives are models (``openinference_models``); inference is a native operation
-(``openinference_infer``). Metadata, readiness, statistics and the index of models are answered here, and so is what
-else Triton's clients may ask for: that there is none of it.
+Each op and each of its derivatives is a model (``app.routes.openinference.models``); inference is a native operation
+(``app.routes.openinference.inference``). This module answers requests for metadata, readiness, statistics and the index
+of models, and refuses the features of Triton that the service does not have.
 """
 
 import re
@@ -19,7 +19,7 @@ from app.http.request import Request, Route
 from app.requests.answering import send_reply
 from app.requests.negotiation import JSON, content_type, fields_of
 from app.requests.plans import Plans
-from app.routes.openinference.compression import content_coding, inflated
+from app.routes.openinference.compression import content_coding, inflate
 from app.routes.openinference.inference import Inference
 from app.routes.openinference.models import VERSION, Model, models
 from app.routes.openinference.statistics import statistics
@@ -32,22 +32,22 @@ from pullback import __version__
 ROOT = "/v2"
 LIVE, READY = f"{ROOT}/health/live", f"{ROOT}/health/ready"
 INDEX, STATISTICS = f"{ROOT}/repository/index", f"{ROOT}/models/stats"
-# Of a body that is no inference: it is read on the event loop.
-MAX_LITTLE = 1 << 16
+# The size in bytes of a body other than inference, which is read on the event loop.
+MAX_PAGE_BODY = 1 << 16
 INFER = "/infer"
 EXTENSIONS = ("binary_tensor_data", "parameters", "model_repository", "model_configuration", "statistics")
 
 _MODEL = re.compile(rf"{ROOT}/models/([^/]+)(?:/versions/([^/]+))?(?:/config|/ready|/stats|{INFER})?")
 _UNREGISTER = re.compile(rf"{ROOT}/(system|cuda)sharedmemory/region/[^/]+/unregister")
-# What Triton's clients can ask for and nobody has here, and why.
-_MISSING = {
+# The features of Triton that the service does not have, and why.
+_UNSUPPORTED = {
     re.compile(rf"{ROOT}/repository/models/[^/]+/(load|unload)"): "models cannot be loaded or unloaded: they are "
     "the ops that the service started with",
     re.compile(rf"{ROOT}(/models/[^/]+)?/trace/setting"): "tracing is not supported: GET /metrics has the timings",
     re.compile(rf"{ROOT}/logging"): "logging is configured by the environment (PULLBACK_LOG), not by requests",
     re.compile(rf"{ROOT}/(system|cuda)sharedmemory/.*"): "shared memory is not supported: send tensors as binary data",
 }
-# What the names of a native request's tensors begin with here.
+# The first letter of a model input's name, for each field of the native request.
 _LETTERS = {"cotangents": "d", "tangents": "t", "vectors": "v"}
 
 
@@ -61,12 +61,18 @@ def routes(engine: Engine, plans: Plans) -> Routes:
         by_path.update(dict.fromkeys(paths, Route(_Page(method, document), dialect, counters, unpacks=True)))
 
     for model in known.values():
-        for page, document in _documents(engine, model).items():
+        documents: dict[str, Callable[[Body], Any]] = {
+            "": _always(model.metadata()),
+            "/config": _always(model.config()),
+            "/ready": partial(_ready, engine, {"name": model.name}),
+            "/stats": partial(_statistics, engine, [model]),
+        }
+        for page, document in documents.items():
             add(catalogue, "GET", document, *_paths(model, page))
         counters = engine.counters(model.op.name, model.operation)
         inference = Route(Inference(engine, plans, model, counters), dialect, counters, unpacks=True)
         by_path |= dict.fromkeys(_paths(model, INFER), inference)
-    # Last, so that no op's name takes the place of one of these.
+    # These come last, so that no model replaces them.
     server = {"name": "pullback", "version": __version__, "extensions": EXTENSIONS}
     add(catalogue, "GET", _always(server), ROOT)
     add(catalogue, "POST", partial(_index, engine, list(known)), INDEX)
@@ -82,31 +88,32 @@ def routes(engine: Engine, plans: Plans) -> Routes:
         if _UNREGISTER.fullmatch(request.path):
             await _Page("POST", _always({}))(request)
         else:
-            raise _unknown(engine, known, request.path)
+            raise _not_found(engine, known, request.path)
 
-    rest = Route(unknown, dialect, other, unpacks=True)
-    return Routes(by_path, lambda path: rest if path == ROOT or path.startswith(f"{ROOT}/") else None)
+    unknown_route = Route(unknown, dialect, other, unpacks=True)
+    return Routes(by_path, lambda path: unknown_route if path == ROOT or path.startswith(f"{ROOT}/") else None)
 
 
-def _unknown(engine: Engine, known: Mapping[str, Model], path: str) -> NotFound:
-    """Return the error for a path that is not there, with near names of a model, or why its op is unavailable."""
-    for pattern, reason in _MISSING.items():
+def _not_found(engine: Engine, known: Mapping[str, Model], path: str) -> NotFound:
+    """Return the error for an unknown path: similar model names, or the reason why an op or feature is unavailable."""
+    for pattern, reason in _UNSUPPORTED.items():
         if pattern.fullmatch(path):
             return NotFound(reason)
-    found = _MODEL.fullmatch(path)
-    if found and found[1] not in known:
-        for broken in engine.registry.unavailable:
-            if broken.name == found[1].partition(".")[0]:
-                return NotFound(f"model {found[1]} is unavailable: {broken.reason}")
-        return NotFound(f"unknown model {found[1]!r}; expected {near(found[1], known)}")
-    if found and (found[2] or VERSION) != VERSION:
-        return NotFound(f"model {found[1]}: expected version {VERSION}, got {found[2]!r}")
+    if match := _MODEL.fullmatch(path):
+        name, version = match[1], match[2]
+        if name not in known:
+            for op in engine.registry.unavailable:
+                if op.name == name.partition(".")[0]:
+                    return NotFound(f"model {name} is unavailable: {op.reason}")
+            return NotFound(f"unknown model {name!r}; expected {near(name, known)}")
+        if version and version != VERSION:
+            return NotFound(f"model {name}: expected version {VERSION}, got {version!r}")
     return NotFound(f"unknown path {path} in the Open Inference Protocol")
 
 
 @dataclass(frozen=True)
 class _Page:
-    """Answers with a document by one method; ``document`` makes it of the body, which is empty in a GET."""
+    """The handler of a document, for one method; ``document`` makes it from the body, which is empty for GET."""
 
     method: str
     document: Callable[[Body], Any]
@@ -118,26 +125,16 @@ class _Page:
         await send_reply(document_reply(self.document(body)), request)
 
 
-def _documents(engine: Engine, model: Model) -> dict[str, Callable[[Body], Any]]:
-    """Return what answers on each page of a model."""
-    return {
-        "": _always(model.metadata()),
-        "/config": _always(model.config()),
-        "/ready": partial(_ready, engine, {"name": model.name}),
-        "/stats": partial(_statistics, engine, [model]),
-    }
-
-
 def _always(document: Any) -> Callable[[Body], Any]:
-    def answered(body: Body) -> Any:
+    def constant(body: Body) -> Any:
         del body
         return document
 
-    return answered
+    return constant
 
 
 def _ready(engine: Engine, document: Mapping[str, Any], body: Body) -> dict[str, Any]:
-    """Say that requests are welcome, or raise ``Overloaded``."""
+    """Return ``document`` with ``ready``; raises ``Overloaded`` if the service does not accept requests."""
     del body
     engine.need_ready()
     return {**document, "ready": True}
@@ -149,18 +146,18 @@ def _statistics(engine: Engine, known: Sequence[Model], body: Body) -> dict[str,
 
 
 def _index(engine: Engine, known: Sequence[str], body: Body) -> list[dict[str, str]]:
-    """Return every model, and where the body does not say ``{"ready": true}`` the ops that do not load as well."""
-    ready = [_indexed(name, "READY", "") for name in known]
-    broken = [_indexed(op.name, "UNAVAILABLE", op.reason) for op in engine.registry.unavailable]
-    return ready if _wants_ready(body) else ready + broken
+    """Return all models and, unless the body is ``{"ready": true}``, the ops that failed to load."""
+    ready = [_index_entry(name, "READY", "") for name in known]
+    unavailable = [_index_entry(op.name, "UNAVAILABLE", op.reason) for op in engine.registry.unavailable]
+    return ready if _wants_ready(body) else ready + unavailable
 
 
-def _indexed(name: str, state: str, reason: str) -> dict[str, str]:
+def _index_entry(name: str, state: str, reason: str) -> dict[str, str]:
     return {"name": name, "version": VERSION, "state": state, "reason": reason}
 
 
 def _wants_ready(body: Body) -> bool:
-    """Return what the body of a request for the index says; raises ``Malformed`` or ``Unprocessable``."""
+    """Return the ``ready`` field of a request for the index; raises ``Malformed`` or ``Unprocessable``."""
     fields = fields_of(body) if bytes(body).strip() else {}
     for name, value in fields.items():
         if name != "ready":
@@ -171,13 +168,13 @@ def _wants_ready(body: Body) -> bool:
 
 
 async def _body(request: Request) -> Body:
-    """Return the body of a request that has little to say."""
+    """Return the body of a request other than inference, of at most ``MAX_PAGE_BODY`` bytes."""
     content_type(request.headers, default=JSON)
     coding, body = content_coding(request.headers), await request.read()
     if coding:
-        return await inflated(body, coding, request, MAX_LITTLE)
-    if len(body) > MAX_LITTLE:
-        raise too_large(MAX_LITTLE, str(len(body)))
+        return await inflate(body, coding, request, MAX_PAGE_BODY)
+    if len(body) > MAX_PAGE_BODY:
+        raise too_large(MAX_PAGE_BODY, str(len(body)))
     return body
 
 
@@ -187,20 +184,17 @@ def _paths(model: Model, page: str) -> tuple[str, str]:
 
 
 def dialect(error: PullbackError, instance: str) -> RenderedError:
-    """Render an error as one sentence, which names what the client sent."""
+    """Render an error as one sentence that names the client's fields."""
     del instance
     status = 400 if isinstance(error, Unprocessable) else error.status
-    return RenderedError(status, JSON, {"error": _renamed(error).sentence()})
+    if isinstance(error, Unprocessable) and error.entries:
+        entry = error.entries[0]
+        error = unprocessable([replace(entry, loc=_client_loc(entry.loc))])
+    return RenderedError(status, JSON, {"error": error.sentence()})
 
 
-def _renamed(error: PullbackError) -> PullbackError:
-    """Return what is wrong with a native request as what is wrong with the one that it was made of."""
-    if not isinstance(error, Unprocessable) or not error.entries:
-        return error
-    return unprocessable([replace(error.entries[0], loc=_place(error.entries[0].loc))])
-
-
-def _place(loc: Loc) -> Loc:
+def _client_loc(loc: Loc) -> Loc:
+    """Return the location in the client's request of a location in the native one."""
     match loc:
         case ("attrs", *rest):
             return ("parameters", *rest)

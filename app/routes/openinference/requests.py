@@ -1,4 +1,4 @@
-"""A request for inference as it comes in: JSON, strictly read, and the bytes of tensors behind it."""
+"""Parse a request for inference: strict JSON, followed by the bytes of binary tensors."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,22 +18,21 @@ from app.tensors.json import read_shape
 from app.tensors.strict_json import Body
 from ops import Array
 
-# JSON in front of tensors that is like most, which is read once and remembered.
+# The longest JSON, in bytes, whose parsed form is cached.
 SHORT = 1 << 12
 MICROSECONDS = 1_000_000
-NEEDED = ("tangents", "vectors")
+DIRECTIONS = ("tangents", "vectors")
 
 _FIELDS = ("id", "model_name", "parameters", "inputs", "outputs")
 _INPUT = ("name", "shape", "datatype", "parameters", "data")
 _OUTPUT = ("name", "parameters")
-_NAMES = {datatype: name for name, datatype in DATATYPES.items()}
 
 Object = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor of a request: its ``data`` in JSON, or ``None`` where it lies ``begin`` bytes behind the JSON."""
+    """A tensor of a request: its ``data`` in JSON, or ``None`` if its bytes begin ``begin`` bytes after the JSON."""
 
     input: ModelInput
     row: DType
@@ -42,7 +41,7 @@ class Tensor:
     data: Any
 
     def value(self, body: Body, lead: int) -> Any:
-        """Return what stands for it in a native request: an array that is a view of the body, or its typed form."""
+        """Return the tensor for a native request: an array that is a view of the body, or its typed form."""
         if self.data is not None:
             return {"dtype": self.row.name, "shape": list(self.shape), "data": self.data}
         if self.row.numpy.kind == "b":
@@ -59,11 +58,10 @@ class Tensor:
 
 @dataclass(frozen=True)
 class InferenceRequest:
-    """What a request says.
+    """The parsed JSON of a request.
 
-    ``fields`` are those of a native request without the tensors. ``outputs`` are the outputs that it asks for, each
-    with whether in binary;
-    ``size`` is how many bytes lie behind the JSON.
+    ``fields`` are the fields of the native request except the tensors. ``outputs`` has each requested output, and
+    whether the client wants it in binary. ``size`` is the number of bytes after the JSON.
     """
 
     id: str | None
@@ -75,11 +73,11 @@ class InferenceRequest:
 
     @property
     def is_binary(self) -> bool:
-        """Whether there is no tensor in JSON, in the request or in the answer."""
+        """Whether all tensors of the request and of the response are binary."""
         return all(tensor.data is None for tensor in self.tensors) and all(binary for _, binary in self.outputs)
 
     def native(self, body: Body, lead: int) -> dict[str, Any]:
-        """Return the native request; raises ``Malformed`` where the body is longer or shorter than it should be."""
+        """Return the fields of the native request; raises ``Malformed`` if the body has the wrong length."""
         if lead + self.size != len(body):
             expected = f"expected {self.size} bytes of tensors after {lead} bytes of JSON (binary_data_size)"
             raise Malformed(f"{expected}, got {len(body) - lead}")
@@ -101,12 +99,12 @@ _parse = partial(fast_json.parse, places=_places)
 
 
 def read_request(model: Model, raw: Body, parse: Callable[[Body], Any] = _parse) -> InferenceRequest:
-    """Return what JSON asks of a model; raises ``Malformed`` or ``Unprocessable``."""
+    """Parse the JSON of a request to a model; raises ``Malformed`` or ``Unprocessable``."""
     fields = _object(parse(raw), (), _FIELDS, "field")
     _check_name(fields, model)
     parameters = _parameters(fields, (), None)
     tensors, size = _tensors(model, _list(fields.get("inputs"), "inputs"))
-    native = _attributes(parameters) | _type_variable(model, tensors)
+    native = _attrs(parameters) | _type_variable(model, tensors)
     is_binary = _flag(parameters, "binary_data_output", ("parameters",))
     outputs = _outputs(model, _list(fields.get("outputs"), "outputs"), bool(is_binary))
     native |= model.selection(output for output, _ in outputs)
@@ -115,7 +113,7 @@ def read_request(model: Model, raw: Body, parse: Callable[[Body], Any] = _parse)
 
 @lru_cache(maxsize=256)
 def known_request(model: Model, raw: bytes) -> InferenceRequest:
-    """Return what ``read_request`` does: who asks for the same again and again sends the same JSON each time."""
+    """Return ``read_request`` from a cache: a client that repeats a request sends the same JSON each time."""
     return read_request(model, raw, strict_json.parse)
 
 
@@ -132,7 +130,7 @@ def _object(value: Any, loc: Loc, known: Sequence[str] | None, what: str) -> Obj
 
 
 def _parameters(fields: Object, loc: Loc, known: Sequence[str] | None) -> Object:
-    """Return the parameters of a request or a tensor, which are none where they are left out, or null."""
+    """Return the parameters of a request or a tensor, empty if they are missing or null."""
     value = fields.get("parameters")
     return {} if value is None else _object(value, (*loc, "parameters"), known, "parameter")
 
@@ -158,12 +156,12 @@ def _check_name(fields: Object, model: Model) -> None:
 
 
 def _id(fields: Object) -> str | None:
-    if not isinstance(found := fields.get("id"), str | None):
-        raise wrong(("id",), "expected a string", expected="a string", got=describe(found))
-    return found
+    if not isinstance(request_id := fields.get("id"), str | None):
+        raise wrong(("id",), "expected a string", expected="a string", got=describe(request_id))
+    return request_id
 
 
-def _attributes(parameters: Object) -> dict[str, Any]:
+def _attrs(parameters: Object) -> dict[str, Any]:
     for name in parameters:
         if name.startswith(SEQUENCE):
             raise wrong(("parameters", name), "sequences are not supported", expected="no sequences", got=name)
@@ -172,7 +170,7 @@ def _attributes(parameters: Object) -> dict[str, Any]:
 
 
 def _timeout_s(parameters: Object) -> float:
-    """Return the seconds for a request, infinite where it says nothing, or 0 as Triton's clients do."""
+    """Return the timeout of a request in seconds, infinite if it has none, or 0 as Triton's clients send."""
     return (_whole(parameters, "timeout") / MICROSECONDS) or math.inf
 
 
@@ -191,24 +189,24 @@ def _flag(parameters: Object, name: str, loc: Loc) -> bool | None:
 
 
 def _tensors(model: Model, items: Sequence[Any]) -> tuple[list[Tensor], int]:
-    """Return the tensors of a request, and how many bytes they have behind the JSON."""
-    found, size = dict[str, Tensor](), 0
+    """Return the tensors of a request, and the number of their bytes after the JSON."""
+    tensors, size = dict[str, Tensor](), 0
     for place, item in enumerate(items):
-        name, fields = _named(item, ("inputs", place), _INPUT, model.inputs, found)
+        name, fields = _name_and_fields(item, ("inputs", place), _INPUT, model.inputs, tensors)
         loc = ("inputs", name)
         row = _row(model, model.inputs[name], fields.get("datatype"), loc)
         shape = read_shape(fields.get("shape"), row, (*loc, "shape"))
         nbytes = _nbytes(fields, row, shape, loc)
-        found[name] = Tensor(model.inputs[name], row, shape, size, fields.get("data"))
+        tensors[name] = Tensor(model.inputs[name], row, shape, size, fields.get("data"))
         size += nbytes
-    _check_present(model, found)
-    return list(found.values()), size
+    _check_present(model, tensors)
+    return list(tensors.values()), size
 
 
-def _named(
+def _name_and_fields(
     item: Any, loc: Loc, keys: Sequence[str], known: Mapping[str, Any], seen: Iterable[str]
 ) -> tuple[str, Object]:
-    """Return the name of a tensor, one that is known and not seen yet, and what else is said of it."""
+    """Return the name of a tensor and its other fields; raises ``Unprocessable`` if it is unknown or a duplicate."""
     fields = _object(item, loc, keys, "field")
     name = fields.get("name")
     if not isinstance(name, str) or name not in known:
@@ -221,7 +219,7 @@ def _named(
 
 
 def _row(model: Model, slot: ModelInput, datatype: Any, loc: Loc) -> DType:
-    """Return the row of a tensor's datatype, one that its slot can have; raises ``Unprocessable``."""
+    """Return the dtype for a tensor's datatype; raises ``Unprocessable`` if its slot does not accept it."""
     known = model.datatypes(slot.slot)
     if not isinstance(datatype, str) or datatype not in known:
         got = datatype if isinstance(datatype, str) else describe(datatype)
@@ -231,7 +229,7 @@ def _row(model: Model, slot: ModelInput, datatype: Any, loc: Loc) -> DType:
 
 
 def _nbytes(fields: Object, row: DType, shape: Sequence[int], loc: Loc) -> int:
-    """Return how many bytes a tensor has behind the JSON."""
+    """Return the number of a tensor's bytes after the JSON."""
     parameters = _parameters(fields, loc, ("binary_data_size",))
     size, data = parameters.get("binary_data_size"), fields.get("data")
     if (size is None) == (data is None):
@@ -244,39 +242,39 @@ def _nbytes(fields: Object, row: DType, shape: Sequence[int], loc: Loc) -> int:
     return 0 if data is not None else needed
 
 
-def _check_present(model: Model, found: Mapping[str, Tensor]) -> None:
-    """Refuse a request without one of the op's inputs, a product with no vector, and one along no tangent."""
-    for name, taken in model.inputs.items():
-        if not taken.is_optional and name not in found:
+def _check_present(model: Model, tensors: Mapping[str, Tensor]) -> None:
+    """Raise ``Unprocessable`` if one of the op's inputs is missing, or if a jvp or hvp has no direction."""
+    for name, model_input in model.inputs.items():
+        if not model_input.is_optional and name not in tensors:
             expected = f"all of {', '.join(slot.name for slot in model.op.inputs)}"
-            raise wrong(("inputs",), f"missing input {name}", expected=expected, got=name_list(list(found)))
-    needed = [taken.name for taken in model.inputs.values() if taken.field in NEEDED]
-    if needed and not any(name in found for name in needed):
-        message = "missing direction"
-        raise wrong(("inputs",), message, expected=f"at least one of {name_list(needed)}", got=name_list(list(found)))
+            raise wrong(("inputs",), f"missing input {name}", expected=expected, got=name_list(tensors))
+    directions = [name for name, model_input in model.inputs.items() if model_input.field in DIRECTIONS]
+    if directions and not any(name in tensors for name in directions):
+        expected = f"at least one of {name_list(directions)}"
+        raise wrong(("inputs",), "missing direction", expected=expected, got=name_list(tensors))
 
 
 def _type_variable(model: Model, tensors: Sequence[Tensor]) -> dict[str, str]:
-    """Return the field that names the dtype of the op's type variable; every tensor must agree with it."""
-    given = {tensor.input.name: DATATYPES[tensor.row.name] for tensor in tensors}
-    found = type_variable(model.op, given, "inputs")
-    dtype = model.op.dtypes[0] if found is None else _NAMES[found]
+    """Return the field ``dtype`` of the native request; raises ``Unprocessable`` if the tensors' datatypes disagree."""
+    datatypes = {tensor.input.name: DATATYPES[tensor.row.name] for tensor in tensors}
+    variable = type_variable(model.op, datatypes, "inputs")
+    dtype = model.op.dtypes[0] if variable is None else ROWS[variable].name
     for tensor in tensors:
-        expected, got = model.datatype(tensor.input.slot, dtype), given[tensor.input.name]
+        expected, got = model.datatype(tensor.input.slot, dtype), datatypes[tensor.input.name]
         if got != expected:
             loc, message = ("inputs", tensor.input.name, "datatype"), "the inputs have different datatypes"
             raise wrong(loc, message, expected=expected, got=got)
-    return {} if found is None else {"dtype": dtype}
+    return {} if variable is None else {"dtype": dtype}
 
 
 def _outputs(model: Model, items: Sequence[Any], is_binary: bool) -> list[tuple[ModelOutput, bool]]:
-    """Return what a request wants, all of the model's outputs where it lists none, and whether each in binary."""
+    """Return the requested outputs, by default all of the model's, and whether each is wanted in binary."""
     if not items:
         return [(output, is_binary) for output in model.outputs.values()]
-    found = dict[str, tuple[ModelOutput, bool]]()
+    outputs = dict[str, tuple[ModelOutput, bool]]()
     for place, item in enumerate(items):
-        name, fields = _named(item, ("outputs", place), _OUTPUT, model.outputs, found)
+        name, fields = _name_and_fields(item, ("outputs", place), _OUTPUT, model.outputs, outputs)
         loc = ("outputs", name)
         own = _flag(_parameters(fields, loc, ("binary_data",)), "binary_data", (*loc, "parameters"))
-        found[name] = model.outputs[name], is_binary if own is None else own
-    return list(found.values())
+        outputs[name] = model.outputs[name], is_binary if own is None else own
+    return list(outputs.values())

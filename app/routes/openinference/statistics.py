@@ -1,6 +1,6 @@
-"""What has been counted of a model, as Triton tells it.
+"""The statistics of models, in Triton's format.
 
-It is what this process has answered, in any protocol: the same operation on the same op is counted in one place.
+They cover the requests that this process has answered, in any protocol: an operation on an op has one set of counters.
 """
 
 import time
@@ -12,25 +12,26 @@ from app.execution.engine import Engine
 from app.routes.openinference.models import VERSION, Model
 from app.telemetry.counters import RecordedCounters, Stage
 
-# Triton's names for what the stages are there.
+# The stage of a request for each of Triton's names.
 _STAGES: dict[str, Stage] = {"queue": "queue", "compute_input": "parse", "compute_output": "serialise"}
 
 
 def statistics(engine: Engine, models: Sequence[Model]) -> dict[str, Any]:
-    """Return the statistics of models; raises ``NotFound`` where the service counts nothing."""
+    """Return the statistics of models; raises ``NotFound`` if the service records no metrics."""
     counters = [(model, engine.counters(model.op.name, model.operation)) for model in models]
-    found = [_of(model, counters) for model, counters in counters if isinstance(counters, RecordedCounters)]
-    if len(found) < len(models):
+    recorded = [_model_stats(model, counts) for model, counts in counters if isinstance(counts, RecordedCounters)]
+    if len(recorded) < len(models):
         raise NotFound("statistics are disabled: PULLBACK_METRICS is 0")
-    return {"model_stats": found}
+    return {"model_stats": recorded}
 
 
-def _of(model: Model, counters: RecordedCounters) -> dict[str, Any]:
+def _model_stats(model: Model, counters: RecordedCounters) -> dict[str, Any]:
     answers = counters.well.count + counters.failed.count
     stages = {name: _duration(answers, counters.seconds[stage]) for name, stage in _STAGES.items()}
     stages["compute_infer"] = _duration(counters.executions, counters.seconds["compute"])
     outcomes = {
-        name: _duration(one.count, one.seconds) for name, one in (("success", counters.well), ("fail", counters.failed))
+        "success": _duration(counters.well.count, counters.well.seconds),
+        "fail": _duration(counters.failed.count, counters.failed.seconds),
     }
     return {
         "name": model.name,
@@ -48,5 +49,5 @@ def _duration(count: int, seconds: float) -> dict[str, int]:
 
 
 def _milliseconds(moment: float) -> int:
-    """Return a time of ``time.perf_counter`` as milliseconds since 1970, and 0 as 0."""
+    """Return a time of ``time.perf_counter`` in milliseconds since 1970, or 0 for 0."""
     return round((time.time() - time.perf_counter() + moment) * 1000) if moment else 0
