@@ -9,6 +9,9 @@ from app.errors import Loc
 from app.tensors import json
 from app.tensors.dtypes import DTYPES
 
+FIELDS = ("inputs", "cotangents", "tangents", "vectors")
+"""The fields of a native request that have tensors by name."""
+
 
 def decode(value: Any, dtype: str, loc: Loc) -> NDArray[Any]:
     """Return ``value`` as a C-contiguous array of exactly ``dtype``; it may be read-only.

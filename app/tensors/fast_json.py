@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from app.errors import Malformed
 from app.tensors import strict_json
 from app.tensors.casting import Numbers
+from app.tensors.decoding import FIELDS
 from app.tensors.json import Decoded
 from app.tensors.strict_json import Body
 
@@ -27,7 +28,6 @@ Place: TypeAlias = tuple[dict[str, Any], str, type[Numbers | Decoded]]
 Places: TypeAlias = Callable[[dict[str, Any]], Iterable[Place]]
 """A function that returns the places of a request's tensors; keys may be missing."""
 
-FIELDS = ("inputs", "cotangents", "tangents", "vectors")
 LONG = 1 << 15
 # The characters at the start of a list that are examined for bools; after more blanks than that, numbers are assumed.
 BEGINNING = 16
@@ -75,7 +75,7 @@ def _parse_long(raw: bytes | bytearray, places: Places) -> Any:
         for place in places(cast("dict[str, Any]", document)):
             _restore(*place, extracted)
     if extracted:
-        raise ValueError("expected what is long in the places of tensors")
+        raise ValueError("expected long values only in the places of tensors")
     return cast(Any, document)
 
 

@@ -77,7 +77,6 @@ def encode(array: NDArray[Any], encoding: Encoding) -> dict[str, Any]:
     """Return the typed form of ``array``, of any shape and layout, for ``dumps``.
 
     Each number is written as the shortest text that reads back exactly; NaN and the infinities are strings.
-
     Raises ``TypeError`` for a dtype that is not in the table.
     """
     row = dtypes.ROWS.get(array.dtype) or dtypes.of(array.dtype)

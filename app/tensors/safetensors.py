@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 from app.errors import Malformed, clip
 from app.tensors import dtypes, strict_json
 from app.tensors.casting import Loss, bools, describe
+from app.tensors.decoding import FIELDS
 from app.tensors.dtypes import DTYPES, MAX_BYTES, MAX_DIMENSION, MAX_RANK, DType
 from app.tensors.memory import ALIGNMENT
 from app.tensors.strict_json import Body
 
 MEDIA_TYPE = "application/vnd.safetensors"
-FIELDS = ("inputs", "cotangents", "tangents", "vectors")
 MAX_HEADER, MAX_TENSORS = 1 << 20, 64
 # Headers up to this length are cached; most requests have one.
 SHORT_HEADER = 1 << 12
