@@ -1,8 +1,8 @@
-"""The derivatives of an op as programs of ``app.runtime.modes``: what is computed, whatever the mode.
+"""The derivatives of an op as programs for ``app.runtime.modes``, which runs them in any mode.
 
-Every derivative is a chain of pullbacks, because reverse over reverse is the only form that honours a custom gradient
-at both orders: a jvp is the vjp of the vjp with respect to its cotangent, an hvp the vjp of the vjp, and the jvp of a
-vjp is the vjp of the hvp with respect to its vector.
+Every derivative is a chain of pullbacks, because only reverse over reverse honours a custom gradient at both orders:
+a jvp is the vjp of the vjp with respect to its cotangent, an hvp is the vjp of the vjp, and the jvp of a vjp is the vjp
+of the hvp with respect to its vector.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -40,7 +40,7 @@ class Program:
     outputs: bool = False
 
     def __hash__(self) -> int:
-        """Return the hash of its fields, reckoned once."""
+        """Return the hash of the fields, computed once."""
         return self._hash
 
     @cached_property
@@ -54,13 +54,13 @@ class Program:
 
     @property
     def orders(self) -> int:
-        """How many pullbacks are nested in it."""
+        """The number of nested pullbacks."""
         return {"forward": 0, "gradients": self.order, "vjp": 1, "vjp_jvp": 3}.get(self.kind, 2)
 
     @property
     def runs_eagerly(self) -> bool:
-        """Tell whether the eager answer is the graph's answer."""
-        # A bare override map is silently ignored by a tape, so the eager answer may be another one.
+        """Whether eager mode and graph mode give the same results."""
+        # A tape silently ignores a bare override map, so eager results may differ.
         return self.op.mechanism != "gradient_override_map"
 
     @property
@@ -77,9 +77,9 @@ class Program:
         )
 
     def build(self, calculus: Calculus, leaves: Sequence[Tensor]) -> Results:
-        """Compute ``(what, name)`` to tensor; a ``what`` that ends in ``shape`` is there to be checked.
+        """Return the tensors by ``(what, name)``; those whose ``what`` ends in ``shape`` are only for checks.
 
-        Raises ``OpFault`` where the op returns what is no output or no gradient.
+        Raises ``OpFault`` if the op returns an invalid output or gradient.
         """
         rest = iter(leaves)
         xs = {slot.name: next(rest) for slot in self.op.inputs}
@@ -112,13 +112,13 @@ class Program:
 
     @property
     def _seeds(self) -> tuple[str, ...]:
-        """The outputs at which a cotangent arrives."""
+        """The outputs that have a cotangent."""
         return self._differentiable if self.cotangents is None else self.cotangents
 
     def checked(self, xs: Mapping[str, Tensor], dxs: Sequence[Any], *, first: bool) -> dict[str, Tensor | None]:
-        """Return gradients by name, or refuse what is none.
+        """Return the gradients by name; raise ``OpFault`` for a value that is not a gradient.
 
-        A ``first`` gradient may be missing only where a part of the outputs is seeded, or where the op says so.
+        A ``first`` gradient may be missing only if some outputs have no cotangent, or if the op declares it.
         """
         may_miss = not first or set(self._seeds) != set(self._differentiable)
         for (name, x), dx in zip(xs.items(), dxs, strict=True):
@@ -136,7 +136,7 @@ class Program:
 
 @dataclass(frozen=True)
 class _Trace:
-    """A program while it is being built: its inputs, the outputs that are seeded, cotangents and directions."""
+    """A program under construction: its inputs, the outputs with a cotangent, the cotangents and the directions."""
 
     program: Program
     calculus: Calculus
@@ -146,7 +146,7 @@ class _Trace:
     directions: Mapping[str, Tensor]
 
     def vjp(self, wrt: Sequence[str], dys: Mapping[str, Tensor] | None, *, batched: bool = False) -> _Gradients:
-        """Return the first gradients, checked; ``dys`` of ``None`` are ones."""
+        """Return the first gradients, checked; if ``dys`` is ``None``, the cotangents are ones."""
         sources = {name: self.xs[name] for name in wrt}
         if not self.ys or not sources:
             return dict.fromkeys(sources)
@@ -156,7 +156,7 @@ class _Trace:
         return self.program.checked(sources, dxs, first=True)
 
     def pulled_back(self, gradients: _Gradients, leaves: Mapping[str, Tensor]) -> _Gradients:
-        """Pull the directions, which belong to the gradients, back to the leaves."""
+        """Pull the directions, one for each gradient, back to the leaves."""
         present = {name: dx for name, dx in gradients.items() if dx is not None}
         if not present or not leaves:
             return dict.fromkeys(leaves)
@@ -203,7 +203,7 @@ def _hvp(trace: _Trace) -> Results:
 
 
 def _vjp_jvp(trace: _Trace) -> Results:
-    """Return the tangents of the gradients along the directions: Hv, where the hvp is Hᵀu, and linear in u."""
+    """Return Hv, the tangents of the gradients along the directions: the hvp is Hᵀu, which is linear in u."""
     gradients = trace.vjp(trace.program.wrt, trace.dys)
     present = {name: dx for name, dx in gradients.items() if dx is not None}
     us = {name: tf.ones_like(dx) for name, dx in present.items()}
@@ -216,7 +216,7 @@ def _vjp_jvp(trace: _Trace) -> Results:
 
 
 def _diagonal(trace: _Trace) -> Results:
-    """Return of each gradient the derivative in its own input: for elementwise ops, the Hessian's diagonal."""
+    """Return the derivative of each gradient in its own input: for elementwise ops, the Hessian's diagonal."""
     gradients = trace.vjp(trace.program.wrt, trace.dys)
     found: dict[Key, Tensor | None] = {}
     for name, dx in gradients.items():
@@ -227,11 +227,11 @@ def _diagonal(trace: _Trace) -> Results:
 
 
 def _second(trace: _Trace) -> Results:
-    """Return dx, and what arrives at x and at dy when the directions arrive at dx: x and dy are leaves of their own."""
+    """Return dx, and the cotangents of x and dy for the directions at dx; x and dy are independent leaves."""
     dys = trace.dys or {}
     trace.calculus.watch(dys.values())
     gradients = trace.vjp(trace.program.along, dys)
-    # No input has a name with a space in it.
+    # The space avoids a clash with the name of an input.
     slots = {f"cotangent of {name}": dy for name, dy in dys.items()}
     found = trace.pulled_back(gradients, {**{name: trace.xs[name] for name in trace.program.along}, **slots})
     return {
@@ -242,7 +242,7 @@ def _second(trace: _Trace) -> Results:
 
 
 def _composite(trace: _Trace) -> Results:
-    """Return the gradient of Σ c y²/2 and the product of its Hessian, c the cotangents: dy depends on x there."""
+    """Return the gradient of Σ c y²/2, where c are the cotangents, and its Hessian product: dy depends on x here."""
     dys = {name: c * trace.ys[name] for name, c in (trace.dys or {}).items()}
     gradients = trace.vjp(trace.program.along, dys)
     found = trace.pulled_back(gradients, {name: trace.xs[name] for name in trace.program.along})

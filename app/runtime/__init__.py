@@ -1,1 +1,1 @@
-"""How TensorFlow runs a program on this machine: modes, traces, cancellation, devices."""
+"""Execution with TensorFlow on this machine: modes, traces, cancellation, devices."""

@@ -1,14 +1,14 @@
-"""Which graphs do arithmetic, number by number, and nothing else.
+"""Detection of graphs that do only elementwise arithmetic.
 
-They take a time that their size tells, wait for nobody and refuse nothing. Any other kernel may sleep, loop, check its
-input, or be an author's own.
+Their run time follows from their size; they never block, and accept every input. Any other kernel may sleep, loop,
+check its input, or come from an op author.
 """
 
 import tensorflow as tf
 
 # fmt: off
 KERNELS = frozenset([
-    # what holds a graph together
+    # structure
     "BroadcastGradientArgs", "BroadcastTo", "Cast", "Const", "Fill", "Identity", "IdentityN", "NoOp", "OnesLike",
     "Placeholder", "PreventGradient", "Reshape", "Shape", "StopGradient", "Sum", "ZerosLike",
     # arithmetic
@@ -20,7 +20,7 @@ KERNELS = frozenset([
     "Erfc", "Erfinv", "Exp", "Expm1", "LeakyRelu", "LeakyReluGrad", "Lgamma", "Log", "Log1p", "Relu", "Relu6",
     "Relu6Grad", "ReluGrad", "Selu", "SeluGrad", "Sigmoid", "SigmoidGrad", "Sin", "Sinh", "Softplus", "SoftplusGrad",
     "Softsign", "SoftsignGrad", "Tan", "Tanh", "TanhGrad", "Xdivy", "Xlog1py", "Xlogy",
-    # choice
+    # selection
     "Equal", "Greater", "GreaterEqual", "IsFinite", "IsInf", "IsNan", "Less", "LessEqual", "LogicalAnd", "LogicalNot",
     "LogicalOr", "NotEqual", "Select", "SelectV2",
 ])
@@ -28,5 +28,5 @@ KERNELS = frozenset([
 
 
 def is_arithmetic(graph: tf.Graph) -> bool:
-    """Tell whether a graph, which must call no other, has none but these kernels."""
+    """Report whether a graph, which must not call other graphs, has only these kernels."""
     return {node.op for node in graph.as_graph_def().node} <= KERNELS

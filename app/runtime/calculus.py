@@ -1,7 +1,7 @@
-"""How derivatives are taken where tensors are being built: by tapes in eager mode, by ``tf.gradients`` in a graph.
+"""Differentiation of the tensors that a program builds: tapes in eager mode, ``tf.gradients`` in a graph.
 
-``tf.gradients`` honours a bare ``gradient_override_map`` at every order, where a tape in the same function silently
-does not; eager mode has nothing but tapes.
+``tf.gradients`` honours a bare ``gradient_override_map`` at every order; a tape in the same function silently ignores
+it. Eager mode has only tapes.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -18,10 +18,10 @@ Pullback: TypeAlias = Callable[[Sequence[Tensor] | None], Gradients]
 
 
 class Calculus(Protocol):
-    """How derivatives are taken where a program is being built."""
+    """The differentiation method of one mode, which a program uses while it is built."""
 
     def watch(self, xs: Iterable[Tensor]) -> None:
-        """Make these tensors ones that can be differentiated with respect to."""
+        """Allow differentiation with respect to these tensors."""
         ...
 
     def pullback(self, ys: Sequence[Tensor], xs: Sequence[Tensor]) -> Pullback:
@@ -29,12 +29,12 @@ class Calculus(Protocol):
         ...
 
     def each(self, pullback: Pullback, directions: Sequence[Tensor]) -> Gradients:
-        """Apply a pullback to every direction along the leading axis of ``directions``, and stack what comes."""
+        """Apply a pullback to every direction along the leading axis of ``directions``, and stack the results."""
         ...
 
 
 class Tapes:
-    """The calculus of eager mode: nested tapes, one an order, of which each pullback closes the innermost."""
+    """The calculus of eager mode: nested tapes, one per order; each pullback closes the innermost."""
 
     def __init__(self, orders: int) -> None:
         """Prepare ``orders`` tapes."""
@@ -58,15 +58,15 @@ class Tapes:
                 tape.watch(x)
 
     def pullback(self, ys: Sequence[Tensor], xs: Sequence[Tensor]) -> Pullback:
-        """Close the innermost tape; those around it record what its gradient computes."""
+        """Close the innermost tape; the outer tapes record the computation of its gradient."""
         tape = self._tapes.pop()
         tape.__exit__(None, None, None)
         return partial(_tape_gradients, tape, list(ys), list(xs))
 
     def each(self, pullback: Pullback, directions: Sequence[Tensor]) -> Gradients:
-        """Loop: eager mode is the one to compare with, not the fast one."""
+        """Loop over the directions: eager mode is the reference, not the fast mode."""
         rows = list(zip(*(tf.unstack(d) for d in directions), strict=True))
-        # Without any direction, one of zeros tells which gradients exist, and their shapes.
+        # Without directions, a direction of zeros shows which gradients exist, and their shapes.
         found = [pullback(row) for row in rows or [[tf.zeros(d.shape[1:], d.dtype) for d in directions]]]
         columns = zip(*found, strict=True)
         return [None if any(x is None for x in column) else tf.stack(column)[: len(rows)] for column in columns]
@@ -76,10 +76,10 @@ class Graph:
     """The calculus of every traced mode: ``tf.gradients``."""
 
     def watch(self, xs: Iterable[Tensor]) -> None:
-        """Do nothing: a graph knows its paths."""
+        """Do nothing: a graph records every path."""
 
     def pullback(self, ys: Sequence[Tensor], xs: Sequence[Tensor]) -> Pullback:
-        """Differentiate the graph that is there."""
+        """Return the pullback through the current graph."""
         return partial(_graph_gradients, list(ys), list(xs))
 
     def each(self, pullback: Pullback, directions: Sequence[Tensor]) -> Gradients:
@@ -92,7 +92,7 @@ class Graph:
             found = pullback(rows)
             width = len(found)
             present[:] = [i for i, gradient in enumerate(found) if gradient is not None]
-            # A map must return something: the direction itself stands in where every gradient is missing.
+            # A map must return something: if every gradient is missing, it returns the direction.
             return [gradient for gradient in found if gradient is not None] or [rows[0]]
 
         stacked = tf.vectorized_map(one, list(directions))

@@ -1,4 +1,4 @@
-"""Cancellation: another thread can stop the work on this one, between one kernel and the next."""
+"""Cancellation: another thread can stop the work on this thread between two kernels."""
 
 import math
 import threading
@@ -10,7 +10,7 @@ from operator import attrgetter
 from types import TracebackType
 from typing import Self, TypeAlias
 
-# Private, for there is no public way to cancel an eager call or a graph function between two of its kernels.
+# Private, because no public API cancels an eager call or a graph function between two of its kernels.
 from tensorflow.python.eager import cancellation
 
 Checkpoint: TypeAlias = Callable[[], None]
@@ -18,29 +18,29 @@ Checkpoint: TypeAlias = Callable[[], None]
 
 
 class Interruptible:
-    """A block of work on this thread that another thread can cancel, between one kernel and the next.
+    """A block of work on this thread that another thread can cancel between two kernels.
 
-    A kernel, a trace or an XLA program that runs goes on to its end. A v1 session stops by itself at ``deadline``, a
-    time of ``time.monotonic``. Functions stop only after ``install``.
+    A running kernel, trace or XLA program always completes. A v1 session stops by itself at ``deadline``, in seconds of
+    ``time.monotonic``. Functions can be cancelled only after ``install``.
     """
 
     def __init__(self, deadline: float) -> None:
-        """Prepare to be cancelled."""
+        """Create the cancellation manager."""
         self.deadline = deadline
         self._manager = cancellation.CancellationManager()
         self._cancelled = False
 
     @property
     def manager(self) -> cancellation.CancellationManager:
-        """What cancels the next function: a new manager if TensorFlow cancelled the last one, after a failure."""
+        """The cancellation manager of the next function: a new one if TensorFlow cancelled the last after a failure."""
         if self._manager.is_cancelled and not self._cancelled:
             self._manager = cancellation.CancellationManager()
-            if self._cancelled:  # meanwhile, on the other thread
+            if self._cancelled:  # the other thread called cancel() meanwhile
                 self._manager.start_cancel()
         return self._manager
 
     def __enter__(self) -> Self:
-        """Make this thread's work cancellable."""
+        """Make this the block of the current thread."""
         _thread.block = self
         return self
 
@@ -49,20 +49,20 @@ class Interruptible:
         _thread.block = _Thread.block
 
     def cancel(self) -> None:
-        """Cancel what runs, and all that starts later in the block."""
+        """Cancel the running work, and any that starts later in the block."""
         self._cancelled = True
         self._manager.start_cancel()
 
 
 class _NotInterruptible:
-    """Stands for the block of a thread that is in none."""
+    """The block of a thread outside any ``Interruptible``."""
 
     manager = None
     deadline = math.inf
 
 
 class _Thread(threading.local):
-    """The block of work that a thread is in."""
+    """The current block of each thread."""
 
     block: Interruptible | _NotInterruptible = _NotInterruptible()
 
@@ -71,23 +71,23 @@ _thread = _Thread()
 
 
 def install() -> None:
-    """Make TensorFlow ask each thread for its cancellation manager; call it once, when the service starts.
+    """Make TensorFlow use the cancellation manager of each thread; call this once, when the service starts.
 
-    TensorFlow keeps one manager for all threads: the work of one slot would be cancelled with that of the other. It
-    asks before every function, so this takes no Python frame.
+    TensorFlow has one manager for all threads, so cancelling the work of one slot would cancel the other's too. It
+    looks up the manager before every function, so the lookup is a C callable without a Python frame.
     """
     cancellation.context = partial(attrgetter("block.manager"), _thread)
 
 
 def remaining_ms() -> int:
-    """Return the milliseconds to this thread's deadline, at least 1; 0, no limit to a session, without a deadline."""
+    """Return the milliseconds to this thread's deadline, at least 1; 0 (no limit for a session) without a deadline."""
     deadline = _thread.block.deadline
     return 0 if deadline == math.inf else max(1, int(1000 * (deadline - time.monotonic())))
 
 
 @contextmanager
 def uninterrupted() -> Generator[None]:
-    """Let nothing cancel this block: a trace is kept, and must not fail because one caller's deadline passed."""
+    """Disable cancellation in this block: a kept trace must not fail because one caller's deadline passed."""
     block, _thread.block = _thread.block, _Thread.block
     try:
         yield

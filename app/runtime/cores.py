@@ -1,7 +1,7 @@
-"""How many threads TensorFlow computes with: what the process may use of the machine, divided among the workers.
+"""The number of TensorFlow threads: the cores available to the process, divided among the workers.
 
-TensorFlow itself starts a thread for each core that the process may run on, whatever share of their time it is allowed,
-and however many processes do the same.
+By default TensorFlow starts a thread for each core that the process may run on, regardless of CPU quotas and of other
+workers.
 """
 
 import math
@@ -12,14 +12,14 @@ from pathlib import Path
 import tensorflow as tf
 
 CGROUPS, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
-# One for each slot of the lane: kernels are begun by these, and one that is at work on a large tensor begins no other.
+# One inter-op thread per slot of the lane: a thread that runs a kernel on a large tensor cannot start another kernel.
 SLOTS = 2
 
 
 def share_cores(workers: int) -> None:
-    """Take one of ``workers`` equal parts of the cores, and leave TensorFlow as it is where that is all of them.
+    """Limit TensorFlow to one of ``workers`` equal parts of the cores; keep its default if that is all of them.
 
-    To be called before TensorFlow computes anything.
+    Call this before TensorFlow computes anything.
     """
     default = len(os.sched_getaffinity(0))
     part = max(1, usable_cores() // workers)
@@ -30,14 +30,14 @@ def share_cores(workers: int) -> None:
 
 
 def usable_cores(cgroups: Path = CGROUPS, own: Path = OWN) -> int:
-    """Return how many cores the process may keep busy: those it may run on, at most its control groups' quota."""
+    """Return how many cores the process may use: its CPU affinity, limited by the quotas of its control groups."""
     return max(1, min([len(os.sched_getaffinity(0)), *map(math.ceil, _quotas(cgroups, own))]))
 
 
 def _quotas(cgroups: Path, own: Path) -> Iterator[float]:
     """Yield the quota, in cores, of each control group that the process is in.
 
-    A container often sees its own group as the root of them all, but under the path that it has outside.
+    In a container, the process's own group is often mounted as the root, while its path is still the host's.
     """
     for line in own.read_text().splitlines() if own.exists() else ():
         _, controllers, path = line.split(":", 2)
@@ -50,7 +50,7 @@ def _quotas(cgroups: Path, own: Path) -> Iterator[float]:
 
 
 def _quota(group: Path) -> Iterator[float]:
-    """Yield the quota of a group, if it has one: ``cpu.max`` has both numbers in version 2, version 1 a file each."""
+    """Yield the quota of a group, if any: version 2 has ``cpu.max`` with both numbers, version 1 a file for each."""
     if (both := group / "cpu.max").exists():
         quota, period = both.read_text().split()
     elif (first := group / "cpu.cfs_quota_us").exists():

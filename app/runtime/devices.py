@@ -1,4 +1,4 @@
-"""The devices that requests may name, the one they get when they name none, and how GPUs are shared."""
+"""The devices that requests may name, the default device, and GPU memory limits."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -19,9 +19,9 @@ def gpus() -> Sequence[tf.config.PhysicalDevice]:
 
 
 def share_gpus(limit_mb: int) -> None:
-    """Take of a GPU's memory what is needed and no more, so that others may have the rest; 0 is no further limit.
+    """Allocate GPU memory only as needed, so that other processes can use the rest; 0 means no further limit.
 
-    To be called before TensorFlow uses a GPU.
+    Call this before TensorFlow uses a GPU.
     """
     for gpu in gpus():
         if limit_mb:
@@ -32,22 +32,22 @@ def share_gpus(limit_mb: int) -> None:
 
 
 def gpu_memory(limit_mb: int) -> str:
-    """Return in words how much of a GPU's memory is taken."""
+    """Return a description of the GPU memory limit."""
     return f"at most {limit_mb} MiB of each GPU" if limit_mb else "allocated as needed"
 
 
 def devices() -> dict[str, str]:
-    """Return TensorFlow's device names by ours: ``cpu``, and ``gpu:0`` and so on where there are GPUs."""
+    """Return TensorFlow's device names by ours: ``cpu``, and ``gpu:0`` and so on for each GPU."""
     gpus = tf.config.list_logical_devices("GPU")
     return {"cpu": "/device:CPU:0"} | {f"gpu:{i}": f"/device:GPU:{i}" for i in range(len(gpus))}
 
 
 def default_device(setting: str, known: Mapping[str, str], why_not: Callable[[], str]) -> str:
-    """Return the device for requests that name none: ``auto`` is the first GPU where there is one.
+    """Return the device for requests without one; ``auto`` is the first GPU, or the CPU if there is none.
 
-    A TensorFlow that is built for GPUs and has none is warned of; ``why_not`` tells why there is none.
+    If TensorFlow is built for GPUs but finds none, logs a warning with the reason that ``why_not`` returns.
 
-    Raises ``CannotStart`` when the setting names a device that is not there.
+    Raises ``CannotStart`` if the setting names a device that does not exist.
     """
     if setting == "auto":
         if BUILT_WITH_CUDA and "gpu:0" not in known:

@@ -1,6 +1,6 @@
-"""What this machine has for TensorFlow, and what to do about what it lacks: ``python -m app.runtime.doctor``.
+"""A report on this machine's libraries for TensorFlow, with cures for missing ones: ``python -m app.runtime.doctor``.
 
-TensorFlow's own word for a missing library is a line in a log, after which it computes on the CPU.
+If a library is missing, TensorFlow itself only logs a line and then computes on the CPU.
 """
 
 import ctypes
@@ -21,7 +21,7 @@ from app.settings import Settings
 from ops import Registry, discover, native_libraries
 
 DRIVER = "libcuda.so.1"
-# What TensorFlow loads at run time, by soname, and where it comes from.
+# The libraries that TensorFlow loads at run time, by soname, and their sources.
 LIBRARIES: Mapping[str, str] = {
     DRIVER: "the NVIDIA driver on the host; in a container, run it with --gpus all (NVIDIA container toolkit)",
     "libcudart.so.12": "nvidia-cuda-runtime-cu12",
@@ -36,7 +36,7 @@ LIBRARIES: Mapping[str, str] = {
     "libcupti.so.12": "nvidia-cuda-cupti-cu12",
     "libnvJitLink.so.12": "nvidia-nvjitlink-cu12",
 }
-# What XLA compiles with, and kernels that are compiled at run time; both are of one package.
+# The files that XLA and kernels compiled at run time need, both from one package.
 COMPILER, COMPILER_FILES = "nvidia-cuda-nvcc-cu12", ("bin/ptxas", "nvvm/libdevice/libdevice.10.bc")
 
 Status = Literal["ok", "missing", "off"]
@@ -44,7 +44,7 @@ MARKS: Mapping[Status, str] = {"ok": "ok", "missing": "MISSING", "off": "-"}
 
 
 class Part(BaseModel):
-    """One examined part."""
+    """The result of one check."""
 
     name: str
     status: Status = Field(description="`off`: absent, and not needed.")
@@ -53,7 +53,7 @@ class Part(BaseModel):
 
 
 def examination(settings: Settings, registry: Registry) -> list[Part]:
-    """Look at everything."""
+    """Return the results of all checks."""
     return [
         Part(name="tensorflow", status="ok", found=TENSORFLOW_VERSION),
         *_cuda(),
@@ -66,9 +66,9 @@ def examination(settings: Settings, registry: Registry) -> list[Part]:
 
 
 def why_no_gpu() -> str:
-    """Return in a sentence why there is no GPU, and the cure."""
-    ill = [part for part in _cuda() if part.cure]
-    return "; ".join(f"{part.name}: {part.found}: {part.cure}" for part in ill) or "TensorFlow finds no GPU"
+    """Return the reasons why there is no GPU, with their cures."""
+    failed = [part for part in _cuda() if part.cure]
+    return "; ".join(f"{part.name}: {part.found}: {part.cure}" for part in failed) or "TensorFlow finds no GPU"
 
 
 def _cuda() -> Iterator[Part]:
@@ -85,14 +85,14 @@ def _cuda() -> Iterator[Part]:
 
 
 def library(soname: str, source: str) -> Part:
-    """Load a shared library as TensorFlow does: from where the loader looks, or from the wheels of NVIDIA."""
-    of_wheels = [str(folder / "lib" / soname) for folder in _wheels() if (folder / "lib" / soname).exists()]
+    """Load a shared library as TensorFlow does: from the loader's paths, or from NVIDIA's wheels."""
+    in_wheels = [str(folder / "lib" / soname) for folder in _wheels() if (folder / "lib" / soname).exists()]
     found = "not found"
-    for path in (soname, *of_wheels):
+    for path in (soname, *in_wheels):
         try:
             ctypes.CDLL(path)
         except OSError as error:
-            if path != soname or not of_wheels:
+            if path != soname or not in_wheels:
                 found = clip(str(error), 200)
         else:
             return Part(name=soname, status="ok", found="found by the loader" if path == soname else path)
@@ -100,7 +100,7 @@ def library(soname: str, source: str) -> Part:
 
 
 def compiler_file(path: str) -> Part:
-    """Look for a file of CUDA's compiler, a program's also on the PATH."""
+    """Look for a file of CUDA's compiler in NVIDIA's wheels; for a program, also on the PATH."""
     name = Path(path).name
     places = [str(folder / path) for folder in _wheels() if (folder / path).exists()]
     on_path = shutil.which(name)
@@ -111,7 +111,7 @@ def compiler_file(path: str) -> Part:
 
 
 def _wheels() -> Iterator[Path]:
-    """Yield the folders that NVIDIA's wheels install: of libraries, of programs."""
+    """Yield the folders that NVIDIA's wheels install."""
     for place in dict.fromkeys((sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))):
         yield from sorted(Path(place).glob("nvidia/*"))
 
@@ -125,7 +125,7 @@ def _gpus() -> Part:
 
 
 def main() -> int:
-    """Print the examination; return 1 where something is missing."""
+    """Print the results; return 1 if something is missing."""
     settings = Settings()
     parts = examination(settings, discover(settings.ops_path))
     width = max(len(part.name) for part in parts)

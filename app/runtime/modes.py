@@ -1,4 +1,4 @@
-"""How a program is run: eagerly, as a graph function, compiled by XLA, or in a v1 graph with a session."""
+"""Execution of a program in each mode: eagerly, as a graph function, compiled by XLA, or in a v1 session."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 import tensorflow as tf
 
-# Private, for the public way of calling functions and making tensors takes several times as long as the work itself.
+# Private, because the public API for calling functions and creating tensors takes several times as long as the work.
 from tensorflow.python.eager import context
 from tensorflow.python.framework.ops import EagerTensor  # for the same reason
 
@@ -20,26 +20,26 @@ from app.runtime.cancellation import remaining_ms, uninterrupted
 from ops import Array, Mode, OpFault, Tensor
 
 Key: TypeAlias = tuple[str | int, str]
-"""What a result is, and the name that it belongs to."""
+"""The kind of a result, and the name of its input or output."""
 Results: TypeAlias = Mapping[Key, Tensor | None]
 KeyedArrays: TypeAlias = dict[Key, Array | None]
-"""Results as NumPy arrays, ``None`` where no derivative exists."""
+"""Results as NumPy arrays, ``None`` for missing derivatives."""
 
 
 class Traceable(Protocol):
-    """What can be run in every mode: it builds tensors from tensors, and takes derivatives through a ``Calculus``.
+    """A program that every mode can run: it builds tensors from tensors, and differentiates through a ``Calculus``.
 
-    Equal ones share their traces, so it must be hashable.
+    Programs are hashable, and equal programs share their traces.
     """
 
     @property
     def owner(self) -> str:
-        """The op's name: its budget pays for the traces."""
+        """The name of the op, whose budget pays for the traces."""
         ...
 
     @property
     def orders(self) -> int:
-        """How many pullbacks are nested in it."""
+        """The number of nested pullbacks."""
         ...
 
     @property
@@ -49,30 +49,30 @@ class Traceable(Protocol):
 
     @property
     def runs_eagerly(self) -> bool:
-        """Whether the eager answer is the graph's answer, whoever wrote the op."""
+        """Whether eager mode and graph mode give the same results."""
         ...
 
     def build(self, calculus: Calculus, leaves: Sequence[Tensor]) -> Results:
-        """Compute the results of the leaves."""
+        """Return the results for these leaves."""
         ...
 
 
 def run(program: Traceable, mode: Mode, leaves: Sequence[Array], device: str) -> KeyedArrays:
-    """Run ``program`` on NumPy leaves and return NumPy results, ``None`` where no derivative exists.
+    """Run ``program`` on NumPy leaves and return NumPy results, ``None`` for missing derivatives.
 
-    Raises ``Overloaded`` when the mode needs a new trace and the budget is spent, and whatever TensorFlow raises.
+    Raises ``Overloaded`` if the mode needs a new trace and the budget is spent, and whatever TensorFlow raises.
     """
     with tf.device(device):
         if mode == "eager":
             return _run_eagerly(program, leaves)
-        # Any shape will do for a trace, except for XLA, which compiles for each.
+        # A trace serves every shape; XLA compiles for each.
         kinds = [(leaf.dtype, leaf.shape) if mode == "xla" else leaf.dtype for leaf in leaves]
         key = (program, mode, device, *kinds)
         trace: Trace | None = traces.TRACES.kept.get(key)
         if trace is not None:
             return trace(leaves)
         try:
-            make = partial(_traced, program, mode, leaves, device)
+            make = partial(_new_trace, program, mode, leaves, device)
             made: Trace = traces.TRACES.make(key, program.owner, make, is_compiled=mode == "xla")
             return made(leaves)
         except traces.BudgetSpent as spent:
@@ -82,7 +82,7 @@ def run(program: Traceable, mode: Mode, leaves: Sequence[Array], device: str) ->
 
 
 def is_known_arithmetic(program: Traceable, mode: Mode) -> bool:
-    """Return whether a program, which must have been run in this mode, does nothing but arithmetic."""
+    """Report whether a program does nothing but arithmetic; false before its first trace in this mode."""
     return (program, mode) in _arithmetic
 
 
@@ -90,29 +90,29 @@ _arithmetic: set[tuple[Traceable, Mode]] = set()
 
 
 class Function:
-    """A concrete function, called on NumPy arrays without the layers that check arguments and look for tapes."""
+    """A concrete function, called on NumPy arrays without the layers that check arguments and search for tapes."""
 
     def __init__(self, function: tf.types.experimental.ConcreteFunction) -> None:
-        """Keep the function: the runtime's own function lives as long as it does."""
+        """Keep a reference to the function, because the runtime drops its own when the function is deleted."""
         self._function = function
         self._name, self._captured, self._count = function.name, list(function.captured_inputs), len(function.outputs)
 
     def __call__(self, leaves: Sequence[Array]) -> list[Array]:
-        """Call it. Tensors share the memory of aligned leaves, and results, which are read-only, that of tensors."""
+        """Call the function. Tensors share the memory of aligned leaves, and the read-only results that of tensors."""
         now = context.context()
         tensors = [EagerTensor(leaf, now.device_name, None) for leaf in leaves]
-        found = now.call_function(self._name, [*tensors, *self._captured], self._count) or ()
-        arrays = [np.asarray(tensor._numpy()) for tensor in found]
+        outputs = now.call_function(self._name, [*tensors, *self._captured], self._count) or ()
+        arrays = [np.asarray(tensor._numpy()) for tensor in outputs]
         for array in arrays:
             array.flags.writeable = False
         return arrays
 
 
 class Trace:
-    """A program, traced: a graph function (compiled or not), or a v1 graph with its session."""
+    """The trace of a program: a graph function (compiled or not), or a v1 graph with its session."""
 
     def __init__(self, program: Traceable, mode: Mode, specs: Sequence[tf.TensorSpec], device: str) -> None:
-        """Trace a program for leaves of these types on a device; raises what the op and TensorFlow raise."""
+        """Trace a program for leaves of these types on a device; raise whatever the op and TensorFlow raise."""
         self.is_arithmetic = False
         self._keys: list[Key] = []
         self._missing: list[Key] = []
@@ -126,7 +126,7 @@ class Trace:
             self._call = Function(concrete)
 
     def __call__(self, leaves: Sequence[Array]) -> KeyedArrays:
-        """Run it on leaves of these types."""
+        """Run the program on leaves of the types that it was traced for."""
         values = self._call(leaves) if self._keys else []
         return {**dict(zip(self._keys, values, strict=True)), **dict.fromkeys(self._missing)}
 
@@ -142,7 +142,7 @@ class Trace:
         graph = tf.Graph()
         with graph.as_default(), tf.device(device):  # a new graph does not inherit the device around it
             holders = [tf.compat.v1.placeholder(spec.dtype, spec.shape) for spec in specs]
-            # A fetch that is fed would return the fed array itself: the identity makes it a result.
+            # Fetching a fed placeholder would return the fed array itself; the identity makes it a result.
             fetches = [tf.identity(tensor) for tensor in self._build(program, *holders)]
         graph.finalize()
         session = tf.compat.v1.Session(graph=graph)
@@ -150,39 +150,39 @@ class Trace:
         return lambda leaves: call(*leaves, options=tf.compat.v1.RunOptions(timeout_in_ms=remaining_ms()))
 
 
-def _traced(program: Traceable, mode: Mode, leaves: Sequence[Array], device: str) -> Trace:
-    """Return a new trace for leaves like these; raises the plainest error that explains why there is none."""
+def _new_trace(program: Traceable, mode: Mode, leaves: Sequence[Array], device: str) -> Trace:
+    """Return a new trace for leaves like these; raise the clearest error if tracing fails."""
     with uninterrupted():
         try:
             specs = [_spec(leaf, rank, mode) for leaf, rank in zip(leaves, program.ranks, strict=True)]
             trace = Trace(program, mode, specs, device)
-        except BaseException as error:  # noqa: BLE001 - an author's code runs here, and may raise anything
-            failure = _plainest(error, program, leaves)
+        except BaseException as error:  # noqa: BLE001 - the op author's code may raise anything
+            failure = _clearest_error(error, program, leaves)
         else:
             if trace.is_arithmetic:
                 _arithmetic.add((program, mode))
             return trace
-    # Outside the block above, or the error would refer to the first one, and with it to the tensors of this request.
+    # Raised outside the block above; inside it, the first error would become the context and keep the tensors alive.
     raise failure
 
 
-def _plainest(error: BaseException, program: Traceable, leaves: Sequence[Array]) -> BaseException:
-    """Return why a trace failed: the op's fault as eager mode reports it, which has every shape.
+def _clearest_error(error: BaseException, program: Traceable, leaves: Sequence[Array]) -> BaseException:
+    """Return the ``OpFault`` that eager mode raises, where every shape is known, or else the error of the trace.
 
-    A gradient function that returns the Python int 0 fails in a graph without a word about which function it is.
+    For example, if a gradient function returns the Python int 0, the graph's error does not name the function.
     """
-    with suppress(BaseException):  # the error of the trace is as good as any other
+    with suppress(BaseException):  # any other error explains no more than the error of the trace
         try:
             _run_eagerly(program, leaves)
         except OpFault as fault:
-            # It is kept, and the error that it came after would keep the tensors of this request.
+            # The fault is kept with the failed trace; its context would keep the tensors of this request alive.
             fault.__context__ = None
             return fault
     return error
 
 
 def _spec(leaf: Array, rank: int | None, mode: Mode) -> tf.TensorSpec:
-    """Return the signature of a leaf: any shape of its rank, or for XLA, which compiles for each anyway, its shape."""
+    """Return the signature of a leaf: any shape of its rank, or its exact shape for XLA, which compiles for each."""
     shape = leaf.shape if mode == "xla" else None if rank is None else [None] * rank
     return tf.TensorSpec(shape, tf.as_dtype(leaf.dtype))
 

@@ -1,6 +1,6 @@
-"""What an op raised, as the error that a caller sees: the op's own refusal, or its failure.
+"""Conversion of exceptions from an op to service errors: the op rejected its input, or the op failed.
 
-TensorFlow's errors come with node names, stack traces and files; what leaves here is their last line of text.
+TensorFlow's messages contain node names, stack traces and file paths; only their last line of text is kept.
 """
 
 import logging
@@ -15,7 +15,7 @@ from ops import OpFault
 
 log = logging.getLogger("pullback")
 
-# What TensorFlow says when XLA cannot compile a graph; the first line of it says why.
+# Messages from TensorFlow when XLA cannot compile a graph; their first line has the reason.
 _XLA = re.compile(r"tf2xla conversion failed|unsupported operations|compile_device_type|uncompilable|XLA_[CG]PU_JIT")
 _CONVERSION = re.compile(
     r"tf2xla conversion failed while converting .*?\]\. |Run with TF_DUMP\S* and \S* to obtain.*?\. "
@@ -33,24 +33,24 @@ _SHAPE = re.compile(r"Original input shape: (\(.*?\))\.\s+Calculated input gradi
 
 @contextmanager
 def op_errors(op: str) -> Generator[None]:
-    """Turn what ``op`` raises in this block into the error that ``op_error`` returns for it."""
+    """Convert exceptions that ``op`` raises in this block with ``op_error``."""
     try:
         yield
     except (PullbackError, GeneratorExit):
         raise
-    except BaseException as error:  # noqa: BLE001 - an author's code ran there, and may raise anything, or exit
+    except BaseException as error:  # noqa: BLE001 - the op author's code may raise anything, or exit
         raise op_error(op, error) from error.with_traceback(None)
 
 
 def op_error(op: str, error: BaseException, simpler: Callable[[], object] | None = None) -> PullbackError:
-    """Return the error for what ``op`` raised: ``Unprocessable`` if its check refused the values, else ``OpFailed``.
+    """Return ``Unprocessable`` if ``op`` rejected its input values, and ``OpFailed`` for other exceptions.
 
-    Where TensorFlow calls an argument invalid, ``simpler`` tells whose: if that work, the same but for a pullback,
-    succeeds, the fault is not the caller's input but the op's gradient. Work that was cancelled is ``DeadlinePassed``;
-    a graph that XLA cannot compile is ``Unprocessable``, about the mode.
+    If TensorFlow reports an invalid argument, ``simpler``, a call with fewer pullbacks, shows whose: if it succeeds,
+    the op's gradient is at fault, not the caller's input. A cancelled computation gives ``DeadlinePassed``, and a graph
+    that XLA cannot compile ``Unprocessable`` for the mode.
 
-    Raise it from the error without its traceback: a failed trace is kept, and the traceback would keep the tensors of
-    the request that it failed for.
+    Raise the result from the error without its traceback: a failed trace is kept, and the traceback would keep the
+    tensors of the request alive.
     """
     match error:
         case OpFault():
@@ -65,62 +65,60 @@ def op_error(op: str, error: BaseException, simpler: Callable[[], object] | None
             entry = Entry(("inputs",), message, expected="values that the op accepts", got="values that it rejected")
             return Unprocessable(f"op {op} rejected its input: {message}", entry)
         case tf.errors.InvalidArgumentError():
-            return _refusal(simpler) or _failed(op, error)
+            return _rejection(simpler) or _failed(op, error)
         case _:
             return _failed(op, error)
 
 
-def _refusal(simpler: Callable[[], object] | None) -> PullbackError | None:
+def _rejection(simpler: Callable[[], object] | None) -> PullbackError | None:
+    """Return the error of the simpler call that explains the failure, if any."""
     try:
         if simpler is not None:
             simpler()
-    except (Unprocessable, OpFailed, DeadlinePassed) as told:
-        return told
+    except (Unprocessable, OpFailed, DeadlinePassed) as error:
+        return error
     except PullbackError:
-        return None  # no room to find out
+        return None  # the simpler call could not run
     return None
 
 
 def _failed(op: str, error: BaseException) -> OpFailed:
     log.warning("op %s failed", op, exc_info=error)
-    if mistake := _mistake(str(error)):
-        slot, expected, got = mistake
+    if known := _known_fault(str(error)):
+        slot, expected, got = known
         message = f"wrong {slot}: expected {expected}, got {got}"
         return OpFailed(f"op {op}: {message}", Entry((op, slot), message, expected, got))
     kind, message = type(error).__name__, _message(error)
     return OpFailed(f"op {op} failed: {message}", Entry((op, kind), message, expected="no exception", got=kind))
 
 
-def _mistake(text: str) -> tuple[str, str, str] | None:
-    """Return the slot, what was expected there and what came, where TensorFlow's words tell a classic mistake."""
+def _known_fault(text: str) -> tuple[str, str, str] | None:
+    """Return the slot, the expected and the actual value if TensorFlow's message shows a common fault of gradients."""
     returned = "return value of a gradient function"
-    if found := _NO_GRADIENT.search(text):
-        kind = found[1] or found[2]
+    if match := _NO_GRADIENT.search(text):
+        kind = match[1] or match[2]
         return f"gradient of {kind}", f"a gradient registered for op type {kind}", "none"
-    if found := _NOT_A_TENSOR.search(text):
-        return returned, "a tensor, or None", f"a Python {found[1]}"
-    if found := _ARITY.search(text):
-        return f"arguments of {found[1]}", "one for each tensor in the call", found[2]
-    if found := _SHAPE.search(text):
-        return returned, f"shape {found[1]}", f"shape {found[2]}"
-    if found := _COUNT.search(text):
-        # A traced custom_gradient counts its outputs in, on both sides: the difference is what the author sees.
-        wanted, came = (found[1], found[2]) if found[1] else (found[4], found[3])
-        return returned, "one gradient for each input", f"{abs(int(came) - int(wanted))} too {_more(came, wanted)}"
+    if match := _NOT_A_TENSOR.search(text):
+        return returned, "a tensor, or None", f"a Python {match[1]}"
+    if match := _ARITY.search(text):
+        return f"arguments of {match[1]}", "one for each tensor in the call", match[2]
+    if match := _SHAPE.search(text):
+        return returned, f"shape {match[1]}", f"shape {match[2]}"
+    if match := _COUNT.search(text):
+        # A traced custom_gradient includes its outputs in both counts; the difference is what the author sees.
+        wanted, actual = (match[1], match[2]) if match[1] else (match[4], match[3])
+        surplus = int(actual) - int(wanted)
+        return returned, "one gradient for each input", f"{abs(surplus)} too {'many' if surplus > 0 else 'few'}"
     return None
 
 
-def _more(came: str, wanted: str) -> str:
-    return "many" if int(came) > int(wanted) else "few"
-
-
 def _message(error: BaseException) -> str:
-    """Return what an error says, without nodes, files or stacks: its last line, where TensorFlow adds such things."""
+    """Return an error's message without nodes, files or stacks: the last line of a graph error, the first of XLA's."""
     text = error.message if isinstance(error, tf.errors.OpError) else str(error)
     lines = [_FILE.sub("…", _NODE.sub("", _CONVERSION.sub("", line))).strip() for line in text.splitlines()]
-    said = [line for line in lines if line and not line.startswith(_NOISE)]
+    kept = [line for line in lines if line and not line.startswith(_NOISE)]
     if "Graph execution error" in text:
-        said = said[-1:]
+        kept = kept[-1:]
     elif _XLA.search(text):
-        said = said[:1]
-    return clip(" ".join(said) or type(error).__name__, 300)
+        kept = kept[:1]
+    return clip(" ".join(kept) or type(error).__name__, 300)

@@ -1,7 +1,7 @@
-"""The traces of this process, and the budget for them.
+"""The cache of traces in this process, and their budget.
 
-A trace is made once for a program, dtypes and device, whatever the shapes (with XLA: once a shape), and kept for the
-life of the process: TensorFlow does not give its memory back.
+A program is traced once per mode, dtypes and device, for all shapes (with XLA, once per shape). The trace is kept for
+the life of the process, because TensorFlow never frees its memory.
 """
 
 import threading
@@ -10,26 +10,26 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from typing import Any
 
-# A trace keeps about 0.25 MB for ever, one that XLA compiles 0.5 to 2 MB.
+# A trace permanently takes about 0.25 MB; one that XLA compiles takes 0.5 to 2 MB.
 TRACE_BUDGET = 2048
 XLA_BUDGET = 640
-# The part of it that one op may spend, so that the callers of one op do not spend all of it.
+# The share of each budget that one op may spend, so that the callers of one op cannot exhaust it.
 SHARE = 0.5
 
 
 class BudgetSpent(Exception):
-    """No further trace may be made."""
+    """The budget does not allow another trace."""
 
 
 class Traces:
     """Traces by key, and their budgets.
 
-    ``kept`` has those that can be called. A trace that failed is kept as its error: it leaks as well. ``spent`` counts
-    how often a budget was used up, an op's share or all of it.
+    ``kept`` has the traces that can be called. A failed trace leaks memory too, so its error is kept and counted.
+    ``spent`` grows with each trace that leaves its op without XLA compilations, so cached default modes are outdated.
     """
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Create an empty cache."""
         self.kept: dict[Hashable, Any] = {}
         self.made: Counter[str] = Counter()
         self.compiled: Counter[str] = Counter()
@@ -38,9 +38,9 @@ class Traces:
         self._lock = threading.Lock()
 
     def make(self, key: Hashable, owner: str, trace: Callable[[], Any], *, is_compiled: bool) -> Any:
-        """Return what ``trace()`` returned for this key, now or before: it is called once.
+        """Return the result of ``trace()`` for this key, which is called once; later calls return the same result.
 
-        ``owner`` is the op whose share of the budget pays. Raises ``BudgetSpent``, and what ``trace()`` raised.
+        ``owner`` is the op whose share of the budget pays. Raises ``BudgetSpent``, and whatever ``trace()`` raised.
         """
         with self._lock:
             future = self._futures.get(key)
@@ -50,19 +50,19 @@ class Traces:
                 future = self._futures[key] = Future()
         if is_first:
             try:
-                self.kept[key] = made = trace()
-                future.set_result(made)
-            except BaseException as error:  # noqa: BLE001 - an author's code runs here, and may raise anything
-                # The traceback would keep the tensors of the request that the trace was made for.
+                self.kept[key] = result = trace()
+                future.set_result(result)
+            except BaseException as error:  # noqa: BLE001 - the op author's code may raise anything
+                # The traceback would keep the tensors of the first request alive.
                 future.set_exception(error.with_traceback(None))
         return future.result()
 
     def may_compile(self, owner: str) -> bool:
-        """Return whether XLA may compile once more for an op."""
+        """Report whether the budgets allow another XLA compilation for an op."""
         return not (_is_spent(self.compiled, XLA_BUDGET, owner) or _is_spent(self.made, TRACE_BUDGET, owner))
 
     def _spend(self, owner: str, *, is_compiled: bool) -> None:
-        """Count a trace, or refuse it: neither all ops together nor one of them may have more than their share."""
+        """Count a trace; raise ``BudgetSpent`` if the whole budget or the op's share of it is spent."""
         if _is_spent(self.made, TRACE_BUDGET, owner):
             raise BudgetSpent(f"op {owner} has no traces left in this process")
         if is_compiled and _is_spent(self.compiled, XLA_BUDGET, owner):
@@ -79,7 +79,7 @@ TRACES = Traces()
 
 
 def trace_counts() -> tuple[int, int]:
-    """Return how many traces this process has made, and how many of them XLA has compiled."""
+    """Return how many traces this process has made, and how many of them XLA compiled."""
     return TRACES.made.total(), TRACES.compiled.total()
 
 

@@ -1,1 +1,1 @@
-"""Tensors on the wire and as NumPy arrays: one file a format, one table of dtypes, one place for casts and losses."""
+"""Conversion between tensors on the wire and NumPy arrays: a module per format, the dtype table, and casts."""

@@ -1,13 +1,12 @@
-"""What a cast may lose: numbers or bools as JSON has them, to one flat array of exactly one dtype, or ``Loss``.
+"""Casts of numbers or bools from JSON to a flat array of one dtype; a value that does not fit raises ``Loss``.
 
-A number stands for the float64 nearest to it, or, when it is written without a point or an exponent, for itself.
+A number is read as its nearest float64, or exactly if it is written without a point or an exponent.
 
-- To a float dtype it is rounded to nearest, ties to even, from there: underflow to zero or to a subnormal is
-  rounding, and so is an integer that has more digits than the dtype. A finite number that would become infinite is
-  a loss.
-- To an integer dtype nothing is rounded. A float must be integral and below 2^53, because above it may already be
-  the neighbour of what was written.
-- A bool is no number, and no number a bool: 1 is not true. As a byte it is 0 or 1.
+- To a float dtype it is rounded from there to nearest, ties to even. Underflow to zero or to a subnormal is rounding,
+  and so is an integer with more digits than the dtype. A finite number that would become infinite is a loss.
+- To an integer dtype nothing is rounded. A float must be integral and below 2^53, because a larger one may differ from
+  the number that was written.
+- Bools and numbers are never converted to each other: 1 is not true. As a byte, a bool is 0 or 1.
 """
 
 import math
@@ -32,23 +31,23 @@ _QUOTED = 40
 
 @dataclass(frozen=True, eq=False)
 class Numbers:
-    """A flat list of numbers that was read at one go: the float64 nearest to each, and its text in JSON."""
+    """A flat list of numbers that was parsed in bulk: the nearest float64 to each, and the JSON text of the list."""
 
     values: NDArray[np.float64]
     text: memoryview
 
 
 class Loss(Exception):
-    """The element at ``index`` of the flat list cannot be had in the dtype."""
+    """The element at ``index`` of the flat list cannot be represented in the dtype."""
 
     def __init__(self, index: int, message: str, *, expected: str, got: str) -> None:
-        """Say which element, what is wrong with it, what was expected and what came."""
+        """Keep the index, the message, and the expected and actual value."""
         super().__init__(message)
         self.index, self.message, self.expected, self.got = index, message, expected, got
 
 
 def describe(value: Any) -> str:
-    """Return what came, in the words of JSON and in few of them, however large or deep it is."""
+    """Return a short description of a JSON value of any size and depth, in the terms of JSON."""
     match value:
         case None:
             return "null"
@@ -65,31 +64,34 @@ def describe(value: Any) -> str:
 
 
 def cast_numbers(numbers: Numbers, dtype: DType) -> NDArray[Any]:
-    """Return numbers as an array of shape (N,) and of this dtype; raises as ``cast`` does."""
+    """Return numbers as an array of shape (N,) and of this dtype; raise as ``cast`` does."""
     if dtype.is_float:
-        return _rounded(numbers.values, dtype)
-    flat: list[Any] = orjson.loads(numbers.text)  # a float64 may be another integer than the one that was written
+        return _round(numbers.values, dtype)
+    flat: list[Any] = orjson.loads(numbers.text)  # a float64 may differ from the integer that was written
     return cast(flat, set(map(type, flat)), dtype)
 
 
 def cast(flat: Sequence[Any], kinds: set[type], dtype: DType) -> NDArray[Any]:
     """Return the values ``flat``, whose types are ``kinds``, as a new array of shape (N,) and of this dtype.
 
-    Raises ``Loss`` for the first element that is no number (for the dtype bool: no bool), and for one that the dtype
-    cannot hold.
+    Raises ``Loss`` for the first element that is not a number (for the dtype bool: not a bool), or that the dtype
+    cannot represent.
     """
     if dtype.is_bool:
-        return _bools(flat, kinds)
+        if not kinds <= {bool}:  # NumPy would convert any value
+            index, value = next((i, v) for i, v in enumerate(flat) if type(v) is not bool)
+            raise Loss(index, "expected a bool", expected=A_BOOL, got=describe(value))
+        return np.array(flat, np.bool_)
     if not kinds <= NUMBERS:
-        flat = _respelled(flat, kinds, dtype)
-    return _rounded(np.array(flat, np.float64), dtype) if dtype.is_float else _integers(flat, kinds, dtype)
+        flat = _replace_nonfinite(flat, kinds, dtype)
+    return _round(np.array(flat, np.float64), dtype) if dtype.is_float else _integers(flat, kinds, dtype)
 
 
 def bools(raw: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Return bytes, of any shape, as the bools that they are, in the same memory.
+    """Return bytes of any shape as bools in the same memory.
 
-    Raises ``Loss`` for the first byte, counted in row-major order, that is neither 0 nor 1: kernels may look at any bit
-    of it, so that it would be true to one and false to the next.
+    Raises ``Loss`` for the first byte, in row-major order, that is neither 0 nor 1: kernels may test any bit, so one
+    would read it as true and another as false.
     """
     if raw.max(initial=0) > 1:
         index = int((raw.reshape(-1) > 1).argmax())
@@ -100,7 +102,7 @@ def bools(raw: NDArray[np.uint8]) -> NDArray[np.bool_]:
 def narrow(values: NDArray[np.float64], dtype: DType) -> NDArray[Any]:
     """Return ``values``, of any shape, rounded once to the float dtype: to nearest, ties to even.
 
-    No finite value may be one that becomes infinite.
+    No finite value may overflow.
     """
     if dtype.name == "bfloat16":
         return _odd_float32(values).astype(dtype.numpy)
@@ -108,10 +110,10 @@ def narrow(values: NDArray[np.float64], dtype: DType) -> NDArray[Any]:
 
 
 def _odd_float32(values: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Round to float32 "to odd": towards zero, with the last bit set where anything was cut off.
+    """Round to float32 "to odd": towards zero, with the last bit set if the result is inexact.
 
-    NumPy reaches bfloat16 by way of float32, and rounding to nearest twice is wrong next to a tie. After rounding to
-    odd no value is on a tie that was not on one before.
+    NumPy converts to bfloat16 through float32, and rounding to nearest twice is wrong next to a tie. Rounding to odd
+    first creates no new ties.
     """
     single = values.astype(np.float32)
     back = single.astype(np.float64)
@@ -121,26 +123,16 @@ def _odd_float32(values: NDArray[np.float64]) -> NDArray[np.float32]:
     return single
 
 
-def _bools(flat: Sequence[Any], kinds: set[type]) -> NDArray[np.bool_]:
-    if not kinds <= {bool}:  # NumPy would make something of anything
-        index, value = next((i, v) for i, v in enumerate(flat) if type(v) is not bool)
-        raise Loss(index, "expected a bool", expected=A_BOOL, got=describe(value))
-    return np.array(flat, np.bool_)
-
-
-def _rounded(values: NDArray[np.float64], dtype: DType) -> NDArray[Any]:
-    """Return the values in the dtype; a NaN or an infinity among them asks for a closer look."""
+def _round(values: NDArray[np.float64], dtype: DType) -> NDArray[Any]:
+    """Return the values rounded to the float dtype; raise ``Loss`` for the first finite one that overflows."""
+    # The second test looks at each number: a NaN or an infinity fails the first.
     if values.size and not (values.max() < dtype.high and values.min() > dtype.low):
-        _refuse_overflow(values, dtype)
+        over = np.isfinite(values) & ~((dtype.low < values) & (values < dtype.high))
+        if over.any():
+            index = int(over.argmax())
+            expected = f"a magnitude below {dtype.high:.9g}"
+            raise Loss(index, f"number overflows {dtype.name}", expected=expected, got=str(values[index]))
     return narrow(values, dtype)
-
-
-def _refuse_overflow(values: NDArray[np.float64], dtype: DType) -> None:
-    over = np.isfinite(values) & ~((dtype.low < values) & (values < dtype.high))
-    if over.any():
-        index = int(over.argmax())
-        message = f"number overflows {dtype.name}"
-        raise Loss(index, message, expected=f"a magnitude below {dtype.high:.9g}", got=str(values[index]))
 
 
 def _integers(flat: Sequence[Any], kinds: set[type], dtype: DType) -> NDArray[Any]:
@@ -166,22 +158,21 @@ def _refuse_inexact(flat: Sequence[Any], dtype: DType) -> None:
         raise Loss(index, "a float this large may have been rounded", expected=expected, got=str(value))
 
 
-def _respelled(flat: Sequence[Any], kinds: set[type], dtype: DType) -> list[Any]:
-    """Return the values with floats for the words, or raise ``Loss`` for the first that is neither number nor word."""
+def _replace_nonfinite(flat: Sequence[Any], kinds: set[type], dtype: DType) -> list[Any]:
+    """Return the values with floats in place of the strings in ``NONFINITE``.
+
+    Raises ``Loss`` for the first value that is neither a number nor, for a float dtype, such a string.
+    """
     if dtype.is_float and kinds <= {*NUMBERS, str}:
         try:
             return [NONFINITE[value] if type(value) is str else value for value in flat]
         except KeyError:
             pass
-    raise _no_number(flat, dtype)
-
-
-def _no_number(flat: Sequence[Any], dtype: DType) -> Loss:
     words = NONFINITE if dtype.is_float else {}
     index, value = next(
         (i, v) for i, v in enumerate(flat) if type(v) not in NUMBERS and not (type(v) is str and v in words)
     )
     if type(value) is str and value in NONFINITE:
-        return Loss(index, f"{dtype.name} has no {value}", expected="an integer", got=describe(value))
+        raise Loss(index, f"{dtype.name} has no {value}", expected="an integer", got=describe(value))
     expected = A_NUMBER if dtype.is_float else "an integer"
-    return Loss(index, "expected a number", expected=expected, got=describe(value))
+    raise Loss(index, "expected a number", expected=expected, got=describe(value))

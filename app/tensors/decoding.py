@@ -1,4 +1,4 @@
-"""Tensors of a request, whatever the format: arrays from a binary body, or their forms in JSON."""
+"""Decoding of a request's tensors in any format: arrays from a binary body, or their JSON forms."""
 
 from typing import Any, cast
 
@@ -9,11 +9,14 @@ from app.errors import Loc
 from app.tensors import json
 from app.tensors.dtypes import DTYPES
 
+FIELDS = ("inputs", "cotangents", "tangents", "vectors")
+"""The fields of a native request that have tensors by name."""
+
 
 def decode(value: Any, dtype: str, loc: Loc) -> NDArray[Any]:
-    """Return the tensor that ``value`` stands for, C-contiguous and of exactly ``dtype``; it may be read-only.
+    """Return ``value`` as a C-contiguous array of exactly ``dtype``; it may be read-only.
 
-    Raises ``Unprocessable`` for an array of another dtype, and what ``json.decode`` raises.
+    Raises ``Unprocessable`` for an array of another dtype, and whatever ``json.decode`` raises.
     """
     if not isinstance(value, np.ndarray):
         return json.decode(value, dtype, loc)

@@ -1,9 +1,9 @@
-"""Large JSON bodies: what is long in them is taken out and read at one go, several times as fast.
+"""Fast parsing of large JSON bodies: long values are extracted and read in bulk, several times as fast.
 
-That is a flat list of numbers, which here becomes an array without a Python object for each, and a string of base64.
-What is left is short, or bools, and is parsed as every body is, with a mark in each place that something was taken
-from: a list of the mark alone for a list. Whatever is not plain and right goes back to the parser for all bodies, which
-alone decides what is wrong, and where.
+Long values are flat lists of numbers, which become arrays without a Python object per number, and base64 strings. The
+rest of the body, short values and bools, is parsed by ``strict_json``, with a mark in place of each long value: a list
+is replaced by a list of the mark. A body that does not fit this scheme is parsed by ``strict_json`` alone, which
+reports all errors.
 """
 
 import secrets
@@ -18,25 +18,25 @@ from numpy.typing import NDArray
 from app.errors import Malformed
 from app.tensors import strict_json
 from app.tensors.casting import Numbers
+from app.tensors.decoding import FIELDS
 from app.tensors.json import Decoded
 from app.tensors.strict_json import Body
 
 Extracted: TypeAlias = dict[str, Numbers | Decoded]
 Place: TypeAlias = tuple[dict[str, Any], str, type[Numbers | Decoded]]
-"""Where something long may stand: an object, one of its keys, and what is taken from there."""
+"""A location of a long value: an object, one of its keys, and the type of the extracted value."""
 Places: TypeAlias = Callable[[dict[str, Any]], Iterable[Place]]
-"""Gives the places of the tensors in a request, some of which may not be there."""
+"""A function that returns the places of a request's tensors; keys may be missing."""
 
-FIELDS = ("inputs", "cotangents", "tangents", "vectors")
 LONG = 1 << 15
-# So far into a list it is looked whether there are bools in it; where it begins with more blanks, numbers are expected.
+# The characters at the start of a list that are examined for bools; after more blanks than that, numbers are assumed.
 BEGINNING = 16
-# Numbers are read in parts of so many bytes.
+# Numbers are read in parts of this many bytes.
 PART = 1 << 16
-# A body of tensors has a few dozens; what has more is not looked through.
+# A body of tensors has a few dozen; a body with more is left to ``strict_json``.
 MAX_QUOTES = 1 << 12
 
-# Nobody else can write a mark: it begins with what this process drew by lot.
+# A client cannot forge a mark: it begins with a random token of this process.
 _MARK = secrets.token_hex(16)
 
 
@@ -52,41 +52,44 @@ def places(request: dict[str, Any]) -> Iterator[Place]:
 
 
 def parse(body: Body, places: Places = places) -> Any:
-    """Return what ``strict_json.parse`` does, with ``Numbers`` and ``Decoded`` for what is long in the ``places``.
+    """Parse as ``strict_json.parse`` does, but return ``Numbers`` and ``Decoded`` for long values in the ``places``.
 
-    Raises as it does.
+    Raises as ``strict_json.parse`` does.
     """
     if len(body) >= LONG and not isinstance(body, memoryview):
         try:
-            return _parse_apart(body, places)
-        except (Malformed, ValueError, TypeError, RuntimeError):  # as the parsers raise them, and this module
+            return _parse_long(body, places)
+        except (Malformed, ValueError, TypeError, RuntimeError):  # from the parsers and this module
             pass
     return strict_json.parse(body)
 
 
-def _parse_apart(raw: bytes | bytearray, places: Places) -> Any:
-    """Return the document; raises ``ValueError`` or another error where it is not plain."""
-    taken = Extracted()
-    rest = b"".join(_without_long(raw, taken))
+def _parse_long(raw: bytes | bytearray, places: Places) -> Any:
+    """Return the document; raise ``ValueError`` or another error if the body does not fit the scheme."""
+    extracted = Extracted()
+    rest = b"".join(_extract(raw, extracted))
     if b"\\" in rest:
         raise ValueError("expected strings that end at a quote")
-    found: Any = strict_json.parse(rest)
-    if isinstance(found, dict):
-        for place in places(cast("dict[str, Any]", found)):
-            _put(*place, taken)
-    if taken:
-        raise ValueError("expected what is long in the places of tensors")
-    return cast(Any, found)
+    document: Any = strict_json.parse(rest)
+    if isinstance(document, dict):
+        for place in places(cast("dict[str, Any]", document)):
+            _restore(*place, extracted)
+    if extracted:
+        raise ValueError("expected long values only in the places of tensors")
+    return cast(Any, document)
 
 
-def _without_long(raw: bytes | bytearray, taken: Extracted) -> Iterator[bytes | bytearray]:
-    """Yield the body with marks for what is long in it; quotes tell what is in a string, where no one is escaped."""
+def _extract(raw: bytes | bytearray, extracted: Extracted) -> Iterator[bytes | bytearray]:
+    """Yield the body with marks for long values, which go to ``extracted``.
+
+    Quotes delimit the strings, provided that none is escaped.
+    """
     parser, view, start, inside = simdjson.Parser(), memoryview(raw), 0, False
     for end in _quotes(raw):
         if end - start < LONG:
             yield raw[start:end]
         elif inside:
-            yield _marked(taken, Decoded(pybase64.b64decode(view[start:end], validate=True), end - start))
+            yield _store(extracted, Decoded(pybase64.b64decode(view[start:end], validate=True), end - start))
         elif _has_bools(raw, raw.find(b"[", start, end) + 1):
             yield raw[start:end]
         else:
@@ -95,7 +98,7 @@ def _without_long(raw: bytes | bytearray, taken: Extracted) -> Iterator[bytes | 
             if first < 0 or last < first or raw.find(b"[", first + 1, last) >= 0:
                 raise ValueError("expected one flat list")
             yield raw[start : first + 1]
-            yield b'"%b"' % _marked(taken, _numbers(parser, raw, first, last))
+            yield b'"%b"' % _store(extracted, _numbers(parser, raw, first, last))
             yield raw[last - 1 : end]
         if end < len(raw):
             yield b'"'
@@ -103,12 +106,12 @@ def _without_long(raw: bytes | bytearray, taken: Extracted) -> Iterator[bytes | 
 
 
 def _has_bools(raw: bytes | bytearray, start: int) -> bool:
-    """Tell whether the list that begins before ``start`` is one of bools: they are no numbers, and read soon enough."""
+    """Report whether the list that begins before ``start`` has bools, which ``strict_json`` reads fast enough."""
     return raw[start : start + BEGINNING].lstrip(b" \t\r\n[")[:1] in (b"t", b"f")
 
 
 def _quotes(raw: bytes | bytearray) -> Iterator[int]:
-    """Yield the places of the quotes, and the end."""
+    """Yield the positions of the quotes, then the length of the body."""
     at, count = raw.find(b'"'), 0
     while at >= 0:
         yield at
@@ -119,36 +122,37 @@ def _quotes(raw: bytes | bytearray) -> Iterator[int]:
 
 
 def _numbers(parser: simdjson.Parser, raw: bytes | bytearray, first: int, last: int) -> Numbers:
-    """Return the flat list of numbers in ``raw[first:last]``; raises an error for anything else.
+    """Return the flat list of numbers in ``raw[first:last]``; raise an error for anything else.
 
-    It is read in parts that stay in the cache, between which others may have the interpreter.
+    Reads parts that fit in the cache; other threads can take the interpreter between two parts.
     """
     parts, start, end = list[NDArray[np.float64]](), first + 1, last - 1
     while True:
         comma = raw.find(b",", start + PART, end)
         stop = end if comma < 0 else comma
-        found = parser.parse(b"[%b]" % raw[start:stop])
-        if not isinstance(found, simdjson.Array) or not len(found):
+        part = parser.parse(b"[%b]" % raw[start:stop])
+        if not isinstance(part, simdjson.Array) or not len(part):
             raise ValueError("expected a number between two commas")
-        parts.append(np.frombuffer(found.as_buffer(of_type="d"), np.float64))
-        del found  # or the parser would not take the next
+        parts.append(np.frombuffer(part.as_buffer(of_type="d"), np.float64))
+        del part  # the parser cannot be reused while its last result exists
         if stop == end:
             return Numbers(np.concatenate(parts), memoryview(raw)[first:last])
         start = stop + 1
 
 
-def _marked(taken: Extracted, value: Numbers | Decoded) -> bytes:
-    mark = f"{_MARK}:{len(taken)}"
-    taken[mark] = value
+def _store(extracted: Extracted, value: Numbers | Decoded) -> bytes:
+    """Store a long value and return its mark."""
+    mark = f"{_MARK}:{len(extracted)}"
+    extracted[mark] = value
     return mark.encode()
 
 
-def _put(place: dict[str, Any], key: str, kind: type, taken: Extracted) -> None:
-    """Put what was taken where its mark is, if that is this place, and it may be here."""
+def _restore(place: dict[str, Any], key: str, kind: type, extracted: Extracted) -> None:
+    """Replace the mark at this place, if any, by its value, if that has the right type."""
     match place.get(key):
-        case [str(mark)] if kind is Numbers and isinstance(taken.get(mark), kind):
-            place[key] = taken.pop(mark)
-        case str(mark) if kind is Decoded and isinstance(taken.get(mark), kind):
-            place[key] = taken.pop(mark)
+        case [str(mark)] if kind is Numbers and isinstance(extracted.get(mark), kind):
+            place[key] = extracted.pop(mark)
+        case str(mark) if kind is Decoded and isinstance(extracted.get(mark), kind):
+            place[key] = extracted.pop(mark)
         case _:
             pass

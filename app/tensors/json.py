@@ -1,14 +1,14 @@
 """Tensors in JSON.
 
-In, any of these, below a name::
+A tensor in a request is any of these values under a name::
 
     0.5                                                         a number, or true or false: rank 0
     [[1, 2.5], ["NaN", "-Infinity"]]                            a nested list, of numbers or of bools
     {"dtype": "float32", "shape": [2, 2], "data": [1, 2, 3, 4]} typed; data flat, or nested exactly as shape
     {"dtype": "float32", "shape": [1], "base64": "AACAPw=="}    typed; little-endian, row-major
 
-Out, the typed forms. Untyped numbers take the dtype asked for, by the rules of ``casting``; a typed tensor is never
-cast.
+Responses have the typed forms. Untyped numbers are cast to the requested dtype by the rules of ``casting``; a typed
+tensor is never cast.
 """
 
 import binascii
@@ -33,8 +33,9 @@ __all__ = ["Encoding", "decode", "dumps", "encode", "parse", "read_shape", "refu
 Encoding = Literal["nested", "flat", "base64"]
 Shape = tuple[int, ...]
 
-# The one float32 whose shortest text, 7.038531e-26, has as its nearest float64 a tie between two float32, and the tie
-# goes to the other: whoever reads JSON by way of float64 gets a neighbour. (All 2^31 were tried.) It needs more digits.
+# The nearest float64 to the shortest text of this float32, 7.038531e-26, is a tie between two float32, which rounds to
+# the other one, so a reader that goes through float64 gets a neighbour. It needs more digits. It is the only such
+# number: all 2^31 were tried.
 _AMBIGUOUS = float(np.uint32(0x15AE43FD).view(np.float32))
 _SHORT = 64
 
@@ -43,28 +44,28 @@ _KEYS = ("dtype", "shape", "data", "base64")
 
 @dataclass(frozen=True, eq=False)
 class Decoded:
-    """A string of base64 that has been read: its bytes, and how many characters it had."""
+    """A decoded base64 string: its bytes, and its length in characters."""
 
     raw: bytes
     length: int
 
 
 def decode(value: Any, dtype: str, loc: Loc) -> NDArray[Any]:
-    """Return the tensor that ``value``, as ``parse`` gave it, stands for: C-contiguous, of exactly ``dtype``.
+    """Return the tensor in ``value``, a result of ``parse``, as a C-contiguous array of exactly ``dtype``.
 
-    The array may be read-only. Raises ``Unprocessable``, naming the element, for whatever is no number (for the dtype
-    bool: no bool), is ragged, or does not fit the dtype or the tensor's own shape; ``KeyError`` for a ``dtype`` that is
-    not in the table.
+    The array may be read-only. Raises ``Unprocessable``, with the location of the element, for values that are not
+    numbers (for the dtype bool: not bools), ragged lists, and values that do not fit the dtype or the tensor's own
+    shape; ``KeyError`` for a ``dtype`` that is not in the table.
     """
     target = DTYPES[dtype]
     if isinstance(value, list):
         items = cast("list[Any]", value)
-        # NumPy's reductions take longer to start than so few numbers take; a NaN or an infinity fails the test.
+        # Python is faster than NumPy's reductions for so few numbers; a NaN or an infinity fails the test.
         is_short = 0 < len(items) <= _SHORT and casting.NUMBERS.issuperset(map(type, items))
         if is_short and target.rounds_once and max(items) < target.high and min(items) > target.low:
             return np.array(items, target.numpy)
     elif isinstance(value, dict):
-        return _typed(cast("dict[str, Any]", value), target, loc)
+        return _decode_typed(cast("dict[str, Any]", value), target, loc)
     elif isinstance(value, Numbers):
         return _cast_numbers(value, target, loc)
     shape, flat, kinds = _flatten(value, target, loc)
@@ -75,7 +76,7 @@ def decode(value: Any, dtype: str, loc: Loc) -> NDArray[Any]:
 def encode(array: NDArray[Any], encoding: Encoding) -> dict[str, Any]:
     """Return the typed form of ``array``, of any shape and layout, for ``dumps``.
 
-    Each number is the shortest text that gives it back; NaN and the infinities are strings.
+    Each number is written as the shortest text that reads back exactly; NaN and the infinities are strings.
     Raises ``TypeError`` for a dtype that is not in the table.
     """
     row = dtypes.ROWS.get(array.dtype) or dtypes.of(array.dtype)
@@ -90,7 +91,7 @@ def encode(array: NDArray[Any], encoding: Encoding) -> dict[str, Any]:
 
 
 def refuse_cast(name: Any, target: DType, loc: Loc) -> None:
-    """Refuse a typed tensor at ``loc`` whose dtype has another name than the one wanted."""
+    """Raise ``Unprocessable`` for a typed tensor at ``loc`` unless ``name`` is the name of the target dtype."""
     if name != target.name:
         got = casting.describe(name)
         raise wrong((*loc, "dtype"), "typed tensors are not cast", expected=f'"{target.name}"', got=got)
@@ -98,46 +99,47 @@ def refuse_cast(name: Any, target: DType, loc: Loc) -> None:
 
 def _data(array: NDArray[Any], row: DType) -> Any:
     if row.is_float:
-        if row.name != "float64":  # the writer knows no bfloat16; it and float16 are exact in float32
+        if row.name != "float64":  # orjson does not support bfloat16; it and float16 are exact in float32
             array = array.astype(np.float32, copy=False)
         if not _is_plain(array):
-            return _spelled(array)
-    return array[()] if array.ndim == 0 else array  # the writer knows no array of rank 0
+            return _nested_lists(array)
+    return array[()] if array.ndim == 0 else array  # orjson does not support arrays of rank 0
 
 
 def _is_plain(array: NDArray[Any]) -> bool:
-    """Tell whether the writer writes each of these floats as it must be written."""
-    if array.size <= _SHORT:  # NumPy takes longer to start than so few numbers take
+    """Report whether orjson writes all of these floats correctly."""
+    if array.size <= _SHORT:  # Python is faster than NumPy for so few numbers
         numbers = array.reshape(-1).tolist()
         return all(map(math.isfinite, numbers)) and not (_AMBIGUOUS in numbers or -_AMBIGUOUS in numbers)
-    return bool(_plain(array).all())
+    return bool(_plain_mask(array).all())
 
 
-def _plain(array: NDArray[Any]) -> NDArray[np.bool_]:
+def _plain_mask(array: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which of these floats orjson writes correctly."""
     plain = np.isfinite(array)
     return plain & (np.abs(array) != np.float32(_AMBIGUOUS)) if array.dtype == np.float32 else plain
 
 
-def _spelled(array: NDArray[Any]) -> Any:
-    """Return nested lists with strings for what is not finite.
+def _nested_lists(array: NDArray[Any]) -> Any:
+    """Return nested lists with strings for NaN and the infinities.
 
-    What is plain goes through the writer and back, so that a float32 keeps its short text.
+    Other numbers go through orjson and back, so that a float32 keeps its short text.
     """
-    plain = _plain(array)
+    plain = _plain_mask(array)
     text = dumps(np.where(plain, array, array.dtype.type(0)).reshape(-1))
-    spelled = np.array(orjson.loads(text), object).reshape(array.shape)
+    items = np.array(orjson.loads(text), object).reshape(array.shape)
     for word, value in casting.NONFINITE.items():
-        spelled[np.isnan(array) if math.isnan(value) else array == value] = word
-    odd = np.isfinite(array) & ~plain
-    spelled[odd] = array[odd].astype(np.float64)
-    return spelled.tolist()
+        items[np.isnan(array) if math.isnan(value) else array == value] = word
+    ambiguous = np.isfinite(array) & ~plain
+    items[ambiguous] = array[ambiguous].astype(np.float64)
+    return items.tolist()
 
 
 def _flatten(value: Any, target: DType, loc: Loc) -> tuple[Shape, list[Any], set[type]]:
-    """Return the shape of nested lists, their innermost values in one list, and the types of those.
+    """Return the shape of nested lists, their innermost values in one list, and the types of these values.
 
-    Goes level by level, because only whole levels can be looked at without a loop in Python.
-    Raises ``Unprocessable`` for lists that are ragged or too deep; ``target`` tells what else may stand in their place.
+    Goes level by level, because whole levels need no loop in Python. Raises ``Unprocessable`` for lists that are ragged
+    or too deep; ``target`` determines the valid innermost values.
     """
     if not isinstance(value, list):
         return (), [value], {type(value)}
@@ -157,7 +159,7 @@ def _flatten(value: Any, target: DType, loc: Loc) -> tuple[Shape, list[Any], set
 
 
 def _ragged(level: list[Any], shape: Shape, target: DType, loc: Loc) -> Unprocessable:
-    """Return the error for the first of these, siblings of the given shape, that is not like the first of them."""
+    """Return the error for the first item of a level of this shape that differs in kind or length from item 0."""
     first, one = level[0], casting.A_BOOL if target.is_bool else "a number"
     like = f"a list of {len(first)}" if isinstance(first, list) else one  # pyright: ignore[reportUnknownArgumentType]
     index = next(i for i, item in enumerate(level) if not _is_alike(item, first, target))
@@ -192,7 +194,7 @@ def _cast_numbers(numbers: Numbers, target: DType, loc: Loc) -> NDArray[Any]:
         raise wrong((*loc, loss.index), loss.message, expected=loss.expected, got=loss.got) from None
 
 
-def _typed(tensor: dict[str, Any], target: DType, loc: Loc) -> NDArray[Any]:
+def _decode_typed(tensor: dict[str, Any], target: DType, loc: Loc) -> NDArray[Any]:
     _check_keys(tensor, loc)
     refuse_cast(tensor["dtype"], target, loc)
     shape = read_shape(tensor["shape"], target, (*loc, "shape"))
@@ -215,7 +217,7 @@ def _check_keys(tensor: dict[str, Any], loc: Loc) -> None:
 
 
 def read_shape(value: Any, target: DType, loc: Loc) -> Shape:
-    """Return a shape as a request has it, as a tuple that NumPy can have; raises ``Unprocessable``."""
+    """Return the shape in a request as a tuple; raise ``Unprocessable`` if NumPy does not support it."""
     if not isinstance(value, list):
         raise wrong(loc, "expected a list of integers", expected="a list of integers", got=casting.describe(value))
     sizes = cast("list[Any]", value)
@@ -225,65 +227,49 @@ def read_shape(value: Any, target: DType, loc: Loc) -> Shape:
         if type(size) is not int or not 0 <= size <= MAX_DIMENSION:
             expected = f"an integer from 0 to {MAX_DIMENSION}"
             raise wrong((*loc, axis), "invalid dimension", expected=expected, got=casting.describe(size))
-    _refuse_vast(sizes, target, loc)
-    return tuple(sizes)
-
-
-def _refuse_vast(sizes: list[int], target: DType, loc: Loc) -> None:
-    """Refuse a shape that NumPy cannot have even when a zero in it leaves it empty: it multiplies the rest."""
+    # NumPy limits the product of the nonzero sizes, even if a zero makes the array empty.
     count = math.prod(size for size in sizes if size)
     if count * target.itemsize > MAX_BYTES:
         raise wrong(loc, "shape too large", expected="less than 2^63 bytes", got=f"{count} elements")
+    return tuple(sizes)
 
 
 def _from_data(data: Any, shape: Shape, target: DType, loc: Loc) -> NDArray[Any]:
     if isinstance(data, Numbers):
         _check_fit((data.values.size,), shape, loc)
         return _cast_numbers(data, target, loc).reshape(shape)
-    found, flat, kinds = _flatten(data, target, loc)
-    _check_fit(found, shape, loc)
-    return _cast(flat, kinds, target, found, loc).reshape(shape)
+    nested, flat, kinds = _flatten(data, target, loc)
+    _check_fit(nested, shape, loc)
+    return _cast(flat, kinds, target, nested, loc).reshape(shape)
 
 
-def _check_fit(found: Shape, shape: Shape, loc: Loc) -> None:
+def _check_fit(actual: Shape, shape: Shape, loc: Loc) -> None:
+    """Raise ``Unprocessable`` unless data of the actual shape are flat or nested as ``shape``."""
     size = math.prod(shape)
-    if found not in (shape, (size,), _cut(shape)):
+    visible = shape[: shape.index(0) + 1] if 0 in shape else shape  # an empty list hides the dimensions after it
+    if actual not in (shape, (size,), visible):
         nested = f", or nested as {list(shape)}" if len(shape) != 1 else ""
-        got = f"shape {list(found)}"
+        got = f"shape {list(actual)}"
         raise wrong(loc, "data does not match the shape", expected=f"a flat list of {size}{nested}", got=got)
-
-
-def _cut(shape: Shape) -> Shape:
-    """Return what nested lists show of a shape: an empty list hides every dimension after it."""
-    return shape[: shape.index(0) + 1] if 0 in shape else shape
 
 
 def _from_base64(text: Any, shape: Shape, target: DType, loc: Loc) -> NDArray[Any]:
     if not isinstance(text, str | Decoded):
         raise wrong(loc, "expected a base64 string", expected="a string", got=casting.describe(text))
-    size, came = math.prod(shape) * target.itemsize, text.length if isinstance(text, Decoded) else len(text)
+    size, characters = math.prod(shape) * target.itemsize, text.length if isinstance(text, Decoded) else len(text)
     length = (size + 2) // 3 * 4
-    if came != length:  # before decoding, which costs as much as the text is long
+    if characters != length:  # before decoding, whose cost grows with the text
         expected = f"{length} characters for {size} bytes, with padding and without line breaks"
-        raise wrong(loc, "base64 does not match the shape", expected=expected, got=f"{came} characters")
-    raw = text.raw if isinstance(text, Decoded) else _decoded(text, loc)
+        raise wrong(loc, "base64 does not match the shape", expected=expected, got=f"{characters} characters")
+    try:
+        raw = text.raw if isinstance(text, Decoded) else binascii.a2b_base64(text, strict_mode=True)
+    except ValueError as error:  # binascii.Error is a ValueError; characters beyond ASCII raise ValueError itself
+        raise wrong(loc, "invalid base64", expected="A-Z a-z 0-9 + / and padding", got=str(error)) from None
     if len(raw) != size:
         raise wrong(loc, "base64 does not match the shape", expected=f"{size} bytes", got=f"{len(raw)} bytes")
     if target.is_bool:
-        return _as_bools(np.frombuffer(raw, np.uint8), shape, loc)
+        try:
+            return casting.bools(np.frombuffer(raw, np.uint8)).reshape(shape)
+        except casting.Loss as loss:
+            raise wrong(_place(loc, loss.index, shape), loss.message, expected=loss.expected, got=loss.got) from None
     return np.frombuffer(raw, target.wire).astype(target.numpy, copy=False).reshape(shape)
-
-
-def _as_bools(raw: NDArray[np.uint8], shape: Shape, loc: Loc) -> NDArray[Any]:
-    try:
-        return casting.bools(raw).reshape(shape)
-    except casting.Loss as loss:
-        where = _place(loc, loss.index, shape)
-        raise wrong(where, loss.message, expected=loss.expected, got=loss.got) from None
-
-
-def _decoded(text: str, loc: Loc) -> bytes:
-    try:
-        return binascii.a2b_base64(text, strict_mode=True)
-    except ValueError as error:  # binascii.Error is one; characters beyond ASCII are plain ones
-        raise wrong(loc, "invalid base64", expected="A-Z a-z 0-9 + / and padding", got=str(error)) from None

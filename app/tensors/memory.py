@@ -1,4 +1,4 @@
-"""Memory as TensorFlow takes it: where an array begins at such an address it is used as it lies, and else copied."""
+"""Memory aligned for TensorFlow, which uses an aligned array in place and copies any other."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,7 +7,7 @@ ALIGNMENT = 64
 
 
 def aligned(size: int, lead: int = 0) -> NDArray[np.uint8]:
-    """Return ``size`` bytes, not set to anything; what follows the first ``lead`` is at a multiple of ``ALIGNMENT``."""
+    """Return ``size`` uninitialised bytes; those after the first ``lead`` begin at a multiple of ``ALIGNMENT``."""
     raw = np.empty(size + ALIGNMENT, np.uint8)
     start = -(raw.ctypes.data + lead) % ALIGNMENT
     return raw[start : start + size]

@@ -1,12 +1,13 @@
-r"""Tensors in safetensors: a JSON header that says where each lies, then their bytes, little-endian, row-major.
+r"""Tensors in safetensors: a JSON header with the offsets of each, then their bytes, little-endian, row-major.
 
-A name is a path. In, it is ``field/name``: ``inputs/x``, ``cotangents/y``. What else a request says stands in the
-header's ``__metadata__``, as JSON under ``pullback``, where small tensors may be too, in their JSON forms::
+A name is a path. In a request it is ``field/name``: ``inputs/x``, ``cotangents/y``. The header's ``__metadata__`` has
+the other fields of the request, as JSON under ``pullback``; small tensors may be there too, in their JSON forms::
 
     {"__metadata__": {"pullback": "{\"dtype\": \"float64\"}"},
      "inputs/x": {"dtype": "F64", "shape": [2], "data_offsets": [0, 16]}}
 
-Out, it is as long as the answer is deep: ``outputs/y``, ``hessian/x/x``. Typed tensors, these too are never cast.
+In a response it has a part for each level of nesting: ``outputs/y``, ``hessian/x/x``. Tensors are typed, and never
+cast.
 """
 
 import math
@@ -22,14 +23,14 @@ from numpy.typing import NDArray
 from app.errors import Malformed, clip
 from app.tensors import dtypes, strict_json
 from app.tensors.casting import Loss, bools, describe
+from app.tensors.decoding import FIELDS
 from app.tensors.dtypes import DTYPES, MAX_BYTES, MAX_DIMENSION, MAX_RANK, DType
 from app.tensors.memory import ALIGNMENT
 from app.tensors.strict_json import Body
 
 MEDIA_TYPE = "application/vnd.safetensors"
-FIELDS = ("inputs", "cotangents", "tangents", "vectors")
 MAX_HEADER, MAX_TENSORS = 1 << 20, 64
-# A header like most, which is read once and remembered.
+# Headers up to this length are cached; most requests have one.
 SHORT_HEADER = 1 << 12
 
 _LENGTH = 8
@@ -40,7 +41,7 @@ _ROWS: Mapping[str, DType] = {row.safetensors: row for row in DTYPES.values()}
 
 @dataclass(frozen=True)
 class _Entry:
-    """A tensor as the header has it; its data run from ``begin`` to before ``end``, counted from the header's end."""
+    """A tensor in the header; its data are the bytes from ``begin`` to before ``end``, from the end of the header."""
 
     name: str
     row: DType
@@ -50,28 +51,28 @@ class _Entry:
 
 
 def parse(body: Body) -> dict[str, Any]:
-    """Return the document that a body stands for, as JSON would give it, with arrays in place of tensors.
+    """Return the document in a body, as from JSON, with arrays in place of tensors.
 
-    The arrays are views of the body, at whatever address. Raises ``Malformed``, with what was expected and what came,
-    for what is not strict safetensors, has names other than ``field/name``, or more than ``MAX_TENSORS`` of them, or
-    bytes other than 0 and 1 for a bool.
+    The arrays are views of the body, of any alignment. Raises ``Malformed``, with the expected and actual value, for a
+    body that is not strict safetensors, has names other than ``field/name`` or more than ``MAX_TENSORS`` of them, or
+    has bytes other than 0 and 1 for a bool.
     """
     raw = _header(body)
-    fields, entries, size = (_known_layout if len(raw) <= SHORT_HEADER else _layout)(bytes(raw))
+    fields, entries, size = (_cached_layout if len(raw) <= SHORT_HEADER else _layout)(bytes(raw))
     start = _LENGTH + len(raw)
     if size != len(body) - start:
         raise Malformed(f"expected {size} bytes of data after the header (data_offsets), got {len(body) - start}")
-    found = {name: dict(cast("Any", value)) if isinstance(value, dict) else value for name, value in fields.items()}
+    document = {name: dict(cast("Any", value)) if isinstance(value, dict) else value for name, value in fields.items()}
     for entry in entries:
-        _put(found, entry.name, _array(entry, body, start + entry.begin))
-    return found
+        _insert(document, entry.name, _array(entry, body, start + entry.begin))
+    return document
 
 
 def write(tensors: Mapping[str, NDArray[Any]], fields: Mapping[str, Any]) -> list[Body]:
-    """Return the pieces of a body: the header, then the bytes of each array, not copied where they lie as they must.
+    """Return the pieces of a body: the header, then the bytes of each array, copied only if the layout requires it.
 
-    ``fields`` go into the metadata. The data begin at a multiple of ``ALIGNMENT``, and the wider numbers come first, so
-    that each tensor lies at a multiple of its itemsize. Raises ``TypeError`` for a dtype that is not in the table.
+    ``fields`` go into the metadata. The data begin at a multiple of ``ALIGNMENT``, and the wider dtypes come first, so
+    that each tensor begins at a multiple of its itemsize. Raises ``TypeError`` for a dtype that is not in the table.
     """
     rows = {name: dtypes.of(array.dtype) for name, array in tensors.items()}
     header: dict[str, Any] = {_METADATA: {_OURS: orjson.dumps(fields).decode()}} if fields else {}
@@ -104,31 +105,31 @@ def _header(body: Body) -> Body:
 
 
 def _layout(raw: bytes) -> tuple[Mapping[str, Any], Sequence[_Entry], int]:
-    """Return what a header says: the fields of the request in it, its tensors, and how many bytes of data they are."""
+    """Return the contents of a header: the fields of the request, the tensors, and the size of their data in bytes."""
     header = _object(raw, "the header")
     fields = _metadata(header.pop(_METADATA, {}))
     if len(header) > MAX_TENSORS:
         raise Malformed(f"expected at most {MAX_TENSORS} tensors, got {len(header)}")
     entries = [_entry(name, value) for name, value in header.items()]
-    return fields, entries, _end(entries)
+    return fields, entries, _data_size(entries)
 
 
-# Who asks for the same again and again sends the same header each time.
-_known_layout = lru_cache(maxsize=256)(_layout)
+# Repeated requests have the same header.
+_cached_layout = lru_cache(maxsize=256)(_layout)
 
 
 def _object(raw: Body, where: str) -> dict[str, Any]:
     try:
-        found = strict_json.parse(raw)
+        value = strict_json.parse(raw)
     except Malformed as error:
         raise Malformed(f"in {where}: {error.detail}") from None
-    if not isinstance(found, dict):
-        raise Malformed(f"expected an object in {where}, got {describe(found)}")
-    return cast("dict[str, Any]", found)
+    if not isinstance(value, dict):
+        raise Malformed(f"expected an object in {where}, got {describe(value)}")
+    return cast("dict[str, Any]", value)
 
 
 def _metadata(value: Any) -> dict[str, Any]:
-    """Return the fields of a request that the metadata have."""
+    """Return the fields of a request in the metadata."""
     if not isinstance(value, dict):
         raise Malformed(f"{_METADATA}: expected an object of strings, got {describe(value)}")
     metadata = cast("dict[str, Any]", value)
@@ -159,7 +160,7 @@ def _entry(name: str, value: Any) -> _Entry:
 def _shape(name: str, value: Any) -> tuple[int, ...]:
     if not _is_integers(value, MAX_DIMENSION) or len(value) > MAX_RANK:
         expected = f"a shape of at most {MAX_RANK} integers from 0 to {MAX_DIMENSION}"
-        raise _bad(name, expected, _shown(value))
+        raise _bad(name, expected, _describe_list(value))
     return tuple(value)
 
 
@@ -168,7 +169,7 @@ def _offsets(name: str, value: Any) -> tuple[int, int]:
         case [begin, end] if _is_integers(value, MAX_BYTES) and begin <= end:
             return begin, end
         case _:
-            raise _bad(name, "data_offsets [begin, end], two integers in order", _shown(value))
+            raise _bad(name, "data_offsets [begin, end], two integers in order", _describe_list(value))
 
 
 def _is_integers(value: Any, high: int) -> bool:
@@ -176,27 +177,27 @@ def _is_integers(value: Any, high: int) -> bool:
 
 
 def _refuse_size(name: str, row: DType, shape: Sequence[int], size: int) -> None:
-    """Refuse data that are not as long as the shape says, and a shape that NumPy cannot have even when it is empty."""
+    """Raise ``Malformed`` for data whose size does not match the shape, and for a shape that NumPy does not support."""
     if math.prod(shape) * row.itemsize != size:
         expected = f"{math.prod(shape) * row.itemsize} bytes for shape {list(shape)} of {row.safetensors}"
         raise _bad(name, expected, f"{size} bytes")
-    if (vast := math.prod(length for length in shape if length) * row.itemsize) > MAX_BYTES:
-        raise _bad(name, "a shape of less than 2^63 bytes", f"{vast}")
+    if (product := math.prod(length for length in shape if length) * row.itemsize) > MAX_BYTES:
+        raise _bad(name, "a shape of less than 2^63 bytes", f"{product}")
 
 
-def _end(entries: Iterable[_Entry]) -> int:
-    """Return where the data end; refuse those that overlap, or that nobody names."""
-    reached = 0
+def _data_size(entries: Iterable[_Entry]) -> int:
+    """Return the size of the data in bytes; raise ``Malformed`` for overlaps and gaps."""
+    size = 0
     for entry in sorted(entries, key=lambda entry: (entry.begin, entry.end)):
-        if entry.begin != reached:
-            what = "overlap" if entry.begin < reached else "gap"
-            raise _bad(entry.name, f"data_offsets that begin at {reached}", f"{entry.begin} ({what})")
-        reached = entry.end
-    return reached
+        if entry.begin != size:
+            what = "overlap" if entry.begin < size else "gap"
+            raise _bad(entry.name, f"data_offsets that begin at {size}", f"{entry.begin} ({what})")
+        size = entry.end
+    return size
 
 
 def _array(entry: _Entry, body: Body, at: int) -> NDArray[Any]:
-    """Return the tensor whose data begin ``at`` a place in the body, as a view of it."""
+    """Return the tensor whose data begin at byte ``at`` of the body, as a view."""
     if not entry.row.is_bool:
         return np.ndarray(entry.shape, entry.row.wire, body, at).astype(entry.row.numpy, copy=False)
     try:
@@ -206,9 +207,9 @@ def _array(entry: _Entry, body: Body, at: int) -> NDArray[Any]:
         raise _bad(entry.name, f"{loss.expected} for each bool", f"the byte {loss.got} at {place}") from None
 
 
-def _put(found: dict[str, Any], name: str, array: NDArray[Any]) -> None:
+def _insert(document: dict[str, Any], name: str, array: NDArray[Any]) -> None:
     field, _, slot = name.partition("/")
-    named = found.setdefault(field, {})
+    named = document.setdefault(field, {})
     if not isinstance(named, dict):
         raise _bad(name, f"an object under {field} in {_METADATA}.{_OURS}, or no such field", describe(named))
     if slot in named:
@@ -216,8 +217,8 @@ def _put(found: dict[str, Any], name: str, array: NDArray[Any]) -> None:
     named[slot] = array
 
 
-def _shown(value: Any) -> str:
-    """Return a short list of numbers as it is; what may be long or deep is described."""
+def _describe_list(value: Any) -> str:
+    """Return a short list of numbers as text; describe any other value."""
     items = cast("list[Any]", value) if isinstance(value, list) else []
     is_short = 0 < len(items) <= MAX_RANK and all(isinstance(item, int | float) for item in items)
     return clip(str(items), 64) if is_short else describe(value)

@@ -1,4 +1,4 @@
-"""JSON documents and their bytes: strict both ways, with errors that say where and how to cure."""
+"""Strict JSON, both to and from bytes; errors have the location and the cure."""
 
 import json
 import re
@@ -21,10 +21,10 @@ _NONFINITE = re.compile(r"[-+]?(nan|inf(inity)?)\b", re.IGNORECASE)
 
 
 def dumps(document: Any) -> bytes:
-    """Return the document as strict JSON, ended by a line feed; NumPy arrays and scalars inside it must be finite.
+    """Return the document as strict JSON with a final line feed; NumPy arrays and scalars inside it must be finite.
 
-    orjson writes what is not finite as null: tensors go through ``encode``, which leaves none of it.
-    Raises ``TypeError`` for what JSON has no word for.
+    orjson writes NaN and infinity as null; ``json.encode`` replaces them in tensors by strings.
+    Raises ``TypeError`` for a value that JSON cannot represent.
     """
     return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE)
 
@@ -32,8 +32,8 @@ def dumps(document: Any) -> bytes:
 def parse(body: Body) -> Any:
     """Return the value of a JSON document.
 
-    Raises ``Malformed``, with the place and a cure, for what is not strict JSON in UTF-8, has more than
-    ``MAX_BRACKETS`` brackets, is nested deeper than 1024, holds a number beyond float64, or names a key twice in one
+    Raises ``Malformed``, with the location and a cure, for a body that is not strict JSON in UTF-8, has more than
+    ``MAX_BRACKETS`` brackets, is nested deeper than 1024, has a number that overflows float64, or repeats a key in one
     object.
     """
     raw = bytes(body) if isinstance(body, memoryview) else body
@@ -43,7 +43,7 @@ def parse(body: Body) -> Any:
         document = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         raise _malformed(raw, error) from None
-    # Most requests have no colons but those of their keys, which are in objects, at most three deep.
+    # Most requests have colons only after keys, in objects at most three deep: then no key was dropped.
     keys, level = 0, [document]
     for _ in range(_SHALLOW):
         inner: list[Any] = []
@@ -59,7 +59,7 @@ def parse(body: Body) -> Any:
 
 
 def _refuse_brackets(raw: bytes | bytearray) -> None:
-    """Count before parsing, and no further than needed: each bracket costs the parser more than a hundred digits."""
+    """Raise ``Malformed`` for too many brackets, each of which costs the parser more than a hundred digits."""
     count = 0
     for start in range(0, len(raw), _SLICE):
         end = start + _SLICE
@@ -96,11 +96,11 @@ def _cure(error: orjson.JSONDecodeError) -> str:
 
 
 def _refuse_duplicates(raw: bytes | bytearray, document: Any) -> None:
-    r"""Refuse a document that lost a key to its second mention, which the parser drops without a word.
+    r"""Raise ``Malformed`` for a document with a duplicate key, whose first value the parser drops silently.
 
-    Colons tell: each one in the body is a key's own or stands in a string, so that any more than the document
-    accounts for went with what was dropped. (Not found: a key beside an escaped colon, ``\u003a``, or in a document
-    with a list that mixes objects or lists with other things.)
+    Each colon in the body belongs to a key or a string, so if the body has more colons than the document, a value was
+    dropped. (Not detected: a key next to an escaped colon, ``\u003a``, or in a document with a list that mixes objects
+    or lists with other values.)
     """
     colons = raw.count(b":")
     if colons > _colons(document, _objects) and colons > _colons(document, _containers):
@@ -110,9 +110,9 @@ def _refuse_duplicates(raw: bytes | bytearray, document: Any) -> None:
 
 
 def _colons(document: Any, look: Callable[[list[Any]], tuple[int, list[Any]]]) -> int:
-    """Count the document's keys, and the colons in its strings.
+    """Return the number of the document's keys plus that of the colons in its strings.
 
-    ``look`` counts the colons in the strings of a list, and returns those of its items to go into.
+    ``look`` returns the number of colons in the strings of a list, and the items to descend into.
     """
     count, todo = 0, [document]
     while todo:
@@ -131,7 +131,7 @@ def _colons(document: Any, look: Callable[[list[Any]], tuple[int, list[Any]]]) -
 
 
 def _objects(items: list[Any]) -> tuple[int, list[Any]]:
-    """Look into a list in no time: what begins with no object is a tensor, and holds no colons."""
+    """Look at the first item only: a list that does not begin with an object is taken for a tensor, without colons."""
     first: Any = items
     while isinstance(first, list) and first:
         first = cast("list[Any]", first)[0]
@@ -139,7 +139,7 @@ def _objects(items: list[Any]) -> tuple[int, list[Any]]:
 
 
 def _containers(items: list[Any]) -> tuple[int, list[Any]]:
-    """Look into a list, all of it; one with containers among other things, which no request has, is given up on."""
+    """Look at every item; for a list that mixes containers with other values, give up: no valid request has one."""
     kinds = set(map(type, items))
     if kinds.isdisjoint((list, dict, str)):
         return 0, []
@@ -149,18 +149,18 @@ def _containers(items: list[Any]) -> tuple[int, list[Any]]:
 
 
 def _duplicate(raw: bytes | bytearray) -> str | None:
-    """Return the key that stands twice in one object, or nothing when the slower parser has had enough before."""
-    found: list[str] = []
+    """Return the duplicate key, or ``None`` if the document is too deep for the slower parser."""
+    duplicates: list[str] = []
 
     def look(pairs: list[tuple[str, Any]]) -> None:
         seen = set[str]()
-        for name, _ in () if found else pairs:
+        for name, _ in () if duplicates else pairs:
             if name in seen:
-                found.append(name)
+                duplicates.append(name)
             seen.add(name)
 
     try:
         json.loads(raw, object_pairs_hook=look)
     except RecursionError:
         return None
-    return found[0] if found else None
+    return duplicates[0] if duplicates else None

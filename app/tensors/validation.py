@@ -1,4 +1,4 @@
-"""What pydantic finds wrong, in our words: place, message, what was expected and what came."""
+"""Conversion of pydantic's errors to entries: location, message, expected and actual value."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ _PLAINER = {"a valid dictionary": "an object", "a valid list": "a list"}
 
 
 def entries(faults: Sequence[Mapping[str, Any]], known: Iterable[str], at: Loc = ()) -> list[Entry]:
-    """Return an entry for each fault; ``known`` are the fields that there are, ``at`` is where the fields stand."""
+    """Return an entry for each fault; ``known`` are the valid fields, ``at`` is the location of the fields."""
     names = list(known)
     return [_entry(fault, names, (*at, *fault["loc"])) for fault in faults[:MAX_ENTRIES]]
 
@@ -23,6 +23,6 @@ def _entry(fault: Mapping[str, Any], known: Sequence[str], loc: Loc) -> Entry:
         return Entry(loc, "missing field", expected=f"the field {name}", got="nothing")
     if fault["type"] == "too_long":
         return Entry(loc, "too many items", expected=f"at most {fault['ctx']['max_length']}", got="more")
-    said = str(fault["msg"]).removeprefix("Input should be ").removeprefix("Value error, ")
-    expected = _PLAINER.get(said, said)
+    expected = str(fault["msg"]).removeprefix("Input should be ").removeprefix("Value error, ")
+    expected = _PLAINER.get(expected, expected)
     return Entry(loc, f"expected {expected}", expected=expected, got=describe(fault["input"]))
