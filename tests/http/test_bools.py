@@ -13,7 +13,7 @@ import pytest
 
 import pullback
 from tests.http.native_client import MODES, OPERATIONS, array, ask, data, fault, post, problem
-from tests.http.test_binary import binary, read, written
+from tests.http.test_binary import binary, decode, encode
 from tests.patience import PATIENCE_S
 
 X, MASK = [1.5, -2.0, 3.0], [True, False, True]
@@ -195,17 +195,17 @@ def test_binary_matches_json_bit_for_bit(plugged: httpx.Client, operation: str):
     body = dict(POINT)
     if field := directions.get(operation):
         tensors[f"{field}/x"], body[field] = np.float32([1, 2, 3]), {"x": [1, 2, 3]}
-    found = binary(plugged, f"masked/{operation}", written(tensors), accept="application/json")
+    found = binary(plugged, f"masked/{operation}", encode(tensors), accept="application/json")
     assert found.json() == ask(plugged, "masked", operation, **body)
 
 
 def test_safetensors_carry_bools_both_ways(plugged: httpx.Client):
     x = np.random.default_rng(6).standard_normal((50, 40), np.float32)
-    found, _ = read(binary(plugged, "parted/forward", written({"inputs/x": x})).content)
+    found, _ = decode(binary(plugged, "parted/forward", encode({"inputs/x": x})).content)
     assert found["outputs/negative"].dtype == np.bool_
     np.testing.assert_array_equal(found["outputs/negative"], x < 0)
-    body = written({"inputs/mask": found["outputs/negative"], "inputs/x": x})
-    again, _ = read(binary(plugged, "masked/forward", body).content)
+    body = encode({"inputs/mask": found["outputs/negative"], "inputs/x": x})
+    again, _ = decode(binary(plugged, "masked/forward", body).content)
     np.testing.assert_array_equal(again["outputs/y"], np.where(x < 0, x, 0))
 
 
@@ -213,7 +213,7 @@ def test_safetensors_carry_bools_both_ways(plugged: httpx.Client):
 def test_an_invalid_bool_byte_is_400(plugged: httpx.Client, size: int):
     raw = np.zeros(size, np.uint8)
     raw[size - 1] = 2
-    body = written({"inputs/x": np.zeros(size, np.float32), "inputs/mask": raw.view(np.bool_)})
+    body = encode({"inputs/x": np.zeros(size, np.float32), "inputs/mask": raw.view(np.bool_)})
     detail = problem(binary(plugged, "masked/forward", body), 400)["detail"]
     assert detail == f"tensor inputs/mask: expected 0 or 1 for each bool, got the byte 2 at [{size - 1}]"
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from tests.http.native_client import BINARY
-from tests.http.test_binary import read, written
+from tests.http.test_binary import decode, encode
 from tests.http.test_limits import connected, parse, read_all
 
 COUNT = 300_000
 X = np.random.default_rng(7).normal(size=COUNT).astype(np.float32)
-BODY = written({"inputs/x": X})
+BODY = encode({"inputs/x": X})
 TEXT = json.dumps({"inputs": {"x": X.tolist()}, "encoding": "flat"}).encode()
 PATH = "/v1/ops/square/forward"
 LARGE = len(BODY)
@@ -45,7 +45,7 @@ def answer(sock: socket.socket) -> tuple[int, bytes]:
 def check(found: tuple[int, bytes], x: np.ndarray = X) -> None:
     status, body = found
     assert status == 200, body[:500]
-    np.testing.assert_array_equal(read(body)[0]["outputs/y"], x * x)
+    np.testing.assert_array_equal(decode(body)[0]["outputs/y"], x * x)
 
 
 @pytest.mark.parametrize("first", [0, 1, 1000, 70_000, LARGE - (1 << 18) - 1, LARGE - (1 << 18), LARGE - 1])
@@ -72,7 +72,7 @@ def test_a_body_in_odd_pieces(service, size: int):
 @pytest.mark.parametrize("gap", [0, 0.05])
 def test_requests_directly_after_a_large_body(service, gap: float):
     """The next requests arrive with its last bytes; the second of them is large again."""
-    small = written({"inputs/x": X[:3]})
+    small = encode({"inputs/x": X[:3]})
     with connected(service) as sock:
         sock.sendall(head() + BODY[:-10])
         time.sleep(gap)
