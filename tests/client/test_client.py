@@ -119,7 +119,11 @@ def test_attributes_modes_and_devices_are_sent(api) -> None:
         (lambda c: c.op("square").forward({"x": "a"}), pullback.Unprocessable, "inputs.x: expected a number"),
         (lambda c: c.op("square").forward({"x": np.array([1])}), pullback.Unprocessable, "not cast.*int64"),
         (lambda c: c.op("square").forward({"x": np.array([True])}), pullback.Unprocessable, "not cast.*bool"),
-        (lambda c: c.op("square").forward({"x": True}), pullback.Unprocessable, "no number.*got true"),
+        (
+            lambda c: c.op("square").forward({"x": True}),
+            pullback.Unprocessable,
+            "expected a number, .*got true",
+        ),
         (lambda c: c.op("square").forward({"x": np.array([1j])}), pullback.BadArgument, r"inputs\.x: .*got complex"),
         (lambda c: c.op("square").forward({"x": [object()]}), pullback.BadArgument, "got object"),
         (lambda c: c.op("square").forward({"x": object()}), pullback.BadArgument, "got object"),

@@ -139,7 +139,7 @@ def check_many_vectors(point: Point, rng: np.random.Generator, case: Case) -> No
         expected = truth_of_together(case.point(), {**one, "cotangents": cotangents})
         found = {name: x if isinstance(x, Absent) else x[i] for name, x in many.items()}
         wanted = {name: x for name, x in expected.found.items() if name.startswith(("products/", "slots/"))}
-        agree(Truth(wanted, expected.units), found, case.exact, f"{case} along many vectors in mode {point.terms.mode}")
+        agree(Truth(wanted, expected.units), found, case.exact, f"{case} along many vectors in mode {point.spec.mode}")
 
 
 def agree(expected: Truth, found, dtype: str, what: str) -> None:
