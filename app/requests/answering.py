@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 from app.autodiff.evaluation import Evaluation
 from app.execution.engine import Engine
 from app.execution.lane import Slot
+from app.http.problems import Header
 from app.http.request import Request
 from app.requests.operations import Steps, Work
 from app.runtime.cancellation import Checkpoint
@@ -18,7 +19,6 @@ from app.telemetry.counters import Counters
 from app.tensors.strict_json import Body
 
 Result = TypeVar("Result")
-Header = tuple[bytes, bytes]
 
 # Above this size, reading and writing tensors would block the event loop for milliseconds, and the work is long.
 SMALL_BODY = 1 << 16

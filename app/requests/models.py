@@ -51,7 +51,7 @@ Wrt = Annotated[Names | None, Field(description="The inputs to differentiate wit
 Batched = Annotated[bool, Field(description="Give the directions a leading axis: many of them in one call.")]
 
 
-class Request(BaseModel):
+class OperationRequest(BaseModel):
     """The fields of every request."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -68,17 +68,17 @@ class Request(BaseModel):
     encoding: Encoding = Field(default="nested", description="How tensors are written in the response.")
 
 
-class BatchedRequest(Request):
+class BatchedRequest(OperationRequest):
     """The fields of a request for products."""
 
     batched: Batched = False
 
 
-class ForwardRequest(Request):
+class ForwardRequest(OperationRequest):
     """The point where the op is evaluated."""
 
 
-class GradientsRequest(Request):
+class GradientsRequest(OperationRequest):
     """The point, and the order of differentiation."""
 
     order: int = Field(default=1, ge=1, le=4, description="The highest order.")
@@ -100,7 +100,7 @@ class JvpRequest(BatchedRequest):
     tangents: Tensors = Field(description="A tangent for some of the inputs, zeros for the rest.")
 
 
-class JacobianRequest(Request):
+class JacobianRequest(OperationRequest):
     """The point, and the blocks to compute."""
 
     wrt: Wrt = None
@@ -115,7 +115,7 @@ class HvpRequest(BatchedRequest):
     wrt: Wrt = None
 
 
-class HessianRequest(Request):
+class HessianRequest(OperationRequest):
     """The point, the cotangents that weight the outputs, and the blocks to compute."""
 
     cotangents: Cotangents = None
@@ -123,19 +123,19 @@ class HessianRequest(Request):
     diagonal: bool = Field(default=False, description="Only the diagonal, for elementwise ops.")
 
 
-class Answer(BaseModel):
+class OperationAnswer(BaseModel):
     """The base of every response."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class ForwardAnswer(Answer):
+class ForwardAnswer(OperationAnswer):
     """The outputs."""
 
     outputs: dict[str, TensorOut]
 
 
-class GradientsAnswer(Answer):
+class GradientsAnswer(OperationAnswer):
     """The outputs, and one entry per order."""
 
     outputs: dict[str, TensorOut]
@@ -143,7 +143,7 @@ class GradientsAnswer(Answer):
     absent: list[Absences] = Field(default=[], description="Why a gradient is null, one entry per order.")
 
 
-class VjpAnswer(Answer):
+class VjpAnswer(OperationAnswer):
     """The cotangents of the inputs; with ``batched``, along a leading axis."""
 
     outputs: dict[str, TensorOut] = Field(default={}, description="Only if requested.")
@@ -151,28 +151,28 @@ class VjpAnswer(Answer):
     absent: Absences = {}
 
 
-class JvpAnswer(Answer):
+class JvpAnswer(OperationAnswer):
     """The tangents of the outputs; with ``batched``, along a leading axis."""
 
     tangents: dict[str, TensorOrNull]
     absent: Absences = {}
 
 
-class JacobianAnswer(Answer):
+class JacobianAnswer(OperationAnswer):
     """Blocks ``[output][input]`` of shape ``(*output, *input)``."""
 
     jacobian: dict[str, dict[str, TensorOrNull]]
     absent: dict[str, Absences] = {}
 
 
-class HvpAnswer(Answer):
+class HvpAnswer(OperationAnswer):
     """Products ``[input]``; with ``batched``, along a leading axis."""
 
     products: dict[str, TensorOrNull]
     absent: Absences = {}
 
 
-class HessianAnswer(Answer):
+class HessianAnswer(OperationAnswer):
     """Blocks ``[input][input]`` of shape ``(*input, *input)``, or with ``diagonal`` the diagonal of each input."""
 
     hessian: dict[str, dict[str, TensorOrNull]] = {}

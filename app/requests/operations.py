@@ -42,8 +42,8 @@ class Operation:
 
     name: str
     summary: str
-    request: type[models.Request]
-    answer: type[models.Answer]
+    request: type[models.OperationRequest]
+    answer: type[models.OperationAnswer]
     directions: Mapping[str, Literal["inputs", "outputs"]]
     work: Callable[[Query, Point, Directions], Work]
     tree: Callable[[Query, Any], dict[str, Tree]]

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.gradcheck.checks import CHECKS
-from app.requests.models import MAX_NAMES, Answer, Cotangents, Tensors
+from app.requests.models import MAX_NAMES, Cotangents, OperationAnswer, Tensors
 from ops import Mode
 
 CheckName = Literal[
@@ -120,7 +120,7 @@ class CheckEntry(BaseModel):
     worst: WorstElement | None
 
 
-class CheckAnswer(Answer):
+class CheckAnswer(OperationAnswer):
     """The report on one op."""
 
     op: str
@@ -167,7 +167,7 @@ class VerifiedGradient(BaseModel):
     blocks: list[Block]
 
 
-class VerifyAnswer(Answer):
+class VerifyAnswer(OperationAnswer):
     """The verdict on your gradients."""
 
     op: str
@@ -178,7 +178,7 @@ class VerifyAnswer(Answer):
     gradients: dict[str, VerifiedGradient]
 
 
-class ChecksAnswer(Answer):
+class ChecksAnswer(OperationAnswer):
     """One event of the stream; ``event`` determines its fields."""
 
     event: Literal["start", "progress", "report", "summary", "error"]

@@ -38,7 +38,7 @@ Event: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Check:
+class CheckHandler:
     """The handler that checks one op."""
 
     engine: Engine
@@ -63,7 +63,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Verify:
+class VerifyHandler:
     """The handler that compares a client's gradients with one op's."""
 
     engine: Engine
@@ -93,7 +93,7 @@ class Verify:
 
 
 @dataclass(frozen=True)
-class Stream:
+class StreamHandler:
     """The handler that checks many ops, and streams an event for each step."""
 
     engine: Engine

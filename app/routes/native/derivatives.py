@@ -24,7 +24,7 @@ MEDIA_TYPES = tuple(FORMATS)
 
 
 @dataclass(frozen=True)
-class Derivatives:
+class OperationHandler:
     """The handler of one operation on one op."""
 
     engine: Engine

@@ -10,7 +10,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from app.requests.models import Answer, Problem
+from app.requests.models import OperationAnswer, Problem
 from app.requests.operations import OPERATIONS, Operation
 from app.routes.native.check_models import (
     CheckAnswer,
@@ -58,7 +58,7 @@ class Check:
     path: str
     summary: str
     request: type[BaseModel]
-    answer: type[Answer]
+    answer: type[OperationAnswer]
     media_types: tuple[str, ...]
     example: Mapping[str, Any]
 
@@ -155,7 +155,7 @@ def _body(request: type[BaseModel], examples: Mapping[str, Any]) -> dict[str, An
     return {"required": True, "content": {_JSON: {"schema": schema, "examples": dict(examples)}}}
 
 
-def _answer(answer: type[Answer], media_types: Sequence[str]) -> dict[str, Any]:
+def _answer(answer: type[OperationAnswer], media_types: Sequence[str]) -> dict[str, Any]:
     schema = {"$ref": _REF.format(model=answer.__name__)}
     return {"description": answer.__doc__, "content": {media_type: {"schema": schema} for media_type in media_types}}
 

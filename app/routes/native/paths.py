@@ -7,8 +7,8 @@ from app.execution.engine import Engine
 from app.http.request import Request, Route
 from app.requests.operations import OPERATIONS
 from app.requests.plans import Plans
-from app.routes.native.checks import Check, Stream, Verify
-from app.routes.native.derivatives import Derivatives
+from app.routes.native.checks import CheckHandler, StreamHandler, VerifyHandler
+from app.routes.native.derivatives import OperationHandler
 from app.routes.protocol import Routes, wrong_method
 
 # The counter label for each page.
@@ -40,15 +40,15 @@ def routes(engine: Engine, plans: Plans, pages: ASGIApp) -> Routes:
                 await page(request)
 
     by_path = {path: Route(page, counters=engine.counters("", label)) for path, label in PAGES.items()}
-    by_path["/v1/checks"] = Route(Stream(engine), counters=engine.counters("", "checks"))
+    by_path["/v1/checks"] = Route(StreamHandler(engine), counters=engine.counters("", "checks"))
     for op in engine.registry.ops.values():
         path = f"/v1/ops/{op.name}"
         by_path[path] = Route(page, counters=engine.counters("", "catalogue"))
         for operation in OPERATIONS.values():
             counters = engine.counters(op.name, operation.name)
-            handler = Derivatives(engine, plans, op, operation, counters)
+            handler = OperationHandler(engine, plans, op, operation, counters)
             by_path[f"{path}/{operation.name}"] = Route(handler, counters=counters)
-        for name, check in (("check", Check), ("verify", Verify)):
+        for name, check in (("check", CheckHandler), ("verify", VerifyHandler)):
             counters = engine.counters(op.name, name)
             by_path[f"{path}/{name}"] = Route(check(engine, op, counters), counters=counters)
     unknown = Route(other, counters=engine.counters("", "other"))

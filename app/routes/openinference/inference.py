@@ -15,8 +15,9 @@ from app.execution.engine import Engine
 from app.http.body import too_large
 from app.http.deadlines import Deadline
 from app.http.limits import JSON_LENGTH, MAX_DIGITS
+from app.http.problems import Header
 from app.http.request import Request
-from app.requests.answering import Header, Job, Reader, Reply, answer
+from app.requests.answering import Job, Reader, Reply, answer
 from app.requests.negotiation import JSON, content_type
 from app.requests.operations import OPERATIONS
 from app.requests.plans import Plan, Plans
@@ -32,8 +33,6 @@ from ops import Array
 
 BINARY = "application/octet-stream"
 LENGTH_HEADER = "Inference-Header-Content-Length"
-
-Arrays = Sequence[Array]
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ def _lead(request: Request) -> int | None:
     return int(value)
 
 
-def _arrays(outputs: Sequence[ModelOutput], plan: Plan, point: Point, result: Any) -> Arrays:
+def _arrays(outputs: Sequence[ModelOutput], plan: Plan, point: Point, result: Any) -> Sequence[Array]:
     """Return the requested tensors; absent derivatives are zeros."""
     tree, arrays = plan.operation.tree(plan.query, result), list[Array]()
     for output in outputs:
@@ -103,7 +102,7 @@ def _arrays(outputs: Sequence[ModelOutput], plan: Plan, point: Point, result: An
     return arrays
 
 
-def _write(model: Model, inference: InferenceRequest, reply_coding: str | None, arrays: Arrays) -> Reply:
+def _write(model: Model, inference: InferenceRequest, reply_coding: str | None, arrays: Sequence[Array]) -> Reply:
     """Return the response: JSON, followed by the bytes of the tensors that the client wants in binary."""
     blobs, outputs = list[Body](), list[dict[str, Any]]()
     for (requested, is_binary), array in zip(inference.outputs, arrays, strict=True):
