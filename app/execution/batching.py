@@ -50,12 +50,14 @@ class _Member:
 
     def answer(self) -> None:
         """Set the result of the future, unless the caller has given up."""
+        # The traceback of an error refers to this member: a member that kept its error would be a reference cycle.
+        error, self.error = self.error, None
         if self.future.done():
             return
-        if self.error is None:
+        if error is None:
             self.future.set_result(self.outcome)
         else:
-            self.future.set_exception(self.error)
+            self.future.set_exception(error)
 
 
 @dataclass(eq=False)
