@@ -259,9 +259,9 @@ def classes():
     ("model", "tensors", "more", "message"),
     [
         ("nobody", {"x": X}, {}, "[404] unknown model 'nobody'"),
-        ("square", {"x": X}, {"model_version": "3"}, "[404] version 1 alone"),
+        ("square", {"x": X}, {"model_version": "3"}, "[404] expected version 1, got '3'"),
         ("square", {"z": X}, {}, "[400] inputs.z"),
-        ("square.vjp", {"dy": DY}, {}, "[400] x is missing"),
+        ("square.vjp", {"dy": DY}, {}, "[400] missing input x"),
         (
             "square.vjp",
             {"x": X, "dy": DY[0]},
@@ -272,7 +272,7 @@ def classes():
         ("log1pexp", {"x": X.astype(np.int32)}, {}, "[400] expected one of FP32, FP64, FP16, BF16, got INT32"),
         ("square", {"x": np.array([b"x"], np.object_)}, {}, "[400] BYTES"),
         ("square.jvp", {"x": X}, {}, "[400] at least one of tx"),
-        ("square", {"x": X}, {"outputs": classes()}, "[400] no output has classes"),
+        ("square", {"x": X}, {"outputs": classes()}, "[400] classification is not supported"),
         ("square", {"x": X}, {"outputs": [triton.InferRequestedOutput("q")]}, "[400] outputs.q"),
     ],
 )

@@ -114,11 +114,11 @@ def test_errors_follow_the_protocol(url, log1pexp):
         umbridge.HTTPModel(url, "nope")
     wrong = {
         "InvalidInput: input.0: length mismatch for vector x": lambda: log1pexp([[1.0]], CONFIG),
-        "InvalidInput: input: this is not the input of the model": lambda: log1pexp([X, X], CONFIG),
+        "InvalidInput: input: expected a list of 1 lists of numbers": lambda: log1pexp([X, X], CONFIG),
         "InvalidInput: sens: length mismatch for vector y": lambda: log1pexp.gradient(0, 0, [X], [1.0], CONFIG),
         "InvalidInput: vec: length mismatch for vector x": lambda: log1pexp.apply_jacobian(0, 0, [X], [1.0], CONFIG),
-        "InvalidInput: inWrt2: there is no such": lambda: log1pexp.apply_hessian(0, 0, 1, [X], SENS, VEC, CONFIG),
-        "InvalidInput: outWrt: there is no such": lambda: log1pexp.gradient(1, 0, [X], SENS, CONFIG),
+        "InvalidInput: inWrt2: unknown vector": lambda: log1pexp.apply_hessian(0, 0, 1, [X], SENS, VEC, CONFIG),
+        "InvalidInput: outWrt: unknown vector": lambda: log1pexp.gradient(1, 0, [X], SENS, CONFIG),
         "InvalidInput: config.shpe: unknown field": lambda: log1pexp([X], {"shpe": [3]}),
     }
     for message, call in wrong.items():
