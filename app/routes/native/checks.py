@@ -63,18 +63,8 @@ class CheckHandler:
 
 
 @dataclass(frozen=True)
-class VerifyHandler:
-    """The handler that compares a client's gradients with one op's."""
-
-    engine: Engine
-    op: Op
-    counters: Counters
-
-    async def __call__(self, request: Request) -> None:
-        """Send the verdict; raises a ``PullbackError`` if the request is invalid or fails."""
-        _negotiate(request, (JSON,))
-        reader = Reader(self._job, self.op.name, self.counters)
-        await answer(self.engine, request, reader, await request.read())
+class VerifyHandler(CheckHandler):
+    """The handler that compares a client's gradients with one op's, and sends the verdict."""
 
     def _job(self, body: Body) -> Job:
         request, engine = read(body, VerifyRequest), self.engine
