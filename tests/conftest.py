@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 import httpx
 import pytest
 
+from tests.forked import Forked
 from tests.patience import PATIENCE_S
 from tests.work_units import UnitScheduling, in_order
 
@@ -33,25 +34,36 @@ READY = re.compile(r"Pullback is ready on (http://\S+) \(docs: (\S+)\)")
 
 
 class Service:
-    """``python -m app`` with settings, each without its prefix: ``Service(log, MAX_JSON_MB="1")``."""
+    """A process of the service, started by ``forked`` or ``launched``."""
 
-    def __init__(self, log: IO[bytes], **settings: str) -> None:
+    def __init__(self, process: subprocess.Popen[str] | Forked, log: IO[bytes]) -> None:
         self._log = log
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "app"],
-            cwd=ROOT,
-            env=environment(**settings),
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            text=True,
-            # A group of its own, as in a terminal: Ctrl-C goes to all of a group.
-            start_new_session=True,
-        )
+        self.process = process
         self.printed: list[str] = []
         self._lines: queue.Queue[str] = queue.Queue()
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
         self.url = ""
+
+    @classmethod
+    def forked(cls, log: IO[bytes], **settings: str) -> "Service":
+        """Start it with settings, each without its prefix: ``Service.forked(log, MAX_JSON_MB="1")``."""
+        return cls(Forked(ROOT, environment(**settings), log), log)
+
+    @classmethod
+    def launched(cls, log: IO[bytes], **settings: str) -> "Service":
+        """Start it in a new interpreter, which takes seconds longer."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "app"],
+            cwd=ROOT,
+            env=environment(**settings),
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            # A group of its own, as in a terminal: Ctrl-C goes to all of a group.
+            start_new_session=True,
+        )
+        return cls(process, log)
 
     def _read(self) -> None:
         assert self.process.stdout
@@ -172,18 +184,24 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> UnitScheduli
     return UnitScheduling(config, log)
 
 
-def starting(request: pytest.FixtureRequest) -> Iterator[Start]:
+def starting(request: pytest.FixtureRequest, made: Start = Service.forked) -> Iterator[Start]:
     """Start services with other settings; one may not become ready: see ``Service.wait_until_ready``."""
     if request.config.getoption("url"):
         pytest.skip("needs a service of its own")
     with contextlib.ExitStack() as stack:
 
         def started(**settings: str) -> Service:
-            one = Service(stack.enter_context(tempfile.TemporaryFile()), **settings)
+            one = made(stack.enter_context(tempfile.TemporaryFile()), **settings)
             stack.callback(one.close)
             return one
 
         yield started
+
+
+@pytest.fixture
+def launch(request: pytest.FixtureRequest) -> Iterator[Start]:
+    """Start services as ``start`` does, each in a new interpreter."""
+    yield from starting(request, Service.launched)
 
 
 start = pytest.fixture(starting)

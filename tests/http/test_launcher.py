@@ -85,10 +85,10 @@ def test_headers_do_not_name_the_server(client):
     assert response.headers["x-request-id"]
 
 
-def test_a_port_in_use_is_one_line_and_exit_1(start):
+def test_a_port_in_use_is_one_line_and_exit_1(launch):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        one = start(PORT=str(port))
+        one = launch(PORT=str(port))
         assert one.wait() == 1
     assert (
         one.log()
@@ -96,16 +96,16 @@ def test_a_port_in_use_is_one_line_and_exit_1(start):
     )
 
 
-def test_an_invalid_host_is_one_line_and_exit_1(start):
-    one = start(HOST="192.0.2.1")
+def test_an_invalid_host_is_one_line_and_exit_1(launch):
+    one = launch(HOST="192.0.2.1")
     assert one.wait() == 1
     [line] = one.log().splitlines()
     assert line.startswith("pullback: cannot listen on 192.0.2.1:0 ")
 
 
-def test_invalid_settings_are_a_line_each_and_exit_2(start):
+def test_invalid_settings_are_a_line_each_and_exit_2(launch):
     wrong = {"DEADLINE_S": "0", "LOG": "xml", "PORT": "99999", "STRICT": "perhaps", "WORKERS": "two"}
-    one = start(**wrong)
+    one = launch(**wrong)
     assert one.wait() == 2
     lines = sorted(one.log().splitlines())
     assert len(lines) == len(wrong)
@@ -115,8 +115,8 @@ def test_invalid_settings_are_a_line_each_and_exit_2(start):
     assert "expected 'text' or 'json', got" in lines[1]
 
 
-def test_an_unknown_setting_is_a_warning_with_similar_names(start):
-    one = start(MAX_JSN_MB="1", PORT="x")
+def test_an_unknown_setting_is_a_warning_with_similar_names(start, launch):
+    one = launch(MAX_JSN_MB="1", PORT="x")
     assert one.wait() == 2
     one = start(MAX_JSN_MB="1")
     one.wait_until_ready()
@@ -125,8 +125,8 @@ def test_an_unknown_setting_is_a_warning_with_similar_names(start):
     assert "PULLBACK_MAX_JSON_MB" in line
 
 
-def test_sigterm_drains_and_finishes_requests_in_flight(start):
-    one = start(DRAIN_S="5")
+def test_sigterm_drains_and_finishes_requests_in_flight(launch):
+    one = launch(DRAIN_S="5")
     one.wait_until_ready()
     assert status_of(one) == 200
     with request_in_flight(one) as sock:
@@ -155,8 +155,8 @@ def test_a_second_sigterm_does_not_wait(start):
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_ctrl_c_does_not_drain(start, workers):
-    one = start(DRAIN_S="300", WORKERS=workers)
+def test_ctrl_c_does_not_drain(launch, workers):
+    one = launch(DRAIN_S="300", WORKERS=workers)
     one.wait_until_ready()
     os.killpg(one.process.pid, signal.SIGINT)
     assert one.wait() == 0
@@ -164,8 +164,8 @@ def test_ctrl_c_does_not_drain(start, workers):
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_an_early_sigterm_stops_it(start, workers):
-    one = start(DRAIN_S="300", WORKERS=workers)
+def test_an_early_sigterm_stops_it(launch, workers):
+    one = launch(DRAIN_S="300", WORKERS=workers)
     one.process.send_signal(signal.SIGTERM)
     assert one.wait() in (0, -signal.SIGTERM)
     assert one.line() == ""
@@ -200,8 +200,8 @@ def test_a_json_log_is_json_lines(start):
     assert records[0]["message"].startswith("draining ")
 
 
-def test_workers_are_announced_once_then_replaced_and_drained(start):
-    one = start(WORKERS="2", DRAIN_S="2")
+def test_workers_are_announced_once_then_replaced_and_drained(launch):
+    one = launch(WORKERS="2", DRAIN_S="2")
     one.wait_until_ready()
     first, second = one.workers()
     os.kill(first, signal.SIGKILL)
@@ -218,9 +218,9 @@ def test_workers_are_announced_once_then_replaced_and_drained(start):
     assert one.log().count("draining for 2 s") in (1, 2)
 
 
-def test_workers_stop_faster_on_a_second_signal(start):
+def test_workers_stop_faster_on_a_second_signal(launch):
     for sent in (signal.SIGTERM, signal.SIGINT):
-        one = start(WORKERS="2", DRAIN_S="300")
+        one = launch(WORKERS="2", DRAIN_S="300")
         one.wait_until_ready()
         one.process.send_signal(sent)
         if sent == signal.SIGTERM:
