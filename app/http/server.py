@@ -38,11 +38,14 @@ class Workers(Multiprocess):
     def keep_subprocess_alive(self) -> None:
         """Check the workers, every half second: announce them, or replace the dead ones.
 
-        A worker that dies before all have started would die again, so it ends the service. Until then workers get no
-        health check: one to a process that dies meanwhile would wait for the whole health timeout.
+        A worker that dies before all have started would die again, so it ends the service.
         """
         if self.should_exit.is_set():
             return
+        for worker in self.processes:
+            # The worker has its own copy of this end. Once it dies, the pipe has no writer, so a health check that is
+            # under way ends at once instead of after its timeout.
+            worker.child_conn.close()
         if self._announce is None:
             super().keep_subprocess_alive()
             self.cannot_start = self.should_exit.is_set()

@@ -8,8 +8,8 @@ from ops import FLOATS, Claim, Example, Input, Op, Output, Surrogate, custom_gra
 from tests.gradcheck.checking import entries, failed, report
 
 REGISTRY = discover()
-# ``python -m tests.gradcheck.seeds 50`` runs many more. All but the first of these once raised a false alarm.
-SEEDS = (0, 9, 22, 39)
+# ``python -m tests.gradcheck.seeds 50`` runs many more. The second of these once raised false alarms.
+SEEDS = (0, 22)
 # The checks that depend on the seed: tracing and compiling do not.
 SEEDED = ["derivative", "second", "linearity", "adjoint", "symmetry", "dtypes", "finite", "batching", "determinism"]
 
