@@ -57,10 +57,11 @@ def rows(
     dtypes: tuple[str, ...] = WIDE,
     out: tuple[str | int, ...] = MATRIX,
     slot: Mapping[str, Any] | None = None,
+    inputs: Sequence[Input] = (),
     **changes: Any,
 ) -> Op:
-    """Return an op of the rows of a matrix ``x``, to an output of shape ``out``."""
-    inputs = [Input("x", dtypes, MATRIX, **(slot or {}))]
+    """Return an op of rows, by default those of a matrix ``x``, to an output of shape ``out``."""
+    inputs = inputs or [Input("x", dtypes, MATRIX, **(slot or {}))]
     fields: dict[str, Any] = {"outputs": (Output("y", dtypes, out),), "batching": "leading_axis"}
     return made(function, reference, inputs, **(fields | changes))
 

@@ -1,11 +1,12 @@
 """The corpus of wrong ops: each has one planted fault, which the checker must find."""
 
 from tests.gradcheck.planting import Planted
-from tests.gradcheck.wrong import attributes, bands
+from tests.gradcheck.wrong import attributes, bands, ties
 
 MODULES = (
     attributes,
     bands,
+    ties,
 )
 
 
