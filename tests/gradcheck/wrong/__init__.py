@@ -1,13 +1,14 @@
 """The corpus of wrong ops: each has one planted fault, which the checker must find."""
 
 from tests.gradcheck.planting import Planted
-from tests.gradcheck.wrong import attributes, bands, state, ties
+from tests.gradcheck.wrong import attributes, bands, mixed, state, ties
 
 MODULES = (
     attributes,
     bands,
     ties,
     state,
+    mixed,
 )
 
 
