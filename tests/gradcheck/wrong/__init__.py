@@ -1,7 +1,7 @@
 """The corpus of wrong ops: each has one planted fault, which the checker must find."""
 
 from tests.gradcheck.planting import Planted
-from tests.gradcheck.wrong import attributes, bands, mixed, state, ties
+from tests.gradcheck.wrong import aliasing, attributes, bands, broadcasting, mixed, state, ties
 
 MODULES = (
     attributes,
@@ -9,6 +9,8 @@ MODULES = (
     ties,
     state,
     mixed,
+    aliasing,
+    broadcasting,
 )
 
 
