@@ -1,7 +1,7 @@
 """The corpus of wrong ops: each has one planted fault, which the checker must find."""
 
 from tests.gradcheck.planting import Planted
-from tests.gradcheck.wrong import aliasing, attributes, bands, broadcasting, mixed, state, ties
+from tests.gradcheck.wrong import aliasing, attributes, bands, broadcasting, dtypes, mixed, state, ties
 
 MODULES = (
     attributes,
@@ -11,6 +11,7 @@ MODULES = (
     mixed,
     aliasing,
     broadcasting,
+    dtypes,
 )
 
 
