@@ -1,7 +1,18 @@
 """The corpus of wrong ops: each has one planted fault, which the checker must find."""
 
 from tests.gradcheck.planting import Planted
-from tests.gradcheck.wrong import aliasing, attributes, bands, broadcasting, dtypes, mixed, state, ties
+from tests.gradcheck.wrong import (
+    aliasing,
+    attributes,
+    bands,
+    boundaries,
+    branches,
+    broadcasting,
+    dtypes,
+    mixed,
+    state,
+    ties,
+)
 
 MODULES = (
     attributes,
@@ -12,6 +23,8 @@ MODULES = (
     aliasing,
     broadcasting,
     dtypes,
+    boundaries,
+    branches,
 )
 
 

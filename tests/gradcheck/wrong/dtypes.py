@@ -116,7 +116,7 @@ def middle(x: Tensor) -> Tensor:
 
 
 def middle_reference(x: Array) -> Array:
-    return x**2 * np.arange(x.shape[-1]) / 2
+    return x**2 * (np.arange(x.shape[-1], dtype=np.float64) / 2)
 
 
 def tiny_constant(x: Tensor, dy: Tensor) -> Tensor:
