@@ -85,7 +85,7 @@ def difference_reference(x: Array, w: Array) -> Array:
 def scratch() -> tf.Variable:
     """Return a buffer of any length."""
     with tf.init_scope():
-        return tf.Variable(tf.zeros([0], tf.float64), trainable=False, validate_shape=False)
+        return tf.Variable(tf.zeros([0], tf.float64), trainable=False, shape=[None])
 
 
 def times(x: Tensor, w: Tensor) -> Tensor:
