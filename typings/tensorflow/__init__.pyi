@@ -116,6 +116,8 @@ class Variable:
         name: str | None = None,
         variable_def: Any = None,
         dtype: DTypeSpec | None = None,
+        *,
+        shape: StaticShape | None = None,
     ) -> None: ...
     @property
     def dtype(self) -> DType: ...

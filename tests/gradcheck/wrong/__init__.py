@@ -1,0 +1,44 @@
+"""The corpus of wrong ops: each has one planted fault, which the checker must find."""
+
+from tests.gradcheck.planting import Planted
+from tests.gradcheck.wrong import (
+    aliasing,
+    attributes,
+    bands,
+    boundaries,
+    branches,
+    broadcasting,
+    dtypes,
+    mixed,
+    state,
+    ties,
+)
+
+MODULES = (
+    attributes,
+    bands,
+    ties,
+    state,
+    mixed,
+    aliasing,
+    broadcasting,
+    dtypes,
+    boundaries,
+    branches,
+)
+
+
+def _collect() -> dict[str, Planted]:
+    collected: dict[str, Planted] = {}
+    names: set[str] = set()
+    for module in MODULES:
+        for words, planted in module.OPS.items():
+            if words in collected or planted.op.name in names:
+                raise ValueError(f"{module.__name__}: {words!r} or its name {planted.op.name!r} appears twice")
+            collected[words] = planted
+            names.add(planted.op.name)
+    return collected
+
+
+WRONG = _collect()
+"""Every planted fault, by its description."""
