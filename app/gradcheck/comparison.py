@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -33,12 +34,20 @@ ONE_DIGIT = 0.5
 class Objective:
     """The scalar function to differentiate: the weighted sum of a function's results, as a function of its leaves.
 
-    ``function`` takes and returns arrays with rows first; leaves that it is not given keep their values.
+    ``function`` takes and returns arrays with rows first; leaves that it is not given keep their values. ``bounds`` are
+    the rounding errors that its results may have, by result.
     """
 
     function: Function
     leaves: Arrays
     weights: Arrays
+    bounds: Arrays
+
+    def rounding(self, *, elementwise: bool) -> Array:
+        """Return the rounding error of the sum: place by place for an elementwise op, else one number."""
+        terms = [np.abs(np.asarray(w, np.float64)) * self.bounds[y] for y, w in self.weights.items()]
+        with np.errstate(invalid="ignore", over="ignore"):
+            return np.sum(terms, axis=0).ravel() if elementwise else np.asarray(sum(map(np.sum, terms)))
 
 
 @dataclass(frozen=True)
@@ -120,7 +129,9 @@ def _compare_coordinates(
         np.asarray(subsample.select(values[name]), np.float64).ravel()[coordinates]
         for values in (gradient.parts, gradient.bounds)
     )
-    numeric = _estimate(along, _scale(x[coordinates]), rounding.eps(target.widest), analytic, bar)
+    of_values = objective.rounding(elementwise=subsample.is_elementwise)
+    estimate = partial(slopes, along, unit=rounding.eps(target.widest), rounding=of_values)
+    numeric = _estimate(estimate, _scale(x[coordinates]), analytic, bar)
     trouble = gradient.troubles[name] = _trouble(numeric)
     if (doubt := gradient.doubts.get(name)) is not None:
         trouble = np.where(doubt != Trouble.NONE, doubt, trouble)
@@ -153,19 +164,19 @@ def _trouble(numeric: Slopes) -> Array:
     return np.where((numeric.trouble == Trouble.NO_DIGITS) & has_one, Trouble.NONE, numeric.trouble)
 
 
-def _estimate(along: Callable[[Array], Array], scale: Array, unit: float, analytic: Array, bar: Array) -> Slopes:
+def _estimate(estimate: Callable[[Array], Slopes], scale: Array, analytic: Array, bar: Array) -> Slopes:
     """Return the slopes; where a gradient looks wrong, estimate again with smaller steps.
 
-    ``scale`` is the largest step of each function and ``unit`` the relative rounding of its values. If the two
-    estimates contradict each other, neither proves anything.
+    ``estimate(scale)`` returns the slopes whose largest steps are ``scale``. If the two estimates contradict each
+    other, neither proves anything.
     """
-    first = slopes(along, scale, unit)
+    first = estimate(scale)
     with np.errstate(invalid="ignore"):
         right = np.abs(analytic - first.value) <= DOUBT * first.error + bar
     doubtful = (_trouble(first) == Trouble.NONE) & ~right
     if not doubtful.any():
         return first
-    nearer = slopes(along, scale * NEARER, unit)
+    nearer = estimate(scale * NEARER)
     with np.errstate(invalid="ignore"):
         apart = np.abs(nearer.value - first.value) > DOUBT * (nearer.error + first.error)
     trouble = np.where(doubtful & apart, Trouble.CONTRADICTION, first.trouble)
@@ -186,7 +197,8 @@ def _compare_directions(target: Target, gradient: Gradient, objective: Objective
         axes = tuple(range(1, d.ndim))
         analytic, bar = (d * part).sum(axis=axes), (np.abs(d) * gradient.bounds[name]).sum(axis=axes)
         along, unit = _move_along(objective, name, d), rounding.eps(target.widest)
-        numeric = _estimate(along, np.ones(count), unit, analytic, bar)
+        estimate = partial(slopes, along, unit=unit, rounding=objective.rounding(elementwise=False))
+        numeric = _estimate(estimate, np.ones(count), analytic, bar)
         allowed = add_tolerances(target, DOUBT * numeric.error + bar, numeric.value)
         comparison, conclusive = gradient.comparisons[name], _is_conclusive(analytic, numeric, bar)
         comparison.add(

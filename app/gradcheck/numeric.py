@@ -7,6 +7,10 @@ entry with the smallest bar, on whichever rung it is, so every rung is a possibl
 they give another slope, and their noise does not explain that, the tableau was fooled (by a function that oscillates
 faster than its steps), and the search continues below.
 
+Noise that is measured at tiny steps can be too small: a function that cancels inside is a staircase, whose steps are
+wider than tiny ones. Then larger steps agree on another slope. If the rounding error that a stable algorithm may have
+explains the difference, that error is the noise, and the search starts again with it.
+
 At a kink the slopes of the two sides differ however small the step is; at a jump the slope grows like 1/h. Neither has
 a derivative, and the estimate says so.
 """
@@ -65,18 +69,18 @@ class Slopes:
     evaluations: int
 
 
-def slopes(along: Along, scale: Floats, unit: float) -> Slopes:
+def slopes(along: Along, scale: Floats, unit: float, rounding: Floats | float = 0.0) -> Slopes:
     """Return the derivatives at 0 of the functions that ``along`` evaluates.
 
     ``scale`` (P,) is the largest step of each function, which is evaluated within ±scale. ``unit`` is the relative
-    error of its values: the distance between neighbouring numbers of the dtype that it is computed in.
+    error of its values: the distance between neighbouring numbers of the dtype that it is computed in. ``rounding``,
+    (P,) or a number, bounds the rounding error of its values; 0 stands for no more than what the values show.
     """
     count = rungs(unit)
     steps = np.ldexp(1.0, -np.arange(count))[:, None] * scale
     values = np.asarray(along(np.concatenate([np.zeros((1, len(scale))), steps, -steps])), np.float64)
-    middle, right, left = values[0], values[1 : count + 1], values[count + 1 :]
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        return _estimate(middle, right, left, steps, unit)
+        return _estimate(values, steps, unit, np.broadcast_to(rounding, scale.shape))
 
 
 def rungs(unit: float) -> int:
@@ -84,11 +88,13 @@ def rungs(unit: float) -> int:
     return min(RUNGS, max(FEWEST_RUNGS, int(-math.log2(unit)) - 4))
 
 
-def _estimate(middle: Floats, right: Floats, left: Floats, steps: Floats, unit: float) -> Slopes:
+def _estimate(values: Floats, steps: Floats, unit: float, rounding: Floats) -> Slopes:
+    middle, right, left = values[0], values[1 : len(steps) + 1], values[len(steps) + 1 :]
     central = (right - left) / (2 * steps)
     size = np.fmax(np.abs(middle), np.fmax(np.abs(right), np.abs(left)))
     noise = np.fmax(unit * size, np.fmax(_noise(central, steps), _stair(middle, right, left)))
-    value, error = _extrapolate(central, noise / steps)
+    value, error, is_staircase = _extrapolate(central, noise / steps, rounding / steps)
+    noise = np.where(is_staircase, np.fmax(noise, rounding), noise)
     trouble = np.full(middle.shape, Trouble.NONE, dtype=object)
     trouble[~(error <= NO_DIGITS * np.fmax(np.abs(value), _natural(middle, right, left, unit) / steps[0]))] = (
         Trouble.NO_DIGITS
@@ -129,8 +135,26 @@ def _stair(middle: Floats, right: Floats, left: Floats) -> Floats:
     return np.where(still & np.isfinite(height), height, 0.0)
 
 
-def _extrapolate(central: Floats, noise: Floats) -> tuple[Floats, Floats]:
-    """Return the entry of Richardson's tableau with the smallest error bar, and the bar."""
+def _extrapolate(central: Floats, noise: Floats, rounding: Floats) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+    """Return the best entry of Richardson's tableau, its error bar, and whether the function is a staircase.
+
+    ``noise`` and ``rounding`` (S, P) are those of the differences ``central``.
+    """
+    table, bars = _tableau(central, noise)
+    value, error, best = _best_entry(table, bars.copy(), central, noise)
+    above = np.arange(len(central))[:, None] < best
+    apart = np.abs(table - value)
+    explained = apart <= _pick(rounding, best)
+    is_staircase = np.any(above & explained & (apart > DOUBT * (bars + error)), axis=(0, 1))
+    if is_staircase.any():
+        table, bars = _tableau(central, np.fmax(noise, rounding))
+        other, its_error, _ = _best_entry(table, bars, central, np.fmax(noise, rounding))
+        value, error = np.where(is_staircase, other, value), np.where(is_staircase, its_error, error)
+    return value, error, is_staircase
+
+
+def _tableau(central: Floats, noise: Floats) -> tuple[Floats, Floats]:
+    """Return the entries of Richardson's tableau, (columns, S, P), and the error bar of each."""
     values, errors = [central], [np.vstack([np.full_like(central[:1], np.inf), np.abs(np.diff(central, axis=0))])]
     amplified = noise
     for m in range(1, COLUMNS + 1):
@@ -144,11 +168,11 @@ def _extrapolate(central: Floats, noise: Floats) -> tuple[Floats, Floats]:
     errors[0] = errors[0] + noise
     table, bars = np.stack(values), np.stack(errors)
     bars[~np.isfinite(table) | np.isnan(bars)] = np.inf
-    return _best_entry(table, bars, central, noise)
+    return table, bars
 
 
-def _best_entry(table: Floats, bars: Floats, central: Floats, noise: Floats) -> tuple[Floats, Floats]:
-    """Return the best entry that no smaller step contradicts."""
+def _best_entry(table: Floats, bars: Floats, central: Floats, noise: Floats) -> tuple[Floats, Floats, NDArray[np.intp]]:
+    """Return the best entry that no smaller step contradicts, its error bar, and its rung."""
     change = np.vstack([np.full_like(central[:1], np.inf), np.abs(np.diff(central, axis=0))])
     rungs = np.arange(len(central))[:, None]
     while True:
@@ -158,7 +182,8 @@ def _best_entry(table: Floats, bars: Floats, central: Floats, noise: Floats) -> 
         below = np.isfinite(error) & (rungs > best % len(central))
         against = below & (np.abs(central - value) > FOOLED * (error + noise + change))
         if not against.any():
-            return value, np.fmax(error, _spread(table.reshape(flat.shape), flat, value, error))
+            error = np.fmax(error, _spread(table.reshape(flat.shape), flat, value, error))
+            return value, error, best % len(central)
         # The tableau was fooled above the last rung that contradicts it: the search starts again there.
         last = np.where(against, rungs, -1).max(axis=0)
         bars[:, (rungs < last) & against.any(axis=0)] = np.inf

@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from app.autodiff.binding import moved
-from app.autodiff.derivatives import Absent, forward, vjp
+from app.autodiff.derivatives import Absent, forward, second, vjp
 from app.autodiff.evaluation import CALL_COST, CALL_ELEMENTS, Evaluation, as_found
 from app.autodiff.mapped import MappedProgram
 from app.autodiff.point import Arrays, Point
 from app.autodiff.programs import Kind
 from app.runtime import modes
 from app.runtime.cancellation import Checkpoint
+from app.runtime.modes import Key
 from app.runtime.op_errors import op_errors
 from ops import Array
 
@@ -29,46 +30,51 @@ class Rows:
 
     def forward(self, moved: Arrays) -> Arrays:
         """Return the outputs for moved inputs; all arrays have rows first."""
-        return self._run("forward", moved, {})
+        return {str(name): y for (_, name), y in self._run("forward", moved, {}, {}).items()}
 
     def vjp(self, moved: Arrays, cotangents: Arrays) -> Arrays:
         """Return the gradients of all differentiable inputs; all arrays, cotangents included, have rows first."""
-        return self._run("vjp", moved, cotangents)
+        return {str(name): dx for (_, name), dx in self._run("vjp", moved, cotangents, {}).items()}
 
-    def _run(self, kind: Kind, moved: Arrays, cotangents: Arrays) -> Arrays:
+    def second(self, moved: Arrays, cotangents: Arrays, vectors: Arrays) -> dict[Key, Array]:
+        """Return the values of ``app.autodiff.derivatives.second``; all arrays have rows first."""
+        return self._run("second", moved, cotangents, vectors)
+
+    def _run(self, kind: Kind, moved: Arrays, cotangents: Arrays, vectors: Arrays) -> dict[Key, Array]:
         count = len(next(iter((*moved.values(), *cotangents.values()))))
         size = sum(x.size for x in self.point.inputs.values()) + sum(dy[0].size for dy in cotangents.values())
         step = max(1, min(CALL_ELEMENTS // (size + 1), CALL_COST // (self.point.cost + 1)))
-        parts: list[Arrays] = []
+        parts: list[dict[Key, Array]] = []
         for start in range(0, count, step):
             self.checkpoint()
             rows = slice(start, min(start + step, count))
-            some = {name: x[rows] for name, x in moved.items()}
-            parts.append(self._call(kind, some, {name: dy[rows] for name, dy in cotangents.items()}))
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+            some, dys, vs = ({name: x[rows] for name, x in named.items()} for named in (moved, cotangents, vectors))
+            parts.append(self._call(kind, some, dys, vs))
+        return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
 
-    def _call(self, kind: Kind, moved: Arrays, cotangents: Arrays) -> Arrays:
+    def _call(self, kind: Kind, moved: Arrays, cotangents: Arrays, vectors: Arrays) -> dict[Key, Array]:
         count = len(next(iter((*moved.values(), *cotangents.values()))))
         inputs = {
             name: np.asarray(moved[name], x.dtype) if name in moved else np.broadcast_to(x, (count, *x.shape))
             for name, x in self.point.inputs.items()
         }
         if self.point.op.batching == "none":
-            return self._loop(kind, inputs, cotangents)
-        return self._side_by_side(kind, inputs, cotangents)
+            return self._loop(kind, inputs, cotangents, vectors)
+        return self._side_by_side(kind, inputs, cotangents, vectors)
 
-    def _side_by_side(self, kind: Kind, inputs: Arrays, cotangents: Arrays) -> Arrays:
+    def _side_by_side(self, kind: Kind, inputs: Arrays, cotangents: Arrays, vectors: Arrays) -> dict[Key, Array]:
         flat = {name: self._join(x) for name, x in inputs.items()}
         point = moved(self.point, flat)
         count = len(next(iter(inputs.values())))
         if kind == "forward":
-            results = forward(point).run()
-            return {name: y.reshape(count, *self._shape(y.shape, count)) for name, y in results.items()}
-        live = point.spec.inputs.live
+            return {("outputs", name): self._split(y, count) for name, y in forward(point).run().items()}
         dys = {name: self._join(dy) for name, dy in cotangents.items()}
-        _, gradients = vjp(point, live, dys, batched=False, outputs=False).run()
+        if kind == "second":
+            results = second(point, dys, {name: self._join(v) for name, v in vectors.items()})
+            return {key: self._split(value, count) for key, value in results.items()}
+        _, gradients = vjp(point, point.spec.inputs.live, dys, batched=False, outputs=False).run()
         return {
-            name: np.zeros_like(inputs[name]) if isinstance(dx, Absent) else dx.reshape(inputs[name].shape)
+            ("gradients", name): np.zeros_like(inputs[name]) if isinstance(dx, Absent) else self._split(dx, count)
             for name, dx in gradients.items()
         }
 
@@ -78,25 +84,28 @@ class Rows:
             return rows.reshape(-1)
         return rows.reshape(rows.shape[0] * rows.shape[1], *rows.shape[2:])
 
-    def _shape(self, joined: tuple[int, ...], count: int) -> tuple[int, ...]:
-        """Return the shape of one row of an output."""
+    def _split(self, joined: Array, count: int) -> Array:
+        """Return joined rows with rows first."""
         if self.point.op.batching == "elementwise":
-            return next(iter(self.point.inputs.values())).shape
-        return (joined[0] // count, *joined[1:])
+            return joined.reshape(count, *next(iter(self.point.inputs.values())).shape)
+        return joined.reshape(count, joined.shape[0] // count, *joined.shape[1:])
 
-    def _loop(self, kind: Kind, inputs: Arrays, cotangents: Arrays) -> Arrays:
+    def _loop(self, kind: Kind, inputs: Arrays, cotangents: Arrays, vectors: Arrays) -> dict[Key, Array]:
         count = len(next(iter(inputs.values())))
         live = self.point.spec.inputs.live if kind == "vjp" else ()
-        call = Evaluation(self.point, kind, as_found, wrt=live, cotangents=cotangents or None)
+        call = Evaluation(
+            self.point, kind, as_found, wrt=live, cotangents=cotangents or None, along=vectors, outputs=kind == "second"
+        )
         numbers = Evaluation(replace(self.point, inputs={}), kind, as_found).leaves
         repeated = [np.broadcast_to(value, (count, *value.shape)) for value in numbers]
-        leaves = [*inputs.values(), *repeated, *cotangents.values()]
+        leaves = [*inputs.values(), *repeated, *cotangents.values(), *vectors.values()]
         with op_errors(self.point.op.name):
             results = modes.run(MappedProgram(call.program), "graph", leaves, self.point.spec.device)
-        wanted = live or tuple(slot.name for slot in self.point.op.outputs)
-        what = "gradients" if live else "outputs"
-        values = {name: results.get((what, name)) for name in wanted}
-        return {name: np.zeros_like(inputs[name]) if value is None else value for name, value in values.items()}
+        zeros = {("gradients", name): inputs[name] for name in (live or vectors)}
+        zeros |= {("products", name): v for name, v in vectors.items()}
+        zeros |= {("slots", name): dy for name, dy in cotangents.items() if vectors}
+        found = {key: value for key, value in results.items() if value is not None}
+        return {key: np.zeros_like(zero) for key, zero in zeros.items() if key not in found} | found
 
 
 def numbers_of(point: Point) -> int:

@@ -1,5 +1,6 @@
 """Targets: an op with one choice of attributes, at given points or at its examples and random points."""
 
+import contextlib
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -9,21 +10,19 @@ from typing import Any, cast
 import numpy as np
 
 from app.autodiff.binding import Decode, bind
-from app.autodiff.point import Point, blame_op
+from app.autodiff.point import Point
 from app.errors import Loc, Unprocessable
+from app.gradcheck import points as points_of
 from app.gradcheck import rounding
 from app.gradcheck.sample import Sample, Subsample, sample_at
 from app.runtime.cancellation import Checkpoint
 from app.tensors.dtypes import DTYPES
-from ops import BOOL, FLOATS, MODES, Array, Input, Mode, Op
+from ops import FLOATS, MODES, Array, Mode, Op
 
 # In addition to the examples: random numbers for an elementwise op, random points for any other.
-NUMBERS, POINTS = 48, 2
+NUMBERS, POINTS = 256, 2
 # The most numbers of an elementwise op's point that are checked one by one.
 NUMBERS_OF_LARGE = 4096
-SIZES: Mapping[str, tuple[int, ...]] = {"...": (4,)}
-# How far random numbers stay from kinks and poles, as a fraction of the domain.
-APART = 1 / 32
 
 
 @dataclass(frozen=True)
@@ -66,11 +65,9 @@ class Target:
         for cached in ("points", "samples", "subsamples"):
             self.__dict__.pop(cached, None)
 
-    @cached_property
-    def rng(self) -> np.random.Generator:
-        """The random generator of this target, seeded by the op, its attributes and the seed."""
-        text = f"{self.op.name} {sorted(self.attrs.items())}"
-        return np.random.default_rng([self.options.seed, zlib.crc32(text.encode())])
+    def rng(self, purpose: str) -> np.random.Generator:
+        """Return a random generator for a purpose, such as a check: it depends on nothing else but the seed."""
+        return np.random.default_rng([self.options.seed, zlib.crc32(purpose.encode())])
 
     @property
     def dtypes(self) -> tuple[str, ...]:
@@ -104,17 +101,34 @@ class Target:
         points = [self.bind(example.inputs, self.widest) for example in examples]
         if self.op.batching == "elementwise":
             return [self._gather(points)]
-        return points + [self.bind(self._draw((3,)), self.widest) for _ in range(POINTS)]
+        rng = self.rng("points")
+        drawn = (points_of.draw(self.op, self.attrs, self.widest, rng, (3,)) for _ in range(POINTS))
+        return points + [self.bind(inputs, self.widest) for inputs in drawn]
 
     @cached_property
     def samples(self) -> list[Sample]:
         """The points, in the widest dtype and mode graph."""
-        return [sample_at(point, self.rng) for point in self.points]
+        rng = self.rng("directions")
+        return [sample_at(point, rng) for point in self.points]
 
     @cached_property
     def subsamples(self) -> list[Sample]:
         """The samples; a large one of an elementwise op is reduced to ``NUMBERS_OF_LARGE`` random numbers."""
         return [self._subsample(sample) for sample in self.samples]
+
+    @cached_property
+    def special(self) -> list[Sample]:
+        """Samples at 0, ties, kinks and the ends of the domain, as far as the op accepts them; none at given inputs."""
+        if self.inputs is not None:
+            return []
+        rng, accepted = self.rng("special"), list[Point]()
+        for inputs in points_of.special(self.op, self.attrs, self.widest, rng):
+            with contextlib.suppress(Unprocessable):
+                accepted.append(self.bind(inputs, self.widest))
+        if self.op.batching == "elementwise" and accepted:
+            accepted = [self._join([point.inputs for point in accepted])]
+        samples = [sample_at(point, rng) for point in accepted]
+        return [sample for sample in samples if not sample.is_singular]
 
     @property
     def smooth(self) -> list[Sample]:
@@ -122,14 +136,14 @@ class Target:
         return [sample for sample in self.subsamples if not sample.is_singular]
 
     def whole(self, subsample: Sample) -> Sample:
-        """Return the sample that a subsample belongs to."""
-        return self.samples[self.subsamples.index(subsample)]
+        """Return the sample that a subsample belongs to: itself, if it is not one of the target's."""
+        return subsample.whole if isinstance(subsample, Subsample) else subsample
 
     def _subsample(self, sample: Sample) -> Sample:
         size = max((x.size for x in sample.point.inputs.values()), default=0)
         if not sample.is_elementwise or size <= NUMBERS_OF_LARGE:
             return sample
-        return Subsample.of(sample, np.sort(self.rng.choice(size, NUMBERS_OF_LARGE, replace=False)))
+        return Subsample.of(sample, np.sort(self.rng("numbers").choice(size, NUMBERS_OF_LARGE, replace=False)))
 
     def bind(self, inputs: Mapping[str, Any], dtype: str) -> Point:
         """Return these inputs as a point. Raises ``Unprocessable`` if the op rejects them."""
@@ -157,39 +171,12 @@ class Target:
 
     def _gather(self, points: list[Point]) -> Point:
         """Return one point of an elementwise op: the numbers of its examples, and random ones."""
-        drawn = [self._draw((NUMBERS,))]
-        while self.op.sample and sum(next(iter(inputs.values())).size for inputs in drawn) < NUMBERS:
-            drawn.append(self._draw((NUMBERS,)))
-        parts = [*(point.inputs for point in points), *drawn]
+        drawn = points_of.spread(self.op, self.attrs, self.widest, self.rng("points"), NUMBERS)
+        return self._join([*(point.inputs for point in points), *drawn])
+
+    def _join(self, parts: list[Mapping[str, Array]]) -> Point:
+        """Return one point of an elementwise op with the numbers of many, in one dimension."""
+        names = [slot.name for slot in self.op.inputs]
         return self.bind(
-            {slot.name: np.concatenate([np.ravel(part[slot.name]) for part in parts]) for slot in self.op.inputs},
-            self.widest,
+            {name: np.concatenate([np.ravel(part[name]) for part in parts]) for name in names}, self.widest
         )
-
-    def _draw(self, ellipsis: tuple[int, ...]) -> dict[str, Array]:
-        """Draw a valid point, away from kinks and poles; ``ellipsis`` is the shape of ``...``."""
-        if self.op.sample is not None:
-            attrs = self.op.attrs.model_validate(self.attrs)
-            with blame_op(self.op, "sample"):
-                return dict(self.op.sample(self.rng, self.widest, attrs))
-        sizes = {**SIZES, "...": ellipsis}
-        return {slot.name: self._uniform(slot, sizes) for slot in self.op.inputs}
-
-    def _uniform(self, slot: Input, sizes: Mapping[str, tuple[int, ...]]) -> Array:
-        """Draw numbers from an input's domain, away from its kinks and poles, or bools."""
-        shape = [n for symbol in slot.shape for n in ([symbol] if isinstance(symbol, int) else sizes.get(symbol, (3,)))]
-        dtype = self.op.dtype_of(slot, self.widest)
-        if dtype == BOOL:
-            return self.rng.integers(0, 2, shape) == 1
-        drawn = self.rng.uniform(*slot.domain, shape)
-        return _away(slot, drawn if dtype in FLOATS else np.floor(drawn))
-
-
-def _away(slot: Input, x: Array) -> Array:
-    """Move numbers near a kink or pole away from it, within the domain."""
-    low, high = slot.domain
-    room = APART * (high - low)
-    for at in (*slot.kinks, *slot.poles):
-        near = np.abs(x - at) < room
-        x = np.where(near, np.where(at + 2 * room < high, at + 1.5 * room, at - 1.5 * room), x)
-    return x

@@ -8,8 +8,12 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from app.autodiff.derivatives import vjp
+from app.autodiff.point import Arrays
+from app.errors import OpFailed
+from app.gradcheck import sweep
 from app.gradcheck.claims import all_cotangents, named_slots, primals
 from app.gradcheck.comparison import Gradient, Objective, compare, compare_with_formula, row_by_row
+from app.gradcheck.kinks import compare_between_sides
 from app.gradcheck.numeric import Trouble
 from app.gradcheck.rows import Rows
 from app.gradcheck.sample import Sample
@@ -27,14 +31,35 @@ AGAINST = {
 
 def check(target: Target) -> Iterator[Finding]:
     """Check each input for each output in turn, with the cotangents of the other outputs 0."""
+    suspects = sweep.suspects(target, 1)
     for output in target.samples[0].cotangents:
         comparisons = {
             name: Comparison(Place(NAME, 1, output, name, dtype=target.widest)) for name in target.samples[0].vectors
         }
-        for subsample in target.smooth:
+        for subsample in (*target.smooth, *suspects):
             _compare(target, subsample, output, comparisons)
         against = AGAINST[type(target.samples[0].claim.first)]
         yield from (comparison.finding(f"d{name}", against) for name, comparison in comparisons.items())
+    yield from _special(target)
+
+
+def _special(target: Target) -> Iterator[Finding]:
+    """Check the gradient at special places, where any subgradient is right."""
+    comparison = Comparison(Place(NAME, 1, dtype=target.widest))
+    for sample in target.special:
+        claim = sample.claim.first
+        if isinstance(claim, Formula):
+            return
+        target.checkpoint()
+        try:
+            gradients = {name: np.asarray(sample.values["gradients", name], np.float64) for name in sample.vectors}
+        except OpFailed:
+            continue
+        compare_between_sides(target, sample, gradients, _objective(target, sample, sample.cotangents), comparison)
+    if comparison.points:
+        yield comparison.finding(
+            "dx at 0, ties, kinks and the ends of the domain", "the one-sided derivatives of forward"
+        )
 
 
 def troubles(target: Target, subsample: Sample) -> dict[str, Array]:
@@ -59,14 +84,16 @@ def _compare(target: Target, subsample: Sample, output: str, comparisons: Mappin
             lambda xs: named_slots(whole, claim.vjp(primals(whole, xs), all_cotangents(whole, dys))),
         )
     else:
-        compare(target, subsample, gradient, lambda sample: _objective(target, sample, output))
+        compare(
+            target, subsample, gradient, lambda sample: _objective(target, sample, {output: sample.cotangents[output]})
+        )
     for name, trouble in gradient.troubles.items():
         known = subsample.troubles.get(name, trouble)
         subsample.troubles[name] = np.where(trouble == Trouble.NONE, known, trouble)
 
 
-def _objective(target: Target, sample: Sample, output: str) -> Objective:
-    """Return forward or the surrogate, weighted with the output's cotangent."""
+def _objective(target: Target, sample: Sample, weights: Arrays) -> Objective:
+    """Return forward or the surrogate, with these weights of its outputs."""
     claim, at = sample.claim.first, primals(sample, {})
 
     def surrogate(inputs: Mapping[str, Array]) -> Mapping[str, Array]:
@@ -77,7 +104,8 @@ def _objective(target: Target, sample: Sample, output: str) -> Objective:
     rows = Rows(sample.point, target.checkpoint)
     function = row_by_row(sample, surrogate) if isinstance(claim, Surrogate) else rows.forward
     leaves = {name: sample.point.inputs[name] for name in sample.vectors}
-    return Objective(function, leaves, {output: sample.cotangents[output]})
+    bounds = {output: sample.error_bound(("outputs", output), target.widest) for output in weights}
+    return Objective(function, leaves, weights, bounds)
 
 
 def _gradients(sample: Sample, output: str) -> dict[str, Array]:

@@ -11,6 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from app.autodiff.derivatives import composite
+from app.autodiff.point import Arrays
+from app.gradcheck import sweep
 from app.gradcheck.checks.derivative import troubles
 from app.gradcheck.claims import all_cotangents, named_slots, primals
 from app.gradcheck.comparison import Gradient, Objective, compare, compare_with_formula, row_by_row
@@ -40,6 +42,9 @@ def check(target: Target) -> Iterator[Finding]:
         _dy_slots(target, subsample, outputs)
         if squares:
             _composite(target, subsample, squares)
+    for suspect in sweep.suspects(target, 2):
+        _x_slots(target, suspect, inputs)
+        _dy_slots(target, suspect, outputs)
     for name, comparison in inputs.items():
         yield comparison.finding(f"d⟨vjp, v⟩/d{name}", AGAINST[type(first.claim.second)])
     for name, comparison in outputs.items():
@@ -85,7 +90,13 @@ def _x_objective(target: Target, sample: Sample) -> Objective:
         return rows.vjp(moved, _repeat(sample.cotangents, moved))
 
     function = row_by_row(sample, surrogate) if isinstance(claim, Surrogate) else own
-    return Objective(function, {name: sample.point.inputs[name] for name in sample.vectors}, sample.vectors)
+    leaves = {name: sample.point.inputs[name] for name in sample.vectors}
+    return Objective(function, leaves, sample.vectors, _bounds(target, sample))
+
+
+def _bounds(target: Target, sample: Sample) -> Arrays:
+    """Return the rounding errors of the op's own vjp."""
+    return {name: sample.error_bound(("gradients", name), target.widest) for name in sample.vectors}
 
 
 def _dy_slots(target: Target, subsample: Sample, comparisons: Mapping[str, Comparison]) -> None:
@@ -102,7 +113,7 @@ def _dy_objective(target: Target, sample: Sample) -> Objective:
         cast = {name: dy.astype(sample.cotangents[name].dtype) for name, dy in moved.items()}
         return rows.vjp({}, {name: {**cast, **_repeat(kept, moved)}[name] for name in sample.cotangents})
 
-    return Objective(own, sample.cotangents, sample.vectors)
+    return Objective(own, sample.cotangents, sample.vectors, _bounds(target, sample))
 
 
 def _composite(target: Target, subsample: Sample, comparisons: Mapping[str, Comparison]) -> None:
@@ -143,7 +154,9 @@ def _composite_objective(target: Target, sample: Sample) -> Objective:
             dys = {name: (c * ys[name].reshape(-1, *c.shape)).astype(c.dtype) for name, c in sample.cotangents.items()}
         return rows.vjp(moved, dys)
 
-    return Objective(own, {name: sample.point.inputs[name] for name in sample.vectors}, sample.vectors)
+    size = 1 + 2 * max(map(_largest, (sample.values["outputs", name] for name in sample.cotangents)))
+    bounds = {name: size * bound for name, bound in _bounds(target, sample).items()}
+    return Objective(own, {name: sample.point.inputs[name] for name in sample.vectors}, sample.vectors, bounds)
 
 
 def _repeat(values: Mapping[str, Array], rows: Mapping[str, Array]) -> dict[str, Array]:

@@ -28,12 +28,12 @@ def check(target: Target) -> Iterator[Finding]:
     if not all(isinstance(order, Derivative) for order in (claim.first, claim.second)):
         yield Finding(place, "skipped", "the gradient does not claim to be a derivative at both orders")
         return
-    comparison = Comparison(place)
+    comparison, rng = Comparison(place), target.rng(NAME)
     for sample in target.smooth:
         if not sample.is_elementwise and sum(v.size for v in sample.vectors.values()) <= SMALL:
             _by_entry(target, sample, comparison)
         else:
-            _by_pairs(target, sample, comparison)
+            _by_pairs(target, sample, comparison, rng)
     yield comparison.finding("H", "its transpose")
 
 
@@ -53,10 +53,10 @@ def _by_entry(target: Target, sample: Sample, comparison: Comparison) -> None:
     comparison.add(h, h.T, add_tolerances(target, SLACK * (bars[None, :] + bars[:, None]), h), index=index)
 
 
-def _by_pairs(target: Target, sample: Sample, comparison: Comparison) -> None:
+def _by_pairs(target: Target, sample: Sample, comparison: Comparison, rng: np.random.Generator) -> None:
     vectors = [sample.vectors]
     for _ in range(PAIRS - 1):
-        vectors.append({name: draw(target.rng, v.shape).astype(v.dtype) for name, v in sample.vectors.items()})
+        vectors.append({name: draw(rng, v.shape).astype(v.dtype) for name, v in sample.vectors.items()})
     products = [second(sample.point, sample.cotangents, v) for v in vectors]
     for i, j in combinations(range(len(vectors)), 2):
         target.checkpoint()

@@ -1,0 +1,133 @@
+"""Compare a gradient at special places: 0, ties, kinks, the ends of the domain.
+
+A function may have a kink there, and every number between its two one-sided derivatives is a right gradient. So a
+gradient is right along a direction if it lies between them; each output may choose a side of its own. Directions along
+which numbers that are equal stay equal show more: the maximum of two equal numbers has a derivative along (1, 1), and a
+gradient that gives all of dy to both is wrong.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from app.autodiff.point import Arrays
+from app.errors import OpFailed
+from app.gradcheck import rounding
+from app.gradcheck.comparison import Objective, add_tolerances
+from app.gradcheck.numeric import DOUBT, Trouble
+from app.gradcheck.sample import Sample, nowhere
+from app.gradcheck.target import Target
+from app.gradcheck.verdict import Comparison
+from ops import Array
+
+# The most numbers of an input that are moved alone, and how many directions move all inputs together.
+ALONE, TOGETHER = 12, 2
+# The steps in each direction, as fractions of the first.
+STEPS = np.array([1.0, 0.5, 0.25])
+# The relative error above which a one-sided derivative proves nothing.
+NO_DIGITS = 0.05
+
+
+def compare_between_sides(
+    target: Target, sample: Sample, gradients: Arrays, objective: Objective, comparison: Comparison
+) -> None:
+    """Compare gradients with the one-sided derivatives of an objective along directions from the sample."""
+    directions = _directions(target, sample)
+    try:
+        low, high, error = _sides(target, sample, objective, directions)
+    except OpFailed:
+        # The op raises beside the point, as at the end of its domain.
+        return
+    axes = 0 if sample.is_elementwise else None
+    bounds = {name: sample.error_bound(("gradients", name), target.widest) for name in gradients}
+    analytic, bar = (
+        np.stack([np.sum([values[name] * f(d[name]) for name in d], axis=axes) for d in directions])
+        if sample.is_elementwise
+        else np.array([sum(float(np.sum(values[name] * f(d[name]))) for name in d) for d in directions])
+        for values, f in ((gradients, np.asarray), (bounds, np.abs))
+    )
+    middle, allowed = (low + high) / 2, (high - low) / 2 + DOUBT * error + bar
+    with np.errstate(invalid="ignore"):
+        usable = DOUBT * error <= NO_DIGITS * np.maximum(np.abs(low), np.abs(high)) + bar
+        trouble = np.where(np.isfinite(analytic) & np.isfinite(middle), Trouble.NONE, Trouble.NOT_FINITE)
+    trouble = np.where((trouble == Trouble.NONE) & ~usable, Trouble.NO_DIGITS, trouble)
+    comparison.add(
+        np.nan_to_num(analytic), middle, add_tolerances(target, allowed, middle), trouble=trouble, index=nowhere
+    )
+
+
+def _directions(target: Target, sample: Sample) -> list[dict[str, Array]]:
+    """Return directions that move one number alone, and some that move all numbers, equal ones alike.
+
+    For an elementwise op, a number is one place of one input, and all places move at once.
+    """
+    inputs = {name: np.asarray(sample.point.inputs[name], np.float64) for name in sample.vectors}
+    zeros, rng = {name: np.zeros_like(x) for name, x in inputs.items()}, target.rng("sides")
+    found: list[dict[str, Array]] = []
+    for name, x in inputs.items():
+        if sample.is_elementwise:
+            found.append({**zeros, name: np.ones_like(x)})
+            continue
+        for i in rng.permutation(x.size)[:ALONE]:
+            unit = np.zeros(x.size)
+            unit[i] = 1
+            found.append({**zeros, name: unit.reshape(x.shape)})
+    if sample.is_elementwise:
+        return [*found, {name: np.ones_like(x) for name, x in inputs.items()}]
+    return [*found, *(_alike(inputs, rng) for _ in range(TOGETHER))]
+
+
+def _alike(inputs: Mapping[str, Array], rng: np.random.Generator) -> dict[str, Array]:
+    """Return a direction that is equal where the numbers are."""
+    every = np.concatenate([x.ravel() for x in inputs.values()])
+    distinct, places = np.unique(every, return_inverse=True)
+    of_value = rng.uniform(0.5, 1.5, distinct.shape) * rng.choice([-1.0, 1.0], distinct.shape)
+    parts = np.split(of_value[places.ravel()], np.cumsum([x.size for x in inputs.values()])[:-1])
+    return {name: part.reshape(x.shape) for (name, x), part in zip(inputs.items(), parts, strict=True)}
+
+
+def _sides(
+    target: Target, sample: Sample, objective: Objective, directions: list[dict[str, Array]]
+) -> tuple[Array, Array, Array]:
+    """Return the smaller and the larger one-sided derivative along each direction, and their error.
+
+    Shapes: (K,) for K directions, and (K, *shape) for an elementwise op. Where one side is not finite, as outside a
+    domain, both are the other one.
+    """
+    unit = rounding.eps(target.widest)
+    first = unit**0.25 * max((float(np.abs(x).max(initial=1.0)) for x in sample.point.inputs.values()), default=1.0)
+    first = 2.0 ** np.floor(np.log2(first))
+    steps = first * np.concatenate([[0.0], STEPS, -STEPS])
+    rows = {
+        name: np.concatenate([x + _column(steps, x) * np.asarray(d[name]) for d in directions]).astype(x.dtype)
+        for name, x in ((name, sample.point.inputs[name]) for name in sample.vectors)
+    }
+    values, shape = objective.function(rows), (len(directions), len(steps))
+    size = len(directions), *(next(iter(sample.point.inputs.values())).shape if sample.is_elementwise else ())
+    low, high, error = (np.zeros(size) for _ in range(3))
+    with np.errstate(all="ignore"):
+        for name, weight in objective.weights.items():
+            terms = np.asarray(values[name], np.float64).reshape(*shape, -1) * np.ravel(np.asarray(weight, np.float64))
+            sides = [_one_sided(terms[:, 0], terms[:, part], first * sign) for part, sign in _PARTS]
+            noise = np.ravel(objective.bounds[name] * np.abs(weight)) / (first * STEPS[-1])
+            (right, its_error), (left, other_error) = sides
+            right, left = np.where(np.isfinite(right), right, left), np.where(np.isfinite(left), left, right)
+            errors = np.nan_to_num(its_error) + np.nan_to_num(other_error) + noise
+            parts = (np.fmin(left, right), np.fmax(left, right), errors)
+            for total, part in zip((low, high, error), parts, strict=True):
+                np.add(total, np.reshape(part, size) if sample.is_elementwise else np.sum(part, axis=-1), out=total)
+    return low, high, error
+
+
+_PARTS = ((slice(1, 4), 1.0), (slice(4, 7), -1.0))
+
+
+def _column(steps: Array, x: Array) -> Array:
+    return steps.reshape(-1, *(1,) * x.ndim)
+
+
+def _one_sided(middle: Array, beside: Array, first: float) -> tuple[Array, Array]:
+    """Return the derivative on one side, extrapolated to step 0, and its error; ``beside`` has the steps in axis 1."""
+    one, half, quarter = ((beside[:, i] - middle) / (first * step) for i, step in enumerate(STEPS))
+    coarse, fine = 2 * half - one, 2 * quarter - half
+    return fine, np.abs(fine - coarse)

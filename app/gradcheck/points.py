@@ -1,0 +1,114 @@
+"""Draw the points of a check: random ones, many that are spread over the domain, and special places."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from app.autodiff.point import blame_op
+from ops import BOOL, FLOATS, Array, Input, Op
+
+SIZES: Mapping[str, tuple[int, ...]] = {"...": (4,)}
+# How far random numbers stay from kinks and poles, as a fraction of the domain.
+APART = 1 / 32
+# The distance of numbers on either side of a kink, as a fraction of the domain.
+BESIDE = 2.0**-10
+
+
+def draw(
+    op: Op, attrs: Mapping[str, Any], dtype: str, rng: np.random.Generator, ellipsis: tuple[int, ...]
+) -> dict[str, Array]:
+    """Draw a valid point, away from kinks and poles; ``ellipsis`` is the shape of ``...``."""
+    if op.sample is not None:
+        model = op.attrs.model_validate(attrs)
+        with blame_op(op, "sample"):
+            return dict(op.sample(rng, dtype, model))
+    return {slot.name: _in_slot(op, slot, dtype, rng, rng.uniform(size=_shape(slot, ellipsis))) for slot in op.inputs}
+
+
+def spread(
+    op: Op, attrs: Mapping[str, Any], dtype: str, rng: np.random.Generator, count: int
+) -> list[dict[str, Array]]:
+    """Draw ``count`` valid points; the numbers at one place of an input are spread evenly over its domain.
+
+    Those of an elementwise op are single numbers, unless ``Op.sample`` draws more.
+    """
+    ellipsis = () if op.batching == "elementwise" else (3,)
+    if op.sample is not None:
+        return [draw(op, attrs, dtype, rng, ellipsis) for _ in range(count)]
+    columns: dict[str, Array] = {}
+    for slot in op.inputs:
+        shape = _shape(slot, ellipsis)
+        strata = rng.permuted(np.broadcast_to(np.arange(count), (*shape, count)), axis=-1)
+        fractions = np.moveaxis((strata + rng.uniform(size=strata.shape)) / count, -1, 0)
+        columns[slot.name] = _in_slot(op, slot, dtype, rng, fractions)
+    return [{name: column[i] for name, column in columns.items()} for i in range(count)]
+
+
+def special(op: Op, attrs: Mapping[str, Any], dtype: str, rng: np.random.Generator) -> Iterator[dict[str, Array]]:
+    """Yield points at 0, -0, ties, equal rows, the ends of the domain, and the kinks and beside them.
+
+    Inputs that have no such place are drawn. The op may reject some of these points.
+    """
+    choices = {slot.name: special_numbers(slot) for slot in op.inputs if op.dtype_of(slot, dtype) in FLOATS}
+    for name, numbers in choices.items():
+        for number in numbers:
+            yield {**draw(op, attrs, dtype, rng, (3,)), name: np.full(_shape(_slot(op, name), (3,)), number)}
+    for _ in range(3):
+        yield {slot.name: _from_few(op, slot, dtype, rng, choices.get(slot.name, ())) for slot in op.inputs}
+    yield _equal_inputs(draw(op, attrs, dtype, rng, (3,)))
+    rows = draw(op, attrs, dtype, rng, (3,))
+    yield {name: np.broadcast_to(x[:1], x.shape).copy() if x.ndim > 1 else x for name, x in rows.items()}
+
+
+def special_numbers(slot: Input) -> list[float]:
+    """Return the special numbers of an input, within its domain."""
+    low, high = slot.domain
+    beside = BESIDE * (high - low)
+    kinks = [number for kink in slot.kinks for number in (kink - beside, kink, kink + beside)]
+    numbers = [0.0, -0.0, low, high, *kinks]
+    distinct = {(number, np.signbit(number)): number for number in numbers if low <= number <= high}
+    return [number for number in distinct.values() if number not in slot.poles]
+
+
+def _equal_inputs(inputs: dict[str, Array]) -> dict[str, Array]:
+    """Return the inputs with the numbers of the first float one in all others of its shape."""
+    floats = [name for name, x in inputs.items() if x.dtype.kind not in "iub"]
+    same = {name: inputs[floats[0]] for name in floats if inputs[name].shape == inputs[floats[0]].shape}
+    return {**inputs, **same}
+
+
+def _slot(op: Op, name: str) -> Input:
+    return next(slot for slot in op.inputs if slot.name == name)
+
+
+def _shape(slot: Input, ellipsis: tuple[int, ...]) -> tuple[int, ...]:
+    sizes = {**SIZES, "...": ellipsis}
+    return tuple(n for s in slot.shape for n in ([s] if isinstance(s, int) else sizes.get(s, (3,))))
+
+
+def _from_few(op: Op, slot: Input, dtype: str, rng: np.random.Generator, numbers: Sequence[float]) -> Array:
+    """Draw an input from two or three numbers, so that some are equal; special numbers are among them."""
+    few = _in_slot(op, slot, dtype, rng, rng.uniform(size=2))
+    some = rng.choice(np.asarray(numbers), 1) if len(numbers) else few[:0]
+    return rng.choice(np.concatenate([few, some]), _shape(slot, (3,)))
+
+
+def _in_slot(op: Op, slot: Input, dtype: str, rng: np.random.Generator, fractions: Array) -> Array:
+    """Return the numbers at these fractions of an input's domain, away from its kinks and poles, or bools."""
+    kind = op.dtype_of(slot, dtype)
+    if kind == BOOL:
+        return rng.integers(0, 2, fractions.shape) == 1
+    low, high = slot.domain
+    numbers = low + (high - low) * fractions
+    return _away(slot, numbers if kind in FLOATS else np.floor(numbers))
+
+
+def _away(slot: Input, x: Array) -> Array:
+    """Move numbers near a kink or pole away from it, within the domain."""
+    low, high = slot.domain
+    room = APART * (high - low)
+    for at in (*slot.kinks, *slot.poles):
+        near = np.abs(x - at) < room
+        x = np.where(near, np.where(at + 2 * room < high, at + 1.5 * room, at - 1.5 * room), x)
+    return x

@@ -1,0 +1,165 @@
+"""Sweeps: a quick look at many points of an op, which finds those where the gradient looks wrong.
+
+The checks move a few inputs at a few points with great care. A gradient that is wrong in a small part of the domain
+would pass. A sweep compares one directional derivative at each of some two hundred points with a short extrapolation.
+It proves nothing by itself: the points that look wrong are then checked with the same care as the others.
+
+An elementwise op needs no sweep, because all numbers of its large sample are checked one by one.
+"""
+
+import contextlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from app.autodiff.point import Arrays, Point, blame_op
+from app.errors import Unprocessable
+from app.gradcheck import points, rounding
+from app.gradcheck.claims import all_cotangents, named_slots, primals
+from app.gradcheck.rows import Rows, numbers_of
+from app.gradcheck.sample import Sample, draw, sample_at
+from app.gradcheck.target import Target
+from ops import Array, Derivative, Formula, Surrogate
+
+# The points of a sweep, and the most of them that are checked with care.
+POINTS, SUSPECTS = 192, 3
+# The first step: a fraction of each number, of the domain where the number is near 0, and of the way to its ends.
+STEP, NEAR_ZERO = 2.0**-6, 2.0**-6
+STEPS = (1.0, -1.0, 0.5, -0.5, 0.25, -0.25)
+# How far an estimate may be off: so many of its own errors, this fraction of the numbers, so many roundings of values.
+DOUBT, SLACK, ROUNDINGS = 16.0, 1e-6, 64.0
+
+
+def suspects(target: Target, order: int) -> list[Sample]:
+    """Return samples at the points of a sweep where the derivative of this order looks wrong, the worst first."""
+    if target.op.batching == "elementwise" or target.inputs is not None:
+        return []
+    samples = _samples(target)
+    if not samples:
+        return []
+    inputs, dys, vectors = (
+        {name: np.stack([named[name] for named in some]) for name in some[0]}
+        for some in (
+            [sample.point.inputs for sample in samples],
+            [sample.cotangents for sample in samples],
+            [sample.vectors for sample in samples],
+        )
+    )
+    rows = Rows(samples[0].point, target.checkpoint)
+    values, part = rows.second(inputs, dys, vectors), "gradients" if order == 1 else "products"
+    steps = {name: _step(target, name, inputs[name]) * v for name, v in vectors.items()}
+    weights = dys if order == 1 else vectors
+
+    def moved(t: float) -> dict[str, Array]:
+        return {name: (inputs[name] + t * step).astype(inputs[name].dtype) for name, step in steps.items()}
+
+    claim = samples[0].claim.first if order == 1 else samples[0].claim.second
+    with blame_op(target.op, "claim"), np.errstate(all="ignore"):
+        analytic = _dot({name: values[part, name] for name in steps}, steps)
+        match claim:
+            case Formula():
+                wrong = _apart(analytic, _dot(_formula(samples, claim, order), steps))
+            case Surrogate():
+                wrong = _off(analytic, [_dot(_surrogate(samples, claim, order, moved(t)), weights) for t in STEPS], 0.0)
+            case Derivative():
+                found = [rows.forward(moved(t)) if order == 1 else rows.vjp(moved(t), dys) for t in STEPS]
+                wrong = _off(analytic, [_dot(each, weights) for each in found], rounding.eps(target.widest))
+    worst = np.argsort(-wrong)[:SUSPECTS]
+    return [samples[i] for i in worst if wrong[i] > 1]
+
+
+def _samples(target: Target) -> list[Sample]:
+    """Return samples of one shape at points that are spread over the domain, as many as the work allows."""
+    rng, found, most = target.rng("sweep"), list[Sample](), POINTS
+    for inputs in points.spread(target.op, target.attrs, target.widest, rng, POINTS):
+        with contextlib.suppress(Unprocessable):
+            point = target.bind(inputs, target.widest)
+            if not found:
+                most = min(POINTS, target.options.work // (max(numbers_of(point), point.cost) * (len(STEPS) + 2)))
+            found.append(_sample(found, point, rng))
+        if len(found) >= most:
+            break
+    shape = _shape(found[0]) if found else []
+    return [sample for sample in found if _shape(sample) == shape]
+
+
+def _sample(found: Sequence[Sample], point: Point, rng: np.random.Generator) -> Sample:
+    """Return a sample; a first one of the same shape shows the shapes of the outputs."""
+    if not found or [x.shape for x in point.inputs.values()] != _shape(found[0]):
+        return sample_at(point, rng)
+    dys, vectors = (
+        {name: draw(rng, x.shape).astype(x.dtype) for name, x in named.items()}
+        for named in (found[0].cotangents, found[0].vectors)
+    )
+    return Sample(point, dys, vectors)
+
+
+def _shape(sample: Sample) -> list[tuple[int, ...]]:
+    return [x.shape for x in sample.point.inputs.values()]
+
+
+def _step(target: Target, name: str, x: Array) -> Array:
+    """Return the size of the first step of each number: it stays within the domain."""
+    (slot,) = (slot for slot in target.op.inputs if slot.name == name)
+    low, high = slot.domain
+    wide = np.asarray(x, np.float64)
+    size = np.maximum(np.abs(wide), NEAR_ZERO * (high - low))
+    inside = np.minimum(wide - low, high - wide)
+    # The numbers of a direction are at most 2.
+    return STEP / 2 * np.where(inside > 0, np.minimum(size, inside), size)
+
+
+def _surrogate(samples: list[Sample], claim: Surrogate, order: int, moved: Arrays) -> Arrays:
+    """Return the outputs of the surrogate, or of the second one, in each row."""
+    rows: list[Arrays] = []
+    for i, sample in enumerate(samples):
+        xs, at = primals(sample, {name: x[i] for name, x in moved.items()}), primals(sample, {})
+        if order == 1:
+            rows.append(dict(zip((slot.name for slot in sample.point.op.outputs), claim.of(xs, at), strict=True)))
+        else:
+            rows.append(named_slots(sample, claim.of(xs, all_cotangents(sample, sample.cotangents), at)))
+    return _stack(rows)
+
+
+def _formula(samples: list[Sample], claim: Formula, order: int) -> Arrays:
+    """Return the results of the formula in each row."""
+    rows: list[Arrays] = []
+    for sample in samples:
+        dys = all_cotangents(sample, sample.cotangents)
+        vectors = [sample.vectors.get(name, 0 * x) for name, x in sample.point.inputs.items()]
+        results = claim.vjp(primals(sample, {}), dys, *([] if order == 1 else [vectors]))
+        slots = named_slots(sample, results)
+        rows.append(
+            {name: np.broadcast_to(slots.get(name, np.zeros(())), v.shape) for name, v in sample.vectors.items()}
+        )
+    return _stack(rows)
+
+
+def _stack(rows: Sequence[Arrays]) -> dict[str, Array]:
+    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+
+
+def _dot(values: Arrays, weights: Arrays) -> Array:
+    """Return the sum of the products in each row; a slot without a value counts as 0."""
+    count = len(next(iter(weights.values())))
+    terms = [
+        (np.asarray(values[name], np.float64) * w).reshape(count, -1).sum(axis=1)
+        for name, w in weights.items()
+        if name in values
+    ]
+    return np.sum([np.zeros(count), *terms], axis=0)
+
+
+def _off(analytic: Array, values: Sequence[Array], unit: float) -> Array:
+    """Return how far a derivative is from Richardson's estimate, in units of what the estimate may be off."""
+    one, half, quarter = ((values[i] - values[i + 1]) / (STEPS[i] - STEPS[i + 1]) for i in (0, 2, 4))
+    first, second = (4 * half - one) / 3, (4 * quarter - half) / 3
+    estimate = (16 * second - first) / 15
+    size = np.max(np.abs(values), axis=0)
+    return _apart(analytic, estimate, DOUBT * np.abs(estimate - second) + ROUNDINGS * unit * size)
+
+
+def _apart(one: Array, other: Array, error: Array | float = 0.0) -> Array:
+    """Return the distance of two numbers in units of what is allowed, 0 where it is not a number."""
+    allowed = error + SLACK * (np.abs(one) + np.abs(other)) + np.finfo(np.float64).tiny
+    return np.nan_to_num(np.abs(one - other) / allowed, nan=0.0, posinf=0.0)
