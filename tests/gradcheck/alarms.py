@@ -1,0 +1,66 @@
+"""``python -m tests.gradcheck.alarms 5 chirp scales``: check hard ops, or kinds of them, with 5 seeds, and print each false alarm.
+
+An alarm is deserved if the op's own answer is off from the true one by more than rounding. The last number of a line
+says how far the op is off at all points of the check, in units of what rounding explains: see ``hardness.off``.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from app.gradcheck.report import Step, steps
+from app.gradcheck.target import Options
+from app.tensors.json import decode
+from tests.gradcheck.checking import CPU
+from tests.gradcheck.hard import HARD, MODULES
+from tests.gradcheck.hardness import Hard, Where, off
+
+
+def alarms(hard: Hard, seed: int, checks: Sequence[str] | None, modes: Any) -> Iterator[dict[str, Any]]:
+    """Yield the entry of each check that fails, with ``off``, by key of the values."""
+    result, todo = steps(hard.op, Options(CPU, seed=seed, modes=modes), decode, checks=checks)
+    for step in todo:
+        step.run(lambda: None)
+    for entry in result.document()["checks"]:
+        if entry["verdict"] == "fail":
+            yield {**entry, "off": _off(hard, _step_of(todo, entry), entry["dtype"])}
+
+
+def _step_of(todo: Sequence[Step], entry: dict[str, Any]) -> Step:
+    return next(step for step in todo if dict(step.target.attrs) == entry["attrs"])
+
+
+def _off(hard: Hard, step: Step, dtype: str) -> str:
+    if hard.exact is None:
+        return "unknown"
+    worst: dict[str, float] = {}
+    target = step.target
+    for sample in target.subsamples:
+        narrow = target.in_dtype(sample, dtype or target.widest)
+        if narrow is None:
+            continue
+        attrs = narrow.point.spec.attrs.model_dump()
+        where = Where(narrow.point.inputs, narrow.cotangents, narrow.vectors, attrs)
+        for (what, name), ratio in off(hard, where, narrow.values, dtype or target.widest).items():
+            key = f"{what}/{name}"
+            worst[key] = max(worst.get(key, 0.0), float(np.max(ratio, initial=0.0)))
+    return ", ".join(f"{key} {ratio:.2g}" for key, ratio in worst.items())
+
+
+def main(count: int, names: Sequence[str]) -> int:
+    """Print the alarms of the named ops and kinds, or of all, and return how many there are."""
+    total = 0
+    modules = {module.__name__.rpartition(".")[2]: list(module.OPS) for module in MODULES}
+    for name in [op for name in names or modules for op in modules.get(name, [name])]:
+        for seed in range(count):
+            for entry in alarms(HARD[name], seed, None, ("graph",)):
+                total += 1
+                what = f"{entry['check']} order {entry['order']} {entry['dtype']} {entry['attrs'] or ''}"
+                print(f"{name}, seed {seed}, {what}: {entry['sentence']} | off: {entry['off']}", flush=True)
+    return total
+
+
+if __name__ == "__main__":
+    sys.exit(1 if main(int(sys.argv[1]), sys.argv[2:]) else 0)
