@@ -1,4 +1,6 @@
-"""``python -m tests.gradcheck.alarms 5 chirp scales``: check hard ops, or kinds of them, with 5 seeds, and print each false alarm.
+"""``python -m tests.gradcheck.alarms 5 chirp scales``: check hard ops with 5 seeds, and print each false alarm.
+
+Arguments after the number name ops, or kinds of ops; without them, all are checked.
 
 An alarm is deserved if the op's own answer is off from the true one by more than rounding. The last number of a line
 says how far the op is off at all points of the check, in units of what rounding explains: see ``hardness.off``.
@@ -10,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from app.errors import PullbackError
 from app.gradcheck.report import Step, steps
-from app.gradcheck.target import Options
+from app.gradcheck.target import Options, Target
 from app.tensors.json import decode
 from tests.gradcheck.checking import CPU
 from tests.gradcheck.hard import HARD, MODULES
@@ -35,8 +38,14 @@ def _step_of(todo: Sequence[Step], entry: dict[str, Any]) -> Step:
 def _off(hard: Hard, step: Step, dtype: str) -> str:
     if hard.exact is None:
         return "unknown"
+    try:
+        return _worst_off(hard, step.target, dtype)
+    except PullbackError as error:
+        return f"unknown: {error}"
+
+
+def _worst_off(hard: Hard, target: Target, dtype: str) -> str:
     worst: dict[str, float] = {}
-    target = step.target
     for sample in target.subsamples:
         narrow = target.in_dtype(sample, dtype or target.widest)
         if narrow is None:
@@ -53,7 +62,7 @@ def main(count: int, names: Sequence[str]) -> int:
     """Print the alarms of the named ops and kinds, or of all, and return how many there are."""
     total = 0
     modules = {module.__name__.rpartition(".")[2]: list(module.OPS) for module in MODULES}
-    for name in [op for name in names or modules for op in modules.get(name, [name])]:
+    for name in [op for given in names or modules for op in modules.get(given, [given])]:
         for seed in range(count):
             for entry in alarms(HARD[name], seed, None, ("graph",)):
                 total += 1

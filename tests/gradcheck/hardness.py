@@ -6,7 +6,7 @@ rounding. ``off`` measures that: rounding moves each input a little, and the tru
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from mpmath import mp
@@ -14,7 +14,7 @@ from mpmath import mp
 from app.gradcheck import rounding
 from app.runtime.modes import Key
 from app.tensors.dtypes import DTYPES
-from ops import Array, Op, many
+from ops import Array, Op
 from tests.gradcheck.making import Rule
 
 Numbers: TypeAlias = list[Any]
@@ -165,7 +165,8 @@ class _Point:
     def by_output(self, numbers: Numbers) -> dict[str, Array]:
         named = self.by_input(numbers)
         inputs = [named.get(name, x) for name, x in self.where.inputs.items()]
-        ys = many(self.exact(*(x.tolist() for x in inputs), **self.where.attrs))
+        result: Any = self.exact(*(x.tolist() for x in inputs), **self.where.attrs)
+        ys: list[Any] = list(cast(Any, result)) if isinstance(result, tuple) else [result]
         return {name: np.array(y, object) for name, y in zip(self.outputs, ys, strict=True)}
 
     def flat_outputs(self, numbers: Numbers) -> Numbers:

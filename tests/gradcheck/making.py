@@ -3,7 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from ops import Example, Function, Input, Op, Output, custom_gradient
+import numpy as np
+
+from ops import Array, Example, Function, Input, InvalidInput, Op, Output, custom_gradient
 
 One: TypeAlias = Callable[[Any], Any]
 Two: TypeAlias = Callable[[Any, Any], Any]
@@ -12,6 +14,8 @@ Four: TypeAlias = Callable[[Any, Any, Any, Any], Any]
 Five: TypeAlias = Callable[[Any, Any, Any, Any, Any], Any]
 Rule: TypeAlias = Five | Four | Three | Two | One
 """A function of tensors, arrays or numbers by position."""
+
+Shape: TypeAlias = tuple[str | int, ...]
 
 SINGLE = ("float32",)
 WIDE = ("float64",)
@@ -67,3 +71,17 @@ def structured(name: str, function: Rule, reference: Rule, at: Mapping[str, Any]
         "examples": (Example("first", at),),
     }
     return Op(name=name, function=function, reference=reference, **(fields | changes))
+
+
+def within(**bounds: tuple[float, float]) -> Function:
+    """Return a ``validate`` that refuses numbers outside these bounds, by input, and NaN."""
+
+    def validate(inputs: Mapping[str, Array], attrs: Any) -> None:
+        del attrs
+        for name, (low, high) in bounds.items():
+            x = np.asarray(inputs[name], np.float64)
+            if not ((x >= low) & (x <= high)).all():
+                expected = f"numbers from {low} to {high}"
+                raise InvalidInput(name, f"{name} is outside the domain", expected=expected, got="another number")
+
+    return validate

@@ -7,7 +7,7 @@ import tensorflow as tf
 from mpmath import mp
 from pydantic import Field
 
-from ops import FLOATS, Array, Attrs, Example, Input, Output, Tensor, custom_gradient
+from ops import Array, Attrs, Example, Input, Output, Tensor, custom_gradient
 from tests.gradcheck.hardness import Hard, collected
 from tests.gradcheck.making import BOTH, SINGLE, WIDE, elementwise, handwritten, structured, with_attrs
 
