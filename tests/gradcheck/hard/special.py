@@ -230,7 +230,7 @@ OPS = collected(
             "expm1_ratio",
             lambda x: tf.math.expm1(x) / x,
             lambda x: np.expm1(x) / x,
-            [0.5, -1.0, 5.0],
+            [0.5, 1.0, 5.0],
             slot={"domain": (0.5, 5.0)},
             dtypes=BOTH,
             validate=within(
