@@ -6,6 +6,7 @@ An alarm is deserved if the op's own answer is off from the true one by more tha
 says how far the op is off at all points of the check, in units of what rounding explains: see ``hardness.off``.
 """
 
+import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -26,9 +27,13 @@ def alarms(hard: Hard, seed: int, checks: Sequence[str] | None, modes: Any) -> I
     result, todo = steps(hard.op, Options(CPU, seed=seed, modes=modes), decode, checks=checks)
     for step in todo:
         step.run(lambda: None)
+    known: dict[tuple[int, str], str] = {}
     for entry in result.document()["checks"]:
         if entry["verdict"] == "fail":
-            yield {**entry, "off": _off(hard, _step_of(todo, entry), entry["dtype"])}
+            step = _step_of(todo, entry)
+            place = id(step.target), str(entry["dtype"])
+            known[place] = known[place] if place in known else _off(hard, step, place[1])
+            yield {**entry, "off": known[place]}
 
 
 def _step_of(todo: Sequence[Step], entry: dict[str, Any]) -> Step:
@@ -58,18 +63,24 @@ def _worst_off(hard: Hard, target: Target, dtype: str) -> str:
     return ", ".join(f"{key} {ratio:.2g}" for key, ratio in worst.items())
 
 
-def main(count: int, names: Sequence[str]) -> int:
-    """Print the alarms of the named ops and kinds, or of all, and return how many there are."""
-    total = 0
-    modules = {module.__name__.rpartition(".")[2]: list(module.OPS) for module in MODULES}
-    for name in [op for given in names or modules for op in modules.get(given, [given])]:
-        for seed in range(count):
-            for entry in alarms(HARD[name], seed, None, ("graph",)):
+def main(arguments: argparse.Namespace) -> int:
+    """Print the alarms, and return how many there are."""
+    kinds = {module.__name__.rpartition(".")[2]: list(module.OPS) for module in MODULES}
+    modes, total = (None if arguments.all_modes else ("graph",)), 0
+    for name in [op for given in arguments.names or kinds for op in kinds.get(given, [given])]:
+        for seed in range(arguments.seeds):
+            for entry in alarms(HARD[name], seed, None, modes):
                 total += 1
-                what = f"{entry['check']} order {entry['order']} {entry['dtype']} {entry['attrs'] or ''}"
-                print(f"{name}, seed {seed}, {what}: {entry['sentence']} | off: {entry['off']}", flush=True)
+                place = (
+                    f"{entry['check']} order {entry['order']} {entry['mode']} {entry['dtype']} {entry['attrs'] or ''}"
+                )
+                print(f"{name}, seed {seed}, {place}: {entry['sentence']} | off: {entry['off']}", flush=True)
     return total
 
 
 if __name__ == "__main__":
-    sys.exit(1 if main(int(sys.argv[1]), sys.argv[2:]) else 0)
+    parser = argparse.ArgumentParser(description="Check hard ops, and print each false alarm.")
+    parser.add_argument("seeds", type=int, help="how many seeds, from 0")
+    parser.add_argument("names", nargs="*", help="ops, or kinds of ops; all, if there are none")
+    parser.add_argument("--all-modes", action="store_true", help="also check modes eager, xla and v1")
+    sys.exit(1 if main(parser.parse_args()) else 0)

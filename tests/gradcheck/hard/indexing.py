@@ -98,12 +98,12 @@ def require_inside(inputs: Mapping[str, Array], attrs: Any) -> None:
 
 def masked_log(x: Tensor, mask: Tensor) -> Tensor:
     """log x where the mask is true and x > 0, else 0, without a 0·∞ in the gradient."""
-    keep = tf.logical_and(mask, x > 0)
+    keep = tf.logical_and(mask, tf.greater(x, 0))
     return tf.where(keep, tf.math.log(tf.where(keep, x, tf.ones_like(x))), tf.zeros_like(x))
 
 
 def masked_log_reference(x: Array, mask: Array) -> Array:
-    keep = mask & (x > 0)
+    keep = np.logical_and(mask, x > 0)
     return np.where(keep, np.log(np.where(keep, x, 1)), 0)
 
 
@@ -111,18 +111,24 @@ def lagged_product(x: Tensor, *, lag: int, circular: bool) -> Tensor:
     """x[i] x[i - lag]."""
     moved = tf.roll(x, lag, axis=-1)
     if not circular:
-        moved = tf.where(tf.range(tf.shape(x)[-1]) < lag, tf.zeros_like(x), moved)
+        moved = tf.where(tf.less(tf.range(tf.shape(x)[-1]), lag), tf.zeros_like(x), moved)
     return x * moved
 
 
 def lagged_product_vjp(x: Tensor, dy: Tensor, *, lag: int, circular: bool) -> Tensor:
-    keep = tf.ones_like(x) if circular else tf.cast(tf.range(tf.shape(x)[-1]) >= lag, x.dtype) * tf.ones_like(x)
+    keep = (
+        tf.ones_like(x)
+        if circular
+        else tf.cast(tf.greater_equal(tf.range(tf.shape(x)[-1]), lag), x.dtype) * tf.ones_like(x)
+    )
     return dy * keep * tf.roll(x, lag, axis=-1) + tf.roll(dy * keep * x, -lag, axis=-1)
 
 
 def lagged_product_reference(x: Array, *, lag: int, circular: bool) -> Array:
     moved = np.roll(x, lag, axis=-1)
-    return x * (moved if circular else np.where(np.arange(x.shape[-1]) < lag, 0, moved))
+    if not circular:
+        moved[..., :lag] = 0
+    return x * moved
 
 
 def masked_mean(x: Tensor, mask: Tensor) -> Tensor:

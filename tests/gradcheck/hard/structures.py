@@ -9,7 +9,7 @@ from pydantic import Field
 
 from ops import Array, Attrs, Example, Input, Op, Output, Tensor, custom_gradient
 from tests.gradcheck.hardness import Hard, collected
-from tests.gradcheck.making import BOTH, WIDE, Rule, handwritten, structured, with_attrs
+from tests.gradcheck.making import BOTH, WIDE, Rule, handwritten, structured, with_attrs, within
 
 ROWS = [[0.5, -1.25, 2.0, 1.0], [-3.0, 0.25, 1.0, 0.75]]
 SIGNAL = [[[1.0], [2.0], [-1.0], [0.5], [3.0]]]
@@ -145,6 +145,14 @@ def nested_cube(x: Tensor) -> Tensor:
     return primal(x)
 
 
+def running_product_reference(x: Array) -> Array:
+    return np.cumprod(x, axis=-1)
+
+
+def running_logsumexp_reference(x: Array) -> Array:
+    return np.logaddexp.accumulate(x, axis=-1)
+
+
 def log_softmax_reference(x: Array) -> Array:
     return np.log(softmax_reference(x))
 
@@ -170,7 +178,15 @@ OPS = collected(
     Hard(of_rows("softmax_by_hand", handwritten(tf.nn.softmax, softmax_vjp, softmax_vjp_vjp), softmax_reference)),
     Hard(of_rows("log_softmax", tf.nn.log_softmax, log_softmax_reference)),
     Hard(
-        of_rows("running_product", lambda x: tf.math.cumprod(x, axis=-1), lambda x: np.cumprod(x, axis=-1)),
+        of_rows(
+            "running_product",
+            lambda x: tf.math.cumprod(x, axis=-1),
+            running_product_reference,
+            inputs=(Input("x", BOTH, ("N", "M"), domain=(0.25, 3.0)),),
+            # TensorFlow's gradient divides by x.
+            validate=within(x=(0.1, 10.0)),
+            examples=(Example("positive", {"x": [[0.5, 2.0, 1.0], [3.0, 0.25, 2.0]]}),),
+        ),
         lambda x: [[mp.fprod(row[: i + 1]) for i in range(len(row))] for row in x],
     ),
     Hard(of_rows("row_product", lambda x: tf.reduce_prod(x, axis=-1), lambda x: x.prod(axis=-1), ("N",))),
@@ -178,7 +194,7 @@ OPS = collected(
         of_rows(
             "running_logsumexp",
             lambda x: tf.math.cumulative_logsumexp(x, axis=-1),
-            lambda x: np.logaddexp.accumulate(x, axis=-1),
+            running_logsumexp_reference,
         ),
         lambda x: [[mp.log(mp.fsum(map(mp.exp, row[: i + 1]))) for i in range(len(row))] for row in x],
     ),
