@@ -78,9 +78,13 @@ def sign(x: Tensor, *, steepness: Tensor) -> Tensor:
 
 
 def sign_vjp(x: Tensor, dy: Tensor, *, steepness: Tensor) -> Tensor:
-    """The derivative of tanh(kx), as a product that is finite far out."""
-    y = tf.tanh(steepness * x)
-    return steepness * (1 - y) * (1 + y) * dy
+    """The derivative of tanh(kx), as 4k σ(2kx) σ(-2kx): without cancellation far out."""
+    return 4 * steepness * tf.sigmoid(2 * steepness * x) * tf.sigmoid(-2 * steepness * x) * dy
+
+
+def sign_vjp_vjp(x: Tensor, dy: Tensor, ddx: Tensor, *, steepness: Tensor) -> tuple[Tensor, Tensor]:
+    slope = sign_vjp(x, ddx, steepness=steepness)
+    return -2 * steepness * tf.tanh(steepness * x) * slope * dy, slope
 
 
 def sign_reference(x: Array, *, steepness: float) -> Array:
@@ -226,7 +230,7 @@ OPS = collected(
     Hard(
         elementwise(
             "smooth_sign",
-            custom_gradient(sign, sign_vjp),
+            custom_gradient(sign, sign_vjp, sign_vjp_vjp),
             with_attrs(sign_reference),
             {"x": [0.4, 1.0, -2.5, 0.0]},
             dtypes=BOTH,
