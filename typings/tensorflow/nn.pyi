@@ -18,6 +18,15 @@ def avg_pool(
 def bias_add(
     value: TensorLike, bias: TensorLike, data_format: str | None = None, name: str | None = None
 ) -> Tensor: ...
+def conv1d(
+    input: TensorLike,
+    filters: TensorLike,
+    stride: int | Sequence[int],
+    padding: str,
+    data_format: str = "NWC",
+    dilations: int | Sequence[int] | None = None,
+    name: str | None = None,
+) -> Tensor: ...
 def conv2d(
     input: TensorLike,
     filters: TensorLike,
@@ -41,6 +50,7 @@ def max_pool(
 ) -> Tensor: ...
 def relu(features: TensorLike, name: str | None = None) -> Tensor: ...
 def relu6(features: TensorLike, name: str | None = None) -> Tensor: ...
+def silu(features: TensorLike, beta: float = 1.0) -> Tensor: ...
 def softmax(logits: TensorLike, axis: int | None = None, name: str | None = None) -> Tensor: ...
 def softmax_cross_entropy_with_logits(
     labels: TensorLike, logits: TensorLike, axis: int = -1, name: str | None = None

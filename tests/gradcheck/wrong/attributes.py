@@ -8,8 +8,8 @@ import tensorflow as tf
 from pydantic import Field
 
 from ops import Array, Attrs, Tensor, custom_gradient
-from tests.gradcheck.making import BOTH, elementwise, rows
 from tests.gradcheck.planting import Planted
+from tests.gradcheck.wrong.making import BOTH, elementwise, rows
 
 FIRST = ("derivative",)
 AT_0: dict[str, Any] = {"kinks": (0.0,)}

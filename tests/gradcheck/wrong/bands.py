@@ -7,8 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from ops import Array, Output, Tensor, custom_gradient
-from tests.gradcheck.making import BOTH, WIDE, elementwise, rows
 from tests.gradcheck.planting import Planted
+from tests.gradcheck.wrong.making import BOTH, WIDE, elementwise, rows
 
 FIRST = ("derivative",)
 SECOND = ("second",)

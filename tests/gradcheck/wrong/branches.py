@@ -6,8 +6,8 @@ import numpy as np
 import tensorflow as tf
 
 from ops import Array, Input, Output, Tensor, custom_gradient
-from tests.gradcheck.making import BOTH, WIDE, elementwise, made, rows
 from tests.gradcheck.planting import Planted
+from tests.gradcheck.wrong.making import BOTH, WIDE, elementwise, made, rows
 
 FIRST = ("derivative",)
 VALUE = ("value",)

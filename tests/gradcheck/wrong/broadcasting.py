@@ -6,8 +6,8 @@ import numpy as np
 import tensorflow as tf
 
 from ops import Array, Example, Input, Output, Tensor, custom_gradient
-from tests.gradcheck.making import BOTH, MATRIX, WIDE, made, rows, spread
 from tests.gradcheck.planting import Planted
+from tests.gradcheck.wrong.making import BOTH, MATRIX, WIDE, made, rows, spread
 
 FIRST = ("derivative",)
 VECTOR = ("N",)

@@ -7,8 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from ops import FLOATS, Array, Input, Output, Tensor, custom_gradient
-from tests.gradcheck.making import BOTH, MATRIX, elementwise, made, rows
 from tests.gradcheck.planting import Planted
+from tests.gradcheck.wrong.making import BOTH, MATRIX, elementwise, made, rows
 
 FIRST = ("derivative",)
 VALUE = ("value",)

@@ -8,8 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from ops import Array, Function, Input, Output, Tensor, custom_gradient
-from tests.gradcheck.making import BOTH, WIDE, elementwise, made
 from tests.gradcheck.planting import Planted
+from tests.gradcheck.wrong.making import BOTH, WIDE, elementwise, made
 
 TRACES = ("retrace",)
 CALLS = ("determinism",)

@@ -6,8 +6,8 @@ import numpy as np
 import tensorflow as tf
 
 from ops import Array, Function, Input, Tensor, custom_gradient
-from tests.gradcheck.making import BOTH, MATRIX, WIDE, elementwise, rows
 from tests.gradcheck.planting import Planted
+from tests.gradcheck.wrong.making import BOTH, MATRIX, WIDE, elementwise, rows
 
 FIRST = ("derivative",)
 

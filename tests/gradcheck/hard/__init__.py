@@ -1,0 +1,34 @@
+"""Right but numerically hard ops, one module for each kind; ``HARD`` holds all by name."""
+
+from tests.gradcheck.hard import (
+    cancellation,
+    domains,
+    indexing,
+    kinks,
+    linear_algebra,
+    narrow,
+    oscillation,
+    scales,
+    special,
+    spectra,
+    staircases,
+    structures,
+)
+from tests.gradcheck.hard.exact import Hard, collected
+
+MODULES = (
+    cancellation,
+    domains,
+    indexing,
+    kinks,
+    linear_algebra,
+    narrow,
+    oscillation,
+    scales,
+    special,
+    spectra,
+    staircases,
+    structures,
+)
+
+HARD: dict[str, Hard] = collected(*(hard for module in MODULES for hard in module.OPS.values()))

@@ -1,0 +1,171 @@
+"""Factors, determinants, eigenvalues and functions of matrices."""
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from mpmath import mp
+from scipy import linalg
+
+from ops import Array, Input, Tensor
+from tests.gradcheck.hard import matrices
+from tests.gradcheck.hard.exact import Hard, collected
+from tests.gradcheck.hard.making import SINGLE, WIDE, handwritten
+from tests.gradcheck.hard.matrices import of_matrix
+
+
+def symmetric(a: Tensor) -> Tensor:
+    return (a + tf.linalg.matrix_transpose(a)) / 2
+
+
+def cholesky(a: Tensor) -> Tensor:
+    return tf.linalg.cholesky(symmetric(a))
+
+
+def cofactors(a: Tensor) -> Tensor:
+    """The gradient of the determinant, which is finite where the inverse is not."""
+    return tf.stack([tf.linalg.cross(a[1], a[2]), tf.linalg.cross(a[2], a[0]), tf.linalg.cross(a[0], a[1])])
+
+
+def log_determinant(a: Tensor) -> Tensor:
+    return 2 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(cholesky(a))))
+
+
+def eigenvalues(a: Tensor) -> Tensor:
+    return tf.linalg.eigvalsh(symmetric(a))
+
+
+def eigenvalues_vjp(a: Tensor, dy: Tensor) -> Tensor:
+    _, v = tf.linalg.eigh(symmetric(a))
+    return tf.matmul(v * dy, v, transpose_b=True)
+
+
+def cholesky_reference(a: Array) -> Array:
+    return np.linalg.cholesky((a + a.T) / 2)
+
+
+def determinant_reference(a: Array) -> Array:
+    return np.asarray(np.linalg.det(a))
+
+
+def log_abs_determinant_reference(a: Array) -> Array:
+    return np.asarray(np.linalg.slogdet(a)[1])
+
+
+def eigenvalues_reference(a: Array) -> Array:
+    return np.linalg.eigvalsh((a + a.T) / 2)
+
+
+def singular_values_reference(a: Array) -> Array:
+    return np.linalg.svd(a, compute_uv=False)[::-1]
+
+
+def exponential_reference(a: Array) -> Array:
+    return linalg.expm(a)
+
+
+def exact_cholesky(a: Any) -> Any:
+    return matrices.nested(mp.cholesky(matrices.exact_symmetric(a)))
+
+
+def exact_determinant(a: Any) -> Any:
+    return mp.det(mp.matrix(a))
+
+
+def exact_eigenvalues(a: Any) -> Any:
+    return matrices.column(mp.eigsy(matrices.exact_symmetric(a), eigvals_only=True))
+
+
+def exact_singular_values(a: Any) -> Any:
+    m = mp.matrix(a)
+    return [mp.sqrt(w) for w in matrices.column(mp.eigsy(m.T * m, eigvals_only=True))]
+
+
+def exact_exponential(a: Any) -> Any:
+    return matrices.nested(mp.expm(mp.matrix(a), method="taylor"))
+
+
+POSITIVE: dict[str, Any] = {"a": matrices.POSITIVE, "sample": matrices.random_positive}
+GUARDED: dict[str, Any] = {**POSITIVE, "validate": matrices.require_positive_definite}
+# XLA's solvers for eigenvalues and singular values stop at 1e-6.
+UNCOMPILED: dict[str, Any] = {"modes": ("graph", "eager", "v1"), "y": ("M",)}
+INVERTIBLE: dict[str, Any] = {"validate": matrices.require_invertible}
+
+OPS = collected(
+    Hard(of_matrix("cholesky", cholesky, cholesky_reference, **GUARDED), exact_cholesky),
+    # TensorFlow raises where the matrix is not positive definite.
+    Hard(of_matrix("cholesky_unguarded", cholesky, cholesky_reference, **POSITIVE, dtypes=SINGLE), exact_cholesky),
+    Hard(of_matrix("determinant", tf.linalg.det, determinant_reference, y=(), **INVERTIBLE), exact_determinant),
+    Hard(
+        of_matrix(
+            "determinant_near_0",
+            handwritten(tf.linalg.det, lambda a, dy: dy * cofactors(a)),
+            determinant_reference,
+            y=(),
+            sample=matrices.random_near_singular,
+            dtypes=WIDE,
+            validate=matrices.require_finite,
+            inputs=(Input("a", WIDE, (3, 3)),),
+        ),
+        exact_determinant,
+    ),
+    Hard(
+        of_matrix(
+            "log_determinant",
+            handwritten(log_determinant, lambda a, dy: dy * tf.linalg.inv(symmetric(a))),
+            log_abs_determinant_reference,
+            y=(),
+            **GUARDED,
+        ),
+        lambda a: mp.log(mp.det(matrices.exact_symmetric(a))),
+    ),
+    Hard(
+        of_matrix(
+            "log_abs_determinant",
+            lambda a: tf.linalg.slogdet(a)[1],
+            log_abs_determinant_reference,
+            y=(),
+            sample=matrices.random_badly_scaled,
+            dtypes=WIDE,
+        ),
+        lambda a: mp.log(abs(exact_determinant(a))),
+    ),
+    Hard(
+        of_matrix(
+            "eigenvalues",
+            handwritten(eigenvalues, eigenvalues_vjp),
+            eigenvalues_reference,
+            dtypes=WIDE,
+            **UNCOMPILED,
+            **GUARDED,
+        ),
+        exact_eigenvalues,
+    ),
+    Hard(
+        of_matrix("eigenvalues_single", eigenvalues, eigenvalues_reference, dtypes=SINGLE, **UNCOMPILED, **GUARDED),
+        exact_eigenvalues,
+    ),
+    Hard(
+        of_matrix(
+            "singular_values",
+            lambda a: tf.sqrt(tf.linalg.eigvalsh(tf.matmul(a, a, transpose_a=True))),
+            singular_values_reference,
+            dtypes=WIDE,
+            sample=matrices.random_positive,
+            **UNCOMPILED,
+            **INVERTIBLE,
+        ),
+        exact_singular_values,
+    ),
+    Hard(
+        of_matrix(
+            "matrix_exponential",
+            tf.linalg.expm,
+            exponential_reference,
+            dtypes=WIDE,
+            modes=("graph", "eager", "v1"),
+            validate=matrices.require_finite,
+        ),
+        exact_exponential,
+    ),
+)

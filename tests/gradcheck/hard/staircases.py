@@ -1,0 +1,273 @@
+"""Functions whose small steps are stairs: of cancellation, or of rounding with a claim on the gradient."""
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from mpmath import mp
+from pydantic import Field
+
+from ops import FLOATS, Array, Arrays, Attrs, Claim, Input, Op, Output, Surrogate, Tensor, additive, custom_gradient
+from tests.gradcheck.hard.exact import Hard, collected
+from tests.gradcheck.hard.making import BOTH, SINGLE, WIDE, Rule, elementwise, handwritten, structured, with_attrs
+
+SPLITTER = 2.0**27 + 1
+WHOLE = (-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0)
+HALVES = (-2.5, -1.5, -0.5, 0.5, 1.5, 2.5)
+
+
+class LevelAttrs(Attrs):
+    """The number of steps from 0 to 1."""
+
+    levels: int = Field(default=16, ge=1, le=256)
+
+
+class SlopeAttrs(Attrs):
+    """How steep the surrogate is."""
+
+    steepness: float = Field(default=2.0, gt=0)
+
+
+def identity(primals: Arrays, at: Arrays) -> Arrays:
+    del at
+    return (primals[0],)
+
+
+def clipped(primals: Arrays, at: Arrays) -> Arrays:
+    del at
+    return (np.clip(primals[0], -1, 1),)
+
+
+def smooth_sign(primals: Arrays, at: Arrays, *, steepness: float) -> Arrays:
+    del at
+    return (np.tanh(steepness * primals[0]),)
+
+
+def straight(surrogate: Any = identity) -> dict[str, Any]:
+    """Return the claim of the derivative of a surrogate."""
+
+    def claim(attrs: Any) -> Claim:
+        del attrs
+        return Claim(Surrogate(surrogate))
+
+    return {"claim": claim}
+
+
+def pass_through(x: Tensor, dy: Tensor) -> Tensor:
+    del x
+    return dy
+
+
+def quantize(x: Tensor, *, levels: int) -> Tensor:
+    return tf.round(tf.clip_by_value(x, -1, 1) * levels) / levels
+
+
+def quantize_vjp(x: Tensor, dy: Tensor, *, levels: int) -> Tensor:
+    del levels
+    return tf.where(tf.abs(x) <= 1, dy, tf.zeros_like(dy))
+
+
+def quantize_reference(x: Array, *, levels: int) -> Array:
+    return np.round(np.clip(x, -1, 1) * levels) / levels
+
+
+def sign(x: Tensor, *, steepness: Tensor) -> Tensor:
+    del steepness
+    return tf.sign(x)
+
+
+def sign_vjp(x: Tensor, dy: Tensor, *, steepness: Tensor) -> Tensor:
+    """The derivative of tanh(kx), as 4k σ(2kx) σ(-2kx): without cancellation far out."""
+    return 4 * steepness * tf.sigmoid(2 * steepness * x) * tf.sigmoid(-2 * steepness * x) * dy
+
+
+def sign_vjp_vjp(x: Tensor, dy: Tensor, ddx: Tensor, *, steepness: Tensor) -> tuple[Tensor, Tensor]:
+    slope = sign_vjp(x, ddx, steepness=steepness)
+    return -2 * steepness * tf.tanh(steepness * x) * slope * dy, slope
+
+
+def sign_reference(x: Array, *, steepness: float) -> Array:
+    del steepness
+    return np.sign(x)
+
+
+def sign_claim(attrs: SlopeAttrs) -> Claim:
+    return Claim(Surrogate(partial(smooth_sign, steepness=attrs.steepness)))
+
+
+def upper_part(x: Tensor) -> Tensor:
+    """The upper 26 bits of x."""
+    scaled = SPLITTER * x
+    return scaled - (scaled - x)
+
+
+def upper_part_reference(x: Array) -> Array:
+    scaled = SPLITTER * x
+    return scaled - (scaled - x)
+
+
+def shifted_sum(x: Tensor) -> Tensor:
+    return tf.reduce_sum(x + 1e7, axis=-1) - 1e7 * tf.cast(tf.shape(x)[-1], x.dtype)
+
+
+def sharp_softmax_reference(x: Array) -> Array:
+    e = np.exp(60 * (x - x.max(axis=-1, keepdims=True)))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def exact_sharp_softmax(x: Any) -> Any:
+    def of_row(row: Any) -> Any:
+        e = [mp.exp(60 * v) for v in row]
+        return [v / mp.fsum(e) for v in e]
+
+    return [of_row(row) for row in x]
+
+
+def rows(name: str, function: Rule, reference: Rule, dtypes: tuple[str, ...], y: tuple[str, ...]) -> Op:
+    """Return an op of rows."""
+    return structured(
+        name,
+        function,
+        reference,
+        {"x": [[1.0, 0.99, -1.0], [0.5, 0.5, 0.25]]},
+        inputs=(Input("x", dtypes, ("N", "M"), domain=(-1.0, 1.0)),),
+        outputs=(Output("y", dtypes, y),),
+        batching="leading_axis",
+    )
+
+
+OPS = collected(
+    Hard(
+        rows("sharp_softmax", lambda x: tf.nn.softmax(60 * x), sharp_softmax_reference, BOTH, ("N", "M")),
+        exact_sharp_softmax,
+    ),
+    Hard(
+        elementwise(
+            "offset_by_1e8",
+            lambda x: (x + 1e8) - 1e8,
+            lambda x: (x + 1e8) - 1e8,
+            {"x": [0.1, 1.0, -3.0]},
+        ),
+        lambda x: x + 0,
+    ),
+    Hard(
+        elementwise(
+            "square_on_1e8",
+            lambda x: (tf.square(x) + 1e8 * tf.ones_like(x)) - 1e8,
+            np.square,
+            {"x": [0.1, 1.0, -3.0]},
+        ),
+        lambda x: x * x,
+    ),
+    Hard(
+        elementwise(
+            "sine_on_300",
+            handwritten(lambda x: (tf.sin(x) + 300) - 300, lambda x, dy: tf.cos(x) * dy),
+            np.sin,
+            {"x": [0.1, 1.0, -3.0]},
+            dtypes=SINGLE,
+        ),
+        mp.sin,
+    ),
+    Hard(
+        rows("shifted_sum", shifted_sum, lambda x: x.sum(axis=-1), WIDE, ("N",)),
+        lambda x: [mp.fsum(row) for row in x],
+    ),
+    Hard(
+        elementwise(
+            "upper_part",
+            upper_part,
+            upper_part_reference,
+            {"x": [0.1, 1.0, -3.0]},
+            **straight(),
+        )
+    ),
+    Hard(
+        elementwise(
+            "round_straight_through",
+            handwritten(tf.round, pass_through),
+            np.round,
+            {"x": [0.4, 1.0, -2.5]},
+            dtypes=FLOATS,
+            slots={"x": {"kinks": HALVES}},
+            **straight(),
+        )
+    ),
+    Hard(
+        elementwise(
+            "floor_to_eighths",
+            handwritten(lambda x: tf.floor(8 * x) / 8, pass_through, lambda x, dy, ddx: (tf.zeros_like(x), ddx)),
+            lambda x: np.floor(8 * x) / 8,
+            {"x": [0.4, 1.0, -2.5]},
+            dtypes=BOTH,
+            **straight(),
+        )
+    ),
+    Hard(
+        elementwise(
+            "ceiling_by_stop_gradient",
+            additive(tf.math.ceil, tf.identity),
+            np.ceil,
+            {"x": [0.4, 1.0, -2.5]},
+            dtypes=BOTH,
+            mechanism="stop_gradient",
+            **straight(),
+        )
+    ),
+    Hard(
+        elementwise(
+            "quantize",
+            custom_gradient(quantize, quantize_vjp),
+            with_attrs(quantize_reference),
+            {"x": [0.4, 1.0, -2.5]},
+            dtypes=BOTH,
+            slots={"x": {"domain": (-2.0, 2.0), "kinks": (-1.0, 1.0)}},
+            attrs=LevelAttrs,
+            **straight(clipped),
+        )
+    ),
+    Hard(
+        elementwise(
+            "smooth_sign",
+            custom_gradient(sign, sign_vjp, sign_vjp_vjp),
+            with_attrs(sign_reference),
+            {"x": [0.4, 1.0, -2.5, 0.0]},
+            dtypes=BOTH,
+            slots={"x": {"kinks": (0.0,)}},
+            attrs=SlopeAttrs,
+            claim=sign_claim,
+        )
+    ),
+    Hard(
+        elementwise(
+            "sawtooth",
+            lambda x: x - tf.stop_gradient(tf.floor(x)),
+            lambda x: x - np.floor(x),
+            {"x": [0.4, 0.999999, -2.5]},
+            dtypes=BOTH,
+            slots={"x": {"kinks": WHOLE}},
+            mechanism="stop_gradient",
+        ),
+        lambda x: x - mp.floor(x),
+    ),
+    Hard(
+        elementwise(
+            "stairs_with_a_slope",
+            handwritten(lambda x: x / 4 + tf.floor(x), lambda x, dy: dy / 4),
+            lambda x: x / 4 + np.floor(x),
+            {"x": [0.4, 1.5, -2.5]},
+            slots={"x": {"kinks": WHOLE}},
+        ),
+        lambda x: x / 4 + mp.floor(x),
+    ),
+    Hard(
+        elementwise(
+            "log_of_shifted_exponential",
+            lambda x: tf.math.log(tf.exp(x) + 1e6) - np.log(1e6),
+            lambda x: np.log1p(np.exp(x) / 1e6),
+            {"x": [0.4, 1.5, -2.5]},
+        ),
+        lambda x: mp.log1p(mp.exp(x) / 10**6),
+    ),
+)

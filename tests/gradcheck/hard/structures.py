@@ -1,0 +1,258 @@
+"""Layers and reductions: axes, broadcasting, several outputs, and second orders by hand."""
+
+from typing import Any, Literal
+
+import numpy as np
+import tensorflow as tf
+from mpmath import mp
+from pydantic import Field
+
+from ops import Array, Attrs, Example, Input, Op, Output, Tensor, custom_gradient
+from tests.gradcheck.hard.exact import Hard, collected
+from tests.gradcheck.hard.making import BOTH, WIDE, Rule, handwritten, structured, with_attrs, within
+
+ROWS = [[0.5, -1.25, 2.0, 1.0], [-3.0, 0.25, 1.0, 0.75]]
+SIGNAL = [[[1.0], [2.0], [-1.0], [0.5], [3.0]]]
+KERNEL = [[[1.0]], [[-0.5]], [[0.25]]]
+
+
+class PadAttrs(Attrs):
+    """How a convolution treats the ends."""
+
+    padding: Literal["SAME", "VALID"] = "SAME"
+
+
+class NormAttrs(Attrs):
+    """The number under the root, and whether to subtract the mean."""
+
+    epsilon: float = Field(default=1e-3, gt=0)
+    centred: bool = True
+
+
+def of_rows(name: str, function: Rule, reference: Rule, y: tuple[str, ...] = ("N", "M"), **changes: Any) -> Op:
+    slots: dict[str, Any] = {
+        "inputs": (Input("x", BOTH, ("N", "M")),),
+        "outputs": (Output("y", BOTH, y),),
+        "batching": "leading_axis",
+    }
+    return structured(name, function, reference, {"x": ROWS}, **(slots | changes))
+
+
+def layer_norm(x: Tensor, *, epsilon: Tensor, centred: bool) -> Tensor:
+    rest = x - tf.reduce_mean(x, axis=-1, keepdims=True) if centred else x
+    return rest / tf.sqrt(tf.reduce_mean(rest * rest, axis=-1, keepdims=True) + epsilon)
+
+
+def layer_norm_vjp(x: Tensor, dy: Tensor, *, epsilon: Tensor, centred: bool) -> Tensor:
+    rest = x - tf.reduce_mean(x, axis=-1, keepdims=True) if centred else x
+    r = tf.sqrt(tf.reduce_mean(rest * rest, axis=-1, keepdims=True) + epsilon)
+    y = rest / r
+    inner = dy - y * tf.reduce_mean(dy * y, axis=-1, keepdims=True)
+    return (inner - tf.reduce_mean(dy, axis=-1, keepdims=True) if centred else inner) / r
+
+
+def layer_norm_reference(x: Array, *, epsilon: float, centred: bool) -> Array:
+    rest = x - x.mean(axis=-1, keepdims=True) if centred else x
+    return rest / np.sqrt((rest * rest).mean(axis=-1, keepdims=True) + epsilon)
+
+
+def exact_layer_norm(x: Any, *, epsilon: float, centred: bool) -> Any:
+    def of_row(row: Any) -> Any:
+        mean = mp.fsum(row) / len(row) if centred else mp.mpf(0)
+        r = mp.sqrt(mp.fsum((v - mean) ** 2 for v in row) / len(row) + mp.mpf(epsilon))
+        return [(v - mean) / r for v in row]
+
+    return [of_row(row) for row in x]
+
+
+def softmax_vjp(x: Tensor, dy: Tensor) -> Tensor:
+    y = tf.nn.softmax(x)
+    return y * (dy - tf.reduce_sum(y * dy, axis=-1, keepdims=True))
+
+
+def softmax_vjp_vjp(x: Tensor, dy: Tensor, ddx: Tensor) -> tuple[Tensor, Tensor]:
+    y = tf.nn.softmax(x)
+    mean_dy = tf.reduce_sum(y * dy, axis=-1, keepdims=True)
+    mean_ddx = tf.reduce_sum(y * ddx, axis=-1, keepdims=True)
+    both = (dy - mean_dy) * (ddx - mean_ddx)
+    return y * (both - tf.reduce_sum(y * both, axis=-1, keepdims=True)), y * (ddx - mean_ddx)
+
+
+def softmax_reference(x: Array) -> Array:
+    e = np.exp(x - x.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def squared_distances(x: Tensor, z: Tensor) -> Tensor:
+    """|x|² - 2 x·z + |z|²."""
+    return tf.reduce_sum(x * x, -1)[:, None] - 2 * tf.matmul(x, z, transpose_b=True) + tf.reduce_sum(z * z, -1)
+
+
+def squared_distances_reference(x: Array, z: Array) -> Array:
+    return ((x[:, None] - z) ** 2).sum(axis=-1)
+
+
+def convolve(x: Tensor, w: Tensor, *, padding: str) -> Tensor:
+    return tf.nn.conv1d(x, w, stride=1, padding=padding)
+
+
+def convolve_reference(x: Array, w: Array, *, padding: str) -> Array:
+    width = w.shape[0]
+    pad = (width - 1) // 2 if padding == "SAME" else 0
+    wide = np.pad(x, ((0, 0), (pad, width - 1 - pad if padding == "SAME" else 0), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(wide, width, axis=1)
+    return np.einsum("nick,kco->nio", windows, w)
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return tf.matmul(tf.nn.softmax(tf.matmul(q, k, transpose_b=True)), v)
+
+
+def attention_reference(q: Array, k: Array, v: Array) -> Array:
+    return softmax_reference(q @ k.T) @ v
+
+
+def exact_attention(q: Any, k: Any, v: Any) -> Any:
+    def of_query(row: Any) -> Any:
+        e = [mp.exp(mp.fsum(a * b for a, b in zip(row, key, strict=True))) for key in k]
+        return [mp.fsum(w * value[j] for w, value in zip(e, v, strict=True)) / mp.fsum(e) for j in range(len(v[0]))]
+
+    return [of_query(row) for row in q]
+
+
+def moments(x: Tensor) -> tuple[Tensor, Tensor]:
+    mean = tf.reduce_mean(x, axis=-1, keepdims=True)
+    return mean[:, 0], tf.reduce_mean(tf.square(x - mean), axis=-1)
+
+
+def nested_cube(x: Tensor) -> Tensor:
+    """Σ x³, whose gradient is a ``tf.custom_gradient`` of x and dy with a gradient of its own."""
+
+    @tf.custom_gradient
+    def primal(x: Tensor) -> Any:
+        @tf.custom_gradient
+        def pull(x: Tensor, dy: Tensor) -> Any:
+            def pull_again(ddx: Tensor) -> tuple[Tensor, Tensor]:
+                return 6 * x * dy[:, None] * ddx, tf.reduce_sum(3 * x * x * ddx, axis=-1)
+
+            return 3 * x * x * dy[:, None], pull_again
+
+        def pull_back(dy: Tensor) -> Tensor:
+            return pull(x, dy)
+
+        return tf.reduce_sum(x * x * x, axis=-1), pull_back
+
+    return primal(x)
+
+
+def running_product_reference(x: Array) -> Array:
+    return np.cumprod(x, axis=-1)
+
+
+def running_logsumexp_reference(x: Array) -> Array:
+    return np.logaddexp.accumulate(x, axis=-1)
+
+
+def log_softmax_reference(x: Array) -> Array:
+    return np.log(softmax_reference(x))
+
+
+NORMS = (Example("centred", {"x": ROWS}), Example("as is", {"x": ROWS}, {"epsilon": 1.0, "centred": False}))
+PADS = (
+    Example("same", {"x": SIGNAL, "w": KERNEL}),
+    Example("valid", {"x": SIGNAL, "w": KERNEL}, {"padding": "VALID"}),
+)
+Q, K, V = [[0.5, -1.0], [2.0, 1.0], [0.0, 0.25]], [[1.0, 0.5], [-0.5, 2.0]], [[1.0, -1.0], [0.5, 3.0]]
+
+OPS = collected(
+    Hard(
+        of_rows(
+            "layer_norm",
+            custom_gradient(layer_norm, layer_norm_vjp),
+            with_attrs(layer_norm_reference),
+            attrs=NormAttrs,
+            examples=NORMS,
+        ),
+        with_attrs(exact_layer_norm),
+    ),
+    Hard(of_rows("softmax_by_hand", handwritten(tf.nn.softmax, softmax_vjp, softmax_vjp_vjp), softmax_reference)),
+    Hard(of_rows("log_softmax", tf.nn.log_softmax, log_softmax_reference)),
+    Hard(
+        of_rows(
+            "running_product",
+            lambda x: tf.math.cumprod(x, axis=-1),
+            running_product_reference,
+            inputs=(Input("x", BOTH, ("N", "M"), domain=(0.25, 3.0)),),
+            # TensorFlow's gradient divides by x.
+            validate=within(x=(0.1, 10.0)),
+            examples=(Example("positive", {"x": [[0.5, 2.0, 1.0], [3.0, 0.25, 2.0]]}),),
+        ),
+        lambda x: [[mp.fprod(row[: i + 1]) for i in range(len(row))] for row in x],
+    ),
+    Hard(of_rows("row_product", lambda x: tf.reduce_prod(x, axis=-1), lambda x: x.prod(axis=-1), ("N",))),
+    Hard(
+        of_rows(
+            "running_logsumexp",
+            lambda x: tf.math.cumulative_logsumexp(x, axis=-1),
+            running_logsumexp_reference,
+        ),
+        lambda x: [[mp.log(mp.fsum(map(mp.exp, row[: i + 1]))) for i in range(len(row))] for row in x],
+    ),
+    Hard(
+        of_rows(
+            "moments",
+            moments,
+            lambda x: (x.mean(axis=-1), x.var(axis=-1)),
+            outputs=(Output("mean", BOTH, ("N",)), Output("variance", BOTH, ("N",))),
+        )
+    ),
+    Hard(
+        of_rows("nested_cube", nested_cube, lambda x: (x**3).sum(axis=-1), ("N",)),
+        lambda x: [mp.fsum(v**3 for v in row) for row in x],
+    ),
+    Hard(
+        structured(
+            "squared_distances",
+            squared_distances,
+            squared_distances_reference,
+            {"x": Q, "z": K},
+            inputs=(Input("x", WIDE, ("N", "M")), Input("z", WIDE, ("K", "M"))),
+            outputs=(Output("y", WIDE, ("N", "K")),),
+        ),
+        lambda x, z: [[mp.fsum((a - b) ** 2 for a, b in zip(p, q, strict=True)) for q in z] for p in x],
+    ),
+    Hard(
+        structured(
+            "convolve",
+            with_attrs(convolve),
+            with_attrs(convolve_reference),
+            {"x": SIGNAL, "w": KERNEL},
+            inputs=(Input("x", BOTH, ("N", "L", "C")), Input("w", BOTH, (3, "C", "D"))),
+            outputs=(Output("y", BOTH, ("N", "P", "D")),),
+            attrs=PadAttrs,
+            examples=PADS,
+        )
+    ),
+    Hard(
+        structured(
+            "attention",
+            attention,
+            attention_reference,
+            {"q": Q, "k": K, "v": V},
+            inputs=(Input("q", BOTH, ("N", "M")), Input("k", BOTH, ("K", "M")), Input("v", BOTH, ("K", "D"))),
+            outputs=(Output("y", BOTH, ("N", "D")),),
+        ),
+        exact_attention,
+    ),
+    Hard(
+        structured(
+            "outer_ratio",
+            lambda x, z: x[:, None] / (1 + z * z),
+            lambda x, z: x[:, None] / (1 + z * z),
+            {"x": [1.0, -2.0, 0.5], "z": [0.5, 3.0]},
+            inputs=(Input("x", WIDE, ("N",)), Input("z", WIDE, ("M",))),
+            outputs=(Output("y", WIDE, ("N", "M")),),
+        ),
+        lambda x, z: [[a / (1 + b * b) for b in z] for a in x],
+    ),
+)
