@@ -1,7 +1,7 @@
 """Compare a gradient with its claim: the numeric derivative of a function, or a formula."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -26,6 +26,8 @@ LARGE = 1 << 16
 # The first step, as a fraction of the number that it moves; and the first step of the second estimate, as a fraction
 # of that.
 REACH, NEARER = 0.25, 1 / 8
+# How far a point nearby is, as a fraction of the first step, and how much another slope differs there, relatively.
+NEARBY, CLEARLY = 2.0**-8, 0.05
 # The error, as a fraction of a slope, that leaves the slope one digit.
 ONE_DIGIT = 0.5
 
@@ -133,6 +135,10 @@ def _compare_coordinates(
     estimate = partial(slopes, along, unit=rounding.eps(target.widest), rounding=of_values)
     numeric = _estimate(estimate, _scale(x[coordinates]), analytic, bar)
     trouble = gradient.troubles[name] = _trouble(numeric)
+    if not subsample.is_elementwise:
+        wrong = (trouble == Trouble.NONE) & (np.abs(analytic - numeric.value) > DOUBT * numeric.error + bar)
+        at_kink = _breaks_nearby(target, objective, name, coordinates, numeric.value) if wrong.any() else wrong
+        trouble = gradient.troubles[name] = np.where(wrong & at_kink, Trouble.KINK, trouble)
     if (doubt := gradient.doubts.get(name)) is not None:
         trouble = np.where(doubt != Trouble.NONE, doubt, trouble)
     comparison, place = gradient.comparisons[name], subsample.index(name)
@@ -146,6 +152,23 @@ def _compare_coordinates(
         index=lambda i: place(int(coordinates[i])),
     )
     comparison.evaluations += numeric.evaluations
+
+
+def _breaks_nearby(target: Target, objective: Objective, name: str, coordinates: Array, at: Array) -> Array:
+    """Tell where a number is equal to another, and the slope at a point nearby, where it is not, is clearly different.
+
+    At a tie, the slope along one coordinate may exist and yet not be the only right gradient: that of a median is 0.
+    """
+    x = np.asarray(objective.leaves[name], np.float64)
+    values, counts = np.unique(x, return_counts=True)
+    is_tied = np.isin(x.ravel()[coordinates], values[counts > 1])
+    if not is_tied.any():
+        return is_tied
+    away = NEARBY * _scale(x) * target.rng("nearby").uniform(-1, 1, x.shape)
+    near = _move_one(replace(objective, leaves={**objective.leaves, name: x + away}), name, coordinates)
+    slope = slopes(near, _scale(x.ravel()[coordinates]) * NEARBY / 8, rounding.eps(target.widest))
+    with np.errstate(invalid="ignore"):
+        return is_tied & (np.abs(slope.value - at) > CLEARLY * (np.abs(slope.value) + np.abs(at)))
 
 
 def _is_conclusive(analytic: Array, numeric: Slopes, bar: Array) -> Array:

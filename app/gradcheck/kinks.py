@@ -1,8 +1,7 @@
 """Compare a gradient at special places: 0, ties, kinks, the ends of the domain.
 
-A function may have a kink there, and every number between its two one-sided derivatives is a right gradient. So a
-gradient is right along a direction if it lies between them; each output may choose a side of its own. Directions along
-which numbers that are equal stay equal show more: the maximum of two equal numbers has a derivative along (1, 1), and a
+A function may have a kink there, and every subgradient is right: a gradient is right along a direction if it lies
+between the derivatives on both sides and nearby. Each output may choose a side of its own. Directions along which numbers that are equal stay equal show more: the maximum of two equal numbers has a derivative along (1, 1), and a
 gradient that gives all of dy to both is wrong.
 """
 
@@ -24,6 +23,9 @@ from ops import Array
 ALONE, TOGETHER = 12, 2
 # The steps in each direction, as fractions of the first.
 STEPS = np.array([1.0, 0.5, 0.25])
+# How many points nearby show the derivatives where ties are broken, how far they are, in first steps, and by which
+# fraction such a derivative must differ from the others to count.
+NEARBY, FAR, APART = 4, 16.0, 0.01
 # The relative error above which a one-sided derivative proves nothing.
 NO_DIGITS = 0.05
 
@@ -89,37 +91,57 @@ def _alike(inputs: Mapping[str, Array], rng: np.random.Generator) -> dict[str, A
 def _sides(
     target: Target, sample: Sample, objective: Objective, directions: list[dict[str, Array]]
 ) -> tuple[Array, Array, Array]:
-    """Return the smaller and the larger one-sided derivative along each direction, and their error.
+    """Return the least and the largest right derivative along each direction, and their error.
 
     Shapes: (K,) for K directions, and (K, *shape) for an elementwise op. Where one side is not finite, as outside a
-    domain, both are the other one.
+    domain, the other one is the derivative.
     """
     unit = rounding.eps(target.widest)
     first = unit**0.25 * max((float(np.abs(x).max(initial=1.0)) for x in sample.point.inputs.values()), default=1.0)
     first = 2.0 ** np.floor(np.log2(first))
-    steps = first * np.concatenate([[0.0], STEPS, -STEPS])
+    moves, rng = np.concatenate([[0.0], STEPS, -STEPS, np.tile([STEPS[-1], -STEPS[-1]], NEARBY)]), target.rng("nearby")
+    bases: dict[str, Array] = {}
+    for name in sample.vectors:
+        x = np.asarray(sample.point.inputs[name], np.float64)
+        away = FAR * first * rng.uniform(0.5, 1, (NEARBY, *x.shape)) * rng.choice([-1.0, 1.0], (NEARBY, *x.shape))
+        bases[name] = np.concatenate([np.repeat(x[None], 7, axis=0), np.repeat(x + away, 2, axis=0)])
     rows = {
-        name: np.concatenate([x + _column(steps, x) * np.asarray(d[name]) for d in directions]).astype(x.dtype)
-        for name, x in ((name, sample.point.inputs[name]) for name in sample.vectors)
+        name: np.concatenate([base + _column(first * moves, d[name]) * d[name] for d in directions])
+        for name, base in bases.items()
     }
-    values, shape = objective.function(rows), (len(directions), len(steps))
+    values = objective.function({name: x.astype(sample.point.inputs[name].dtype) for name, x in rows.items()})
     size = len(directions), *(next(iter(sample.point.inputs.values())).shape if sample.is_elementwise else ())
     low, high, error = (np.zeros(size) for _ in range(3))
     with np.errstate(all="ignore"):
         for name, weight in objective.weights.items():
-            terms = np.asarray(values[name], np.float64).reshape(*shape, -1) * np.ravel(np.asarray(weight, np.float64))
-            sides = [_one_sided(terms[:, 0], terms[:, part], first * sign) for part, sign in _PARTS]
-            noise = np.ravel(objective.bounds[name] * np.abs(weight)) / (first * STEPS[-1])
-            (right, its_error), (left, other_error) = sides
-            right, left = np.where(np.isfinite(right), right, left), np.where(np.isfinite(left), left, right)
-            errors = np.nan_to_num(its_error) + np.nan_to_num(other_error) + noise
-            parts = (np.fmin(left, right), np.fmax(left, right), errors)
-            for total, part in zip((low, high, error), parts, strict=True):
+            weights = np.ravel(np.asarray(weight, np.float64))
+            terms = np.asarray(values[name], np.float64).reshape(len(directions), len(moves), -1) * weights
+            noise = np.ravel(objective.bounds[name]) * np.abs(weights) / (first * STEPS[-1])
+            for total, part in zip((low, high, error), _hull(terms, first, noise), strict=True):
                 np.add(total, np.reshape(part, size) if sample.is_elementwise else np.sum(part, axis=-1), out=total)
     return low, high, error
 
 
-_PARTS = ((slice(1, 4), 1.0), (slice(4, 7), -1.0))
+def _hull(terms: Array, first: float, noise: Array) -> tuple[Array, Array, Array]:
+    """Return the least and the largest right derivative of each term, and the error; ``terms`` has the moves in axis 1.
+
+    Besides the two one-sided derivatives, those at points nearby count, if they are clearly others: there the ties are
+    broken. Clarke's subdifferential is the hull of the limits of such derivatives.
+    """
+    right, its_error = _one_sided(terms[:, 0], terms[:, 1:4], first)
+    left, other_error = _one_sided(terms[:, 0], terms[:, 4:7], -first)
+    right, left = np.where(np.isfinite(right), right, left), np.where(np.isfinite(left), left, right)
+    nearby = (terms[:, 7::2] - terms[:, 8::2]) / (2 * first * STEPS[-1])
+    sides = np.stack([right, left], axis=1)
+    size = np.fmax(np.abs(nearby), np.abs(sides).max(axis=1, keepdims=True))
+    apart = np.abs(nearby[:, :, None] - sides[:, None]).min(axis=2)
+    others = np.where(apart > APART * size, nearby, right[:, None])
+    every = np.concatenate([sides, others], axis=1)
+    return (
+        np.fmin.reduce(every, axis=1),
+        np.fmax.reduce(every, axis=1),
+        (np.nan_to_num(its_error) + np.nan_to_num(other_error) + noise),
+    )
 
 
 def _column(steps: Array, x: Array) -> Array:

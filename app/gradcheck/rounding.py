@@ -8,8 +8,8 @@ rounds more than that; its *noise* is measured, and added.
 """
 
 import math
-from collections.abc import Callable, Hashable, Mapping
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from typing import Any, TypeAlias, TypeVar, cast
 
 import ml_dtypes
 import numpy as np
@@ -18,6 +18,7 @@ from ops import Array
 
 K = TypeVar("K", bound=Hashable)
 Q = TypeVar("Q", bound=Hashable)
+Evaluate: TypeAlias = Callable[[Mapping[K, Array]], Mapping[Q, Array]]
 
 # The roundings behind one element of a result: no op has more than a dozen in a row, and since their errors have either
 # sign, they add up to less than their sum.
@@ -27,9 +28,12 @@ ROUNDINGS = 8
 STEP = 2.0**-20
 STEP_IN_NARROW = 2.0**-8
 DRAWS = 3
-# Noise is what a change of the leaves by a few units in the last place leaves behind, beyond its linear part. The bound
-# covers this many times the largest one that was seen.
-LEAST_ULPS, MOST_ULPS, NOISES = 4.0, 16.0, 4.0
+# Noise is what a change of the leaves leaves behind that no smooth function explains. It is measured with changes of a
+# few units in the last place, and with the larger of these relative ones, halved twice: a function that cancels inside
+# is a staircase with steps that are wider than tiny changes. The bound covers this many times the largest noise seen.
+FEW_ULPS, LARGE, NOISES = (4.0, 16.0), 2.0**-10, 4.0
+# The fourth difference of a smooth function falls by 16 when its step is halved, that of noise hardly.
+FALL, GAIN = 4.0, 8.0
 
 
 def eps(dtype: str) -> float:
@@ -43,7 +47,7 @@ def tiny(dtype: str) -> float:
 
 
 def units(
-    evaluate: Callable[[Mapping[K, Array]], Mapping[Q, Array]],
+    evaluate: Evaluate[K, Q],
     leaves: Mapping[K, Array],
     rng: np.random.Generator,
     *,
@@ -58,26 +62,14 @@ def units(
     of the op's constants, which are about 1, in each result, which is linear in its directions. The measured noise is
     added.
     """
-    step = STEP if all(leaf.dtype.itemsize >= np.float32().itemsize for leaf in leaves.values()) else STEP_IN_NARROW
     results = evaluate(leaves)
     at = {name: np.asarray(value, np.float64) for name, value in results.items()}
-    largest = {name: np.zeros_like(value) for name, value in at.items()}
-    for _ in range(DRAWS):
-        signs = {name: rng.choice([-1.0, 1.0], leaf.shape) for name, leaf in leaves.items()}
-        whole, half = (evaluate(_perturb(leaves, signs, size, elementwise)) for size in (step, step / 2))
-        for name in at:
-            with np.errstate(invalid="ignore", over="ignore"):
-                change = 2 * np.abs(np.asarray(whole[name], np.float64) - np.asarray(half[name], np.float64)) / step
-            largest[name] = np.fmax(largest[name], np.nan_to_num(change, nan=0.0, posinf=0.0))
+    sensitivity = _sensitivity(evaluate, leaves, at, rng, elementwise=elementwise)
     terms = 1 if elementwise else max((max(leaf.shape, default=1) for leaf in leaves.values()), default=1)
-    if not elementwise:
-        # A number that the few random changes do not move, while they move its neighbours, is unmoved by chance.
-        largest = {name: np.fmax(change, _mean_square_root(change)) for name, change in largest.items()}
-    sizes = {name: np.maximum(ones(name), _size(value, elementwise)) for name, value in at.items()}
-    of_stable = {name: size + largest[name] for name, size in sizes.items()}
     noise = _noise(evaluate, leaves, at, rng)
     found: dict[Q, Array] = {}
-    for name, stable in of_stable.items():
+    for name, value in at.items():
+        stable = np.maximum(ones(name), _size(value, elementwise)) + sensitivity[name]
         unit = eps(str(results[name].dtype)) if results[name].dtype.kind not in "iub" else 1.0
         # What changes by more than this has jumped: it is no noise.
         is_noise = noise[name] <= unit**0.25 * stable
@@ -85,34 +77,21 @@ def units(
     return found
 
 
-def _noise(
-    evaluate: Callable[[Mapping[K, Array]], Mapping[Q, Array]],
-    leaves: Mapping[K, Array],
-    at: Mapping[Q, Array],
-    rng: np.random.Generator,
+def spread(
+    evaluate: Evaluate[K, Q], leaves: Mapping[K, Array], rng: np.random.Generator, unit: float
 ) -> dict[Q, Array]:
-    """Return the largest f(x + d) - 2 f(x) + f(x - d) of a few random d of a few units in the last place.
+    """Return how far results move when each number of the leaves moves by a few times the relative size ``unit``.
 
-    A smooth f contributes nothing at such a d. Numbers that are equal stay equal, and 0 stays 0.
+    Where a narrow dtype has no digits left, as in the phase of a fast wave, this is the size of the function, while a
+    bound by its slope may be too small.
     """
+    at = {name: np.asarray(value, np.float64) for name, value in evaluate(leaves).items()}
     largest = {name: np.zeros_like(value) for name, value in at.items()}
-    for _ in range(DRAWS):
-        changes = {name: _few_ulps(leaf, rng) for name, leaf in leaves.items()}
-        with np.errstate(invalid="ignore", over="ignore"):
-            right, left = (
-                evaluate({name: (leaf + sign * changes[name]).astype(leaf.dtype) for name, leaf in leaves.items()})
-                for sign in (1, -1)
-            )
-            for name, middle in at.items():
-                apart = np.asarray(right[name], np.float64) - 2 * middle + np.asarray(left[name], np.float64)
-                largest[name] = np.fmax(largest[name], np.nan_to_num(np.abs(apart), nan=0.0, posinf=0.0))
+    for _ in range(2 * DRAWS):
+        changes = {name: ROUNDINGS * unit * rng.uniform(-1, 1, leaf.shape) for name, leaf in leaves.items()}
+        for name, value in evaluate(_scaled(leaves, changes)).items():
+            _widen(largest[name], np.asarray(value, np.float64) - at[name])
     return largest
-
-
-def _few_ulps(leaf: Array, rng: np.random.Generator) -> Array:
-    distinct, places = np.unique(leaf, return_inverse=True)
-    sizes = rng.uniform(LEAST_ULPS, MOST_ULPS, distinct.shape) * rng.choice([-1.0, 1.0], distinct.shape)
-    return np.asarray(leaf, np.float64) * sizes[places].reshape(leaf.shape) * eps(str(leaf.dtype))
 
 
 def ulps(difference: float, of: float, dtype: str) -> float:
@@ -128,6 +107,93 @@ def _limits(dtype: str) -> Any:
     return limits
 
 
+def _sensitivity(
+    evaluate: Evaluate[K, Q],
+    leaves: Mapping[K, Array],
+    at: Mapping[Q, Array],
+    rng: np.random.Generator,
+    *,
+    elementwise: bool,
+) -> dict[Q, Array]:
+    """Return how fast results change with a relative change of the leaves."""
+    step = STEP if all(leaf.dtype.itemsize >= np.float32().itemsize for leaf in leaves.values()) else STEP_IN_NARROW
+    total = {name: np.zeros_like(value) for name, value in at.items()}
+    for signs in _signs(leaves, rng, elementwise=elementwise):
+        whole, half = (evaluate(_perturb(leaves, signs, size, elementwise)) for size in (step, step / 2))
+        for name, so_far in total.items():
+            with np.errstate(invalid="ignore", over="ignore"):
+                change = 2 * (np.asarray(whole[name], np.float64) - np.asarray(half[name], np.float64)) / step
+            if elementwise:
+                np.add(so_far, np.nan_to_num(np.abs(change), nan=0.0, posinf=0.0), out=so_far)
+            else:
+                _widen(so_far, change)
+    if not elementwise:
+        # A number that the few random changes do not move, while they move its neighbours, is unmoved by chance.
+        return {name: np.fmax(change, _mean_square_root(change)) for name, change in total.items()}
+    return total
+
+
+def _signs(
+    leaves: Mapping[K, Array], rng: np.random.Generator, *, elementwise: bool
+) -> Iterator[dict[K, Array | float]]:
+    """Yield the signs of the changes: one leaf at a time for an elementwise op, else random ones for all."""
+    if elementwise:
+        for name in leaves:
+            yield {other: float(other == name) for other in leaves}
+    else:
+        for _ in range(DRAWS):
+            yield {name: rng.choice([-1.0, 1.0], leaf.shape) for name, leaf in leaves.items()}
+
+
+def _noise(
+    evaluate: Evaluate[K, Q], leaves: Mapping[K, Array], at: Mapping[Q, Array], rng: np.random.Generator
+) -> dict[Q, Array]:
+    """Return the largest noise seen. Numbers that are equal stay equal, and 0 stays 0."""
+    largest = {name: np.zeros_like(value) for name, value in at.items()}
+
+    def moved(changes: Mapping[K, Array], t: float) -> dict[Q, Array]:
+        scaled = _scaled(leaves, {name: t * change for name, change in changes.items()})
+        return {name: np.asarray(value, np.float64) for name, value in evaluate(scaled).items()}
+
+    for _ in range(DRAWS):
+        few = {name: _alike(leaf, rng) * eps(str(leaf.dtype)) for name, leaf in leaves.items()}
+        right, left = moved(few, 1.0), moved(few, -1.0)
+        for name, middle in at.items():
+            with np.errstate(invalid="ignore", over="ignore"):
+                _widen(largest[name], right[name] - 2 * middle + left[name])
+    large = {name: _alike(leaf, rng) / FEW_ULPS[1] * LARGE for name, leaf in leaves.items()}
+    values = {t: moved(large, t) for size in (2.0, 1.0, 0.5, 0.25) for t in (size, -size)}
+    for name, middle in at.items():
+        with np.errstate(invalid="ignore", over="ignore"):
+            outer, inner, innermost = (
+                np.abs(
+                    values[2 * t][name] + values[-2 * t][name] - 4 * (values[t][name] + values[-t][name]) + 6 * middle
+                )
+                for t in (1.0, 0.5, 0.25)
+            )
+            is_noise = (inner * FALL >= outer) & (innermost * FALL >= inner)
+        _widen(largest[name], np.where(is_noise, np.fmax(outer, inner), 0.0) / GAIN)
+    return largest
+
+
+def _alike(leaf: Array, rng: np.random.Generator) -> Array:
+    """Return relative changes that are equal where the numbers are."""
+    distinct, places = np.unique(leaf, return_inverse=True)
+    sizes = rng.uniform(*FEW_ULPS, distinct.shape) * rng.choice([-1.0, 1.0], distinct.shape)
+    return sizes[places.ravel()].reshape(leaf.shape)
+
+
+def _scaled(leaves: Mapping[K, Array], changes: Mapping[K, Array]) -> dict[K, Array]:
+    """Return the leaves, each number changed by this fraction of itself."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        return {name: (leaf * (1 + changes[name])).astype(leaf.dtype) for name, leaf in leaves.items()}
+
+
+def _widen(largest: Array, change: Array) -> None:
+    """Raise the largest sizes to those of a change, in place, where it is finite."""
+    np.fmax(largest, np.nan_to_num(np.abs(change), nan=0.0, posinf=0.0), out=largest)
+
+
 def _mean_square_root(values: Array) -> float:
     with np.errstate(over="ignore"):
         return float(np.sqrt(np.mean(values**2))) if values.size else 0.0
@@ -138,7 +204,9 @@ def _size(value: Array, elementwise: bool) -> Any:
     return finite if elementwise else finite.max(initial=0.0)
 
 
-def _perturb(leaves: Mapping[K, Array], signs: Mapping[K, Array], step: float, elementwise: bool) -> dict[K, Array]:
+def _perturb(
+    leaves: Mapping[K, Array], signs: Mapping[K, Array | float], step: float, elementwise: bool
+) -> dict[K, Array]:
     wide = {name: np.asarray(leaf, np.float64) for name, leaf in leaves.items()}
     sizes = {name: np.abs(leaf) if elementwise else np.abs(leaf).max(initial=0) for name, leaf in wide.items()}
     with np.errstate(invalid="ignore", over="ignore"):

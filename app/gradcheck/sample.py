@@ -14,6 +14,10 @@ from app.runtime.modes import Key
 from app.tensors.dtypes import DTYPES
 from ops import Array, Claim, Mode
 
+# The size of an op's constants, which are about 1, in a value, which is linear in its directions of up to 2; and the
+# most that is taken for a constant where values are larger elsewhere.
+ONES = {"outputs": 1.0, "gradients": 2.0, "products": 4.0, "slots": 2.0}
+MOST = 4096.0
 FIELDS = ("inputs", "cotangents", "vectors")
 
 
@@ -27,6 +31,8 @@ class Sample:
     point: Point
     cotangents: Arrays
     vectors: Arrays
+    sizes: Mapping[Key, float] = field(default_factory=dict[Key, float], kw_only=True)
+    """How large each of the values is elsewhere, where the target knows it: a constant of the op may hide here."""
     troubles: dict[str, Array] = field(default_factory=dict[str, Array], init=False)
     """The troubles that check derivative found in forward, by input and coordinate."""
 
@@ -45,7 +51,16 @@ class Sample:
     def units(self) -> dict[Key, Array]:
         """The rounding error that each of the values may have, in units of ``eps`` of any dtype."""
         rng = np.random.default_rng(0)
-        return rounding.units(self._evaluate, self._leaves, rng, elementwise=self.is_elementwise, ones=_ones)
+
+        def ones(key: Key) -> float:
+            return max(ONES[str(key[0])], min(MOST, self.sizes.get(key, 0.0)))
+
+        return rounding.units(self._evaluate, self._leaves, rng, elementwise=self.is_elementwise, ones=ones)
+
+    @cached_property
+    def spreads(self) -> dict[str, dict[Key, Array]]:
+        """How far each of the values moves with inputs that are rounded to a narrower dtype, by dtype."""
+        return {}
 
     @cached_property
     def is_singular(self) -> bool:
@@ -82,7 +97,13 @@ class Sample:
 
     def error_bound(self, key: Key, dtype: str) -> Array:
         """Return the rounding error that a value in ``dtype`` may have."""
-        return rounding.eps(dtype) * self.units[key] + rounding.tiny(dtype)
+        bound = rounding.eps(dtype) * self.units[key] + rounding.tiny(dtype)
+        if rounding.eps(dtype) <= rounding.eps(self.point.spec.dtype):
+            return bound
+        if dtype not in self.spreads:
+            rng = np.random.default_rng(0)
+            self.spreads[dtype] = rounding.spread(self._evaluate, self._leaves, rng, rounding.eps(dtype))
+        return np.fmax(bound, self.spreads[dtype][key])
 
     def in_mode(self, mode: Mode, device: str) -> "Sample":
         """Return the same sample in another mode or on another device."""
@@ -90,13 +111,23 @@ class Sample:
             replace(self.point, spec=replace(self.point.spec, mode=mode, device=device)),
             self.cotangents,
             self.vectors,
+            sizes=self.sizes,
         )
 
     def cast(self, point: Point) -> "Sample":
         """Return the sample at another point of the same shapes, with directions in the dtypes of that point."""
         of, to = point.spec.inputs.dtypes, point.spec.outputs.dtypes
         dys = {name: dy.astype(DTYPES[to[name]].numpy) for name, dy in self.cotangents.items()}
-        return Sample(point, dys, {name: v.astype(DTYPES[of[name]].numpy) for name, v in self.vectors.items()})
+        vectors = {name: v.astype(DTYPES[of[name]].numpy) for name, v in self.vectors.items()}
+        return Sample(point, dys, vectors, sizes=self.sizes)
+
+    def redrawn(self, point: Point, rng: np.random.Generator) -> "Sample":
+        """Return a sample at another point of the same shapes, with new random directions."""
+        dys, vectors = (
+            {name: draw(rng, x.shape).astype(x.dtype) for name, x in named.items()}
+            for named in (self.cotangents, self.vectors)
+        )
+        return Sample(point, dys, vectors, sizes=self.sizes)
 
     @property
     def _leaves(self) -> dict[Key, Array]:
@@ -140,26 +171,23 @@ class Subsample(Sample):
         return values.ravel()[self.indices]
 
 
-def _ones(key: Key) -> float:
-    """Return the size of an op's constants in a value, which is linear in its directions of up to 2."""
-    return {"outputs": 1.0, "gradients": 2.0, "products": 4.0, "slots": 2.0}[str(key[0])]
-
-
 def nowhere(i: int) -> None:
     """Return no index: the number belongs to no single element."""
     del i
 
 
-def sample_at(point: Point, rng: np.random.Generator) -> Sample:
+def sample_at(point: Point, rng: np.random.Generator, sizes: Mapping[Key, float] | None = None) -> Sample:
     """Return a sample at a point, with random directions."""
     shapes, dtypes = output_shapes(point), point.spec.outputs.dtypes
     outputs = {name: shapes[name] for name in point.spec.outputs.live}
     inputs = {name: point.inputs[name].shape for name in point.spec.inputs.live}
     dys = {name: draw(rng, shape).astype(DTYPES[dtypes[name]].numpy) for name, shape in outputs.items()}
     vectors = {name: draw(rng, shape).astype(point.inputs[name].dtype) for name, shape in inputs.items()}
-    return Sample(point, dys, vectors)
+    return Sample(point, dys, vectors, sizes=sizes or {})
 
 
 def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Draw numbers of either sign and of sizes 0.5 to 2, none of them 1, all exact in every dtype."""
-    return (2 * rng.integers(32, 128, shape) + 1) / 128 * rng.choice([-1.0, 1.0], shape)
+    """Draw numbers of either sign and of sizes 0.5 to 2, none of them near 1, which no narrow dtype can represent."""
+    return ((2 * rng.integers(32, 128, shape) + 1) / 128 + rng.uniform(0, 2.0**-9, shape)) * rng.choice(
+        [-1.0, 1.0], shape
+    )

@@ -7,22 +7,21 @@ It proves nothing by itself: the points that look wrong are then checked with th
 An elementwise op needs no sweep, because all numbers of its large sample are checked one by one.
 """
 
-import contextlib
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from app.autodiff.point import Arrays, Point, blame_op
-from app.errors import Unprocessable
-from app.gradcheck import points, rounding
+from app.autodiff.point import Arrays, blame_op
+from app.gradcheck import rounding
 from app.gradcheck.claims import all_cotangents, named_slots, primals
-from app.gradcheck.rows import Rows, numbers_of
-from app.gradcheck.sample import Sample, draw, sample_at
-from app.gradcheck.target import Target
+from app.gradcheck.rows import Rows
+from app.gradcheck.sample import Sample
+from app.gradcheck.target import Target, stacked
 from ops import Array, Derivative, Formula, Surrogate
 
-# The points of a sweep, and the most of them that are checked with care.
-POINTS, SUSPECTS = 192, 3
+# The most points that are checked with care.
+SUSPECTS = 3
 # The first step: a fraction of each number, of the domain where the number is near 0, and of the way to its ends.
 STEP, NEAR_ZERO = 2.0**-6, 2.0**-6
 STEPS = (1.0, -1.0, 0.5, -0.5, 0.25, -0.25)
@@ -32,21 +31,11 @@ DOUBT, SLACK, ROUNDINGS = 16.0, 1e-6, 64.0
 
 def suspects(target: Target, order: int) -> list[Sample]:
     """Return samples at the points of a sweep where the derivative of this order looks wrong, the worst first."""
-    if target.op.batching == "elementwise" or target.inputs is not None:
+    if not (samples := target.many):
         return []
-    samples = _samples(target)
-    if not samples:
-        return []
-    inputs, dys, vectors = (
-        {name: np.stack([named[name] for named in some]) for name in some[0]}
-        for some in (
-            [sample.point.inputs for sample in samples],
-            [sample.cotangents for sample in samples],
-            [sample.vectors for sample in samples],
-        )
-    )
+    inputs, dys, vectors = stacked(samples)
     rows = Rows(samples[0].point, target.checkpoint)
-    values, part = rows.second(inputs, dys, vectors), "gradients" if order == 1 else "products"
+    values, part = target.many_values, "gradients" if order == 1 else "products"
     steps = {name: _step(target, name, inputs[name]) * v for name, v in vectors.items()}
     weights = dys if order == 1 else vectors
 
@@ -65,37 +54,7 @@ def suspects(target: Target, order: int) -> list[Sample]:
                 found = [rows.forward(moved(t)) if order == 1 else rows.vjp(moved(t), dys) for t in STEPS]
                 wrong = _off(analytic, [_dot(each, weights) for each in found], rounding.eps(target.widest))
     worst = np.argsort(-wrong)[:SUSPECTS]
-    return [samples[i] for i in worst if wrong[i] > 1]
-
-
-def _samples(target: Target) -> list[Sample]:
-    """Return samples of one shape at points that are spread over the domain, as many as the work allows."""
-    rng, found, most = target.rng("sweep"), list[Sample](), POINTS
-    for inputs in points.spread(target.op, target.attrs, target.widest, rng, POINTS):
-        with contextlib.suppress(Unprocessable):
-            point = target.bind(inputs, target.widest)
-            if not found:
-                most = min(POINTS, target.options.work // (max(numbers_of(point), point.cost) * (len(STEPS) + 2)))
-            found.append(_sample(found, point, rng))
-        if len(found) >= most:
-            break
-    shape = _shape(found[0]) if found else []
-    return [sample for sample in found if _shape(sample) == shape]
-
-
-def _sample(found: Sequence[Sample], point: Point, rng: np.random.Generator) -> Sample:
-    """Return a sample; a first one of the same shape shows the shapes of the outputs."""
-    if not found or [x.shape for x in point.inputs.values()] != _shape(found[0]):
-        return sample_at(point, rng)
-    dys, vectors = (
-        {name: draw(rng, x.shape).astype(x.dtype) for name, x in named.items()}
-        for named in (found[0].cotangents, found[0].vectors)
-    )
-    return Sample(point, dys, vectors)
-
-
-def _shape(sample: Sample) -> list[tuple[int, ...]]:
-    return [x.shape for x in sample.point.inputs.values()]
+    return [replace(samples[i], sizes=target.sizes) for i in worst if wrong[i] > 1]
 
 
 def _step(target: Target, name: str, x: Array) -> Array:

@@ -2,7 +2,7 @@
 
 import contextlib
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
@@ -11,16 +11,20 @@ import numpy as np
 
 from app.autodiff.binding import Decode, bind
 from app.autodiff.point import Point
-from app.errors import Loc, Unprocessable
+from app.errors import Loc, OpFailed, Unprocessable
 from app.gradcheck import points as points_of
 from app.gradcheck import rounding
+from app.gradcheck.rows import Rows, numbers_of
 from app.gradcheck.sample import Sample, Subsample, sample_at
 from app.runtime.cancellation import Checkpoint
+from app.runtime.modes import Key
 from app.tensors.dtypes import DTYPES
 from ops import FLOATS, MODES, Array, Mode, Op
 
 # In addition to the examples: random numbers for an elementwise op, random points for any other.
 NUMBERS, POINTS = 256, 2
+# The points of an op that is not elementwise at which a quick look is taken.
+MANY = 192
 # The most numbers of an elementwise op's point that are checked one by one.
 NUMBERS_OF_LARGE = 4096
 
@@ -62,7 +66,7 @@ class Target:
     def distrust_batching(self) -> None:
         """Stop batching points in one call, because the op's claim that they may be batched proved wrong."""
         self.op = replace(self.op, batching="none")
-        for cached in ("points", "samples", "subsamples"):
+        for cached in ("points", "samples", "subsamples", "special", "many", "many_values"):
             self.__dict__.pop(cached, None)
 
     def rng(self, purpose: str) -> np.random.Generator:
@@ -109,7 +113,42 @@ class Target:
     def samples(self) -> list[Sample]:
         """The points, in the widest dtype and mode graph."""
         rng = self.rng("directions")
-        return [sample_at(point, rng) for point in self.points]
+        return [sample_at(point, rng, self.sizes) for point in self.points]
+
+    @cached_property
+    def many(self) -> list[Sample]:
+        """Samples of one shape at points that are spread over the domain; none of an elementwise op, or at one point.
+
+        There are as many as the work of a numeric derivative allows.
+        """
+        if self.op.batching == "elementwise" or self.inputs is not None:
+            return []
+        rng, found, most = self.rng("many"), list[Sample](), MANY
+        for inputs in points_of.spread(self.op, self.attrs, self.widest, rng, MANY):
+            with contextlib.suppress(Unprocessable):
+                point = self.bind(inputs, self.widest)
+                if not found:
+                    most = min(MANY, self.options.work // (8 * max(numbers_of(point), point.cost)))
+                    found.append(sample_at(point, rng))
+                elif [x.shape for x in point.inputs.values()] == [x.shape for x in found[0].point.inputs.values()]:
+                    found.append(found[0].redrawn(point, rng))
+            if len(found) >= most:
+                break
+        return found
+
+    @cached_property
+    def many_values(self) -> dict[Key, Array]:
+        """The values of ``many``, rows first; none where the op fails at one of them."""
+        with contextlib.suppress(OpFailed):
+            return Rows(self.many[0].point, self.checkpoint).second(*stacked(self.many)) if self.many else {}
+        return {}
+
+    @cached_property
+    def sizes(self) -> dict[Key, float]:
+        """How large each of the values is at most among ``many``."""
+        with np.errstate(invalid="ignore"):
+            sizes = {key: np.abs(np.asarray(value, np.float64)) for key, value in self.many_values.items()}
+        return {key: float(size[np.isfinite(size)].max(initial=0.0)) for key, size in sizes.items()}
 
     @cached_property
     def subsamples(self) -> list[Sample]:
@@ -127,7 +166,7 @@ class Target:
                 accepted.append(self.bind(inputs, self.widest))
         if self.op.batching == "elementwise" and accepted:
             accepted = [self._join([point.inputs for point in accepted])]
-        samples = [sample_at(point, rng) for point in accepted]
+        samples = [sample_at(point, rng, self.sizes) for point in accepted]
         return [sample for sample in samples if not sample.is_singular]
 
     @property
@@ -180,3 +219,13 @@ class Target:
         return self.bind(
             {name: np.concatenate([np.ravel(part[name]) for part in parts]) for name in names}, self.widest
         )
+
+
+def stacked(samples: Sequence[Sample]) -> tuple[dict[str, Array], dict[str, Array], dict[str, Array]]:
+    """Return the inputs, the cotangents and the vectors of samples of one shape, rows first."""
+    first = samples[0]
+    return (
+        {name: np.stack([sample.point.inputs[name] for sample in samples]) for name in first.point.inputs},
+        {name: np.stack([sample.cotangents[name] for sample in samples]) for name in first.cotangents},
+        {name: np.stack([sample.vectors[name] for sample in samples]) for name in first.vectors},
+    )

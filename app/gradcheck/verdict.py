@@ -10,7 +10,11 @@ import numpy as np
 
 from app.gradcheck.numeric import Trouble
 from app.gradcheck.rounding import ulps
-from ops import Array, Mode
+from app.tensors.dtypes import DTYPES
+from ops import FLOATS, Array, Mode
+
+NEAR_OVERFLOW = 1 / 16
+"""An infinite number is not compared with one that is larger than this fraction of the range of the dtype."""
 
 Verdict = Literal["pass", "fail", "inconclusive", "skipped"]
 Index: TypeAlias = tuple[int, ...]
@@ -110,6 +114,7 @@ class Comparison:
         self.worst: Element | None = None
         self._ratios: list[Array] = []
         self._badness = -1.0
+        self._high = DTYPES[place.dtype].high if place.dtype in FLOATS else np.inf
 
     def add(
         self,
@@ -132,14 +137,19 @@ class Comparison:
         """
         arrays = np.broadcast_arrays(_float64(analytic), _float64(numeric), allowed, conclusive)
         a, n, bar, proves = (np.ravel(v) for v in arrays)
+        n = np.where(np.abs(n) >= self._high, np.copysign(np.inf, n), n)
         if not a.size:
             return
         same, distance = _distance(a, n)
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
             right = distance <= bar
             badness = np.where(same, 0.0, distance / np.fmax(bar, np.finfo(np.float64).tiny))
+            badness[np.isnan(badness)] = np.inf
             ratio = a / n
+            overflows = np.isinf(a) & np.isfinite(n) & (np.abs(n) + bar >= NEAR_OVERFLOW * self._high)
         reasons = np.where(right & ~same & ~proves, Trouble.NO_DIGITS, Trouble.NONE).astype(object)
+        # The number may overflow rightly: the expected one is an estimate.
+        reasons[overflows] = Trouble.NOT_FINITE
         if trouble is not None:
             reasons = np.where(np.ravel(trouble) != Trouble.NONE, np.ravel(trouble), reasons)
         known = reasons == Trouble.NONE
