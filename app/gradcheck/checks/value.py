@@ -1,0 +1,77 @@
+"""Value: forward agrees with the op's reference, in every dtype, within the rounding of both."""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from app.autodiff.point import blame_op
+from app.errors import OpFailed
+from app.gradcheck import rounding
+from app.gradcheck.comparison import add_tolerances
+from app.gradcheck.sample import Sample
+from app.gradcheck.target import Target
+from app.gradcheck.verdict import Comparison, Finding, Place
+from app.tensors.dtypes import DTYPES
+from ops import Array, many
+
+NAME = "value"
+# How many random changes show what rounded inputs do to the reference.
+DRAWS = 4
+
+
+def check(target: Target) -> Iterator[Finding]:
+    """Compare at the samples in every dtype, and at special places in the widest."""
+    if target.op.reference is None:
+        yield Finding(Place(NAME, 0, dtype=target.widest), "skipped", "the op has no reference")
+        return
+    for dtype in target.dtypes:
+        comparison = Comparison(Place(NAME, 0, dtype=dtype))
+        for subsample in target.subsamples:
+            if (sample := target.in_dtype(subsample, dtype)) is not None:
+                _compare(target, comparison, sample, subsample)
+        if dtype == target.widest:
+            for special in target.special:
+                try:
+                    _ = special.values
+                except OpFailed:
+                    continue
+                _compare(target, comparison, special, special)
+        yield comparison.finding("y", "the reference")
+
+
+def _compare(target: Target, comparison: Comparison, sample: Sample, wide: Sample) -> None:
+    """Compare a sample's outputs; ``wide`` is the same sample in the widest dtype, which bounds their rounding."""
+    dtype, rng = comparison.place.dtype, np.random.default_rng(0)
+    expected = _reference(sample, sample.point.inputs)
+    moves = {name: np.zeros_like(value) for name, value in expected.items()}
+    for _ in range(DRAWS):
+        for name, value in _reference(sample, _rounded(sample, rng, rounding.eps(dtype))).items():
+            with np.errstate(invalid="ignore", over="ignore"):
+                change = np.nan_to_num(np.abs(value - expected[name]), nan=0.0, posinf=0.0)
+            moves[name] = np.fmax(moves[name], change)
+    for name, value in expected.items():
+        found = sample.values["outputs", name]
+        bound = wide.error_bound(("outputs", name), dtype) + rounding.ROUNDINGS * moves[name]
+        with np.errstate(invalid="ignore", over="ignore"):
+            bound = bound + rounding.ROUNDINGS * rounding.eps("float64") * np.nan_to_num(np.abs(value))
+        allowed = add_tolerances(target, np.zeros(()) if found.dtype.kind in "iub" else bound, value)
+        comparison.add(found, value, allowed, of_output=name)
+
+
+def _reference(sample: Sample, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the reference's outputs in float64."""
+    op, names = sample.point.op, [slot.name for slot in sample.point.op.outputs]
+    assert op.reference is not None
+    with blame_op(op, "reference"), np.errstate(all="ignore"):
+        found = many(op.reference(*inputs.values(), **sample.point.spec.attrs.model_dump()))
+        shapes = [sample.values["outputs", name].shape for name in names]
+        pairs = zip(names, found, shapes, strict=True)
+        return {name: np.broadcast_to(np.asarray(y, np.float64), shape) for name, y, shape in pairs}
+
+
+def _rounded(sample: Sample, rng: np.random.Generator, unit: float) -> dict[str, Array]:
+    """Return the inputs in float64, each float changed by up to a rounding of itself."""
+    return {
+        name: x if x.dtype.kind in "iub" else np.asarray(x, np.float64) * (1 + unit * rng.uniform(-1, 1, x.shape))
+        for name, x in sample.point.inputs.items()
+    }
