@@ -49,7 +49,10 @@ class Check:
 
 @dataclass(frozen=True)
 class Report:
-    """The report on one op; ``document`` is the JSON that the service sent."""
+    """The report on one op; ``document`` is the JSON that the service sent.
+
+    The verdict ``error`` stands for a fault of the checker. ``unfinished`` checks were not run: the time was over.
+    """
 
     op: str
     verdict: str
@@ -60,6 +63,7 @@ class Report:
     seconds: float
     checks: list[Check]
     document: Mapping[str, Any] = field(repr=False)
+    unfinished: int = 0
 
     def count(self, verdict: str) -> int:
         """Return the number of checks with this verdict."""
@@ -87,7 +91,10 @@ class Progress:
 
 @dataclass(frozen=True)
 class Summary:
-    """The regular end of a stream: the verdict on all ops, and the number of ops with each verdict."""
+    """The regular end of a stream: the verdict on all ops, and the number of ops with each verdict.
+
+    ``errors`` counts the ops where the checker failed, ``unfinished`` those with checks that were not run.
+    """
 
     verdict: str
     passed: int
@@ -95,6 +102,8 @@ class Summary:
     inconclusive: int
     seconds: float
     document: Mapping[str, Any] = field(repr=False)
+    errors: int = 0
+    unfinished: int = 0
 
 
 Event: TypeAlias = Start | Progress | Report | Summary
@@ -139,7 +148,8 @@ class Verification:
 def report(document: Mapping[str, Any]) -> Report:
     """Read the report on one op."""
     fields = {key: document[key] for key in ("op", "verdict", "sentence", "seed", "points", "evaluations", "seconds")}
-    return Report(**fields, checks=[_check(entry) for entry in document["checks"]], document=document)
+    checks, unfinished = [_check(entry) for entry in document["checks"]], document.get("unfinished", 0)
+    return Report(**fields, checks=checks, document=document, unfinished=unfinished)
 
 
 def event(line: str | bytes) -> Event | None:
@@ -158,7 +168,8 @@ def event(line: str | bytes) -> Event | None:
             return report(document["report"])
         case "summary":
             counts = (document["pass"], document["fail"], document["inconclusive"])
-            return Summary(document["verdict"], *counts, seconds=document["seconds"], document=document)
+            more = {"errors": document.get("error", 0), "unfinished": document.get("unfinished", 0)}
+            return Summary(document["verdict"], *counts, seconds=document["seconds"], document=document, **more)
         case "error":
             raise problem(document["problem"])
         case _:

@@ -79,8 +79,11 @@ def compare_with_formula(target: Target, sample: Sample, gradient: Gradient, for
     with blame_op(sample.point.op, "claim"), np.errstate(all="ignore"):
         expected = formula(inputs)
         units = rounding.units(formula, inputs, rng, elementwise=sample.is_elementwise, ones=lambda name: 1.0)
+        values = {
+            name: np.broadcast_to(expected.get(name, np.zeros(())), part.shape) for name, part in gradient.parts.items()
+        }
     for name, part in gradient.parts.items():
-        value = np.broadcast_to(expected.get(name, np.zeros(())), part.shape)
+        value = values[name]
         formula_error = rounding.eps("float64") * units[name] if name in units else 0.0
         allowed = add_tolerances(target, gradient.bounds[name] + formula_error, value)
         gradient.comparisons[name].add(part, value, allowed, x=inputs[name], index=sample.index(name))

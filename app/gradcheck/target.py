@@ -66,6 +66,11 @@ class Target:
         for cached in ("points", "samples", "subsamples"):
             self.__dict__.pop(cached, None)
 
+    def forget_troubles(self) -> None:
+        """Drop the troubles of forward that a check found before it broke off: they may be incomplete."""
+        for subsample in vars(self).get("subsamples", ()):
+            subsample.troubles.clear()
+
     @cached_property
     def rng(self) -> np.random.Generator:
         """The random generator of this target, seeded by the op, its attributes and the seed."""
@@ -171,7 +176,8 @@ class Target:
         if self.op.sample is not None:
             attrs = self.op.attrs.model_validate(self.attrs)
             with blame_op(self.op, "sample"):
-                return dict(self.op.sample(self.rng, self.widest, attrs))
+                drawn = dict(self.op.sample(self.rng, self.widest, attrs))
+                return {**drawn, **{slot.name: np.asarray(drawn[slot.name]) for slot in self.op.inputs}}
         sizes = {**SIZES, "...": ellipsis}
         return {slot.name: self._uniform(slot, sizes) for slot in self.op.inputs}
 

@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -12,7 +12,8 @@ from app.gradcheck.numeric import Trouble
 from app.gradcheck.rounding import ulps
 from ops import Array, Mode
 
-Verdict = Literal["pass", "fail", "inconclusive", "skipped"]
+Verdict = Literal["pass", "fail", "error", "inconclusive", "skipped"]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 Index: TypeAlias = tuple[int, ...]
 
 ALIKE = 1e-2
@@ -137,7 +138,8 @@ class Comparison:
         same, distance = _distance(a, n)
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
             right = distance <= bar
-            badness = np.where(same, 0.0, distance / np.fmax(bar, np.finfo(np.float64).tiny))
+            # Within an infinite bar, two numbers may be infinitely far apart: their ratio would be NaN.
+            badness = np.where(same | np.isposinf(bar), 0.0, distance / np.fmax(bar, np.finfo(np.float64).tiny))
             ratio = a / n
         reasons = np.where(right & ~same & ~proves, Trouble.NO_DIGITS, Trouble.NONE).astype(object)
         if trouble is not None:
@@ -177,7 +179,7 @@ class Comparison:
                     sentence += f"; inconclusive at {self._reasons}"
             case "inconclusive":
                 sentence = f"{what} cannot be compared with {against} at {self._reasons}"
-            case "skipped":
+            case _:
                 sentence = f"{what}: nothing to compare"
         worst = self.worst if self.verdict in ("pass", "fail") else None
         return Finding(
@@ -211,8 +213,8 @@ class Comparison:
 
 
 def worst_verdict(verdicts: Sequence[Verdict]) -> Verdict:
-    """Return the verdict on many: fail if any fails, else pass if any passes, else inconclusive."""
-    for verdict in ("fail", "pass", "inconclusive"):
+    """Return the verdict on many: the first of fail, error and pass that any of them has, else inconclusive."""
+    for verdict in ("fail", "error", "pass"):
         if verdict in verdicts:
             return verdict
     return "inconclusive"

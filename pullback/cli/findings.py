@@ -7,14 +7,20 @@ from rich.console import Console
 from pullback.cli.console import STYLES, styled
 from pullback.reports import Check, Report, Verification, Worst
 
+OUT_OF_TIME = "not run: out of time"
+
 
 def print_findings(out: Console, reports: Iterable[Report], *, quiet: bool = False) -> None:
-    """Print all failures with their worst element and, unless ``quiet``, inconclusive checks with the reason."""
-    shown = ("fail",) if quiet else ("fail", "inconclusive")
+    """Print all failures with their worst element, faults of the checker, and checks that ran out of time.
+
+    Unless ``quiet``, print inconclusive checks with the reason too.
+    """
+    shown = ("fail", "error") if quiet else ("fail", "error", "inconclusive")
     for report in reports:
         for check in report.checks:
             if check.verdict in shown:
                 _print(out, check.verdict, f"{report.op} {place(check)}", check.sentence, lines(check))
+        _print_unfinished(out, report)
 
 
 def print_verification(out: Console, verification: Verification) -> None:
@@ -56,6 +62,16 @@ def element(worst: Worst, left: str, right: str) -> Iterator[str]:
     head = " ".join(part for part in ("worst element", index, at) if part)
     yield f"{head}:  {left} {worst.analytic:.9g}  |  {right} {worst.numeric:.9g} ± {worst.error_bar:.2g}"
     yield f"difference {worst.absolute:.3g}, relative {worst.relative:.3g}, {worst.ulps:.3g} ULP"
+
+
+def _print_unfinished(out: Console, report: Report) -> None:
+    """Print the checks that ran out of time, by sentence."""
+    names: dict[str, list[str]] = {}
+    for check in report.checks:
+        if check.sentence.startswith(OUT_OF_TIME):
+            names.setdefault(check.sentence, []).append(check.check)
+    for sentence, checks in names.items():
+        _print(out, "skipped", f"{report.op} {', '.join(dict.fromkeys(checks))}", sentence, [])
 
 
 def _print(out: Console, verdict: str, what: str, sentence: str, below: list[str]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from app.autodiff.derivatives import vjp
-from app.gradcheck.claims import all_cotangents, named_slots, primals
+from app.gradcheck.claims import all_cotangents, named_outputs, named_slots, primals
 from app.gradcheck.comparison import Gradient, Objective, compare, compare_with_formula, row_by_row
 from app.gradcheck.numeric import Trouble
 from app.gradcheck.rows import Rows
@@ -71,8 +71,7 @@ def _objective(target: Target, sample: Sample, output: str) -> Objective:
 
     def surrogate(inputs: Mapping[str, Array]) -> Mapping[str, Array]:
         assert isinstance(claim, Surrogate)
-        names = [slot.name for slot in sample.point.op.outputs]
-        return dict(zip(names, claim.of(primals(sample, inputs), at), strict=True))
+        return named_outputs(sample, claim.of(primals(sample, inputs), at))
 
     rows = Rows(sample.point, target.checkpoint)
     function = row_by_row(sample, surrogate) if isinstance(claim, Surrogate) else rows.forward

@@ -102,6 +102,8 @@ def _claim_values(sample: Sample, order: int) -> list[Array]:
                 case Formula(vjp=formula):
                     slots = formula(xs, dys, *([vectors] if more else []))
                     values += list(named_slots(sample, slots).values())
+        if sample.is_elementwise:
+            values = [np.broadcast_to(value, xs[0].shape) for value in values]
     return values
 
 

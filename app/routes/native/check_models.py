@@ -21,7 +21,8 @@ CheckName = Literal[
     "finite",
     "determinism",
 ]
-Verdict = Literal["pass", "fail", "inconclusive"]
+Verdict = Literal["pass", "fail", "error", "inconclusive"]
+EntryVerdict = Literal["pass", "fail", "error", "inconclusive", "skipped"]
 Number = Annotated[float | Literal["NaN", "Infinity", "-Infinity"], Field(title="Number")]
 Dtypes = Annotated[list[str], Field(min_length=1, max_length=MAX_NAMES)]
 
@@ -104,7 +105,7 @@ class CheckEntry(BaseModel):
     """One finding of one check."""
 
     check: CheckName
-    verdict: Literal["pass", "fail", "inconclusive", "skipped"]
+    verdict: EntryVerdict = Field(description="error: the checker failed, which says nothing about the op.")
     sentence: str
     order: int | None = Field(description="0: values, 1: gradients, 2: second-order gradients.")
     output: str | None
@@ -130,6 +131,7 @@ class CheckAnswer(OperationAnswer):
     points: int
     evaluations: int
     seconds: float
+    unfinished: int = Field(description="Checks not run, because the time was over.")
     checks: list[CheckEntry]
 
 
@@ -192,6 +194,8 @@ class ChecksAnswer(OperationAnswer):
     verdict: Verdict | None = Field(default=None, description="summary: the verdict on all ops.")
     pass_: int = Field(default=0, alias="pass", description="summary: the number of ops that pass.")
     fail: int = Field(default=0, description="summary: the number of ops that fail.")
+    error: int = Field(default=0, description="summary: the number of ops where the checker failed.")
     inconclusive: int = Field(default=0, description="summary: the number of inconclusive ops.")
+    unfinished: int = Field(default=0, description="summary: the number of ops with checks not run: out of time.")
     seconds: float = Field(default=0.0, description="summary: the duration.")
     problem: dict[str, Any] | None = Field(default=None, description="error: the reason why the stream ends early.")
