@@ -27,8 +27,24 @@ class Worst:
 
 
 @dataclass(frozen=True)
+class Place:
+    """A place where a finding holds."""
+
+    attrs: Mapping[str, Any]
+    mode: str
+    dtype: str
+    device: str
+    order: int | None
+    output: str | None
+    input: str | None
+
+
+@dataclass(frozen=True)
 class Check:
-    """The result of one check; ``inconclusive`` counts the elements without a verdict, by reason."""
+    """The result of one check; ``inconclusive`` counts the elements without a verdict, by reason.
+
+    A finding that holds in several ``places`` has one sentence; its attributes, mode and so on are those of the first.
+    """
 
     check: str
     verdict: str
@@ -45,6 +61,7 @@ class Check:
     seconds: float
     inconclusive: Mapping[str, int]
     worst: Worst | None
+    places: list[Place]
 
 
 @dataclass(frozen=True)
@@ -187,7 +204,9 @@ def _check(entry: Mapping[str, Any]) -> Check:
     names = ("check", "verdict", "sentence", "order", "output", "input", "attrs", "mode", "dtype", "device")
     counts = ("points", "evaluations", "seconds", "inconclusive")
     fields = {key: entry[key] for key in (*names, *counts)}
-    return Check(**fields, worst=_worst(entry["worst"], "analytic", "numeric"))
+    names = ("attrs", "mode", "dtype", "device", "order", "output", "input")
+    places = [Place(**{name: place[name] for name in names}) for place in entry.get("places") or [entry]]
+    return Check(**fields, worst=_worst(entry["worst"], "analytic", "numeric"), places=places)
 
 
 def _gradient_verdict(entry: Mapping[str, Any]) -> GradientVerdict:

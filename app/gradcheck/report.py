@@ -10,6 +10,7 @@ from app.autodiff.binding import Decode, bind_attrs
 from app.errors import DeadlinePassed, OpFailed, Overloaded, PullbackError, Unprocessable
 from app.gradcheck.breakdown import breakdown
 from app.gradcheck.checks import CHECKS, FOUNDATIONS, SECOND_ORDER, batching, contract
+from app.gradcheck.places import merge
 from app.gradcheck.target import Options, Target
 from app.gradcheck.verdict import VERDICTS, Finding, Place, worst_verdict
 from app.runtime.cancellation import Checkpoint
@@ -122,8 +123,8 @@ class Report:
 
     def document(self) -> dict[str, Any]:
         """Return the report as JSON; steps that have not ended are skipped, because the time is over."""
-        entries = [self._document(entry) for step in self.steps for entry in step.told]
-        unfinished = sum(entry["sentence"].startswith(OUT_OF_TIME) for entry in entries)
+        entries = merge(self._document(entry) for step in self.steps for entry in step.told)
+        unfinished = sum(len(entry["places"]) for entry in entries if entry["sentence"].startswith(OUT_OF_TIME))
         return {
             "op": self.op.name,
             "verdict": worst_verdict([entry["verdict"] for entry in entries]),
@@ -138,7 +139,7 @@ class Report:
 
     def _document(self, entry: Entry) -> dict[str, Any]:
         device = next(iter(self.options.devices))
-        more = {"attrs": dict(entry.attrs), "device": device, "seconds": round(entry.seconds, 6)}
+        more = {"attrs": dict(entry.attrs), "device": device, "seconds": entry.seconds}
         return {**entry.finding.document(), **more}
 
     def _sentence(self, entries: Sequence[Mapping[str, Any]], unfinished: int) -> str:

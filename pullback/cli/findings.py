@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from rich.console import Console
 
 from pullback.cli.console import STYLES, styled
+from pullback.cli.places import place, summary
 from pullback.reports import Check, Report, Verification, Worst
 
 OUT_OF_TIME = "not run: out of time"
@@ -38,21 +39,13 @@ def print_verification(out: Console, verification: Verification) -> None:
         _print(out, gradient.verdict, f"{op} gradient of {name}", gradient.sentence, below)
 
 
-def place(check: Check) -> str:
-    """Return the place of a check: ``derivative, dy/dx, order 1, float32, graph, cpu, limit=2``."""
-    pair = [] if check.output is None or check.input is None else [f"d{check.output}/d{check.input}"]
-    order = [] if check.order is None else [f"order {check.order}"]
-    attrs = [f"{name}={value}" for name, value in check.attrs.items()]
-    parts = [check.check, *pair, *order, check.dtype, check.mode, check.device, *attrs]
-    return ", ".join(part for part in parts if part)
-
-
 def lines(check: Check) -> list[str]:
-    """Return the lines below the sentence of a check: its worst element, or why it is inconclusive."""
+    """Return the lines below the sentence of a check: its places, and its worst element or why it is inconclusive."""
+    result = [text] if (text := summary(check.places)) else []
     if check.verdict == "fail":
-        return [] if check.worst is None else list(element(check.worst, "analytic", "numeric"))
+        return [*result, *([] if check.worst is None else element(check.worst, "analytic", "numeric"))]
     reasons = [f"{count} {reason}" for reason, count in check.inconclusive.items()]
-    return [f"no verdict: {', '.join(reasons)}"] if reasons else []
+    return [*result, *([f"no verdict: {', '.join(reasons)}"] if reasons else [])]
 
 
 def element(worst: Worst, left: str, right: str) -> Iterator[str]:

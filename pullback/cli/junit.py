@@ -4,7 +4,8 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 
-from pullback.cli.findings import lines, place
+from pullback.cli.findings import lines
+from pullback.cli.places import place
 from pullback.reports import Check, Report
 
 # The characters that XML 1.0 cannot represent, escaped or not.

@@ -35,6 +35,11 @@ def check(verdict: str = "pass", **fields: Any) -> dict[str, Any]:
     } | fields
 
 
+def places(*changes: dict[str, Any]) -> list[dict[str, Any]]:
+    names = ("attrs", "mode", "dtype", "device", "order", "output", "input")
+    return [{name: check()[name] for name in names} | change for change in changes]
+
+
 def report(op: str, *checks: dict[str, Any]) -> dict[str, Any]:
     verdicts = [entry["verdict"] for entry in checks]
     verdict = next((v for v in ("fail", "error", "pass") if v in verdicts), "inconclusive")

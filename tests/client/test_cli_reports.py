@@ -14,7 +14,7 @@ from pullback.cli import names, values
 from pullback.cli.follow import follow
 from pullback.cli.junit import junit
 from pullback.errors import BadArgument
-from tests.client.documents import BROKEN, FAILING, INCONCLUSIVE, LATE, PASSING, check, report, stream
+from tests.client.documents import BROKEN, FAILING, INCONCLUSIVE, LATE, PASSING, check, places, report, stream
 from tests.client.fake_servers import event_stream
 
 
@@ -59,6 +59,18 @@ def test_a_fault_of_the_checker_and_lost_time_are_told() -> None:
     )
     assert "SKIPPED heavy second, modes\n  not run: out of time; raise it\n" in out
     assert "1 passed, 0 failed, 0 inconclusive, 1 with a fault of the checker, 1 out of time of 2 ops" in out
+
+
+def test_one_cause_is_one_block_with_its_places() -> None:
+    modes, dtypes = ("graph", "eager"), ("float32", "float64")
+    product = places(*({"mode": mode, "dtype": dtype} for mode in modes for dtype in dtypes))
+    some = places({"mode": "xla", "attrs": {"by": "norm"}}, {"mode": "v1"}, {"input": "z"})
+    one, other = (report("wide", check("fail", check="contract", places=p)) for p in (product, some))
+    out = output(one, other, all_ops=False)
+    assert "FAIL wide contract, dy/dx, order 1, cpu\n" in out
+    assert "\n  in 4 places: graph, eager x float32, float64\n" in out
+    assert "FAIL wide contract, order 1, float64, cpu\n" in out
+    assert "\n  in 3 places: dy/dx, xla, by=norm; dy/dx, v1; dy/dz, graph\n" in out
 
 
 def test_quiet_prints_only_failures() -> None:

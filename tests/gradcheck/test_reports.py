@@ -15,7 +15,7 @@ from app.gradcheck.verdict import Comparison, Place
 from app.tensors.json import decode
 from ops import Claim, Example, Formula, Input, Surrogate
 from tests.gradcheck.checking import CPU, entries, failed, report
-from tests.gradcheck.test_planted_faults import WIDE, claiming, cube_vjp, elementwise, made, rows
+from tests.gradcheck.op_makers import WIDE, claiming, cube_vjp, elementwise, made, rows
 
 
 def test_a_fault_of_the_checker_is_no_fail_of_the_op() -> None:
@@ -95,6 +95,23 @@ def test_a_number_infinitely_far_off_has_a_sentence(nowhere: float) -> None:
     comparison = Comparison(Place("derivative", 1, "y", "x", dtype="float64"))
     comparison.add(np.array([nowhere]), np.array([1.0]), np.array([np.nan]))
     assert f"dx[0] is {nowhere}, but" in comparison.finding("dx", "the numeric derivative").sentence
+
+
+def test_one_cause_is_one_finding() -> None:
+    document = report(made(lambda x, dy: None, dtypes=("float32", "float64")))
+    (entry,) = entries(document, "contract")
+    names = [(place["mode"], place["dtype"]) for place in entry["places"]]
+    assert names == [(mode, dtype) for mode in ("graph", "eager") for dtype in ("float64", "float32")]
+    assert (entry["mode"], entry["dtype"]) == names[0]
+    assert "1 of " in document["sentence"]
+    assert document["seconds"] == pytest.approx(sum(entry["seconds"] for entry in document["checks"]))
+
+
+def test_findings_with_other_numbers_stay_apart() -> None:
+    document = report(made(lambda x, dy: -cube_vjp(x, dy), dtypes=("float32", "float64")))
+    sentences = [entry["sentence"] for entry in document["checks"] if entry["verdict"] == "fail"]
+    assert len(sentences) == len(set(sentences)) > 1
+    assert all(len(entry["places"]) == 1 for entry in document["checks"] if entry["verdict"] == "pass")
 
 
 def test_what_is_done_before_the_deadline_is_reported() -> None:

@@ -101,8 +101,20 @@ class WorstElement(BaseModel):
     ulps: Number = Field(description="The error in units in the last place of the expected value.")
 
 
+class CheckPlace(BaseModel):
+    """A place where a finding holds."""
+
+    attrs: dict[str, Any]
+    mode: str
+    dtype: str
+    device: str
+    order: int | None
+    output: str | None
+    input: str | None
+
+
 class CheckEntry(BaseModel):
-    """One finding of one check."""
+    """One finding of one check, or several with the same sentence; then all fields are those of the first place."""
 
     check: CheckName
     verdict: EntryVerdict = Field(description="error: the checker failed, which says nothing about the op.")
@@ -119,6 +131,7 @@ class CheckEntry(BaseModel):
     seconds: float
     inconclusive: dict[str, int] = Field(description="Inconclusive numbers, counted by reason.")
     worst: WorstElement | None
+    places: list[CheckPlace] = Field(description="All places of the finding; the counts and seconds are their sums.")
 
 
 class CheckAnswer(OperationAnswer):
