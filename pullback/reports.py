@@ -43,6 +43,8 @@ class Place:
 class Check:
     """The result of one check; ``inconclusive`` counts the elements without a verdict, by reason.
 
+    ``reproduce`` is a command that returns the worst number, in the part of its answer that ``shows`` names.
+
     A finding that holds in several ``places`` has one sentence; its attributes, mode and so on are those of the first.
     """
 
@@ -62,6 +64,8 @@ class Check:
     inconclusive: Mapping[str, int]
     worst: Worst | None
     places: list[Place]
+    reproduce: str | None = None
+    shows: str | None = None
 
 
 @dataclass(frozen=True)
@@ -206,7 +210,13 @@ def _check(entry: Mapping[str, Any]) -> Check:
     fields = {key: entry[key] for key in (*names, *counts)}
     names = ("attrs", "mode", "dtype", "device", "order", "output", "input")
     places = [Place(**{name: place[name] for name in names}) for place in entry.get("places") or [entry]]
-    return Check(**fields, worst=_worst(entry["worst"], "analytic", "numeric"), places=places)
+    return Check(
+        **fields,
+        worst=_worst(entry["worst"], "analytic", "numeric"),
+        places=places,
+        reproduce=entry.get("reproduce"),
+        shows=entry.get("shows"),
+    )
 
 
 def _gradient_verdict(entry: Mapping[str, Any]) -> GradientVerdict:

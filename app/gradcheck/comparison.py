@@ -9,6 +9,7 @@ import numpy as np
 from app.autodiff.point import Arrays, blame_op
 from app.gradcheck import rounding
 from app.gradcheck.numeric import DOUBT, NO_DIGITS, RUNGS, Slopes, Trouble, slopes
+from app.gradcheck.reproduce import Calls, along_directions
 from app.gradcheck.rows import numbers_of
 from app.gradcheck.sample import Sample, nowhere
 from app.gradcheck.target import Target
@@ -54,6 +55,8 @@ class Gradient:
     """Troubles known beforehand that make a comparison meaningless, by coordinate."""
     single: bool = True
     """Whether to move coordinates one by one when each takes a row of its own."""
+    calls: Callable[[str], Calls] | None = None
+    """The calls that reproduce each part."""
     everywhere: bool = False
     """Whether to check directions through all numbers of a large elementwise op as well."""
 
@@ -86,7 +89,8 @@ def compare_with_formula(target: Target, sample: Sample, gradient: Gradient, for
         value = values[name]
         formula_error = rounding.eps("float64") * units[name] if name in units else 0.0
         allowed = add_tolerances(target, gradient.bounds[name] + formula_error, value)
-        gradient.comparisons[name].add(part, value, allowed, x=inputs[name], index=sample.index(name))
+        calls = gradient.calls and gradient.calls(name)
+        gradient.comparisons[name].add(part, value, allowed, x=inputs[name], index=sample.index(name), calls=calls)
 
 
 def add_tolerances(target: Target, bound: Any, value: Array) -> Array:
@@ -136,6 +140,7 @@ def _compare_coordinates(
         conclusive=_is_conclusive(analytic, numeric, bar),
         x=x[coordinates],
         index=lambda i: place(int(coordinates[i])),
+        calls=gradient.calls and gradient.calls(name),
     )
     comparison.evaluations += numeric.evaluations
 
@@ -192,8 +197,9 @@ def _compare_directions(target: Target, gradient: Gradient, objective: Objective
         numeric = _estimate(along, np.ones(count), unit, analytic, bar)
         allowed = add_tolerances(target, DOUBT * numeric.error + bar, numeric.value)
         comparison, conclusive = gradient.comparisons[name], _is_conclusive(analytic, numeric, bar)
+        calls, trouble = gradient.calls and along_directions(gradient.calls(name), d), _trouble(numeric)
         comparison.add(
-            analytic, numeric.value, allowed, trouble=_trouble(numeric), conclusive=conclusive, index=nowhere
+            analytic, numeric.value, allowed, trouble=trouble, conclusive=conclusive, index=nowhere, calls=calls
         )
         comparison.evaluations += numeric.evaluations
 

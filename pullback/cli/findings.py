@@ -42,10 +42,19 @@ def print_verification(out: Console, verification: Verification) -> None:
 def lines(check: Check) -> list[str]:
     """Return the lines below the sentence of a check: its places, and its worst element or why it is inconclusive."""
     result = [text] if (text := summary(check.places)) else []
-    if check.verdict == "fail":
-        return [*result, *([] if check.worst is None else element(check.worst, "analytic", "numeric"))]
-    reasons = [f"{count} {reason}" for reason, count in check.inconclusive.items()]
-    return [*result, *([f"no verdict: {', '.join(reasons)}"] if reasons else [])]
+    if check.verdict == "fail" and check.worst is not None:
+        result += element(check.worst, "analytic", "numeric")
+    elif check.verdict != "fail" and check.inconclusive:
+        result.append(f"no verdict: {', '.join(f'{count} {reason}' for reason, count in check.inconclusive.items())}")
+    return result + reproduction(check)
+
+
+def reproduction(check: Check) -> list[str]:
+    """Return the command that reproduces the worst number of a check, after the place of the number in its answer."""
+    if check.reproduce is None:
+        return []
+    where = "the number" if check.verdict == "inconclusive" else "analytic"
+    return [f"{where}: {check.shows} of", f"  {check.reproduce}"] if check.shows else [f"{where}: {check.reproduce}"]
 
 
 def element(worst: Worst, left: str, right: str) -> Iterator[str]:

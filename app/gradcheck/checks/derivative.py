@@ -11,6 +11,7 @@ from app.autodiff.derivatives import vjp
 from app.gradcheck.claims import all_cotangents, named_outputs, named_slots, primals
 from app.gradcheck.comparison import Gradient, Objective, compare, compare_with_formula, row_by_row
 from app.gradcheck.numeric import Trouble
+from app.gradcheck.reproduce import calls
 from app.gradcheck.rows import Rows
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
@@ -48,8 +49,15 @@ def troubles(target: Target, subsample: Sample) -> dict[str, Array]:
 def _compare(target: Target, subsample: Sample, output: str, comparisons: Mapping[str, Comparison]) -> None:
     whole = target.whole(subsample)
     bounds = {name: whole.error_bound(("gradients", name), target.widest) for name in comparisons}
-    gradient = Gradient(_gradients(whole, output), bounds, comparisons, everywhere=True)
-    claim = subsample.claim.first
+    claim, here = subsample.claim.first, whole if isinstance(subsample.claim.first, Formula) else subsample
+    some = {output: here.cotangents[output]}
+    gradient = Gradient(
+        _gradients(whole, output),
+        bounds,
+        comparisons,
+        calls=lambda name: calls(here, ("gradients", name), cotangents=some),
+        everywhere=True,
+    )
     if isinstance(claim, Formula):
         dys = {name: dy if name == output else 0 * dy for name, dy in whole.cotangents.items()}
         compare_with_formula(

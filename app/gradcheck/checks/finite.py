@@ -14,6 +14,7 @@ from app.autodiff.point import blame_op
 from app.errors import Unprocessable
 from app.gradcheck import rounding
 from app.gradcheck.claims import all_cotangents, named_slots, wide_primals
+from app.gradcheck.reproduce import Call
 from app.gradcheck.sample import Sample, sample_at
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Element, Finding, Place
@@ -36,7 +37,7 @@ def check(target: Target) -> Iterator[Finding]:
 
 def _finding(target: Target, samples: list[Sample], order: int, dtype: str) -> Finding:
     place, points, wrong = Place(NAME, order, dtype=dtype), 0, 0
-    worst: tuple[Element, str, str] | None = None
+    worst: tuple[Element, str, str, Sample, int] | None = None
     for sample in samples:
         target.checkpoint()
         expected = _expected_finite(sample, order)
@@ -46,13 +47,22 @@ def _finding(target: Target, samples: list[Sample], order: int, dtype: str) -> F
             bad = ~np.isfinite(np.asarray(value, np.float64)) & expected
             points, wrong = points + int(np.broadcast_to(expected, value.shape).sum()), wrong + int(bad.sum())
             if worst is None and bad.any():
-                worst = _element(sample, name, value, bad, dtype), str(what), name
+                at = int(np.argmax(np.ravel(bad)))
+                worst = _element(sample, name, value, at, dtype), str(what), name, sample, at
     if worst is None:
         sentence = f"finite at all {points} extreme points where the value is finite" if points else "nothing to check"
         return Finding(place, "pass" if points else "skipped", sentence, points)
-    element, what, name = worst
+    element, what, name, sample, at = worst
     place = replace(place, output=name) if what == "slots" else replace(place, input=name)
-    return Finding(place, "fail", _sentence(*worst, wrong, points), points, worst=element)
+    call = Call(sample.point, (what, name), sample.cotangents, sample.vectors, position=at)
+    return Finding(
+        place,
+        "fail",
+        _sentence(element, what, name, wrong, points),
+        points,
+        worst=element,
+        reproduction=call.reproduction(element.index, element.analytic),
+    )
 
 
 def _sentence(worst: Element, what: str, name: str, wrong: int, points: int) -> str:
@@ -64,8 +74,7 @@ def _sentence(worst: Element, what: str, name: str, wrong: int, points: int) -> 
     )
 
 
-def _element(sample: Sample, name: str, value: Array, bad: Array, dtype: str) -> Element:
-    at = int(np.argmax(np.ravel(bad)))
+def _element(sample: Sample, name: str, value: Array, at: int, dtype: str) -> Element:
     x = float(np.ravel(sample.point.inputs[name])[at]) if name in sample.point.inputs else None
     analytic = float(np.ravel(value)[at])
     return Element(sample.index(name)(at), x, analytic, float("nan"), float("inf"), dtype)

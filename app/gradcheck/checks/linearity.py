@@ -6,6 +6,7 @@ from dataclasses import replace
 from app.autodiff.derivatives import Absent, vjp
 from app.autodiff.point import Arrays
 from app.gradcheck.comparison import add_tolerances
+from app.gradcheck.reproduce import calls
 from app.gradcheck.sample import Sample, draw
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Comparison, Finding, Place
@@ -35,7 +36,8 @@ def _compare(target: Target, sample: Sample, comparisons: Mapping[str, Compariso
     for name, comparison in comparisons.items():
         expected = 2 * one[name] + 3 * two[name]
         allowed = add_tolerances(target, SLACK * sample.error_bound(("gradients", name), target.widest), expected)
-        comparison.add(together[name], expected, allowed, index=sample.index(name))
+        some = calls(sample, ("gradients", name), cotangents=both)
+        comparison.add(together[name], expected, allowed, index=sample.index(name), calls=some)
 
 
 def _gradients(sample: Sample, dys: Arrays) -> Arrays:

@@ -131,6 +131,8 @@ class CheckEntry(BaseModel):
     seconds: float
     inconclusive: dict[str, int] = Field(description="Inconclusive numbers, counted by reason.")
     worst: WorstElement | None
+    reproduce: str | None = Field(description="A command that returns the analytic number; or why there is none.")
+    shows: str | None = Field(description="What in the answer to that command is the number.")
     places: list[CheckPlace] = Field(description="All places of the finding; the counts and seconds are their sums.")
 
 
