@@ -49,6 +49,8 @@ BOOL = "bool"
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 ANY_SHAPE: Shape = ("...",)
+UNDECLARED = (-3.0, 3.0)
+"""The domain of an input that declares none: checks sample there, and expect finite derivatives everywhere."""
 
 Mode = Literal["graph", "eager", "xla", "v1"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -156,9 +158,14 @@ class Input:
     shape: Shape = ANY_SHAPE
     differentiable: bool = True
     doc: str = ""
-    domain: tuple[float, float] = (-3.0, 3.0)
+    domain: tuple[float, float] = UNDECLARED
     kinks: tuple[float, ...] = ()
     poles: tuple[float, ...] = ()
+
+    @property
+    def has_domain(self) -> bool:
+        """Whether a domain is declared."""
+        return self.domain is not UNDECLARED
 
 
 @dataclass(frozen=True)
@@ -186,13 +193,13 @@ class Op:
     """A registered op.
 
     ``function(*inputs, **attrs)`` is any TensorFlow function, however it gets its gradient; ``reference`` is the same
-    forward, independently in NumPy, with float64 inside. ``validate(inputs, attrs)`` refuses bad values with
-    ``InvalidInput`` before any mode runs, because XLA drops assertions. ``sample(rng, dtype, attrs)`` draws a valid
-    joint point. ``singular(inputs, attrs)`` reports a derivative that is infinite where the value is finite and no
-    input's own poles say so, such as where eigenvalues meet. ``modes`` are those that the op can run in. ``batching``
-    says when requests may share a call. ``cost(dims)``, by the shapes' symbols, is the number of multiply-adds of
-    forward, if it grows faster than the tensors; the admission of requests uses it. ``null_gradients`` names the inputs
-    whose first-order gradient is missing on purpose.
+    forward, independently in NumPy, with float64 inside: check ``value`` compares the two, and needs it.
+    ``validate(inputs, attrs)`` refuses bad values with ``InvalidInput`` before any mode runs, because XLA drops
+    assertions. ``sample(rng, dtype, attrs)`` draws a valid joint point. ``singular(inputs, attrs)`` reports a
+    derivative that is infinite where the value is finite and no input's own poles say so, such as where eigenvalues
+    meet. ``modes`` are those that the op can run in. ``batching`` says when requests may share a call. ``cost(dims)``, by the
+    shapes' symbols, is the number of multiply-adds of forward, if it grows faster than the tensors; the admission of
+    requests uses it. ``null_gradients`` names the inputs whose first-order gradient is missing on purpose.
 
     Raises ``ValueError`` at construction when the declaration contradicts itself.
     """
@@ -201,12 +208,12 @@ class Op:
     summary: str
     doc: str | None
     function: Function
-    reference: Function
     inputs: tuple[Input, ...]
     outputs: tuple[Output, ...]
     mechanism: Mechanism
     source: str
     examples: tuple[Example, ...]
+    reference: Function | None = None
     attrs: type[Attrs] = Attrs
     claim: Callable[[Any], Claim] = honest
     modes: tuple[Mode, ...] = MODES

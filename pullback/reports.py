@@ -27,8 +27,26 @@ class Worst:
 
 
 @dataclass(frozen=True)
+class Place:
+    """A place where a finding holds."""
+
+    attrs: Mapping[str, Any]
+    mode: str
+    dtype: str
+    device: str
+    order: int | None
+    output: str | None
+    input: str | None
+
+
+@dataclass(frozen=True)
 class Check:
-    """The result of one check; ``inconclusive`` counts the elements without a verdict, by reason."""
+    """The result of one check; ``inconclusive`` counts the elements without a verdict, by reason.
+
+    ``reproduce`` is a command that returns the worst number, in the part of its answer that ``shows`` names.
+
+    A finding that holds in several ``places`` has one sentence; its attributes, mode and so on are those of the first.
+    """
 
     check: str
     verdict: str
@@ -45,11 +63,17 @@ class Check:
     seconds: float
     inconclusive: Mapping[str, int]
     worst: Worst | None
+    places: list[Place]
+    reproduce: str | None = None
+    shows: str | None = None
 
 
 @dataclass(frozen=True)
 class Report:
-    """The report on one op; ``document`` is the JSON that the service sent."""
+    """The report on one op; ``document`` is the JSON that the service sent.
+
+    The verdict ``error`` stands for a fault of the checker. ``unfinished`` checks were not run: the time was over.
+    """
 
     op: str
     verdict: str
@@ -60,6 +84,7 @@ class Report:
     seconds: float
     checks: list[Check]
     document: Mapping[str, Any] = field(repr=False)
+    unfinished: int = 0
 
     def count(self, verdict: str) -> int:
         """Return the number of checks with this verdict."""
@@ -87,7 +112,10 @@ class Progress:
 
 @dataclass(frozen=True)
 class Summary:
-    """The regular end of a stream: the verdict on all ops, and the number of ops with each verdict."""
+    """The regular end of a stream: the verdict on all ops, and the number of ops with each verdict.
+
+    ``errors`` counts the ops where the checker failed, ``unfinished`` those with checks that were not run.
+    """
 
     verdict: str
     passed: int
@@ -95,6 +123,8 @@ class Summary:
     inconclusive: int
     seconds: float
     document: Mapping[str, Any] = field(repr=False)
+    errors: int = 0
+    unfinished: int = 0
 
 
 Event: TypeAlias = Start | Progress | Report | Summary
@@ -139,7 +169,8 @@ class Verification:
 def report(document: Mapping[str, Any]) -> Report:
     """Read the report on one op."""
     fields = {key: document[key] for key in ("op", "verdict", "sentence", "seed", "points", "evaluations", "seconds")}
-    return Report(**fields, checks=[_check(entry) for entry in document["checks"]], document=document)
+    checks, unfinished = [_check(entry) for entry in document["checks"]], document.get("unfinished", 0)
+    return Report(**fields, checks=checks, document=document, unfinished=unfinished)
 
 
 def event(line: str | bytes) -> Event | None:
@@ -158,7 +189,8 @@ def event(line: str | bytes) -> Event | None:
             return report(document["report"])
         case "summary":
             counts = (document["pass"], document["fail"], document["inconclusive"])
-            return Summary(document["verdict"], *counts, seconds=document["seconds"], document=document)
+            more = {"errors": document.get("error", 0), "unfinished": document.get("unfinished", 0)}
+            return Summary(document["verdict"], *counts, seconds=document["seconds"], document=document, **more)
         case "error":
             raise problem(document["problem"])
         case _:
@@ -176,7 +208,15 @@ def _check(entry: Mapping[str, Any]) -> Check:
     names = ("check", "verdict", "sentence", "order", "output", "input", "attrs", "mode", "dtype", "device")
     counts = ("points", "evaluations", "seconds", "inconclusive")
     fields = {key: entry[key] for key in (*names, *counts)}
-    return Check(**fields, worst=_worst(entry["worst"], "analytic", "numeric"))
+    names = ("attrs", "mode", "dtype", "device", "order", "output", "input")
+    places = [Place(**{name: place[name] for name in names}) for place in entry.get("places") or [entry]]
+    return Check(
+        **fields,
+        worst=_worst(entry["worst"], "analytic", "numeric"),
+        places=places,
+        reproduce=entry.get("reproduce"),
+        shows=entry.get("shows"),
+    )
 
 
 def _gradient_verdict(entry: Mapping[str, Any]) -> GradientVerdict:

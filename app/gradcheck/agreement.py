@@ -7,6 +7,7 @@ from typing import TypeAlias
 import numpy as np
 
 from app.gradcheck.comparison import add_tolerances
+from app.gradcheck.reproduce import calls, elsewhere
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Comparison, Finding, Place
@@ -21,18 +22,23 @@ ORDERS = {"outputs": 0, "gradients": 1, "products": 2, "slots": 2}
 WHAT = {0: "y", 1: "dx", 2: "the second order"}
 
 
-def agree(target: Target, place: Place, pairs: Sequence[Pair], what: str, against: str) -> Iterator[Finding]:
-    """Yield a finding per order: the values against those of the samples, within the rounding of the place's dtype."""
+def agree(
+    target: Target, place: Place, pairs: Sequence[Pair], what: str, against: str, *, device: str | None = None
+) -> Iterator[Finding]:
+    """Yield a finding per order: the values against those of the samples, within the rounding of the place's dtype.
+
+    ``device`` is TensorFlow's name of the device of the values, if it is another than that of the samples.
+    """
     for order in sorted({0, *target.options.orders}):
         comparison = Comparison(replace(place, order=order))
         for values, sample in pairs:
             for key, value in values.items():
                 if ORDERS[str(key[0])] == order:
-                    _add(target, comparison, key, value, sample)
+                    _add(target, comparison, key, value, sample, device=device)
         yield comparison.finding(f"{WHAT[order]} ({what})", against)
 
 
-def _add(target: Target, comparison: Comparison, key: Key, value: Array, sample: Sample) -> None:
+def _add(target: Target, comparison: Comparison, key: Key, value: Array, sample: Sample, *, device: str | None) -> None:
     what, name = key
     expected, dtype = np.asarray(sample.values[key], np.float64), comparison.place.dtype
     # Values beyond the range of a narrow dtype are correctly infinite in it.
@@ -42,4 +48,6 @@ def _add(target: Target, comparison: Comparison, key: Key, value: Array, sample:
     # A bound beyond the range of the dtype allows any value.
     allowed = np.where(allowed >= DTYPES[dtype].high, np.inf, allowed)
     output = name if what in ("outputs", "slots") else None
-    comparison.add(value, expected, allowed, of_output=output, of_input=None if output else name)
+    point = elsewhere(sample.point, mode=comparison.place.mode, dtype=dtype, device=device)
+    some = calls(sample, key, point=point)
+    comparison.add(value, expected, allowed, of_output=output, of_input=None if output else name, calls=some)

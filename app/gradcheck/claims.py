@@ -28,4 +28,20 @@ def all_cotangents(sample: Sample, dys: Mapping[str, Array]) -> list[Array]:
 def named_slots(sample: Sample, slots: Any) -> dict[str, Array]:
     """Return the results of a formula by input, for the differentiable inputs that it has a value for."""
     named = zip(sample.point.inputs, many(slots), strict=True)
-    return {name: value for name, value in named if value is not None and name in sample.vectors}
+    return {
+        name: _fit(sample, value, sample.vectors[name].shape)
+        for name, value in named
+        if value is not None and name in sample.vectors
+    }
+
+
+def named_outputs(sample: Sample, values: Any) -> dict[str, Array]:
+    """Return the results of a first surrogate by output."""
+    named = zip(sample.point.op.outputs, values, strict=True)
+    return {slot.name: _fit(sample, value, sample.values["outputs", slot.name].shape) for slot, value in named}
+
+
+def _fit(sample: Sample, value: Any, shape: tuple[int, ...]) -> Array:
+    """Return a result as numbers of a shape; raise for anything else. The rows of an elementwise op vary in shape."""
+    numbers = np.asarray(value, np.float64)
+    return numbers if sample.is_elementwise else np.broadcast_to(numbers, shape)

@@ -10,6 +10,7 @@ import numpy as np
 from app.autodiff.point import Arrays, blame_op
 from app.gradcheck import rounding
 from app.gradcheck.numeric import DOUBT, NO_DIGITS, RUNGS, Slopes, Trouble, slopes
+from app.gradcheck.reproduce import Calls, along_directions
 from app.gradcheck.rows import numbers_of
 from app.gradcheck.sample import Sample, nowhere
 from app.gradcheck.target import Target
@@ -26,8 +27,8 @@ LARGE = 1 << 16
 # The first step, as a fraction of the number that it moves; and the first step of the second estimate, as a fraction
 # of that.
 REACH, NEARER = 0.25, 1 / 8
-# How far a point nearby is, as a fraction of the first step, and how much another slope differs there, relatively.
-NEARBY, CLEARLY = 2.0**-8, 0.05
+# How far points nearby are, as a fraction of the first step, how many, and how much another slope differs, relatively.
+NEARBY, DRAWS, CLEARLY = 2.0**-8, 8, 0.05
 # The error, as a fraction of a slope, that leaves the slope one digit.
 ONE_DIGIT = 0.5
 
@@ -65,6 +66,8 @@ class Gradient:
     """Troubles known beforehand that make a comparison meaningless, by coordinate."""
     single: bool = True
     """Whether to move coordinates one by one when each takes a row of its own."""
+    calls: Callable[[str], Calls] | None = None
+    """The calls that reproduce each part."""
     everywhere: bool = False
     """Whether to check directions through all numbers of a large elementwise op as well."""
 
@@ -90,17 +93,34 @@ def compare_with_formula(target: Target, sample: Sample, gradient: Gradient, for
     with blame_op(sample.point.op, "claim"), np.errstate(all="ignore"):
         expected = formula(inputs)
         units = rounding.units(formula, inputs, rng, elementwise=sample.is_elementwise, ones=lambda name: 1.0)
+        values = {
+            name: np.broadcast_to(expected.get(name, np.zeros(())), part.shape) for name, part in gradient.parts.items()
+        }
     for name, part in gradient.parts.items():
-        value = np.broadcast_to(expected.get(name, np.zeros(())), part.shape)
+        value = values[name]
         formula_error = rounding.eps("float64") * units[name] if name in units else 0.0
         allowed = add_tolerances(target, gradient.bounds[name] + formula_error, value)
-        gradient.comparisons[name].add(part, value, allowed, x=inputs[name], index=sample.index(name))
+        calls = gradient.calls and gradient.calls(name)
+        gradient.comparisons[name].add(part, value, allowed, x=inputs[name], index=sample.index(name), calls=calls)
 
 
 def add_tolerances(target: Target, bound: Any, value: Array) -> Array:
     """Return an error bound for ``value`` plus the tolerances of the request."""
     with np.errstate(invalid="ignore"):
         return bound + target.options.absolute + target.options.relative * np.abs(np.nan_to_num(value))
+
+
+def slope_at(target: Target, sample: Sample, objective: Objective, name: str, at: int) -> Slopes:
+    """Return the derivative of an objective with respect to the number at flat position ``at`` of a leaf."""
+    x, place = np.ravel(np.asarray(objective.leaves[name], np.float64)), np.array([at])
+    along, scale = _move_one(objective, name, place), _scale(x[place])
+    of_values = objective.rounding(elementwise=False)
+    if sample.is_elementwise:
+        along, scale, of_values = _move_all(objective, name), _scale(x), objective.rounding(elementwise=True)
+    found = slopes(along, scale, rounding.eps(target.widest), of_values)
+    if not sample.is_elementwise:
+        return found
+    return Slopes(found.value[place], found.error[place], found.trouble[place], found.evaluations)
 
 
 def row_by_row(sample: Sample, function: Function) -> Function:
@@ -150,6 +170,7 @@ def _compare_coordinates(
         conclusive=_is_conclusive(analytic, numeric, bar),
         x=x[coordinates],
         index=lambda i: place(int(coordinates[i])),
+        calls=gradient.calls and gradient.calls(name),
     )
     comparison.evaluations += numeric.evaluations
 
@@ -159,16 +180,17 @@ def _breaks_nearby(target: Target, objective: Objective, name: str, coordinates:
 
     At a tie, the slope along one coordinate may exist and yet not be the only right gradient: that of a median is 0.
     """
-    x = np.asarray(objective.leaves[name], np.float64)
+    x, rng = np.asarray(objective.leaves[name], np.float64), target.rng("nearby")
     values, counts = np.unique(x, return_counts=True)
     is_tied = np.isin(x.ravel()[coordinates], values[counts > 1])
-    if not is_tied.any():
-        return is_tied
-    away = NEARBY * _scale(x) * target.rng("nearby").uniform(-1, 1, x.shape)
-    near = _move_one(replace(objective, leaves={**objective.leaves, name: x + away}), name, coordinates)
-    slope = slopes(near, _scale(x.ravel()[coordinates]) * NEARBY / 8, rounding.eps(target.widest))
-    with np.errstate(invalid="ignore"):
-        return is_tied & (np.abs(slope.value - at) > CLEARLY * (np.abs(slope.value) + np.abs(at)))
+    breaks = np.zeros_like(is_tied)
+    for _ in range(DRAWS if is_tied.any() else 0):
+        moved = x + NEARBY * _scale(x) * rng.uniform(-1, 1, x.shape)
+        near = _move_one(replace(objective, leaves={**objective.leaves, name: moved}), name, coordinates)
+        slope = slopes(near, _scale(x.ravel()[coordinates]) * NEARBY / 8, rounding.eps(target.widest)).value
+        with np.errstate(invalid="ignore"):
+            breaks |= is_tied & (np.abs(slope - at) > CLEARLY * (np.abs(slope) + np.abs(at)))
+    return breaks
 
 
 def _is_conclusive(analytic: Array, numeric: Slopes, bar: Array) -> Array:
@@ -224,8 +246,9 @@ def _compare_directions(target: Target, gradient: Gradient, objective: Objective
         numeric = _estimate(estimate, np.ones(count), analytic, bar)
         allowed = add_tolerances(target, DOUBT * numeric.error + bar, numeric.value)
         comparison, conclusive = gradient.comparisons[name], _is_conclusive(analytic, numeric, bar)
+        calls, trouble = gradient.calls and along_directions(gradient.calls(name), d), _trouble(numeric)
         comparison.add(
-            analytic, numeric.value, allowed, trouble=_trouble(numeric), conclusive=conclusive, index=nowhere
+            analytic, numeric.value, allowed, trouble=trouble, conclusive=conclusive, index=nowhere, calls=calls
         )
         comparison.evaluations += numeric.evaluations
 

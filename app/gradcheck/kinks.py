@@ -1,8 +1,9 @@
 """Compare a gradient at special places: 0, ties, kinks, the ends of the domain.
 
 A function may have a kink there, and every subgradient is right: a gradient is right along a direction if it lies
-between the derivatives on both sides and nearby. Each output may choose a side of its own. Directions along which numbers that are equal stay equal show more: the maximum of two equal numbers has a derivative along (1, 1), and a
-gradient that gives all of dy to both is wrong.
+between the derivatives on both sides and nearby. Each output may choose a side of its own. Directions along which equal
+numbers stay equal show more: the maximum of two equal numbers has a derivative along (1, 1), and a gradient that gives
+all of dy to both is wrong.
 """
 
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from app.autodiff.point import Arrays
-from app.errors import OpFailed
+from app.errors import OpFailed, Unprocessable
 from app.gradcheck import rounding
 from app.gradcheck.comparison import Objective, add_tolerances
 from app.gradcheck.numeric import DOUBT, Trouble
@@ -25,7 +26,9 @@ ALONE, TOGETHER = 12, 2
 STEPS = np.array([1.0, 0.5, 0.25])
 # How many points nearby show the derivatives where ties are broken, how far they are, in first steps, and by which
 # fraction such a derivative must differ from the others to count.
-NEARBY, FAR, APART = 4, 16.0, 0.01
+NEARBY, FAR, APART = 12, 16.0, 0.01
+# How large a step is where a number is near 0, as a fraction of the domain.
+NEAR_ZERO = 2.0**-6
 # The relative error above which a one-sided derivative proves nothing.
 NO_DIGITS = 0.05
 
@@ -34,10 +37,10 @@ def compare_between_sides(
     target: Target, sample: Sample, gradients: Arrays, objective: Objective, comparison: Comparison
 ) -> None:
     """Compare gradients with the one-sided derivatives of an objective along directions from the sample."""
-    directions = _directions(target, sample)
+    directions = _scaled(target, sample, _directions(target, sample))
     try:
         low, high, error = _sides(target, sample, objective, directions)
-    except OpFailed:
+    except (OpFailed, Unprocessable):
         # The op raises beside the point, as at the end of its domain.
         return
     axes = 0 if sample.is_elementwise else None
@@ -79,6 +82,17 @@ def _directions(target: Target, sample: Sample) -> list[dict[str, Array]]:
     return [*found, *(_alike(inputs, rng) for _ in range(TOGETHER))]
 
 
+def _scaled(target: Target, sample: Sample, directions: list[dict[str, Array]]) -> list[dict[str, Array]]:
+    """Return directions whose numbers are as large as those that they move, or as a part of the domain around 0."""
+    slots = [slot for slot in target.op.inputs if slot.name in sample.vectors]
+    around_zero = min((high - low for low, high in (slot.domain for slot in slots) if low <= 0 <= high), default=0.0)
+    sizes: dict[str, Array] = {}
+    for name in sample.vectors:
+        size = np.maximum(np.abs(np.asarray(sample.point.inputs[name], np.float64)), NEAR_ZERO * around_zero)
+        sizes[name] = 2.0 ** np.floor(np.log2(np.where(size > 0, size, 1.0)))
+    return [{name: size * d[name] for name, size in sizes.items()} for d in directions]
+
+
 def _alike(inputs: Mapping[str, Array], rng: np.random.Generator) -> dict[str, Array]:
     """Return a direction that is equal where the numbers are."""
     every = np.concatenate([x.ravel() for x in inputs.values()])
@@ -97,13 +111,13 @@ def _sides(
     domain, the other one is the derivative.
     """
     unit = rounding.eps(target.widest)
-    first = unit**0.25 * max((float(np.abs(x).max(initial=1.0)) for x in sample.point.inputs.values()), default=1.0)
-    first = 2.0 ** np.floor(np.log2(first))
+    first = 2.0 ** np.floor(np.log2(unit) / 4)
     moves, rng = np.concatenate([[0.0], STEPS, -STEPS, np.tile([STEPS[-1], -STEPS[-1]], NEARBY)]), target.rng("nearby")
     bases: dict[str, Array] = {}
     for name in sample.vectors:
         x = np.asarray(sample.point.inputs[name], np.float64)
-        away = FAR * first * rng.uniform(0.5, 1, (NEARBY, *x.shape)) * rng.choice([-1.0, 1.0], (NEARBY, *x.shape))
+        size = np.max([np.abs(d[name]) for d in directions], axis=0)
+        away = FAR * first * size * rng.uniform(-1, 1, (NEARBY, *x.shape))
         bases[name] = np.concatenate([np.repeat(x[None], 7, axis=0), np.repeat(x + away, 2, axis=0)])
     rows = {
         name: np.concatenate([base + _column(first * moves, d[name]) * d[name] for d in directions])

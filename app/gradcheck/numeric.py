@@ -9,7 +9,7 @@ faster than its steps), and the search continues below.
 
 Noise that is measured at tiny steps can be too small: a function that cancels inside is a staircase, whose steps are
 wider than tiny ones. Then larger steps agree on another slope. If the rounding error that a stable algorithm may have
-explains the difference, that error is the noise, and the search starts again with it.
+explains the difference, the error bar covers it.
 
 At a kink the slopes of the two sides differ however small the step is; at a jump the slope grows like 1/h. Neither has
 a derivative, and the estimate says so.
@@ -149,7 +149,7 @@ def _extrapolate(central: Floats, noise: Floats, rounding: Floats) -> tuple[Floa
     if is_staircase.any():
         table, bars = _tableau(central, np.fmax(noise, rounding))
         other, its_error, _ = _best_entry(table, bars, central, np.fmax(noise, rounding))
-        value, error = np.where(is_staircase, other, value), np.where(is_staircase, its_error, error)
+        error = np.where(is_staircase, np.fmax(error, np.abs(other - value) + its_error), error)
     return value, error, is_staircase
 
 

@@ -22,7 +22,8 @@ def draw(
     if op.sample is not None:
         model = op.attrs.model_validate(attrs)
         with blame_op(op, "sample"):
-            return dict(op.sample(rng, dtype, model))
+            drawn = dict(op.sample(rng, dtype, model))
+            return {**drawn, **{slot.name: np.asarray(drawn[slot.name]) for slot in op.inputs}}
     return {slot.name: _in_slot(op, slot, dtype, rng, rng.uniform(size=_shape(slot, ellipsis))) for slot in op.inputs}
 
 

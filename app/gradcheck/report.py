@@ -2,111 +2,172 @@
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from app.autodiff.binding import Decode, bind_attrs
-from app.errors import MAX_TEXT, OpFailed, Overloaded, PullbackError, Unprocessable, clip
-from app.gradcheck.checks import CHECKS, FOUNDATIONS, SECOND_ORDER, batching, contract
+from app.errors import DeadlinePassed, OpFailed, Overloaded, PullbackError, Unprocessable
+from app.gradcheck import choices
+from app.gradcheck.breakdown import breakdown
+from app.gradcheck.checks import CHECKS, FOUNDATIONS, OF_ATTRIBUTES, SECOND_ORDER, batching, contract
+from app.gradcheck.places import merge
 from app.gradcheck.target import Options, Target
-from app.gradcheck.verdict import Finding, Place, Verdict, worst_verdict
+from app.gradcheck.verdict import VERDICTS, Finding, Place, worst_verdict
 from app.runtime.cancellation import Checkpoint
 from ops import FLOATS, Op
 
 log = logging.getLogger("pullback")
 
 
+OUT_OF_TIME = "not run: out of time"
+DEADLINE = "raise PULLBACK_DEADLINE_S (and Pullback-Deadline-Ms, if sent), or request fewer checks, modes or dtypes"
+
+
+class Entry(NamedTuple):
+    """A finding in a report, with the attributes of its target and the seconds that it took."""
+
+    finding: Finding
+    attrs: Mapping[str, Any]
+    seconds: float
+
+
 @dataclass(eq=False)
 class Step:
-    """One check of one op with one choice of attributes: a unit of work."""
+    """One check of one op with one choice of attributes: a unit of work.
+
+    ``cure`` says how to allow more time to a step that has not ended.
+    """
 
     check: str
     target: Target
     report: "Report"
     is_requested: bool = True
+    entries: list[Entry] = field(default_factory=list[Entry])
+    has_begun: bool = False
+    has_ended: bool = False
+    cure: str = ""
 
     def run(self, checkpoint: Checkpoint) -> None:
-        """Run the check and add its findings to the report."""
-        began, self.target.checkpoint = time.perf_counter(), checkpoint
-        findings = list(self._findings())
-        if any(f.place.check == batching.NAME and f.verdict == "fail" for f in findings):
+        """Run the check and keep its findings. A deadline ends it with the findings up to then."""
+        self.has_begun, self.target.checkpoint = True, checkpoint
+        began, is_trusted = time.perf_counter(), True
+        try:
+            for finding in self._quiet_findings():
+                now = time.perf_counter()
+                self._add(finding, now - began)
+                is_trusted = is_trusted and finding.verdict not in ("fail", "error")
+                began = now
+        except DeadlinePassed:
+            self.target.forget_troubles()
+            raise
+        if self.check == batching.NAME and not is_trusted:
             self.target.distrust_batching()
-        seconds = time.perf_counter() - began
-        for finding in findings:
-            if self.is_requested or finding.verdict == "fail":
-                self.report.add(self.target, finding, seconds / len(findings))
+        self.has_ended = True
+
+    @property
+    def told(self) -> list[Entry]:
+        """The findings for the report; if the step has not ended, the last one says so."""
+        ended, entries = self.has_ended, list(self.entries)
+        if ended or not self.is_requested:
+            return entries
+        sentence = f"{OUT_OF_TIME}; {self.cure or DEADLINE}"
+        return [*entries, Entry(Finding(self._place, "skipped", sentence), self.target.attrs, 0.0)]
+
+    def _add(self, finding: Finding, seconds: float) -> None:
+        if self.is_requested or finding.verdict in ("fail", "error"):
+            self.entries.append(Entry(finding, self.target.attrs, seconds))
+        if self.check == contract.NAME and finding.verdict == "fail":
+            self.report.broken.add(id(self.target))
+
+    def _quiet_findings(self) -> Iterator[Finding]:
+        """Yield the findings, without NumPy's warnings: values overflow, and comparisons tell."""
+        with np.errstate(all="ignore"):
+            yield from self._findings()
 
     def _findings(self) -> Iterator[Finding]:
-        place = Place(self.check, dtype=self.target.widest)
-        if self.report.has_broken_contract(self.target):
-            yield Finding(place, "skipped", "not run, because check contract fails")
+        if id(self.target) in self.report.broken:
+            yield Finding(self._place, "skipped", "not run, because check contract fails")
             return
         try:
             yield from CHECKS[self.check](self.target)
         except Overloaded as error:
-            yield Finding(place, "skipped", error.detail)
+            yield Finding(self._place, "skipped", error.detail)
         except PullbackError as error:
-            # An op that rejects its own examples, or points drawn from its domain, fails the check.
-            is_own_point = isinstance(error, Unprocessable) and self.target.inputs is None
-            if not is_own_point and not isinstance(error, OpFailed):
+            if not self._is_fault_of_op(error):
                 raise
-            yield Finding(place, "fail", error.detail)
+            if isinstance(error, Unprocessable) and not self.target.has_example:
+                yield Finding(
+                    self._place, "skipped", f"the op rejects random points with these attributes: {error.detail}"
+                )
+                return
+            yield Finding(self._place, "fail", error.detail)
         except Exception as error:
-            log.warning("op %s: check %s raised an exception", self.report.op.name, self.check, exc_info=True)
-            sentence = clip(f"the check raised {type(error).__name__}: {error}", MAX_TEXT)
-            yield Finding(place, "fail", sentence)
+            op = self.report.op.name
+            log.warning("op %s: check %s broke off", op, self.check, exc_info=True)
+            yield breakdown(error, self._place, op, self.report.options.seed)
+
+    def _is_fault_of_op(self, error: PullbackError) -> bool:
+        """Tell whether an error fails the check: the op fails, does not compile, or rejects points of its own."""
+        if isinstance(error, Unprocessable):
+            return self.target.inputs is None or any(entry.loc == ("mode",) for entry in error.entries)
+        return isinstance(error, OpFailed)
+
+    @property
+    def _place(self) -> Place:
+        return Place(self.check, dtype=self.target.widest)
 
 
 @dataclass(eq=False)
 class Report:
-    """The findings on one op."""
+    """The findings on one op; ``broken`` has the targets that fail check contract, so that no other check counts."""
 
     op: Op
     options: Options
-    entries: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    _broken: set[int] = field(default_factory=set[int])
-
-    def add(self, target: Target, finding: Finding, seconds: float) -> None:
-        """Add a finding, with the seconds that it took."""
-        if finding.place.check == contract.NAME and finding.verdict == "fail":
-            self._broken.add(id(target))
-        device = next(iter(self.options.devices))
-        entry = finding.document()
-        self.entries.append({**entry, "attrs": dict(target.attrs), "device": device, "seconds": round(seconds, 6)})
-
-    def has_broken_contract(self, target: Target) -> bool:
-        """Tell whether check contract failed, so that the other checks would prove nothing."""
-        return id(target) in self._broken
+    steps: list[Step] = field(default_factory=list[Step])
+    broken: set[int] = field(default_factory=set[int])
 
     @property
-    def verdict(self) -> Verdict:
-        """The verdict on the op."""
-        return worst_verdict([entry["verdict"] for entry in self.entries])
+    def has_begun(self) -> bool:
+        """Whether any step has begun."""
+        return any(step.has_begun for step in self.steps)
 
     def document(self) -> dict[str, Any]:
-        """Return the report as JSON."""
+        """Return the report as JSON; steps that have not ended are skipped, because the time is over."""
+        entries = merge(self._document(entry) for step in self.steps for entry in step.told)
+        unfinished = sum(len(entry["places"]) for entry in entries if entry["sentence"].startswith(OUT_OF_TIME))
         return {
             "op": self.op.name,
-            "verdict": self.verdict,
-            "sentence": self._sentence,
+            "verdict": worst_verdict([entry["verdict"] for entry in entries]),
+            "sentence": self._sentence(entries, unfinished),
             "seed": self.options.seed,
-            "points": sum(entry["points"] for entry in self.entries),
-            "evaluations": sum(entry["evaluations"] for entry in self.entries),
-            "seconds": round(sum(entry["seconds"] for entry in self.entries), 6),
-            "checks": self.entries,
+            "points": sum(entry["points"] for entry in entries),
+            "evaluations": sum(entry["evaluations"] for entry in entries),
+            "seconds": round(sum(entry["seconds"] for entry in entries), 6),
+            "unfinished": unfinished,
+            "checks": entries,
         }
 
-    @property
-    def _sentence(self) -> str:
-        count = {v: sum(entry["verdict"] == v for entry in self.entries) for v in ("pass", "fail", "inconclusive")}
-        if not self.entries:
+    def _document(self, entry: Entry) -> dict[str, Any]:
+        device = next(iter(self.options.devices))
+        more = {"attrs": dict(entry.attrs), "device": device, "seconds": entry.seconds}
+        return {**entry.finding.document(), **more}
+
+    def _sentence(self, entries: Sequence[Mapping[str, Any]], unfinished: int) -> str:
+        if not entries:
             return f"{self.op.name}: nothing is differentiable in the requested dtypes"
-        failed = sorted({entry["check"] for entry in self.entries if entry["verdict"] == "fail"})
+        count = {verdict: sum(entry["verdict"] == verdict for entry in entries) for verdict in VERDICTS}
+        failed = sorted({entry["check"] for entry in entries if entry["verdict"] == "fail"})
         if failed:
-            return f"{self.op.name}: {count['fail']} of {len(self.entries)} checks fail: {', '.join(failed)}"
-        sentence = f"{self.op.name}: {count['pass']} checks pass"
-        return sentence + (f", {count['inconclusive']} inconclusive" if count["inconclusive"] else "")
+            parts = [f"{count['fail']} of {len(entries)} checks fail: {', '.join(failed)}"]
+        else:
+            parts = [f"{count['pass']} checks pass"]
+        parts += [f"{count['inconclusive']} inconclusive"] if count["inconclusive"] and not failed else []
+        parts += [f"{count['error']} broke off by a fault of the checker"] if count["error"] else []
+        parts += [f"{unfinished} not run: out of time"] if unfinished else []
+        return f"{self.op.name}: {', '.join(parts)}"
 
 
 def steps(
@@ -120,7 +181,8 @@ def steps(
 ) -> tuple[Report, list[Step]]:
     """Return an empty report and the steps that fill it, to be run in order.
 
-    Without inputs and attributes, there are steps for every choice of attributes in the examples. Inputs are bound
+    Without inputs and attributes, there are steps for every choice of attributes in the examples, and some
+    for choices that no example has. Inputs are bound
     here, so errors in them show before any step runs. Raises ``Unprocessable``.
     """
     report = Report(op, options)
@@ -132,27 +194,28 @@ def steps(
     if max(options.orders) == 1:
         requested = [name for name in requested if name not in SECOND_ORDER]
     names = [name for name in CHECKS if name in requested or name in FOUNDATIONS]
-    return report, [Step(name, target, report, name in requested) for target in targets for name in names]
+    report.steps = [
+        Step(name, target, report, name in requested)
+        for target in targets
+        for name in names
+        if target.has_example or name in OF_ATTRIBUTES
+    ]
+    return report, report.steps
 
 
 def _targets(
     op: Op, options: Options, decode: Decode, inputs: Mapping[str, Any] | None, attrs: Mapping[str, Any] | None
 ) -> Iterator[Target]:
-    for choice in _choices(op, attrs, inputs is not None):
+    chosen = [attrs or {}] if attrs is not None or inputs is not None else choices.of_examples(op)
+    others = [] if attrs is not None or inputs is not None else choices.of_no_example(op, options.seed)
+    for choice in (*chosen, *others):
         bind_attrs(op, choice)
         target = Target(op, choice, options, decode, inputs)
+        if choice in others:
+            alone = replace(options, dtypes=(target.widest,), modes=("graph",))
+            target = Target(op, choice, alone, decode, has_example=False)
         if target.dtypes and _is_differentiable(op, target.widest):
             yield target
-
-
-def _choices(op: Op, attrs: Mapping[str, Any] | None, has_inputs: bool) -> Iterable[Mapping[str, Any]]:
-    if attrs is not None or has_inputs:
-        return [attrs or {}]
-    choices: list[Mapping[str, Any]] = []
-    for example in op.examples:
-        if dict(example.attrs) not in choices:
-            choices.append(dict(example.attrs))
-    return choices
 
 
 def _is_differentiable(op: Op, dtype: str) -> bool:

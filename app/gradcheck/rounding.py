@@ -31,7 +31,7 @@ DRAWS = 3
 # Noise is what a change of the leaves leaves behind that no smooth function explains. It is measured with changes of a
 # few units in the last place, and with the larger of these relative ones, halved twice: a function that cancels inside
 # is a staircase with steps that are wider than tiny changes. The bound covers this many times the largest noise seen.
-FEW_ULPS, LARGE, NOISES = (4.0, 16.0), 2.0**-10, 4.0
+FEW_ULPS, LARGE, NOISES = (4.0, 16.0), 2.0**-10, 8.0
 # The fourth difference of a smooth function falls by 16 when its step is halved, that of noise hardly.
 FALL, GAIN = 4.0, 8.0
 
@@ -82,15 +82,15 @@ def spread(
 ) -> dict[Q, Array]:
     """Return how far results move when each number of the leaves moves by a few times the relative size ``unit``.
 
-    Where a narrow dtype has no digits left, as in the phase of a fast wave, this is the size of the function, while a
-    bound by its slope may be too small.
+    It is twice the largest change that was seen. Where a narrow dtype has no digits left, as in the phase of a fast
+    wave, this is the size of the function, while a bound by its slope may be too small.
     """
     at = {name: np.asarray(value, np.float64) for name, value in evaluate(leaves).items()}
     largest = {name: np.zeros_like(value) for name, value in at.items()}
     for _ in range(2 * DRAWS):
         changes = {name: ROUNDINGS * unit * rng.uniform(-1, 1, leaf.shape) for name, leaf in leaves.items()}
         for name, value in evaluate(_scaled(leaves, changes)).items():
-            _widen(largest[name], np.asarray(value, np.float64) - at[name])
+            _widen(largest[name], 2 * (np.asarray(value, np.float64) - at[name]))
     return largest
 
 

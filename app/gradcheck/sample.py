@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import cast
 
 import numpy as np
 
@@ -40,7 +41,10 @@ class Sample:
     def claim(self) -> Claim:
         """What the gradient claims to be, with this sample's attributes."""
         with blame_op(self.point.op, "claim"):
-            return self.point.op.claim(self.point.spec.attrs)
+            claim = cast(object, self.point.op.claim(self.point.spec.attrs))
+            if not isinstance(claim, Claim):
+                raise TypeError(f"expected a Claim, got {type(claim).__name__}")
+            return claim
 
     @cached_property
     def values(self) -> dict[Key, Array]:
@@ -66,8 +70,8 @@ class Sample:
     def is_singular(self) -> bool:
         """Whether the op declares that derivatives are infinite here by nature."""
         with blame_op(self.point.op, "singular"):
-            return self.point.op.singular is not None and self.point.op.singular(
-                self.point.inputs, self.point.spec.attrs
+            return self.point.op.singular is not None and bool(
+                self.point.op.singular(self.point.inputs, self.point.spec.attrs)
             )
 
     @property

@@ -31,7 +31,7 @@ DOUBT, SLACK, ROUNDINGS = 16.0, 1e-6, 64.0
 
 def suspects(target: Target, order: int) -> list[Sample]:
     """Return samples at the points of a sweep where the derivative of this order looks wrong, the worst first."""
-    if not (samples := target.many):
+    if not (samples := target.many) or not target.many_values:
         return []
     inputs, dys, vectors = stacked(samples)
     rows = Rows(samples[0].point, target.checkpoint)
@@ -54,7 +54,7 @@ def suspects(target: Target, order: int) -> list[Sample]:
                 found = [rows.forward(moved(t)) if order == 1 else rows.vjp(moved(t), dys) for t in STEPS]
                 wrong = _off(analytic, [_dot(each, weights) for each in found], rounding.eps(target.widest))
     worst = np.argsort(-wrong)[:SUSPECTS]
-    return [replace(samples[i], sizes=target.sizes) for i in worst if wrong[i] > 1]
+    return [replace(samples[int(i)], sizes=target.sizes) for i in worst if wrong[i] > 1]
 
 
 def _step(target: Target, name: str, x: Array) -> Array:

@@ -60,6 +60,8 @@ class Target:
     options: Options
     decode: Decode
     inputs: Mapping[str, Any] | None = None
+    has_example: bool = True
+    """Whether an example or the request has these attributes; otherwise they are tried."""
     checkpoint: Checkpoint = lambda: None
     """Called between evaluations of the op; an exception that it raises ends the work."""
 
@@ -68,6 +70,11 @@ class Target:
         self.op = replace(self.op, batching="none")
         for cached in ("points", "samples", "subsamples", "special", "many", "many_values"):
             self.__dict__.pop(cached, None)
+
+    def forget_troubles(self) -> None:
+        """Drop the troubles of forward that a check found before it broke off: they may be incomplete."""
+        for subsample in vars(self).get("subsamples", ()):
+            subsample.troubles.clear()
 
     def rng(self, purpose: str) -> np.random.Generator:
         """Return a random generator for a purpose, such as a check: it depends on nothing else but the seed."""
@@ -139,7 +146,7 @@ class Target:
     @cached_property
     def many_values(self) -> dict[Key, Array]:
         """The values of ``many``, rows first; none where the op fails at one of them."""
-        with contextlib.suppress(OpFailed):
+        with contextlib.suppress(OpFailed, Unprocessable):
             return Rows(self.many[0].point, self.checkpoint).second(*stacked(self.many)) if self.many else {}
         return {}
 

@@ -4,11 +4,12 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from app.gradcheck.numeric import Trouble
+from app.gradcheck.reproduce import Calls, Index, Reproduction
 from app.gradcheck.rounding import ulps
 from app.tensors.dtypes import DTYPES
 from ops import FLOATS, Array, Mode
@@ -16,8 +17,8 @@ from ops import FLOATS, Array, Mode
 NEAR_OVERFLOW = 1 / 16
 """An infinite number is not compared with one that is larger than this fraction of the range of the dtype."""
 
-Verdict = Literal["pass", "fail", "inconclusive", "skipped"]
-Index: TypeAlias = tuple[int, ...]
+Verdict = Literal["pass", "fail", "error", "inconclusive", "skipped"]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 ALIKE = 1e-2
 """How far ratios of wrong to right may differ and still count as equal, as a fraction of their distance from 1."""
@@ -80,7 +81,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check at one place: its verdict, a sentence, and the worst element."""
+    """The result of one check at one place: its verdict, a sentence, the worst element and how to reproduce it."""
 
     place: Place
     verdict: Verdict
@@ -89,6 +90,7 @@ class Finding:
     evaluations: int = 0
     inconclusive: Mapping[str, int] = field(default_factory=dict[str, int])
     worst: Element | None = None
+    reproduction: Reproduction | None = None
 
     def document(self) -> dict[str, Any]:
         """Return the finding as JSON."""
@@ -100,6 +102,8 @@ class Finding:
             "evaluations": self.evaluations,
             "inconclusive": dict(self.inconclusive),
             "worst": None if self.worst is None else self.worst.document(),
+            "reproduce": self.reproduction and self.reproduction.command,
+            "shows": self.reproduction and self.reproduction.shows,
         }
 
 
@@ -115,6 +119,8 @@ class Comparison:
         self._ratios: list[Array] = []
         self._badness = -1.0
         self._high = DTYPES[place.dtype].high if place.dtype in FLOATS else np.inf
+        self._calls: Calls | None = None
+        self._worst_at = 0
 
     def add(
         self,
@@ -128,12 +134,14 @@ class Comparison:
         index: Callable[[int], Index | None] | None = None,
         of_input: str | None = None,
         of_output: str | None = None,
+        calls: Calls | None = None,
     ) -> None:
         """Compare arrays of one shape, number by number.
 
         ``trouble`` says where there is nothing to compare with. Where the bar is too wide to be ``conclusive``,
         numbers that agree prove nothing. ``index(i)`` returns the index of the i-th number. ``of_input`` or
-        ``of_output`` names the slot of the numbers if the comparison's place does not.
+        ``of_output`` names the slot of the numbers if the comparison's place does not. ``calls(i)`` returns the call
+        that reproduces the i-th analytic number.
         """
         arrays = np.broadcast_arrays(_float64(analytic), _float64(numeric), allowed, conclusive)
         a, n, bar, proves = (np.ravel(v) for v in arrays)
@@ -143,7 +151,8 @@ class Comparison:
         same, distance = _distance(a, n)
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
             right = distance <= bar
-            badness = np.where(same, 0.0, distance / np.fmax(bar, np.finfo(np.float64).tiny))
+            # Within an infinite bar, two numbers may be infinitely far apart: their ratio would be NaN.
+            badness = np.where(same | np.isposinf(bar), 0.0, distance / np.fmax(bar, np.finfo(np.float64).tiny))
             badness[np.isnan(badness)] = np.inf
             ratio = a / n
             overflows = np.isinf(a) & np.isfinite(n) & (np.abs(n) + bar >= NEAR_OVERFLOW * self._high)
@@ -164,6 +173,7 @@ class Comparison:
             place = tuple(map(int, np.unravel_index(at, np.shape(analytic)))) if index is None else index(at)
             value = None if x is None else float(np.ravel(x)[at])
             self.worst = Element(place, value, float(a[at]), float(n[at]), float(bar[at]), self.place.dtype)
+            self._calls, self._worst_at = calls, at
             if of_input or of_output:
                 self.place = replace(self.place, input=of_input, output=of_output)
 
@@ -187,12 +197,20 @@ class Comparison:
                     sentence += f"; inconclusive at {self._reasons}"
             case "inconclusive":
                 sentence = f"{what} cannot be compared with {against} at {self._reasons}"
-            case "skipped":
+            case _:
                 sentence = f"{what}: nothing to compare"
         worst = self.worst if self.verdict in ("pass", "fail") else None
+        inconclusive, reproduction = dict(self.inconclusive), self._reproduction
         return Finding(
-            self.place, self.verdict, sentence, self.points, self.evaluations, dict(self.inconclusive), worst
+            self.place, self.verdict, sentence, self.points, self.evaluations, inconclusive, worst, reproduction
         )
+
+    @property
+    def _reproduction(self) -> Reproduction | None:
+        """How to reproduce the worst number, or one without a verdict."""
+        if self._calls is None or self.worst is None or self.verdict not in ("fail", "inconclusive"):
+            return None
+        return self._calls(self._worst_at).reproduction(self.worst.index, self.worst.analytic)
 
     @property
     def _reasons(self) -> str:
@@ -221,8 +239,8 @@ class Comparison:
 
 
 def worst_verdict(verdicts: Sequence[Verdict]) -> Verdict:
-    """Return the verdict on many: fail if any fails, else pass if any passes, else inconclusive."""
-    for verdict in ("fail", "pass", "inconclusive"):
+    """Return the verdict on many: the first of fail, error and pass that any of them has, else inconclusive."""
+    for verdict in ("fail", "error", "pass"):
         if verdict in verdicts:
             return verdict
     return "inconclusive"

@@ -4,11 +4,13 @@ The caller, which is the native API or another protocol, reads the body and writ
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from app.autodiff.evaluation import Evaluation
+from app.errors import DeadlinePassed
 from app.execution.engine import Engine
 from app.execution.lane import Slot
 from app.http.problems import Header
@@ -24,6 +26,8 @@ Result = TypeVar("Result")
 SMALL_BODY = 1 << 16
 # A response is sent in pieces of at most this size.
 PIECE = 1 << 18
+# The time that work leaves for writing its answer, if a part of the work is worth an answer: a share of the time left.
+SHARE_OF_ANSWER, LONGEST_ANSWER_S = 0.25, 1.0
 
 
 class Reply(NamedTuple):
@@ -44,10 +48,15 @@ class Reply(NamedTuple):
 
 @dataclass(frozen=True)
 class Turns:
-    """Long work in several turns of the lane, between which other long work runs; ``result`` follows the last."""
+    """Long work in several turns of the lane, between which other long work runs; ``result`` follows the last.
+
+    If the time ends before the last turn, the result is that of the turns up to then; ``has_begun`` reports whether any
+    has begun, without which there is no result.
+    """
 
     turns: Sequence[Steps]
     result: Callable[[], Any]
+    has_begun: Callable[[], bool]
 
 
 @dataclass(slots=True)
@@ -141,10 +150,20 @@ async def _run(engine: Engine, request: Request, job: Job, slot: Slot) -> Any:
             return engine.batches.run_at_once(work, counters)
         return await engine.batches.run(work, slot=slot, deadline=deadline, counters=counters)
     if isinstance(work, Turns):
-        for turn in work.turns:
-            await engine.lane.run(counters.queued(turn), slot=slot, deadline=deadline, owner=job.owner)
+        until = with_time_to_answer(deadline)
+        try:
+            for turn in work.turns:
+                await engine.lane.run(counters.queued(turn), slot=slot, deadline=until, owner=job.owner)
+        except DeadlinePassed:
+            if not work.has_begun():
+                raise
         return work.result()
     return await engine.lane.run(counters.queued(work), slot=slot, deadline=deadline, owner=job.owner)
+
+
+def with_time_to_answer(deadline: float) -> float:
+    """Return when work must end so that its result, however incomplete, can be sent before ``deadline``."""
+    return deadline - min(LONGEST_ANSWER_S, SHARE_OF_ANSWER * max(0.0, deadline - time.monotonic()))
 
 
 async def _answer_on_lane(engine: Engine, request: Request, reader: Reader, body: Body) -> Reply:

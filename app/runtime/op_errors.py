@@ -112,10 +112,15 @@ def _known_fault(text: str) -> tuple[str, str, str] | None:
     return None
 
 
+def without_paths(text: str) -> str:
+    """Return a text without the paths of files on this machine."""
+    return _FILE.sub("…", text)
+
+
 def _message(error: BaseException) -> str:
     """Return an error's message without nodes, files or stacks: the last line of a graph error, the first of XLA's."""
     text = error.message if isinstance(error, tf.errors.OpError) else str(error)
-    lines = [_FILE.sub("…", _NODE.sub("", _CONVERSION.sub("", line))).strip() for line in text.splitlines()]
+    lines = [without_paths(_NODE.sub("", _CONVERSION.sub("", line))).strip() for line in text.splitlines()]
     kept = [line for line in lines if line and not line.startswith(_NOISE)]
     if "Graph execution error" in text:
         kept = kept[-1:]

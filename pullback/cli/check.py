@@ -32,7 +32,8 @@ def check(
 ) -> None:
     """Check the gradients of the named ops, by default of all.
 
-    Exits with 1 if a gradient is wrong, with 2 if the checks cannot run, else with 0, also if some are inconclusive.
+    Exits with 1 if a gradient is wrong, with 2 if a check cannot run, breaks off or runs out of time, else with 0, also
+    if some are inconclusive.
     """
     with client(ctx, url, timeout) as service:
         events = service.checks(
@@ -51,4 +52,4 @@ def check(
         write_json(json, outcome)
     if junit is not None:
         write_junit(junit, outcome)
-    raise typer.Exit(int(outcome.has_failed))
+    raise typer.Exit(1 if outcome.has_failed else 0 if outcome.is_complete else 2)

@@ -1,6 +1,7 @@
 """The command line: ``pullback serve | doctor | ops | show | call | check | verify``.
 
-Exit codes: 0; 1 if a gradient is wrong; 2 if the command failed, after one line with the reason; 130 after Ctrl-C.
+Exit codes: 0; 1 if a gradient is wrong; 2 if the command failed, after one line with the reason, or could not finish
+a check; 130 after Ctrl-C.
 """
 
 import io

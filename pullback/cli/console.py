@@ -9,7 +9,7 @@ from rich.text import Text
 
 UNFOLDED = 10_000
 """The width where there is no terminal: lines are never folded."""
-STYLES = {"pass": "green", "fail": "red", "inconclusive": "yellow", "skipped": "dim"}
+STYLES = {"pass": "green", "fail": "red", "error": "magenta", "inconclusive": "yellow", "skipped": "dim"}
 
 
 class PipeConsole(Console):

@@ -5,16 +5,23 @@ from collections.abc import Iterable, Iterator
 from rich.console import Console
 
 from pullback.cli.console import STYLES, styled
+from pullback.cli.places import place, summary
 from pullback.reports import Check, Report, Verification, Worst
+
+OUT_OF_TIME = "not run: out of time"
 
 
 def print_findings(out: Console, reports: Iterable[Report], *, quiet: bool = False) -> None:
-    """Print all failures with their worst element and, unless ``quiet``, inconclusive checks with the reason."""
-    shown = ("fail",) if quiet else ("fail", "inconclusive")
+    """Print all failures with their worst element, faults of the checker, and checks that ran out of time.
+
+    Unless ``quiet``, print inconclusive checks with the reason too.
+    """
+    shown = ("fail", "error") if quiet else ("fail", "error", "inconclusive")
     for report in reports:
         for check in report.checks:
             if check.verdict in shown:
                 _print(out, check.verdict, f"{report.op} {place(check)}", check.sentence, lines(check))
+        _print_unfinished(out, report)
 
 
 def print_verification(out: Console, verification: Verification) -> None:
@@ -32,21 +39,22 @@ def print_verification(out: Console, verification: Verification) -> None:
         _print(out, gradient.verdict, f"{op} gradient of {name}", gradient.sentence, below)
 
 
-def place(check: Check) -> str:
-    """Return the place of a check: ``derivative, dy/dx, order 1, float32, graph, cpu, limit=2``."""
-    pair = [] if check.output is None or check.input is None else [f"d{check.output}/d{check.input}"]
-    order = [] if check.order is None else [f"order {check.order}"]
-    attrs = [f"{name}={value}" for name, value in check.attrs.items()]
-    parts = [check.check, *pair, *order, check.dtype, check.mode, check.device, *attrs]
-    return ", ".join(part for part in parts if part)
-
-
 def lines(check: Check) -> list[str]:
-    """Return the lines below the sentence of a check: its worst element, or why it is inconclusive."""
-    if check.verdict == "fail":
-        return [] if check.worst is None else list(element(check.worst, "analytic", "numeric"))
-    reasons = [f"{count} {reason}" for reason, count in check.inconclusive.items()]
-    return [f"no verdict: {', '.join(reasons)}"] if reasons else []
+    """Return the lines below the sentence of a check: its places, and its worst element or why it is inconclusive."""
+    result = [text] if (text := summary(check.places)) else []
+    if check.verdict == "fail" and check.worst is not None:
+        result += element(check.worst, "analytic", "numeric")
+    elif check.verdict != "fail" and check.inconclusive:
+        result.append(f"no verdict: {', '.join(f'{count} {reason}' for reason, count in check.inconclusive.items())}")
+    return result + reproduction(check)
+
+
+def reproduction(check: Check) -> list[str]:
+    """Return the command that reproduces the worst number of a check, after the place of the number in its answer."""
+    if check.reproduce is None:
+        return []
+    where = "the number" if check.verdict == "inconclusive" else "analytic"
+    return [f"{where}: {check.shows} of", f"  {check.reproduce}"] if check.shows else [f"{where}: {check.reproduce}"]
 
 
 def element(worst: Worst, left: str, right: str) -> Iterator[str]:
@@ -56,6 +64,16 @@ def element(worst: Worst, left: str, right: str) -> Iterator[str]:
     head = " ".join(part for part in ("worst element", index, at) if part)
     yield f"{head}:  {left} {worst.analytic:.9g}  |  {right} {worst.numeric:.9g} ± {worst.error_bar:.2g}"
     yield f"difference {worst.absolute:.3g}, relative {worst.relative:.3g}, {worst.ulps:.3g} ULP"
+
+
+def _print_unfinished(out: Console, report: Report) -> None:
+    """Print the checks that ran out of time, by sentence."""
+    names: dict[str, list[str]] = {}
+    for check in report.checks:
+        if check.sentence.startswith(OUT_OF_TIME):
+            names.setdefault(check.sentence, []).append(check.check)
+    for sentence, checks in names.items():
+        _print(out, "skipped", f"{report.op} {', '.join(dict.fromkeys(checks))}", sentence, [])
 
 
 def _print(out: Console, verdict: str, what: str, sentence: str, below: list[str]) -> None:

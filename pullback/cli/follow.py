@@ -16,8 +16,8 @@ from pullback.cli.junit import junit
 from pullback.errors import BadArgument
 from pullback.reports import Event, Progress, Report, Start, Summary
 
-VERDICTS = ("pass", "fail", "inconclusive", "skipped")
-WORDS = {"pass": "passed", "fail": "failed"}
+VERDICTS = ("pass", "fail", "error", "inconclusive", "skipped")
+WORDS = {"pass": "passed", "fail": "failed", "error": "broke off"}
 
 
 @dataclass
@@ -32,6 +32,11 @@ class Outcome:
     def has_failed(self) -> bool:
         """Whether a gradient is wrong."""
         return any(report.verdict == "fail" for report in self.reports)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all checks have run, without a fault of the checker."""
+        return not any(report.unfinished or report.count("error") for report in self.reports)
 
 
 def follow(out: Console, events: Iterable[Event], *, quiet: bool = False, all_ops: bool = True) -> Outcome:
@@ -121,6 +126,8 @@ def _print_summary(out: Console, outcome: Outcome) -> None:
         out.print(styled(f"not checked, since unavailable: {op}: {reason}", "yellow"))
     if (summary := outcome.summary) is not None:
         numbers = f"{summary.passed} passed, {summary.failed} failed, {summary.inconclusive} inconclusive"
+        numbers += f", {summary.errors} with a fault of the checker" if summary.errors else ""
+        numbers += f", {summary.unfinished} out of time" if summary.unfinished else ""
         out.print(styled(f"{numbers} of {len(outcome.reports)} ops in {summary.seconds:.1f} s", "bold"))
 
 

@@ -4,7 +4,8 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 
-from pullback.cli.findings import lines, place
+from pullback.cli.findings import lines
+from pullback.cli.places import place
 from pullback.reports import Check, Report
 
 # The characters that XML 1.0 cannot represent, escaped or not.
@@ -27,16 +28,16 @@ def _case(op: str, check: Check) -> ET.Element:
     name, seconds = _text(place(check)), f"{check.seconds:.6f}"
     case = ET.Element("testcase", classname=f"pullback.{_text(op)}", name=name, time=seconds)
     if check.verdict != "pass":
-        kind = "failure" if check.verdict == "fail" else "skipped"
+        kind = {"fail": "failure", "error": "error"}.get(check.verdict, "skipped")
         message = check.sentence if check.verdict != "inconclusive" else f"inconclusive: {check.sentence}"
         ET.SubElement(case, kind, message=_text(message)).text = _text("\n".join(lines(check))) or None
     return case
 
 
 def _counts(checks: Sequence[Check], seconds: float) -> dict[str, str]:
-    failed = sum(check.verdict == "fail" for check in checks)
+    failed, broken = (sum(check.verdict == verdict for check in checks) for verdict in ("fail", "error"))
     skipped = sum(check.verdict in ("inconclusive", "skipped") for check in checks)
-    counts = {"tests": len(checks), "failures": failed, "errors": 0, "skipped": skipped}
+    counts = {"tests": len(checks), "failures": failed, "errors": broken, "skipped": skipped}
     return {**{name: str(count) for name, count in counts.items()}, "time": f"{seconds:.6f}"}
 
 

@@ -41,7 +41,7 @@ def print_entries(out: Console, arrays: list[Entry]) -> None:
             out.print(styled(f"{path}: none ({reason})", "yellow"))
             continue
         out.print(styled(f"{path}  {array.dtype.name} {list(array.shape)}", "bold"))
-        out.print(styled(np.array2string(array, max_line_width=100, threshold=1000)))
+        out.print(styled(np.array2string(array, max_line_width=100, threshold=1000, floatmode="unique")))
 
 
 def as_json(arrays: list[Entry]) -> str:

@@ -35,9 +35,14 @@ def check(verdict: str = "pass", **fields: Any) -> dict[str, Any]:
     } | fields
 
 
+def places(*changes: dict[str, Any]) -> list[dict[str, Any]]:
+    names = ("attrs", "mode", "dtype", "device", "order", "output", "input")
+    return [{name: check()[name] for name in names} | change for change in changes]
+
+
 def report(op: str, *checks: dict[str, Any]) -> dict[str, Any]:
     verdicts = [entry["verdict"] for entry in checks]
-    verdict = next((v for v in ("fail", "pass") if v in verdicts), "inconclusive")
+    verdict = next((v for v in ("fail", "error", "pass") if v in verdicts), "inconclusive")
     return {
         "op": op,
         "verdict": verdict,
@@ -46,6 +51,7 @@ def report(op: str, *checks: dict[str, Any]) -> dict[str, Any]:
         "points": 68,
         "evaluations": 4148,
         "seconds": 0.52,
+        "unfinished": sum("out of time" in entry["sentence"] for entry in checks),
         "checks": list(checks),
     }
 
@@ -57,8 +63,9 @@ def stream(*reports: dict[str, Any], unavailable: dict[str, str] | None = None) 
     for done, report in enumerate(reports):
         progress = {"event": "progress", "op": report["op"], "check": "derivative", "done": done, "steps": len(ops)}
         events += [progress, {"event": "report", "report": report}]
-    counts = {verdict: verdicts.count(verdict) for verdict in ("pass", "fail", "inconclusive")}
-    verdict = next((v for v in ("fail", "pass") if v in verdicts), "inconclusive")
+    counts = {verdict: verdicts.count(verdict) for verdict in ("pass", "fail", "error", "inconclusive")}
+    counts["unfinished"] = sum(report["unfinished"] > 0 for report in reports)
+    verdict = next((v for v in ("fail", "error", "pass") if v in verdicts), "inconclusive")
     return [*events, {"event": "summary", "verdict": verdict, **counts, "seconds": 31.2}]
 
 
@@ -73,3 +80,9 @@ PROBLEM = {
 PASSING = report("square", check(), check("skipped", check="symmetry"))
 FAILING = report("skewed", check(), check("fail"), check("fail", check="second", order=2, worst=UNBOUNDED))
 INCONCLUSIVE = report("kinky", check("inconclusive"))
+BROKEN = report("cursed", check(), check("error", sentence="the check broke off with ValueError"))
+LATE = report(
+    "heavy",
+    check(),
+    *(check("skipped", check=name, sentence="not run: out of time; raise it") for name in ("second", "modes", "modes")),
+)

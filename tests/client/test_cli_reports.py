@@ -14,7 +14,7 @@ from pullback.cli import names, values
 from pullback.cli.follow import follow
 from pullback.cli.junit import junit
 from pullback.errors import BadArgument
-from tests.client.documents import FAILING, INCONCLUSIVE, PASSING, check, report, stream
+from tests.client.documents import BROKEN, FAILING, INCONCLUSIVE, LATE, PASSING, check, places, report, stream
 from tests.client.fake_servers import event_stream
 
 
@@ -51,6 +51,28 @@ def test_an_inconclusive_check_has_a_reason() -> None:
     assert "no verdict: 2 kink\n" in out
 
 
+def test_a_fault_of_the_checker_and_lost_time_are_told() -> None:
+    out = output(BROKEN, LATE, all_ops=False)
+    assert "cursed: error (1 passed, 1 broke off; 0.52 s)\n" in out
+    assert (
+        "ERROR cursed derivative, dy/dx, order 1, float64, graph, cpu\n  the check broke off with ValueError\n" in out
+    )
+    assert "SKIPPED heavy second, modes\n  not run: out of time; raise it\n" in out
+    assert "1 passed, 0 failed, 0 inconclusive, 1 with a fault of the checker, 1 out of time of 2 ops" in out
+
+
+def test_one_cause_is_one_block_with_its_places() -> None:
+    modes, dtypes = ("graph", "eager"), ("float32", "float64")
+    product = places(*({"mode": mode, "dtype": dtype} for mode in modes for dtype in dtypes))
+    some = places({"mode": "xla", "attrs": {"by": "norm"}}, {"mode": "v1"}, {"input": "z"})
+    one, other = (report("wide", check("fail", check="contract", places=p)) for p in (product, some))
+    out = output(one, other, all_ops=False)
+    assert "FAIL wide contract, dy/dx, order 1, cpu\n" in out
+    assert "\n  in 4 places: graph, eager x float32, float64\n" in out
+    assert "FAIL wide contract, order 1, float64, cpu\n" in out
+    assert "\n  in 3 places: dy/dx, xla, by=norm; dy/dx, v1; dy/dz, graph\n" in out
+
+
 def test_quiet_prints_only_failures() -> None:
     assert output(PASSING, INCONCLUSIVE, quiet=True) == ""
     assert output(PASSING, FAILING, quiet=True).startswith("FAIL skewed")
@@ -73,7 +95,15 @@ def test_control_characters_are_replaced() -> None:
 
 @pytest.mark.parametrize(
     ("documents", "code"),
-    [((PASSING,), 0), ((PASSING, INCONCLUSIVE), 0), ((INCONCLUSIVE,), 0), ((PASSING, FAILING), 1)],
+    [
+        ((PASSING,), 0),
+        ((PASSING, INCONCLUSIVE), 0),
+        ((INCONCLUSIVE,), 0),
+        ((PASSING, FAILING), 1),
+        ((PASSING, BROKEN), 2),
+        ((PASSING, LATE), 2),
+        ((BROKEN, FAILING, LATE), 1),
+    ],
 )
 def test_a_wrong_gradient_has_an_exit_code(run, fake_server, documents: tuple[dict[str, Any], ...], code: int) -> None:
     result = run("check", url=fake_server(event_stream(*stream(*documents))).url)
@@ -111,6 +141,14 @@ def test_junit_can_be_parsed() -> None:
     assert root[2][1][0].tag == "skipped"
     assert root[2][1][0].attrib["message"].startswith("inconclusive: ")
     assert {case.attrib["classname"] for case in root[0]} == {"pullback.square"}
+
+
+def test_junit_counts_faults_of_the_checker() -> None:
+    root = ET.fromstring(junit([reports.report(BROKEN), reports.report(LATE)]))
+    assert (root.attrib["errors"], root.attrib["failures"], root.attrib["skipped"]) == ("1", "0", "3")
+    error = root[0][1].find("error")
+    assert error is not None
+    assert error.attrib["message"] == "the check broke off with ValueError"
 
 
 def contract(inputs: list[str], outputs: list[str], attrs: list[str]) -> catalogue.Contract:

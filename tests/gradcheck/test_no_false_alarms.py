@@ -28,7 +28,7 @@ def nasty(function, xs, dtypes=FLOATS, **changes) -> Op:
         "summary": "right",
         "doc": __doc__,
         "function": function,
-        "reference": np.asarray,
+        "reference": None,
         "inputs": (Input("x", dtypes),),
         "outputs": (Output("y", dtypes),),
         "mechanism": "custom_gradient",

@@ -6,57 +6,17 @@ import tensorflow as tf
 
 from ops import FLOATS, Claim, Derivative, Example, Formula, Input, InvalidInput, Op, Output, Surrogate, custom_gradient
 from tests.gradcheck.checking import entries, failed, report
-
-WIDE = ("float64",)
-BOTH = ("float32", "float64")
-X = [-1.5, -0.25, 0.5, 2.0]
-
-
-def elementwise(function, **changes) -> Op:
-    """Return an elementwise op, in float64 by default."""
-    dtypes = changes.pop("dtypes", WIDE)
-    slot = changes.pop("slot", {})
-    fields = {
-        "name": "planted",
-        "summary": "wrong",
-        "doc": __doc__,
-        "function": function,
-        "reference": np.asarray,
-        "inputs": (Input("x", dtypes, **slot),),
-        "outputs": (Output("y", dtypes),),
-        "mechanism": "custom_gradient",
-        "source": "a test",
-        "batching": "elementwise",
-        "examples": (Example("four", {"x": X}),),
-    }
-    return Op(**(fields | changes))
-
-
-def rows(function, **changes) -> Op:
-    """Return an op of x (N, M) and w (M,), in float64."""
-    fields = {
-        "inputs": (Input("x", WIDE, ("N", "M")), Input("w", WIDE, ("M",))),
-        "outputs": (Output("y", WIDE, ("N",)),),
-        "batching": "none",
-        "examples": (Example("one", {"x": [[1.0, -2.0], [0.5, 3.0]], "w": [1.5, -0.75]}),),
-    }
-    return elementwise(function, **(fields | changes))
-
-
-def cube(x):
-    return x * x * x
-
-
-def cube_vjp(x, dy):
-    return 3 * x * x * dy
-
-
-def cube_vjp_vjp(x, dy, ddx):
-    return 6 * x * dy * ddx, 3 * x * x * ddx
-
-
-def made(first=cube_vjp, second=None, value=cube, **changes) -> Op:
-    return elementwise(custom_gradient(value, first, second), **changes)
+from tests.gradcheck.op_makers import (
+    BOTH,
+    WIDE,
+    X,
+    claiming,
+    cube_vjp,
+    cube_vjp_vjp,
+    elementwise,
+    made,
+    rows,
+)
 
 
 def matvec(x, w):
@@ -249,10 +209,6 @@ def doubled_formula(primals, cotangents):
 
 def second_formula(primals, cotangents, ddx):
     return (primals[0] * cotangents[0] * ddx[0],)
-
-
-def claiming(claim: Claim, first=cube_vjp, second=None) -> Op:
-    return made(first, second, claim=lambda attrs: claim)
 
 
 PLANTED = {

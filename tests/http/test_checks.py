@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
+from tests.conftest import Serve, Service
 from tests.http.native_client import JSON, fault, post, problem
 from tests.patience import PATIENCE_S
 
@@ -171,8 +172,6 @@ def test_all_errors_are_problem_documents(client: httpx.Client) -> None:
     problem(client.post("/v1/checks", content=b"{}", headers={**JSON, "accept": "text/html"}), 406)
     problem(client.post("/v1/checks", content=b'{"ops": ["squar"]}', headers=JSON), 404)
     problem(client.post("/v1/checks", content=b"{", headers=JSON), 400)
-    soon = {**JSON, "pullback-deadline-ms": "100"}
-    problem(client.post("/v1/ops/self_adjoint_eig/check", content=b"{}", headers=soon), 504)
 
 
 def test_the_stream_reports_progress(client: httpx.Client, schemas: dict[str, Any]) -> None:
@@ -185,11 +184,13 @@ def test_the_stream_reports_progress(client: httpx.Client, schemas: dict[str, An
     reports = [one["report"] for one in events if one["event"] == "report"]
     assert [one["op"] for one in reports] == ["square", "sign"]
     assert events[-1]["event"] == "summary"
-    assert {name: events[-1][name] for name in ("verdict", "pass", "fail", "inconclusive")} == {
+    assert {name: events[-1][name] for name in ("verdict", "pass", "fail", "error", "inconclusive", "unfinished")} == {
         "verdict": "pass",
         "pass": 2,
         "fail": 0,
+        "error": 0,
         "inconclusive": 0,
+        "unfinished": 0,
     }
     for event in events:
         validator(schemas, "ChecksAnswer").validate(event)
@@ -214,13 +215,66 @@ def test_a_stream_names_unavailable_ops(plugged: httpx.Client) -> None:
     assert [one["op"] for one in first["unavailable"]] == ["broken"]
 
 
-def test_a_stream_ends_at_its_deadline_with_an_error(client: httpx.Client) -> None:
-    headers = {**LINES, "pullback-deadline-ms": "200"}
+def test_a_stream_ends_at_its_deadline_with_all_reports(client: httpx.Client, schemas: dict[str, Any]) -> None:
+    headers = {**LINES, "pullback-deadline-ms": "400"}
     response = client.post("/v1/checks", content=b"{}", headers=headers)
     events = [json.loads(line) for line in response.text.splitlines()]
     assert events[0]["event"] == "start"
-    assert events[-1]["event"] == "error"
-    assert events[-1]["problem"]["status"] == 504
+    reports = [event["report"] for event in events if event["event"] == "report"]
+    assert [one["op"] for one in reports] == events[0]["ops"]
+    last = reports[-1]
+    assert (last["verdict"], last["unfinished"]) == ("inconclusive", len(last["checks"]))
+    assert last["checks"][0]["sentence"].startswith("not run: out of time; raise Pullback-Deadline-Ms")
+    assert events[-1]["event"] == "summary"
+    assert events[-1]["unfinished"] > 0
+    for event in events:
+        validator(schemas, "ChecksAnswer").validate(event)
+
+
+def test_a_stream_ends_within_the_time_of_the_service(serve: Serve) -> None:
+    service = serve(CHECKS_S="0.01")
+    with service.client() as client:
+        *_, last, summary = stream(client, ops=["square", "sign"])
+    assert summary["event"] == "summary"
+    assert "raise PULLBACK_CHECKS_S" in last["report"]["checks"][-1]["sentence"]
+
+
+def test_a_step_beyond_its_deadline_is_skipped(serve: Serve) -> None:
+    service = serve(DEADLINE_S="0.03")
+    with service.client() as client:
+        *_, found, summary = stream(client, ops=["softmax_cross_entropy"], checks=["contract", "modes"])
+    assert found["report"]["unfinished"] > 0
+    assert "raise PULLBACK_DEADLINE_S" in found["report"]["checks"][-1]["sentence"]
+    assert (summary["event"], summary["unfinished"]) == ("summary", 1)
+
+
+def test_a_check_beyond_its_deadline_reports_what_is_done(client: httpx.Client, schemas: dict[str, Any]) -> None:
+    """Without its traces, the whole check takes seconds."""
+    headers = {**JSON, "pullback-deadline-ms": "500"}
+    response = client.post("/v1/ops/self_adjoint_eig/check", content=b'{"seed": 12}', headers=headers)
+    assert response.status_code == 200, response.text
+    found = response.json()
+    assert found["unfinished"] > 0
+    assert "out of time" in found["sentence"]
+    skipped = [entry for entry in found["checks"] if entry["verdict"] == "skipped"]
+    assert {entry["sentence"].partition(";")[0] for entry in skipped} == {"not run: out of time"}
+    validator(schemas, "CheckAnswer").validate(found)
+
+
+def test_a_check_that_waits_until_its_deadline_gets_504(plugged: httpx.Client, plugged_service: Service) -> None:
+    def wait() -> None:
+        with plugged_service.client() as other:
+            headers = {**JSON, "pullback-deadline-ms": "3000"}
+            body = {"inputs": {"x": [1.0], "steps": 1_000_000}}
+            other.post("/v1/ops/endless/jacobian", content=json.dumps(body), headers=headers)
+
+    post(plugged, "endless", "jacobian", inputs={"x": [1.0], "steps": 1})
+    busy = threading.Thread(target=wait)
+    busy.start()
+    time.sleep(1)
+    soon = {**JSON, "pullback-deadline-ms": "200"}
+    problem(plugged.post("/v1/ops/squares/check", content=b"{}", headers=soon), 504)
+    busy.join(PATIENCE_S)
 
 
 def test_a_stream_yields_to_other_work_and_stops_on_disconnect(service) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 from app.autodiff.binding import moved
 from app.autodiff.derivatives import Absent, forward, vjp
 from app.gradcheck.comparison import add_tolerances
+from app.gradcheck.reproduce import calls
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Comparison, Finding, Place
@@ -55,7 +56,8 @@ def _compare(target: Target, comparison: Comparison, sample: Sample, part: slice
         expected, bar = (_cut(sample, x, part) for x in (sample.values[key], sample.error_bound(key, target.widest)))
         output = name if what == "outputs" else None
         allowed = add_tolerances(target, bar, expected)
-        comparison.add(value, expected, allowed, of_output=output, of_input=None if output else name)
+        some = calls(sample, key, point=point, cotangents=dys, needs_all=True)
+        comparison.add(value, expected, allowed, of_output=output, of_input=None if output else name, calls=some)
 
 
 def _cut(sample: Sample, x: Array, part: slice) -> Array:

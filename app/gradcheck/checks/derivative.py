@@ -9,12 +9,13 @@ import numpy as np
 
 from app.autodiff.derivatives import vjp
 from app.autodiff.point import Arrays
-from app.errors import OpFailed
+from app.errors import OpFailed, Unprocessable
 from app.gradcheck import sweep
-from app.gradcheck.claims import all_cotangents, named_slots, primals
+from app.gradcheck.claims import all_cotangents, named_outputs, named_slots, primals
 from app.gradcheck.comparison import Gradient, Objective, compare, compare_with_formula, row_by_row
 from app.gradcheck.kinks import compare_between_sides
 from app.gradcheck.numeric import Trouble
+from app.gradcheck.reproduce import calls
 from app.gradcheck.rows import Rows
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
@@ -53,9 +54,9 @@ def _special(target: Target) -> Iterator[Finding]:
         target.checkpoint()
         try:
             gradients = {name: np.asarray(sample.values["gradients", name], np.float64) for name in sample.vectors}
-        except OpFailed:
+        except (OpFailed, Unprocessable):
             continue
-        compare_between_sides(target, sample, gradients, _objective(target, sample, sample.cotangents), comparison)
+        compare_between_sides(target, sample, gradients, objective(target, sample, sample.cotangents), comparison)
     if comparison.points:
         yield comparison.finding(
             "dx at 0, ties, kinks and the ends of the domain", "the one-sided derivatives of forward"
@@ -73,8 +74,15 @@ def troubles(target: Target, subsample: Sample) -> dict[str, Array]:
 def _compare(target: Target, subsample: Sample, output: str, comparisons: Mapping[str, Comparison]) -> None:
     whole = target.whole(subsample)
     bounds = {name: whole.error_bound(("gradients", name), target.widest) for name in comparisons}
-    gradient = Gradient(_gradients(whole, output), bounds, comparisons, everywhere=True)
-    claim = subsample.claim.first
+    claim, here = subsample.claim.first, whole if isinstance(subsample.claim.first, Formula) else subsample
+    some = {output: here.cotangents[output]}
+    gradient = Gradient(
+        _gradients(whole, output),
+        bounds,
+        comparisons,
+        calls=lambda name: calls(here, ("gradients", name), cotangents=some),
+        everywhere=True,
+    )
     if isinstance(claim, Formula):
         dys = {name: dy if name == output else 0 * dy for name, dy in whole.cotangents.items()}
         compare_with_formula(
@@ -85,21 +93,20 @@ def _compare(target: Target, subsample: Sample, output: str, comparisons: Mappin
         )
     else:
         compare(
-            target, subsample, gradient, lambda sample: _objective(target, sample, {output: sample.cotangents[output]})
+            target, subsample, gradient, lambda sample: objective(target, sample, {output: sample.cotangents[output]})
         )
     for name, trouble in gradient.troubles.items():
         known = subsample.troubles.get(name, trouble)
         subsample.troubles[name] = np.where(trouble == Trouble.NONE, known, trouble)
 
 
-def _objective(target: Target, sample: Sample, weights: Arrays) -> Objective:
+def objective(target: Target, sample: Sample, weights: Arrays) -> Objective:
     """Return forward or the surrogate, with these weights of its outputs."""
     claim, at = sample.claim.first, primals(sample, {})
 
     def surrogate(inputs: Mapping[str, Array]) -> Mapping[str, Array]:
         assert isinstance(claim, Surrogate)
-        names = [slot.name for slot in sample.point.op.outputs]
-        return dict(zip(names, claim.of(primals(sample, inputs), at), strict=True))
+        return named_outputs(sample, claim.of(primals(sample, inputs), at))
 
     rows = Rows(sample.point, target.checkpoint)
     function = row_by_row(sample, surrogate) if isinstance(claim, Surrogate) else rows.forward

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from app.gradcheck.reproduce import calls
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Comparison, Finding, Place
@@ -25,5 +26,10 @@ def _compare(comparison: Comparison, first: Sample, second: Sample) -> None:
     for (what, name), value in first.values.items():
         output = name if what in ("outputs", "slots") else None
         comparison.add(
-            second.values[what, name], value, np.zeros(()), of_output=output, of_input=None if output else name
+            second.values[what, name],
+            value,
+            np.zeros(()),
+            of_output=output,
+            of_input=None if output else name,
+            calls=calls(first, (what, name)),
         )

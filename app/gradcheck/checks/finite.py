@@ -2,7 +2,8 @@
 
 The inputs of an elementwise op are 0, ±tiny, ±eps, ±1, ±√max/2 and ±max/4. Other ops multiply them, so theirs end at
 ±⁴√max, in one entry and in all entries at once. Declared poles, points that the op calls singular, and points where the
-claim itself is not finite are excluded.
+claim itself is not finite are excluded. A derivative that is not finite is wrong if the widest dtype, the claim or the
+numeric derivative shows that it should be finite, within the domain that the input declares.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,12 +12,17 @@ from dataclasses import replace
 import numpy as np
 
 from app.autodiff.point import blame_op
-from app.errors import Unprocessable
+from app.errors import OpFailed, Unprocessable
 from app.gradcheck import rounding
+from app.gradcheck.checks import derivative, second
 from app.gradcheck.claims import all_cotangents, named_slots, wide_primals
+from app.gradcheck.comparison import Objective, slope_at
+from app.gradcheck.numeric import Trouble
+from app.gradcheck.reproduce import Call
 from app.gradcheck.sample import Sample, sample_at
 from app.gradcheck.target import Target
-from app.gradcheck.verdict import Element, Finding, Place
+from app.gradcheck.verdict import NEAR_OVERFLOW, Element, Finding, Place
+from app.runtime.modes import Key
 from app.tensors.dtypes import DTYPES
 from ops import Array, Derivative, Formula, Input, Surrogate
 
@@ -35,8 +41,8 @@ def check(target: Target) -> Iterator[Finding]:
 
 
 def _finding(target: Target, samples: list[Sample], order: int, dtype: str) -> Finding:
-    place, points, wrong = Place(NAME, order, dtype=dtype), 0, 0
-    worst: tuple[Element, str, str] | None = None
+    place, points, wrong, unproven = Place(NAME, order, dtype=dtype), 0, 0, 0
+    worst: tuple[Element, str, str, Sample, int] | None = None
     for sample in samples:
         target.checkpoint()
         expected = _expected_finite(sample, order)
@@ -44,15 +50,81 @@ def _finding(target: Target, samples: list[Sample], order: int, dtype: str) -> F
             if what not in WHAT[order]:
                 continue
             bad = ~np.isfinite(np.asarray(value, np.float64)) & expected
-            points, wrong = points + int(np.broadcast_to(expected, value.shape).sum()), wrong + int(bad.sum())
-            if worst is None and bad.any():
-                worst = _element(sample, name, value, bad, dtype), str(what), name
+            points += int(np.broadcast_to(expected, value.shape).sum())
+            if not bad.any():
+                continue
+            at = int(np.argmax(np.ravel(bad)))
+            if not _is_wrong(target, sample, order, (what, name), at):
+                unproven += int(bad.sum())
+                continue
+            wrong += int(bad.sum())
+            if worst is None:
+                worst = _element(sample, name, value, at, dtype), str(what), name, sample, at
     if worst is None:
-        sentence = f"finite at all {points} extreme points where the value is finite" if points else "nothing to check"
-        return Finding(place, "pass" if points else "skipped", sentence, points)
-    element, what, name = worst
+        return _passed(place, points, unproven)
+    element, what, name, sample, at = worst
     place = replace(place, output=name) if what == "slots" else replace(place, input=name)
-    return Finding(place, "fail", _sentence(*worst, wrong, points), points, worst=element)
+    call = Call(sample.point, (what, name), sample.cotangents, sample.vectors, position=at)
+    return Finding(
+        place,
+        "fail",
+        _sentence(element, what, name, wrong, points),
+        points,
+        worst=element,
+        reproduction=call.reproduction(element.index, element.analytic),
+    )
+
+
+def _passed(place: Place, points: int, unproven: int) -> Finding:
+    if not points:
+        return Finding(place, "skipped", "nothing to check")
+    sentence = f"finite at all {points} extreme points where the value is finite"
+    if unproven:
+        sentence = (
+            f"finite at {points - unproven} of {points} extreme points where the value is finite; at the others, "
+        )
+        sentence += "the derivative overflows or cannot be determined, or the point is outside of the domain"
+    return Finding(place, "pass", sentence, points)
+
+
+def _is_wrong(target: Target, sample: Sample, order: int, key: Key, at: int) -> bool:
+    """Tell whether a derivative that is not finite is proven to be finite.
+
+    The widest dtype proves it, or the formula of the claim, which is finite there, or the numeric derivative; at a
+    kink, the derivatives on both sides are finite.
+    """
+    if not all(_is_inside(slot, sample.point.inputs[slot.name]) for slot in sample.point.op.inputs):
+        return False
+    high = DTYPES[sample.point.spec.dtype].high
+    if sample.point.spec.dtype != target.widest:
+        true = float(np.ravel(target.widen(sample).values[key])[at])
+        return bool(np.isfinite(true)) and abs(true) < high
+    claim = sample.claim.first if order == 1 else sample.claim.second
+    if isinstance(claim, Formula) and key[0] != "slots":
+        return True
+    try:
+        slope = slope_at(target, sample, _objective(target, sample, key), str(key[1]), at)
+    except (OpFailed, Unprocessable):
+        return False
+    is_known = slope.trouble[0] in (Trouble.NONE, Trouble.KINK)
+    return bool(is_known and np.isfinite(slope.value[0]) and abs(slope.value[0]) < NEAR_OVERFLOW * high)
+
+
+def _objective(target: Target, sample: Sample, key: Key) -> Objective:
+    """Return the function whose derivative the value ``key`` of a sample is."""
+    match key[0]:
+        case "gradients":
+            return derivative.objective(target, sample, sample.cotangents)
+        case "products":
+            return second.x_objective(target, sample)
+        case _:
+            return second.dy_objective(target, sample)
+
+
+def _is_inside(slot: Input, x: Array) -> bool:
+    """Tell whether all numbers of an input are in its domain, if it declares one."""
+    low, high = slot.domain
+    return not slot.has_domain or bool(((x >= low) & (x <= high)).all())
 
 
 def _sentence(worst: Element, what: str, name: str, wrong: int, points: int) -> str:
@@ -64,8 +136,7 @@ def _sentence(worst: Element, what: str, name: str, wrong: int, points: int) -> 
     )
 
 
-def _element(sample: Sample, name: str, value: Array, bad: Array, dtype: str) -> Element:
-    at = int(np.argmax(np.ravel(bad)))
+def _element(sample: Sample, name: str, value: Array, at: int, dtype: str) -> Element:
     x = float(np.ravel(sample.point.inputs[name])[at]) if name in sample.point.inputs else None
     analytic = float(np.ravel(value)[at])
     return Element(sample.index(name)(at), x, analytic, float("nan"), float("inf"), dtype)
@@ -102,6 +173,8 @@ def _claim_values(sample: Sample, order: int) -> list[Array]:
                 case Formula(vjp=formula):
                     slots = formula(xs, dys, *([vectors] if more else []))
                     values += list(named_slots(sample, slots).values())
+        if sample.is_elementwise:
+            values = [np.broadcast_to(value, xs[0].shape) for value in values]
     return values
 
 
@@ -129,7 +202,8 @@ def _samples(target: Target, dtype: str) -> Iterator[Sample]:
             try:
                 sample = sample_at(target.bind(inputs, dtype), np.random.default_rng(target.options.seed))
                 _ = sample.values
-            except Unprocessable:
+            except (OpFailed, Unprocessable):
+                # The op rejects the point, or raises there.
                 continue
             yield sample
 

@@ -9,6 +9,7 @@ from app.autodiff.derivatives import Absent, vjp
 from app.autodiff.point import Arrays
 from app.gradcheck.comparison import add_tolerances
 from app.gradcheck.numeric import Trouble
+from app.gradcheck.reproduce import calls
 from app.gradcheck.sample import Sample, draw
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Comparison, Finding, Place
@@ -43,7 +44,8 @@ def _compare(target: Target, sample: Sample, other: Arrays, comparisons: Mapping
         # At a pole, and where the sum overflows, there is nothing to compare.
         is_finite = np.isfinite(np.asarray(expected, np.float64)) & np.isfinite(np.asarray(one[name], np.float64))
         trouble = np.where(is_finite, Trouble.NONE, Trouble.NOT_FINITE)
-        comparison.add(together[name], expected, allowed, trouble=trouble, index=sample.index(name))
+        some = calls(sample, ("gradients", name), cotangents=both)
+        comparison.add(together[name], expected, allowed, trouble=trouble, index=sample.index(name), calls=some)
 
 
 def _gradients(sample: Sample, dys: Arrays) -> Arrays:

@@ -29,4 +29,4 @@ def _compare(target: Target, mode: Mode, device: str, what: str) -> Iterator[Fin
     except Overloaded as error:
         yield Finding(place, "skipped", error.detail)
         return
-    yield from agree(target, place, pairs, what, "mode graph")
+    yield from agree(target, place, pairs, what, "mode graph", device=device)

@@ -5,7 +5,7 @@ it is always the numeric derivative of the op's own vjp. If both claims are deri
 dy depends on x.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +17,7 @@ from app.gradcheck.checks.derivative import troubles
 from app.gradcheck.claims import all_cotangents, named_slots, primals
 from app.gradcheck.comparison import Gradient, Objective, compare, compare_with_formula, row_by_row
 from app.gradcheck.numeric import Trouble
+from app.gradcheck.reproduce import Calls, calls
 from app.gradcheck.rows import Rows
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
@@ -61,7 +62,9 @@ def _claims_derivatives(sample: Sample) -> bool:
 def _gradient(target: Target, subsample: Sample, what: str, comparisons: Mapping[str, Comparison]) -> Gradient:
     whole = target.whole(subsample)
     parts = {name: whole.values[what, name] for name in comparisons}
-    return Gradient(parts, {name: whole.error_bound((what, name), target.widest) for name in comparisons}, comparisons)
+    bounds = {name: whole.error_bound((what, name), target.widest) for name in comparisons}
+    here = whole if isinstance(subsample.claim.second, Formula) and what == "products" else subsample
+    return Gradient(parts, bounds, comparisons, calls=lambda name: calls(here, (what, name)))
 
 
 def _x_slots(target: Target, subsample: Sample, comparisons: Mapping[str, Comparison]) -> None:
@@ -74,10 +77,10 @@ def _x_slots(target: Target, subsample: Sample, comparisons: Mapping[str, Compar
             target, whole, gradient, lambda xs: named_slots(whole, claim.vjp(primals(whole, xs), dys, vectors))
         )
     else:
-        compare(target, subsample, gradient, lambda sample: _x_objective(target, sample))
+        compare(target, subsample, gradient, lambda sample: x_objective(target, sample))
 
 
-def _x_objective(target: Target, sample: Sample) -> Objective:
+def x_objective(target: Target, sample: Sample) -> Objective:
     """Return the op's own vjp at the sample's cotangents, or the second surrogate, as a function of x."""
     claim, at = sample.claim.second, primals(sample, {})
     rows, dys = Rows(sample.point, target.checkpoint), all_cotangents(sample, sample.cotangents)
@@ -101,10 +104,10 @@ def _bounds(target: Target, sample: Sample) -> Arrays:
 
 def _dy_slots(target: Target, subsample: Sample, comparisons: Mapping[str, Comparison]) -> None:
     gradient = _gradient(target, subsample, "slots", comparisons)
-    compare(target, subsample, gradient, lambda sample: _dy_objective(target, sample))
+    compare(target, subsample, gradient, lambda sample: dy_objective(target, sample))
 
 
-def _dy_objective(target: Target, sample: Sample) -> Objective:
+def dy_objective(target: Target, sample: Sample) -> Objective:
     """Return the op's own vjp at the sample as a function of dy."""
     rows = Rows(sample.point, target.checkpoint)
 
@@ -134,8 +137,15 @@ def _composite(target: Target, subsample: Sample, comparisons: Mapping[str, Comp
         for name in comparisons
     }
     # The slots are checked coordinate by coordinate, so the composite need not be.
-    gradient = Gradient(parts, bounds, comparisons, doubts=doubts, single=False)
+    gradient = Gradient(parts, bounds, comparisons, doubts=doubts, single=False, calls=_calls(whole))
     compare(target, subsample, gradient, lambda sample: _composite_objective(target, sample))
+
+
+def _calls(sample: Sample) -> Callable[[str], Calls]:
+    words = (
+        "no operation returns this number; it is the sum of hvp at dy = c y, and of vjp at dy = c times the jvp of v"
+    )
+    return lambda name: calls(sample, ("products", name), words=words)
 
 
 def _largest(values: Array) -> float:

@@ -8,6 +8,7 @@ import numpy as np
 from app.autodiff.derivatives import second
 from app.autodiff.point import Arrays
 from app.gradcheck.comparison import add_tolerances
+from app.gradcheck.reproduce import Call, calls
 from app.gradcheck.sample import Sample, draw
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Comparison, Finding, Place
@@ -50,7 +51,16 @@ def _by_entry(target: Target, sample: Sample, comparison: Comparison) -> None:
         row, column = divmod(i, len(places))
         return (*places[row], *places[column])
 
-    comparison.add(h, h.T, add_tolerances(target, SLACK * (bars[None, :] + bars[:, None]), h), index=index)
+    slots = [(name, at) for name, v in sample.vectors.items() for at in np.ndindex(v.shape)]
+
+    def entry(i: int) -> Call:
+        row, column = divmod(i, len(slots))
+        name, at = slots[column]
+        vectors = _split(sample, np.eye(len(slots))[row])
+        return Call(sample.point, ("products", name), sample.cotangents, vectors, index=at)
+
+    allowed = add_tolerances(target, SLACK * (bars[None, :] + bars[:, None]), h)
+    comparison.add(h, h.T, allowed, index=index, calls=entry)
 
 
 def _by_pairs(target: Target, sample: Sample, comparison: Comparison, rng: np.random.Generator) -> None:
@@ -66,7 +76,8 @@ def _by_pairs(target: Target, sample: Sample, comparison: Comparison, rng: np.ra
         )
         size = {name: np.abs(u) + np.abs(vectors[j][name]) for name, u in vectors[i].items()}
         bar = sample.total({n: SLACK * sample.error_bound(("products", n), target.widest) * size[n] for n in size})
-        comparison.add(one, other, add_tolerances(target, bar, other), index=sample.total_index)
+        some = calls(sample, ("products", next(iter(size))), vectors=vectors[j], times=vectors[i])
+        comparison.add(one, other, add_tolerances(target, bar, other), index=sample.total_index, calls=some)
 
 
 def _split(sample: Sample, flat: Array) -> Arrays:

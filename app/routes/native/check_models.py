@@ -21,7 +21,8 @@ CheckName = Literal[
     "finite",
     "determinism",
 ]
-Verdict = Literal["pass", "fail", "inconclusive"]
+Verdict = Literal["pass", "fail", "error", "inconclusive"]
+EntryVerdict = Literal["pass", "fail", "error", "inconclusive", "skipped"]
 Number = Annotated[float | Literal["NaN", "Infinity", "-Infinity"], Field(title="Number")]
 Dtypes = Annotated[list[str], Field(min_length=1, max_length=MAX_NAMES)]
 
@@ -100,11 +101,23 @@ class WorstElement(BaseModel):
     ulps: Number = Field(description="The error in units in the last place of the expected value.")
 
 
+class CheckPlace(BaseModel):
+    """A place where a finding holds."""
+
+    attrs: dict[str, Any]
+    mode: str
+    dtype: str
+    device: str
+    order: int | None
+    output: str | None
+    input: str | None
+
+
 class CheckEntry(BaseModel):
-    """One finding of one check."""
+    """One finding of one check, or several with the same sentence; then all fields are those of the first place."""
 
     check: CheckName
-    verdict: Literal["pass", "fail", "inconclusive", "skipped"]
+    verdict: EntryVerdict = Field(description="error: the checker failed, which says nothing about the op.")
     sentence: str
     order: int | None = Field(description="0: values, 1: gradients, 2: second-order gradients.")
     output: str | None
@@ -118,6 +131,9 @@ class CheckEntry(BaseModel):
     seconds: float
     inconclusive: dict[str, int] = Field(description="Inconclusive numbers, counted by reason.")
     worst: WorstElement | None
+    reproduce: str | None = Field(description="A command that returns the analytic number; or why there is none.")
+    shows: str | None = Field(description="What in the answer to that command is the number.")
+    places: list[CheckPlace] = Field(description="All places of the finding; the counts and seconds are their sums.")
 
 
 class CheckAnswer(OperationAnswer):
@@ -130,6 +146,7 @@ class CheckAnswer(OperationAnswer):
     points: int
     evaluations: int
     seconds: float
+    unfinished: int = Field(description="Checks not run, because the time was over.")
     checks: list[CheckEntry]
 
 
@@ -192,6 +209,8 @@ class ChecksAnswer(OperationAnswer):
     verdict: Verdict | None = Field(default=None, description="summary: the verdict on all ops.")
     pass_: int = Field(default=0, alias="pass", description="summary: the number of ops that pass.")
     fail: int = Field(default=0, description="summary: the number of ops that fail.")
+    error: int = Field(default=0, description="summary: the number of ops where the checker failed.")
     inconclusive: int = Field(default=0, description="summary: the number of inconclusive ops.")
+    unfinished: int = Field(default=0, description="summary: the number of ops with checks not run: out of time.")
     seconds: float = Field(default=0.0, description="summary: the duration.")
     problem: dict[str, Any] | None = Field(default=None, description="error: the reason why the stream ends early.")

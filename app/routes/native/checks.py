@@ -8,20 +8,20 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from app.autodiff.binding import bind, bind_directions
-from app.errors import Overloaded, PullbackError, wrong
+from app.errors import DeadlinePassed, Overloaded, PullbackError, wrong
 from app.execution.engine import Engine
 from app.gradcheck import rounding, verify
-from app.gradcheck.report import Report, Step, steps
+from app.gradcheck.report import DEADLINE, Report, Step, steps
 from app.gradcheck.target import Options
 from app.gradcheck.verdict import Verdict, worst_verdict
 from app.http.request import Request
-from app.requests.answering import Job, Reader, Reply, Turns, answer, off_loop
+from app.requests.answering import Job, Reader, Reply, Turns, answer, off_loop, with_time_to_answer
 from app.requests.negotiation import JSON, accepted, content_type, read
 from app.routes.native.check_models import CheckRequest, ChecksRequest, VerifyRequest
 from app.routes.protocol import wrong_method
@@ -34,7 +34,16 @@ from ops import FLOATS, Array, Op
 
 EVENTS, LINES = "text/event-stream", "application/x-ndjson"
 
+FEWER = "or request fewer ops or checks"
+
 Event: TypeAlias = dict[str, Any]
+
+
+class Limit(NamedTuple):
+    """The end of a stream, as a time of ``time.monotonic``, and how to allow more time."""
+
+    until: float
+    cure: str
 
 
 @dataclass(frozen=True)
@@ -58,7 +67,7 @@ class CheckHandler:
         report, pending = steps(
             self.op, options, decode_widening, checks=request.checks, inputs=request.inputs, attrs=request.attrs
         )
-        work = Turns([step.run for step in pending], report.document)
+        work = Turns([step.run for step in pending], report.document, lambda: report.has_begun)
         return Job(self.op.name, work, True, _reply, self.counters)
 
 
@@ -99,11 +108,15 @@ class StreamHandler:
                 _check_support(op, options)
         # The client's deadline limits the stream if there is one, otherwise the server's setting does.
         has_deadline = b"pullback-deadline-ms" in request.headers
-        until = request.deadline.at if has_deadline else time.monotonic() + self.engine.checks_s
+        limit = (
+            Limit(with_time_to_answer(request.deadline.at), f"raise Pullback-Deadline-Ms, {FEWER}")
+            if has_deadline
+            else Limit(time.monotonic() + self.engine.checks_s, f"raise PULLBACK_CHECKS_S, {FEWER}")
+        )
         headers = [(b"content-type", media_type.encode()), (b"cache-control", b"no-store")]
         await request.send({"type": "http.response.start", "status": 200, "headers": headers})
         request.deadline.start_work(until=math.inf)
-        async with aclosing(_events(self.engine, ops, options, parameters, until)) as events:
+        async with aclosing(_events(self.engine, ops, options, parameters, limit)) as events:
             async for event in events:
                 line = dumps(spell_nonfinite(event))
                 if media_type == EVENTS:
@@ -126,8 +139,9 @@ def _reply(document: Event) -> Reply:
 
 
 async def _events(
-    engine: Engine, ops: list[Op], options: Options, request: ChecksRequest, until: float
+    engine: Engine, ops: list[Op], options: Options, request: ChecksRequest, limit: Limit
 ) -> AsyncGenerator[Event]:
+    """Yield the events; steps after the limit are skipped."""
     began = time.monotonic()
     try:
         plans: list[tuple[Report, list[Step]]] = [
@@ -139,11 +153,15 @@ async def _events(
         for report, pending in plans:
             counters = engine.counters(report.op.name, "checks")
             for step in pending:
+                if time.monotonic() >= limit.until:
+                    step.cure, done = limit.cure, done + 1
+                    continue
                 yield {"event": "progress", "op": report.op.name, "check": step.check, "done": done, "steps": count}
-                deadline = min(until, time.monotonic() + engine.deadline_s)
+                deadline = min(limit.until, time.monotonic() + engine.deadline_s)
                 work = counters.queued(step.run)
-                await engine.lane.run(work, slot="long", deadline=deadline, owner=report.op.name)
-                done += 1
+                with suppress(DeadlinePassed):
+                    await engine.lane.run(work, slot="long", deadline=deadline, owner=report.op.name)
+                step.cure, done = limit.cure if deadline == limit.until else DEADLINE, done + 1
             reports.append(report.document())
             yield {"event": "report", "report": reports[-1]}
         yield _summary(reports, time.monotonic() - began)
@@ -157,7 +175,8 @@ async def _events(
 
 def _summary(reports: list[Event], seconds: float) -> Event:
     verdicts: list[Verdict] = [report["verdict"] for report in reports]
-    counts = {verdict: verdicts.count(verdict) for verdict in ("pass", "fail", "inconclusive")}
+    counts = {verdict: verdicts.count(verdict) for verdict in ("pass", "fail", "error", "inconclusive")}
+    counts["unfinished"] = sum(report["unfinished"] > 0 for report in reports)
     return {"event": "summary", "verdict": worst_verdict(verdicts), **counts, "seconds": round(seconds, 3)}
 
 

@@ -33,7 +33,7 @@ def made(
         "examples": (Example("spread", spread(inputs)),),
     }
     wide = None if reference is None else in_float64(reference)
-    return Op(name=name, function=function, reference=wide, inputs=tuple(inputs), **(fields | changes))  # pyright: ignore[reportArgumentType] - a reference may become optional
+    return Op(name=name, function=function, reference=wide, inputs=tuple(inputs), **(fields | changes))
 
 
 def elementwise(

@@ -1,0 +1,21 @@
+"""The finding on a check that breaks off with an exception: a fault of the checker, or of the op's author."""
+
+from app.errors import MAX_TEXT, clip
+from app.gradcheck.verdict import Finding, Place
+from app.runtime.frames import author_line, own_line
+from app.runtime.op_errors import without_paths
+from pullback import __version__
+
+MAX_MESSAGE = 160
+
+
+def breakdown(error: Exception, place: Place, op: str, seed: int) -> Finding:
+    """Return the finding: a fail with the author's line, or an error with all that a report of the fault needs."""
+    text = f"{type(error).__name__}: {clip(without_paths(str(error)), MAX_MESSAGE)}".removesuffix(": ")
+    if line := author_line(error):
+        return Finding(place, "fail", clip(f"op {op} raised {text} ({line})", MAX_TEXT))
+    sentence = (
+        f"the check broke off with {text} ({own_line(error)}), a fault of the checker, not of the op; please report "
+        f"it with op {op}, check {place.check}, seed {seed}, Pullback {__version__}"
+    )
+    return Finding(place, "error", sentence)

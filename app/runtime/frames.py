@@ -1,0 +1,57 @@
+"""The file and line that an exception comes from: in the code of an op's author, or in ours."""
+
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+_LIBRARIES = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+_NOTE = "raised in "
+
+
+def author_line(error: BaseException) -> str:
+    """Return the innermost line of an author's file in the traceback, as ``folder/file.py:12``; "" if there is none."""
+    if found := _innermost(error, is_author):
+        path, line = found
+        return f"{path.parent.name}/{path.name}:{line}"
+    notes: list[str] = getattr(error, "__notes__", [])
+    return next((note.removeprefix(_NOTE) for note in notes if note.startswith(_NOTE)), "")
+
+
+def own_line(error: BaseException) -> str:
+    """Return the innermost line of ours in the traceback, as ``app/folder/file.py:12``; "" if there is none."""
+    if found := _innermost(error, is_own):
+        path, line = found
+        return f"{path.relative_to(ROOT)}:{line}"
+    return ""
+
+
+def keep_author_line(error: BaseException) -> None:
+    """Note the author's line in an exception that is kept without its traceback."""
+    if not getattr(error, "__notes__", []) and (line := author_line(error)):
+        error.add_note(f"{_NOTE}{line}")
+
+
+def is_own(path: Path) -> bool:
+    """Report whether a file belongs to the service: the pages of built-in ops do not."""
+    if not path.is_relative_to(ROOT):
+        return False
+    folder, *rest = path.relative_to(ROOT).parts
+    return folder in ("app", "pullback") or (folder == "ops" and rest[-1:] != [] and rest[-1].startswith("_"))
+
+
+def is_author(path: Path) -> bool:
+    """Report whether a file is an author's: neither ours nor a library's."""
+    is_library = any(path.is_relative_to(library) for library in _LIBRARIES) or "site-packages" in path.parts
+    return path.suffix == ".py" and not (is_library or is_own(path))
+
+
+def _innermost(error: BaseException, wanted: Callable[[Path], bool]) -> tuple[Path, int] | None:
+    found = [(path, line) for path, line in _lines(error) if wanted(path)]
+    return found[-1] if found else None
+
+
+def _lines(error: BaseException) -> Iterator[tuple[Path, int]]:
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        yield Path(frame.f_code.co_filename), line

@@ -1,0 +1,144 @@
+"""Reports: faults of the checker, time that runs out, findings with one cause, and the calls that reproduce numbers."""
+
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from app.errors import DeadlinePassed
+from app.gradcheck import report as reports
+from app.gradcheck.checks import CHECKS, linearity
+from app.gradcheck.report import OUT_OF_TIME, steps
+from app.gradcheck.target import Options
+from app.gradcheck.verdict import Comparison, Place
+from app.tensors.json import decode
+from ops import Claim, Example, Formula, Input, Surrogate
+from tests.gradcheck.checking import CPU, entries, failed, report
+from tests.gradcheck.op_makers import WIDE, claiming, cube_vjp, elementwise, made, rows
+
+
+def test_a_fault_of_the_checker_is_no_fail_of_the_op() -> None:
+    with patch.object(linearity, "_gradients", side_effect=ValueError("operands in /secret/place/x.py")):
+        document = report(made(), seed=3)
+    assert failed(document) == []
+    assert document["verdict"] == "error"
+    (entry,) = entries(document, "linearity", "error")
+    for part in (
+        "the check broke off with ValueError: operands in … (app/gradcheck/checks/linearity.py:",
+        "a fault of the checker, not of the op",
+        "op planted, check linearity, seed 3, Pullback 0.",
+    ):
+        assert part in entry["sentence"]
+    assert entries(document, "adjoint", "pass")
+    assert "1 broke off by a fault of the checker" in document["sentence"]
+
+
+def test_a_fail_counts_more_than_a_fault_of_the_checker() -> None:
+    with patch.object(linearity, "_gradients", side_effect=ValueError):
+        document = report(made(lambda x, dy: -cube_vjp(x, dy)))
+    assert document["verdict"] == "fail"
+    assert entries(document, "linearity", "error")
+
+
+def test_a_broken_check_of_batching_does_not_vouch_for_it() -> None:
+    """The gradients of a softmax look wrong if points share a call: without the check, they must not."""
+    op = elementwise(lambda x: x / np.float64(2), examples=(Example("one", {"x": [1.0, 2.0]}),))
+    with patch("app.gradcheck.checks.batching._compare", side_effect=ValueError):
+        _, todo = steps(op, Options(CPU), decode)
+        for step in todo:
+            step.run(lambda: None)
+    assert todo[0].target.op.batching == "none"
+
+
+def no_claim(attrs: Any) -> Any:
+    return None
+
+
+def draws_nothing(rng: Any, dtype: str, attrs: Any) -> Any:
+    return {}
+
+
+def wide_formula(primals: Any, cotangents: Any) -> Any:
+    return (np.zeros((7, 5)),)
+
+
+def wide_surrogate(primals: Any, at: Any) -> Any:
+    return (np.zeros((7, 5)),)
+
+
+ROWS_OF_ONE = {"inputs": (Input("x", WIDE, ("N",)),), "batching": "none"}
+AUTHORS = {
+    "a claim of None": made(claim=no_claim),
+    "a sample without inputs": made(sample=draws_nothing),
+    "a formula of another shape": claiming(Claim(Formula(wide_formula))),
+    "a surrogate of another shape": made(claim=lambda attrs: Claim(Surrogate(wide_surrogate)), **ROWS_OF_ONE),
+    "a singular that raises": made(singular=lambda inputs, attrs: inputs["y"], **ROWS_OF_ONE),
+    "an undecided singular": made(singular=lambda inputs, attrs: inputs["x"] > 0, **ROWS_OF_ONE),
+}
+
+
+@pytest.mark.parametrize("op", AUTHORS.values(), ids=AUTHORS)
+def test_a_fault_of_the_author_is_a_fail_of_the_op(op: Any) -> None:
+    document = report(op)
+    assert document["verdict"] == "fail", document["sentence"]
+    assert not [entry["sentence"] for entry in document["checks"] if entry["verdict"] == "error"]
+
+
+@pytest.mark.parametrize("nowhere", [np.nan, np.inf])
+def test_a_number_infinitely_far_off_has_a_sentence(nowhere: float) -> None:
+    """The ratio of a distance to its bar was NaN here, and the comparison kept no worst element."""
+    comparison = Comparison(Place("derivative", 1, "y", "x", dtype="float64"))
+    comparison.add(np.array([nowhere, 2.0]), np.array([1.0, 1.0]), np.array([np.inf, 0.5]))
+    finding = comparison.finding("dx", "the numeric derivative")
+    assert (finding.verdict, finding.worst and finding.worst.index) == ("fail", (1,))
+    comparison = Comparison(Place("derivative", 1, "y", "x", dtype="float64"))
+    comparison.add(np.array([nowhere]), np.array([1.0]), np.array([np.nan]))
+    assert f"dx[0] is {nowhere}, but" in comparison.finding("dx", "the numeric derivative").sentence
+
+
+def test_one_cause_is_one_finding() -> None:
+    document = report(made(lambda x, dy: None, dtypes=("float32", "float64")))
+    (entry,) = entries(document, "contract")
+    names = [(place["mode"], place["dtype"]) for place in entry["places"]]
+    assert names == [(mode, dtype) for mode in ("graph", "eager") for dtype in ("float64", "float32")]
+    assert (entry["mode"], entry["dtype"]) == names[0]
+    assert "1 of " in document["sentence"]
+    assert document["seconds"] == pytest.approx(sum(entry["seconds"] for entry in document["checks"]))
+
+
+def test_findings_with_other_numbers_stay_apart() -> None:
+    document = report(made(lambda x, dy: -cube_vjp(x, dy), dtypes=("float32", "float64")))
+    sentences = [entry["sentence"] for entry in document["checks"] if entry["verdict"] == "fail"]
+    assert len(sentences) == len(set(sentences)) > 1
+    assert all(len(entry["places"]) == 1 for entry in document["checks"] if entry["verdict"] == "pass")
+
+
+def test_what_is_done_before_the_deadline_is_reported() -> None:
+    result, todo = steps(made(lambda x, dy: -cube_vjp(x, dy)), Options(CPU), decode)
+    for step in todo[:3]:
+        step.run(lambda: None)
+    document = result.document()
+    assert failed(document) == ["derivative"]
+    assert document["unfinished"] == len(CHECKS) - 3
+    late = [entry for entry in document["checks"] if entry["check"] in list(CHECKS)[3:]]
+    assert {entry["sentence"].partition(";")[0] for entry in late} == {OUT_OF_TIME}
+    assert "PULLBACK_DEADLINE_S" in document["checks"][-1]["sentence"]
+    assert "out of time" in document["sentence"]
+
+
+def test_a_check_that_runs_out_of_time_keeps_its_findings() -> None:
+    calls = 0
+
+    def checkpoint() -> None:
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            raise DeadlinePassed("too late")
+
+    result, todo = steps(rows(lambda x, w: x[:, 0] * w[0]), Options(CPU), decode, checks=["finite"], attrs={})
+    assert result.document()["verdict"] == "inconclusive"
+    with pytest.raises(DeadlinePassed):
+        todo[-1].run(checkpoint)
+    assert [entry["verdict"] for entry in result.document()["checks"]] == ["skipped"]
+    assert reports.OUT_OF_TIME in result.document()["checks"][0]["sentence"]
