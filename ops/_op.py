@@ -197,9 +197,9 @@ class Op:
     ``validate(inputs, attrs)`` refuses bad values with ``InvalidInput`` before any mode runs, because XLA drops
     assertions. ``sample(rng, dtype, attrs)`` draws a valid joint point. ``singular(inputs, attrs)`` reports a
     derivative that is infinite where the value is finite and no input's own poles say so, such as where eigenvalues
-    meet. ``modes`` are those that the op can run in. ``batching`` says when requests may share a call. ``cost(dims)``, by the
-    shapes' symbols, is the number of multiply-adds of forward, if it grows faster than the tensors; the admission of
-    requests uses it. ``null_gradients`` names the inputs whose first-order gradient is missing on purpose.
+    meet. ``modes`` are those that the op can run in. ``batching`` says when requests may share a call. ``cost(dims)``,
+    by the shapes' symbols, is the number of multiply-adds of forward, if it grows faster than the tensors; the
+    admission of requests uses it. ``null_gradients`` names the inputs whose first-order gradient is missing on purpose.
 
     Raises ``ValueError`` at construction when the declaration contradicts itself.
     """
