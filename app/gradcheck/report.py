@@ -90,7 +90,7 @@ class Step:
         except PullbackError as error:
             if not self._is_fault_of_op(error):
                 raise
-            yield Finding(self._place, "fail", error.detail)
+            yield Finding(self._place, "fail", error.located if isinstance(error, OpFailed) else error.detail)
         except Exception as error:
             op = self.report.op.name
             log.warning("op %s: check %s broke off", op, self.check, exc_info=True)

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 import tensorflow as tf
 
 from app.errors import DeadlinePassed, Entry, OpFailed, PullbackError, Unprocessable, clip, wrong
+from app.runtime.cures import cure
+from app.runtime.frames import author_line
 from ops import OpFault
 
 log = logging.getLogger("pullback")
@@ -54,17 +56,18 @@ def op_error(op: str, error: BaseException, simpler: Callable[[], object] | None
     """
     match error:
         case OpFault():
-            return OpFailed(f"op {op}: {error}", Entry((op, error.slot), str(error), error.expected, error.got))
+            entry = Entry((op, error.slot), str(error), error.expected, error.got)
+            return OpFailed(f"op {op}: {error}", entry, where=error.where)
         case tf.errors.CancelledError() | tf.errors.DeadlineExceededError():
             return DeadlinePassed("the computation was cancelled at its deadline")
         case tf.errors.OpError() if _XLA.search(error.message):
             log.warning("op %s does not compile with XLA", op, exc_info=error)
             return wrong(("mode",), f"op {op}: {_message(error)}", expected="graph, eager or v1", got="xla")
-        case tf.errors.InvalidArgumentError() if simpler is None:
+        case tf.errors.InvalidArgumentError() if simpler is None and not cure(error.message):
             message = _message(error)
             entry = Entry(("inputs",), message, expected="values that the op accepts", got="values that it rejected")
             return Unprocessable(f"op {op} rejected its input: {message}", entry)
-        case tf.errors.InvalidArgumentError():
+        case tf.errors.InvalidArgumentError() if not cure(error.message):
             return _rejection(simpler) or _failed(op, error)
         case _:
             return _failed(op, error)
@@ -87,9 +90,12 @@ def _failed(op: str, error: BaseException) -> OpFailed:
     if known := _known_fault(str(error)):
         slot, expected, got = known
         message = f"wrong {slot}: expected {expected}, got {got}"
-        return OpFailed(f"op {op}: {message}", Entry((op, slot), message, expected, got))
+        return OpFailed(f"op {op}: {message}", Entry((op, slot), message, expected, got), where=author_line(error))
     kind, message = type(error).__name__, _message(error)
-    return OpFailed(f"op {op} failed: {message}", Entry((op, kind), message, expected="no exception", got=kind))
+    if advice := cure(str(error)):
+        message = f"{advice} ({message})"
+    entry = Entry((op, kind), message, expected="no exception", got=kind)
+    return OpFailed(f"op {op} failed: {message}", entry, where=author_line(error))
 
 
 def _known_fault(text: str) -> tuple[str, str, str] | None:
