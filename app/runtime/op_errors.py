@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import tensorflow as tf
 
 from app.errors import DeadlinePassed, Entry, OpFailed, PullbackError, Unprocessable, clip, wrong
-from app.runtime.cures import cure
+from app.runtime.cures import lacks_kernel, with_cure
 from app.runtime.frames import author_line
 from ops import OpFault
 
@@ -60,14 +60,15 @@ def op_error(op: str, error: BaseException, simpler: Callable[[], object] | None
             return OpFailed(f"op {op}: {error}", entry, where=error.where)
         case tf.errors.CancelledError() | tf.errors.DeadlineExceededError():
             return DeadlinePassed("the computation was cancelled at its deadline")
-        case tf.errors.OpError() if _XLA.search(error.message):
+        # Not where a kernel is missing: the list of kernels that follows names XLA's devices.
+        case tf.errors.OpError() if _XLA.search(error.message) and not lacks_kernel(error.message):
             log.warning("op %s does not compile with XLA", op, exc_info=error)
             return wrong(("mode",), f"op {op}: {_message(error)}", expected="graph, eager or v1", got="xla")
-        case tf.errors.InvalidArgumentError() if simpler is None and not cure(error.message):
+        case tf.errors.InvalidArgumentError() if simpler is None and not lacks_kernel(error.message):
             message = _message(error)
             entry = Entry(("inputs",), message, expected="values that the op accepts", got="values that it rejected")
             return Unprocessable(f"op {op} rejected its input: {message}", entry)
-        case tf.errors.InvalidArgumentError() if not cure(error.message):
+        case tf.errors.InvalidArgumentError() if not lacks_kernel(error.message):
             return _rejection(simpler) or _failed(op, error)
         case _:
             return _failed(op, error)
@@ -92,8 +93,7 @@ def _failed(op: str, error: BaseException) -> OpFailed:
         message = f"wrong {slot}: expected {expected}, got {got}"
         return OpFailed(f"op {op}: {message}", Entry((op, slot), message, expected, got), where=author_line(error))
     kind, message = type(error).__name__, _message(error)
-    if advice := cure(str(error)):
-        message = f"{advice} ({message})"
+    message = with_cure(str(error), message)
     entry = Entry((op, kind), message, expected="no exception", got=kind)
     return OpFailed(f"op {op} failed: {message}", entry, where=author_line(error))
 

@@ -66,6 +66,8 @@ def element(worst: Worst, left: str, right: str, leaf: str = "x") -> Iterator[st
     bar = f" ± {worst.error_bar:.2g}" if worst.error_bar and isfinite(worst.error_bar) else ""
     expected = "expected a finite number" if isinf(worst.error_bar) else f"{right} {worst.numeric:.9g}{bar}"
     yield f"{head}:  {left} {worst.analytic:.9g}  |  {expected}"
+    if isinf(worst.error_bar):
+        return
     sizes = (("difference {:.3g}", worst.absolute), ("relative {:.3g}", worst.relative), ("{:.3g} ULP", worst.ulps))
     if known := [text.format(size) for text, size in sizes if isfinite(size)]:
         yield ", ".join(known)

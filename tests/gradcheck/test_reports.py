@@ -198,7 +198,7 @@ FAULTS = {
     "no kernel": (
         elementwise(no_kernel, dtypes=("float64", "float16")),
         0,
-        r'declare dtypes=\("float32", "float64"\), or those that it has',
+        r'declare dtypes=\("float32", "float64"\) on the slots, or those it has \(gradcheck/',
     ),
 }
 
