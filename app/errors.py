@@ -151,6 +151,16 @@ class OpFailed(PullbackError):
 
     status, title = 500, "Op failed"
 
+    def __init__(self, detail: str, *entries: Entry, where: str = "") -> None:
+        """Store the error; ``where`` is the author's function or line, which only the reports of checks name."""
+        super().__init__(detail, *entries)
+        self.where = where
+
+    @property
+    def located(self) -> str:
+        """The detail, and the author's function or line."""
+        return f"{self.detail} ({self.where})" if self.where else self.detail
+
 
 class InternalError(PullbackError):
     """The service itself failed; the log has the details."""

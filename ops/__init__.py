@@ -1,7 +1,7 @@
 """The registered ops, one page each, and the vocabulary to write one: ``from ops import ...``."""
 
 from ops import _environment as _environment  # before anything imports TensorFlow
-from ops._faults import InvalidInput, OpFault
+from ops._faults import InvalidInput, OpFault, located
 from ops._mechanisms import (
     additive,
     custom_gradient,
@@ -9,6 +9,7 @@ from ops._mechanisms import (
     multiplicative,
     override,
     register_gradient,
+    rules_of,
     symbolic_gradient,
 )
 from ops._native import load, native_libraries
@@ -68,10 +69,12 @@ __all__ = [
     "custom_gradient",
     "discover",
     "load",
+    "located",
     "many",
     "multiplicative",
     "native_libraries",
     "override",
     "register_gradient",
+    "rules_of",
     "symbolic_gradient",
 ]

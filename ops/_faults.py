@@ -1,5 +1,10 @@
 """The errors of an op: ``InvalidInput``, raised by the op itself, and ``OpFault``, for a mistake in it."""
 
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 
 class InvalidInput(ValueError):
     """Raised by an op's ``validate``: the wrong input, the expected value and the one it got."""
@@ -13,8 +18,22 @@ class InvalidInput(ValueError):
 class OpFault(Exception):
     """A function of an op has wrong arguments or results: the function, the slot, the expected value and the actual."""
 
-    def __init__(self, function: str, slot: str, *, expected: str, got: str, message: str = "") -> None:
-        """Name the function and the slot; ``message`` says what is wrong, by default the value for the slot."""
+    def __init__(
+        self, function: str, slot: str, *, expected: str, got: str, message: str = "", where: str = ""
+    ) -> None:
+        """Name the function and the slot; ``message`` says what is wrong, by default the value for the slot.
+
+        ``where`` is the author's function, as ``located`` returns it.
+        """
         message = message or f"returned a wrong value for {slot}"
         super().__init__(f"{function} {message}: expected {expected}, got {got}")
-        self.slot, self.expected, self.got = slot, expected, got
+        self.slot, self.expected, self.got, self.where = slot, expected, got, where
+
+
+def located(function: Callable[..., Any]) -> str:
+    """Return an author's function with its file and line, ``vjp in my_ops/cube.py:12``; "" for a function of ours."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    path = Path(code.co_filename) if code else Path("_")
+    if code is None or (path.parent == Path(__file__).parent and path.name.startswith("_")):
+        return ""
+    return f"{code.co_name} in {path.parent.name}/{path.name}:{code.co_firstlineno}"

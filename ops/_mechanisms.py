@@ -9,14 +9,25 @@ import functools
 import inspect
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import tensorflow as tf
 
-from ops._faults import OpFault
+from ops._faults import OpFault, located
 from ops._op import Function, Tensor
 
 _serial = itertools.count()
+_RULES = "pullback_rules"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The gradient functions of an op; ``returned_none`` has the positions where ``vjp`` has returned ``None``."""
+
+    vjp: Function
+    vjp_vjp: Function
+    returned_none: set[int] = field(default_factory=set[int])
 
 
 def custom_gradient(forward: Function, vjp: Function, vjp_vjp: Function | None = None) -> Function:
@@ -29,6 +40,7 @@ def custom_gradient(forward: Function, vjp: Function, vjp_vjp: Function | None =
     The pullback receives all it needs as arguments, through ``tf.identity``: a residual captured in a closure would be
     out of scope when the tape is outside the ``tf.function``.
     """
+    rules = Rules(vjp, vjp_vjp or vjp)
 
     @functools.wraps(forward)
     def op(*inputs: Tensor, **attrs: Any) -> Any:
@@ -41,7 +53,9 @@ def custom_gradient(forward: Function, vjp: Function, vjp_vjp: Function | None =
             return _call_rule(rule, (*leaves[:n_primals], *leaves[n_leaves:]), {**static, **values})
 
         def pullback(*leaves: Tensor) -> list[Tensor | None]:
-            return checked_gradients(vjp, call(vjp, leaves), leaves[:n_primals])
+            dxs = checked_gradients(vjp, call(vjp, leaves), leaves[:n_primals])
+            rules.returned_none.update(i for i, dx in enumerate(dxs) if dx is None)
+            return dxs
 
         def pullback_with_its_own_gradient(*leaves: Tensor) -> list[Tensor | None]:
             present: list[int] = []
@@ -76,7 +90,13 @@ def custom_gradient(forward: Function, vjp: Function, vjp_vjp: Function | None =
 
         return primal(*inputs, *numbers.values())
 
+    vars(op)[_RULES] = rules
     return op
+
+
+def rules_of(function: Function) -> Rules | None:
+    """Return the gradient functions that ``custom_gradient`` gave to an op, ``None`` for any other op."""
+    return vars(function).get(_RULES) if hasattr(function, "__dict__") else None
 
 
 def override(gradients: Mapping[str, Function], forward: Function, *, numbers: tuple[str, ...] = ()) -> Function:
@@ -217,8 +237,9 @@ def checked_gradients(
     values = many(result)
     if len(values) != len(wanted):
         expected = f"one value for each of {', '.join(slots[: len(wanted)])}"
-        message = "returned the wrong number of values"
-        raise OpFault(function.__name__, "its inputs", expected=expected, got=f"{len(values)}", message=message)
+        message, where = "returned the wrong number of values", located(function)
+        got = "None" if result is None else f"{len(values)}"
+        raise OpFault(function.__name__, "its inputs", expected=expected, got=got, message=message, where=where)
     checked: list[Tensor | None] = []
     for slot, value, like in zip(slots, values, wanted, strict=False):
         gradient = tf.convert_to_tensor(value) if isinstance(value, tf.IndexedSlices) else value
@@ -226,10 +247,10 @@ def checked_gradients(
             expected = f"a tensor of {like.dtype.name} and shape {like.shape}, or None"
             if not isinstance(gradient, tf.Tensor):
                 got = f"{gradient!r} ({type(gradient).__name__})"[:200]
-                raise OpFault(function.__name__, slot, expected=expected, got=got)
+                raise OpFault(function.__name__, slot, expected=expected, got=got, where=located(function))
             if gradient.dtype != like.dtype or not like.shape.is_compatible_with(gradient.shape):
                 got = f"{gradient.dtype.name} and shape {gradient.shape}"
-                raise OpFault(function.__name__, slot, expected=expected, got=got)
+                raise OpFault(function.__name__, slot, expected=expected, got=got, where=located(function))
         checked.append(gradient)
     return checked
 
@@ -274,5 +295,8 @@ def _call_rule(rule: Function, args: Sequence[Any], attrs: Mapping[str, Any]) ->
         got = f"{rule.__name__}({', '.join(inspect.signature(rule).parameters)})"
         expected = f"{len(args)} by position" + (f", and {', '.join(attrs)} by keyword" if attrs else "")
         message = "takes the wrong arguments"
-        raise OpFault(rule.__name__, "its arguments", expected=expected, got=got, message=message) from error
+        fault = OpFault(
+            rule.__name__, "its arguments", expected=expected, got=got, message=message, where=located(rule)
+        )
+        raise fault from error
     return rule(*args, **attrs)

@@ -10,12 +10,12 @@ import numpy as np
 
 from app.autodiff import padding
 from app.autodiff.point import Arrays, Point
-from app.autodiff.programs import Kind, Program
+from app.autodiff.programs import Kind, Program, gradient_function
 from app.errors import PullbackError
 from app.runtime import modes
 from app.runtime.modes import Key, KeyedArrays
 from app.runtime.op_errors import op_error
-from ops import Array, OpFault
+from ops import Array, OpFault, located
 
 Result = TypeVar("Result")
 
@@ -175,17 +175,18 @@ def _check_shape(point: Point, results: KeyedArrays, key: Key, value: Array, *, 
     """Raise ``OpFault`` for an output or a gradient of the wrong shape, which TensorFlow would broadcast silently."""
     what, name = key
     if what in ("outputs", "output shape"):
-        function, expected = "forward", point.output_shapes[name]
+        function, expected, order = "forward", point.output_shapes[name], 0
     elif what in ("tangents", "slots"):
-        function, expected = "the gradient of the gradient function", _output_shape(results, name)
+        function, expected, order = "the gradient of the gradient function", _output_shape(results, name), 2
     else:
-        function, expected = "the gradient function", point.inputs[name].shape
+        function, expected, order = "the gradient function", point.inputs[name].shape, 2 if what == "products" else 1
     if what in ("output shape", "gradient shape"):
         shape = tuple(value.tolist())
     else:
         shape = value.shape[int(batched and what != "outputs") :]
     if expected is not None and shape != expected:
-        raise OpFault(function, name, expected=f"shape {list(expected)}", got=f"{list(shape)}")
+        where = gradient_function(point.op, order) if order else located(point.op.function)
+        raise OpFault(function, name, expected=f"shape {list(expected)}", got=f"{list(shape)}", where=where)
 
 
 def _output_shape(results: KeyedArrays, name: str) -> tuple[int, ...]:

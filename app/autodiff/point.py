@@ -10,7 +10,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from app.errors import Entry, OpFailed, wrong
+from app.errors import MAX_TEXT, Entry, OpFailed, clip, wrong
+from app.runtime.frames import author_line
+from app.runtime.op_errors import without_paths
 from app.tensors.casting import narrow
 from app.tensors.dtypes import DTYPES
 from ops import Array, Attrs, Input, InvalidInput, Mode, Op, Output
@@ -151,6 +153,7 @@ def blame_op(op: Op, what: str) -> Generator[None]:
         raise
     except Exception as error:
         log.warning("op %s: %s failed", op.name, what, exc_info=True)
-        kind = type(error).__name__
-        message = f"op {op.name}: {what} raised {kind}"
-        raise OpFailed(message, Entry((op.name, what), message, expected="no exception", got=kind)) from error
+        kind, text = type(error).__name__, clip(without_paths(str(error)), MAX_TEXT // 2)
+        message = f"op {op.name}: {what} raised {kind}" + (f": {text}" if text else "")
+        entry = Entry((op.name, what), message, expected="no exception", got=kind)
+        raise OpFailed(message, entry, where=author_line(error)) from error

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from app.runtime.calculus import Calculus
 from app.runtime.modes import Key, Results
-from ops import Op, OpFault, Tensor, many
+from ops import Op, OpFault, Tensor, located, many, rules_of
 
 Kind = Literal["forward", "gradients", "vjp", "jvp", "hvp", "vjp_jvp", "diagonal", "second", "composite"]
 _Gradients: TypeAlias = Mapping[str, Tensor | None]
@@ -99,11 +99,13 @@ class Program:
         wanted = [(slot, self.op.dtype_of(slot, self.dtype)) for slot in self.op.outputs]
         if len(ys) != len(wanted):
             names = ", ".join(slot.name for slot, _ in wanted)
-            raise OpFault("forward", "its outputs", expected=f"one value for each of {names}", got=str(len(ys)))
+            expected, where = f"one value for each of {names}", located(self.op.function)
+            raise OpFault("forward", "its outputs", expected=expected, got=str(len(ys)), where=where)
         for (slot, dtype), y in zip(wanted, ys, strict=True):
             if not isinstance(y, tf.Tensor) or y.dtype.name != dtype:
-                got = y.dtype.name if isinstance(y, tf.Tensor) else type(y).__name__
-                raise OpFault("forward", slot.name, expected=f"a {dtype} tensor", got=got)
+                got = y.dtype.name if isinstance(y, tf.Tensor) else "None" if y is None else type(y).__name__
+                where = located(self.op.function)
+                raise OpFault("forward", slot.name, expected=f"a {dtype} tensor", got=got, where=where)
         return {slot.name: y for (slot, _), y in zip(wanted, ys, strict=True)}
 
     @property
@@ -124,14 +126,22 @@ class Program:
         for (name, x), dx in zip(xs.items(), dxs, strict=True):
             expected, got = f"a {x.dtype.name} tensor with the shape of {name}", None
             if dx is None:
-                got = None if may_miss or name in self.op.null_gradients else "None, or no path at all"
+                got = None if may_miss or name in self.op.null_gradients else self._missing(name)
             elif not isinstance(dx, tf.Tensor):
                 got = f"{dx!r} ({type(dx).__name__})"
             elif dx.dtype != x.dtype:
                 got = dx.dtype.name
             if got is not None:
-                raise OpFault("the gradient function", name, expected=expected, got=got)
+                where = gradient_function(self.op, 1 if first else 2)
+                raise OpFault("the gradient function", name, expected=expected, got=got, where=where)
         return dict(zip(xs, dxs, strict=True))
+
+    def _missing(self, name: str) -> str:
+        """Return how a gradient is missing: ``None`` as a value of vjp, if that is known."""
+        names, rules = [slot.name for slot in self.op.inputs], rules_of(self.op.function)
+        if rules is None or names.index(name) not in rules.returned_none:
+            return "None, or no path at all"
+        return f"None (value {names.index(name) + 1} of {len(names)})"
 
 
 @dataclass(frozen=True)
@@ -267,6 +277,14 @@ _RULES: Mapping[Kind, Callable[[_Trace], Results]] = {
 
 def _shapes(gradients: _Gradients) -> Results:
     return {("gradient shape", name): tf.shape(dx) for name, dx in gradients.items() if dx is not None}
+
+
+def gradient_function(op: Op, order: int) -> str:
+    """Return the author's gradient function of an order with its file and line, or else the op's own function."""
+    rules = rules_of(op.function)
+    if rules is None:
+        return located(op.function)
+    return located(rules.vjp if order == 1 else rules.vjp_vjp)
 
 
 def _rank(shape: Sequence[str | int]) -> int | None:

@@ -103,7 +103,7 @@ class Step:
                     self._place, "skipped", f"the op rejects random points with these attributes: {error.detail}"
                 )
                 return
-            yield Finding(self._place, "fail", error.detail)
+            yield Finding(self._place, "fail", error.located if isinstance(error, OpFailed) else error.detail)
         except Exception as error:
             op = self.report.op.name
             log.warning("op %s: check %s broke off", op, self.check, exc_info=True)

@@ -220,10 +220,16 @@ class Comparison:
         worst = self.worst
         assert worst is not None
         place = "" if worst.index is None else f"[{', '.join(map(str, worst.index))}]"
-        at = "" if worst.x is None else f" at x = {worst.x:.6g}"
+        at = "" if worst.x is None else f" at {self._leaf} = {worst.x:.6g}"
         analytic, numeric = _distinct_texts(worst.analytic, worst.numeric)
-        sentence = f"{what}{place}{at} is {analytic}, but {against} is {numeric} ± {worst.error_bar:.2g}"
+        bar = f" ± {worst.error_bar:.2g}" if worst.error_bar and math.isfinite(worst.error_bar) else ""
+        sentence = f"{what}{place}{at} is {analytic}, but {against} is {numeric}{bar}"
         return f"{sentence}; {self.wrong} of {_points(self.points)} wrong{self._pattern}"
+
+    @property
+    def _leaf(self) -> str:
+        """The name of what the numbers are derivatives in: an input, or the cotangent of an output."""
+        return self.place.input or f"d{self.place.output}"
 
     @property
     def _pattern(self) -> str:

@@ -17,6 +17,7 @@ from app.runtime import traces
 from app.runtime.arithmetic import is_arithmetic
 from app.runtime.calculus import Calculus, Graph, Tapes
 from app.runtime.cancellation import remaining_ms, uninterrupted
+from app.runtime.frames import keep_author_line
 from ops import Array, Mode, OpFault, Tensor
 
 Key: TypeAlias = tuple[str | int, str]
@@ -158,6 +159,7 @@ def _new_trace(program: Traceable, mode: Mode, leaves: Sequence[Array], device: 
             trace = Trace(program, mode, specs, device)
         except BaseException as error:  # noqa: BLE001 - the op author's code may raise anything
             failure = _clearest_error(error, program, leaves)
+            keep_author_line(failure)
         else:
             if trace.is_arithmetic:
                 _arithmetic.add((program, mode))

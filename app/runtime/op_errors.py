@@ -11,6 +11,8 @@ from contextlib import contextmanager
 import tensorflow as tf
 
 from app.errors import DeadlinePassed, Entry, OpFailed, PullbackError, Unprocessable, clip, wrong
+from app.runtime.cures import lacks_kernel, with_cure
+from app.runtime.frames import author_line
 from ops import OpFault
 
 log = logging.getLogger("pullback")
@@ -54,17 +56,19 @@ def op_error(op: str, error: BaseException, simpler: Callable[[], object] | None
     """
     match error:
         case OpFault():
-            return OpFailed(f"op {op}: {error}", Entry((op, error.slot), str(error), error.expected, error.got))
+            entry = Entry((op, error.slot), str(error), error.expected, error.got)
+            return OpFailed(f"op {op}: {error}", entry, where=error.where)
         case tf.errors.CancelledError() | tf.errors.DeadlineExceededError():
             return DeadlinePassed("the computation was cancelled at its deadline")
-        case tf.errors.OpError() if _XLA.search(error.message):
+        # Not where a kernel is missing: the list of kernels that follows names XLA's devices.
+        case tf.errors.OpError() if _XLA.search(error.message) and not lacks_kernel(error.message):
             log.warning("op %s does not compile with XLA", op, exc_info=error)
             return wrong(("mode",), f"op {op}: {_message(error)}", expected="graph, eager or v1", got="xla")
-        case tf.errors.InvalidArgumentError() if simpler is None:
+        case tf.errors.InvalidArgumentError() if simpler is None and not lacks_kernel(error.message):
             message = _message(error)
             entry = Entry(("inputs",), message, expected="values that the op accepts", got="values that it rejected")
             return Unprocessable(f"op {op} rejected its input: {message}", entry)
-        case tf.errors.InvalidArgumentError():
+        case tf.errors.InvalidArgumentError() if not lacks_kernel(error.message):
             return _rejection(simpler) or _failed(op, error)
         case _:
             return _failed(op, error)
@@ -87,9 +91,11 @@ def _failed(op: str, error: BaseException) -> OpFailed:
     if known := _known_fault(str(error)):
         slot, expected, got = known
         message = f"wrong {slot}: expected {expected}, got {got}"
-        return OpFailed(f"op {op}: {message}", Entry((op, slot), message, expected, got))
+        return OpFailed(f"op {op}: {message}", Entry((op, slot), message, expected, got), where=author_line(error))
     kind, message = type(error).__name__, _message(error)
-    return OpFailed(f"op {op} failed: {message}", Entry((op, kind), message, expected="no exception", got=kind))
+    message = with_cure(str(error), message)
+    entry = Entry((op, kind), message, expected="no exception", got=kind)
+    return OpFailed(f"op {op} failed: {message}", entry, where=author_line(error))
 
 
 def _known_fault(text: str) -> tuple[str, str, str] | None:

@@ -1,6 +1,7 @@
 """Output of failures, with their errors, and of inconclusive checks."""
 
 from collections.abc import Iterable, Iterator
+from math import isfinite, isinf
 
 from rich.console import Console
 
@@ -30,7 +31,7 @@ def print_verification(out: Console, verification: Verification) -> None:
     for name, gradient in verification.gradients.items():
         below: list[str] = []
         if gradient.verdict == "fail" and gradient.worst is not None:
-            below += element(gradient.worst, "yours", op)
+            below += element(gradient.worst, "yours", op, name)
         for block in gradient.blocks:
             if block.verdict == "fail":
                 last = block.stop - 1
@@ -43,7 +44,7 @@ def lines(check: Check) -> list[str]:
     """Return the lines below the sentence of a check: its places, and its worst element or why it is inconclusive."""
     result = [text] if (text := summary(check.places)) else []
     if check.verdict == "fail" and check.worst is not None:
-        result += element(check.worst, "analytic", "numeric")
+        result += element(check.worst, "analytic", "numeric", check.input or f"d{check.output}")
     elif check.verdict != "fail" and check.inconclusive:
         result.append(f"no verdict: {', '.join(f'{count} {reason}' for reason, count in check.inconclusive.items())}")
     return result + reproduction(check)
@@ -57,13 +58,19 @@ def reproduction(check: Check) -> list[str]:
     return [f"{where}: {check.shows} of", f"  {check.reproduce}"] if check.shows else [f"{where}: {check.reproduce}"]
 
 
-def element(worst: Worst, left: str, right: str) -> Iterator[str]:
-    """Yield an element, with its two numbers side by side, and their difference."""
+def element(worst: Worst, left: str, right: str, leaf: str = "x") -> Iterator[str]:
+    """Yield an element, with its two numbers side by side, and their difference; ``leaf`` is the name of its input."""
     index = "" if worst.index is None else f"[{', '.join(map(str, worst.index))}]"
-    at = "" if worst.x is None else f"at x = {worst.x:.9g}"
+    at = "" if worst.x is None else f"at {leaf} = {worst.x:.9g}"
     head = " ".join(part for part in ("worst element", index, at) if part)
-    yield f"{head}:  {left} {worst.analytic:.9g}  |  {right} {worst.numeric:.9g} ± {worst.error_bar:.2g}"
-    yield f"difference {worst.absolute:.3g}, relative {worst.relative:.3g}, {worst.ulps:.3g} ULP"
+    bar = f" ± {worst.error_bar:.2g}" if worst.error_bar and isfinite(worst.error_bar) else ""
+    expected = "expected a finite number" if isinf(worst.error_bar) else f"{right} {worst.numeric:.9g}{bar}"
+    yield f"{head}:  {left} {worst.analytic:.9g}  |  {expected}"
+    if isinf(worst.error_bar):
+        return
+    sizes = (("difference {:.3g}", worst.absolute), ("relative {:.3g}", worst.relative), ("{:.3g} ULP", worst.ulps))
+    if known := [text.format(size) for text, size in sizes if isfinite(size)]:
+        yield ", ".join(known)
 
 
 def _print_unfinished(out: Console, report: Report) -> None:

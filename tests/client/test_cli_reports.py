@@ -14,7 +14,7 @@ from pullback.cli import names, values
 from pullback.cli.follow import follow
 from pullback.cli.junit import junit
 from pullback.errors import BadArgument
-from tests.client.documents import BROKEN, FAILING, INCONCLUSIVE, LATE, PASSING, check, places, report, stream
+from tests.client.documents import BROKEN, FAILING, INCONCLUSIVE, LATE, PASSING, WORST, check, places, report, stream
 from tests.client.fake_servers import event_stream
 
 
@@ -59,6 +59,22 @@ def test_a_fault_of_the_checker_and_lost_time_are_told() -> None:
     )
     assert "SKIPPED heavy second, modes\n  not run: out of time; raise it\n" in out
     assert "1 passed, 0 failed, 0 inconclusive, 1 with a fault of the checker, 1 out of time of 2 ops" in out
+
+
+def test_what_must_be_finite_is_told_without_a_difference() -> None:
+    worst = WORST | {"analytic": "NaN", "numeric": "NaN", "error_bar": "Infinity", "absolute": 0.0, "ulps": 0.0}
+    out = output(report("root", check("fail", check="finite", input="v", worst=worst)), all_ops=False)
+    assert "  worst element [3] at v = 0.5:  analytic nan  |  expected a finite number\n" in out
+    assert "difference" not in out
+    assert "inf" not in out
+
+
+def test_the_call_that_reproduces_a_number_is_a_line_of_its_own() -> None:
+    line = "pullback call skewed vjp x=0.5 --dtype float64 --mode graph"
+    out = output(report("skewed", check("fail", reproduce=line, shows="gradients.x[3]")), all_ops=False)
+    assert f"  analytic: gradients.x[3] of\n    {line}\n" in out
+    out = output(report("kinky", check("inconclusive", reproduce=line, shows="gradients.x")), all_ops=False)
+    assert f"  the number: gradients.x of\n    {line}\n" in out
 
 
 def test_one_cause_is_one_block_with_its_places() -> None:

@@ -1,7 +1,5 @@
 """Makers of small ops: x³ and others, with the gradients and claims that a test gives them."""
 
-import numpy as np
-
 from ops import Claim, Example, Input, Op, Output, custom_gradient
 
 WIDE = ("float64",)
@@ -18,7 +16,7 @@ def elementwise(function, **changes) -> Op:
         "summary": "wrong",
         "doc": __doc__,
         "function": function,
-        "reference": np.asarray,
+        "reference": None,
         "inputs": (Input("x", dtypes, **slot),),
         "outputs": (Output("y", dtypes),),
         "mechanism": "custom_gradient",

@@ -1,10 +1,12 @@
 """Reports: faults of the checker, time that runs out, findings with one cause, and the calls that reproduce numbers."""
 
+import re
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from app.errors import DeadlinePassed
 from app.gradcheck import report as reports
@@ -142,3 +144,92 @@ def test_a_check_that_runs_out_of_time_keeps_its_findings() -> None:
         todo[-1].run(checkpoint)
     assert [entry["verdict"] for entry in result.document()["checks"]] == ["skipped"]
     assert reports.OUT_OF_TIME in result.document()["checks"][0]["sentence"]
+
+
+def unplaced(x, dy):
+    return dy[:1]
+
+
+def too_many(x, dy):
+    return dy, dy
+
+
+def nothing(x):
+    return None
+
+
+def decides(x):
+    return x * x if tf.reduce_sum(x) > 0 else -x
+
+
+def no_kernel(x):
+    return tf.math.polygamma(tf.ones_like(x), x)
+
+
+def through_numpy(x):
+    return tf.constant(np.exp(x)) * x
+
+
+def second_of_two(x, dy, ddx):
+    return dy * ddx
+
+
+def raising(x, dy):
+    raise RuntimeError("lost")
+
+
+LINE = r":\d+"
+FAULTS = {
+    "a shape": (made(unplaced), 1, rf"got \[1\] \(unplaced in gradcheck/test_reports\.py{LINE}\)$"),
+    "a count": (made(too_many), 1, rf"got 2 \(too_many in gradcheck/test_reports\.py{LINE}\)$"),
+    "no output": (elementwise(nothing), 0, rf"got None \(nothing in gradcheck/test_reports\.py{LINE}\)$"),
+    "an if on a tensor": (
+        elementwise(decides),
+        0,
+        rf"in forward: .*needs tf\.where or tf\.cond.*test_reports\.py{LINE}\)$",
+    ),
+    "NumPy": (elementwise(through_numpy), 0, r"use functions of TensorFlow, not of NumPy"),
+    "the second order": (
+        made(second=second_of_two),
+        2,
+        r"second_of_two returned the wrong .*\(second_of_two in gradcheck/",
+    ),
+    "an exception": (made(raising), 1, rf"failed in the gradient: lost \(gradcheck/test_reports\.py{LINE}\)$"),
+    "no kernel": (
+        elementwise(no_kernel, dtypes=("float64", "float16")),
+        0,
+        r'declare dtypes=\("float32", "float64"\) on the slots, or those it has \(gradcheck/',
+    ),
+}
+
+
+@pytest.mark.parametrize(("op", "order", "words"), FAULTS.values(), ids=FAULTS)
+def test_a_fault_names_its_function_line_and_cure(op: Any, order: int, words: str) -> None:
+    document = report(op, checks=["contract"])
+    (entry, *others) = entries(document, "contract")
+    assert re.search(words, entry["sentence"]), [one["sentence"] for one in (entry, *others)]
+    assert entry["order"] == order
+
+
+def lost(primals, at):
+    raise RuntimeError("lost in /secret/place.py")
+
+
+def test_a_claim_that_raises_is_named_with_its_line() -> None:
+    (entry,) = entries(report(claiming(Claim(Surrogate(lost))), checks=["derivative"]), "derivative")
+    assert re.search(rf"claim raised RuntimeError: lost in … \(gradcheck/test_reports\.py{LINE}\)$", entry["sentence"])
+
+
+def test_numbers_are_named_after_their_input() -> None:
+    slots = {"inputs": (Input("logits", WIDE),), "examples": (Example("two", {"logits": [1.0, 2.0]}),)}
+    document = report(made(lambda x, dy: -cube_vjp(x, dy), lambda x, dy, ddx: (-6 * x * dy * ddx, x * ddx), **slots))
+    assert re.match(r"dlogits\[\d+\] at logits = ", entries(document, "derivative")[0]["sentence"])
+    slots = {entry["output"]: entry["sentence"] for entry in entries(document, "second") if entry["output"]}
+    assert re.match(r"d⟨vjp, v⟩/ddy\[\d+\] at dy = ", slots["y"])
+
+
+def test_a_bar_without_a_width_is_not_printed() -> None:
+    for bar in (0.0, np.nan):
+        comparison = Comparison(Place("determinism", dtype="float64"))
+        comparison.add(np.array([np.nan]), np.array([1.0]), np.array([bar]))
+        assert "±" not in comparison.finding("the second evaluation", "the first").sentence

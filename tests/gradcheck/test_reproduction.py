@@ -74,8 +74,9 @@ def test_the_printed_command_returns_the_number(client: pullback.Client, called,
             commands += 1
             if "random" not in check.shows:
                 number = value(check.shows, called(check.reproduce))
-                if check.check != "determinism":
-                    np.testing.assert_allclose(number, check.worst.analytic, rtol=1e-12, err_msg=check.reproduce)
+                # The noise of one op is of another size at each evaluation.
+                close = 1e-8 if name == "noisy" else 1e-12
+                np.testing.assert_allclose(number, check.worst.analytic, rtol=close, err_msg=check.reproduce)
     assert commands, [check.reproduce for check in failing]
 
 

@@ -39,6 +39,18 @@ def matvec_vjp(x, w, dy):
     return 2 * x * dy[:, None] * w, tf.linalg.matvec(x * x, dy, transpose_a=True)
 
 
+def pairs(x, z):
+    return x * x * z
+
+
+def pairs_vjp(x, z, dy):
+    return 2 * x * z * dy, x * x * dy
+
+
+def pairs_second(x, z, dy, ddx, ddz):
+    return 2 * z * dy * ddx, 2 * x * dy * ddx, 2 * x * z * ddx + x * x * ddz
+
+
 def second_half(x, dy, ddx):
     return 3 * x * dy * ddx, 3 * x * x * ddx
 
@@ -100,6 +112,11 @@ OPS: dict[str, Op] = {
     "steep": elementwise(custom_gradient(cube_of, steep_vjp), attrs=Steep),
     "many_rows": rows(custom_gradient(matvec, swapped), **MATVEC),
     "asymmetric": rows(custom_gradient(matvec, matvec_vjp, asymmetric), **MATVEC),
+    "asymmetric_pairs": elementwise(
+        custom_gradient(pairs, pairs_vjp, pairs_second),
+        inputs=(Input("x", WIDE), Input("z", WIDE)),
+        examples=(Example("two", {"x": [1.0, 2.0], "z": [0.5, 3.0]}),),
+    ),
     "second_half": made(second=second_half),
     "second_slot": made(second=second_slot),
     "clipped": made(clipped),

@@ -1,6 +1,7 @@
 """Gradient checks over HTTP: reports, event streams, and supplied gradients."""
 
 import json
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -28,6 +29,8 @@ CHECKS = [
     "finite",
     "determinism",
 ]
+# Reports name a file of an op only by its folder.
+SECRET_PATH = re.compile(r"/(?:home|usr|tmp|secret|site-packages)/|\w+/\w+/\w+\.py")
 LINES = {**JSON, "accept": "application/x-ndjson"}
 
 
@@ -99,7 +102,7 @@ def test_an_op_with_a_broken_function_gets_a_report(plugged: httpx.Client, name:
     assert found["verdict"] == "fail"
     assert next(one["check"] for one in found["checks"] if one["verdict"] == "fail") == "contract"
     assert "Traceback" not in json.dumps(found)
-    assert "/" not in "".join(one["sentence"] for one in found["checks"]).replace("y²/2", "")
+    assert not SECRET_PATH.search(json.dumps(found))
 
 
 def test_a_point_may_be_given(client: httpx.Client) -> None:

@@ -4,7 +4,7 @@ That is the count, type, shape and dtype of outputs and gradients at both orders
 every input that is declared differentiable, and none for the others.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -21,6 +21,7 @@ from ops import FLOATS, Mode
 
 NAME = "contract"
 MODES: tuple[Mode, ...] = ("graph", "eager")
+ORDERS = ("forward", "the gradient", "the second order")
 
 
 def check(target: Target) -> Iterator[Finding]:
@@ -38,31 +39,38 @@ def _finding(target: Target, mode: Mode, dtype: str) -> Finding:
     try:
         for subsample in target.subsamples:
             if (narrow := target.in_dtype(subsample, dtype)) is not None:
-                _evaluate(narrow.in_mode(mode, target.device), max(target.options.orders))
+                sample = narrow.in_mode(mode, target.device)
+                if failure := _failure(sample, max(target.options.orders)):
+                    order, error = failure
+                    slots = [entry.loc[-1] for entry in error.entries]
+                    name = next((slot.name for slot in target.op.inputs if slot.name in slots), None)
+                    sentence = error.located.replace(" failed: ", f" failed in {ORDERS[order]}: ", 1)
+                    return Finding(replace(place, order=order, input=name), "fail", sentence, count)
     except Overloaded as error:
         return Finding(place, "skipped", error.detail)
-    except OpFailed as error:
-        slots = [entry.loc[-1] for entry in error.entries]
-        inputs = [slot.name for slot in target.op.inputs if slot.name in slots]
-        return Finding(replace(place, input=inputs[0] if inputs else None), "fail", error.detail, count)
     return Finding(place, "pass", "count, types, shapes and dtypes of outputs and gradients are as declared", count)
 
 
-def _evaluate(sample: Sample, order: int) -> None:
-    """Evaluate the requested orders; after a failure the first order alone, whose error is clearer."""
-    if order == 1:
-        _first_order(sample)
-        return
-    try:
-        _ = sample.values
-    except OpFailed:
-        _first_order(sample)
-        raise
+def _failure(sample: Sample, order: int) -> tuple[int, OpFailed] | None:
+    """Return the error of the lowest order that fails, which is the clearest, and the order; 0: the values."""
 
+    def first_order() -> object:
+        return vjp(sample.point, tuple(sample.vectors), sample.cotangents, batched=False, outputs=False).run()
 
-def _first_order(sample: Sample) -> None:
-    forward(sample.point).run()
-    vjp(sample.point, tuple(sample.vectors), sample.cotangents, batched=False, outputs=False).run()
+    runs: tuple[Callable[[], object], ...] = (forward(sample.point).run, first_order, lambda: sample.values)
+    if order > 1:
+        try:
+            _ = sample.values
+        except OpFailed:
+            pass
+        else:
+            return None
+    for i, run_order in enumerate(runs[: order + 1]):
+        try:
+            run_order()
+        except OpFailed as error:
+            return i, error
+    return None
 
 
 def _undeclared_gradient(target: Target, name: str) -> Finding:

@@ -129,7 +129,7 @@ def _is_inside(slot: Input, x: Array) -> bool:
 
 def _sentence(worst: Element, what: str, name: str, wrong: int, points: int) -> str:
     thing = {"gradients": f"d{name}", "products": f"d⟨vjp, v⟩/d{name}", "slots": f"d⟨vjp, v⟩/dd{name}"}[what]
-    at = "" if worst.x is None else f" at x = {worst.x:.6g}"
+    at = "" if worst.x is None else f" at {name} = {worst.x:.6g}"
     cure = "if the derivative is infinite by nature, declare the pole (Input.poles or Op.singular)"
     return (
         f"{thing} is {worst.analytic:g}{at}, where the value is finite; {wrong} of {points} numbers not finite; {cure}"
