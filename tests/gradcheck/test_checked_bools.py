@@ -9,10 +9,12 @@ import tensorflow as tf
 
 from ops import Claim, Example, Formula, Input, Op, Output, Surrogate, custom_gradient
 from tests.gradcheck.checking import entries, failed, report
-from tests.http.plugins.masked import OP as MASKED
+from tests.http.plugins.masked import OP
 from tests.http.plugins.parted import OP as PARTED
 
 MASK = Input("mask", ("bool",), differentiable=False)
+# The ops below have other values.
+MASKED = replace(OP, reference=None)
 
 
 def kept(x, mask):
@@ -110,7 +112,7 @@ WRONG = {
         "the numeric derivative of forward",
     ),
     "0·∞ behind the mask": (
-        replace(MASKED, function=reciprocal, inputs=(Input("x", domain=(0.5, 3.0)), MASK), examples=ALL),
+        replace(MASKED, function=reciprocal, inputs=(Input("x"), MASK), examples=ALL),
         "finite",
         "dx is nan at x = 0",
     ),
