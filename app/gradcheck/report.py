@@ -68,7 +68,7 @@ class Step:
         self.has_ended = True
 
     @property
-    def told(self) -> list[Entry]:
+    def reported(self) -> list[Entry]:
         """The findings for the report; if the step has not ended, the last one says so."""
         ended, entries = self.has_ended, list(self.entries)
         if ended or not self.is_requested:
@@ -136,7 +136,7 @@ class Report:
 
     def document(self) -> dict[str, Any]:
         """Return the report as JSON; steps that have not ended are skipped, because the time is over."""
-        entries = merge(self._document(entry) for step in self.steps for entry in step.told)
+        entries = merge(self._document(entry) for step in self.steps for entry in step.reported)
         unfinished = sum(len(entry["places"]) for entry in entries if entry["sentence"].startswith(OUT_OF_TIME))
         return {
             "op": self.op.name,
