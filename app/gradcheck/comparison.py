@@ -28,7 +28,7 @@ LARGE = 1 << 16
 # of that.
 REACH, NEARER = 0.25, 1 / 8
 # How far points nearby are, as a fraction of the first step, how many, and how much another slope differs, relatively.
-NEARBY, DRAWS, CLEARLY = 2.0**-8, 8, 0.05
+NEARBY, DRAWS, CLEARLY = 2.0**-8, 16, 0.05
 # The error, as a fraction of a slope, that leaves the slope one digit.
 ONE_DIGIT = 0.5
 

@@ -23,7 +23,7 @@ from ops import Array
 # The most numbers of an input that are moved alone, and how many directions move all inputs together.
 ALONE, TOGETHER = 12, 2
 # The steps in each direction, as fractions of the first.
-STEPS = np.array([1.0, 0.5, 0.25])
+STEPS = np.array([1.0, 0.5, 0.25, 0.125])
 # How many points nearby show the derivatives where ties are broken, how far they are, in first steps, and by which
 # fraction such a derivative must differ from the others to count.
 NEARBY, FAR, APART = 12, 16.0, 0.01
@@ -118,7 +118,7 @@ def _sides(
         x = np.asarray(sample.point.inputs[name], np.float64)
         size = np.max([np.abs(d[name]) for d in directions], axis=0)
         away = FAR * first * size * rng.uniform(-1, 1, (NEARBY, *x.shape))
-        bases[name] = np.concatenate([np.repeat(x[None], 7, axis=0), np.repeat(x + away, 2, axis=0)])
+        bases[name] = np.concatenate([np.repeat(x[None], 1 + 2 * len(STEPS), axis=0), np.repeat(x + away, 2, axis=0)])
     rows = {
         name: np.concatenate([base + _column(first * moves, d[name]) * d[name] for d in directions])
         for name, base in bases.items()
@@ -142,10 +142,11 @@ def _hull(terms: Array, first: float, noise: Array) -> tuple[Array, Array, Array
     Besides the two one-sided derivatives, those at points nearby count, if they are clearly others: there the ties are
     broken. Clarke's subdifferential is the hull of the limits of such derivatives.
     """
-    right, its_error = _one_sided(terms[:, 0], terms[:, 1:4], first)
-    left, other_error = _one_sided(terms[:, 0], terms[:, 4:7], -first)
+    count = len(STEPS)
+    right, its_error = _one_sided(terms[:, 0], terms[:, 1 : count + 1], first)
+    left, other_error = _one_sided(terms[:, 0], terms[:, count + 1 : 2 * count + 1], -first)
     right, left = np.where(np.isfinite(right), right, left), np.where(np.isfinite(left), left, right)
-    nearby = (terms[:, 7::2] - terms[:, 8::2]) / (2 * first * STEPS[-1])
+    nearby = (terms[:, 2 * count + 1 :: 2] - terms[:, 2 * count + 2 :: 2]) / (2 * first * STEPS[-1])
     sides = np.stack([right, left], axis=1)
     size = np.fmax(np.abs(nearby), np.abs(sides).max(axis=1, keepdims=True))
     apart = np.abs(nearby[:, :, None] - sides[:, None]).min(axis=2)
@@ -164,6 +165,6 @@ def _column(steps: Array, x: Array) -> Array:
 
 def _one_sided(middle: Array, beside: Array, first: float) -> tuple[Array, Array]:
     """Return the derivative on one side, extrapolated to step 0, and its error; ``beside`` has the steps in axis 1."""
-    one, half, quarter = ((beside[:, i] - middle) / (first * step) for i, step in enumerate(STEPS))
-    coarse, fine = 2 * half - one, 2 * quarter - half
-    return fine, np.abs(fine - coarse)
+    slopes = np.stack([(beside[:, i] - middle) / (first * step) for i, step in enumerate(STEPS)])
+    extrapolated = 2 * slopes[1:] - slopes[:-1]
+    return extrapolated[1], np.ptp(extrapolated, axis=0)
