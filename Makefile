@@ -8,7 +8,7 @@ MINOR := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve native libraries test test-clients test-clients-full client-environments docker-test sanitize bench accuracy format lock clean
+.PHONY: help serve native libraries test test-clients test-clients-full client-environments docker-test sanitize bench accuracy trust format lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -114,6 +114,11 @@ bench: $(VENV)/.installed-bench native ## measure speed next to other servers
 
 accuracy: $(VENV)/.installed-bench ## compare our numeric derivatives with those of SciPy and numdifftools, in docs/
 	@$(VENV)/bin/python -m benchmarks.accuracy docs/gradient-checks.md
+
+# How many seeds the checker gets for each op: make trust SEEDS=4
+SEEDS := 20
+trust: $(VENV)/.installed-dev native ## count the checker's misses and false alarms over all planted and all right ops
+	@$(VENV)/bin/python -m tests.gradcheck.trust --seeds $(SEEDS)
 
 format: $(VENV)/.installed-dev ## fix style where a tool can
 	$(VENV)/bin/ruff check --fix

@@ -8,7 +8,7 @@ from ops import FLOATS, Claim, Example, Input, Op, Output, Surrogate, custom_gra
 from tests.gradcheck.checking import entries, failed, report
 
 REGISTRY = discover()
-# ``python -m tests.gradcheck.seeds 50`` runs many more. The second of these once raised false alarms.
+# ``make trust`` runs many more. The second of these once raised false alarms.
 SEEDS = (0, 22)
 # The checks that depend on the seed: tracing and compiling do not.
 SEEDED = ["derivative", "second", "linearity", "adjoint", "symmetry", "dtypes", "finite", "batching", "determinism"]

@@ -1,0 +1,31 @@
+"""The checker finds every planted fault, and is silent on right ops. ``make trust`` does this with many seeds."""
+
+import pytest
+
+from tests.gradcheck.hard import HARD
+from tests.gradcheck.trust import Tally, of_right, of_wrong
+from tests.gradcheck.wrong import WRONG
+
+# A share of the right ops, so that the tests take minutes.
+SHARE = 3
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_planted_fault_is_found_by_a_check_that_is_meant_to(name: str) -> None:
+    assert of_wrong(name, seed=0).lines == []
+
+
+@pytest.mark.parametrize("name", list(HARD)[::SHARE])
+def test_a_right_op_raises_no_alarm(name: str) -> None:
+    tally = of_right(name, seed=0)
+    assert not tally.undeserved, tally.lines
+
+
+def test_the_table_counts_every_check() -> None:
+    tally = Tally()
+    for one in (of_wrong(next(iter(WRONG)), seed=1), of_right(next(iter(HARD)), seed=1)):
+        tally.add(one)
+    header, *rows = tally.table()
+    total = dict(zip(header.split()[1:], map(int, rows[-1].split()[1:]), strict=True))
+    assert total["caught"] + total["missed"] == 1
+    assert total["runs"] >= 10
