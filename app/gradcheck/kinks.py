@@ -6,7 +6,8 @@ numbers stay equal show more: the maximum of two equal numbers has a derivative 
 all of dy to both is wrong.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,7 +16,8 @@ from app.errors import OpFailed, Unprocessable
 from app.gradcheck import rounding
 from app.gradcheck.comparison import Objective, add_tolerances
 from app.gradcheck.numeric import DOUBT, Trouble
-from app.gradcheck.sample import Sample, nowhere
+from app.gradcheck.reproduce import calls
+from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Comparison
 from ops import Array
@@ -33,64 +35,115 @@ NEAR_ZERO = 2.0**-6
 NO_DIGITS = 0.05
 
 
+@dataclass(frozen=True)
+class Direction:
+    """A direction by input, and what it moves: one number of one input, or all inputs together.
+
+    For an elementwise op, a number stands for each number of the input: they all move at once. ``size`` is how far a
+    single number moves.
+    """
+
+    moves: Arrays
+    alone: str | None = None
+    position: int = 0
+    size: Array | float = 1.0
+
+
 def compare_between_sides(
-    target: Target, sample: Sample, gradients: Arrays, objective: Objective, comparison: Comparison
+    target: Target,
+    sample: Sample,
+    gradients: Arrays,
+    objective: Objective,
+    comparisons: Mapping[str | None, Comparison],
 ) -> None:
-    """Compare gradients with the one-sided derivatives of an objective along directions from the sample."""
-    directions = _scaled(target, sample, _directions(target, sample))
+    """Compare gradients with the derivatives of an objective on both sides of a sample, along several directions.
+
+    ``comparisons`` has one for each input, and one for the directions that move all inputs, under ``None``.
+    """
+    directions = _directions(target, sample)
     try:
-        low, high, error = _sides(target, sample, objective, directions)
+        low, high, error = _sides(target, sample, objective, [direction.moves for direction in directions])
     except (OpFailed, Unprocessable):
         # The op raises beside the point, as at the end of its domain.
         return
-    axes = 0 if sample.is_elementwise else None
     bounds = {name: sample.error_bound(("gradients", name), target.widest) for name in gradients}
-    analytic, bar = (
-        np.stack([np.sum([values[name] * f(d[name]) for name in d], axis=axes) for d in directions])
-        if sample.is_elementwise
-        else np.array([sum(float(np.sum(values[name] * f(d[name]))) for name in d) for d in directions])
-        for values, f in ((gradients, np.asarray), (bounds, np.abs))
-    )
-    middle, allowed = (low + high) / 2, (high - low) / 2 + DOUBT * error + bar
-    with np.errstate(invalid="ignore"):
-        usable = DOUBT * error <= NO_DIGITS * np.maximum(np.abs(low), np.abs(high)) + bar
-        trouble = np.where(np.isfinite(analytic) & np.isfinite(middle), Trouble.NONE, Trouble.NOT_FINITE)
-    trouble = np.where((trouble == Trouble.NONE) & ~usable, Trouble.NO_DIGITS, trouble)
-    comparison.add(
-        np.nan_to_num(analytic), middle, add_tolerances(target, allowed, middle), trouble=trouble, index=nowhere
-    )
+    for k, direction in enumerate(directions):
+        d, size = direction.moves, direction.size
+        analytic = sample.total({name: dx * d[name] for name, dx in gradients.items()}) / size
+        bar = sample.total({name: bound * np.abs(d[name]) for name, bound in bounds.items()}) / size
+        middle, half = (low[k] + high[k]) / 2 / size, (high[k] - low[k]) / 2 / size
+        doubt = DOUBT * error[k] / size
+        usable = doubt <= NO_DIGITS * np.fmax(np.abs(analytic), np.abs(middle) + half) + bar
+        trouble = np.where(usable, Trouble.NONE, Trouble.NO_DIGITS)
+        trouble = np.where(np.isfinite(analytic) & np.isfinite(middle), trouble, Trouble.NOT_FINITE)
+        _add(
+            comparisons[direction.alone],
+            sample,
+            direction,
+            np.nan_to_num(analytic),
+            middle,
+            trouble,
+            allowed=(add_tolerances(target, half + doubt + bar, middle)),
+        )
 
 
-def _directions(target: Target, sample: Sample) -> list[dict[str, Array]]:
-    """Return directions that move one number alone, and some that move all numbers, equal ones alike.
-
-    For an elementwise op, a number is one place of one input, and all places move at once.
-    """
-    inputs = {name: np.asarray(sample.point.inputs[name], np.float64) for name in sample.vectors}
-    zeros, rng = {name: np.zeros_like(x) for name, x in inputs.items()}, target.rng("sides")
-    found: list[dict[str, Array]] = []
-    for name, x in inputs.items():
-        if sample.is_elementwise:
-            found.append({**zeros, name: np.ones_like(x)})
-            continue
-        for i in rng.permutation(x.size)[:ALONE]:
-            unit = np.zeros(x.size)
-            unit[i] = 1
-            found.append({**zeros, name: unit.reshape(x.shape)})
+def _add(
+    comparison: Comparison,
+    sample: Sample,
+    direction: Direction,
+    analytic: Array,
+    middle: Array,
+    trouble: Array,
+    *,
+    allowed: Array,
+) -> None:
+    """Add numbers along a direction, with their place and the call that returns them."""
+    name, x = direction.alone, None
+    if name is None:
+        some = calls(sample, ("gradients", next(iter(sample.vectors))), times=direction.moves)
+        comparison.add(analytic, middle, allowed, trouble=trouble, index=sample.total_index, calls=some)
+        return
+    some, index = calls(sample, ("gradients", name)), sample.index(name)
+    x = np.ravel(np.asarray(sample.point.inputs[name], np.float64))
     if sample.is_elementwise:
-        return [*found, {name: np.ones_like(x) for name, x in inputs.items()}]
-    return [*found, *(_alike(inputs, rng) for _ in range(TOGETHER))]
+        comparison.add(analytic, middle, allowed, trouble=trouble, index=index, calls=some, x=x)
+        return
+    at = direction.position
+    comparison.add(
+        analytic, middle, allowed, trouble=trouble, index=lambda i: index(at), calls=lambda i: some(at), x=x[at]
+    )
 
 
-def _scaled(target: Target, sample: Sample, directions: list[dict[str, Array]]) -> list[dict[str, Array]]:
-    """Return directions whose numbers are as large as those that they move, or as a part of the domain around 0."""
-    slots = [slot for slot in target.op.inputs if slot.name in sample.vectors]
+def _directions(target: Target, sample: Sample) -> list[Direction]:
+    """Return directions that move one number alone, and some that move all inputs, equal numbers alike."""
+    inputs = {name: np.asarray(sample.point.inputs[name], np.float64) for name in sample.vectors}
+    sizes = _sizes(target, inputs)
+    zeros, rng = {name: np.zeros_like(x) for name, x in inputs.items()}, target.rng("sides")
+    found: list[Direction] = []
+    for name, size in sizes.items():
+        if sample.is_elementwise:
+            found.append(Direction({**zeros, name: size}, name, size=size))
+            continue
+        for i in rng.permutation(size.size)[:ALONE]:
+            unit = np.zeros(size.size)
+            unit[i] = size.flat[i]
+            found.append(Direction({**zeros, name: unit.reshape(size.shape)}, name, int(i), float(size.flat[i])))
+    alike = [inputs] if sample.is_elementwise else [_alike(inputs, rng) for _ in range(TOGETHER)]
+    for d in alike:
+        signs = {name: np.ones_like(x) for name, x in d.items()} if sample.is_elementwise else d
+        found.append(Direction({name: size * signs[name] for name, size in sizes.items()}))
+    return found
+
+
+def _sizes(target: Target, inputs: Arrays) -> dict[str, Array]:
+    """Return powers of two: the sizes of the numbers, or of a part of the domain around 0 that they are in."""
+    slots = [slot for slot in target.op.inputs if slot.name in inputs]
     around_zero = min((high - low for low, high in (slot.domain for slot in slots) if low <= 0 <= high), default=0.0)
     sizes: dict[str, Array] = {}
-    for name in sample.vectors:
-        size = np.maximum(np.abs(np.asarray(sample.point.inputs[name], np.float64)), NEAR_ZERO * around_zero)
+    for name, x in inputs.items():
+        size = np.maximum(np.abs(x), NEAR_ZERO * around_zero)
         sizes[name] = 2.0 ** np.floor(np.log2(np.where(size > 0, size, 1.0)))
-    return [{name: size * d[name] for name, size in sizes.items()} for d in directions]
+    return sizes
 
 
 def _alike(inputs: Mapping[str, Array], rng: np.random.Generator) -> dict[str, Array]:
@@ -103,7 +156,7 @@ def _alike(inputs: Mapping[str, Array], rng: np.random.Generator) -> dict[str, A
 
 
 def _sides(
-    target: Target, sample: Sample, objective: Objective, directions: list[dict[str, Array]]
+    target: Target, sample: Sample, objective: Objective, directions: Sequence[Arrays]
 ) -> tuple[Array, Array, Array]:
     """Return the least and the largest right derivative along each direction, and their error.
 

@@ -46,21 +46,24 @@ def check(target: Target) -> Iterator[Finding]:
 
 def _special(target: Target) -> Iterator[Finding]:
     """Check the gradient at special places, where any subgradient is right."""
-    comparison = Comparison(Place(NAME, 1, dtype=target.widest))
+    inputs = target.samples[0].vectors
+    comparisons: dict[str | None, Comparison] = {
+        name: Comparison(Place(NAME, 1, input=name, dtype=target.widest)) for name in (*inputs, None)
+    }
     for sample in target.special:
-        claim = sample.claim.first
-        if isinstance(claim, Formula):
+        if isinstance(sample.claim.first, Formula):
             return
         target.checkpoint()
         try:
             gradients = {name: np.asarray(sample.values["gradients", name], np.float64) for name in sample.vectors}
         except (OpFailed, Unprocessable):
             continue
-        compare_between_sides(target, sample, gradients, objective(target, sample, sample.cotangents), comparison)
-    if comparison.points:
-        yield comparison.finding(
-            "dx at 0, ties, kinks and the ends of the domain", "the one-sided derivatives of forward"
-        )
+        weighted = objective(target, sample, sample.cotangents)
+        compare_between_sides(target, sample, gradients, weighted, comparisons)
+    for name, comparison in comparisons.items():
+        if comparison.points:
+            what = "the gradient along equal numbers" if name is None else f"d{name}"
+            yield comparison.finding(what, "the derivative on both sides of 0, a tie, a kink or an end of the domain")
 
 
 def troubles(target: Target, subsample: Sample) -> dict[str, Array]:

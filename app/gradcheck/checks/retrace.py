@@ -11,6 +11,7 @@ import numpy as np
 from app.autodiff.evaluation import Evaluation, as_found
 from app.autodiff.programs import Program
 from app.errors import Overloaded
+from app.gradcheck.reproduce import calls
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Comparison, Finding, Place
@@ -88,4 +89,5 @@ def _compare(target: Target, comparison: Comparison, sample: Sample) -> None:
                 np.zeros(()),
                 of_output=output,
                 of_input=None if output else name,
+                calls=calls(sample, (what, name)),
             )

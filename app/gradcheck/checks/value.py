@@ -8,6 +8,7 @@ from app.autodiff.point import blame_op
 from app.errors import OpFailed, Unprocessable
 from app.gradcheck import rounding
 from app.gradcheck.comparison import add_tolerances
+from app.gradcheck.reproduce import calls
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Comparison, Finding, Place
@@ -54,7 +55,7 @@ def _compare(target: Target, comparison: Comparison, sample: Sample, wide: Sampl
         with np.errstate(invalid="ignore", over="ignore"):
             bound = bound + rounding.ROUNDINGS * rounding.eps("float64") * np.nan_to_num(np.abs(value))
         allowed = add_tolerances(target, np.zeros(()) if found.dtype.kind in "iub" else bound, value)
-        comparison.add(found, value, allowed, of_output=name)
+        comparison.add(found, value, allowed, of_output=name, calls=calls(sample, ("outputs", name)))
 
 
 def _reference(sample: Sample, inputs: Mapping[str, Array]) -> dict[str, Array]:

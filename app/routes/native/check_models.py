@@ -10,7 +10,10 @@ from ops import Mode
 
 CheckName = Literal[
     "contract",
+    "determinism",
+    "retrace",
     "batching",
+    "value",
     "derivative",
     "second",
     "linearity",
@@ -19,7 +22,6 @@ CheckName = Literal[
     "modes",
     "dtypes",
     "finite",
-    "determinism",
 ]
 Verdict = Literal["pass", "fail", "error", "inconclusive"]
 EntryVerdict = Literal["pass", "fail", "error", "inconclusive", "skipped"]
