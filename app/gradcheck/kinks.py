@@ -8,6 +8,8 @@ all of dy to both is wrong.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +18,7 @@ from app.errors import OpFailed, Unprocessable
 from app.gradcheck import rounding
 from app.gradcheck.comparison import Objective, add_tolerances
 from app.gradcheck.numeric import DOUBT, Trouble
-from app.gradcheck.reproduce import calls
+from app.gradcheck.reproduce import Call, calls
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Comparison
@@ -76,42 +78,29 @@ def compare_between_sides(
         usable = doubt <= NO_DIGITS * np.fmax(np.abs(analytic), np.abs(middle) + half) + bar
         trouble = np.where(usable, Trouble.NONE, Trouble.NO_DIGITS)
         trouble = np.where(np.isfinite(analytic) & np.isfinite(middle), trouble, Trouble.NOT_FINITE)
-        _add(
-            comparisons[direction.alone],
-            sample,
-            direction,
-            np.nan_to_num(analytic),
-            middle,
-            trouble,
-            allowed=(add_tolerances(target, half + doubt + bar, middle)),
-        )
+        allowed = add_tolerances(target, half + doubt + bar, middle)
+        add = partial(comparisons[direction.alone].add, np.nan_to_num(analytic), middle, allowed, trouble=trouble)
+        add(**_where(sample, direction))
 
 
-def _add(
-    comparison: Comparison,
-    sample: Sample,
-    direction: Direction,
-    analytic: Array,
-    middle: Array,
-    trouble: Array,
-    *,
-    allowed: Array,
-) -> None:
-    """Add numbers along a direction, with their place and the call that returns them."""
-    name, x = direction.alone, None
-    if name is None:
+def _where(sample: Sample, direction: Direction) -> dict[str, Any]:
+    """Return the fields of ``Comparison.add`` that say where the numbers along a direction are."""
+    if (name := direction.alone) is None:
         some = calls(sample, ("gradients", next(iter(sample.vectors))), times=direction.moves)
-        comparison.add(analytic, middle, allowed, trouble=trouble, index=sample.total_index, calls=some)
-        return
+        return {"index": sample.total_index, "calls": some}
     some, index = calls(sample, ("gradients", name)), sample.index(name)
-    x = np.ravel(np.asarray(sample.point.inputs[name], np.float64))
+    x, at = np.ravel(np.asarray(sample.point.inputs[name], np.float64)), direction.position
     if sample.is_elementwise:
-        comparison.add(analytic, middle, allowed, trouble=trouble, index=index, calls=some, x=x)
-        return
-    at = direction.position
-    comparison.add(
-        analytic, middle, allowed, trouble=trouble, index=lambda i: index(at), calls=lambda i: some(at), x=x[at]
-    )
+        return {"index": index, "calls": some, "x": x}
+    call = some(at)
+
+    def place(_: int) -> tuple[int, ...]:
+        return index(at)
+
+    def same(_: int) -> Call:
+        return call
+
+    return {"index": place, "calls": same, "x": x[at]}
 
 
 def _directions(target: Target, sample: Sample) -> list[Direction]:
