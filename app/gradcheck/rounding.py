@@ -20,9 +20,9 @@ K = TypeVar("K", bound=Hashable)
 Q = TypeVar("Q", bound=Hashable)
 Evaluate: TypeAlias = Callable[[Mapping[K, Array]], Mapping[Q, Array]]
 
-# The roundings behind one element of a result: no op has more than a dozen in a row, and since their errors have either
-# sign, they add up to less than their sum.
-ROUNDINGS = 8
+# The roundings behind one element of a result: few ops have more than two dozen in a row, and since their errors have
+# either sign, they add up to less than their sum.
+ROUNDINGS = 16
 # The relative step that measures the sensitivity: small enough to be local, large enough for a difference of float64
 # numbers.
 STEP = 2.0**-20
@@ -44,6 +44,11 @@ def eps(dtype: str) -> float:
 def tiny(dtype: str) -> float:
     """Return the smallest normal number: kernels flush smaller ones to 0, simplified graphs keep them."""
     return float(_limits(dtype).smallest_normal)
+
+
+def largest(dtype: str) -> float:
+    """Return the largest number."""
+    return float(_limits(dtype).max)
 
 
 def units(

@@ -114,21 +114,22 @@ def _is_deserved(hard: Hard, todo: Sequence[Step], entry: dict[str, Any]) -> boo
         return False
     target = next(step.target for step in todo if dict(step.target.attrs) == entry["attrs"])
     try:
-        return _worst(hard, target, str(entry["dtype"]), OF_ORDER[entry["order"]]) > DESERVED
+        return _worst(hard, target, entry) > DESERVED
     except PullbackError:
         return False
 
 
-def _worst(hard: Hard, target: Target, dtype: str, kinds: Sequence[str]) -> float:
-    """Return how far the answers of some kinds are off at most, in units of what rounding explains."""
-    worst = 0.0
-    for sample in target.subsamples:
-        if (narrow := target.in_dtype(sample, dtype or target.widest)) is None:
+def _worst(hard: Hard, target: Target, entry: dict[str, Any]) -> float:
+    """Return how far the answers that an entry is about are off at most, in units of what rounding explains."""
+    worst, dtype = 0.0, entry["dtype"] or target.widest
+    for sample in (*target.subsamples, *target.special):
+        if (narrow := target.in_dtype(sample, dtype)) is None:
             continue
         attrs = narrow.point.spec.attrs.model_dump()
         where = Where(narrow.point.inputs, narrow.cotangents, narrow.vectors, attrs)
-        for (kind, _), ratio in off(hard, where, narrow.values, dtype or target.widest).items():
-            if kind in kinds:
+        values = narrow.in_mode(entry["mode"], target.device).values
+        for (kind, _), ratio in off(hard, where, values, dtype).items():
+            if kind in OF_ORDER[entry["order"]]:
                 worst = max(worst, float(np.max(ratio, initial=0.0)))
     return worst
 

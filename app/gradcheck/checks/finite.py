@@ -95,10 +95,10 @@ def _is_wrong(target: Target, sample: Sample, order: int, key: Key, at: int) -> 
     """
     if not all(_is_inside(slot, sample.point.inputs[slot.name]) for slot in sample.point.op.inputs):
         return False
-    high = DTYPES[sample.point.spec.dtype].high
+    high = rounding.largest(sample.point.spec.dtype)
     if sample.point.spec.dtype != target.widest:
         true = float(np.ravel(target.widen(sample).values[key])[at])
-        return bool(np.isfinite(true)) and abs(true) < high
+        return bool(np.isfinite(true)) and abs(true) <= high
     claim = sample.claim.first if order == 1 else sample.claim.second
     if isinstance(claim, Formula) and key[0] != "slots":
         return True
