@@ -113,7 +113,8 @@ class Target:
         if self.op.batching == "elementwise":
             return [self._gather(points)]
         rng = self.rng("points")
-        drawn = (points_of.draw(self.op, self.attrs, self.widest, rng, (3,)) for _ in range(POINTS))
+        count = POINTS if self.has_example else 1
+        drawn = (points_of.draw(self.op, self.attrs, self.widest, rng, (3,)) for _ in range(count))
         return points + [self.bind(inputs, self.widest) for inputs in drawn]
 
     @cached_property
@@ -126,16 +127,16 @@ class Target:
     def many(self) -> list[Sample]:
         """Samples of one shape at points that are spread over the domain; none of an elementwise op, or at one point.
 
-        There are as many as the work of a numeric derivative allows.
+        There are as many as a small part of the work of a numeric derivative allows.
         """
         if self.op.batching == "elementwise" or self.inputs is not None:
             return []
-        rng, found, most = self.rng("many"), list[Sample](), MANY
-        for inputs in points_of.spread(self.op, self.attrs, self.widest, rng, MANY):
+        rng, found, most = self.rng("many"), list[Sample](), MANY if self.has_example else MANY // 4
+        for inputs in points_of.spread(self.op, self.attrs, self.widest, rng, most):
             with contextlib.suppress(Unprocessable):
                 point = self.bind(inputs, self.widest)
                 if not found:
-                    most = min(MANY, self.options.work // (8 * max(numbers_of(point), point.cost)))
+                    most = min(most, self.options.work // (64 * max(numbers_of(point), point.cost)))
                     found.append(sample_at(point, rng))
                 elif [x.shape for x in point.inputs.values()] == [x.shape for x in found[0].point.inputs.values()]:
                     found.append(found[0].redrawn(point, rng))
@@ -165,7 +166,7 @@ class Target:
     @cached_property
     def special(self) -> list[Sample]:
         """Samples at 0, ties, kinks and the ends of the domain, as far as the op accepts them; none at given inputs."""
-        if self.inputs is not None:
+        if self.inputs is not None or not (self.has_example or self.op.batching == "elementwise"):
             return []
         rng, accepted = self.rng("special"), list[Point]()
         for inputs in points_of.special(self.op, self.attrs, self.widest, rng):

@@ -55,7 +55,8 @@ def _compare(target: Target, comparison: Comparison, sample: Sample, part: slice
         key = what, name
         expected, bar = (_cut(sample, x, part) for x in (sample.values[key], sample.error_bound(key, target.widest)))
         output = name if what == "outputs" else None
-        allowed = add_tolerances(target, bar, expected)
+        # Both values round.
+        allowed = add_tolerances(target, 2 * bar, expected)
         some = calls(sample, key, point=point, cotangents=dys, needs_all=True)
         comparison.add(value, expected, allowed, of_output=output, of_input=None if output else name, calls=some)
 
