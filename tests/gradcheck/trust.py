@@ -147,7 +147,7 @@ def main(arguments: argparse.Namespace) -> int:
     tasks = [(kind, name, seed) for seed in range(arguments.seeds) for kind, name in chosen]
     total = Tally()
     with ProcessPoolExecutor(arguments.processes, mp_context=get_context("spawn"), max_tasks_per_child=400) as pool:
-        for done, tally in enumerate(pool.map(_one, tasks, chunksize=8), 1):
+        for done, tally in enumerate(pool.map(_one, tasks), 1):
             total.add(tally)
             for line in tally.lines:
                 print(line, flush=True)
