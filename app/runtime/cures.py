@@ -13,7 +13,7 @@ class Cure(NamedTuple):
 
 
 NO_KERNEL = re.compile(
-    r"Could not find device for node|No registered '\w+' OpKernel|not in (?:the )?list of allowed value"
+    r"Could not find device for node|No registered '\w+' OpKernel for (?!XLA)|not in (?:the )?list of allowed value"
 )
 CURES = (
     Cure(

@@ -172,8 +172,8 @@ def test_the_check_of_a_wrong_op_prints_the_output_on_the_pages(serve: Serve, tm
     for page, language in ((README, ""), (GRADIENT_CHECKS, "text")):
         sample = blocks(page, language)[0]
         assert number.sub("#", sample) in number.sub("#", done.stdout)
-        assert "51 of 51 points wrong: all are 1.09 times what they should be" in sample
-    assert "51 of 51 points wrong: all are 1.09 times what they should be" in done.stdout
+        assert "259 of 259 points wrong: all are 1.09 times what they should be" in sample
+    assert "259 of 259 points wrong: all are 1.09 times what they should be" in done.stdout
 
 
 def test_every_field_of_the_checks_is_in_their_table() -> None:
