@@ -3,13 +3,14 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from app.autodiff.point import Arrays, blame_op
 from app.gradcheck import rounding
 from app.gradcheck.numeric import DOUBT, NO_DIGITS, RUNGS, Slopes, Trouble, slopes
+from app.gradcheck.objective import LARGE, Function, Objective, move_all, move_along, move_one
 from app.gradcheck.reproduce import Calls, along_directions
 from app.gradcheck.rows import numbers_of
 from app.gradcheck.sample import Sample, nowhere
@@ -17,13 +18,9 @@ from app.gradcheck.target import Target
 from app.gradcheck.verdict import Comparison
 from ops import Array
 
-Function: TypeAlias = Callable[[Arrays], Arrays]
-
 # The most coordinates that are moved one by one, one row each; elementwise ops have no such limit.
 COORDINATES = 32
 DIRECTIONS = 3
-# A leaf with more numbers than this is moved along one direction only.
-LARGE = 1 << 16
 # The first step, as a fraction of the number that it moves; and the first step of the second estimate, as a fraction
 # of that.
 REACH, NEARER = 0.25, 1 / 8
@@ -31,26 +28,6 @@ REACH, NEARER = 0.25, 1 / 8
 NEARBY, DRAWS, CLEARLY = 2.0**-8, 16, 0.05
 # The error, as a fraction of a slope, that leaves the slope one digit.
 ONE_DIGIT = 0.5
-
-
-@dataclass(frozen=True)
-class Objective:
-    """The scalar function to differentiate: the weighted sum of a function's results, as a function of its leaves.
-
-    ``function`` takes and returns arrays with rows first; leaves that it is not given keep their values. ``bounds`` are
-    the rounding errors that its results may have, by result.
-    """
-
-    function: Function
-    leaves: Arrays
-    weights: Arrays
-    bounds: Arrays
-
-    def rounding(self, *, elementwise: bool) -> Array:
-        """Return the rounding error of the sum: place by place for an elementwise op, else one number."""
-        terms = [np.abs(np.asarray(w, np.float64)) * self.bounds[y] for y, w in self.weights.items()]
-        with np.errstate(invalid="ignore", over="ignore"):
-            return np.sum(terms, axis=0).ravel() if elementwise else np.asarray(sum(map(np.sum, terms)))
 
 
 @dataclass(frozen=True)
@@ -113,10 +90,10 @@ def add_tolerances(target: Target, bound: Any, value: Array) -> Array:
 def slope_at(target: Target, sample: Sample, objective: Objective, name: str, at: int) -> Slopes:
     """Return the derivative of an objective with respect to the number at flat position ``at`` of a leaf."""
     x, place = np.ravel(np.asarray(objective.leaves[name], np.float64)), np.array([at])
-    along, scale = _move_one(objective, name, place), _scale(x[place])
+    along, scale = move_one(objective, name, place), _scale(x[place])
     of_values = objective.rounding(elementwise=False)
     if sample.is_elementwise:
-        along, scale, of_values = _move_all(objective, name), _scale(x), objective.rounding(elementwise=True)
+        along, scale, of_values = move_all(objective, name), _scale(x), objective.rounding(elementwise=True)
     found = slopes(along, scale, rounding.eps(target.widest), of_values)
     if not sample.is_elementwise:
         return found
@@ -146,7 +123,7 @@ def _compare_coordinates(
     coordinates = _coordinates(target, subsample, x.size)
     if not len(coordinates):
         return
-    along = _move_all(objective, name) if subsample.is_elementwise else _move_one(objective, name, coordinates)
+    along = move_all(objective, name) if subsample.is_elementwise else move_one(objective, name, coordinates)
     analytic, bar = (
         np.asarray(subsample.select(values[name]), np.float64).ravel()[coordinates]
         for values in (gradient.parts, gradient.bounds)
@@ -186,7 +163,7 @@ def _breaks_nearby(target: Target, objective: Objective, name: str, coordinates:
     breaks = np.zeros_like(is_tied)
     for _ in range(DRAWS if is_tied.any() else 0):
         moved = x + NEARBY * _scale(x) * rng.uniform(-1, 1, x.shape)
-        near = _move_one(replace(objective, leaves={**objective.leaves, name: moved}), name, coordinates)
+        near = move_one(replace(objective, leaves={**objective.leaves, name: moved}), name, coordinates)
         slope = slopes(near, _scale(x.ravel()[coordinates]) * NEARBY / 8, rounding.eps(target.widest)).value
         with np.errstate(invalid="ignore"):
             breaks |= is_tied & (np.abs(slope - at) > CLEARLY * (np.abs(slope) + np.abs(at)))
@@ -241,7 +218,7 @@ def _compare_directions(target: Target, gradient: Gradient, objective: Objective
         d = signs * _scale(x)
         axes = tuple(range(1, d.ndim))
         analytic, bar = (d * part).sum(axis=axes), (np.abs(d) * gradient.bounds[name]).sum(axis=axes)
-        along, unit = _move_along(objective, name, d), rounding.eps(target.widest)
+        along, unit = move_along(objective, name, d), rounding.eps(target.widest)
         estimate = partial(slopes, along, unit=unit, rounding=objective.rounding(elementwise=False))
         numeric = _estimate(estimate, np.ones(count), analytic, bar)
         allowed = add_tolerances(target, DOUBT * numeric.error + bar, numeric.value)
@@ -266,57 +243,3 @@ def _scale(x: Array) -> Array:
     """Return the first step of each number: a power of two, so that all steps are exact."""
     size = np.where((x == 0) | ~np.isfinite(x), 1.0, np.abs(x))
     return 2.0 ** np.floor(np.log2(REACH * size))
-
-
-def _move_all(objective: Objective, name: str) -> Callable[[Array], Array]:
-    """Move all numbers of a leaf at once: each result depends only on the numbers at its own place."""
-    at = {leaf: np.asarray(x, np.float64).ravel() for leaf, x in objective.leaves.items()}
-    weights = {y: np.asarray(w, np.float64).ravel() for y, w in objective.weights.items()}
-
-    def along(steps: Array) -> Array:
-        moved = {leaf: np.broadcast_to(x, steps.shape) for leaf, x in at.items()}
-        values = objective.function({**moved, name: at[name] + steps})
-        with np.errstate(invalid="ignore", over="ignore"):
-            parts = [np.asarray(values[y], np.float64).reshape(steps.shape) * w for y, w in weights.items()]
-            return np.sum(parts, axis=0)
-
-    return along
-
-
-def _move_one(objective: Objective, name: str, coordinates: Array) -> Callable[[Array], Array]:
-    """Move one number of a leaf at a time, one row each."""
-    x = np.asarray(objective.leaves[name], np.float64)
-
-    def along(steps: Array) -> Array:
-        rows = np.repeat(x.reshape(1, -1), steps.size, axis=0)
-        rows[np.arange(steps.size), np.tile(coordinates, len(steps))] += steps.ravel()
-        return _weighted_sum(objective, name, rows.reshape(steps.size, *x.shape)).reshape(steps.shape)
-
-    return along
-
-
-def _move_along(objective: Objective, name: str, d: Array) -> Callable[[Array], Array]:
-    """Move all numbers of a leaf along each direction, a few rows at a time."""
-    x = np.asarray(objective.leaves[name], np.float64)
-    column = (-1, *(1,) * x.ndim)
-
-    def along(steps: Array) -> Array:
-        few = max(1, LARGE // max(1, x.size))
-        chunks = [steps[start : start + few] for start in range(0, len(steps), few)]
-        columns = [
-            np.concatenate([_weighted_sum(objective, name, x + chunk[:, i].reshape(column) * d[i]) for chunk in chunks])
-            for i in range(len(d))
-        ]
-        return np.stack(columns, axis=1)
-
-    return along
-
-
-def _weighted_sum(objective: Objective, name: str, rows: Array) -> Array:
-    values, count = objective.function({name: rows}), len(rows)
-    with np.errstate(invalid="ignore", over="ignore"):
-        terms = [
-            np.asarray(values[y], np.float64).reshape(count, -1) @ np.asarray(w, np.float64).ravel()
-            for y, w in objective.weights.items()
-        ]
-        return np.sum(terms, axis=0)

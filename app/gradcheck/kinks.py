@@ -1,8 +1,8 @@
 """Compare a gradient at special places: 0, ties, kinks, the ends of the domain.
 
 A function may have a kink there, and every subgradient is right: a gradient is right along a direction if it lies
-between the derivatives on both sides and nearby. Each output may choose a side of its own. Directions along which equal
-numbers stay equal show more: the maximum of two equal numbers has a derivative along (1, 1), and a gradient that gives
+between the derivatives on both sides and nearby. The sides may differ from output to output. Directions that keep equal
+numbers equal show more: the maximum of two equal numbers has a derivative along (1, 1), and a gradient that gives
 all of dy to both is wrong.
 """
 
@@ -16,8 +16,9 @@ import numpy as np
 from app.autodiff.point import Arrays
 from app.errors import OpFailed, Unprocessable
 from app.gradcheck import rounding
-from app.gradcheck.comparison import Objective, add_tolerances
+from app.gradcheck.comparison import add_tolerances
 from app.gradcheck.numeric import DOUBT, Trouble
+from app.gradcheck.objective import Objective
 from app.gradcheck.reproduce import Call, calls
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target

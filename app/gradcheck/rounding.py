@@ -76,7 +76,7 @@ def units(
     for name, value in at.items():
         stable = np.maximum(ones(name), _size(value, elementwise)) + sensitivity[name]
         unit = eps(str(results[name].dtype)) if results[name].dtype.kind not in "iub" else 1.0
-        # What changes by more than this has jumped: it is no noise.
+        # A result that changes by more than this jumps, and a jump is not noise.
         is_noise = noise[name] <= unit**0.25 * stable
         found[name] = ROUNDINGS * terms * stable + np.where(is_noise, NOISES * noise[name] / unit, 0.0)
     return found

@@ -25,7 +25,7 @@ SUSPECTS = 3
 # The first step: a fraction of each number, of the domain where the number is near 0, and of the way to its ends.
 STEP, NEAR_ZERO = 2.0**-6, 2.0**-6
 STEPS = (1.0, -1.0, 0.5, -0.5, 0.25, -0.25)
-# How far an estimate may be off: so many of its own errors, this fraction of the numbers, so many roundings of values.
+# An estimate may be off by DOUBT times its error, SLACK times the numbers and ROUNDINGS roundings of the values.
 DOUBT, SLACK, ROUNDINGS = 16.0, 1e-6, 64.0
 
 

@@ -12,9 +12,10 @@ from app.autodiff.point import Arrays
 from app.errors import OpFailed, Unprocessable
 from app.gradcheck import sweep
 from app.gradcheck.claims import all_cotangents, named_outputs, named_slots, primals
-from app.gradcheck.comparison import Gradient, Objective, compare, compare_with_formula, row_by_row
+from app.gradcheck.comparison import Gradient, compare, compare_with_formula, row_by_row
 from app.gradcheck.kinks import compare_between_sides
 from app.gradcheck.numeric import Trouble
+from app.gradcheck.objective import Objective
 from app.gradcheck.reproduce import calls
 from app.gradcheck.rows import Rows
 from app.gradcheck.sample import Sample

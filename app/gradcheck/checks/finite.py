@@ -16,8 +16,9 @@ from app.errors import OpFailed, Unprocessable
 from app.gradcheck import rounding
 from app.gradcheck.checks import derivative, second
 from app.gradcheck.claims import all_cotangents, named_slots, wide_primals
-from app.gradcheck.comparison import Objective, slope_at
+from app.gradcheck.comparison import slope_at
 from app.gradcheck.numeric import Trouble
+from app.gradcheck.objective import Objective
 from app.gradcheck.reproduce import Call
 from app.gradcheck.sample import Sample, sample_at
 from app.gradcheck.target import Target

@@ -28,7 +28,7 @@ TURNS = 2
 
 @dataclass(frozen=True)
 class Retraced:
-    """A program with traces of its own."""
+    """A program that no other program shares its traces with."""
 
     program: Program
     turn: int
