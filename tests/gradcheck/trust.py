@@ -113,10 +113,7 @@ def _is_deserved(hard: Hard, todo: Sequence[Step], entry: dict[str, Any]) -> boo
     if hard.exact is None:
         return False
     target = next(step.target for step in todo if dict(step.target.attrs) == entry["attrs"])
-    try:
-        return _worst(hard, target, entry) > DESERVED
-    except PullbackError:
-        return False
+    return _worst(hard, target, entry) > DESERVED
 
 
 def _worst(hard: Hard, target: Target, entry: dict[str, Any]) -> float:
@@ -127,8 +124,11 @@ def _worst(hard: Hard, target: Target, entry: dict[str, Any]) -> float:
             continue
         attrs = narrow.point.spec.attrs.model_dump()
         where = Where(narrow.point.inputs, narrow.cotangents, narrow.vectors, attrs)
-        values = narrow.in_mode(entry["mode"], target.device).values
-        for (kind, _), ratio in off(hard, where, values, dtype).items():
+        try:
+            ratios = off(hard, where, narrow.in_mode(entry["mode"], target.device).values, dtype)
+        except (PullbackError, ValueError, ZeroDivisionError):
+            continue  # Neither the op nor mpmath needs to have a value at a special place.
+        for (kind, _), ratio in ratios.items():
             if kind in OF_ORDER[entry["order"]]:
                 worst = max(worst, float(np.max(ratio, initial=0.0)))
     return worst

@@ -1,6 +1,7 @@
 """Value: forward agrees with the op's reference, in every dtype, within the rounding of both."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 
 import numpy as np
 
@@ -31,11 +32,9 @@ def check(target: Target) -> Iterator[Finding]:
                 _compare(target, comparison, sample, subsample)
         if dtype == target.widest:
             for special in target.special:
-                try:
-                    _ = special.values
-                except (OpFailed, Unprocessable):
-                    continue
-                _compare(target, comparison, special, special)
+                # The op, or its reference, may raise there: no domain says that it has a value.
+                with suppress(OpFailed, Unprocessable):
+                    _compare(target, comparison, special, special)
         yield comparison.finding("y", "the reference")
 
 
