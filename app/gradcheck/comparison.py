@@ -18,8 +18,9 @@ from app.gradcheck.target import Target
 from app.gradcheck.verdict import Comparison
 from ops import Array
 
-# The most coordinates that are moved one by one, one row each; elementwise ops have no such limit.
-COORDINATES = 32
+# The most coordinates that are moved one by one, one row each, at the examples' attributes and at others; elementwise
+# ops have no such limit.
+COORDINATES, COORDINATES_OF_TRIED = 32, 8
 DIRECTIONS = 3
 # The first step, as a fraction of the number that it moves; and the first step of the second estimate, as a fraction
 # of that.
@@ -69,7 +70,9 @@ def compare_with_formula(target: Target, sample: Sample, gradient: Gradient, for
     rng = np.random.default_rng(0)
     with blame_op(sample.point.op, "claim"), np.errstate(all="ignore"):
         expected = formula(inputs)
-        units = rounding.units(formula, inputs, rng, elementwise=sample.is_elementwise, ones=lambda name: 1.0)
+        units = rounding.units(
+            lambda sets: list(map(formula, sets)), inputs, rng, elementwise=sample.is_elementwise, ones=lambda name: 1.0
+        )
         values = {
             name: np.broadcast_to(expected.get(name, np.zeros(())), part.shape) for name, part in gradient.parts.items()
         }
@@ -233,7 +236,7 @@ def _compare_directions(target: Target, gradient: Gradient, objective: Objective
 def _coordinates(target: Target, subsample: Sample, size: int) -> Array:
     """Return the coordinates to move one by one: all, or a random choice where all would be too much work."""
     rows = target.options.work // max(1, numbers_of(subsample.point), subsample.point.cost)
-    most = min(COORDINATES, max(1, rows // (2 * RUNGS + 1)))
+    most = min(COORDINATES if target.has_example else COORDINATES_OF_TRIED, max(1, rows // (2 * RUNGS + 1)))
     if subsample.is_elementwise or size <= most:
         return np.arange(size)
     return np.sort(np.random.default_rng(target.options.seed).choice(size, most, replace=False))

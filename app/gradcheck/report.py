@@ -181,9 +181,8 @@ def steps(
 ) -> tuple[Report, list[Step]]:
     """Return an empty report and the steps that fill it, to be run in order.
 
-    Without inputs and attributes, there are steps for every choice of attributes in the examples, and some
-    for choices that no example has. Inputs are bound
-    here, so errors in them show before any step runs. Raises ``Unprocessable``.
+    Without inputs and attributes, there are steps for every choice of attributes in the examples, and some for choices
+    that no example has. Inputs are bound here, so errors in them show before any step runs. Raises ``Unprocessable``.
     """
     report = Report(op, options)
     targets = list(_targets(op, options, decode, inputs, attrs))

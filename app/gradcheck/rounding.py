@@ -7,8 +7,9 @@ for the constants in an op's formula, as in 1 + eˣ, times the directions that m
 rounds more than that; its *noise* is measured, and added.
 """
 
+import itertools
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar, cast
 
 import ml_dtypes
@@ -18,7 +19,8 @@ from ops import Array
 
 K = TypeVar("K", bound=Hashable)
 Q = TypeVar("Q", bound=Hashable)
-Evaluate: TypeAlias = Callable[[Mapping[K, Array]], Mapping[Q, Array]]
+Evaluate: TypeAlias = Callable[[Sequence[Mapping[K, Array]]], Sequence[Mapping[Q, Array]]]
+"""A function to evaluate at many sets of leaves."""
 
 # The roundings behind one element of a result: few ops have more than two dozen in a row, and since their errors have
 # either sign, they add up to less than their sum.
@@ -67,11 +69,14 @@ def units(
     of the op's constants, which are about 1, in each result, which is linear in its directions. The measured noise is
     added.
     """
-    results = evaluate(leaves)
-    at = {name: np.asarray(value, np.float64) for name, value in results.items()}
-    sensitivity = _sensitivity(evaluate, leaves, at, rng, elementwise=elementwise)
+    steps, few = list(_steps(leaves, rng, elementwise=elementwise)), list(_few_ulps(leaves, rng))
+    large = _larger(leaves, rng)
+    results, *others = evaluate([leaves, *steps, *few, *large])
+    at = _widened(results)
+    rest = map(_widened, others)
+    sensitivity = _sensitivity([next(rest) for _ in steps], at, _step(leaves), elementwise=elementwise)
+    noise = _noise([next(rest) for _ in few], [next(rest) for _ in large], at)
     terms = 1 if elementwise else max((max(leaf.shape, default=1) for leaf in leaves.values()), default=1)
-    noise = _noise(evaluate, leaves, at, rng)
     found: dict[Q, Array] = {}
     for name, value in at.items():
         stable = np.maximum(ones(name), _size(value, elementwise)) + sensitivity[name]
@@ -90,12 +95,15 @@ def spread(
     It is twice the largest change that was seen. Where a narrow dtype has no digits left, as in the phase of a fast
     wave, this is the size of the function, while a bound by its slope may be too small.
     """
-    at = {name: np.asarray(value, np.float64) for name, value in evaluate(leaves).items()}
+    changes = (
+        {name: ROUNDINGS * unit * rng.uniform(-1, 1, leaf.shape) for name, leaf in leaves.items()}
+        for _ in range(2 * DRAWS)
+    )
+    at, *others = map(_widened, evaluate([leaves, *(_scaled(leaves, change) for change in changes)]))
     largest = {name: np.zeros_like(value) for name, value in at.items()}
-    for _ in range(2 * DRAWS):
-        changes = {name: ROUNDINGS * unit * rng.uniform(-1, 1, leaf.shape) for name, leaf in leaves.items()}
-        for name, value in evaluate(_scaled(leaves, changes)).items():
-            _widen(largest[name], 2 * (np.asarray(value, np.float64) - at[name]))
+    for other in others:
+        for name, value in other.items():
+            _widen(largest[name], 2 * (value - at[name]))
     return largest
 
 
@@ -112,22 +120,30 @@ def _limits(dtype: str) -> Any:
     return limits
 
 
-def _sensitivity(
-    evaluate: Evaluate[K, Q],
-    leaves: Mapping[K, Array],
-    at: Mapping[Q, Array],
-    rng: np.random.Generator,
-    *,
-    elementwise: bool,
-) -> dict[Q, Array]:
-    """Return how fast results change with a relative change of the leaves."""
-    step = STEP if all(leaf.dtype.itemsize >= np.float32().itemsize for leaf in leaves.values()) else STEP_IN_NARROW
-    total = {name: np.zeros_like(value) for name, value in at.items()}
+def _widened(results: Mapping[Q, Array]) -> dict[Q, Array]:
+    return {name: np.asarray(value, np.float64) for name, value in results.items()}
+
+
+def _step(leaves: Mapping[K, Array]) -> float:
+    return STEP if all(leaf.dtype.itemsize >= np.float32().itemsize for leaf in leaves.values()) else STEP_IN_NARROW
+
+
+def _steps(leaves: Mapping[K, Array], rng: np.random.Generator, *, elementwise: bool) -> Iterator[dict[K, Array]]:
+    """Yield pairs of leaves that are moved by a relative step, and by half of it."""
     for signs in _signs(leaves, rng, elementwise=elementwise):
-        whole, half = (evaluate(_perturb(leaves, signs, size, elementwise)) for size in (step, step / 2))
+        for size in (1.0, 0.5):
+            yield _perturb(leaves, signs, size * _step(leaves), elementwise)
+
+
+def _sensitivity(
+    moved: Sequence[Mapping[Q, Array]], at: Mapping[Q, Array], step: float, *, elementwise: bool
+) -> dict[Q, Array]:
+    """Return how fast results change with a relative change of the leaves, from their values after ``_steps``."""
+    total = {name: np.zeros_like(value) for name, value in at.items()}
+    for whole, half in zip(moved[::2], moved[1::2], strict=True):
         for name, so_far in total.items():
             with np.errstate(invalid="ignore", over="ignore"):
-                change = 2 * (np.asarray(whole[name], np.float64) - np.asarray(half[name], np.float64)) / step
+                change = 2 * (whole[name] - half[name]) / step
             if elementwise:
                 np.add(so_far, np.nan_to_num(np.abs(change), nan=0.0, posinf=0.0), out=so_far)
             else:
@@ -150,39 +166,41 @@ def _signs(
             yield {name: rng.choice([-1.0, 1.0], leaf.shape) for name, leaf in leaves.items()}
 
 
-def _noise(
-    evaluate: Evaluate[K, Q], leaves: Mapping[K, Array], at: Mapping[Q, Array], rng: np.random.Generator
-) -> dict[Q, Array]:
-    """Return the largest noise seen. Numbers that are equal stay equal, and 0 stays 0."""
-    largest = {name: np.zeros_like(value) for name, value in at.items()}
-
-    def moved(changes: Mapping[K, Array], t: float) -> dict[Q, Array]:
-        scaled = _scaled(leaves, {name: t * change for name, change in changes.items()})
-        return {name: np.asarray(value, np.float64) for name, value in evaluate(scaled).items()}
-
+def _few_ulps(leaves: Mapping[K, Array], rng: np.random.Generator) -> Iterator[dict[K, Array]]:
+    """Yield pairs of leaves that are moved by a few units in the last place, and by as much in the other direction."""
     for _ in range(DRAWS):
-        few = {name: _alike(leaf, rng) * eps(str(leaf.dtype)) for name, leaf in leaves.items()}
-        right, left = moved(few, 1.0), moved(few, -1.0)
+        change = {name: _alike(leaf, rng) * eps(str(leaf.dtype)) for name, leaf in leaves.items()}
+        for sign in (1.0, -1.0):
+            yield _scaled(leaves, {name: sign * part for name, part in change.items()})
+
+
+def _larger(leaves: Mapping[K, Array], rng: np.random.Generator) -> list[dict[K, Array]]:
+    """Return leaves that are moved by 2, 1, 1/2 and 1/4 of a relative change, each in both directions."""
+    change = {name: _alike(leaf, rng) / FEW_ULPS[1] * LARGE for name, leaf in leaves.items()}
+    sizes = [t for size in (2.0, 1.0, 0.5, 0.25) for t in (size, -size)]
+    return [_scaled(leaves, {name: t * part for name, part in change.items()}) for t in sizes]
+
+
+def _noise(
+    few: Sequence[Mapping[Q, Array]], large: Sequence[Mapping[Q, Array]], at: Mapping[Q, Array]
+) -> dict[Q, Array]:
+    """Return the largest noise in the values after ``_few_ulps`` and ``_larger``."""
+    largest = {name: np.zeros_like(value) for name, value in at.items()}
+    with np.errstate(invalid="ignore", over="ignore"):
         for name, middle in at.items():
-            with np.errstate(invalid="ignore", over="ignore"):
+            for right, left in zip(few[::2], few[1::2], strict=True):
                 _widen(largest[name], right[name] - 2 * middle + left[name])
-    large = {name: _alike(leaf, rng) / FEW_ULPS[1] * LARGE for name, leaf in leaves.items()}
-    values = {t: moved(large, t) for size in (2.0, 1.0, 0.5, 0.25) for t in (size, -size)}
-    for name, middle in at.items():
-        with np.errstate(invalid="ignore", over="ignore"):
+            sums = [right[name] + left[name] for right, left in zip(large[::2], large[1::2], strict=True)]
             outer, inner, innermost = (
-                np.abs(
-                    values[2 * t][name] + values[-2 * t][name] - 4 * (values[t][name] + values[-t][name]) + 6 * middle
-                )
-                for t in (1.0, 0.5, 0.25)
+                np.abs(twice - 4 * once + 6 * middle) for twice, once in itertools.pairwise(sums)
             )
             is_noise = (inner * FALL >= outer) & (innermost * FALL >= inner)
-        _widen(largest[name], np.where(is_noise, np.fmax(outer, inner), 0.0) / GAIN)
+            _widen(largest[name], np.where(is_noise, np.fmax(outer, inner), 0.0) / GAIN)
     return largest
 
 
 def _alike(leaf: Array, rng: np.random.Generator) -> Array:
-    """Return relative changes that are equal where the numbers are."""
+    """Return relative changes that are equal where the numbers are. So ties stay ties, and 0 stays 0."""
     distinct, places = np.unique(leaf, return_inverse=True)
     sizes = rng.uniform(*FEW_ULPS, distinct.shape) * rng.choice([-1.0, 1.0], distinct.shape)
     return sizes[places.ravel()].reshape(leaf.shape)

@@ -8,9 +8,9 @@ import numpy as np
 from app.autodiff.binding import moved
 from app.autodiff.derivatives import Absent, forward, second, vjp
 from app.autodiff.evaluation import CALL_COST, CALL_ELEMENTS, Evaluation, as_found
-from app.autodiff.mapped import MappedProgram
 from app.autodiff.point import Arrays, Point
 from app.autodiff.programs import Kind
+from app.autodiff.variants import MappedProgram
 from app.runtime import modes
 from app.runtime.cancellation import Checkpoint
 from app.runtime.modes import Key
@@ -99,12 +99,14 @@ class Rows:
         numbers = Evaluation(replace(self.point, inputs={}), kind, as_found).leaves
         repeated = [np.broadcast_to(value, (count, *value.shape)) for value in numbers]
         leaves = [*inputs.values(), *repeated, *cotangents.values(), *vectors.values()]
+        device = self.point.spec.device
         with op_errors(self.point.op.name):
-            results = modes.run(MappedProgram(call.program), "graph", leaves, self.point.spec.device)
+            trace = modes.trace_of(call.program, "graph", [rows[0] for rows in leaves], device)
+            results = modes.run(MappedProgram(call.program, trace), "graph", leaves, device)
+        found = {key: value for key, value in results.items() if value is not None}
         zeros = {("gradients", name): inputs[name] for name in (live or vectors)}
         zeros |= {("products", name): v for name, v in vectors.items()}
         zeros |= {("slots", name): dy for name, dy in cotangents.items() if vectors}
-        found = {key: value for key, value in results.items() if value is not None}
         return {key: np.zeros_like(zero) for key, zero in zeros.items() if key not in found} | found
 
 

@@ -66,20 +66,31 @@ def run(program: Traceable, mode: Mode, leaves: Sequence[Array], device: str) ->
     with tf.device(device):
         if mode == "eager":
             return _run_eagerly(program, leaves)
-        # A trace serves every shape; XLA compiles for each.
-        kinds = [(leaf.dtype, leaf.shape) if mode == "xla" else leaf.dtype for leaf in leaves]
-        key = (program, mode, device, *kinds)
-        trace: Trace | None = traces.TRACES.kept.get(key)
-        if trace is not None:
-            return trace(leaves)
         try:
-            make = partial(_new_trace, program, mode, leaves, device)
-            made: Trace = traces.TRACES.make(key, program.owner, make, is_compiled=mode == "xla")
-            return made(leaves)
-        except traces.BudgetSpent as spent:
+            return trace_of(program, mode, leaves, device)(leaves)
+        except Overloaded:
             if mode == "graph" and program.runs_eagerly:
                 return _run_eagerly(program, leaves)
-            raise Overloaded(f"{spent}; use mode eager, or restart the service", retry_after_s=60) from None
+            raise
+
+
+def trace_of(program: Traceable, mode: Mode, leaves: Sequence[Array], device: str) -> "Trace":
+    """Return the trace of a program for leaves like these, made at the first call.
+
+    Raises ``Overloaded`` if the budget is spent, and whatever the op and TensorFlow raise.
+    """
+    # A trace serves every shape; XLA compiles for each.
+    kinds = [(leaf.dtype, leaf.shape) if mode == "xla" else leaf.dtype for leaf in leaves]
+    key = (program, mode, device, *kinds)
+    kept: Trace | None = traces.TRACES.kept.get(key)
+    if kept is not None:
+        return kept
+    make = partial(_new_trace, program, mode, leaves, device)
+    try:
+        made: Trace = traces.TRACES.make(key, program.owner, make, is_compiled=mode == "xla")
+    except traces.BudgetSpent as spent:
+        raise Overloaded(f"{spent}; use mode eager, or restart the service", retry_after_s=60) from None
+    return made
 
 
 def is_known_arithmetic(program: Traceable, mode: Mode) -> bool:
@@ -110,31 +121,40 @@ class Function:
 
 
 class Trace:
-    """The trace of a program: a graph function (compiled or not), or a v1 graph with its session."""
+    """The trace of a program: a graph function (compiled or not), or a v1 graph with its session.
+
+    ``kinds`` has the dtype of each result, and ``missing`` the keys of missing derivatives.
+    """
 
     def __init__(self, program: Traceable, mode: Mode, specs: Sequence[tf.TensorSpec], device: str) -> None:
         """Trace a program for leaves of these types on a device; raise whatever the op and TensorFlow raise."""
         self.is_arithmetic = False
-        self._keys: list[Key] = []
-        self._missing: list[Key] = []
+        self.kinds: dict[Key, tf.DType] = {}
+        self.missing: list[Key] = []
+        self._function: tf.types.experimental.ConcreteFunction | None = None
         if mode == "v1":
             self._call = self._session(program, specs, device)
         else:
             build = partial(self._build, program)
             function = tf.function(build, input_signature=specs, autograph=False, jit_compile=mode == "xla")
-            concrete = function.get_concrete_function()
-            self.is_arithmetic = is_arithmetic(concrete.graph)
-            self._call = Function(concrete)
+            self._function = function.get_concrete_function()
+            self.is_arithmetic = is_arithmetic(self._function.graph)
+            self._call = Function(self._function)
 
     def __call__(self, leaves: Sequence[Array]) -> KeyedArrays:
         """Run the program on leaves of the types that it was traced for."""
-        values = self._call(leaves) if self._keys else []
-        return {**dict(zip(self._keys, values, strict=True)), **dict.fromkeys(self._missing)}
+        values = self._call(leaves) if self.kinds else []
+        return {**dict(zip(self.kinds, values, strict=True)), **dict.fromkeys(self.missing)}
+
+    def within_graph(self, leaves: Sequence[Tensor]) -> dict[Key, Tensor]:
+        """Return the results that are not missing, for tensors of a graph that is being built; not in mode v1."""
+        assert self._function is not None
+        return dict(zip(self.kinds, self._function(*leaves), strict=True)) if self.kinds else {}
 
     def _build(self, program: Traceable, *tensors: Tensor) -> list[Tensor]:
         results = program.build(Graph(), tensors)
-        self._keys = [key for key, tensor in results.items() if tensor is not None]
-        self._missing = [key for key, tensor in results.items() if tensor is None]
+        self.kinds = {key: tensor.dtype for key, tensor in results.items() if tensor is not None}
+        self.missing = [key for key, tensor in results.items() if tensor is None]
         return [tensor for tensor in results.values() if tensor is not None]
 
     def _session(

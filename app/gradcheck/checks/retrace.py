@@ -3,59 +3,23 @@
 Python runs while TensorFlow traces. An op that counts its calls, or reads the clock, is another function in each trace.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import numpy as np
 
 from app.autodiff.evaluation import Evaluation, as_found
-from app.autodiff.programs import Program
+from app.autodiff.variants import RetracedProgram
 from app.errors import Overloaded
 from app.gradcheck.reproduce import calls
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Comparison, Finding, Place
 from app.runtime import modes
-from app.runtime.calculus import Calculus
-from app.runtime.modes import Results
 from app.runtime.op_errors import op_errors
-from ops import Tensor
 
 NAME = "retrace"
 TURNS = 2
 """How often to trace again. These traces are kept like all others, so that many checks take no more memory than one."""
-
-
-@dataclass(frozen=True)
-class Retraced:
-    """A program that no other program shares its traces with."""
-
-    program: Program
-    turn: int
-
-    @property
-    def owner(self) -> str:
-        """The op's name."""
-        return self.program.owner
-
-    @property
-    def orders(self) -> int:
-        """The number of nested pullbacks."""
-        return self.program.orders
-
-    @property
-    def ranks(self) -> tuple[int | None, ...]:
-        """The rank of each leaf."""
-        return self.program.ranks
-
-    @property
-    def runs_eagerly(self) -> bool:
-        """Always false: it is about traces."""
-        return False
-
-    def build(self, calculus: Calculus, leaves: Sequence[Tensor]) -> Results:
-        """Return the program's results."""
-        return self.program.build(calculus, leaves)
 
 
 def check(target: Target) -> Iterator[Finding]:
@@ -74,7 +38,7 @@ def _compare(target: Target, comparison: Comparison, sample: Sample) -> None:
     found = Evaluation(
         sample.point, "second", as_found, cotangents=sample.cotangents, along=sample.vectors, outputs=True
     )
-    programs = [found.program, *(Retraced(found.program, turn) for turn in range(TURNS))]
+    programs = [found.program, *(RetracedProgram(found.program, turn) for turn in range(TURNS))]
     with op_errors(target.op.name):
         first, *others = (modes.run(program, "graph", found.leaves, target.device) for program in programs)
     for (what, name), value in first.items():
