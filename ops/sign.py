@@ -2,7 +2,8 @@ r"""Binary activation with the straight-through gradient, by each of the three m
 
 y = sign(x), that is -1, 0 or 1; dy/dx = 1 where -1 <= x <= 1 and 0 elsewhere, the derivative of the clip (hard tanh),
 not of the sign; d²y/dx² = 0. The clip has kinks at -1 and 1, where the cotangent passes. At ±inf and NaN it is stopped,
-and y is ±1 and NaN. The sign of -0 is 0, and -0 under XLA.
+and y is ±1 and NaN. The sign of -0 is 0, and -0 under XLA. A subnormal number (below 1.2e-38 in float32, 2.2e-308
+in float64) counts as 0: some of TensorFlow's kernels return it as its own sign and others 0, hence the rounding.
 
 The three mechanisms agree bit for bit. For that the third is not the usual t + stop_gradient(f - t), which is off by
 the rounding of f - t, but stop_gradient(f) - (stop_gradient(t) - t): the bracket is exactly +0 where t is finite, and
@@ -28,7 +29,7 @@ class SignAttrs(Attrs):
 
 def forward(x: Tensor) -> Tensor:
     """y = sign(x)."""
-    return tf.sign(x)
+    return tf.round(tf.sign(x))
 
 
 def vjp(x: Tensor, dy: Tensor) -> Tensor:
@@ -46,15 +47,20 @@ def sign_gradient(op: tf.Operation, dy: Tensor) -> Tensor:
     return vjp(op.inputs[0], dy)
 
 
+def round_gradient(op: tf.Operation, dy: Tensor) -> Tensor:
+    """dx = dy, as the gradient of the TensorFlow op ``Round``."""
+    return dy
+
+
 def stopped(x: Tensor) -> Tensor:
     """y = f - (t - t) with t = x where |x| <= 1, 0 elsewhere, and all but the last t frozen."""
     t = tf.where(tf.abs(x) <= 1, x, tf.zeros_like(x))
-    return tf.stop_gradient(tf.sign(x)) - (tf.stop_gradient(t) - t)
+    return tf.stop_gradient(forward(x)) - (tf.stop_gradient(t) - t)
 
 
 MECHANISMS = {
     "custom_gradient": custom_gradient(forward, vjp, vjp_vjp),
-    "override_map": override({"Sign": sign_gradient}, forward),
+    "override_map": override({"Sign": sign_gradient, "Round": round_gradient}, forward),
     "stop_gradient": stopped,
 }
 

@@ -5,7 +5,8 @@ With the attribute ``form`` as
   bits of f: y is off by up to half a unit in the last place of g. Where g is infinite y is NaN;
 - ``multiplicative``: y = stop_gradient(f / g) · g; dy/dx = f(x)/g(x) · g'(x), d²y/dx² = f(x)/g(x) · g''(x) (f/g is a
   constant for every derivative, so this is not the derivative of dy/dx). The value is exact to a unit or two in the
-  last place. Where g = 0 the value and every derivative are NaN.
+  last place. Where g is 0 or NaN, the value and every derivative are NaN. They are selected, not computed, because a
+  compiler may simplify 0/0 · 0 to 0.
 
 Kinks are those of g: relu has one at 0, hard_tanh at -1 and 1; sign and step jump at 0, round at every half: their
 gradient is exactly 0 everywhere, where TensorFlow's own is ``None`` for some; as g they stop the gradient. At the kinks
@@ -54,6 +55,11 @@ class SurrogateAttrs(Attrs):
 def flat(x: Tensor, dy: Tensor) -> Tensor:
     """dx = 0, the gradient of a piecewise constant function."""
     return tf.zeros_like(dy)
+
+
+def tf_sign(x: Tensor) -> Tensor:
+    """y = sign(x), 0 for a subnormal x."""
+    return tf.round(tf.sign(x))
 
 
 def tf_step(x: Tensor) -> Tensor:
@@ -130,7 +136,7 @@ class Entry(NamedTuple):
 
 
 TABLE: dict[Name, Entry] = {
-    "sign": Entry(custom_gradient(tf.sign, flat), np.sign, zero_slope),
+    "sign": Entry(custom_gradient(tf_sign, flat), np.sign, zero_slope),
     "round": Entry(custom_gradient(tf.round, flat), np.round, zero_slope),
     "step": Entry(custom_gradient(tf_step, flat), np_step, zero_slope),
     "relu": Entry(tf.nn.relu, np_relu, np_step),
@@ -141,19 +147,36 @@ TABLE: dict[Name, Entry] = {
     "square": Entry(tf.square, np.square, square_slope),
     "softplus": Entry(tf.math.softplus, np_softplus, np_sigmoid),
 }
-FORMS = {"additive": additive, "multiplicative": multiplicative}
+
+
+def nan_unless(x: Tensor, ok: Tensor) -> Tensor:
+    """Return x where ok, else NaN."""
+    return tf.where(ok, x, tf.constant(np.nan, x.dtype))
+
+
+def nan_unless_vjp(x: Tensor, ok: Tensor, dy: Tensor) -> tuple[Tensor, None]:
+    """dx = dy where ok, else NaN."""
+    return defined(dy, ok), None
+
+
+defined = custom_gradient(nan_unless, nan_unless_vjp)
 
 
 def surrogate(x: Tensor, *, forward: Name, backward: Name, form: str) -> Tensor:
     """y = f(x), with the gradient of g."""
-    return FORMS[form](TABLE[forward].tensorflow, TABLE[backward].tensorflow)(x)
+    f, g = TABLE[forward].tensorflow, TABLE[backward].tensorflow
+    if form == "additive":
+        return additive(f, g)(x)
+    ok = tf.abs(g(x)) > 0
+    x = defined(x, ok)
+    return tf.where(ok, multiplicative(f, g)(x), x)
 
 
 def reference(x: Array, *, forward: Name, backward: Name, form: str) -> Array:
-    """y = f(x); NaN where the multiplicative form divides by g = 0."""
+    """y = f(x); NaN where the multiplicative form divides by a g that is 0 or NaN."""
     x = np.asarray(x, np.float64)
-    undefined = (TABLE[backward].numpy(x) == 0) & (form == "multiplicative")
-    return np.where(undefined, np.nan, TABLE[forward].numpy(x))
+    ok = (np.abs(TABLE[backward].numpy(x)) > 0) | (form == "additive")
+    return np.where(ok, TABLE[forward].numpy(x), np.nan)
 
 
 def sample(rng: np.random.Generator, dtype: str, attrs: SurrogateAttrs) -> dict[str, Array]:
@@ -216,5 +239,6 @@ OP = Op(
         Example(
             "multiplicative", {"x": POSITIVE}, {"forward": "round", "backward": "square", "form": "multiplicative"}
         ),
+        Example("where_g_is_0", {"x": X}, {"forward": "tanh", "backward": "step", "form": "multiplicative"}),
     ),
 )

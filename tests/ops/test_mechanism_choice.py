@@ -30,6 +30,17 @@ def test_the_three_mechanisms_agree_bit_for_bit(op, mode) -> None:
             assert bits(value) == bits(other[key]), key
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("dtype", "x"), [("float32", 1e-40), ("float64", 1e-310)])
+def test_a_subnormal_number_has_the_sign_0_wherever_it_stands(dtype, x, name, mode) -> None:
+    # The kernels treat whole vectors and the rest of a tensor differently.
+    case = Case(REGISTRY.ops["sign"], Example(name, {"x": [x] * 9 + [-x] * 9}, {"mechanism": name}))
+    found = answer(case.point(dtype, mode), "vjp", {})
+    assert not found["outputs/y"].any()
+    assert found["gradients/x"].all()
+
+
 def bits(value):
     """Return the bytes of a result; a missing gradient and an exact zero, of either sign, are the same."""
     return b"" if isinstance(value, Absent) or not np.any(value) else value.tobytes()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from app.autodiff.derivatives import Absent
-from ops import Example
+from ops import MODES, Example
 from ops.surrogate import TABLE
 from tests.ops import claims
 from tests.ops.cases import REGISTRY, Case, answer
@@ -38,11 +38,13 @@ def test_the_multiplicative_form_has_the_scaled_gradient_of_g(forward) -> None:
         claims.check_second(one.point(mode="eager"), one.rng)
 
 
-def test_the_multiplicative_form_is_nan_where_g_is_0() -> None:
-    one = case("sign", "relu", "multiplicative", (-1.0, 2.0))
-    found = answer(one.point(mode="eager"), "vjp", {})
-    assert np.isnan(found["outputs/y"]).tolist() == [True, False]
-    assert np.isnan(found["gradients/x"]).tolist() == [True, False]
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("backward", ["relu", "step", "square"])
+def test_the_multiplicative_form_is_nan_where_g_is_0_or_nan(backward, mode) -> None:
+    one = case("tanh", backward, "multiplicative", (0.0, -0.0, 2.0, float("nan")))
+    found = answer(one.point(mode=mode), "vjp", {})
+    for key in ("outputs/y", "gradients/x"):
+        assert np.isnan(found[key]).tolist() == [True, True, False, True], key
 
 
 @pytest.mark.parametrize("backward", ["sign", "round", "step"])

@@ -212,6 +212,11 @@ def masked_reference(x: Array, mask: Array) -> Array:
     return np.where(mask, np.sqrt(1 + x**2), x)
 
 
+def ratio_of_zeros(x: Tensor) -> Tensor:
+    """tanh x divided by relu x and multiplied by it: NaN where x <= 0; XLA simplifies the gradient to 0."""
+    return tf.stop_gradient(tf.tanh(x) / tf.nn.relu(x)) * tf.nn.relu(x)
+
+
 AWAY: dict[str, Any] = {"poles": (0.0,)}
 POSITIVE: dict[str, Any] = {"domain": (0.25, 3.0), "poles": (0.0,)}
 AT_1: dict[str, Any] = {"kinks": (1.0,)}
@@ -252,6 +257,7 @@ OPS: dict[str, Planted] = {
     "a shortcut in eager mode": Planted(elementwise(EAGER, np.sin, name="eager_shortcut"), ("modes",)),
     "another value in graphs": Planted(elementwise(traced, np.sin), ("modes", "value")),
     "a term lost where the rank is known": Planted(elementwise(KNOWN_RANK, known_rank_reference), ("modes",)),
+    "a NaN that a compiler loses": Planted(elementwise(ratio_of_zeros, None), ("modes",)),
     "a mask inverted at negative numbers": Planted(
         made(custom_gradient(masked, masked_vjp), masked_reference, MASKED, batching="elementwise"), FIRST
     ),
