@@ -20,6 +20,7 @@ from tests.gradcheck.hard.making import Rule
 Numbers: TypeAlias = list[Any]
 
 DIGITS = 60
+KINDS = ("outputs", "gradients", "products", "slots")
 NUDGES = (1.0, -1.0, 1.0, -0.5, 0.5, -0.5)
 
 
@@ -54,16 +55,16 @@ class Where:
     attrs: Mapping[str, Any]
 
 
-def true_values(hard: Hard, where: Where) -> dict[Key, Array]:
-    """Return the outputs, the gradients and the second order, as arrays of mpmath numbers.
+def true_values(hard: Hard, where: Where, kinds: Sequence[str] = KINDS) -> dict[Key, Array]:
+    """Return the outputs, the gradients and the second order, or some of these, as arrays of mpmath numbers.
 
     The keys are those of ``Sample.values``: outputs, and slots at dy, by output; gradients, and products at x, by
     input.
     """
     if hard.op.batching != "elementwise":
-        return _at(hard, where)
+        return _at(hard, where, kinds)
     shape = next(iter(where.inputs.values())).shape
-    places = [_at(hard, _place(where, i)) for i in range(int(np.prod(shape)))]
+    places = [_at(hard, _place(where, i), kinds) for i in range(int(np.prod(shape)))]
     return {key: np.array([place[key] for place in places], object).reshape(shape) for key in places[0]}
 
 
@@ -73,19 +74,21 @@ def true_gradient(
     """Return dx by input, as arrays of mpmath numbers."""
     points, dys = ({name: np.asarray(x) for name, x in named.items()} for named in (inputs, cotangents))
     live = {slot.name: np.zeros(points[slot.name].shape) for slot in hard.op.inputs if slot.differentiable}
-    values = true_values(hard, Where(points, dys, live, attrs or {}))
-    return {name: value for (what, name), value in values.items() if what == "gradients"}
+    values = true_values(hard, Where(points, dys, live, attrs or {}), ("gradients",))
+    return {name: value for (_, name), value in values.items()}
 
 
-def off(hard: Hard, where: Where, values: Mapping[Key, Array], dtype: str) -> dict[Key, Array]:
-    """Return how far values are off from the true ones, in units of what rounding explains.
+def off(
+    hard: Hard, where: Where, values: Mapping[Key, Array], dtype: str, kinds: Sequence[str] = KINDS
+) -> dict[Key, Array]:
+    """Return how far values of some kinds are off from the true ones, in units of what rounding explains.
 
     That is the rounding of the true value, the smallest normal number, and the change of the true value if each input
     changes by one rounding, which is measured with random signs.
     """
     unit, rng = rounding.eps(dtype), np.random.default_rng(0)
-    true = true_values(hard, where)
-    moved = [true_values(hard, _nudged(where, size * unit, rng)) for size in NUDGES]
+    true = true_values(hard, where, kinds)
+    moved = [true_values(hard, _nudged(where, size * unit, rng), kinds) for size in NUDGES]
     return {
         key: _ratio(values[key], true[key], [other[key] for other in moved], dtype) for key in true if key in values
     }
@@ -130,9 +133,10 @@ def _place(where: Where, i: int) -> Where:
     return Where(part(where.inputs), part(where.cotangents), part(where.vectors), where.attrs)
 
 
-def _at(hard: Hard, where: Where) -> dict[Key, Array]:
+def _at(hard: Hard, where: Where, kinds: Sequence[str]) -> dict[Key, Array]:
     with mp.workdps(DIGITS):
-        return _Point(hard, where).values()
+        point = _Point(hard, where)
+        return {key: value for kind in kinds for key, value in getattr(point, kind)().items()}
 
 
 class _Point:
@@ -142,24 +146,30 @@ class _Point:
         assert hard.exact is not None
         self.exact: Callable[..., Any] = hard.exact
         self.where, self.live = where, list(where.vectors)
-        self.outputs = [slot.name for slot in hard.op.outputs]
+        self.names = [slot.name for slot in hard.op.outputs]
         self.at: Numbers = [_number(v) for name in self.live for v in np.ravel(where.inputs[name])]
         self.v: Numbers = [_number(v) for name in self.live for v in np.ravel(where.vectors[name])]
 
-    def values(self) -> dict[Key, Array]:
-        ys = self.by_output(self.at)
-        slots = self.summed(lambda k: self.slope(self.flat_outputs, self.at, k))
+    def outputs(self) -> dict[Key, Array]:
+        return {("outputs", name): y for name, y in self.by_output(self.at).items()}
+
+    def gradients(self) -> dict[Key, Array]:
         gradients = [self.slope(self.weighted, self.at, j)[0] for j in range(len(self.at))]
+        return {("gradients", name): x for name, x in self.by_input(gradients).items()}
+
+    def products(self) -> dict[Key, Array]:
         moved = any(v != 0 for v in self.v)
         products = [self.product(j) if moved else mp.mpf(0) for j in range(len(self.at))]
-        result: dict[Key, Array] = {("outputs", name): y for name, y in ys.items()}
+        return {("products", name): x for name, x in self.by_input(products).items()}
+
+    def slots(self) -> dict[Key, Array]:
+        slots = self.summed(lambda k: self.slope(self.flat_outputs, self.at, k))
+        result: dict[Key, Array] = {}
         start = 0
-        for name, y in ys.items():
+        for name, y in self.by_output(self.at).items():
             if name in self.where.cotangents:
                 result["slots", name] = np.array(slots[start : start + y.size], object).reshape(y.shape)
             start += y.size
-        for what, numbers in (("gradients", gradients), ("products", products)):
-            result |= {(what, name): x for name, x in self.by_input(numbers).items()}
         return result
 
     def by_output(self, numbers: Numbers) -> dict[str, Array]:
@@ -167,7 +177,7 @@ class _Point:
         inputs = [named.get(name, x) for name, x in self.where.inputs.items()]
         result: Any = self.exact(*(x.tolist() for x in inputs), **self.where.attrs)
         ys: list[Any] = list(cast(Any, result)) if isinstance(result, tuple) else [result]
-        return {name: np.array(y, object) for name, y in zip(self.outputs, ys, strict=True)}
+        return {name: np.array(y, object) for name, y in zip(self.names, ys, strict=True)}
 
     def flat_outputs(self, numbers: Numbers) -> Numbers:
         return [value for y in self.by_output(numbers).values() for value in np.ravel(y)]
