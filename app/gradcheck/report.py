@@ -110,9 +110,9 @@ class Step:
             yield breakdown(error, self._place, op, self.report.options.seed)
 
     def _is_fault_of_op(self, error: PullbackError) -> bool:
-        """Tell whether an error fails the check: the op fails, does not compile, or rejects points of its own."""
+        """Tell whether an error fails the check: the op fails, or rejects its examples or points drawn for it."""
         if isinstance(error, Unprocessable):
-            return self.target.inputs is None or any(entry.loc == ("mode",) for entry in error.entries)
+            return self.target.inputs is None
         return isinstance(error, OpFailed)
 
     @property

@@ -165,13 +165,18 @@ class Target:
 
     @cached_property
     def special(self) -> list[Sample]:
-        """Samples at 0, ties, kinks and the ends of the domain, as far as the op accepts them; none at given inputs."""
+        """Samples at 0, ties, kinks and the ends of the domain; none at given inputs.
+
+        Points that the op rejects, or where its reference raises, are outside of the domain.
+        """
         if self.inputs is not None or not (self.has_example or self.op.batching == "elementwise"):
             return []
         rng, accepted = self.rng("special"), list[Point]()
         for inputs in points_of.special(self.op, self.attrs, self.widest, rng):
             with contextlib.suppress(Unprocessable):
-                accepted.append(self.bind(inputs, self.widest))
+                point = self.bind(inputs, self.widest)
+                if _has_reference(point):
+                    accepted.append(point)
         if self.op.batching == "elementwise" and accepted:
             accepted = [self._join([point.inputs for point in accepted])]
         samples = [sample_at(point, rng, self.sizes) for point in accepted]
@@ -227,6 +232,17 @@ class Target:
         return self.bind(
             {name: np.concatenate([np.ravel(part[name]) for part in parts]) for name in names}, self.widest
         )
+
+
+def _has_reference(point: Point) -> bool:
+    """Tell whether the op's reference returns at a point."""
+    if point.op.reference is not None:
+        try:
+            with np.errstate(all="ignore"):
+                point.op.reference(*point.inputs.values(), **point.spec.attrs.model_dump())
+        except Exception:  # noqa: BLE001 - the op author's code may raise anything
+            return False
+    return True
 
 
 def stacked(samples: Sequence[Sample]) -> tuple[dict[str, Array], dict[str, Array], dict[str, Array]]:

@@ -19,6 +19,7 @@ log = logging.getLogger("pullback")
 
 # Messages from TensorFlow when XLA cannot compile a graph; their first line has the reason.
 _XLA = re.compile(r"tf2xla conversion failed|unsupported operations|compile_device_type|uncompilable|XLA_[CG]PU_JIT")
+_NO_XLA_KERNEL = re.compile(r"No registered '(\w+)' OpKernel for XLA")
 _CONVERSION = re.compile(
     r"tf2xla conversion failed while converting .*?\]\. |Run with TF_DUMP\S* and \S* to obtain.*?\. "
 )
@@ -63,7 +64,9 @@ def op_error(op: str, error: BaseException, simpler: Callable[[], object] | None
         # Not where a kernel is missing: the list of kernels that follows names XLA's devices.
         case tf.errors.OpError() if _XLA.search(error.message) and not lacks_kernel(error.message):
             log.warning("op %s does not compile with XLA", op, exc_info=error)
-            return wrong(("mode",), f"op {op}: {_message(error)}", expected="graph, eager or v1", got="xla")
+            kernel = _NO_XLA_KERNEL.search(error.message)
+            message = f"XLA has no kernel for {kernel[1]}" if kernel else _message(error)
+            return wrong(("mode",), f"op {op}: {message}", expected="graph, eager or v1", got="xla")
         case tf.errors.InvalidArgumentError() if simpler is None and not lacks_kernel(error.message):
             message = _message(error)
             entry = Entry(("inputs",), message, expected="values that the op accepts", got="values that it rejected")

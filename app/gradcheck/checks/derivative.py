@@ -19,7 +19,7 @@ from app.gradcheck.objective import Objective
 from app.gradcheck.reproduce import calls
 from app.gradcheck.rows import Rows
 from app.gradcheck.sample import Sample
-from app.gradcheck.target import Target
+from app.gradcheck.target import NUMBERS_OF_LARGE, Target
 from app.gradcheck.verdict import Comparison, Finding, Place
 from ops import Array, Derivative, Formula, Surrogate
 
@@ -48,12 +48,12 @@ def check(target: Target) -> Iterator[Finding]:
 
 
 def _special(target: Target) -> Iterator[Finding]:
-    """Check the gradient at special places, where any subgradient is right."""
+    """Check the gradient at special places, and where forward has a kink: there, any subgradient is right."""
     inputs = target.samples[0].vectors
     comparisons: dict[str | None, Comparison] = {
         name: Comparison(Place(NAME, 1, input=name, dtype=target.widest)) for name in (*inputs, None)
     }
-    for sample in target.special:
+    for sample in (*target.special, *filter(_has_small_kinks, target.smooth)):
         if isinstance(sample.claim.first, Formula):
             return
         target.checkpoint()
@@ -67,6 +67,11 @@ def _special(target: Target) -> Iterator[Finding]:
         if comparison.verdict in ("pass", "fail"):
             what = "the gradient along equal numbers" if name is None else f"d{name}"
             yield comparison.finding(what, "the derivative on both sides of 0, a tie, a kink or an end of the domain")
+
+
+def _has_small_kinks(sample: Sample) -> bool:
+    size = sum(x.size for x in sample.point.inputs.values())
+    return size <= NUMBERS_OF_LARGE and any((found == Trouble.KINK).any() for found in sample.troubles.values())
 
 
 def troubles(target: Target, subsample: Sample) -> dict[str, Array]:

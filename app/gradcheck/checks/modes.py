@@ -36,6 +36,12 @@ def _compare(target: Target, mode: Mode, device: str, what: str) -> Iterator[Fin
     except Overloaded as error:
         yield Finding(place, "skipped", error.detail)
         return
+    except Unprocessable as error:
+        if error.entries[0].loc != ("mode",):
+            raise
+        others = ", ".join(f'"{other}"' for other in target.op.modes if other != mode)
+        yield Finding(place, "fail", f"{error.entries[0].message}; declare modes=({others}), or mend the op")
+        return
     yield from agree(target, place, pairs, what, "mode graph", device=device)
 
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 from mpmath import mp
 from scipy import linalg
 
-from ops import Array, Input, Tensor
+from ops import UNCOMPILED, Array, Input, Tensor
 from tests.gradcheck.hard import matrices
 from tests.gradcheck.hard.exact import Hard, collected
 from tests.gradcheck.hard.making import SINGLE, WIDE, handwritten
@@ -88,20 +88,24 @@ def exact_exponential(a: Any) -> Any:
 POSITIVE: dict[str, Any] = {"a": matrices.POSITIVE, "sample": matrices.random_positive}
 GUARDED: dict[str, Any] = {**POSITIVE, "validate": matrices.require_positive_definite}
 # XLA's solvers for eigenvalues and singular values stop at 1e-6.
-UNCOMPILED: dict[str, Any] = {"modes": ("graph", "eager", "v1"), "y": ("M",)}
+ITERATED: dict[str, Any] = {"modes": UNCOMPILED, "y": ("M",)}
 INVERTIBLE: dict[str, Any] = {"validate": matrices.require_invertible}
 
 OPS = collected(
     Hard(of_matrix("cholesky", cholesky, cholesky_reference, **GUARDED), exact_cholesky),
     # TensorFlow raises where the matrix is not positive definite.
     Hard(of_matrix("cholesky_unguarded", cholesky, cholesky_reference, **POSITIVE, dtypes=SINGLE), exact_cholesky),
-    Hard(of_matrix("determinant", tf.linalg.det, determinant_reference, y=(), **INVERTIBLE), exact_determinant),
+    Hard(
+        of_matrix("determinant", tf.linalg.det, determinant_reference, y=(), modes=UNCOMPILED, **INVERTIBLE),
+        exact_determinant,
+    ),
     Hard(
         of_matrix(
             "determinant_near_0",
             handwritten(tf.linalg.det, lambda a, dy: dy * cofactors(a)),
             determinant_reference,
             y=(),
+            modes=UNCOMPILED,
             sample=matrices.random_near_singular,
             dtypes=WIDE,
             validate=matrices.require_finite,
@@ -125,6 +129,7 @@ OPS = collected(
             lambda a: tf.linalg.slogdet(a)[1],
             log_abs_determinant_reference,
             y=(),
+            modes=UNCOMPILED,
             sample=matrices.random_badly_scaled,
             dtypes=WIDE,
         ),
@@ -136,13 +141,13 @@ OPS = collected(
             handwritten(eigenvalues, eigenvalues_vjp),
             eigenvalues_reference,
             dtypes=WIDE,
-            **UNCOMPILED,
+            **ITERATED,
             **GUARDED,
         ),
         exact_eigenvalues,
     ),
     Hard(
-        of_matrix("eigenvalues_single", eigenvalues, eigenvalues_reference, dtypes=SINGLE, **UNCOMPILED, **GUARDED),
+        of_matrix("eigenvalues_single", eigenvalues, eigenvalues_reference, dtypes=SINGLE, **ITERATED, **GUARDED),
         exact_eigenvalues,
     ),
     Hard(
@@ -152,7 +157,7 @@ OPS = collected(
             singular_values_reference,
             dtypes=WIDE,
             sample=matrices.random_positive,
-            **UNCOMPILED,
+            **ITERATED,
             **INVERTIBLE,
         ),
         exact_singular_values,
@@ -163,7 +168,7 @@ OPS = collected(
             tf.linalg.expm,
             exponential_reference,
             dtypes=WIDE,
-            modes=("graph", "eager", "v1"),
+            modes=UNCOMPILED,
             validate=matrices.require_finite,
         ),
         exact_exponential,
