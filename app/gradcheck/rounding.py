@@ -7,7 +7,6 @@ for the constants in an op's formula, as in 1 + eˣ, times the directions that m
 rounds more than that; its *noise* is measured, and added.
 """
 
-import itertools
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar, cast
@@ -31,11 +30,15 @@ STEP = 2.0**-20
 STEP_IN_NARROW = 2.0**-8
 DRAWS = 3
 # Noise is what a change of the leaves leaves behind that no smooth function explains. It is measured with changes of a
-# few units in the last place, and with the larger of these relative ones, halved twice: a function that cancels inside
-# is a staircase with steps that are wider than tiny changes. The bound covers this many times the largest noise seen.
-FEW_ULPS, LARGE, NOISES = (4.0, 16.0), 2.0**-10, 8.0
-# The fourth difference of a smooth function falls by 16 when its step is halved, that of noise hardly.
-FALL, GAIN = 4.0, 8.0
+# few units in the last place, and at evenly spaced points that are further apart, since a function that cancels inside
+# is a staircase whose steps are wider than tiny changes. The bound covers this many times the noise.
+FEW_ULPS, NOISES = (4.0, 16.0), 8.0
+# The points, as fractions of the farthest one, which is this relative change. Evenly spaced points would miss the noise
+# of a staircase whose steps divide their distance.
+NODES, FARTHEST = np.array([-1.0, -0.7423, -0.4671, -0.1817, 0.0, 0.1373, 0.3929, 0.6751, 0.9157]), 2.0**-9
+# If the residues of polynomials of so many successive degrees have the same size, within this factor, they are noise:
+# those of a smooth function fall.
+DEGREES, LIKE = 3, 4.0
 
 
 def eps(dtype: str) -> float:
@@ -70,12 +73,12 @@ def units(
     added.
     """
     steps, few = list(_steps(leaves, rng, elementwise=elementwise)), list(_few_ulps(leaves, rng))
-    large = _larger(leaves, rng)
-    results, *others = evaluate([leaves, *steps, *few, *large])
+    line = _line(leaves, rng)
+    results, *others = evaluate([leaves, *steps, *few, *line])
     at = _widened(results)
     rest = map(_widened, others)
     sensitivity = _sensitivity([next(rest) for _ in steps], at, _step(leaves), elementwise=elementwise)
-    noise = _noise([next(rest) for _ in few], [next(rest) for _ in large], at)
+    noise = _noise([next(rest) for _ in few], [next(rest) for _ in line], at)
     terms = 1 if elementwise else max((max(leaf.shape, default=1) for leaf in leaves.values()), default=1)
     found: dict[Q, Array] = {}
     for name, value in at.items():
@@ -174,29 +177,44 @@ def _few_ulps(leaves: Mapping[K, Array], rng: np.random.Generator) -> Iterator[d
             yield _scaled(leaves, {name: sign * part for name, part in change.items()})
 
 
-def _larger(leaves: Mapping[K, Array], rng: np.random.Generator) -> list[dict[K, Array]]:
-    """Return leaves that are moved by 2, 1, 1/2 and 1/4 of a relative change, each in both directions."""
-    change = {name: _alike(leaf, rng) / FEW_ULPS[1] * LARGE for name, leaf in leaves.items()}
-    sizes = [t for size in (2.0, 1.0, 0.5, 0.25) for t in (size, -size)]
-    return [_scaled(leaves, {name: t * part for name, part in change.items()}) for t in sizes]
+def _line(leaves: Mapping[K, Array], rng: np.random.Generator) -> list[dict[K, Array]]:
+    """Return leaves at the nodes, except the one that is 0."""
+    change = {name: _alike(leaf, rng) * (FARTHEST / FEW_ULPS[1]) for name, leaf in leaves.items()}
+    return [_scaled(leaves, {name: t * part for name, part in change.items()}) for t in NODES if t]
 
 
 def _noise(
-    few: Sequence[Mapping[Q, Array]], large: Sequence[Mapping[Q, Array]], at: Mapping[Q, Array]
+    few: Sequence[Mapping[Q, Array]], line: Sequence[Mapping[Q, Array]], at: Mapping[Q, Array]
 ) -> dict[Q, Array]:
-    """Return the largest noise in the values after ``_few_ulps`` and ``_larger``."""
-    largest = {name: np.zeros_like(value) for name, value in at.items()}
-    with np.errstate(invalid="ignore", over="ignore"):
-        for name, middle in at.items():
+    """Return the noise in the values after ``_few_ulps`` and on a ``_line``."""
+    found: dict[Q, Array] = {}
+    zero = int(np.argmin(np.abs(NODES)))
+    for name, middle in at.items():
+        values = [other[name] for other in line]
+        with np.errstate(invalid="ignore", over="ignore"):
+            found[name] = np.zeros_like(middle)
+            _widen(found[name], _noise_on_line(np.stack([*values[:zero], middle, *values[zero:]])))
             for right, left in zip(few[::2], few[1::2], strict=True):
-                _widen(largest[name], right[name] - 2 * middle + left[name])
-            sums = [right[name] + left[name] for right, left in zip(large[::2], large[1::2], strict=True)]
-            outer, inner, innermost = (
-                np.abs(twice - 4 * once + 6 * middle) for twice, once in itertools.pairwise(sums)
-            )
-            is_noise = (inner * FALL >= outer) & (innermost * FALL >= inner)
-            _widen(largest[name], np.where(is_noise, np.fmax(outer, inner), 0.0) / GAIN)
-    return largest
+                _widen(found[name], right[name] - 2 * middle + left[name])
+    return found
+
+
+def _noise_on_line(values: Array) -> Array:
+    """Return the standard deviation of the noise of values at the nodes, in axis 0; 0 where there is none.
+
+    The residue of the polynomial of best fit falls with its degree until nothing but noise is left. This is the idea
+    of Moré and Wild, "Estimating computational noise" (2011), who take differences of evenly spaced values.
+    """
+    basis: Array = np.linalg.qr(np.vander(NODES, increasing=True))[0]
+    parts = basis.T @ values.reshape(len(NODES), -1)
+    # The squares of the residues of the polynomials of degree 0, 1, ...
+    squares = np.cumsum(parts[:0:-1] ** 2, axis=0)[::-1]
+    sizes = np.sqrt(squares / np.arange(len(squares), 0, -1)[:, None])
+    noise: Array = np.zeros_like(sizes[0])
+    for degree in reversed(range(1, len(sizes) - DEGREES + 1)):
+        some = sizes[degree : degree + DEGREES]
+        noise = np.where(some.max(axis=0) <= LIKE * some.min(axis=0), some[0], noise)
+    return noise.reshape(values.shape[1:])
 
 
 def _alike(leaf: Array, rng: np.random.Generator) -> Array:

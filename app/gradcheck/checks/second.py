@@ -128,13 +128,14 @@ def _composite(target: Target, subsample: Sample, comparisons: Mapping[str, Comp
     whole = target.whole(subsample)
     results = composite(whole.point, whole.cotangents, whole.vectors)
     parts = {name: results["products", name] for name in comparisons}
-    # The sizes of its terms: H at dy = c y, and Jᵀ of c J v.
+    # The sizes of its terms: H at dy = c y, where y rounds too, and Jᵀ of c J v.
     size, slots = (
         sum(_largest(subsample.values[what, name]) for name in subsample.cotangents) for what in ("outputs", "slots")
     )
     bounds = {
         name: whole.error_bound(("products", name), target.widest) * (1 + 2 * size)
         + whole.error_bound(("gradients", name), target.widest) * (1 + 2 * slots)
+        + 2 * _error_of_outputs(target, whole) * np.abs(whole.values["products", name])
         for name in comparisons
     }
     # The slots are checked coordinate by coordinate, so the composite need not be.
@@ -154,6 +155,12 @@ def _largest(values: Array) -> float:
     return float(np.abs(np.nan_to_num(np.asarray(values, np.float64), posinf=0, neginf=0)).max(initial=0))
 
 
+def _error_of_outputs(target: Target, sample: Sample) -> Array:
+    """Return the largest rounding error of the outputs: number by number for an elementwise op."""
+    bounds = [sample.error_bound(("outputs", name), target.widest) for name in sample.cotangents]
+    return np.max(bounds, axis=0) if sample.is_elementwise else np.max([np.max(b, initial=0.0) for b in bounds])
+
+
 def _composite_objective(target: Target, sample: Sample) -> Objective:
     """Return the gradient of Σ c y²/2, which is the op's own vjp at dy = c y, as a function of x."""
     rows = Rows(sample.point, target.checkpoint)
@@ -166,7 +173,11 @@ def _composite_objective(target: Target, sample: Sample) -> Objective:
         return rows.vjp(moved, dys)
 
     size = 1 + 2 * max(map(_largest, (sample.values["outputs", name] for name in sample.cotangents)))
-    bounds = {name: size * bound for name, bound in _bounds(target, sample).items()}
+    of_outputs = 2 * _error_of_outputs(target, sample)
+    bounds = {
+        name: size * bound + of_outputs * np.abs(sample.values["gradients", name])
+        for name, bound in _bounds(target, sample).items()
+    }
     return Objective(own, {name: sample.point.inputs[name] for name in sample.vectors}, sample.vectors, bounds)
 
 
