@@ -14,6 +14,8 @@ from typing import Any, TypeAlias, TypeVar, cast
 import ml_dtypes
 import numpy as np
 
+from app.gradcheck import noise
+from app.gradcheck.noise import scaled, widen
 from ops import Array
 
 K = TypeVar("K", bound=Hashable)
@@ -29,16 +31,8 @@ ROUNDINGS = 16
 STEP = 2.0**-20
 STEP_IN_NARROW = 2.0**-8
 DRAWS = 3
-# Noise is what a change of the leaves leaves behind that no smooth function explains. It is measured with changes of a
-# few units in the last place, and at evenly spaced points that are further apart, since a function that cancels inside
-# is a staircase whose steps are wider than tiny changes. The bound covers this many times the noise.
-FEW_ULPS, NOISES = (4.0, 16.0), 8.0
-# The points, as fractions of the farthest one, which is this relative change. Evenly spaced points would miss the noise
-# of a staircase whose steps divide their distance.
-NODES, FARTHEST = np.array([-1.0, -0.7423, -0.4671, -0.1817, 0.0, 0.1373, 0.3929, 0.6751, 0.9157]), 2.0**-9
-# If the residues of polynomials of so many successive degrees have the same size, within this factor, they are noise:
-# those of a smooth function fall.
-DEGREES, LIKE = 3, 4.0
+# The bound covers this many times the noise.
+NOISES = 8.0
 
 
 def eps(dtype: str) -> float:
@@ -72,21 +66,20 @@ def units(
     of the op's constants, which are about 1, in each result, which is linear in its directions. The measured noise is
     added.
     """
-    steps, few = list(_steps(leaves, rng, elementwise=elementwise)), list(_few_ulps(leaves, rng))
-    line = _line(leaves, rng)
-    results, *others = evaluate([leaves, *steps, *few, *line])
-    at = _widened(results)
-    rest = map(_widened, others)
-    sensitivity = _sensitivity([next(rest) for _ in steps], at, _step(leaves), elementwise=elementwise)
-    noise = _noise([next(rest) for _ in few], [next(rest) for _ in line], at)
+    steps = list(_steps(leaves, rng, elementwise=elementwise))
+    points = noise.points(leaves, {name: eps(str(leaf.dtype)) for name, leaf in leaves.items()}, rng)
+    results, *others = evaluate([leaves, *steps, *points])
+    at, *moved = map(_widened, (results, *others))
+    sensitivity = _sensitivity(moved[: len(steps)], at, _step(leaves), elementwise=elementwise)
+    noises = noise.measured(moved[len(steps) :], at)
     terms = 1 if elementwise else max((max(leaf.shape, default=1) for leaf in leaves.values()), default=1)
     found: dict[Q, Array] = {}
     for name, value in at.items():
         stable = np.maximum(ones(name), _size(value, elementwise)) + sensitivity[name]
         unit = eps(str(results[name].dtype)) if results[name].dtype.kind not in "iub" else 1.0
         # A result that changes by more than this jumps, and a jump is not noise.
-        is_noise = noise[name] <= unit**0.25 * stable
-        found[name] = ROUNDINGS * terms * stable + np.where(is_noise, NOISES * noise[name] / unit, 0.0)
+        is_noise = noises[name] <= unit**0.25 * stable
+        found[name] = ROUNDINGS * terms * stable + np.where(is_noise, NOISES * noises[name] / unit, 0.0)
     return found
 
 
@@ -102,11 +95,11 @@ def spread(
         {name: ROUNDINGS * unit * rng.uniform(-1, 1, leaf.shape) for name, leaf in leaves.items()}
         for _ in range(2 * DRAWS)
     )
-    at, *others = map(_widened, evaluate([leaves, *(_scaled(leaves, change) for change in changes)]))
+    at, *others = map(_widened, evaluate([leaves, *(scaled(leaves, change) for change in changes)]))
     largest = {name: np.zeros_like(value) for name, value in at.items()}
     for other in others:
         for name, value in other.items():
-            _widen(largest[name], 2 * (value - at[name]))
+            widen(largest[name], 2 * (value - at[name]))
     return largest
 
 
@@ -150,7 +143,7 @@ def _sensitivity(
             if elementwise:
                 np.add(so_far, np.nan_to_num(np.abs(change), nan=0.0, posinf=0.0), out=so_far)
             else:
-                _widen(so_far, change)
+                widen(so_far, change)
     if not elementwise:
         # A number that the few random changes do not move, while they move its neighbours, is unmoved by chance.
         return {name: np.fmax(change, _mean_square_root(change)) for name, change in total.items()}
@@ -167,72 +160,6 @@ def _signs(
     else:
         for _ in range(DRAWS):
             yield {name: rng.choice([-1.0, 1.0], leaf.shape) for name, leaf in leaves.items()}
-
-
-def _few_ulps(leaves: Mapping[K, Array], rng: np.random.Generator) -> Iterator[dict[K, Array]]:
-    """Yield pairs of leaves that are moved by a few units in the last place, and by as much in the other direction."""
-    for _ in range(DRAWS):
-        change = {name: _alike(leaf, rng) * eps(str(leaf.dtype)) for name, leaf in leaves.items()}
-        for sign in (1.0, -1.0):
-            yield _scaled(leaves, {name: sign * part for name, part in change.items()})
-
-
-def _line(leaves: Mapping[K, Array], rng: np.random.Generator) -> list[dict[K, Array]]:
-    """Return leaves at the nodes, except the one that is 0."""
-    change = {name: _alike(leaf, rng) * (FARTHEST / FEW_ULPS[1]) for name, leaf in leaves.items()}
-    return [_scaled(leaves, {name: t * part for name, part in change.items()}) for t in NODES if t]
-
-
-def _noise(
-    few: Sequence[Mapping[Q, Array]], line: Sequence[Mapping[Q, Array]], at: Mapping[Q, Array]
-) -> dict[Q, Array]:
-    """Return the noise in the values after ``_few_ulps`` and on a ``_line``."""
-    found: dict[Q, Array] = {}
-    zero = int(np.argmin(np.abs(NODES)))
-    for name, middle in at.items():
-        values = [other[name] for other in line]
-        with np.errstate(invalid="ignore", over="ignore"):
-            found[name] = np.zeros_like(middle)
-            _widen(found[name], _noise_on_line(np.stack([*values[:zero], middle, *values[zero:]])))
-            for right, left in zip(few[::2], few[1::2], strict=True):
-                _widen(found[name], right[name] - 2 * middle + left[name])
-    return found
-
-
-def _noise_on_line(values: Array) -> Array:
-    """Return the standard deviation of the noise of values at the nodes, in axis 0; 0 where there is none.
-
-    The residue of the polynomial of best fit falls with its degree until nothing but noise is left. This is the idea
-    of Moré and Wild, "Estimating computational noise" (2011), who take differences of evenly spaced values.
-    """
-    basis: Array = np.linalg.qr(np.vander(NODES, increasing=True))[0]
-    parts = basis.T @ values.reshape(len(NODES), -1)
-    # The squares of the residues of the polynomials of degree 0, 1, ...
-    squares = np.cumsum(parts[:0:-1] ** 2, axis=0)[::-1]
-    sizes = np.sqrt(squares / np.arange(len(squares), 0, -1)[:, None])
-    noise: Array = np.zeros_like(sizes[0])
-    for degree in reversed(range(1, len(sizes) - DEGREES + 1)):
-        some = sizes[degree : degree + DEGREES]
-        noise = np.where(some.max(axis=0) <= LIKE * some.min(axis=0), some[0], noise)
-    return noise.reshape(values.shape[1:])
-
-
-def _alike(leaf: Array, rng: np.random.Generator) -> Array:
-    """Return relative changes that are equal where the numbers are. So ties stay ties, and 0 stays 0."""
-    distinct, places = np.unique(leaf, return_inverse=True)
-    sizes = rng.uniform(*FEW_ULPS, distinct.shape) * rng.choice([-1.0, 1.0], distinct.shape)
-    return sizes[places.ravel()].reshape(leaf.shape)
-
-
-def _scaled(leaves: Mapping[K, Array], changes: Mapping[K, Array]) -> dict[K, Array]:
-    """Return the leaves, each number changed by this fraction of itself."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        return {name: (leaf * (1 + changes[name])).astype(leaf.dtype) for name, leaf in leaves.items()}
-
-
-def _widen(largest: Array, change: Array) -> None:
-    """Raise the largest sizes to those of a change, in place, where it is finite."""
-    np.fmax(largest, np.nan_to_num(np.abs(change), nan=0.0, posinf=0.0), out=largest)
 
 
 def _mean_square_root(values: Array) -> float:

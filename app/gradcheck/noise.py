@@ -1,0 +1,121 @@
+"""The noise of an op: what a change of its leaves leaves behind in a result that no smooth function explains.
+
+An op that cancels inside has noise, and its results cannot be better: the checks allow for it. An op that rounds to
+float32 inside looks alike, but its results could be better. So noise of that kind does not count.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from ops import Array
+
+K = TypeVar("K")
+Q = TypeVar("Q")
+
+# Noise is measured with changes of a few units in the last place, and at points on a line that are further apart, since
+# a function that cancels inside is a staircase whose steps are wider than tiny changes.
+DRAWS, FEW_ULPS = 3, (4.0, 16.0)
+# The points, as fractions of the farthest one, which is this relative change. Evenly spaced points would miss the noise
+# of a staircase whose steps divide their distance.
+NODES, FARTHEST = np.array([-1.0, -0.7423, -0.4671, -0.1817, 0.0, 0.1373, 0.3929, 0.6751, 0.9157]), 2.0**-9
+# If the residues of polynomials of so many successive degrees have the same size, within this factor, they are noise:
+# those of a smooth function fall.
+DEGREES, LIKE = 3, 4.0
+# The standard deviation of numbers that are rounded to float32, relative to them, and the factor within which it is
+# recognised; how many numbers it takes, and how much the larger half must exceed the smaller one.
+OF_FLOAT32, NEAR, ENOUGH, WIDER = 2.0**-23.5 / 12**0.5, 3.0, 6, 1.5
+
+
+def points(leaves: Mapping[K, Array], units: Mapping[K, float], rng: np.random.Generator) -> list[dict[K, Array]]:
+    """Return the leaves at which ``measured`` needs the results; ``units`` is the ``eps`` of each leaf."""
+    return [*_few_ulps(leaves, units, rng), *_line(leaves, rng)]
+
+
+def measured(values: Sequence[Mapping[Q, Array]], at: Mapping[Q, Array]) -> dict[Q, Array]:
+    """Return the size of the noise of each number of each result.
+
+    ``values`` are the results at the ``points``, and ``at`` those at the leaves themselves, all in float64.
+    """
+    few, line = values[: 2 * DRAWS], values[2 * DRAWS :]
+    zero, found = int(np.argmin(np.abs(NODES))), dict[Q, Array]()
+    for name, middle in at.items():
+        on_line = [other[name] for other in line]
+        with np.errstate(invalid="ignore", over="ignore"):
+            noise = np.zeros_like(middle)
+            widen(noise, _on_line(np.stack([*on_line[:zero], middle, *on_line[zero:]])))
+            if _is_of_float32(noise, middle):
+                noise = np.zeros_like(middle)
+            for right, left in zip(few[::2], few[1::2], strict=True):
+                widen(noise, right[name] - 2 * middle + left[name])
+            found[name] = noise
+    return found
+
+
+def scaled(leaves: Mapping[K, Array], changes: Mapping[K, Array]) -> dict[K, Array]:
+    """Return the leaves, each number changed by this fraction of itself."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        return {name: (leaf * (1 + changes[name])).astype(leaf.dtype) for name, leaf in leaves.items()}
+
+
+def widen(largest: Array, change: Array) -> None:
+    """Raise the largest sizes to those of a change, in place, where it is finite."""
+    np.fmax(largest, np.nan_to_num(np.abs(change), nan=0.0, posinf=0.0), out=largest)
+
+
+def _few_ulps(
+    leaves: Mapping[K, Array], units: Mapping[K, float], rng: np.random.Generator
+) -> Iterator[dict[K, Array]]:
+    """Yield pairs of leaves that are moved by a few units in the last place, and by as much in the other direction."""
+    for _ in range(DRAWS):
+        change = {name: _alike(leaf, rng) * units[name] for name, leaf in leaves.items()}
+        for sign in (1.0, -1.0):
+            yield scaled(leaves, {name: sign * part for name, part in change.items()})
+
+
+def _line(leaves: Mapping[K, Array], rng: np.random.Generator) -> list[dict[K, Array]]:
+    """Return leaves at the nodes, except the one that is 0."""
+    change = {name: _alike(leaf, rng) * (FARTHEST / FEW_ULPS[1]) for name, leaf in leaves.items()}
+    return [scaled(leaves, {name: t * part for name, part in change.items()}) for t in NODES if t]
+
+
+def _alike(leaf: Array, rng: np.random.Generator) -> Array:
+    """Return relative changes that are equal where the numbers are. So ties stay ties, and 0 stays 0."""
+    distinct, places = np.unique(leaf, return_inverse=True)
+    sizes = rng.uniform(*FEW_ULPS, distinct.shape) * rng.choice([-1.0, 1.0], distinct.shape)
+    return sizes[places.ravel()].reshape(leaf.shape)
+
+
+def _on_line(values: Array) -> Array:
+    """Return the standard deviation of the noise of values at the nodes, in axis 0; 0 where there is none.
+
+    The residue of the polynomial of best fit falls with its degree until nothing but noise is left. This is the idea
+    of Moré and Wild, "Estimating computational noise" (2011), who take differences of evenly spaced values.
+    """
+    basis: Array = np.linalg.qr(np.vander(NODES, increasing=True))[0]
+    parts = basis.T @ values.reshape(len(NODES), -1)
+    # The squares of the residues of the polynomials of degree 0, 1, ...
+    squares = np.cumsum(parts[:0:-1] ** 2, axis=0)[::-1]
+    sizes = np.sqrt(squares / np.arange(len(squares), 0, -1)[:, None])
+    noise: Array = np.zeros_like(sizes[0])
+    for degree in reversed(range(1, len(sizes) - DEGREES + 1)):
+        some = sizes[degree : degree + DEGREES]
+        noise = np.where(some.max(axis=0) <= LIKE * some.min(axis=0), some[0], noise)
+    return noise.reshape(values.shape[1:])
+
+
+def _is_of_float32(noise: Array, value: Array) -> bool:
+    """Tell whether noise is that of numbers rounded to float32: of this relative size, and larger in larger numbers.
+
+    The noise of a sum that cancels is as large in small results as in large ones.
+    """
+    known = (noise > 0) & (value != 0) & np.isfinite(value)
+    if known.sum() < max(ENOUGH, noise.size / 2):
+        return False
+    size, noise = np.abs(value[known]), noise[known]
+    is_large = size > np.median(size)
+    if not is_large.any() or not 1 / NEAR <= np.median(noise / size) / OF_FLOAT32 <= NEAR:
+        return False
+    sizes, noises = (float(np.median(x[is_large]) / np.median(x[~is_large])) for x in (size, noise))
+    return sizes >= WIDER and noises >= sizes**0.5
