@@ -8,7 +8,7 @@ MINOR := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve native libraries test test-clients test-clients-full client-environments docker-test sanitize bench accuracy trust format lock clean
+.PHONY: help serve native libraries test test-clients test-clients-full client-environments docker-test sanitize bench accuracy trust mutants format lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -119,6 +119,9 @@ accuracy: $(VENV)/.installed-bench ## compare our numeric derivatives with those
 SEEDS := 20
 trust: $(VENV)/.installed-dev native ## count the checker's misses and false alarms over all planted and all right ops
 	@$(VENV)/bin/python -m tests.gradcheck.trust --seeds $(SEEDS)
+
+mutants: $(VENV)/.installed-dev native ## break the checker in many places, and see that planted ops show each
+	@$(VENV)/bin/python -m tests.gradcheck.mutants
 
 format: $(VENV)/.installed-dev ## fix style where a tool can
 	$(VENV)/bin/ruff check --fix

@@ -1,0 +1,264 @@
+"""``python -m tests.gradcheck.mutants``: break the checker in many places; the planted ops must show each break.
+
+A mutant is one change of the checker's code, and the ops that show it: a wrong op that is missed then, or a right one
+that alarms. It prints the mutants that nothing shows.
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+COPIED = ("app", "ops", "pullback", "tests", "pyproject.toml")
+SHOWN = ("MISSED", "UNDESERVED")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A change in a module of ``app/gradcheck``, and the names of ops that show it."""
+
+    module: str
+    before: str
+    after: str
+    names: tuple[str, ...]
+
+
+MUTANTS = (
+    # Points and attributes.
+    Mutant("points.py", "strata = rng.permuted(", "strata = 0 * rng.permuted(", ("the end of each period",)),
+    Mutant("points.py", "0.0, -0.0, low, high, *kinks", "low, high, *kinks", ("0 at 0 in place of 1",)),
+    Mutant("points.py", "0.0, -0.0, low, high, *kinks", "0.0, low, high, *kinks", ("0 at -0.0 in place of 1",)),
+    Mutant("points.py", "0.0, -0.0, low, high, *kinks", "0.0, -0.0, *kinks", ("both edges of the domain",)),
+    Mutant(
+        "points.py",
+        "(kink - beside, kink, kink + beside)",
+        "()",
+        ("one side of a declared kink", "a slope outside of both slopes at a kink"),
+    ),
+    Mutant("points.py", "yield _equal_inputs(", "yield (", ("both of two equal inputs get all of dy",)),
+    Mutant(
+        "points.py",
+        "rng.choice(np.concatenate([few, some]), _shape(slot, (3,)))",
+        "rng.uniform(-1, 1, _shape(slot, (3,)))",
+        ("each of several largest gets the rest", "each median gets all of dy"),
+    ),
+    Mutant("choices.py", "return list(get_args(kind))", "return []", ("a wrong unit at one literal",)),
+    Mutant("choices.py", "return [False, True]", "return []", ("two switches wrong together only",)),
+    Mutant(
+        "choices.py",
+        "len(values[one]) * len(values[other]) <= COMBINED",
+        "False",
+        ("two switches wrong together only",),
+    ),
+    Mutant(
+        "choices.py",
+        "return sorted({first, first + 1, int(rng.integers(first, last + 1)), last}",
+        "return sorted({first, first + 1}",
+        ("a loop too short at the largest power",),
+    ),
+    Mutant("choices.py", "return [*ends, *(", "return [*(", ("the limit at the lower bound of a number",)),
+    # Sweeps.
+    Mutant(
+        "sweep.py",
+        "if wrong[i] > 1]",
+        "if wrong[i] > np.inf]",
+        ("short rows with a floor", "small weights that do not shrink"),
+    ),
+    Mutant(
+        "checks/derivative.py",
+        "sweep.suspects(target, 1), False",
+        "list[Sample](), False",
+        ("short rows with a floor", "small weights that do not shrink"),
+    ),
+    Mutant(
+        "checks/second.py",
+        "for suspect in sweep.suspects(target, 2):",
+        "for suspect in sweep.suspects(target, 2)[:0]:",
+        ("second order alone wrong at short rows",),
+    ),
+    # Special places.
+    Mutant(
+        "checks/derivative.py",
+        "    if not has_failed:\n",
+        "    if has_failed:\n",
+        ("each maximum gets all of dy", "no gradient at equal rows"),
+    ),
+    Mutant(
+        "kinks.py",
+        "middle, half = (low[k] + high[k]) / 2 / size, (high[k] - low[k]) / 2 / size",
+        "middle, half = (low[k] + high[k]) / 2 / size, 0 * low[k]",
+        ("relu6", "absolute"),
+    ),
+    Mutant(
+        "kinks.py",
+        "others = np.where(apart > APART * size, nearby, right[:, None])",
+        "others = np.repeat(right[:, None], NEARBY, axis=1)",
+        ("row_median", "sorted_rows"),
+    ),
+    Mutant(
+        "kinks.py",
+        "alike = [inputs] if sample.is_elementwise else [_alike(inputs, rng) for _ in range(TOGETHER)]",
+        "alike: list[dict[str, Array]] = []",
+        ("each maximum gets all of dy", "equal entries of a sort get the sum"),
+    ),
+    Mutant(
+        "kinks.py",
+        "half + doubt + bar, middle)",
+        "4 * half + doubt + bar + 2, middle)",
+        ("a slope outside of both slopes at a kink", "0 at 0 in place of 1"),
+    ),
+    # The numeric derivative and its bars.
+    Mutant(
+        "comparison.py",
+        "_compare_directions(target, gradient, nearby)\n    elif",
+        "pass\n    elif",
+        ("duplicate indices that overwrite", "a kernel's gradient that wraps around", "the last place of a scatter"),
+    ),
+    Mutant(
+        "comparison.py",
+        "DOUBT * numeric.error + bar, numeric.value),\n        trouble=trouble,",
+        "1e3 * (DOUBT * numeric.error + bar) + 1e-5, numeric.value),\n        trouble=trouble,",
+        ("2/√π with seven digits", "a gradient with the digits of float32"),
+    ),
+    Mutant(
+        "numeric.py",
+        "error = np.where(is_staircase, np.fmax(error, np.abs(other - value) + its_error), error)",
+        "pass",
+        ("sharp_softmax", "stairs_with_a_slope", "log_of_shifted_exponential", "shifted_sum"),
+    ),
+    Mutant(
+        "numeric.py",
+        "trouble[_is_kink(middle, right, left, steps, noise)] = Trouble.KINK",
+        "pass",
+        ("round_straight_through", "relu6", "row_maximum_by_hand", "quantize"),
+    ),
+    Mutant("rounding.py", "ROUNDINGS = 16", "ROUNDINGS = 0.01", ("square_wave", "softmax_in_all", "rms_norm_in_all")),
+    Mutant(
+        "rounding.py",
+        "NOISES * noises[name] / unit, 0.0",
+        "0.0, 0.0",
+        ("offset_by_1e8", "upper_part", "naive_variance"),
+    ),
+    Mutant(
+        "noise.py",
+        "            if _is_of_float32(noise, middle):",
+        "            if False:",
+        ("a value with the digits of float32", "a gradient with the digits of float32"),
+    ),
+    Mutant(
+        "noise.py",
+        "return sizes >= WIDER and noises >= sizes**0.5",
+        "return True",
+        ("offset_by_1e8", "naive_cosine_gap", "square_on_1e8"),
+    ),
+    Mutant(
+        "sample.py",
+        "return np.fmax(bound, self.spreads[dtype][key])",
+        "return bound",
+        ("half_sine", "brain_cosine", "square_wave", "sine_of_70"),
+    ),
+    # The checks.
+    Mutant(
+        "checks/value.py",
+        "rounding.ROUNDINGS * moves[name]",
+        "1e9 * moves[name]",
+        ("π with the digits of float32", "a constant that has lost digits"),
+    ),
+    Mutant("checks/retrace.py", "TURNS = 2", "TURNS = 0", ("a counter in a closure", "the time of the trace")),
+    Mutant(
+        "checks/determinism.py",
+        "second.values[what, name],",
+        "value,",
+        ("random noise in the gradient", "random dropout"),
+    ),
+    Mutant(
+        "checks/second.py",
+        "        _dy_slots(target, subsample, outputs)\n        if",
+        "        if",
+        ("a slot of dy with another slope", "ddx returned as it is"),
+    ),
+    Mutant(
+        "checks/second.py",
+        "        _x_slots(target, subsample, inputs)\n        _dy",
+        "        _dy",
+        ("no mixed terms", "a product with a diagonal Hessian"),
+    ),
+    Mutant(
+        "checks/symmetry.py",
+        "comparison.add(one, other,",
+        "comparison.add(one, one,",
+        ("a mixed term that reaches one input alone",),
+    ),
+    Mutant(
+        "checks/modes.py",
+        "*target.subsamples, *(sample for sample in target.special if _has_values(sample))",
+        "*target.subsamples",
+        ("a NaN that a compiler loses",),
+    ),
+    Mutant("checks/modes.py", 'if mode != "graph":', 'if mode == "xla":', ("a shortcut in eager mode",)),
+    Mutant(
+        "checks/dtypes.py",
+        "for dtype in target.dtypes",
+        "for dtype in target.dtypes[:1]",
+        ("a sign in float32", "another argument in bfloat16"),
+    ),
+    Mutant(
+        "checks/finite.py",
+        "return bool(np.isfinite(true)) and abs(true) <= high",
+        "return True",
+        ("huge_cube", "overflowing_cube", "overflowing_wave", "half_sine"),
+    ),
+    Mutant(
+        "checks/finite.py",
+        "if not all(_is_inside(",
+        "if not any(_is_inside(",
+        ("root", "log_up_to_5", "tangent", "power", "half_circle"),
+    ),
+    Mutant(
+        "checks/finite.py",
+        "unproven += int(bad.sum())\n                continue",
+        "pass",
+        ("huge_cube", "overflowing_cube", "product_of_extremes"),
+    ),
+)
+
+
+def shown(mutant: Mutant) -> list[str]:
+    """Return the lines that show a mutant; raise ``ValueError`` if its code is not in the module exactly once."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in COPIED:
+            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+            copy(ROOT / name, Path(folder, name))
+        Path(folder, "build").symlink_to(ROOT / "build")
+        path = Path(folder, "app", "gradcheck", mutant.module)
+        code = path.read_text()
+        if code.count(mutant.before) != 1:
+            raise ValueError(f"expected {mutant.before!r} once in {mutant.module}, got {code.count(mutant.before)}")
+        path.write_text(code.replace(mutant.before, mutant.after))
+        command = [sys.executable, "-m", "tests.gradcheck.trust", "--seeds", "1", "--processes", "1", *mutant.names]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        if not done.stdout:
+            raise ValueError(f"{mutant.module}, {mutant.after!r}: {done.stderr[-500:]}")
+        return [line for line in done.stdout.splitlines() if line.startswith(SHOWN)]
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Print what shows each mutant; return 1 if nothing shows one."""
+    hidden = 0
+    with ThreadPoolExecutor(arguments.processes) as pool:
+        for mutant, lines in zip(MUTANTS, pool.map(shown, MUTANTS), strict=True):
+            print(f"{mutant.module}: {mutant.after[:60]!r}: {lines[0][:100] if lines else 'NOT SHOWN'}", flush=True)
+            hidden += not lines
+    print(f"{len(MUTANTS) - hidden} of {len(MUTANTS)} mutants are shown")
+    return 1 if hidden else 0
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Measure whether the planted ops show what breaks the checker.")
+    parser.add_argument("--processes", type=int, default=2, help="how many mutants at a time")
+    sys.exit(main(parser.parse_args()))
