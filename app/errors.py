@@ -14,7 +14,7 @@
     ├── HeadTooLarge          431     the headers are over the byte limit
     ├── OpFailed              500     the op failed, or returned an invalid gradient
     ├── InternalError         500     a fault of the service itself
-    ├── Overloaded            503     no room at the moment: try again
+    ├── Overloaded            503     too busy, or shutting down: try again
     └── DeadlinePassed        504     the response was not ready in time
 
 An error has a status, headers and a document (RFC 9457); the protocol of the path renders the document. The texts of an
@@ -167,7 +167,7 @@ class InternalError(PullbackError):
 
 
 class Overloaded(PullbackError):
-    """There is no room at the moment, or the service is shutting down: try again after ``Retry-After`` seconds."""
+    """The service is too busy or is shutting down: try again after ``Retry-After`` seconds."""
 
     status, title = 503, "Service unavailable"
 

@@ -239,6 +239,6 @@ OP = Op(
         Example(
             "multiplicative", {"x": POSITIVE}, {"forward": "round", "backward": "square", "form": "multiplicative"}
         ),
-        Example("where_g_is_0", {"x": X}, {"forward": "tanh", "backward": "step", "form": "multiplicative"}),
+        Example("scaled_by_step", {"x": POSITIVE}, {"forward": "tanh", "backward": "step", "form": "multiplicative"}),
     ),
 )

@@ -144,7 +144,7 @@ class Batches:
             counters.batched([began], began, time.perf_counter())
 
     async def warm(self, evaluation: Evaluation[Any], *, deadline: float) -> None:
-        """Run an evaluation twice, as long work of its own: the first run compiles, the second measures the time.
+        """Run an evaluation twice in the long slot: the first run compiles, the second measures the time.
 
         It takes no place in the queue of batches. Raises the errors of ``Lane.run``.
         """

@@ -153,6 +153,16 @@ OPS = collected(
     ),
     Hard(
         elementwise(
+            # Its noise is as large as that of numbers rounded to float32.
+            "offset_by_1e9",
+            lambda x: (x + 1e9) - 1e9,
+            lambda x: (x + 1e9) - 1e9,
+            {"x": [0.1, 1.0, -3.0]},
+        ),
+        lambda x: x + 0,
+    ),
+    Hard(
+        elementwise(
             "square_on_1e8",
             lambda x: (tf.square(x) + 1e8 * tf.ones_like(x)) - 1e8,
             np.square,

@@ -218,6 +218,7 @@ def ratio_of_zeros(x: Tensor) -> Tensor:
 
 
 AWAY: dict[str, Any] = {"poles": (0.0,)}
+FROM_0: dict[str, Any] = {"domain": (0.0, 3.0)}
 POSITIVE: dict[str, Any] = {"domain": (0.25, 3.0), "poles": (0.0,)}
 AT_1: dict[str, Any] = {"kinks": (1.0,)}
 EVEN: dict[str, Any] = {"kinks": (-2.0, 0.0, 2.0)}
@@ -257,7 +258,7 @@ OPS: dict[str, Planted] = {
     "a shortcut in eager mode": Planted(elementwise(EAGER, np.sin, name="eager_shortcut"), ("modes",)),
     "another value in graphs": Planted(elementwise(traced, np.sin), ("modes", "value")),
     "a term lost where the rank is known": Planted(elementwise(KNOWN_RANK, known_rank_reference), ("modes",)),
-    "a NaN that a compiler loses": Planted(elementwise(ratio_of_zeros, None), ("modes",)),
+    "a NaN that a compiler loses": Planted(elementwise(ratio_of_zeros, None, slot=FROM_0), ("modes",)),
     "a mask inverted at negative numbers": Planted(
         made(custom_gradient(masked, masked_vjp), masked_reference, MASKED, batching="elementwise"), FIRST
     ),
