@@ -17,6 +17,7 @@ from tests.gradcheck.op_makers import (
     made,
     rows,
 )
+from tests.gradcheck.wrong import WRONG
 
 
 def matvec(x, w):
@@ -432,3 +433,9 @@ def test_an_op_that_rejects_points_from_its_domain_fails() -> None:
     assert document["verdict"] == "fail"
     assert "x is negative" in entries(document, "contract")[0]["sentence"]
     assert report(made(validate=validate, examples=examples, slot={"domain": (0.0, 3.0)}))["verdict"] == "pass"
+
+
+def test_a_tie_at_a_given_point_excuses_no_wrong_gradient() -> None:
+    op = WRONG["each maximum gets all of dy"].op
+    document = report(op, checks=["derivative"], inputs={"x": [[1.0, 1.0, 0.5]]})
+    assert failed(document) == ["derivative"]
