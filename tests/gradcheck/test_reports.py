@@ -234,3 +234,10 @@ def test_a_bar_without_a_width_is_not_printed() -> None:
         comparison = Comparison(Place("determinism", dtype="float64"))
         comparison.add(np.array([np.nan]), np.array([1.0]), np.array([bar]))
         assert "±" not in comparison.finding("the second evaluation", "the first").sentence
+
+
+def test_a_missing_kernel_of_xla_is_named_with_the_modes_to_declare() -> None:
+    (entry,) = entries(report(elementwise(tf.math.special.dawsn), checks=["modes"]), "modes")
+    assert entry["sentence"].endswith(
+        'XLA has no kernel for Dawsn; declare modes=("graph", "eager", "v1"), or mend the op'
+    )

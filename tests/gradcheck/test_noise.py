@@ -1,0 +1,45 @@
+"""The noise of functions that cancel is measured; that of smooth functions, and of casts to float32, is not."""
+
+import numpy as np
+import pytest
+
+from app.gradcheck import noise
+
+X = np.random.default_rng(7).uniform(-3, 3, 256)
+
+
+def measured(function, x=X):
+    leaves = {"x": x}
+    points = noise.points(leaves, {"x": 2.0**-52}, np.random.default_rng(0))
+    return noise.measured([{"y": function(each["x"])} for each in points], {"y": function(x)})["y"]
+
+
+@pytest.mark.parametrize("offset", [1e4, 1e7, 1e9])
+def test_the_noise_of_a_sum_that_cancels_is_that_of_its_rounding(offset) -> None:
+    # The error of a rounding is uniform within half a unit: its standard deviation is a unit divided by √12.
+    unit = np.spacing(offset) / 12**0.5
+    found = measured(lambda x: (x + offset) - offset)
+    assert np.median(found) == pytest.approx(unit, rel=0.5)
+    # No number is without, by chance.
+    assert found.min() > unit / 20
+
+
+@pytest.mark.parametrize("function", [np.sin, np.exp, np.square, lambda x: np.sin(10 * x), lambda x: x**7])
+def test_a_smooth_function_has_the_noise_of_its_last_places(function) -> None:
+    assert (measured(function) <= 64 * np.finfo(np.float64).eps * np.maximum(1, np.abs(function(X)))).all()
+
+
+def rounded(x):
+    return x.astype(np.float32).astype(np.float64)
+
+
+@pytest.mark.parametrize("function", [lambda x: rounded(np.cos(x)), lambda x: np.exp(rounded(x)), rounded])
+def test_the_digits_of_float32_are_no_noise(function) -> None:
+    assert np.median(measured(function)) < 1e-12
+
+
+def test_equal_numbers_move_alike_and_zero_stays() -> None:
+    x = np.array([1.5, 0.0, 1.5, 2.5])
+    for moved in noise.points({"x": x}, {"x": 2.0**-52}, np.random.default_rng(0)):
+        assert moved["x"][0] == moved["x"][2]
+        assert moved["x"][1] == 0
