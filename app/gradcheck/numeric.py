@@ -17,7 +17,7 @@ a derivative, and the estimate says so.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, TypeAlias
 
@@ -80,7 +80,12 @@ def slopes(along: Along, scale: Floats, unit: float, rounding: Floats | float = 
     steps = np.ldexp(1.0, -np.arange(count))[:, None] * scale
     values = np.asarray(along(np.concatenate([np.zeros((1, len(scale))), steps, -steps])), np.float64)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        return _estimate(values, steps, unit, np.broadcast_to(rounding, scale.shape))
+        # Differences of large values, divided by small steps, would overflow.
+        _, exponents = np.frexp(np.where(np.isfinite(values), np.abs(values), 0.0).max(axis=0, initial=0.0))
+        bounds = np.ldexp(np.broadcast_to(rounding, scale.shape), -exponents)
+        found = _estimate(np.ldexp(values, -exponents), steps, unit, bounds)
+        value, error = np.ldexp(found.value, exponents), np.ldexp(found.error, exponents)
+        return replace(found, value=value, error=error)
 
 
 def rungs(unit: float) -> int:

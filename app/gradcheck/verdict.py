@@ -155,9 +155,10 @@ class Comparison:
             badness = np.where(same | np.isposinf(bar), 0.0, distance / np.fmax(bar, np.finfo(np.float64).tiny))
             badness[np.isnan(badness)] = np.inf
             ratio = a / n
-            overflows = np.isinf(a) & np.isfinite(n) & (np.abs(n) + bar >= NEAR_OVERFLOW * self._high)
+            finite = np.fmin(np.abs(a), np.abs(n))
+            overflows = (np.isinf(a) != np.isinf(n)) & (finite + bar >= NEAR_OVERFLOW * self._high)
         reasons = np.where(right & ~same & ~proves, Trouble.NO_DIGITS, Trouble.NONE).astype(object)
-        # The number may overflow rightly: the expected one is an estimate.
+        # One of the two may overflow rightly: the other is an estimate, or rounds otherwise.
         reasons[overflows] = Trouble.NOT_FINITE
         if trouble is not None:
             reasons = np.where(np.ravel(trouble) != Trouble.NONE, np.ravel(trouble), reasons)

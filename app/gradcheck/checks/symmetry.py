@@ -39,7 +39,7 @@ def check(target: Target) -> Iterator[Finding]:
 
 
 def _by_entry(target: Target, sample: Sample, comparison: Comparison) -> None:
-    bars = np.concatenate([sample.error_bound(("products", name), target.widest).ravel() for name in sample.vectors])
+    bars = np.concatenate([bound.ravel() for bound in _bounds(target, sample).values()])
     rows: list[Array] = []
     for unit in np.eye(len(bars)):
         target.checkpoint()
@@ -67,7 +67,7 @@ def _by_pairs(target: Target, sample: Sample, comparison: Comparison, rng: np.ra
     vectors = [sample.vectors]
     for _ in range(PAIRS - 1):
         vectors.append({name: draw(rng, v.shape).astype(v.dtype) for name, v in sample.vectors.items()})
-    products = [second(sample.point, sample.cotangents, v) for v in vectors]
+    products, bounds = [second(sample.point, sample.cotangents, v) for v in vectors], _bounds(target, sample)
     for i, j in combinations(range(len(vectors)), 2):
         target.checkpoint()
         one, other = (
@@ -75,9 +75,18 @@ def _by_pairs(target: Target, sample: Sample, comparison: Comparison, rng: np.ra
             for a, b in ((i, j), (j, i))
         )
         size = {name: np.abs(u) + np.abs(vectors[j][name]) for name, u in vectors[i].items()}
-        bar = sample.total({n: SLACK * sample.error_bound(("products", n), target.widest) * size[n] for n in size})
+        bar = sample.total({name: SLACK * bounds[name] * size[name] for name in size})
         some = calls(sample, ("products", next(iter(size))), vectors=vectors[j], times=vectors[i])
         comparison.add(one, other, add_tolerances(target, bar, other), index=sample.total_index, calls=some)
+
+
+def _bounds(target: Target, sample: Sample) -> dict[str, Array]:
+    """Return the rounding error of H v, which is unknown where it overflows."""
+    names = {name: ("products", name) for name in sample.vectors}
+    return {
+        name: np.where(np.isfinite(sample.values[key]), sample.error_bound(key, target.widest), np.inf)
+        for name, key in names.items()
+    }
 
 
 def _split(sample: Sample, flat: Array) -> Arrays:
