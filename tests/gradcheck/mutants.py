@@ -182,7 +182,6 @@ MUTANTS = (
     Mutant("checks/linearity.py", "2 * one[name] + 3 * two[name]", "together[name]", tests=PLANTED),
     Mutant("checks/adjoint.py", "allowed, index=sample.total_index", "np.inf, index=sample.total_index", tests=PLANTED),
     Mutant("checks/batching.py", "2 * bar, expected", "np.inf, expected", tests=PLANTED),
-    Mutant("checks/contract.py", "CONTRACT", "CONTRACT", tests=PLANTED),
 )
 
 

@@ -12,7 +12,6 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from typing import Any
@@ -144,10 +143,12 @@ def main(arguments: argparse.Namespace) -> int:
     right = [*HARD, *discover().ops]
     names = [("wrong", name) for name in WRONG] + [("right", name) for name in right]
     chosen = [(kind, name) for kind, name in names if not arguments.names or name in arguments.names]
-    tasks = [(kind, name, seed) for seed in range(arguments.seeds) for kind, name in chosen]
+    seeds = range(arguments.first, arguments.first + arguments.seeds)
+    tasks = [(kind, name, seed) for seed in seeds for kind, name in chosen]
     total = Tally()
-    with ProcessPoolExecutor(arguments.processes, mp_context=get_context("spawn"), max_tasks_per_child=400) as pool:
-        for done, tally in enumerate(pool.map(_one, tasks), 1):
+    # TensorFlow keeps the memory of each trace. (A ProcessPoolExecutor may hang when it replaces its processes.)
+    with get_context("spawn").Pool(arguments.processes, maxtasksperchild=200) as pool:
+        for done, tally in enumerate(pool.imap(_one, tasks), 1):
             total.add(tally)
             for line in tally.lines:
                 print(line, flush=True)
@@ -160,6 +161,7 @@ def main(arguments: argparse.Namespace) -> int:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Measure misses and false alarms of the checker.")
     parser.add_argument("names", nargs="*", help="ops; all, if there are none")
-    parser.add_argument("--seeds", type=int, default=20, help="how many seeds, from 0")
+    parser.add_argument("--seeds", type=int, default=20, help="how many seeds")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="how many processes")
     sys.exit(main(parser.parse_args()))
