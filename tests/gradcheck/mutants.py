@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 COPIED = ("app", "ops", "pullback", "tests", "pyproject.toml")
 SHOWN = ("MISSED", "UNDESERVED", "FAILED")
 PLANTED = ("tests/gradcheck/test_planted_faults.py",)
+NUMERIC, NOISE = ("tests/gradcheck/test_numeric.py",), ("tests/gradcheck/test_noise.py",)
 SILENT = ("tests/gradcheck/test_no_false_alarms.py", "-k", "not registered")
 
 
@@ -129,13 +130,10 @@ MUTANTS = (
         "            if False:",
         ("a value with the digits of float32", "a gradient with the digits of float32"),
     ),
-    Mutant("noise.py", "return sizes >= WIDER and noises >= sizes**0.5", "return True", ("offset_by_1e9",)),
-    Mutant(
-        "sample.py",
-        "return np.fmax(bound, self.spreads[dtype][key])",
-        "return bound",
-        ("half_sine", "brain_cosine", "square_wave", "sine_of_70"),
-    ),
+    Mutant("noise.py", "return sizes >= WIDER and noises >= sizes**0.5", "return True", tests=NOISE),
+    Mutant("noise.py", "DEGREES, LIKE = 3, 4.0", "DEGREES, LIKE = 3, 1.0", tests=NOISE),
+    Mutant("numeric.py", "trouble[_is_jump(right - left, unit * size[-1])] = Trouble.JUMP", "pass", tests=NUMERIC),
+    Mutant("verdict.py", "        if self.wrong:\n", "        if self.wrong > self.points / 2:\n", tests=PLANTED),
     # The checks.
     Mutant(
         "checks/value.py",
@@ -177,7 +175,6 @@ MUTANTS = (
     ),
     Mutant("checks/finite.py", "return bool(np.isfinite(true)) and abs(true) <= high", "return True", tests=SILENT),
     Mutant("checks/finite.py", "return not slot.has_domain or", "return", tests=PLANTED),
-    Mutant("checks/finite.py", "is_known and np.isfinite(slope.value[0])", "True", tests=SILENT),
     Mutant("checks/finite.py", "claim, Formula) and key[0]", "claim, Derivative) and key[0]", tests=SILENT),
     Mutant("checks/linearity.py", "2 * one[name] + 3 * two[name]", "together[name]", tests=PLANTED),
     Mutant("checks/adjoint.py", "allowed, index=sample.total_index", "np.inf, index=sample.total_index", tests=PLANTED),
