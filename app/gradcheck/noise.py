@@ -4,7 +4,7 @@ An op that cancels inside has noise, and its results cannot be better: the check
 float32 inside looks alike, but its results could be better. So noise of that kind does not count.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -30,7 +30,15 @@ OF_FLOAT32, NEAR, ENOUGH, WIDER = 2.0**-23.5 / 12**0.5, 3.0, 6, 1.5
 
 def points(leaves: Mapping[K, Array], units: Mapping[K, float], rng: np.random.Generator) -> list[dict[K, Array]]:
     """Return the leaves at which ``measured`` needs the results; ``units`` is the ``eps`` of each leaf."""
-    return [*_few_ulps(leaves, units, rng), *_line(leaves, rng)]
+    ties = {name: np.unique(leaf, return_inverse=True) for name, leaf in leaves.items()}
+
+    def alike(name: K) -> Array:
+        """Return relative changes that are equal where the numbers are. So ties stay ties, and 0 stays 0."""
+        distinct, places = ties[name]
+        sizes = rng.uniform(*FEW_ULPS, distinct.shape) * rng.choice([-1.0, 1.0], distinct.shape)
+        return sizes[places.ravel()].reshape(leaves[name].shape)
+
+    return [*_few_ulps(leaves, units, alike), *_line(leaves, alike)]
 
 
 def measured(values: Sequence[Mapping[Q, Array]], at: Mapping[Q, Array]) -> dict[Q, Array]:
@@ -65,26 +73,19 @@ def widen(largest: Array, change: Array) -> None:
 
 
 def _few_ulps(
-    leaves: Mapping[K, Array], units: Mapping[K, float], rng: np.random.Generator
+    leaves: Mapping[K, Array], units: Mapping[K, float], alike: Callable[[K], Array]
 ) -> Iterator[dict[K, Array]]:
     """Yield pairs of leaves that are moved by a few units in the last place, and by as much in the other direction."""
     for _ in range(DRAWS):
-        change = {name: _alike(leaf, rng) * units[name] for name, leaf in leaves.items()}
+        change = {name: alike(name) * units[name] for name in leaves}
         for sign in (1.0, -1.0):
             yield scaled(leaves, {name: sign * part for name, part in change.items()})
 
 
-def _line(leaves: Mapping[K, Array], rng: np.random.Generator) -> list[dict[K, Array]]:
+def _line(leaves: Mapping[K, Array], alike: Callable[[K], Array]) -> list[dict[K, Array]]:
     """Return leaves at the nodes, except the one that is 0."""
-    change = {name: _alike(leaf, rng) * (FARTHEST / FEW_ULPS[1]) for name, leaf in leaves.items()}
+    change = {name: alike(name) * (FARTHEST / FEW_ULPS[1]) for name in leaves}
     return [scaled(leaves, {name: t * part for name, part in change.items()}) for t in NODES if t]
-
-
-def _alike(leaf: Array, rng: np.random.Generator) -> Array:
-    """Return relative changes that are equal where the numbers are. So ties stay ties, and 0 stays 0."""
-    distinct, places = np.unique(leaf, return_inverse=True)
-    sizes = rng.uniform(*FEW_ULPS, distinct.shape) * rng.choice([-1.0, 1.0], distinct.shape)
-    return sizes[places.ravel()].reshape(leaf.shape)
 
 
 def _on_line(values: Array) -> Array:
