@@ -76,7 +76,7 @@ def bind_inputs(spec: Spec, inputs: Mapping[str, Any], decode: Decode) -> Point:
     for shape in point.output_shapes.values():
         if shape is not None:
             elements += math.prod(shape)
-    if elements > point.size:  # outputs that are no larger than the inputs are always admitted
+    if elements > point.size:  # the inputs were admitted, so outputs of their size are
         point.admit(elements, "outputs")
     return point
 

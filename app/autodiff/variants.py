@@ -13,7 +13,7 @@ from ops import Tensor
 
 @dataclass(frozen=True)
 class Variant:
-    """A program with traces of its own, which it shares with equal variants only."""
+    """Another way to trace a program. It shares no trace with the program itself."""
 
     program: Program
 

@@ -98,3 +98,9 @@ def test_many_functions_are_estimated_as_each_alone() -> None:
         assert alone.value[0] == together.value[i]
         assert alone.error[0] == together.error[i]
     assert together.evaluations == 3 * alone.evaluations
+
+
+def test_a_derivative_that_overflows_is_not_taken_for_a_finite_one() -> None:
+    # The differences of values near 1e305 overflow where the steps are small enough for this wave.
+    found = slopes(lambda t: 1e305 * np.cos(1e5 * (1 + t)), np.array([0.25]), 2.0**-52)
+    assert np.isinf(found.value).all()

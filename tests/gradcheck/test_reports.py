@@ -241,3 +241,10 @@ def test_a_missing_kernel_of_xla_is_named_with_the_modes_to_declare() -> None:
     assert entry["sentence"].endswith(
         'XLA has no kernel for Dawsn; declare modes=("graph", "eager", "v1"), or mend the op'
     )
+
+
+@pytest.mark.parametrize(("one", "other"), [(1.3e308, np.inf), (np.inf, 1.3e308)])
+def test_one_of_two_numbers_near_the_largest_may_overflow(one: float, other: float) -> None:
+    comparison = Comparison(Place("symmetry", dtype="float64"))
+    comparison.add(np.array([one]), np.array([other]), np.zeros(1))
+    assert comparison.verdict == "inconclusive"

@@ -137,30 +137,23 @@ def rows(name: str, function: Rule, reference: Rule, dtypes: tuple[str, ...], y:
     )
 
 
+def offset(name: str, size: float) -> Hard:
+    """Return x plus a number and minus it again."""
+
+    def there_and_back(x: Any) -> Any:
+        return (x + size) - size
+
+    return Hard(elementwise(name, there_and_back, there_and_back, {"x": [0.1, 1.0, -3.0]}), lambda x: x + 0)
+
+
 OPS = collected(
     Hard(
         rows("sharp_softmax", lambda x: tf.nn.softmax(60 * x), sharp_softmax_reference, BOTH, ("N", "M")),
         exact_sharp_softmax,
     ),
-    Hard(
-        elementwise(
-            "offset_by_1e8",
-            lambda x: (x + 1e8) - 1e8,
-            lambda x: (x + 1e8) - 1e8,
-            {"x": [0.1, 1.0, -3.0]},
-        ),
-        lambda x: x + 0,
-    ),
-    Hard(
-        elementwise(
-            # Its noise is as large as that of numbers rounded to float32.
-            "offset_by_1e9",
-            lambda x: (x + 1e9) - 1e9,
-            lambda x: (x + 1e9) - 1e9,
-            {"x": [0.1, 1.0, -3.0]},
-        ),
-        lambda x: x + 0,
-    ),
+    offset("offset_by_1e8", 1e8),
+    # The noise is as large as that of numbers rounded to float32.
+    offset("offset_by_1e9", 1e9),
     Hard(
         elementwise(
             "square_on_1e8",
