@@ -37,7 +37,7 @@ def run(environments: Path, client: str, url: str) -> int:
 def failures(environments: Path, clients: Sequence[str]) -> list[str]:
     """Run the tests of some clients, one after the other against one service; return the clients that fail."""
     with tempfile.TemporaryFile() as log:
-        service = Service(log, OPS_PATH=str(PLUGINS))
+        service = Service.launched(log, OPS_PATH=str(PLUGINS))
         try:
             url = service.wait_until_ready().url
             failed = [client for client in clients if run(environments, client, url)]
