@@ -46,8 +46,6 @@ class Gradient:
     """Whether to move coordinates one by one when each takes a row of its own."""
     calls: Callable[[str], Calls] | None = None
     """The calls that reproduce each part."""
-    everywhere: bool = False
-    """Whether to check directions through all numbers of a large elementwise op as well."""
 
 
 def compare(target: Target, subsample: Sample, gradient: Gradient, objective: Callable[[Sample], Objective]) -> None:
@@ -55,13 +53,11 @@ def compare(target: Target, subsample: Sample, gradient: Gradient, objective: Ca
 
     ``objective(sample)`` returns the function to differentiate there. The coordinates are those of the subsample.
     """
-    nearby, whole = objective(subsample), target.whole(subsample)
+    nearby = objective(subsample)
     for name in gradient.parts if gradient.single or subsample.is_elementwise else ():
         _compare_coordinates(target, subsample, name, gradient, nearby)
     if not subsample.is_elementwise:
         _compare_directions(target, gradient, nearby)
-    elif gradient.everywhere and subsample is not whole:
-        _compare_directions(target, gradient, objective(whole))
 
 
 def compare_with_formula(target: Target, sample: Sample, gradient: Gradient, formula: Function) -> None:
@@ -128,8 +124,7 @@ def _compare_coordinates(
         return
     along = move_all(objective, name) if subsample.is_elementwise else move_one(objective, name, coordinates)
     analytic, bar = (
-        np.asarray(subsample.select(values[name]), np.float64).ravel()[coordinates]
-        for values in (gradient.parts, gradient.bounds)
+        np.asarray(values[name], np.float64).ravel()[coordinates] for values in (gradient.parts, gradient.bounds)
     )
     of_values = objective.rounding(elementwise=subsample.is_elementwise)
     estimate = partial(slopes, along, unit=rounding.eps(target.widest), rounding=of_values)

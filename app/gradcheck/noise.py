@@ -1,7 +1,7 @@
 """The noise of an op: what a change of its leaves leaves behind in a result that no smooth function explains.
 
 An op that cancels inside has noise, and its results cannot be better: the checks allow for it. An op that rounds to
-float32 inside looks alike, but its results could be better. So noise of that kind does not count.
+a narrower dtype inside looks alike, but its results could be better. So noise of that kind does not count.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,9 +23,10 @@ NODES, FARTHEST = np.array([-1.0, -0.7423, -0.4671, -0.1817, 0.0, 0.1373, 0.3929
 # If the residues of polynomials of so many successive degrees have the same size, within this factor, they are noise:
 # those of a smooth function fall.
 DEGREES, LIKE = 3, 4.0
-# The standard deviation of numbers that are rounded to float32, relative to them, and the factor within which it is
-# recognised; how many numbers it takes, and how much the larger half must exceed the smaller one.
-OF_FLOAT32, NEAR, ENOUGH, WIDER = 2.0**-23.5 / 12**0.5, 3.0, 6, 1.5
+# The standard deviation of numbers that are rounded to float32, float16 and bfloat16, relative to them, and the factor
+# within which it is recognised; how many numbers it takes, and how much the larger half must exceed the smaller one.
+OF_NARROWER = np.array([2.0**-23.5, 2.0**-10.5, 2.0**-7.5]) / 12**0.5
+NEAR, ENOUGH, WIDER = 3.0, 6, 1.5
 
 
 def points(leaves: Mapping[K, Array], units: Mapping[K, float], rng: np.random.Generator) -> list[dict[K, Array]]:
@@ -53,7 +54,7 @@ def measured(values: Sequence[Mapping[Q, Array]], at: Mapping[Q, Array]) -> dict
         with np.errstate(invalid="ignore", over="ignore"):
             noise = np.zeros_like(middle)
             widen(noise, _on_line(np.stack([*on_line[:zero], middle, *on_line[zero:]])))
-            if _is_of_float32(noise, middle):
+            if _is_of_narrower_dtype(noise, middle):
                 noise = np.zeros_like(middle)
             for right, left in zip(few[::2], few[1::2], strict=True):
                 widen(noise, right[name] - 2 * middle + left[name])
@@ -106,8 +107,8 @@ def _on_line(values: Array) -> Array:
     return noise.reshape(values.shape[1:])
 
 
-def _is_of_float32(noise: Array, value: Array) -> bool:
-    """Tell whether noise is that of numbers rounded to float32: of this relative size, and larger in larger numbers.
+def _is_of_narrower_dtype(noise: Array, value: Array) -> bool:
+    """Tell whether noise is that of numbers rounded to a dtype: of its relative size, and larger in larger numbers.
 
     The noise of a sum that cancels is as large in small results as in large ones.
     """
@@ -116,7 +117,8 @@ def _is_of_float32(noise: Array, value: Array) -> bool:
         return False
     size, noise = np.abs(value[known]), noise[known]
     is_large = size > np.median(size)
-    if not is_large.any() or not 1 / NEAR <= np.median(noise / size) / OF_FLOAT32 <= NEAR:
+    ratios = np.median(noise / size) / OF_NARROWER
+    if not is_large.any() or not ((ratios >= 1 / NEAR) & (ratios <= NEAR)).any():
         return False
     sizes, noises = (float(np.median(x[is_large]) / np.median(x[~is_large])) for x in (size, noise))
     return sizes >= WIDER and noises >= sizes**0.5

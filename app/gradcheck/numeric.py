@@ -56,6 +56,7 @@ class Trouble(StrEnum):
     JUMP = "jump"
     NOT_FINITE = "not finite"
     NO_DIGITS = "no digits"
+    FLAT = "constant nearby"
     CONTRADICTION = "estimates differ"
 
 
@@ -97,13 +98,14 @@ def _estimate(values: Floats, steps: Floats, unit: float, rounding: Floats) -> S
     middle, right, left = values[0], values[1 : len(steps) + 1], values[len(steps) + 1 :]
     central = (right - left) / (2 * steps)
     size = np.fmax(np.abs(middle), np.fmax(np.abs(right), np.abs(left)))
-    noise = np.fmax(unit * size, np.fmax(_noise(central, steps), _stair(middle, right, left)))
+    stair = _stair(middle, right, left)
+    noise = np.fmax(unit * size, np.fmax(_noise(central, steps), stair))
     value, error, is_staircase = _extrapolate(central, noise / steps, rounding / steps)
     noise = np.where(is_staircase, np.fmax(noise, rounding), noise)
     trouble = np.full(middle.shape, Trouble.NONE, dtype=object)
-    trouble[~(error <= NO_DIGITS * np.fmax(np.abs(value), _natural(middle, right, left, unit) / steps[0]))] = (
-        Trouble.NO_DIGITS
-    )
+    has_digits = error <= NO_DIGITS * np.fmax(np.abs(value), _natural(middle, right, left, unit) / steps[0])
+    # A staircase and a kink nearby look alike if the function is constant between: neither slope is proven.
+    trouble[~has_digits] = np.where(stair > 0, Trouble.FLAT, Trouble.NO_DIGITS)[~has_digits]
     trouble[_is_kink(middle, right, left, steps, noise)] = Trouble.KINK
     trouble[_is_jump(right - left, unit * size[-1])] = Trouble.JUMP
     # The function must be finite at the smallest steps; large steps may leave its domain.

@@ -75,11 +75,14 @@ def units(
     terms = 1 if elementwise else max((max(leaf.shape, default=1) for leaf in leaves.values()), default=1)
     found: dict[Q, Array] = {}
     for name, value in at.items():
-        stable = np.maximum(ones(name), _size(value, elementwise)) + sensitivity[name]
+        stable: Array = np.maximum(ones(name), _size(value, elementwise)) + sensitivity[name]
         unit = eps(str(results[name].dtype)) if results[name].dtype.kind not in "iub" else 1.0
         # A result that changes by more than this jumps, and a jump is not noise.
-        is_noise = noises[name] <= unit**0.25 * stable
-        found[name] = ROUNDINGS * terms * stable + np.where(is_noise, NOISES * noises[name] / unit, 0.0)
+        of_noise = np.where(noises[name] <= unit**0.25 * stable, noises[name] / (unit * stable), 0.0)
+        if of_noise.size:
+            # Where most numbers are noisy, one that seems quiet is so by chance.
+            of_noise = np.fmax(of_noise, np.median(of_noise))
+        found[name] = stable * (ROUNDINGS * terms + NOISES * of_noise)
     return found
 
 

@@ -98,10 +98,6 @@ class Sample:
             return np.sum(list(named.values()), axis=0)
         return np.asarray(sum(float(np.sum(np.asarray(value, np.float64))) for value in named.values()))
 
-    def select(self, values: Array) -> Array:
-        """Return the numbers of an array shaped like an input that belong to this sample: here all of them."""
-        return values
-
     def error_bound(self, key: Key, dtype: str) -> Array:
         """Return the rounding error that a value in ``dtype`` may have."""
         bound = rounding.eps(dtype) * self.units[key] + rounding.tiny(dtype)
@@ -167,7 +163,10 @@ class Sample:
 
 @dataclass(frozen=True, eq=False)
 class Subsample(Sample):
-    """Some numbers of an elementwise op's sample, in one dimension, with their flat ``indices`` in the whole."""
+    """Some numbers of an elementwise op's sample, in one dimension, with their flat ``indices`` in the whole.
+
+    Their values are those that they have in the whole.
+    """
 
     whole: Sample = field(kw_only=True)
     indices: Array = field(kw_only=True)
@@ -182,14 +181,15 @@ class Subsample(Sample):
         point = moved(whole.point, inputs)
         return cls(point, dys, vectors, whole=whole, indices=indices)
 
+    @cached_property
+    def values(self) -> dict[Key, Array]:
+        """The values of the whole at the indices."""
+        return {key: value.ravel()[self.indices] for key, value in self.whole.values.items()}
+
     def index(self, name: str) -> Callable[[int], tuple[int, ...]]:
         """Return a function from the position of a number in the subsample to its index in the whole."""
         place = self.whole.index(name)
         return lambda i: place(int(self.indices[i]))
-
-    def select(self, values: Array) -> Array:
-        """Select the numbers at the indices."""
-        return values.ravel()[self.indices]
 
 
 def nowhere(i: int) -> None:

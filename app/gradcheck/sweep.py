@@ -4,10 +4,10 @@ The checks move a few inputs at a few points with great care. A gradient that is
 would pass. A sweep compares one directional derivative at each of some two hundred points with a short extrapolation.
 It proves nothing by itself: the points that look wrong are then checked with the same care as the others.
 
-An elementwise op needs no sweep, because all numbers of its large sample are checked one by one.
+All numbers of an elementwise op's sample are checked one by one, unless it is large. Then the sweep looks at each.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,12 +16,13 @@ from app.autodiff.point import Arrays, blame_op
 from app.gradcheck import rounding
 from app.gradcheck.claims import all_cotangents, named_slots, primals
 from app.gradcheck.rows import Rows
-from app.gradcheck.sample import Sample
-from app.gradcheck.target import Target, stacked
+from app.gradcheck.sample import Sample, Subsample
+from app.gradcheck.target import NUMBERS_OF_LARGE, Target, stacked
+from app.runtime.modes import Key
 from ops import Array, Derivative, Formula, Surrogate
 
-# The most points that are checked with care.
-SUSPECTS = 3
+# The most points that are checked with care, and how many numbers of a large input are looked at in one go.
+SUSPECTS, PIECE = 3, 1 << 16
 # The first step: a fraction of each number, of the domain where the number is near 0, and of the way to its ends.
 STEP, NEAR_ZERO = 2.0**-6, 2.0**-6
 STEPS = (1.0, -1.0, 0.5, -0.5, 0.25, -0.25)
@@ -31,11 +32,39 @@ DOUBT, SLACK, ROUNDINGS = 16.0, 1e-6, 64.0
 
 def suspects(target: Target, order: int) -> list[Sample]:
     """Return samples at the points of a sweep where the derivative of this order looks wrong, the worst first."""
-    if not (samples := target.many) or not target.many_values:
-        return []
+    if target.many and target.many_values:
+        wrong = _sweep(target, target.many, target.many_values, order)
+        return [replace(target.many[int(i)], sizes=target.sizes) for i in _worst(wrong, SUSPECTS)]
+    found: list[Sample] = []
+    for subsample in target.subsamples:
+        if isinstance(subsample, Subsample):
+            worst = _worst(_sweep_large(target, subsample.whole, order), NUMBERS_OF_LARGE)
+            places = np.setdiff1d(worst, subsample.indices)
+            found += [Subsample.of(subsample.whole, places)] if len(places) else []
+    return found
+
+
+def _sweep_large(target: Target, whole: Sample, order: int) -> Array:
+    """Return the result of ``_sweep`` at all numbers of a large sample, computed in pieces that fit into a cache."""
+    size = max(x.size for x in whole.point.inputs.values())
+    wrong: list[Array] = []
+    for start in range(0, size, PIECE):
+        piece = Subsample.of(whole, np.arange(start, min(start + PIECE, size)))
+        values = {key: value[None] for key, value in piece.values.items()}
+        wrong.append(_sweep(target, [piece], values, order))
+    return np.concatenate(wrong)
+
+
+def _worst(wrong: Array, most: int) -> Array:
+    """Return where a derivative looks wrong, the worst first."""
+    places = np.flatnonzero(wrong > 1)
+    return places[np.argsort(-wrong[places])[:most]]
+
+
+def _sweep(target: Target, samples: Sequence[Sample], values: Mapping[Key, Array], order: int) -> Array:
+    """Return how wrong the derivative looks in each row, or at each number of an elementwise op: above 1, it does."""
     inputs, dys, vectors = stacked(samples)
-    rows = Rows(samples[0].point, target.checkpoint)
-    values, part = target.many_values, "gradients" if order == 1 else "products"
+    rows, part = Rows(samples[0].point, target.checkpoint), "gradients" if order == 1 else "products"
     steps = {name: _step(target, name, inputs[name]) * v for name, v in vectors.items()}
     weights = dys if order == 1 else vectors
 
@@ -44,17 +73,16 @@ def suspects(target: Target, order: int) -> list[Sample]:
 
     claim = samples[0].claim.first if order == 1 else samples[0].claim.second
     with blame_op(target.op, "claim"), np.errstate(all="ignore"):
-        analytic = _dot({name: values[part, name] for name in steps}, steps)
+        analytic = _dot(samples[0], {name: values[part, name] for name in steps}, steps)
         match claim:
             case Formula():
-                wrong = _apart(analytic, _dot(_formula(samples, claim, order), steps))
+                return _apart(analytic, _dot(samples[0], _formula(samples, claim, order), steps))
             case Surrogate():
-                wrong = _off(analytic, [_dot(_surrogate(samples, claim, order, moved(t)), weights) for t in STEPS], 0.0)
+                found, unit = [_surrogate(samples, claim, order, moved(t)) for t in STEPS], 0.0
             case Derivative():
                 found = [rows.forward(moved(t)) if order == 1 else rows.vjp(moved(t), dys) for t in STEPS]
-                wrong = _off(analytic, [_dot(each, weights) for each in found], rounding.eps(target.widest))
-    worst = np.argsort(-wrong)[:SUSPECTS]
-    return [replace(samples[int(i)], sizes=target.sizes) for i in worst if wrong[i] > 1]
+                unit = rounding.eps(target.widest)
+        return _off(analytic, [_dot(samples[0], each, weights) for each in found], unit)
 
 
 def _step(target: Target, name: str, x: Array) -> Array:
@@ -68,7 +96,7 @@ def _step(target: Target, name: str, x: Array) -> Array:
     return STEP / 2 * np.where(inside > 0, np.minimum(size, inside), size)
 
 
-def _surrogate(samples: list[Sample], claim: Surrogate, order: int, moved: Arrays) -> Arrays:
+def _surrogate(samples: Sequence[Sample], claim: Surrogate, order: int, moved: Arrays) -> Arrays:
     """Return the outputs of the surrogate, or of the second one, in each row."""
     rows: list[Arrays] = []
     for i, sample in enumerate(samples):
@@ -80,7 +108,7 @@ def _surrogate(samples: list[Sample], claim: Surrogate, order: int, moved: Array
     return _stack(rows)
 
 
-def _formula(samples: list[Sample], claim: Formula, order: int) -> Arrays:
+def _formula(samples: Sequence[Sample], claim: Formula, order: int) -> Arrays:
     """Return the results of the formula in each row."""
     rows: list[Arrays] = []
     for sample in samples:
@@ -98,9 +126,10 @@ def _stack(rows: Sequence[Arrays]) -> dict[str, Array]:
     return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
 
 
-def _dot(values: Arrays, weights: Arrays) -> Array:
-    """Return the sum of the products in each row; a slot without a value counts as 0."""
-    count = len(next(iter(weights.values())))
+def _dot(sample: Sample, values: Arrays, weights: Arrays) -> Array:
+    """Return the sum of the products in each row, or at each number of an elementwise op; missing slots count as 0."""
+    first = next(iter(weights.values()))
+    count = first.size if sample.is_elementwise else len(first)
     terms = [
         (np.asarray(values[name], np.float64) * w).reshape(count, -1).sum(axis=1)
         for name, w in weights.items()

@@ -187,10 +187,6 @@ class Target:
         """The subsamples where the op does not declare that derivatives are infinite by nature."""
         return [sample for sample in self.subsamples if not sample.is_singular]
 
-    def whole(self, subsample: Sample) -> Sample:
-        """Return the sample that a subsample belongs to: itself, if it is not one of the target's."""
-        return subsample.whole if isinstance(subsample, Subsample) else subsample
-
     def _subsample(self, sample: Sample) -> Sample:
         size = max((x.size for x in sample.point.inputs.values()), default=0)
         if not sample.is_elementwise or size <= NUMBERS_OF_LARGE:

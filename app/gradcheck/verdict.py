@@ -157,7 +157,8 @@ class Comparison:
             ratio = a / n
             finite = np.fmin(np.abs(a), np.abs(n))
             overflows = (np.isinf(a) != np.isinf(n)) & (finite + bar >= NEAR_OVERFLOW * self._high)
-        reasons = np.where(right & ~same & ~proves, Trouble.NO_DIGITS, Trouble.NONE).astype(object)
+        reasons = np.full(a.shape, Trouble.NONE, dtype=object)
+        reasons[right & ~same & ~proves] = Trouble.NO_DIGITS
         # One of the two may overflow rightly: the other is an estimate, or rounds otherwise.
         reasons[overflows] = Trouble.NOT_FINITE
         if trouble is not None:

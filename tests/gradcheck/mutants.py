@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 COPIED = ("app", "ops", "pullback", "tests", "pyproject.toml")
 SHOWN = ("MISSED", "UNDESERVED", "FAILED")
 PLANTED = ("tests/gradcheck/test_planted_faults.py",)
+LARGE = ("tests/gradcheck/test_large_inputs.py",)
 NUMERIC, NOISE = ("tests/gradcheck/test_numeric.py",), ("tests/gradcheck/test_noise.py",)
 SILENT = ("tests/gradcheck/test_no_false_alarms.py", "-k", "not registered")
 
@@ -62,8 +63,8 @@ MUTANTS = (
     # Sweeps.
     Mutant(
         "sweep.py",
-        "if wrong[i] > 1]",
-        "if wrong[i] > np.inf]",
+        "np.flatnonzero(wrong > 1)",
+        "np.flatnonzero(wrong > np.inf)",
         ("short rows with a floor", "small weights that do not shrink"),
     ),
     Mutant(
@@ -72,6 +73,7 @@ MUTANTS = (
         "list[Sample](), False",
         ("short rows with a floor", "small weights that do not shrink"),
     ),
+    Mutant("sweep.py", "if isinstance(subsample, Subsample):", "if False:", tests=LARGE),
     # Special places.
     Mutant(
         "checks/derivative.py",
@@ -104,7 +106,7 @@ MUTANTS = (
         ("a slope outside of both slopes at a kink", "0 at 0 in place of 1"),
     ),
     # The numeric derivative and its bars.
-    Mutant("comparison.py", "_compare_directions(target, gradient, nearby)\n    elif", "pass\n    elif", tests=PLANTED),
+    Mutant("comparison.py", "        _compare_directions(target, gradient, nearby)\n", "        pass\n", tests=PLANTED),
     Mutant(
         "comparison.py",
         "DOUBT * numeric.error + bar, numeric.value),\n        trouble=trouble,",
@@ -117,16 +119,23 @@ MUTANTS = (
         "pass",
         ("round_straight_through", "relu6", "row_maximum_by_hand", "quantize"),
     ),
+    Mutant(
+        "numeric.py",
+        "np.where(stair > 0, Trouble.FLAT, Trouble.NO_DIGITS)[",
+        "np.full(stair.shape, Trouble.NO_DIGITS)[",
+        tests=LARGE,
+    ),
     Mutant("rounding.py", "ROUNDINGS = 16", "ROUNDINGS = 0.01", ("square_wave", "softmax_in_all", "rms_norm_in_all")),
     Mutant(
         "rounding.py",
-        "NOISES * noises[name] / unit, 0.0",
-        "0.0, 0.0",
+        "NOISES * of_noise)",
+        "0.0 * of_noise)",
         ("offset_by_1e8", "upper_part", "naive_variance"),
     ),
+    Mutant("rounding.py", "np.fmax(of_noise, np.median(of_noise))", "of_noise", tests=LARGE),
     Mutant(
         "noise.py",
-        "            if _is_of_float32(noise, middle):",
+        "            if _is_of_narrower_dtype(noise, middle):",
         "            if False:",
         ("a value with the digits of float32", "a gradient with the digits of float32"),
     ),

@@ -29,13 +29,17 @@ def test_a_smooth_function_has_the_noise_of_its_last_places(function) -> None:
     assert (measured(function) <= 64 * np.finfo(np.float64).eps * np.maximum(1, np.abs(function(X)))).all()
 
 
-def rounded(x):
-    return x.astype(np.float32).astype(np.float64)
+def rounded(x, dtype=np.float32):
+    return x.astype(dtype).astype(np.float64)
 
 
 @pytest.mark.parametrize("function", [lambda x: rounded(np.cos(x)), lambda x: np.exp(rounded(x)), rounded])
 def test_the_digits_of_float32_are_no_noise(function) -> None:
     assert np.median(measured(function)) < 1e-12
+
+
+def test_the_digits_of_float16_are_no_noise() -> None:
+    assert np.median(measured(lambda x: rounded(np.cos(x), np.float16))) < 1e-12
 
 
 def test_equal_numbers_move_alike_and_zero_stays() -> None:

@@ -85,24 +85,21 @@ def troubles(target: Target, subsample: Sample) -> dict[str, Array]:
 
 
 def _compare(target: Target, subsample: Sample, output: str, comparisons: Mapping[str, Comparison]) -> None:
-    whole = target.whole(subsample)
-    bounds = {name: whole.error_bound(("gradients", name), target.widest) for name in comparisons}
-    claim, here = subsample.claim.first, whole if isinstance(subsample.claim.first, Formula) else subsample
-    some = {output: here.cotangents[output]}
+    bounds = {name: subsample.error_bound(("gradients", name), target.widest) for name in comparisons}
+    claim, some = subsample.claim.first, {output: subsample.cotangents[output]}
     gradient = Gradient(
-        _gradients(whole, output),
+        _gradients(subsample, output),
         bounds,
         comparisons,
-        calls=lambda name: calls(here, ("gradients", name), cotangents=some),
-        everywhere=True,
+        calls=lambda name: calls(subsample, ("gradients", name), cotangents=some),
     )
     if isinstance(claim, Formula):
-        dys = {name: dy if name == output else 0 * dy for name, dy in whole.cotangents.items()}
+        dys = {name: dy if name == output else 0 * dy for name, dy in subsample.cotangents.items()}
         compare_with_formula(
             target,
-            whole,
+            subsample,
             gradient,
-            lambda xs: named_slots(whole, claim.vjp(primals(whole, xs), all_cotangents(whole, dys))),
+            lambda xs: named_slots(subsample, claim.vjp(primals(subsample, xs), all_cotangents(subsample, dys))),
         )
     else:
         compare(

@@ -61,21 +61,21 @@ def _claims_derivatives(sample: Sample) -> bool:
 
 
 def _gradient(target: Target, subsample: Sample, what: str, comparisons: Mapping[str, Comparison]) -> Gradient:
-    whole = target.whole(subsample)
-    parts = {name: whole.values[what, name] for name in comparisons}
-    bounds = {name: whole.error_bound((what, name), target.widest) for name in comparisons}
-    here = whole if isinstance(subsample.claim.second, Formula) and what == "products" else subsample
-    return Gradient(parts, bounds, comparisons, calls=lambda name: calls(here, (what, name)))
+    parts = {name: subsample.values[what, name] for name in comparisons}
+    bounds = {name: subsample.error_bound((what, name), target.widest) for name in comparisons}
+    return Gradient(parts, bounds, comparisons, calls=lambda name: calls(subsample, (what, name)))
 
 
 def _x_slots(target: Target, subsample: Sample, comparisons: Mapping[str, Comparison]) -> None:
     gradient, claim = _gradient(target, subsample, "products", comparisons), subsample.claim.second
-    whole = target.whole(subsample)
     if isinstance(claim, Formula):
-        vectors = [whole.vectors.get(name, 0 * x) for name, x in whole.point.inputs.items()]
-        dys = all_cotangents(whole, whole.cotangents)
+        vectors = [subsample.vectors.get(name, 0 * x) for name, x in subsample.point.inputs.items()]
+        dys = all_cotangents(subsample, subsample.cotangents)
         compare_with_formula(
-            target, whole, gradient, lambda xs: named_slots(whole, claim.vjp(primals(whole, xs), dys, vectors))
+            target,
+            subsample,
+            gradient,
+            lambda xs: named_slots(subsample, claim.vjp(primals(subsample, xs), dys, vectors)),
         )
     else:
         compare(target, subsample, gradient, lambda sample: x_objective(target, sample))
@@ -125,21 +125,20 @@ def _composite(target: Target, subsample: Sample, comparisons: Mapping[str, Comp
     doubts = troubles(target, subsample)
     if not subsample.is_elementwise and any((doubt != Trouble.NONE).any() for doubt in doubts.values()):
         return
-    whole = target.whole(subsample)
-    results = composite(whole.point, whole.cotangents, whole.vectors)
+    results = composite(subsample.point, subsample.cotangents, subsample.vectors)
     parts = {name: results["products", name] for name in comparisons}
     # The sizes of its terms: H at dy = c y, where y rounds too, and Jᵀ of c J v.
     size, slots = (
         sum(_largest(subsample.values[what, name]) for name in subsample.cotangents) for what in ("outputs", "slots")
     )
     bounds = {
-        name: whole.error_bound(("products", name), target.widest) * (1 + 2 * size)
-        + whole.error_bound(("gradients", name), target.widest) * (1 + 2 * slots)
-        + 2 * _error_of_outputs(target, whole) * np.abs(whole.values["products", name])
+        name: subsample.error_bound(("products", name), target.widest) * (1 + 2 * size)
+        + subsample.error_bound(("gradients", name), target.widest) * (1 + 2 * slots)
+        + 2 * _error_of_outputs(target, subsample) * np.abs(subsample.values["products", name])
         for name in comparisons
     }
     # The slots are checked coordinate by coordinate, so the composite need not be.
-    gradient = Gradient(parts, bounds, comparisons, doubts=doubts, single=False, calls=_calls(whole))
+    gradient = Gradient(parts, bounds, comparisons, doubts=doubts, single=False, calls=_calls(subsample))
     compare(target, subsample, gradient, lambda sample: _composite_objective(target, sample))
 
 
