@@ -20,6 +20,9 @@ DRAWS, FEW_ULPS = 3, (4.0, 16.0)
 # The points, as fractions of the farthest one, which is this relative change. Evenly spaced points would miss the noise
 # of a staircase whose steps divide their distance.
 NODES, FARTHEST = np.array([-1.0, -0.7423, -0.4671, -0.1817, 0.0, 0.1373, 0.3929, 0.6751, 0.9157]), 2.0**-9
+# Noise is on both sides of the point. If the residues of parabolas on one side are this factor smaller, the line has a
+# kink, which no polynomial explains either.
+SIDES, OF_SIDE, FALLS = (NODES <= 0, NODES >= 0), 2, 32.0
 # If the residues of polynomials of so many successive degrees have the same size, within this factor, they are noise:
 # those of a smooth function fall.
 DEGREES, LIKE = 3, 4.0
@@ -95,16 +98,24 @@ def _on_line(values: Array) -> Array:
     The residue of the polynomial of best fit falls with its degree until nothing but noise is left. This is the idea
     of Moré and Wild, "Estimating computational noise" (2011), who take differences of evenly spaced values.
     """
-    basis: Array = np.linalg.qr(np.vander(NODES, increasing=True))[0]
-    parts = basis.T @ values.reshape(len(NODES), -1)
-    # The squares of the residues of the polynomials of degree 0, 1, ...
-    squares = np.cumsum(parts[:0:-1] ** 2, axis=0)[::-1]
-    sizes = np.sqrt(squares / np.arange(len(squares), 0, -1)[:, None])
+    flat = values.reshape(len(NODES), -1)
+    sizes = _residues(NODES, flat)
     noise: Array = np.zeros_like(sizes[0])
     for degree in reversed(range(1, len(sizes) - DEGREES + 1)):
         some = sizes[degree : degree + DEGREES]
         noise = np.where(some.max(axis=0) <= LIKE * some.min(axis=0), some[0], noise)
+    of_sides = [_residues(NODES[side], flat[side])[OF_SIDE] for side in SIDES]
+    noise[FALLS * np.fmin(*of_sides) < noise] = 0.0
     return noise.reshape(values.shape[1:])
+
+
+def _residues(nodes: Array, values: Array) -> Array:
+    """Return the standard deviations of the residues of the polynomials of best fit, of degrees 0, 1, ... in axis 0."""
+    basis: Array = np.linalg.qr(np.vander(nodes, increasing=True))[0]
+    parts = basis.T @ values
+    squares = np.cumsum(parts[:0:-1] ** 2, axis=0)[::-1]
+    sizes: Array = np.sqrt(squares / np.arange(len(squares), 0, -1)[:, None])
+    return sizes
 
 
 def _is_of_narrower_dtype(noise: Array, value: Array) -> bool:

@@ -29,6 +29,16 @@ def test_a_smooth_function_has_the_noise_of_its_last_places(function) -> None:
     assert (measured(function) <= 64 * np.finfo(np.float64).eps * np.maximum(1, np.abs(function(X)))).all()
 
 
+@pytest.mark.parametrize("kink", [0.0, 1.2, 1.2001, 1.2 * (1 + 2.0**-13)])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_kink_is_no_noise(kink, seed) -> None:
+    x = np.array([0.0, 1.2, 1.2, -0.4, 2.5]) + kink / 1e9
+    leaves = {"x": x}
+    points = noise.points(leaves, {"x": 2.0**-52}, np.random.default_rng(seed))
+    found = noise.measured([{"y": np.abs(each["x"] - kink)} for each in points], {"y": np.abs(x - kink)})["y"]
+    assert found.max() < 1e-12
+
+
 def rounded(x, dtype=np.float32):
     return x.astype(dtype).astype(np.float64)
 
