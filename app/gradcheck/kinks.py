@@ -6,6 +6,7 @@ numbers equal show more: the maximum of two equal numbers has a derivative along
 all of dy to both is wrong.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -160,7 +161,7 @@ def _sides(
     for name in sample.vectors:
         x = np.asarray(sample.point.inputs[name], np.float64)
         size = np.max([np.abs(d[name]) for d in directions], axis=0)
-        away = FAR * first * size * rng.uniform(-1, 1, (NEARBY, *x.shape))
+        away = FAR * first * size * _strata(x.shape, rng)
         bases[name] = np.concatenate([np.repeat(x[None], 1 + 2 * len(STEPS), axis=0), np.repeat(x + away, 2, axis=0)])
     rows = {
         name: np.concatenate([base + _column(first * moves, d[name]) * d[name] for d in directions])
@@ -200,6 +201,16 @@ def _hull(terms: Array, first: float, noise: Array) -> tuple[Array, Array, Array
         np.fmax.reduce(every, axis=1),
         (np.nan_to_num(its_error) + np.nan_to_num(other_error) + noise),
     )
+
+
+def _strata(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    """Return ``NEARBY`` arrays of numbers from -1 to 1, in which each place goes once through all parts of this range.
+
+    So among up to ``NEARBY`` equal numbers, each is moved to every rank.
+    """
+    first = rng.permutation(math.prod(shape)).reshape(shape)
+    part = (first + np.arange(NEARBY).reshape(-1, *(1,) * len(shape))) % NEARBY
+    return 2 * (part + rng.uniform(size=part.shape)) / NEARBY - 1
 
 
 def _column(steps: Array, x: Array) -> Array:

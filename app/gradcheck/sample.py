@@ -10,6 +10,7 @@ import numpy as np
 from app.autodiff.binding import moved
 from app.autodiff.derivatives import output_shapes, second
 from app.autodiff.point import Arrays, Point, blame_op
+from app.errors import OpFailed, Unprocessable
 from app.gradcheck import rounding
 from app.gradcheck.rows import Rows
 from app.runtime.modes import Key
@@ -63,6 +64,14 @@ class Sample:
             return max(ONES[str(key[0])], min(MOST, self.sizes.get(key, 0.0)))
 
         return rounding.units(self._evaluate, self._leaves, rng, elementwise=self.is_elementwise, ones=ones)
+
+    @cached_property
+    def is_computable(self) -> bool:
+        """Whether the op has values here and nearby: it may reject some special places."""
+        try:
+            return bool(self.values) and bool(self.units)
+        except (OpFailed, Unprocessable):
+            return False
 
     @cached_property
     def spreads(self) -> dict[str, dict[Key, Array]]:

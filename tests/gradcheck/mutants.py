@@ -171,7 +171,7 @@ MUTANTS = (
     ),
     Mutant(
         "checks/modes.py",
-        "*target.subsamples, *(sample for sample in target.special if _has_values(sample))",
+        "*target.subsamples, *(sample for sample in target.special if sample.is_computable)",
         "*target.subsamples",
         ("a NaN that a compiler loses",),
     ),

@@ -5,7 +5,7 @@ At special places, such as 0 and ties, a compiler that simplifies may lose a NaN
 
 from collections.abc import Iterator
 
-from app.errors import OpFailed, Overloaded, Unprocessable
+from app.errors import Overloaded, Unprocessable
 from app.gradcheck.agreement import agree
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
@@ -26,7 +26,7 @@ def check(target: Target) -> Iterator[Finding]:
 
 def _compare(target: Target, mode: Mode, device: str, what: str) -> Iterator[Finding]:
     place = Place(NAME, mode=mode, dtype=target.widest)
-    samples = [*target.subsamples, *(sample for sample in target.special if _has_values(sample))]
+    samples = [*target.subsamples, *(sample for sample in target.special if sample.is_computable)]
     if mode == "xla":
         # XLA compiles for every shape: that of the random points, which most special places share, is enough.
         last = target.subsamples[-1]
@@ -43,13 +43,6 @@ def _compare(target: Target, mode: Mode, device: str, what: str) -> Iterator[Fin
         yield Finding(place, "fail", f"{error.entries[0].message}; declare modes=({others}), or mend the op")
         return
     yield from agree(target, place, pairs, what, "mode graph", device=device)
-
-
-def _has_values(sample: Sample) -> bool:
-    try:
-        return bool(sample.values)
-    except (OpFailed, Unprocessable):
-        return False
 
 
 def _shape(sample: Sample) -> tuple[tuple[int, ...], ...]:
