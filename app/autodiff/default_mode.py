@@ -11,6 +11,7 @@ from functools import cache
 import tensorflow as tf
 
 from app.autodiff.programs import Program
+from app.autodiff.words import vjp
 from app.runtime import traces
 from app.runtime.arithmetic import is_arithmetic
 from app.runtime.calculus import Graph
@@ -37,7 +38,8 @@ def op_is_arithmetic(op: Op) -> bool:
     if dtype is None:
         return False
     live = tuple(slot.name for slot in op.inputs if op.is_differentiable(slot, dtype))
-    program = Program(op, dtype, (), "gradients", order=2, wrt=live)
+    outputs = tuple(slot.name for slot in op.outputs if op.is_differentiable(slot, dtype))
+    program = Program(op, dtype, (), (vjp(live, outputs, ones=True), vjp(live, live, ones=True)), kept=(0, 1))
     inputs = [tf.TensorSpec([None], op.dtype_of(slot, dtype)) for slot in op.inputs]
     numbers = [tf.TensorSpec([], dtype) for _ in op.attrs.number_names()]
     graph = tf.Graph()

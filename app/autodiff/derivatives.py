@@ -10,8 +10,10 @@ from typing import TypeAlias, cast
 
 import numpy as np
 
-from app.autodiff.evaluation import Evaluation, as_found, present
+from app.autodiff import words
+from app.autodiff.evaluation import Evaluation, present
 from app.autodiff.point import Arrays, Point, Side, blame_op
+from app.autodiff.words import Step
 from app.errors import Entry, OpFailed, wrong
 from app.runtime.modes import Key, KeyedArrays
 from app.tensors.casting import Loss, bools
@@ -30,27 +32,30 @@ Derivatives: TypeAlias = dict[str, Derivative]
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 
 
-def forward(point: Point) -> Evaluation[dict[str, Array]]:
-    """Return the outputs."""
-    return Evaluation(point, "forward", lambda results: _outputs(point, results))
+def forward(point: Point) -> Evaluation[Derivatives]:
+    """Return the outputs; only those of a derived op may be absent."""
+    return Evaluation(point, (), lambda results: _outputs(point, results))
 
 
 def gradients(
     point: Point, wrt: Sequence[str], cotangents: Arrays | None, order: int
-) -> Evaluation[tuple[dict[str, Array], list[Derivatives]]]:
+) -> Evaluation[tuple[Derivatives, list[Derivatives]]]:
     """Return the outputs and, for each order, the gradient of the sum of all gradients of the previous order."""
     _check_cotangents(point, cotangents)
     live = live_inputs(point, wrt)
 
-    def finish(results: KeyedArrays) -> tuple[dict[str, Array], list[Derivatives]]:
-        return _outputs(point, results), [_derivatives(wrt, point.spec.inputs, results, k) for k in range(order)]
+    def finish(results: KeyedArrays) -> tuple[Derivatives, list[Derivatives]]:
+        levels = range(1, order + 1)
+        return _outputs(point, results), [_derivatives(wrt, point.spec.inputs, results, level) for level in levels]
 
-    return Evaluation(point, "gradients", finish, wrt=live, cotangents=cotangents, order=order, outputs=True)
+    first, *later = _pullback(point, live, cotangents), *[words.vjp(live, live, ones=True)] * (order - 1)
+    directions = (cotangents or {}, *[dict[str, Array]()] * (order - 1))
+    return Evaluation(point, (first, *later), finish, directions, tuple(range(order)))
 
 
 def vjp(
     point: Point, wrt: Sequence[str], cotangents: Arrays | None, *, batched: bool, outputs: bool
-) -> Evaluation[tuple[dict[str, Array], Derivatives]]:
+) -> Evaluation[tuple[Derivatives, Derivatives]]:
     """Return the outputs (empty unless ``outputs``) and the cotangents of the inputs ``wrt``.
 
     If ``batched``, cotangents and results have a leading axis of directions.
@@ -60,10 +65,11 @@ def vjp(
     if batched:
         point.admit(_directions(cotangents) * sum(point.inputs[name].size for name in live), "gradients")
 
-    def finish(results: KeyedArrays) -> tuple[dict[str, Array], Derivatives]:
-        return _outputs(point, results) if outputs else {}, _derivatives(wrt, point.spec.inputs, results, "gradients")
+    def finish(results: KeyedArrays) -> tuple[Derivatives, Derivatives]:
+        return _outputs(point, results) if outputs else {}, _derivatives(wrt, point.spec.inputs, results, 1)
 
-    return Evaluation(point, "vjp", finish, wrt=live, cotangents=cotangents, batched=batched, outputs=outputs)
+    word = (_pullback(point, live, cotangents),)
+    return Evaluation(point, word, finish, (cotangents or {},), (0,) if outputs else (), batched)
 
 
 def jvp(point: Point, tangents: Arrays, *, batched: bool) -> Evaluation[Derivatives]:
@@ -83,9 +89,10 @@ def jvp(point: Point, tangents: Arrays, *, batched: bool) -> Evaluation[Derivati
         )
 
     def finish(results: KeyedArrays) -> Derivatives:
-        return _derivatives([slot.name for slot in point.op.outputs], point.spec.outputs, results, "tangents")
+        return _derivatives([slot.name for slot in point.op.outputs], point.spec.outputs, results, 1)
 
-    return Evaluation(point, "jvp", finish, along=tangents, batched=batched)
+    word = (words.jvp(tuple(tangents), point.spec.outputs.live),)
+    return Evaluation(point, word, finish, (tangents,), batched=batched)
 
 
 def hvp(
@@ -104,9 +111,11 @@ def hvp(
         point.admit(_directions(vectors) * sum(point.inputs[name].size for name in live), "products")
 
     def finish(results: KeyedArrays) -> Derivatives:
-        return _derivatives(wrt, point.spec.inputs, results, "products")
+        return _derivatives(wrt, point.spec.inputs, results, 2)
 
-    return Evaluation(point, "hvp", finish, wrt=live, cotangents=cotangents, along=vectors, batched=batched)
+    along = tuple(vectors)
+    word = _pullback(point, along, cotangents), words.vjp(live, along)
+    return Evaluation(point, word, finish, (cotangents or {}, vectors), batched=batched)
 
 
 def vjp_jvp(point: Point, wrt: Sequence[str], cotangents: Arrays | None, tangents: Arrays) -> Evaluation[Derivatives]:
@@ -120,9 +129,10 @@ def vjp_jvp(point: Point, wrt: Sequence[str], cotangents: Arrays | None, tangent
     live = live_inputs(point, wrt)
 
     def finish(results: KeyedArrays) -> Derivatives:
-        return _derivatives(wrt, point.spec.inputs, results, "products")
+        return _derivatives(wrt, point.spec.inputs, results, 2)
 
-    return Evaluation(point, "vjp_jvp", finish, wrt=live, cotangents=cotangents, along=tangents)
+    word = _pullback(point, live, cotangents), words.jvp(tuple(tangents), live)
+    return Evaluation(point, word, finish, (cotangents or {}, tangents))
 
 
 def hessian_diagonal(point: Point, wrt: Sequence[str], cotangents: Arrays | None) -> Evaluation[Derivatives]:
@@ -137,9 +147,17 @@ def hessian_diagonal(point: Point, wrt: Sequence[str], cotangents: Arrays | None
     live = live_inputs(point, wrt)
 
     def finish(results: KeyedArrays) -> Derivatives:
-        return _derivatives(wrt, point.spec.inputs, results, "products")
+        return _derivatives(wrt, point.spec.inputs, results, 2)
 
-    return Evaluation(point, "diagonal", finish, wrt=live, cotangents=cotangents)
+    word = _pullback(point, live, cotangents), words.diagonal(live)
+    return Evaluation(point, word, finish, (cotangents or {}, {}))
+
+
+def _pullback(point: Point, wrt: Sequence[str], cotangents: Arrays | None) -> Step:
+    """Return the step that pulls cotangents of the outputs back; without cotangents, ones for each output."""
+    return words.vjp(
+        tuple(wrt), point.spec.outputs.live if cotangents is None else tuple(cotangents), ones=cotangents is None
+    )
 
 
 def _check_cotangents(point: Point, cotangents: Arrays | None, *, batched: bool = False) -> None:
@@ -175,7 +193,7 @@ def output_shapes(point: Point) -> Shapes:
     """Return the shapes of the outputs; run the forward pass if the symbols do not determine them."""
     shapes = point.output_shapes
     if None in shapes.values():
-        return {name: y.shape for name, y in forward(point).run().items()}
+        return {name: y.shape for name, y in forward(point).run().items() if not isinstance(y, Absent)}
     return cast(Shapes, shapes)
 
 
@@ -184,21 +202,23 @@ def live_inputs(point: Point, wrt: Sequence[str]) -> tuple[str, ...]:
     return tuple([name for name in wrt if name in point.spec.inputs.live])
 
 
-def _derivatives(names: Iterable[str], side: Side, results: KeyedArrays, what: str | int) -> Derivatives:
-    """Return the results of one kind by name, or the reason for each missing one."""
+def _derivatives(names: Iterable[str], side: Side, results: KeyedArrays, level: int) -> Derivatives:
+    """Return the results of one level by name, or the reason for each missing one."""
     derivatives = Derivatives()
     for name in names:
-        value = results[what, name] if name in side.live else Absent.NOT_DIFFERENTIABLE
+        value = results[level, name] if name in side.live else Absent.NOT_DIFFERENTIABLE
         derivatives[name] = Absent.DISCONNECTED if value is None else value
     return derivatives
 
 
-def _outputs(point: Point, results: KeyedArrays) -> dict[str, Array]:
-    values = {slot.name: present(results["outputs", slot.name]) for slot in point.op.outputs}
+def _outputs(point: Point, results: KeyedArrays) -> Derivatives:
+    outputs = Derivatives()
     for name, dtype in point.spec.outputs.dtypes.items():
-        if dtype == BOOL:
-            _refuse_odd_bytes(point.op.name, name, values[name])
-    return values
+        y = results[0, name]
+        if y is not None and dtype == BOOL:
+            _refuse_odd_bytes(point.op.name, name, y)
+        outputs[name] = Absent.DISCONNECTED if y is None else y
+    return outputs
 
 
 def _refuse_odd_bytes(op: str, output: str, y: Array) -> None:
@@ -210,35 +230,55 @@ def _refuse_odd_bytes(op: str, output: str, y: Array) -> None:
         raise OpFailed(f"op {op}: {fault}", Entry((op, output), str(fault), fault.expected, fault.got)) from None
 
 
-def second(point: Point, cotangents: Arrays, vectors: Arrays) -> dict[Key, Array]:
+def values_of(point: Point) -> Evaluation[dict[str, Array]]:
+    """Return the outputs of an op that is not derived, which always exist."""
+    return Evaluation(point, (), lambda results: {y.name: present(results[0, y.name]) for y in point.op.outputs})
+
+
+def gradient(point: Point, cotangents: Arrays) -> Evaluation[dict[str, Array]]:
+    """Return the cotangents of all differentiable inputs; zeros where no path exists."""
+    live = point.spec.inputs.live
+
+    def finish(results: KeyedArrays) -> dict[str, Array]:
+        return {name: _or_zeros(results[1, name], point.inputs[name]) for name in live}
+
+    return Evaluation(point, (words.vjp(live, tuple(cotangents)),), finish, (cotangents,))
+
+
+def second(point: Point, cotangents: Arrays, vectors: Arrays) -> Evaluation[dict[Key, Array]]:
     """Return the values up to second order at a point, with x and dy as independent leaves; zeros where no path exists.
 
     Keys: ``("outputs", y)``; ``("gradients", x)``, dx at ``cotangents``; and the derivatives of Σ ⟨dx, v⟩, where v are
     the ``vectors``: ``("products", x)`` in x and ``("slots", y)`` in dy. ``cotangents`` needs every differentiable
     output, and ``vectors`` every differentiable input.
     """
-    results = Evaluation(point, "second", as_found, cotangents=cotangents, along=vectors, outputs=True).run()
-    zeros: dict[Key, Array] = {("slots", name): dy for name, dy in cotangents.items()}
-    zeros |= {(what, name): vector for what in ("gradients", "products") for name, vector in vectors.items()}
-    return _fill_missing(results, zeros)
+    along, first = tuple(vectors), words.vjp(tuple(vectors), tuple(cotangents))
+    slots = words.directions(first, point.op)
+
+    def finish(results: KeyedArrays) -> dict[Key, Array]:
+        found: dict[Key, Array] = {("outputs", y.name): present(results[0, y.name]) for y in point.op.outputs}
+        for level, what in ((1, "gradients"), (2, "products")):
+            found |= {(what, name): _or_zeros(results[level, name], v) for name, v in vectors.items()}
+        return found | {("slots", y): _or_zeros(results[2, slots[y]], dy) for y, dy in cotangents.items()}
+
+    word = first, words.vjp((*along, *slots.values()), along)
+    return Evaluation(point, word, finish, (cotangents, vectors), (0, 1))
 
 
-def composite(point: Point, weights: Arrays, vectors: Arrays) -> dict[Key, Array]:
+def composite(point: Point, weights: Arrays, vectors: Arrays) -> Evaluation[dict[Key, Array]]:
     """Return the gradient of Σ c y²/2, where c are the ``weights``, and its derivative along the ``vectors``.
 
     Keys: ``("gradients", x)`` and ``("products", x)``; zeros where no path exists.
     """
-    results = Evaluation(point, "composite", as_found, cotangents=weights, along=vectors).run()
-    zeros: dict[Key, Array] = {
-        (what, name): vector for what in ("gradients", "products") for name, vector in vectors.items()
-    }
-    return _fill_missing(results, zeros)
+    along, of = tuple(vectors), tuple(weights)
+
+    def finish(results: KeyedArrays) -> dict[Key, Array]:
+        levels = ((2, "gradients"), (3, "products"))
+        return {(what, x): _or_zeros(results[level, x], v) for level, what in levels for x, v in vectors.items()}
+
+    word = words.half_square(of), words.vjp(along, of, ones=True), words.vjp(along, along)
+    return Evaluation(point, word, finish, (weights, {}, vectors), (2,))
 
 
-def _fill_missing(results: KeyedArrays, zeros: Mapping[Key, Array]) -> dict[Key, Array]:
-    """Return the results without shapes, with zeros like ``zeros`` for missing derivatives."""
-    return {
-        key: np.zeros_like(zeros[key]) if value is None else value
-        for key, value in results.items()
-        if not str(key[0]).endswith("shape")
-    }
+def _or_zeros(value: Array | None, like: Array) -> Array:
+    return np.zeros_like(like) if value is None else value

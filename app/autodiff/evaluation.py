@@ -9,8 +9,11 @@ from typing import Any, Generic, TypeVar, cast, final
 import numpy as np
 
 from app.autodiff import padding
+from app.autodiff.binding import bind_dims, point_at, resolved_shape
+from app.autodiff.derived import DerivedOp, origin
 from app.autodiff.point import Arrays, Point
-from app.autodiff.programs import Kind, Program, gradient_function
+from app.autodiff.programs import Program, Reference, gradient_function
+from app.autodiff.words import Step, vjp
 from app.errors import PullbackError
 from app.runtime import modes
 from app.runtime.modes import Key, KeyedArrays
@@ -22,29 +25,26 @@ Result = TypeVar("Result")
 # Limits on one call with many directions: numbers (32 MB of float64), and multiply-adds (about a second).
 CALL_ELEMENTS = 1 << 22
 CALL_COST = 1 << 33
-_BATCHED = ("gradients", "tangents", "products")
 
 
 @final
 @dataclass(eq=False)
 class Evaluation(Generic[Result]):
-    """A program at a point, with ``finish``, which converts its results.
+    """A word at a point, with ``finish``, which converts its results.
 
-    If ``batched``, the directions (``along``, or else the cotangents) and their results have a leading axis. ``size``
-    is the number of elements in each leaf of an elementwise op. Evaluations with equal ``batch_key`` may share a call;
-    one whose key is ``None`` runs alone. If ``is_padded``, the leaves may be flattened and padded, because each number
-    depends only on the numbers at its own position.
+    ``directions`` has those of each step by name, in the order of ``Step.directed``; those of the last step have a
+    leading axis if ``batched``, as their results do. ``kept`` are the levels that are returned besides the last one.
+    ``size`` is the number of elements in each leaf of an elementwise op. Evaluations with equal
+    ``batch_key`` may share a call; one whose key is ``None`` runs alone. If ``is_padded``, the leaves may be flattened
+    and padded, because each number depends only on the numbers at its own position.
     """
 
     point: Point
-    kind: Kind
+    word: tuple[Step, ...]
     finish: Callable[[KeyedArrays], Result]
-    wrt: tuple[str, ...] = ()
-    cotangents: Arrays | None = None
-    along: Arrays = field(default_factory=dict[str, Array])
-    order: int = 1
+    directions: tuple[Arrays, ...] = ()
+    kept: tuple[int, ...] = ()
     batched: bool = False
-    outputs: bool = False
     program: Program = field(init=False)
     leaves: list[Array] = field(init=False)
     size: int = field(init=False)
@@ -55,21 +55,9 @@ class Evaluation(Generic[Result]):
         """Look up the program, which equal evaluations share, and collect its leaves."""
         spec = self.point.spec
         self.leaves = [*self.point.inputs.values(), *spec.numbers]
-        if self.cotangents is not None:
-            self.leaves += self.cotangents.values()
-        self.leaves += self.along.values()
-        self.program = _program(
-            spec.op,
-            spec.dtype,
-            spec.static,
-            self.kind,
-            self.order,
-            self.wrt,
-            None if self.cotangents is None else tuple(self.cotangents),
-            tuple(self.along),
-            self.batched,
-            self.outputs,
-        )
+        for directions in self.directions:
+            self.leaves += directions.values()
+        self.program = _program(spec.op, spec.dtype, spec.static, self.word, self.kept, self.batched)
         self.size = self.leaves[0].size if self.leaves else 0
         self.is_padded = not self.batched and self.size > 0 and spec.is_padded
         is_shared = self.is_padded and self.size <= padding.SHARED
@@ -82,38 +70,35 @@ class Evaluation(Generic[Result]):
         or gradient.
         """
         if self.batched:
-            count, rows = len(next(iter(self._directions.values()))), rows_per_call(self.point)
+            count, rows = len(next(iter(self.directions[-1].values()))), rows_per_call(self.point)
             if count > rows:
                 return self.finish(self._run_in_parts(count, rows))
         return run_together([self])[0]
 
     def simpler(self) -> Callable[[], object] | None:
         """Return a call with fewer pullbacks, which shows whether the op rejects its inputs or its gradient fails."""
-        match self.kind:
-            case "forward":
-                return None
-            case "gradients" | "vjp":
-                return Evaluation(self.point, "forward", as_found).run
-            case "diagonal" | "vjp_jvp":
-                return Evaluation(self.point, "vjp", as_found, wrt=self.wrt, cotangents=self.cotangents).run
-            case "jvp" | "hvp" | "second" | "composite":
-                return Evaluation(self.point, "vjp", as_found, wrt=tuple(self.along), cotangents=self.cotangents).run
-
-    @property
-    def _directions(self) -> Arrays:
-        return self.along or self.cotangents or {}
+        if self.word:
+            *before, last = self.word
+            if last.rule == "jvp":
+                before.append(vjp(last.wrt, last.of, ones=True))
+            return Evaluation(self.point, tuple(before), as_found, self.directions[:-1]).run
+        if isinstance(op := self.point.op, DerivedOp):
+            inputs = {slot.name: self.point.inputs[slot.name] for slot in op.of.inputs}
+            spec = replace(self.point.spec, op=op.of)
+            return Evaluation(point_at(spec, inputs, bind_dims(spec, inputs)), (), as_found).run
+        return None
 
     def _run_in_parts(self, count: int, rows: int) -> KeyedArrays:
         """Run ``rows`` of the ``count`` directions at a time, and join the results."""
         self.point.admit_work(count)
-        where = "cotangents" if self.kind == "vjp" else "along"
+        *before, last = self.directions
         template = cast(Evaluation[KeyedArrays], self)
         parts: list[KeyedArrays] = []
         for start in range(0, count, rows):
-            chunk = {name: direction[start : start + rows] for name, direction in self._directions.items()}
-            parts.append(replace(template, finish=as_found, **{where: chunk}).run())
+            chunk = {name: direction[start : start + rows] for name, direction in last.items()}
+            parts.append(replace(template, finish=as_found, directions=(*before, chunk)).run())
         whole = parts[0]
-        for key in [key for key, value in whole.items() if key[0] in _BATCHED and value is not None]:
+        for key in [key for key, value in whole.items() if key[0] == len(self.word) and value is not None]:
             whole[key] = np.concatenate([present(part[key]) for part in parts])
         return whole
 
@@ -146,10 +131,11 @@ def run_together(evaluations: Sequence[Evaluation[Result]]) -> list[Result]:
 
 
 def _run_unpadded(evaluation: Evaluation[Result]) -> KeyedArrays:
-    results = modes.run(evaluation.program, evaluation.point.spec.mode, evaluation.leaves, evaluation.point.spec.device)
+    spec = evaluation.point.spec
+    results = modes.run(evaluation.program, spec.mode, evaluation.leaves, spec.device)
     for key, value in results.items():
         if value is not None:
-            _check_shape(evaluation.point, results, key, value, batched=evaluation.batched)
+            _check_shape(evaluation, results, key, value)
     return results
 
 
@@ -171,25 +157,28 @@ def rows_per_call(point: Point) -> int:
     return max(1, min(CALL_ELEMENTS // (per_row + 1), CALL_COST // (point.cost + 1)))
 
 
-def _check_shape(point: Point, results: KeyedArrays, key: Key, value: Array, *, batched: bool) -> None:
+def _check_shape(evaluation: Evaluation[Result], results: KeyedArrays, key: Key, value: Array) -> None:
     """Raise ``OpFault`` for an output or a gradient of the wrong shape, which TensorFlow would broadcast silently."""
-    what, name = key
-    if what in ("outputs", "output shape"):
-        function, expected, order = "forward", point.output_shapes[name], 0
-    elif what in ("tangents", "slots"):
-        function, expected, order = "the gradient of the gradient function", _output_shape(results, name), 2
-    else:
-        function, expected, order = "the gradient function", point.inputs[name].shape, 2 if what == "products" else 1
-    if what in ("output shape", "gradient shape"):
+    (level, name), site = key, evaluation.program.sites[key]
+    if str(level).endswith("shape"):
         shape = tuple(value.tolist())
     else:
-        shape = value.shape[int(batched and what != "outputs") :]
-    if expected is not None and shape != expected:
-        where = gradient_function(point.op, order) if order else located(point.op.function)
-        raise OpFault(function, name, expected=f"shape {list(expected)}", got=f"{list(shape)}", where=where)
+        shape = value.shape[int(evaluation.batched and level == len(evaluation.word)) :]
+    expected = _shape(evaluation, results, site.shape)
+    if shape != expected:
+        op = origin(evaluation.point.op)[0]
+        where = gradient_function(op, site.order) if site.order else located(op.function)
+        raise OpFault(site.function, name, expected=f"shape {list(expected)}", got=f"{list(shape)}", where=where)
 
 
-def _output_shape(results: KeyedArrays, name: str) -> tuple[int, ...]:
-    """Return the shape of an output; the results have either the output or its shape as a tensor."""
-    shape = results.get(("output shape", name))
-    return present(results["outputs", name]).shape if shape is None else tuple(shape.tolist())
+def _shape(evaluation: Evaluation[Result], results: KeyedArrays, reference: Reference) -> tuple[int, ...]:
+    """Return the shape that a reference stands for; if only a run determines it, that of the run."""
+    name, point = reference.name, evaluation.point
+    if reference.is_leaf:
+        return evaluation.leaves[evaluation.program.leaf_names.index(name)].shape
+    (slot,) = (slot for slot in origin(point.op)[0].outputs if slot.name == name)
+    expected = resolved_shape(slot.shape, point.dims)
+    if expected is not None:
+        return expected
+    shape = results.get(("0 shape", name))
+    return present(results[0, name]).shape if shape is None else tuple(shape.tolist())

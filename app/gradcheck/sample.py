@@ -53,7 +53,7 @@ class Sample:
     @cached_property
     def values(self) -> dict[Key, Array]:
         """The values, gradients and second order here: see ``app.autodiff.derivatives.second``."""
-        return second(self.point, self.cotangents, self.vectors)
+        return second(self.point, self.cotangents, self.vectors).run()
 
     @cached_property
     def units(self) -> dict[Key, Array]:
@@ -167,7 +167,7 @@ class Sample:
         inputs, dys, vectors = (
             {name: leaves[field, name] for name in named} for field, named in zip(FIELDS, self._fields, strict=True)
         )
-        return second(replace(self.point, inputs={**self.point.inputs, **inputs}), dys, vectors)
+        return second(replace(self.point, inputs={**self.point.inputs, **inputs}), dys, vectors).run()
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,7 @@ from tests.gradcheck.op_makers import WIDE, claiming, cube_vjp, elementwise, mad
 
 
 def test_a_fault_of_the_checker_is_no_fail_of_the_op() -> None:
-    with patch.object(linearity, "_gradients", side_effect=ValueError("operands in /secret/place/x.py")):
+    with patch.object(linearity, "gradient", side_effect=ValueError("operands in /secret/place/x.py")):
         document = report(made(), seed=3)
     assert failed(document) == []
     assert document["verdict"] == "error"
@@ -37,7 +37,7 @@ def test_a_fault_of_the_checker_is_no_fail_of_the_op() -> None:
 
 
 def test_a_fail_counts_more_than_a_fault_of_the_checker() -> None:
-    with patch.object(linearity, "_gradients", side_effect=ValueError):
+    with patch.object(linearity, "gradient", side_effect=ValueError):
         document = report(made(lambda x, dy: -cube_vjp(x, dy)))
     assert document["verdict"] == "fail"
     assert entries(document, "linearity", "error")

@@ -5,10 +5,10 @@ in all modes, and the ops that are quick to trace show it in each.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 
-from app.autodiff.derivatives import Absent, second
-from app.autodiff.evaluation import Evaluation, as_found
+from app.autodiff.derivatives import second
 from app.autodiff.point import Point
 from app.runtime import modes
 from tests.ops.cases import Answer, Case, Named, Truth, directions, truth, used
@@ -21,20 +21,16 @@ def takes_long(case: Case) -> bool:
 
 def together(point: Point, along: Mapping[str, Named]) -> Answer:
     """Return outputs, gradients, products and slots: the jvp along the vectors, where the gradient is linear."""
-    found = second(point, along["cotangents"], along["vectors"])
+    found = second(point, along["cotangents"], along["vectors"]).run()
     return {f"{what}/{name}": value for (what, name), value in found.items()}
 
 
 def together_along_many(point: Point, along: Mapping[str, Named]) -> Answer:
     """Return the products and slots along each of many vectors, at one cotangent."""
-    asked = {"cotangents": along["cotangents"], "along": along["vectors"], "batched": True, "outputs": True}
-    call = Evaluation(point, "second", as_found, **asked)
+    call = replace(second(point, along["cotangents"], along["vectors"]), batched=True)
     found = modes.run(call.program, point.spec.mode, call.leaves, point.spec.device)
-    return {
-        f"{what}/{name}": Absent.DISCONNECTED if value is None else value
-        for (what, name), value in found.items()
-        if what in ("products", "slots")
-    }
+    values = call.finish(found).items()
+    return {f"{what}/{name}": value for (what, name), value in values if what in ("products", "slots")}
 
 
 def truth_of_together(point: Point, along: Mapping[str, Named]) -> Truth:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from app.autodiff.binding import moved
-from app.autodiff.derivatives import Absent, forward, vjp
+from app.autodiff.derivatives import gradient, values_of
 from app.gradcheck.comparison import add_tolerances
 from app.gradcheck.reproduce import calls
 from app.gradcheck.sample import Sample, Subsample
@@ -49,10 +49,8 @@ def _compare(target: Target, comparison: Comparison, sample: Sample, subsample: 
         {n: _cut(sample, x, part) for n, x in named.items()} for named in (sample.point.inputs, sample.cotangents)
     )
     point = moved(sample.point, inputs)
-    values: dict[Key, Array] = {("outputs", name): y for name, y in forward(point).run().items()}
-    _, gradients = vjp(point, tuple(sample.vectors), dys, batched=False, outputs=False).run()
-    for name, dx in gradients.items():
-        values["gradients", name] = np.zeros_like(inputs[name]) if isinstance(dx, Absent) else dx
+    values: dict[Key, Array] = {("outputs", name): y for name, y in values_of(point).run().items()}
+    values |= {("gradients", name): dx for name, dx in gradient(point, dys).run().items()}
     for (what, name), value in values.items():
         key = what, name
         expected = _cut(sample, sample.values[key], part)

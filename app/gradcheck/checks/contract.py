@@ -9,8 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from app.autodiff.derivatives import forward, vjp
+from app.autodiff.derivatives import forward, gradient
 from app.autodiff.evaluation import Evaluation, as_found
+from app.autodiff.words import vjp
 from app.errors import OpFailed, Overloaded
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
@@ -53,11 +54,11 @@ def _finding(target: Target, mode: Mode, dtype: str) -> Finding:
 
 def _failure(sample: Sample, order: int) -> tuple[int, OpFailed] | None:
     """Return the error of the lowest order that fails, which is the clearest, and the order; 0: the values."""
-
-    def first_order() -> object:
-        return vjp(sample.point, tuple(sample.vectors), sample.cotangents, batched=False, outputs=False).run()
-
-    runs: tuple[Callable[[], object], ...] = (forward(sample.point).run, first_order, lambda: sample.values)
+    runs: tuple[Callable[[], object], ...] = (
+        forward(sample.point).run,
+        gradient(sample.point, sample.cotangents).run,
+        lambda: sample.values,
+    )
     if order > 1:
         try:
             _ = sample.values
@@ -82,12 +83,13 @@ def _undeclared_gradient(target: Target, name: str) -> Finding:
 
 
 def _has_gradient(sample: Sample, name: str) -> bool:
-    evaluation = Evaluation(sample.point, "vjp", as_found, wrt=(name,), cotangents=sample.cotangents)
+    word = (vjp((name,), tuple(sample.cotangents)),)
+    evaluation = Evaluation(sample.point, word, as_found, (sample.cotangents,))
     try:
         with op_errors(sample.point.op.name):
             results = run(evaluation.program, "graph", evaluation.leaves, sample.point.spec.device)
     except OpFailed:
         # The service raises this for a missing gradient, as it should.
         return False
-    dx = results.get(("gradients", name))
+    dx = results[1, name]
     return dx is not None and bool(np.any(dx))

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from app.autodiff.derivatives import Absent, vjp
+from app.autodiff.derivatives import gradient
 from app.autodiff.point import Arrays
 from app.gradcheck.comparison import add_tolerances
 from app.gradcheck.numeric import Trouble
@@ -36,7 +36,7 @@ def check(target: Target) -> Iterator[Finding]:
 
 def _compare(target: Target, sample: Sample, other: Arrays, comparisons: Mapping[str, Comparison]) -> None:
     both = {name: 2 * dy + 3 * other[name] for name, dy in sample.cotangents.items()}
-    one, two, together = (_gradients(sample, dys) for dys in (sample.cotangents, other, both))
+    one, two, together = (gradient(sample.point, dys).run() for dys in (sample.cotangents, other, both))
     for name, comparison in comparisons.items():
         with np.errstate(invalid="ignore", over="ignore"):
             expected = 2 * one[name] + 3 * two[name]
@@ -46,8 +46,3 @@ def _compare(target: Target, sample: Sample, other: Arrays, comparisons: Mapping
         trouble = np.where(is_finite, Trouble.NONE, Trouble.NOT_FINITE)
         some = calls(sample, ("gradients", name), cotangents=both)
         comparison.add(together[name], expected, allowed, trouble=trouble, index=sample.index(name), calls=some)
-
-
-def _gradients(sample: Sample, dys: Arrays) -> Arrays:
-    _, gradients = vjp(sample.point, tuple(sample.vectors), dys, batched=False, outputs=False).run()
-    return {name: 0 * sample.vectors[name] if isinstance(dx, Absent) else dx for name, dx in gradients.items()}

@@ -125,7 +125,7 @@ def _composite(target: Target, subsample: Sample, comparisons: Mapping[str, Comp
     doubts = troubles(target, subsample)
     if not subsample.is_elementwise and any((doubt != Trouble.NONE).any() for doubt in doubts.values()):
         return
-    results = composite(subsample.point, subsample.cotangents, subsample.vectors)
+    results = composite(subsample.point, subsample.cotangents, subsample.vectors).run()
     parts = {name: results["products", name] for name in comparisons}
     # The sizes of its terms: H at dy = c y, where y rounds too, and Jᵀ of c J v.
     size, slots = (

@@ -1,0 +1,158 @@
+"""Derived ops: the vjp and the jvp of an op are ops, and so are theirs.
+
+``f.vjp`` takes the inputs of ``f`` and a cotangent for each differentiable output, and returns a cotangent for each
+differentiable input. ``f.jvp`` takes the inputs and a tangent for each differentiable input, and returns a tangent for
+each differentiable output. Nobody writes their contracts: they follow from that of ``f``.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from typing import Any, Literal, TypeAlias, get_args
+
+import numpy as np
+
+from app.autodiff.binding import bind_shapes, bind_spec
+from app.autodiff.words import Layout, Step, jvp, vjp, walk
+from app.errors import NotFound, Unprocessable, near
+from ops import FLOATS, Attrs, Claim, Example, Input, Op, Output
+
+Derivation: TypeAlias = Literal["vjp", "jvp"]
+DERIVATIONS: tuple[Derivation, ...] = get_args(Derivation)
+Slot: TypeAlias = Input | Output
+
+# The most derivations of an op, and how much more work each is than what it derives.
+DEEPEST, WORK = 4, 3
+NOUN: Mapping[Derivation, str] = {"vjp": "the cotangent", "jvp": "the tangent"}
+SUMMARIES: Mapping[Derivation, str] = {
+    "vjp": "The vjp of {}: pulls cotangents of its outputs back to its inputs",
+    "jvp": "The jvp of {}: pushes tangents of its inputs forward to its outputs",
+}
+DOCS: Mapping[Derivation, str] = {
+    "vjp": "For y = {}(x): dx = (∂y/∂x)ᵀ dy, where ∂y/∂x is the derivative that the gradient of the op stands for. "
+    "With several outputs, dx is the sum over all of them.",
+    "jvp": "For y = {}(x): ty = (∂y/∂x) tx, where ∂y/∂x is the derivative that the gradient of the op stands for. With "
+    "several inputs, ty is the sum over all of them. It is the vjp of the vjp with respect to its cotangent.",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class DerivedOp(Op):
+    """A derivative of the op ``of``. The steps of ``word`` derive it from the registered op ``base``."""
+
+    of: Op = field(kw_only=True)
+    base: Op = field(kw_only=True)
+    word: tuple[Step, ...] = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Check nothing: what follows from a valid contract is valid."""
+
+    @property
+    def derivation(self) -> tuple[str, ...]:
+        """The derivations that lead from the registered op to this one, such as ``("vjp", "jvp")``."""
+        return tuple(step.rule for step in self.word)
+
+    @property
+    def needs_linear(self) -> bool:
+        """Whether it exists only where the gradient of the registered op is linear in the cotangent."""
+        return self.word[0].rule == "jvp"
+
+
+def origin(op: Op) -> tuple[Op, tuple[Step, ...]]:
+    """Return the registered op, and the word that derives an op from it."""
+    return (op.base, op.word) if isinstance(op, DerivedOp) else (op, ())
+
+
+def derived(op: Op, name: str, derivations: list[str]) -> Op:
+    """Return the op after some derivations; raise ``NotFound`` if ``name``, which has them, is no op's."""
+    if len(derivations) > DEEPEST:
+        raise NotFound(f"op {name!r} is derived {len(derivations)} times; expected at most {DEEPEST} derivations")
+    for derivation in derivations:
+        if derivation not in DERIVATIONS:
+            raise NotFound(f"unknown derivation {derivation!r} in {name!r}; expected {near(derivation, DERIVATIONS)}")
+        op = derive(op, derivation)
+    return op
+
+
+@cache
+def derive(op: Op, derivation: Derivation) -> DerivedOp:
+    """Return the vjp or jvp of an op; raise ``NotFound`` if nothing is differentiable. Equal calls return one op."""
+    base, word = origin(op)
+    before = walk(word, _by_name(base.inputs), _by_name(base.outputs), base.attrs.model_fields)
+    wrt = [slot.name for slot in op.inputs if is_live(op, slot)]
+    live = {slot.name for slot in op.outputs if is_live(op, slot)}
+    of = [source for source, name in before.names[-1].items() if name in live]
+    if not wrt or not of:
+        side = "input" if not wrt else "output"
+        raise NotFound(f"op {op.name} has no {derivation}: no {side} of it is differentiable")
+    word = (*word, vjp(wrt, of) if derivation == "vjp" else jvp(wrt, of))
+    after: Layout[Slot] = walk(word, _by_name(base.inputs), _by_name(base.outputs), base.attrs.model_fields)
+    # What each new input is a direction of, as the op names it.
+    given = {leaf: before.names[-1].get(source, source) for source, leaf in after.directions[-1].items()}
+    inputs = [Input(leaf, *_kind(after.leaves[leaf]), doc=f"{NOUN[derivation]} of {of}") for leaf, of in given.items()]
+    outputs = [
+        Output(
+            name, *_kind(after.levels[-1][source]), doc=f"{NOUN[derivation]} of {before.names[-1].get(source, source)}"
+        )
+        for source, name in after.names[-1].items()
+    ]
+    return DerivedOp(
+        name=f"{op.name}.{derivation}",
+        summary=SUMMARIES[derivation].format(op.name),
+        doc=DOCS[derivation].format(op.name),
+        function=base.function,
+        inputs=(*(replace(slot, dtypes=_kind(slot)[0]) for slot in op.inputs), *inputs),
+        outputs=tuple(outputs),
+        mechanism=base.mechanism,
+        source=base.source,
+        examples=tuple(_examples(op, given)),
+        attrs=base.attrs,
+        claim=partial(_claim, base, derivation, len(word)),
+        modes=base.modes,
+        batching=base.batching,
+        cost=None if op.cost is None else partial(_cost, op.cost),
+        validate=base.validate,
+        singular=base.singular,
+        of=op,
+        base=base,
+        word=word,
+    )
+
+
+def is_live(op: Op, slot: Slot) -> bool:
+    """Return whether derivatives reach a slot in the float dtypes of the op's type variable."""
+    return slot.differentiable and any(op.dtype_of(slot, dtype) in FLOATS for dtype in op.dtypes)
+
+
+def _by_name(slots: tuple[Input, ...] | tuple[Output, ...]) -> dict[str, Slot]:
+    return {slot.name: slot for slot in slots}
+
+
+def _kind(slot: Slot) -> tuple[tuple[str, ...], tuple[str | int, ...]]:
+    """Return the dtypes and the shape of a slot; of the type variable's dtypes, only floats have derivatives."""
+    dtypes = tuple(dtype for dtype in slot.dtypes if dtype in FLOATS) if len(slot.dtypes) > 1 else slot.dtypes
+    return dtypes, slot.shape
+
+
+def _claim(base: Op, derivation: Derivation, depth: int, attrs: Attrs) -> Claim:
+    """Claim what the op's own second order claims to be; nothing is claimed beyond."""
+    claim = base.claim(attrs)
+    return Claim(first=claim.second) if depth == 1 and derivation == "vjp" else Claim()
+
+
+def _cost(of: Callable[[Mapping[str, Any]], int], dims: Mapping[str, Any]) -> int:
+    return WORK * of(dims)
+
+
+def _examples(op: Op, given: Mapping[str, str]) -> Iterator[Example]:
+    """Yield the op's examples with a direction of ones for each new input, where the shapes are known."""
+    for example in op.examples:
+        run = {"device": "", "max_elements": 0}
+        spec = bind_spec(op, example.attrs, None, mode=op.modes[0], **run)
+        shapes = {name: np.shape(value) for name, value in example.inputs.items()}
+        try:
+            shapes |= bind_shapes(spec, shapes)
+        except Unprocessable:
+            continue
+        ones = {leaf: np.ones(shapes[of]).tolist() for leaf, of in given.items()}
+        yield Example(example.name, {**example.inputs, **ones}, example.attrs)
