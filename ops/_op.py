@@ -284,6 +284,16 @@ class Op:
         declared: list[tuple[str, ...]] = [slot.dtypes for slot in (*self.inputs, *self.outputs)]
         return max(declared, key=lambda dtypes: (len(dtypes) > 1, dtypes[0] in FLOATS))
 
+    @property
+    def owner(self) -> str:
+        """The name of the registered op whose share of the service its work counts against."""
+        return self.name
+
+    @property
+    def needs_linear(self) -> bool:
+        """Whether it exists only for attributes with which its gradient is linear in the cotangent."""
+        return False
+
     def dtype_of(self, slot: Input | Output, dtype: str) -> str:
         """Return the dtype of an input or output when the type variable is ``dtype``."""
         return slot.dtypes[0] if len(slot.dtypes) == 1 else dtype

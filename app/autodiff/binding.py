@@ -44,6 +44,8 @@ def bind_spec(op: Op, attrs: Mapping[str, Any], dtype: str | None, *, mode: Mode
         message = f"op {op.name} has no kernel for this mode"
         raise wrong(("mode",), message, expected=f"one of {', '.join(op.modes)}", got=mode)
     spec = Spec(op, bind_attrs(op, attrs), bind_dtype(op, dtype), mode, **run)
+    if op.needs_linear:
+        need_linear(op, spec.attrs)
     for (name, value), scalar in zip(spec.attrs.numbers().items(), spec.numbers, strict=True):
         if not math.isfinite(float(scalar)):
             raise wrong(
@@ -102,6 +104,15 @@ def bind_attrs(op: Op, attrs: Mapping[str, Any]) -> Attrs:
         return op.attrs.model_validate(attrs)
     except ValidationError as error:
         raise unprocessable(entries(error.errors(include_url=False), op.attrs.model_fields, ("attrs",))) from None
+
+
+def need_linear(op: Op, attrs: Attrs) -> None:
+    """Raise ``Unprocessable`` if an op claims a gradient that is not linear in the cotangent: it has no jvp then."""
+    with blame_op(op, "claim"):
+        is_linear = op.claim(attrs).linear
+    if not is_linear:
+        message = f"the gradient of {op.owner} is not linear in the cotangent, so it has no jvp"
+        raise wrong(("attrs",), message, expected="attributes that make it linear", got="a non-linear gradient")
 
 
 def bind_dtype(op: Op, dtype: str | None) -> str:

@@ -24,7 +24,7 @@ DTYPES = ("float32", "float64")
 
 def default_mode(op: Op, dtype: str, device: str) -> Mode:
     """Return the mode for an op, a dtype and a device; ``graph`` once the op has used up its compilations."""
-    if dtype not in DTYPES or device != "cpu" or not op_is_arithmetic(op) or not traces.TRACES.may_compile(op.name):
+    if dtype not in DTYPES or device != "cpu" or not op_is_arithmetic(op) or not traces.TRACES.may_compile(op.owner):
         return "graph"
     return "xla"
 

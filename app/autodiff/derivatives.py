@@ -11,8 +11,9 @@ from typing import TypeAlias, cast
 import numpy as np
 
 from app.autodiff import words
+from app.autodiff.binding import need_linear
 from app.autodiff.evaluation import Evaluation, present
-from app.autodiff.point import Arrays, Point, Side, blame_op
+from app.autodiff.point import Arrays, Point, Side
 from app.autodiff.words import Step
 from app.errors import Entry, OpFailed, wrong
 from app.runtime.modes import Key, KeyedArrays
@@ -77,11 +78,7 @@ def jvp(point: Point, tangents: Arrays, *, batched: bool) -> Evaluation[Derivati
 
     Raises ``Unprocessable`` if the op claims a gradient that is not linear in the cotangent.
     """
-    with blame_op(point.op, "claim"):
-        linear = point.op.claim(point.spec.attrs).linear
-    if not linear:
-        message = f"the gradient of {point.op.name} is not linear in the cotangent, so it has no jvp"
-        raise wrong(("attrs",), message, expected="attributes that make it linear", got="a non-linear gradient")
+    need_linear(point.op, point.spec.attrs)
     _check_shapes(tangents, _input_shapes(point), "tangents", batched=batched)
     if batched:
         point.admit(

@@ -48,13 +48,18 @@ class DerivedOp(Op):
         """Check nothing: what follows from a valid contract is valid."""
 
     @property
-    def derivation(self) -> tuple[str, ...]:
-        """The derivations that lead from the registered op to this one, such as ``("vjp", "jvp")``."""
-        return tuple(step.rule for step in self.word)
+    def owner(self) -> str:
+        """The name of the registered op."""
+        return self.base.name
+
+    @property
+    def derivation(self) -> list[str]:
+        """The derivations that lead from the registered op to this one, such as ``["vjp", "jvp"]``."""
+        return [step.rule for step in self.word]
 
     @property
     def needs_linear(self) -> bool:
-        """Whether it exists only where the gradient of the registered op is linear in the cotangent."""
+        """Whether it exists only for attributes with which the gradient of the registered op is linear."""
         return self.word[0].rule == "jvp"
 
 
@@ -63,11 +68,19 @@ def origin(op: Op) -> tuple[Op, tuple[Step, ...]]:
     return (op.base, op.word) if isinstance(op, DerivedOp) else (op, ())
 
 
-def derived(op: Op, name: str, derivations: list[str]) -> Op:
+def derivations(op: Op) -> tuple[Derivation, ...]:
+    """Return the derivations of an op that are ops."""
+    is_differentiable = all(any(is_live(op, slot) for slot in side) for side in (op.inputs, op.outputs))
+    if not is_differentiable or len(origin(op)[1]) == DEEPEST:
+        return ()
+    return DERIVATIONS if op.claim(op.attrs()).linear else ("vjp",)
+
+
+def derived(op: Op, name: str, word: list[str]) -> Op:
     """Return the op after some derivations; raise ``NotFound`` if ``name``, which has them, is no op's."""
-    if len(derivations) > DEEPEST:
-        raise NotFound(f"op {name!r} is derived {len(derivations)} times; expected at most {DEEPEST} derivations")
-    for derivation in derivations:
+    if len(word) > DEEPEST:
+        raise NotFound(f"op {name!r} is derived {len(word)} times; expected at most {DEEPEST} derivations")
+    for derivation in word:
         if derivation not in DERIVATIONS:
             raise NotFound(f"unknown derivation {derivation!r} in {name!r}; expected {near(derivation, DERIVATIONS)}")
         op = derive(op, derivation)
@@ -107,7 +120,7 @@ def derive(op: Op, derivation: Derivation) -> DerivedOp:
         source=base.source,
         examples=tuple(_examples(op, given)),
         attrs=base.attrs,
-        claim=partial(_claim, base, derivation, len(word)),
+        claim=partial(_claim, base, word),
         modes=base.modes,
         batching=base.batching,
         cost=None if op.cost is None else partial(_cost, op.cost),
@@ -134,10 +147,12 @@ def _kind(slot: Slot) -> tuple[tuple[str, ...], tuple[str | int, ...]]:
     return dtypes, slot.shape
 
 
-def _claim(base: Op, derivation: Derivation, depth: int, attrs: Attrs) -> Claim:
-    """Claim what the op's own second order claims to be; nothing is claimed beyond."""
+def _claim(base: Op, word: tuple[Step, ...], attrs: Attrs) -> Claim:
+    """Return the claim of a derived op: the gradient of a vjp is the second order, whose author claims what it is."""
     claim = base.claim(attrs)
-    return Claim(first=claim.second) if depth == 1 and derivation == "vjp" else Claim()
+    if word[0].rule == "jvp":
+        return Claim(linear=claim.linear)
+    return Claim(first=claim.second) if len(word) == 1 else Claim()
 
 
 def _cost(of: Callable[[Mapping[str, Any]], int], dims: Mapping[str, Any]) -> int:

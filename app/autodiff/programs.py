@@ -63,7 +63,7 @@ class Program:
     @property
     def owner(self) -> str:
         """The name of the registered op."""
-        return origin(self.op)[0].name
+        return self.op.owner
 
     @property
     def orders(self) -> int:

@@ -113,7 +113,7 @@ class Batches:
         An evaluation that has not begun at its ``deadline`` is dropped; the caller enforces the deadline afterwards.
         Raises the errors of ``Lane.run``.
         """
-        batch_key, owner = evaluation.batch_key, evaluation.point.op.name
+        batch_key, owner = evaluation.batch_key, evaluation.point.op.owner
         if batch_key is None or slot == "long":
 
             def work(checkpoint: Checkpoint) -> Result:
@@ -156,7 +156,7 @@ class Batches:
             checkpoint()
             self._measure(batch)
 
-        await self._lane.run(work, slot="long", deadline=deadline, owner=evaluation.point.op.name)
+        await self._lane.run(work, slot="long", deadline=deadline, owner=evaluation.point.op.owner)
         if member.error is not None:
             raise member.error
 
@@ -191,7 +191,7 @@ class Batches:
         is_new = point.spec.mode == "xla" and _cost(batch.members[0].evaluation, batch.size) not in self._brief
         slot: Slot = "long" if is_new else "short"
         try:
-            await self._lane.run(work, slot=slot, deadline=batch.deadline + PATIENCE_S, owner=point.op.name)
+            await self._lane.run(work, slot=slot, deadline=batch.deadline + PATIENCE_S, owner=point.op.owner)
         except BaseException as error:
             self._close(batch_key, batch)
             for member in batch.members:

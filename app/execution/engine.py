@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from app.autodiff.default_mode import default_mode
+from app.autodiff.derived import derived
 from app.errors import NotFound, Overloaded, near, wrong
 from app.execution.batching import Batches
 from app.execution.lane import Lane
@@ -48,14 +49,18 @@ class Engine:
             raise Overloaded(f"stuck: op {late.owner} is {late.seconds:.0f} s past its deadline", retry_after_s=5)
 
     def op(self, name: str) -> Op:
-        """Return the op; raise ``NotFound`` with near names, or with the reason why the op is unavailable."""
-        op = self.registry.ops.get(name)
+        """Return a registered op, or one that is derived from it, such as ``square.vjp``.
+
+        Raises ``NotFound`` with near names, or with the reason why the op is unavailable or cannot be derived.
+        """
+        registered, *derivations = name.split(".")
+        op = self.registry.ops.get(registered)
         if op is None:
             for broken in self.registry.unavailable:
-                if broken.name == name:
+                if broken.name == registered:
                     raise NotFound(f"op {name} is unavailable: {broken.reason}")
             raise NotFound(f"unknown op {name!r}; expected {near(name, self.registry.ops)}")
-        return op
+        return derived(op, name, derivations) if derivations else op
 
     def default_mode(self, op: Op, dtype: str | None, device: str | None) -> Mode:
         """Return the default mode of an op, for a dtype (``None``: the op's first) and a device."""

@@ -9,7 +9,8 @@ import numpy as np
 from app.autodiff.derivatives import output_shapes
 from app.autodiff.evaluation import Evaluation
 from app.autodiff.point import Point
-from app.errors import MAX_GOT, MethodNotAllowed, clip, wrong
+from app.errors import MAX_GOT, MethodNotAllowed, NotFound, clip, wrong
+from app.execution.engine import Engine
 from app.http.request import Request, Route
 from app.requests.answering import Job, Reply
 from app.requests.plans import Task
@@ -32,6 +33,23 @@ class Routes:
 
     by_path: Mapping[str, Route]
     other: Callable[[str], Route | None] = lambda path: None
+
+
+class DerivedRoutes:
+    """The routes of derived ops, which are made when the first request needs them: each op has at most 30."""
+
+    def __init__(self, engine: Engine, make: Callable[[Op], Mapping[str, Route]]) -> None:
+        """Start with none; ``make`` returns the routes of an op by path."""
+        self._engine, self._make, self._made = engine, make, dict[str, Mapping[str, Route]]()
+
+    def find(self, op: str, path: str) -> Route | None:
+        """Return the route of a path of the derived op with this name, ``None`` if there is no such op or path."""
+        if op not in self._made:
+            try:
+                self._made[op] = self._make(self._engine.op(op))
+            except NotFound:
+                return None
+        return self._made[op].get(path)
 
 
 def wrong_method(request: Request, method: str) -> MethodNotAllowed:
@@ -58,7 +76,7 @@ def make_job(task: Task, finish: Callable[[Any], Result], write: Callable[[Resul
 
     The result of steps may need TensorFlow in ``finish``, so there ``finish`` is part of the work.
     """
-    owner, work = task.point.op.name, task.work
+    owner, work = task.point.op.owner, task.work
     if isinstance(work, Evaluation):
         return Job(owner, work, task.is_long, lambda result: write(finish(result)), counters)
 

@@ -5,6 +5,7 @@ from typing import Any, Literal
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
+from app.autodiff.derived import DerivedOp, derivations
 from app.execution.engine import Engine
 from app.requests.operations import OPERATIONS
 from ops import Attrs, Derivative, Formula, Input, Mode, Op, Output, Surrogate, Unavailable
@@ -66,6 +67,9 @@ class OpExample(BaseModel):
 class OpContract(OpSummary):
     """The full contract of an op."""
 
+    of: str | None = Field(default=None, description="The op that a derived op differentiates.")
+    derivation: list[str] = Field(default=[], description="The derivations that lead from the registered op to it.")
+    derivations: list[str] = Field(description="The derivations of the op that are ops, as in {op}.vjp.")
     doc: str = Field(description="Formulas, kinks and poles, and the behaviour there.")
     source: str
     batching: str
@@ -99,8 +103,11 @@ def catalogue(engine: Engine) -> APIRouter:
 
 def contract(engine: Engine, op: Op) -> OpContract:
     """Return the contract of an op."""
+    lineage: dict[str, Any] = {"of": op.of.name, "derivation": op.derivation} if isinstance(op, DerivedOp) else {}
     return OpContract(
         **_summary(op).model_dump(exclude_unset=True),
+        **lineage,
+        derivations=list(derivations(op)),
         doc=(op.doc or "").strip(),
         source=op.source,
         batching=op.batching,

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from app.autodiff.binding import bind, bind_directions
+from app.autodiff.derived import DerivedOp
 from app.errors import DeadlinePassed, Overloaded, PullbackError, wrong
 from app.execution.engine import Engine
 from app.gradcheck import rounding, verify
@@ -57,7 +58,7 @@ class CheckHandler:
     async def __call__(self, request: Request) -> None:
         """Send the report; raises a ``PullbackError`` if the request is invalid or fails."""
         _negotiate(request, (JSON,))
-        reader = Reader(self._job, self.op.name, self.counters)
+        reader = Reader(self._job, self.op.owner, self.counters)
         await answer(self.engine, request, reader, await request.read())
 
     def _job(self, body: Body) -> Job:
@@ -68,7 +69,7 @@ class CheckHandler:
             self.op, options, decode_widening, checks=request.checks, inputs=request.inputs, attrs=request.attrs
         )
         work = Turns([step.run for step in pending], report.document, lambda: report.has_begun)
-        return Job(self.op.name, work, True, _reply, self.counters)
+        return Job(self.op.owner, work, True, _reply, self.counters)
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class VerifyHandler(CheckHandler):
             del checkpoint
             return verify.verify(point, cotangents, gradients, tolerances)
 
-        return Job(self.op.name, work, True, _reply, self.counters)
+        return Job(self.op.owner, work, True, _reply, self.counters)
 
 
 @dataclass(frozen=True)
@@ -198,7 +199,10 @@ def _options(engine: Engine, request: CheckRequest | ChecksRequest) -> Options:
 
 
 def _check_support(op: Op, options: Options) -> None:
-    """Raise ``Unprocessable`` for dtypes and modes that the op does not support."""
+    """Raise ``Unprocessable`` for a derived op, and for dtypes and modes that the op does not support."""
+    if isinstance(op, DerivedOp):
+        message = "checks are about registered ops: they check every order of the gradient of one"
+        raise wrong(("op",), message, expected=op.owner, got=op.name)
     floats = [dtype for dtype in op.dtypes if dtype in FLOATS]
     for field, names, known in (("dtypes", options.dtypes, floats), ("modes", options.modes, op.modes)):
         for i, name in enumerate(names or ()):

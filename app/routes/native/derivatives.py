@@ -42,14 +42,14 @@ class OperationHandler:
         source, target = formats_of(kind, accept)
         body = await request.read(is_binary=source.is_binary)
         read = partial(self._job, source, target)
-        reader = Reader(read, self.op.name, self.counters, source.is_binary and target.is_binary)
+        reader = Reader(read, self.op.owner, self.counters, source.is_binary and target.is_binary)
         await answer(self.engine, request, reader, body)
 
     def _job(self, source: Format, target: Format, body: Body) -> Job:
         fields = source.parse(body)
         plan = self.plans.plan(self.operation, self.op, fields)
         task = plan.task(fields, source.decode)
-        return Job(self.op.name, task.work, task.is_long, partial(_write, plan, target), self.counters)
+        return Job(self.op.owner, task.work, task.is_long, partial(_write, plan, target), self.counters)
 
 
 def _formats(kind: bytes, accept: bytes) -> tuple[Format, Format]:

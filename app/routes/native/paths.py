@@ -9,7 +9,8 @@ from app.requests.operations import OPERATIONS
 from app.requests.plans import Plans
 from app.routes.native.checks import CheckHandler, StreamHandler, VerifyHandler
 from app.routes.native.derivatives import OperationHandler
-from app.routes.protocol import Routes, wrong_method
+from app.routes.protocol import DerivedRoutes, Routes, wrong_method
+from ops import Op
 
 # The counter label for each page.
 PAGES = {
@@ -28,6 +29,18 @@ def routes(engine: Engine, plans: Plans, pages: ASGIApp) -> Routes:
     async def page(request: Request) -> None:
         await pages(request.scope, request.receive, request.send)
 
+    def of_op(op: Op) -> dict[str, Route]:
+        path = f"/v1/ops/{op.name}"
+        found = {path: Route(page, counters=engine.counters("", "catalogue"))}
+        for operation in OPERATIONS.values():
+            counters = engine.counters(op.owner, operation.name)
+            handler = OperationHandler(engine, plans, op, operation, counters)
+            found[f"{path}/{operation.name}"] = Route(handler, counters=counters)
+        for name, check in (("check", CheckHandler), ("verify", VerifyHandler)):
+            counters = engine.counters(op.owner, name)
+            found[f"{path}/{name}"] = Route(check(engine, op, counters), counters=counters)
+        return found
+
     async def other(request: Request) -> None:
         match request.path.split("/"):
             case ["", "v1", "ops", op, operation]:
@@ -42,14 +55,14 @@ def routes(engine: Engine, plans: Plans, pages: ASGIApp) -> Routes:
     by_path = {path: Route(page, counters=engine.counters("", label)) for path, label in PAGES.items()}
     by_path["/v1/checks"] = Route(StreamHandler(engine), counters=engine.counters("", "checks"))
     for op in engine.registry.ops.values():
-        path = f"/v1/ops/{op.name}"
-        by_path[path] = Route(page, counters=engine.counters("", "catalogue"))
-        for operation in OPERATIONS.values():
-            counters = engine.counters(op.name, operation.name)
-            handler = OperationHandler(engine, plans, op, operation, counters)
-            by_path[f"{path}/{operation.name}"] = Route(handler, counters=counters)
-        for name, check in (("check", CheckHandler), ("verify", VerifyHandler)):
-            counters = engine.counters(op.name, name)
-            by_path[f"{path}/{name}"] = Route(check(engine, op, counters), counters=counters)
-    unknown = Route(other, counters=engine.counters("", "other"))
-    return Routes(by_path, lambda path: unknown)
+        by_path |= of_op(op)
+    unknown, derived = Route(other, counters=engine.counters("", "other")), DerivedRoutes(engine, of_op)
+
+    def find(path: str) -> Route:
+        match path.split("/"):
+            case ["", "v1", "ops", op, *_] if "." in op:
+                return derived.find(op, path) or unknown
+            case _:
+                return unknown
+
+    return Routes(by_path, find)

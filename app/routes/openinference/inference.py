@@ -58,7 +58,7 @@ class Inference:
         reply_coding = accepted_coding(request.headers)
         is_binary = known is not None and known.is_binary and reply_coding is None
         read = partial(self._job, request.deadline, lead, reply_coding, known)
-        await answer(self.engine, request, Reader(read, self.model.op.name, self.counters, is_binary), body)
+        await answer(self.engine, request, Reader(read, self.model.op.owner, self.counters, is_binary), body)
 
     def _job(
         self, deadline: Deadline, lead: int | None, reply_coding: str | None, known: InferenceRequest | None, body: Body

@@ -13,14 +13,16 @@ model           inputs besides ``x``                      outputs
 ``f.hessian``   ``dy``                                    ``ddx_dx``
 ==============  ========================================  ==========
 
-Only tensors that are differentiable in the op's default dtype have a cotangent, a tangent or a derivative.
+Only tensors that are differentiable in the default dtype have a cotangent, a tangent or a derivative. A name that is
+taken has its first letter once more in front. Derived ops have these models too: ``f.vjp.vjp`` is the vjp of ``f.vjp``.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
+from app.autodiff.words import fresh
 from app.tensors.dtypes import DTYPES, DType
 from ops import Input, Op, Output
 
@@ -127,7 +129,7 @@ class _Kind:
 
 
 def models(ops: Iterable[Op]) -> dict[str, Model]:
-    """Return the models of these ops, by name; models with clashing names are left out."""
+    """Return the models of these ops, by name; ops that the protocol cannot represent are left out."""
     pairs = ((op, operation) for op in ops for operation in _KINDS if _supports(op, operation))
     return {model.name: model for op, operation in pairs if (model := _model(op, operation)) is not None}
 
@@ -142,19 +144,24 @@ def _supports(op: Op, operation: str) -> bool:
 
 
 def _model(op: Op, operation: str) -> Model | None:
-    """Return the model, ``None`` if two tensors have one name, or an attribute that of a parameter of the protocol."""
+    """Return the model, ``None`` if an attribute has the name of a parameter of the protocol."""
     kind = _KINDS[operation]
-    inputs, outputs = [ModelInput(slot.name, "inputs", slot) for slot in op.inputs], list(kind.outputs(op))
-    for field, letter in kind.directions.items():
-        slots = op.outputs if field == "cotangents" else op.inputs
-        inputs += [ModelInput(letter + slot.name, field, slot) for slot in _differentiable(op, slots)]
-    inputs_by_name = {tensor.name: tensor for tensor in inputs}
-    outputs_by_name = {tensor.name: tensor for tensor in outputs}
-    clash = len(inputs_by_name) < len(inputs) or len(outputs_by_name) < len(outputs)
-    if clash or any(name in PARAMETERS or name.startswith(SEQUENCE) for name in op.attrs.model_fields):
+    if any(name in PARAMETERS or name.startswith(SEQUENCE) for name in op.attrs.model_fields):
         return None
+    inputs = {slot.name: ModelInput(slot.name, "inputs", slot) for slot in op.inputs}
+    taken = {*inputs, *op.attrs.model_fields}
+    for field, letter in kind.directions.items():
+        slots = {slot.name: slot for slot in _differentiable(op, op.outputs if field == "cotangents" else op.inputs)}
+        names = fresh(letter, {name: name for name in slots}, {*taken, *inputs})
+        inputs |= {new: ModelInput(new, field, slots[name]) for name, new in names.items()}
+    outputs: dict[str, ModelOutput] = {}
+    for output in kind.outputs(op):
+        name = output.name
+        while operation != "forward" and (name in inputs or name in taken or name in outputs):
+            name = name[0] + name
+        outputs[name] = replace(output, name=name)
     name = op.name if operation == "forward" else f"{op.name}.{operation}"
-    return Model(name, op, operation, inputs_by_name, outputs_by_name, _dtypes(op, operation))
+    return Model(name, op, operation, inputs, outputs, _dtypes(op, operation))
 
 
 def _differentiable(op: Op, slots: Sequence[Slot], dtype: str = "") -> list[Slot]:

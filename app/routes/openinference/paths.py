@@ -23,10 +23,11 @@ from app.routes.openinference.compression import content_coding, inflate
 from app.routes.openinference.inference import Inference
 from app.routes.openinference.models import VERSION, Model, models
 from app.routes.openinference.statistics import statistics
-from app.routes.protocol import Routes, document_reply, wrong_method
+from app.routes.protocol import DerivedRoutes, Routes, document_reply, wrong_method
 from app.telemetry.counters import Counters
 from app.tensors.casting import describe
 from app.tensors.strict_json import Body
+from ops import Op
 from pullback import __version__
 
 ROOT = "/v2"
@@ -60,18 +61,26 @@ def routes(engine: Engine, plans: Plans) -> Routes:
     def add(counters: Counters, method: str, document: Callable[[Body], Any], *paths: str) -> None:
         by_path.update(dict.fromkeys(paths, Route(_Page(method, document), dialect, counters, unpacks=True)))
 
-    for model in known.values():
+    def of_model(model: Model) -> dict[str, Route]:
         documents: dict[str, Callable[[Body], Any]] = {
             "": _always(model.metadata()),
             "/config": _always(model.config()),
             "/ready": partial(_ready, engine, {"name": model.name}),
             "/stats": partial(_statistics, engine, [model]),
         }
+        found: dict[str, Route] = {}
         for page, document in documents.items():
-            add(catalogue, "GET", document, *_paths(model, page))
-        counters = engine.counters(model.op.name, model.operation)
+            route = Route(_Page("GET", document), dialect, catalogue, unpacks=True)
+            found |= dict.fromkeys(_paths(model, page), route)
+        counters = engine.counters(model.op.owner, model.operation)
         inference = Route(Inference(engine, plans, model, counters), dialect, counters, unpacks=True)
-        by_path |= dict.fromkeys(_paths(model, INFER), inference)
+        return found | dict.fromkeys(_paths(model, INFER), inference)
+
+    def of_op(op: Op) -> dict[str, Route]:
+        return {path: route for model in models([op]).values() for path, route in of_model(model).items()}
+
+    for model in known.values():
+        by_path |= of_model(model)
     # These come last, so that no model replaces them.
     server = {"name": "pullback", "version": __version__, "extensions": EXTENSIONS}
     add(catalogue, "GET", _always(server), ROOT)
@@ -90,8 +99,19 @@ def routes(engine: Engine, plans: Plans) -> Routes:
         else:
             raise _not_found(engine, known, request.path)
 
-    unknown_route = Route(unknown, dialect, other, unpacks=True)
-    return Routes(by_path, lambda path: unknown_route if path == ROOT or path.startswith(f"{ROOT}/") else None)
+    unknown_route, derived = Route(unknown, dialect, other, unpacks=True), DerivedRoutes(engine, of_op)
+
+    def find(path: str) -> Route | None:
+        if path != ROOT and not path.startswith(f"{ROOT}/"):
+            return None
+        name = match[1] if (match := _MODEL.fullmatch(path)) else ""
+        # The name of a model ends in an operation on an op, or is that of an op.
+        for op in (name.rpartition(".")[0], name):
+            if "." in op and (route := derived.find(op, path)) is not None:
+                return route
+        return unknown_route
+
+    return Routes(by_path, find)
 
 
 def _not_found(engine: Engine, known: Mapping[str, Model], path: str) -> NotFound:

@@ -18,7 +18,7 @@ _STAGES: dict[str, Stage] = {"queue": "queue", "compute_input": "parse", "comput
 
 def statistics(engine: Engine, models: Sequence[Model]) -> dict[str, Any]:
     """Return the statistics of models; raises ``NotFound`` if the service records no metrics."""
-    counters = [(model, engine.counters(model.op.name, model.operation)) for model in models]
+    counters = [(model, engine.counters(model.op.owner, model.operation)) for model in models]
     recorded = [_model_stats(model, counts) for model, counts in counters if isinstance(counts, RecordedCounters)]
     if len(recorded) < len(models):
         raise NotFound("statistics are disabled: PULLBACK_METRICS is 0")

@@ -20,7 +20,7 @@ from app.requests.answering import Job, Reader, Reply, answer, off_loop, send_re
 from app.requests.negotiation import JSON, accepted, content_type, fields_of
 from app.requests.operations import OPERATIONS, Tree
 from app.requests.plans import Plan, Plans
-from app.routes.protocol import Routes, document_reply, make_job, wrong_method, zeros
+from app.routes.protocol import DerivedRoutes, Routes, document_reply, make_job, wrong_method, zeros
 from app.routes.tesseract.forms import (
     NativeRequest,
     decode,
@@ -47,30 +47,40 @@ _FIELDS = {"attrs": "inputs", "cotangents": "cotangent_vector", "tangents": "tan
 
 def routes(engine: Engine, plans: Plans) -> Routes:
     """Return the routes of every op, under its prefix."""
-    by_path: dict[str, Route] = {}
-    for op in engine.registry.ops.values():
+
+    def of_op(op: Op) -> dict[str, Route]:
+        found: dict[str, Route] = {}
         counters = engine.counters("", "catalogue")
         pages: dict[str, Callable[[], Reply]] = {
             "openapi.json": cache(partial(_openapi_reply, op)),
             "health": cache(partial(document_reply, {"status": "ok"})),
         }
         for name, reply in pages.items():
-            by_path[f"{PREFIX}{op.name}/{name}"] = Route(_Page(reply), dialect, counters)
+            found[f"{PREFIX}{op.name}/{name}"] = Route(_Page(reply), dialect, counters)
         if has_abstract_eval(op):
-            by_path[f"{PREFIX}{op.name}/abstract_eval"] = Route(_AbstractEval(engine, op), dialect, counters)
+            found[f"{PREFIX}{op.name}/abstract_eval"] = Route(_AbstractEval(engine, op), dialect, counters)
         for name, endpoint in endpoints(op).items():
-            counters = engine.counters(op.name, endpoint.operation)
+            counters = engine.counters(op.owner, endpoint.operation)
             handler = _Computation(engine, plans, op, endpoint, counters)
-            by_path[f"{PREFIX}{op.name}/{name}"] = Route(handler, dialect, counters)
+            found[f"{PREFIX}{op.name}/{name}"] = Route(handler, dialect, counters)
+        return found
 
     async def unknown(request: Request) -> None:
         name, _, endpoint = request.path.removeprefix(PREFIX).partition("/")
-        engine.op(name)
-        known = [path.rpartition("/")[2] for path in by_path if path.startswith(f"{PREFIX}{name}/")]
+        known = [path.rpartition("/")[2] for path in of_op(engine.op(name))]
         raise NotFound(f"unknown endpoint {endpoint!r} of op {name}; expected {near(endpoint, known)}")
 
-    other = Route(unknown, dialect, engine.counters("", "other"))
-    return Routes(by_path, lambda path: other if path.startswith(PREFIX) else None)
+    by_path = {path: route for op in engine.registry.ops.values() for path, route in of_op(op).items()}
+    other, derived = Route(unknown, dialect, engine.counters("", "other")), DerivedRoutes(engine, of_op)
+
+    def find(path: str) -> Route | None:
+        if not path.startswith(PREFIX):
+            return None
+        name = path.removeprefix(PREFIX).partition("/")[0]
+        found = derived.find(name, path) if "." in name else None
+        return found or other
+
+    return Routes(by_path, find)
 
 
 @dataclass(frozen=True)
@@ -114,7 +124,7 @@ class _Computation:
     async def __call__(self, request: Request) -> None:
         if request.method != "POST":
             raise wrong_method(request, "POST")
-        reader = Reader(partial(self._job, _encoding(request)), self.op.name, self.counters)
+        reader = Reader(partial(self._job, _encoding(request)), self.op.owner, self.counters)
         await answer(self.engine, request, reader, await request.read())
 
     def _job(self, encoding: Encoding, body: Body) -> Job:

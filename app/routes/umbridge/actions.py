@@ -121,8 +121,8 @@ def read_job(engine: Engine, plans: Plans, models: Models, action: Action, body:
     native = {"inputs": _inputs(model, fields["input"]), "attrs": model.attrs, "dtype": model.dtype, **directions}
     with relocate_errors(partial(_client_loc, model)):
         task = plans.plan(action.operation, op, native).task(native)
-    counters = engine.counters(op.name, "hvp" if action.operation is HESSIAN else action.operation.name)
-    return Job(op.name, task.work, task.is_long, partial(_reply, select), counters)
+    counters = engine.counters(op.owner, "hvp" if action.operation is HESSIAN else action.operation.name)
+    return Job(op.owner, task.work, task.is_long, partial(_reply, select), counters)
 
 
 def _client_loc(model: Model, loc: Loc) -> Loc:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -62,14 +63,14 @@ class Models:
     def __init__(self, engine: Engine) -> None:
         """Find the ops that are models: those that can be configured by an empty config."""
         self._engine, self._cache = engine, dict[tuple[str, bytes], Model]()
-        self.names = [op.name for op in engine.registry.ops.values() if _is_model(op)]
+        self.names = [op.name for op in engine.registry.ops.values() if is_model(op)]
 
     def op(self, name: object) -> Op:
         """Return the op of a model; raises ``Unprocessable`` or ``NotFound``."""
         if not isinstance(name, str):
             raise wrong(("name",), "expected a string", expected="a string", got=describe(name))
         op = self._engine.op(name)
-        if name not in self.names:
+        if not is_model(op):
             message = f"op {name} cannot be represented as vectors of numbers of known lengths"
             raise NotFound(f"{message}; expected {near(name, self.names)}")
         return op
@@ -92,7 +93,9 @@ class Models:
         return model
 
 
-def _is_model(op: Op) -> bool:
+@cache
+def is_model(op: Op) -> bool:
+    """Return whether an op can be configured by an empty config, and has no bools."""
     try:
         model = _make_model(op, {})
     except PullbackError:
