@@ -38,9 +38,13 @@ DOCS: Mapping[Derivation, str] = {
 
 @dataclass(frozen=True, eq=False)
 class DerivedOp(Op):
-    """A derivative of the op ``of``. The steps of ``word`` derive it from the registered op ``base``."""
+    """A derivative of the op ``of``. The steps of ``word`` derive it from the registered op ``base``.
+
+    ``given`` maps each input that ``of`` does not have, a direction, to the slot of ``of`` that it is a direction of.
+    """
 
     of: Op = field(kw_only=True)
+    given: Mapping[str, str] = field(kw_only=True)
     base: Op = field(kw_only=True)
     word: tuple[Step, ...] = field(kw_only=True)
 
@@ -127,6 +131,7 @@ def derive(op: Op, derivation: Derivation) -> DerivedOp:
         validate=base.validate,
         singular=base.singular,
         of=op,
+        given=given,
         base=base,
         word=word,
     )
@@ -160,13 +165,12 @@ def _cost(of: Callable[[Mapping[str, Any]], int], dims: Mapping[str, Any]) -> in
 
 
 def _examples(op: Op, given: Mapping[str, str]) -> Iterator[Example]:
-    """Yield the op's examples with a direction of ones for each new input, where the shapes are known."""
+    """Yield the op's examples with a direction of ones for each new input, where it exists and the shapes are known."""
     for example in op.examples:
         run = {"device": "", "max_elements": 0}
-        spec = bind_spec(op, example.attrs, None, mode=op.modes[0], **run)
         shapes = {name: np.shape(value) for name, value in example.inputs.items()}
         try:
-            shapes |= bind_shapes(spec, shapes)
+            shapes |= bind_shapes(bind_spec(op, example.attrs, None, mode=op.modes[0], **run), shapes)
         except Unprocessable:
             continue
         ones = {leaf: np.ones(shapes[of]).tolist() for leaf, of in given.items()}

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Generic, TypeVar, cast, final
 
 import numpy as np
@@ -14,7 +14,7 @@ from app.autodiff.derived import DerivedOp, origin
 from app.autodiff.point import Arrays, Point
 from app.autodiff.programs import Program, Reference, gradient_function
 from app.autodiff.words import Step, vjp
-from app.errors import PullbackError
+from app.errors import PullbackError, wrong
 from app.runtime import modes
 from app.runtime.modes import Key, KeyedArrays
 from app.runtime.op_errors import op_error
@@ -82,11 +82,7 @@ class Evaluation(Generic[Result]):
             if last.rule == "jvp":
                 before.append(vjp(last.wrt, last.of, ones=True))
             return Evaluation(self.point, tuple(before), as_found, self.directions[:-1]).run
-        if isinstance(op := self.point.op, DerivedOp):
-            inputs = {slot.name: self.point.inputs[slot.name] for slot in op.of.inputs}
-            spec = replace(self.point.spec, op=op.of)
-            return Evaluation(point_at(spec, inputs, bind_dims(spec, inputs)), (), as_found).run
-        return None
+        return partial(_check_directions, self.point, op) if isinstance(op := self.point.op, DerivedOp) else None
 
     def _run_in_parts(self, count: int, rows: int) -> KeyedArrays:
         """Run ``rows`` of the ``count`` directions at a time, and join the results."""
@@ -157,6 +153,21 @@ def rows_per_call(point: Point) -> int:
     return max(1, min(CALL_ELEMENTS // (per_row + 1), CALL_COST // (point.cost + 1)))
 
 
+def _check_directions(point: Point, op: DerivedOp) -> None:
+    """Run what a derived op differentiates; raise ``Unprocessable`` for directions of another shape than its slots.
+
+    The shapes of inputs tell before any run, unless the shape of an output depends on values.
+    """
+    inputs = {slot.name: point.inputs[slot.name] for slot in op.of.inputs}
+    spec = replace(point.spec, op=op.of)
+    of = Evaluation(point_at(spec, inputs, bind_dims(spec, inputs)), (), as_found)
+    results = of.run()
+    for leaf, name in op.given.items() if op.word[-1].rule == "vjp" else ():
+        y = results[0, name]
+        if y is not None and y.shape != (got := point.inputs[leaf].shape):
+            raise wrong(("inputs", leaf), "shape mismatch", expected=str(list(y.shape)), got=str(list(got)))
+
+
 def _check_shape(evaluation: Evaluation[Result], results: KeyedArrays, key: Key, value: Array) -> None:
     """Raise ``OpFault`` for an output or a gradient of the wrong shape, which TensorFlow would broadcast silently."""
     (level, name), site = key, evaluation.program.sites[key]
@@ -166,6 +177,8 @@ def _check_shape(evaluation: Evaluation[Result], results: KeyedArrays, key: Key,
         shape = value.shape[int(evaluation.batched and level == len(evaluation.word)) :]
     expected = _shape(evaluation, results, site.shape)
     if shape != expected:
+        if isinstance(derived := evaluation.point.op, DerivedOp):
+            _check_directions(evaluation.point, derived)
         op = origin(evaluation.point.op)[0]
         where = gradient_function(op, site.order) if site.order else located(op.function)
         raise OpFault(site.function, name, expected=f"shape {list(expected)}", got=f"{list(shape)}", where=where)

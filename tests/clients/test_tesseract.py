@@ -65,6 +65,17 @@ def test_every_endpoint_matches_the_native_api(tesseract, native):
     same(one.jacobian(inputs, ["a"], ["w"]), native("self_adjoint_eig", "jacobian", **fields, of=["w"])["jacobian"])
 
 
+def test_jax_differentiates_a_derived_op(tesseract):
+    """The gradient of a gradient: JAX needs no more than first order of each Tesseract."""
+    one, dy = tesseract("log1pexp.vjp"), np.array([1.0, -2.0, 0.5], np.float32)
+
+    def total(x):
+        return apply_tesseract(one, {"x": x, "dy": dy})["dx"].sum()
+
+    s = 1 / (1 + np.exp(-X.astype(np.float64)))
+    np.testing.assert_allclose(jax.grad(total)(X), s * (1 - s) * dy, rtol=8 * EPS)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_every_encoding_gives_the_same_bits(tesseract, dtype):
     one, x = tesseract("square"), np.array([[0.1, np.nan, np.inf], [-np.inf, -0.0, 7]], dtype)

@@ -55,6 +55,13 @@ def test_a_gradient(client, native, binary, answer):
     assert ("parameters" in result.get_output("dx")) == answer
 
 
+def test_a_derivative_of_a_derivative(client):
+    ddx = np.array([[2.0, 1.0, -1.0]], np.float32)
+    result, s = client.infer("log1pexp.vjp.vjp", inputs(x=X, dy=DY, ddx=ddx)), sigmoid(X)
+    np.testing.assert_allclose(result.as_numpy("dx"), s * (1 - s) * DY * ddx, rtol=8 * 2.0**-23)
+    np.testing.assert_allclose(result.as_numpy("ddy"), s * ddx, rtol=8 * 2.0**-23)
+
+
 def test_every_derivative(client):
     x, ones = X.reshape(3), np.ones(3, np.float32)
     for model, arrays, name, expected in (

@@ -48,6 +48,18 @@ def test_the_four_calls(log1pexp):
     )
 
 
+def test_a_derived_op_is_a_model_with_a_gradient(url):
+    """The gradient of the gradient, with respect to x and to the cotangent."""
+    model = umbridge.HTTPModel(url, "log1pexp.vjp")
+    assert model.get_input_sizes(CONFIG) == [3, 3]
+    near(model([X, SENS], CONFIG)[0], [s * sigmoid(x) for x, s in zip(X, SENS, strict=True)])
+    near(
+        model.gradient(0, 0, [X, SENS], VEC, CONFIG),
+        [s * v * sigmoid(x) * sigmoid(-x) for x, s, v in zip(X, SENS, VEC, strict=True)],
+    )
+    near(model.gradient(0, 1, [X, SENS], VEC, CONFIG), [v * sigmoid(x) for x, v in zip(X, VEC, strict=True)])
+
+
 def test_a_custom_second_order_is_honoured(url):
     found = umbridge.HTTPModel(url, "log1pexp2").apply_hessian(0, 0, 0, [X], SENS, VEC, CONFIG)
     # 1 - e^x cancels near x = 0: its error is that of e^x.

@@ -139,6 +139,9 @@ def _vectors(
 def _shapes(op: Op, config: Any, side: Side) -> dict[str, Shape]:
     """Return the shape of each input: from ``config``, else from the first example without an empty tensor."""
     examples = [{name: np.shape(value) for name, value in example.inputs.items()} for example in op.examples]
+    if not examples:
+        message = f"the shapes of the outputs of op {op.owner} depend on values"
+        raise wrong(("shape",), message, expected="an op whose input shapes determine them", got=op.name)
     shapes = next((shapes for shapes in examples if all(map(math.prod, shapes.values()))), examples[0])
     named = cast("dict[str, Any]", config) if isinstance(config, dict) else dict.fromkeys(shapes, config)
     for name, shape in named.items():

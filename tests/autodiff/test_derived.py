@@ -1,0 +1,272 @@
+"""Derived ops: their contracts, and their values in every mode, at every op and example, up to the third order."""
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.autodiff import derivatives
+from app.autodiff.binding import bind
+from app.autodiff.derivatives import Absent
+from app.autodiff.derived import DEEPEST, DerivedOp, derivations, derive, derived
+from app.autodiff.point import Point
+from app.errors import NotFound, Unprocessable
+from ops import FLOATS, Example, Input, Mode, Op, Output, custom_gradient, discover
+from tests.gradcheck.op_makers import elementwise
+from tests.ops.cases import DEVICE, Case, cases, draw
+
+REGISTRY = discover().ops
+WORDS = [word for length in (1, 2, 3) for word in product(("vjp", "jvp"), repeat=length)]
+# Decompositions take seconds to trace: one word of each length and one that has both letters.
+FEW = [("vjp",), ("vjp", "vjp"), ("jvp", "vjp"), ("vjp", "vjp", "jvp")]
+# A third order of n products has a few hundred roundings, each of the size of the largest factors.
+ROUNDINGS = 1e5
+
+
+def words_of(op: Op) -> list[tuple[str, ...]]:
+    return FEW if op.batching == "none" and op.name.endswith("eig") else WORDS
+
+
+def is_derivable(op: Op) -> bool:
+    return bool(derivations(op)) and any(dtype in FLOATS for dtype in op.dtypes)
+
+
+CASES = [
+    pytest.param(case, word, id=f"{case.op.name}-{case.example.name}-{'.'.join(word)}")
+    for case in cases()
+    if is_derivable(case.op)
+    for word in words_of(case.op)
+    if case.linear or word[0] == "vjp"
+]
+
+
+def point(case: Case, word: tuple[str, ...], mode: Mode, rng: np.random.Generator) -> Point:
+    """Return a derived op at an example, with random directions, in its widest dtype."""
+    op: Op = case.op
+    inputs: dict[str, Any] = dict(case.point(mode=mode).inputs)
+    for derivation in word:
+        at = bound(op, inputs, case, mode)
+        op = derive(op, derivation)
+        shapes = {name: x.shape for name, x in at.inputs.items()} | derivatives.output_shapes(at)
+        of = [slot.doc.rpartition(" ")[2] for slot in op.inputs[len(inputs) :]]
+        given = op.inputs[len(inputs) :]
+        inputs |= {slot.name: draw(rng, shapes[name]) for slot, name in zip(given, of, strict=True)}
+    return bound(op, inputs, case, mode)
+
+
+def bound(op: Op, inputs: dict[str, Any], case: Case, mode: Mode) -> Point:
+    run = {"mode": mode, "device": DEVICE, "max_elements": 1 << 25}
+    return bind(op, inputs, case.example.attrs, case.exact, lambda x, dtype, loc: np.asarray(x, dtype), **run)
+
+
+def close(one: Any, other: Any, eps: float) -> bool:
+    if isinstance(one, Absent) or isinstance(other, Absent):
+        # TensorFlow tells a path that leads to 0 from a missing one in some modes only.
+        present = [x for x in (one, other) if not isinstance(x, Absent)]
+        return not any(np.any(x) for x in present)
+    size = np.maximum(1, np.abs(other)[np.isfinite(other)].max(initial=0))
+    return np.allclose(one, other, rtol=0, atol=ROUNDINGS * eps * size, equal_nan=True)
+
+
+@pytest.mark.parametrize(("case", "word"), CASES)
+def test_the_values_are_those_of_another_mode(case: Case, word: tuple[str, ...]) -> None:
+    eps = np.finfo(case.exact).eps
+    graph = point(case, word, "graph", case.rng)
+    expected = derivatives.forward(graph).run()
+    if "eager" in case.op.modes and case.op.mechanism != "gradient_override_map":
+        found = derivatives.forward(point(case, word, "eager", case.rng)).run()
+        assert {name: close(found[name], y, eps) for name, y in expected.items()} == dict.fromkeys(expected, True)
+    for name, y in expected.items():
+        (slot,) = (slot for slot in graph.op.outputs if slot.name == name)
+        assert isinstance(y, Absent) or y.dtype == graph.op.dtype_of(slot, case.exact)
+
+
+@pytest.mark.parametrize(("case", "word"), [case for case in CASES if len(case.values[1]) < 3])
+def test_vjp_and_jvp_of_a_derived_op_are_adjoint(case: Case, word: tuple[str, ...]) -> None:
+    """⟨ty, dy⟩ = ⟨tx, dx⟩, where ty is the jvp of tx and dx the vjp of dy."""
+    at, rng = point(case, word, "graph", case.rng), np.random.default_rng(1)
+    shapes = derivatives.output_shapes(at)
+    tx = {name: draw(rng, at.inputs[name].shape).astype(at.inputs[name].dtype) for name in at.spec.inputs.live}
+    dy = {name: draw(rng, shape).astype(case.exact) for name, shape in shapes.items()}
+    ty = derivatives.jvp(at, tx, batched=False).run()
+    _, dx = derivatives.vjp(at, tuple(tx), dy, batched=False, outputs=False).run()
+    forth, back = (
+        [np.sum(value * to[name]) for name, value in found.items() if not isinstance(value, Absent)]
+        for found, to in ((ty, dy), (dx, tx))
+    )
+    size = sum(
+        float(np.sum(np.abs(value * to[name])))
+        for found, to in ((ty, dy), (dx, tx))
+        for name, value in found.items()
+        if not isinstance(value, Absent)
+    )
+    if np.isfinite(size):
+        assert abs(sum(forth) - sum(back)) <= ROUNDINGS * np.finfo(case.exact).eps * max(1, size)
+
+
+@pytest.mark.parametrize("case", [case for case in cases() if is_derivable(case.op)], ids=str)
+def test_the_slots_of_the_second_vjp_are_hvp_and_jvp(case: Case) -> None:
+    at = point(case, ("vjp", "vjp"), "graph", case.rng)
+    assert isinstance(at.op, DerivedOp)
+    inputs = {slot.name: at.inputs[slot.name] for slot in case.op.inputs}
+    base = case.point(inputs=inputs)
+    live, outputs = base.spec.inputs.live, base.spec.outputs.live
+    dys = dict(zip(outputs, (at.inputs[slot.name] for slot in at.op.of.inputs[len(inputs) :]), strict=True))
+    vectors = dict(zip(live, (at.inputs[slot.name] for slot in at.op.inputs[len(at.op.of.inputs) :]), strict=True))
+    found = derivatives.forward(at).run()
+    products = derivatives.hvp(base, live, dys, vectors, batched=False).run()
+    slots = derivatives.second(base, dys, vectors).run()
+    of_x, of_dy = list(found.values())[: len(live)], list(found.values())[len(live) :]
+    for name, value in zip(live, of_x, strict=True):
+        assert same(value, products[name])
+    for name, value in zip(outputs, of_dy, strict=True):
+        assert same(np.zeros_like(dys[name]) if isinstance(value, Absent) else value, slots["slots", name])
+
+
+def same(one: Any, other: Any) -> bool:
+    return one == other if isinstance(one, Absent) else np.array_equal(one, other, equal_nan=True)
+
+
+def sigmoid(x: Any) -> Any:
+    return 1 / (1 + np.exp(-x))
+
+
+X, DY, DDX, DDDX, DDDY = np.array(
+    [[-1.5, 0.25, 2.0], [0.5, 2.0, -1.25], [1.0, 3.0, 0.5], [2.0, 1.0, 1.0], [0.5, 1.5, 2.5]]
+)
+S = sigmoid(X)
+# The first three derivatives of each op at X.
+CLOSED = {
+    "square": (2 * X, 2 + 0 * X, 0 * X),
+    "log1pexp": (S, S * (1 - S), S * (1 - S) * (1 - 2 * S)),
+}
+
+
+@pytest.mark.parametrize("name", CLOSED)
+@pytest.mark.parametrize("mode", ["graph", "eager", "xla", "v1"])
+def test_closed_forms_to_third_order(name: str, mode: Mode) -> None:
+    first, second, third = CLOSED[name]
+    found = value(name, "vjp", mode, x=X, dy=DY)
+    assert np.allclose(found["dx"], first * DY, rtol=1e-12)
+    found = value(name, "jvp", mode, x=X, tx=DY)
+    assert np.allclose(found["ty"], first * DY, rtol=1e-12)
+    found = value(name, "vjp.jvp", mode, x=X, dy=DY, tx=DDX, tdy=DDDX)
+    assert np.allclose(found["tdx"], second * DY * DDX + first * DDDX, rtol=1e-12)
+    found = value(name, "vjp.vjp", mode, x=X, dy=DY, ddx=DDX)
+    assert np.allclose(found["dx"], second * DY * DDX, rtol=1e-12)
+    assert np.allclose(found["ddy"], first * DDX, rtol=1e-12)
+    found = value(name, "vjp.vjp.vjp", mode, x=X, dy=DY, ddx=DDX, dddx=DDDX, dddy=DDDY)
+    assert np.allclose(found["dx"], third * DY * DDX * DDDX + second * DDX * DDDY, rtol=1e-12)
+    assert np.allclose(found["ddy"], second * DDX * DDDX, rtol=1e-12)
+    assert np.allclose(found["ddddx"], second * DY * DDDX + first * DDDY, rtol=1e-12)
+
+
+def value(name: str, word: str, mode: Mode, **inputs: Any) -> Any:
+    op = derived(REGISTRY[name], f"{name}.{word}", word.split("."))
+    run = {"mode": mode, "device": DEVICE, "max_elements": 1 << 25}
+    return derivatives.forward(bind(op, inputs, {}, "float64", lambda x, dtype, loc: x, **run)).run()
+
+
+def test_names_are_free() -> None:
+    """An input called like a cotangent gets out of nobody's way."""
+
+    def product_of(x: Any, dy: Any) -> Any:
+        return x * dy
+
+    op = elementwise(
+        tf.function(product_of),
+        inputs=(Input("x", ("float64",)), Input("dy", ("float64",))),
+        examples=(Example("one", {"x": [1.0], "dy": [2.0]}),),
+    )
+    first = derive(op, "vjp")
+    assert [slot.name for slot in first.inputs] == ["x", "dy", "ddy"]
+    assert [slot.name for slot in first.outputs] == ["dx", "dddy"]
+    assert [slot.name for slot in derive(op, "jvp").inputs] == ["x", "dy", "tx", "tdy"]
+
+
+def test_a_contract_follows_from_that_of_the_registered_op() -> None:
+    op = REGISTRY["softmax_cross_entropy"]
+    found = derived(op, "softmax_cross_entropy.vjp.jvp", ["vjp", "jvp"])
+    assert isinstance(found, DerivedOp)
+    assert (found.of.name, found.derivation, found.owner) == (f"{op.name}.vjp", ["vjp", "jvp"], op.name)
+    assert [(slot.name, slot.shape) for slot in found.inputs] == [
+        ("logits", ("N", "C")),
+        ("labels", ("N",)),
+        ("dloss", ("N",)),
+        ("tlogits", ("N", "C")),
+        ("tdloss", ("N",)),
+    ]
+    assert [(slot.name, slot.shape) for slot in found.outputs] == [("tdlogits", ("N", "C"))]
+    assert found.batching == op.batching
+    assert [example.name for example in found.examples] == [example.name for example in op.examples]
+    assert found is derive(derive(op, "vjp"), "jvp")
+
+
+def test_what_cannot_be_derived_says_why() -> None:
+    with pytest.raises(NotFound, match="at most 4 derivations"):
+        derived(REGISTRY["square"], "square" + ".vjp" * (DEEPEST + 1), ["vjp"] * (DEEPEST + 1))
+    with pytest.raises(NotFound, match="unknown derivation 'hvp'"):
+        derived(REGISTRY["square"], "square.hvp", ["hvp"])
+    fixed = elementwise(lambda x: x, inputs=(Input("x", ("float64",), differentiable=False),))
+    with pytest.raises(NotFound, match="no input of it is differentiable"):
+        derive(fixed, "vjp")
+    assert derivations(fixed) == ()
+    deepest = derived(REGISTRY["square"], "square.vjp.vjp.vjp.vjp", ["vjp"] * DEEPEST)
+    assert derivations(deepest) == ()
+
+
+@pytest.mark.parametrize("word", ["jvp", "jvp.vjp"])
+def test_a_gradient_that_is_not_linear_has_no_jvp(word: str) -> None:
+    op = derived(REGISTRY["clip_gradient"], f"clip_gradient.{word}", word.split("."))
+    directions = {"tx": [1.0], "dty": [1.0]}
+    inputs = {slot.name: directions.get(slot.name, [1.0]) for slot in op.inputs}
+    run = {"mode": "graph", "device": DEVICE, "max_elements": 1 << 25}
+    with pytest.raises(Unprocessable, match="clip_gradient is not linear in the cotangent"):
+        bind(op, inputs, {}, "float64", lambda x, dtype, loc: np.asarray(x), **run)
+    allowed = bind(op, inputs, {"by": "none"}, "float64", lambda x, dtype, loc: np.asarray(x), **run)
+    assert derivatives.forward(allowed).run()
+
+
+def test_a_missing_derivative_is_absent() -> None:
+    op = elementwise(
+        custom_gradient(lambda x, z: x + 0 * z, lambda x, z, dy: (dy, None)),
+        inputs=(Input("x", ("float64",)), Input("z", ("float64",))),
+        outputs=(Output("y", ("float64",)),),
+        null_gradients=("z",),
+        examples=(Example("one", {"x": [1.0], "z": [2.0]}),),
+    )
+    one = np.ones(2)
+    run = {"mode": "graph", "device": DEVICE, "max_elements": 1 << 25}
+    at = bind(derive(op, "vjp"), {"x": one, "z": one, "dy": one}, {}, "float64", lambda x, dtype, loc: x, **run)
+    found = derivatives.forward(at).run()
+    assert np.array_equal(found["dx"], one)
+    assert found["dz"] is Absent.DISCONNECTED
+
+
+@pytest.mark.parametrize("mode", ["graph", "eager"])
+@pytest.mark.parametrize("word", ["vjp", "vjp.vjp"])
+def test_a_cotangent_of_the_wrong_shape_is_refused_where_only_a_run_tells_it(word: str, mode: Mode) -> None:
+    op = elementwise(
+        lambda x: tf.boolean_mask(x, x > 0),
+        inputs=(Input("x", ("float64",), ("N",)),),
+        outputs=(Output("y", ("float64",), ("P",)),),
+        batching="none",
+        examples=(Example("one", {"x": [1.0, -1.0]}),),
+    )
+    run = {"mode": mode, "device": DEVICE, "max_elements": 1 << 25}
+    inputs = {"x": np.array([1.0, -2.0, 3.0]), "dy": np.ones(2), "ddx": np.ones(3)}
+    op = derived(op, f"op.{word}", word.split("."))
+    names = [slot.name for slot in op.inputs]
+    found = derivatives.forward(bind(op, {name: inputs[name] for name in names}, {}, None, as_it_is, **run)).run()
+    assert np.array_equal(found["dx" if word == "vjp" else "ddy"], [1.0, 0.0, 1.0] if word == "vjp" else [1.0, 1.0])
+    for wrong in (np.ones(1), np.ones(3)):
+        at = bind(op, {name: {**inputs, "dy": wrong}[name] for name in names}, {}, None, as_it_is, **run)
+        with pytest.raises(Unprocessable, match="shape mismatch") as caught:
+            derivatives.forward(at).run()
+        assert caught.value.entries[0].loc == ("inputs", "dy")
+
+
+def as_it_is(x: Any, dtype: str, loc: Any) -> Any:
+    return x
