@@ -183,13 +183,22 @@ class Slow(Attrs):
     timeout: float = 1.0
 
 
-def test_a_model_with_clashing_names_is_not_offered():
+def test_a_name_that_is_taken_has_its_first_letter_once_more_in_front():
     assert list(models([an_op()])) == ["made", *(f"made.{operation}" for operation in OPERATIONS[1:])]
-    assert "made.vjp" not in models([an_op(inputs="x dy")])  # the cotangent of y is dy
-    assert "made.jvp" not in models([an_op(inputs="x tx")])
-    assert "made.jacobian" not in models([an_op(inputs="c b_dc", outputs="a a_db")])
-    assert "made.jacobian" in models([an_op(inputs="x dy")])
-    assert not models([an_op(attrs=Slow)])  # a parameter of the protocol
+    clashing = models([an_op(inputs="x dy")])["made.vjp"]  # the cotangent of y would be dy
+    assert list(clashing.inputs) == ["x", "dy", "ddy"]
+    assert list(clashing.outputs) == ["dx", "dddy"]
+    assert list(models([an_op(inputs="x tx")])["made.jvp"].inputs) == ["x", "tx", "ttx", "tttx"]
+    assert list(models([an_op(inputs="c b_dc", outputs="a a_db")])["made.jacobian"].outputs) == [
+        "da_dc",
+        "da_db_dc",
+        "dda_db_dc",
+        "da_db_db_dc",
+    ]
+
+
+def test_an_op_whose_attribute_is_a_parameter_of_the_protocol_is_not_offered():
+    assert not models([an_op(attrs=Slow)])
 
 
 def test_metadata_and_configuration(client):

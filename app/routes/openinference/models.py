@@ -135,9 +135,9 @@ def models(ops: Iterable[Op]) -> dict[str, Model]:
 
 
 def _supports(op: Op, operation: str) -> bool:
-    if operation == "forward":
-        return True
     is_linear = op.claim(op.attrs()).linear
+    if operation == "forward":
+        return is_linear or not op.needs_linear
     return bool(_differentiable(op, op.inputs) and _differentiable(op, op.outputs)) and (
         is_linear or operation != "jvp"
     )
