@@ -96,9 +96,9 @@ def derive(op: Op, derivation: Derivation) -> DerivedOp:
     """Return the vjp or jvp of an op; raise ``NotFound`` if nothing is differentiable. Equal calls return one op."""
     base, word = origin(op)
     before = walk(word, _by_name(base.inputs), _by_name(base.outputs), base.attrs.model_fields)
-    wrt = [slot.name for slot in op.inputs if is_live(op, slot)]
+    wrt = tuple([slot.name for slot in op.inputs if is_live(op, slot)])
     live = {slot.name for slot in op.outputs if is_live(op, slot)}
-    of = [source for source, name in before.names[-1].items() if name in live]
+    of = tuple([source for source, name in before.names[-1].items() if name in live])
     if not wrt or not of:
         side = "input" if not wrt else "output"
         raise NotFound(f"op {op.name} has no {derivation}: no {side} of it is differentiable")

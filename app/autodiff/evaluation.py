@@ -189,8 +189,11 @@ def _shape(evaluation: Evaluation[Result], results: KeyedArrays, reference: Refe
     name, point = reference.name, evaluation.point
     if reference.is_leaf:
         return evaluation.leaves[evaluation.program.leaf_names.index(name)].shape
-    (slot,) = (slot for slot in origin(point.op)[0].outputs if slot.name == name)
-    expected = resolved_shape(slot.shape, point.dims)
+    if isinstance(point.op, DerivedOp):
+        (slot,) = (slot for slot in point.op.base.outputs if slot.name == name)
+        expected = resolved_shape(slot.shape, point.dims)
+    else:
+        expected = point.output_shapes[name]
     if expected is not None:
         return expected
     shape = results.get(("0 shape", name))

@@ -6,8 +6,9 @@ leaves, and so on: one rule gives every derivative of every order. ``walk`` name
 along what is known of inputs and outputs: ranks, shapes or slots.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Generic, Literal, TypeAlias, TypeVar
 
 from ops import Op
@@ -36,6 +37,14 @@ class Step:
     of: tuple[str, ...]
     ones: bool = False
 
+    def __hash__(self) -> int:
+        """Return the hash of the fields, computed once."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.rule, self.wrt, self.of, self.ones))
+
     @property
     def orders(self) -> int:
         """The number of nested pullbacks: a jvp is the vjp of the vjp with respect to its cotangent."""
@@ -49,24 +58,27 @@ class Step:
         return () if self.ones or self.rule == "diagonal" else self.of
 
 
-def vjp(wrt: Sequence[str], of: Sequence[str], *, ones: bool = False) -> Step:
+# Requests repeat the same few steps, and equal ones are found faster if they are one object.
+@lru_cache(maxsize=1024)
+def vjp(wrt: tuple[str, ...], of: tuple[str, ...], *, ones: bool = False) -> Step:
     """Return the step that pulls cotangents of the results ``of``, or ones, back to the leaves ``wrt``."""
-    return Step("vjp", tuple(wrt), tuple(of), ones)
+    return Step("vjp", wrt, of, ones)
 
 
-def jvp(wrt: Sequence[str], of: Sequence[str]) -> Step:
+@lru_cache(maxsize=1024)
+def jvp(wrt: tuple[str, ...], of: tuple[str, ...]) -> Step:
     """Return the step that pushes tangents of the leaves ``wrt`` forward to the results ``of``."""
-    return Step("jvp", tuple(wrt), tuple(of))
+    return Step("jvp", wrt, of)
 
 
-def diagonal(wrt: Sequence[str]) -> Step:
+def diagonal(wrt: tuple[str, ...]) -> Step:
     """Return the step that differentiates the cotangent of each leaf in the leaf itself, number by number."""
-    return Step("diagonal", tuple(wrt), tuple(wrt))
+    return Step("diagonal", wrt, wrt)
 
 
-def half_square(of: Sequence[str]) -> Step:
+def half_square(of: tuple[str, ...]) -> Step:
     """Return the step that turns each result y into c y²/2, with a weight c."""
-    return Step("half_square", (), tuple(of))
+    return Step("half_square", (), of)
 
 
 @dataclass(frozen=True)
