@@ -104,14 +104,13 @@ def derive(op: Op, derivation: Derivation) -> DerivedOp:
         raise NotFound(f"op {op.name} has no {derivation}: no {side} of it is differentiable")
     word = (*word, vjp(wrt, of) if derivation == "vjp" else jvp(wrt, of))
     after: Layout[Slot] = walk(word, _by_name(base.inputs), _by_name(base.outputs), base.attrs.model_fields)
-    # What each new input is a direction of, as the op names it.
-    given = {leaf: before.names[-1].get(source, source) for source, leaf in after.directions[-1].items()}
-    inputs = [Input(leaf, *_kind(after.leaves[leaf]), doc=f"{NOUN[derivation]} of {of}") for leaf, of in given.items()]
+    # What each new input is a direction of: for a vjp, an output, and for a jvp, an input.
+    names, noun = before.names[-1], NOUN[derivation]
+    of_new = {leaf: source if derivation == "jvp" else names[source] for source, leaf in after.directions[-1].items()}
+    inputs = [Input(leaf, *_kind(after.leaves[leaf]), doc=f"{noun} of {slot}") for leaf, slot in of_new.items()]
     outputs = [
-        Output(
-            name, *_kind(after.levels[-1][source]), doc=f"{NOUN[derivation]} of {before.names[-1].get(source, source)}"
-        )
-        for source, name in after.names[-1].items()
+        Output(name, *_kind(slot), doc=f"{noun} of {source if derivation == 'vjp' else names[source]}")
+        for (source, name), slot in zip(after.names[-1].items(), after.levels[-1].values(), strict=True)
     ]
     return DerivedOp(
         name=f"{op.name}.{derivation}",
@@ -122,7 +121,7 @@ def derive(op: Op, derivation: Derivation) -> DerivedOp:
         outputs=tuple(outputs),
         mechanism=base.mechanism,
         source=base.source,
-        examples=tuple(_examples(op, given)),
+        examples=tuple(_examples(op, of_new)),
         attrs=base.attrs,
         claim=partial(_claim, base, word),
         modes=base.modes,
@@ -131,7 +130,7 @@ def derive(op: Op, derivation: Derivation) -> DerivedOp:
         validate=base.validate,
         singular=base.singular,
         of=op,
-        given=given,
+        given=of_new,
         base=base,
         word=word,
     )

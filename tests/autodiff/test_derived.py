@@ -199,6 +199,15 @@ def test_a_contract_follows_from_that_of_the_registered_op() -> None:
         ("tdloss", ("N",)),
     ]
     assert [(slot.name, slot.shape) for slot in found.outputs] == [("tdlogits", ("N", "C"))]
+    assert [slot.doc for slot in (*found.inputs[3:], *found.outputs)] == [
+        "the tangent of logits",
+        "the tangent of dloss",
+        "the tangent of dlogits",
+    ]
+    assert [slot.doc for slot in (*found.of.inputs[2:], *found.of.outputs)] == [
+        "the cotangent of loss",
+        "the cotangent of logits",
+    ]
     assert found.batching == op.batching
     assert [example.name for example in found.examples] == [example.name for example in op.examples]
     assert found is derive(derive(op, "vjp"), "jvp")

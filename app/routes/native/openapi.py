@@ -10,6 +10,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from app.autodiff.derived import DEEPEST, DERIVATIONS
 from app.requests.models import OperationAnswer, Problem
 from app.requests.operations import OPERATIONS, Operation
 from app.routes.native.check_models import (
@@ -34,6 +35,8 @@ _BINARY = {
         }
     }
 }
+# The names of derived ops.
+_DERIVED = rf"^[a-z][a-z0-9_]*(\.({'|'.join(DERIVATIONS)})){{1,{DEEPEST}}}$"
 _REF = "#/components/schemas/{model}"
 _PROBLEM = {"application/problem+json": {"schema": {"$ref": _REF.format(model="Problem")}}}
 _PROBLEMS = {
@@ -119,14 +122,14 @@ def _operation(operation: Operation, ops: Mapping[str, Op]) -> dict[str, Any]:
         "tags": ["derivatives"],
         "summary": operation.summary,
         "operationId": operation.name,
-        "parameters": [_op_parameter(ops), _DEADLINE],
+        "parameters": [_op_parameter({"anyOf": [{"enum": list(ops)}, {"pattern": _DERIVED}]}), _DEADLINE],
         "requestBody": body,
         "responses": {"200": answer, **_problems()},
     }
 
 
 def _check(check: Check, ops: Mapping[str, Op]) -> dict[str, Any]:
-    parameters = [_op_parameter(ops), _DEADLINE] if "{op}" in check.path else [_DEADLINE]
+    parameters = [_op_parameter({"enum": list(ops)}), _DEADLINE] if "{op}" in check.path else [_DEADLINE]
     return {
         "tags": ["checks"],
         "summary": check.summary,
@@ -146,8 +149,8 @@ _DEADLINE = {
 }
 
 
-def _op_parameter(ops: Mapping[str, Op]) -> dict[str, Any]:
-    return {"name": "op", "in": "path", "required": True, "schema": {"type": "string", "enum": list(ops)}}
+def _op_parameter(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"name": "op", "in": "path", "required": True, "schema": {"type": "string", **schema}}
 
 
 def _body(request: type[BaseModel], examples: Mapping[str, Any]) -> dict[str, Any]:
