@@ -373,4 +373,4 @@ def test_a_large_elementwise_op_is_sampled_and_covered(client: httpx.Client) -> 
     found = report(client, "log1pexp", inputs={"x": x}, modes=["graph"], dtypes=["float64"])
     assert found["verdict"] == "pass"
     (entry,) = (one for one in found["checks"] if one["check"] == "derivative")
-    assert entry["points"] == 4096 + 3  # a sample, and the whole input along three directions
+    assert entry["points"] == 4096  # a sample: a look at all other numbers finds none that looks wrong
