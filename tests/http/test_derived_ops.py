@@ -106,7 +106,11 @@ def test_umbridge_differentiates_a_derived_op(client: httpx.Client) -> None:
     assert np.allclose(client.post("/Evaluate", json=at).json()["output"][0], FIRST_ORDER * DY, rtol=1e-12)
     found = client.post("/Gradient", json={**at, "outWrt": 0, "inWrt": 0, "sens": DDX}).json()
     assert np.allclose(found["output"], SECOND_ORDER * DY * DDX, rtol=1e-12)
-    assert "log1pexp.vjp" not in client.get("/Info").json()["models"]
+    listed = client.get("/Info").json()["models"]
+    assert "log1pexp.vjp" in listed
+    assert "clip_gradient.jvp" not in listed
+    second = {"name": "log1pexp.vjp.vjp", "input": [X, DY, DDX], "config": config}
+    assert client.post("/Evaluate", json=second).status_code == 200
     assert client.post("/ModelInfo", json={"name": "log1pexp.vjp"}).json()["support"]["Gradient"]
 
 

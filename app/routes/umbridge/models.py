@@ -9,13 +9,14 @@ import math
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 import orjson
 
 from app.autodiff.binding import bind_dtype, bind_shapes, bind_spec
+from app.autodiff.derived import derivations, derive
 from app.autodiff.point import Side
 from app.errors import Loc, NotFound, PullbackError, Unprocessable, near, unprocessable, wrong
 from app.execution.engine import Engine
@@ -61,9 +62,15 @@ class Models:
     """The models of a service."""
 
     def __init__(self, engine: Engine) -> None:
-        """Find the ops that are models: those that can be configured by an empty config."""
+        """Start with no model in the cache."""
         self._engine, self._cache = engine, dict[tuple[str, bytes], Model]()
-        self.names = [op.name for op in engine.registry.ops.values() if is_model(op)]
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The registered ops and their first derivations that are models: Python's client accepts no others."""
+        registered = self._engine.registry.ops.values()
+        ops = [each for op in registered for each in (op, *(derive(op, word) for word in derivations(op)))]
+        return [op.name for op in ops if is_model(op)]
 
     def op(self, name: object) -> Op:
         """Return the op of a model; raises ``Unprocessable`` or ``NotFound``."""

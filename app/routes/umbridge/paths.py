@@ -1,7 +1,8 @@
 """The paths of UM-Bridge 1.0, where each op is a function of flat vectors.
 
 ==================  =============================================================================================
-``/Info``           the models: every op without bool tensors whose input shapes determine its output shapes
+``/Info``           the models: every op without bool tensors whose input shapes determine its output shapes, and its
+                    first derivations; further derivations are models too
 ``/ModelInfo``      the actions that a model supports with its default attributes
 ``/InputSizes``     the lengths of its input vectors, by ``config`` (``app.routes.umbridge.models``)
 ``/OutputSizes``    the lengths of its output vectors
