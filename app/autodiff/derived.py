@@ -81,7 +81,7 @@ def derivations(op: Op) -> tuple[Derivation, ...]:
 
 
 def derived(op: Op, name: str, word: list[str]) -> Op:
-    """Return the op after some derivations; raise ``NotFound`` if ``name``, which has them, is no op's."""
+    """Derive an op step by step; raise ``NotFound``, with its whole ``name``, for a word that derives nothing."""
     if len(word) > DEEPEST:
         raise NotFound(f"op {name!r} is derived {len(word)} times; expected at most {DEEPEST} derivations")
     for derivation in word:

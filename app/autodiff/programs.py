@@ -112,7 +112,9 @@ class Program:
                 is_rule = orders == 1 or name in inputs
                 function = "the gradient function" if is_rule else "the gradient of the gradient function"
                 site = Site(reference, function if number else "forward", min(orders, 2))
-                sites[f"{number} shape", name] = sites[number - len(derivation), name] = site
+                sites[f"{number} shape", name] = site
+                if number >= len(derivation):
+                    sites[number - len(derivation), name] = site
             step = word[number] if number < len(word) else None
             for name in step.wrt if step is not None and step.rule == "jvp" else ():
                 sites[f"{number} inner shape", name] = Site(

@@ -40,7 +40,9 @@ def suspects(target: Target, order: int) -> list[Sample]:
         if isinstance(subsample, Subsample):
             worst = _worst(_sweep_large(target, subsample.whole, order), NUMBERS_OF_LARGE)
             places = np.setdiff1d(worst, subsample.indices)
-            found += [Subsample.of(subsample.whole, places)] if len(places) else []
+            # One number where derivatives are infinite by nature must not excuse the others.
+            places = [i for i in places if not Subsample.of(subsample.whole, np.array([i])).is_singular]
+            found += [Subsample.of(subsample.whole, np.array(places))] if places else []
     return found
 
 

@@ -43,7 +43,7 @@ class DerivedRoutes:
         self._engine, self._make, self._made = engine, make, dict[str, Mapping[str, Route]]()
 
     def find(self, op: str, path: str) -> Route | None:
-        """Return the route of a path of the derived op with this name, ``None`` if there is no such op or path."""
+        """Return the route of a path that belongs to this derived op, ``None`` if the op or the path does not exist."""
         if op not in self._made:
             try:
                 self._made[op] = self._make(self._engine.op(op))

@@ -181,7 +181,7 @@ def value(name: str, word: str, mode: Mode, **inputs: Any) -> Any:
 
 
 def test_names_are_free() -> None:
-    """An input called like a cotangent gets out of nobody's way."""
+    """The cotangent of y is called ddy, because an input is called dy."""
 
     def product_of(x: Any, dy: Any) -> Any:
         return x * dy

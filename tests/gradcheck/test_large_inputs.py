@@ -78,3 +78,11 @@ def checked(op: Op, seed: int):
 
 def test_the_op_itself_is_right() -> None:
     assert failed(report(made(cube_vjp, cube_vjp_vjp, value=cube), inputs={"x": X})) == []
+
+
+def test_numbers_that_are_declared_singular_neither_fail_nor_excuse_the_others() -> None:
+    """The first order is wrong at three numbers; the op declares the first of them singular."""
+    op = made(wrong_vjp, cube_vjp_vjp, singular=lambda inputs, attrs: bool((inputs["x"] == X[PLACES[0]]).any()))
+    # Seed 0 draws none of the three at random.
+    (found,) = entries(report(op, inputs={"x": X}, seed=0, checks=["derivative"], orders=(1,)), "derivative")
+    assert "2 of" in found["sentence"]
