@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests.http.native_client import MODES, array, ask, data, post, problem
-from tests.http.openinference_client import infer_json
+from tests.http.openinference_client import expect_error, in_json, infer_json
 from tests.http.test_binary import binary, decode, encode
 
 X, DY, DDX = [-1.5, 0.25, 2.0], [0.5, 2.0, -1.25], [1.0, 3.0, 0.5]
@@ -132,6 +132,9 @@ def test_the_open_inference_protocol_serves_a_derived_op(client: httpx.Client) -
     assert np.array_equal(found["ddy"], array(native["ddy"]))
     third = infer_json(client, "log1pexp.vjp.vjp.vjp", {**at, "dddx": np.array(DDX), "dddy": np.zeros(3)})
     assert set(third) == {"dx", "ddy", "ddddx"}
+    wrong = in_json({**at, "dddx": np.zeros(2), "dddy": np.zeros(3)})
+    refused = client.post("/v2/models/log1pexp.vjp.vjp.vjp/infer", json={"inputs": wrong})
+    expect_error(refused, 400, "inputs.dddx", "shape mismatch")
     names = [tensor["name"] for tensor in client.get("/v2/models/log1pexp.vjp.hvp").json()["inputs"]]
     assert names == ["x", "dy", "vx", "vdy", "ddx"]
 

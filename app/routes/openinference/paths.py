@@ -48,8 +48,6 @@ _UNSUPPORTED = {
     re.compile(rf"{ROOT}/logging"): "logging is configured by the environment (PULLBACK_LOG), not by requests",
     re.compile(rf"{ROOT}/(system|cuda)sharedmemory/.*"): "shared memory is not supported: send tensors as binary data",
 }
-# The first letter of a model input's name, for each field of the native request.
-_LETTERS = {"cotangents": "d", "tangents": "t", "vectors": "v"}
 
 
 def routes(engine: Engine, plans: Plans) -> Routes:
@@ -73,7 +71,9 @@ def routes(engine: Engine, plans: Plans) -> Routes:
             route = Route(_Page("GET", document), dialect, catalogue, unpacks=True)
             found |= dict.fromkeys(_paths(model, page), route)
         counters = engine.counters(model.op.owner, model.operation)
-        inference = Route(Inference(engine, plans, model, counters), dialect, counters, unpacks=True)
+        inference = Route(
+            Inference(engine, plans, model, counters), partial(dialect, model=model), counters, unpacks=True
+        )
         return found | dict.fromkeys(_paths(model, INFER), inference)
 
     def of_op(op: Op) -> dict[str, Route]:
@@ -203,22 +203,24 @@ def _paths(model: Model, page: str) -> tuple[str, str]:
     return f"{path}{page}", f"{path}/versions/{VERSION}{page}"
 
 
-def dialect(error: PullbackError, instance: str) -> RenderedError:
-    """Render an error as one sentence that names the client's fields."""
+def dialect(error: PullbackError, instance: str, model: Model | None = None) -> RenderedError:
+    """Render an error as one sentence that names the client's fields, which are the tensors of a ``model``."""
     del instance
     status = 400 if isinstance(error, Unprocessable) else error.status
     if isinstance(error, Unprocessable) and error.entries:
         entry = error.entries[0]
-        error = unprocessable([replace(entry, loc=_client_loc(entry.loc))])
+        error = unprocessable([replace(entry, loc=_client_loc(model, entry.loc))])
     return RenderedError(status, JSON, {"error": error.sentence()})
 
 
-def _client_loc(loc: Loc) -> Loc:
+def _client_loc(model: Model | None, loc: Loc) -> Loc:
     """Return the location in the client's request of a location in the native one."""
     match loc:
         case ("attrs", *rest):
             return ("parameters", *rest)
-        case (str(field), str(slot), *rest) if field in _LETTERS:
-            return ("inputs", _LETTERS[field] + slot, *rest)
+        case (str(field), str(slot), *rest) if model is not None:
+            inputs = model.inputs.values()
+            name = next((tensor.name for tensor in inputs if (tensor.field, tensor.slot.name) == (field, slot)), None)
+            return loc if name is None else ("inputs", name, *rest)
         case _:
             return loc
