@@ -12,7 +12,7 @@ import numpy as np
 
 from app.errors import MAX_TEXT, Entry, OpFailed, clip, wrong
 from app.runtime.frames import author_line
-from app.runtime.op_errors import without_paths
+from app.runtime.messages import text_of, without_paths
 from app.tensors.casting import narrow
 from app.tensors.dtypes import DTYPES
 from ops import Array, Attrs, Input, InvalidInput, Mode, Op, Output
@@ -153,7 +153,7 @@ def blame_op(op: Op, what: str) -> Generator[None]:
         raise
     except Exception as error:
         log.warning("op %s: %s failed", op.name, what, exc_info=True)
-        kind, text = type(error).__name__, clip(without_paths(str(error)), MAX_TEXT // 2)
+        kind, text = type(error).__name__, clip(without_paths(text_of(error)), MAX_TEXT // 2)
         message = f"op {op.name}: {what} raised {kind}" + (f": {text}" if text else "")
         entry = Entry((op.name, what), message, expected="no exception", got=kind)
         raise OpFailed(message, entry, where=author_line(error)) from error

@@ -11,7 +11,7 @@ from app.execution.lane import Lane
 from app.execution.lifecycle import Lifecycle, drain_on_term
 from app.execution.warmup import warm_up
 from app.execution.watchdog import patience_s, watchdog
-from app.runtime.cancellation import install
+from app.runtime import cancellation, python_functions
 from app.runtime.devices import default_device, devices, share_gpus
 from app.runtime.doctor import why_no_gpu
 from app.settings import Settings
@@ -25,7 +25,8 @@ def build(settings: Settings) -> tuple[Engine, Metrics | None]:
 
     Raises ``CannotStart`` when the ops cannot be registered, or when the device is missing.
     """
-    install()
+    cancellation.install()
+    python_functions.install()
     # Before the ops are imported: a module may use a GPU on import, and then it is too late.
     share_gpus(settings.gpu_memory_mb)
     registry, known = _registry(settings), devices()

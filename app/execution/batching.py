@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from app.autodiff import padding
 from app.autodiff.evaluation import Evaluation, run_together
+from app.errors import too_late
 from app.execution.fairness import Admission
 from app.execution.lane import Lane, Slot
 from app.runtime import modes
@@ -29,6 +30,13 @@ BRIEF_S = 2e-3
 PATIENCE_S = 1.0
 
 
+class _NotRun:
+    """The outcome of an evaluation that has not run; any other object, even ``None``, may be a result."""
+
+
+_NOT_RUN = _NotRun()
+
+
 @dataclass(eq=False, slots=True)
 class _Member:
     """An evaluation in a batch, and the future of its caller."""
@@ -38,7 +46,7 @@ class _Member:
     future: asyncio.Future[Any]
     counters: Counters
     arrived: float = field(default_factory=time.perf_counter)
-    outcome: Any = None
+    outcome: Any = _NOT_RUN
     error: BaseException | None = None
 
     def run(self) -> None:
@@ -49,15 +57,20 @@ class _Member:
             self.error = error
 
     def answer(self) -> None:
-        """Set the result of the future, unless the caller has given up."""
+        """Set the result of the future, unless the caller has given up.
+
+        An evaluation that was dropped because its deadline passed in the queue gets that as its error.
+        """
         # The traceback of an error refers to this member: a member that kept its error would be a reference cycle.
         error, self.error = self.error, None
         if self.future.done():
             return
-        if error is None:
-            self.future.set_result(self.outcome)
-        else:
+        if error is not None:
             self.future.set_exception(error)
+        elif self.outcome is _NOT_RUN:
+            self.future.set_exception(too_late())
+        else:
+            self.future.set_result(self.outcome)
 
 
 @dataclass(eq=False)
@@ -72,21 +85,26 @@ class _Batch:
         """Return whether an evaluation may join: it must not be too large, nor have a much later deadline."""
         return self.size + member.evaluation.size <= padding.SHARED and member.deadline <= self.deadline + PATIENCE_S
 
-    def run(self) -> None:
-        """Run the evaluations whose callers wait: together, or if that fails one by one, to find the faulty one."""
+    def run(self) -> bool:
+        """Run the evaluations whose callers wait: together, or if that fails one by one, to find the faulty one.
+
+        Return whether all evaluations ran, and together.
+        """
         now = time.monotonic()
         waiting = [member for member in self.members if not member.future.done() and member.deadline > now]
         if not waiting:
-            return
+            return False
         try:
             for member, outcome in zip(waiting, run_together([each.evaluation for each in waiting]), strict=True):
                 member.outcome = outcome
         except BaseException as error:  # noqa: BLE001 - it goes to the caller
             if len(waiting) == 1:
                 waiting[0].error = error
-                return
-            for member in waiting:
-                member.run()
+            else:
+                for member in waiting:
+                    member.run()
+            return False
+        return len(waiting) == len(self.members)
 
 
 class Batches:
@@ -208,13 +226,14 @@ class Batches:
                 del self._open[batch_key]
 
     def _measure(self, batch: _Batch) -> None:
-        """Run a batch, count it, and note whether its like are brief."""
+        """Run a batch, count it, and note whether its like are brief, unless a part of it did not run."""
         began = time.perf_counter()
-        batch.run()
+        is_typical = batch.run()
         ended = time.perf_counter()
         first = batch.members[0].evaluation
-        is_arithmetic = modes.is_known_arithmetic(first.program, first.point.spec.mode)
-        self._brief[_cost(first, batch.size)] = is_arithmetic and ended - began < BRIEF_S
+        if is_typical:
+            is_arithmetic = modes.is_known_arithmetic(first.program, first.point.spec.mode)
+            self._brief[_cost(first, batch.size)] = is_arithmetic and ended - began < BRIEF_S
         batch.members[0].counters.batched([member.arrived for member in batch.members], began, ended)
 
 

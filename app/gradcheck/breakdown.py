@@ -3,7 +3,7 @@
 from app.errors import MAX_TEXT, clip
 from app.gradcheck.verdict import Finding, Place
 from app.runtime.frames import author_line, own_line
-from app.runtime.op_errors import without_paths
+from app.runtime.messages import text_of, without_paths
 from pullback import __version__
 
 MAX_MESSAGE = 160
@@ -11,7 +11,7 @@ MAX_MESSAGE = 160
 
 def breakdown(error: Exception, place: Place, op: str, seed: int) -> Finding:
     """Return the finding: a fail with the author's line, or an error with all that a report of the fault needs."""
-    text = f"{type(error).__name__}: {clip(without_paths(str(error)), MAX_MESSAGE)}".removesuffix(": ")
+    text = f"{type(error).__name__}: {clip(without_paths(text_of(error)), MAX_MESSAGE)}".removesuffix(": ")
     if line := author_line(error):
         return Finding(place, "fail", clip(f"op {op} raised {text} ({line})", MAX_TEXT))
     sentence = (

@@ -1,7 +1,4 @@
-"""Conversion of exceptions from an op to service errors: the op rejected its input, or the op failed.
-
-TensorFlow's messages contain node names, stack traces and file paths; only their last line of text is kept.
-"""
+"""Conversion of exceptions from an op to service errors: the op rejected its input, or the op failed."""
 
 import logging
 import re
@@ -10,26 +7,20 @@ from contextlib import contextmanager
 
 import tensorflow as tf
 
-from app.errors import DeadlinePassed, Entry, OpFailed, PullbackError, Unprocessable, clip, wrong
+from app.errors import DeadlinePassed, Entry, OpFailed, PullbackError, Unprocessable, wrong
 from app.runtime.cures import lacks_kernel, with_cure
 from app.runtime.frames import author_line
+from app.runtime.messages import XLA, message_of, text_of
 from ops import OpFault
 
 log = logging.getLogger("pullback")
 
-# Messages from TensorFlow when XLA cannot compile a graph; their first line has the reason.
-_XLA = re.compile(r"tf2xla conversion failed|unsupported operations|compile_device_type|uncompilable|XLA_[CG]PU_JIT")
 _NO_XLA_KERNEL = re.compile(r"No registered '(\w+)' OpKernel for XLA")
-_CONVERSION = re.compile(
-    r"tf2xla conversion failed while converting .*?\]\. |Run with TF_DUMP\S* and \S* to obtain.*?\. "
-)
-_NODE = re.compile(r"\{\{[^}]*\}\}|\[\[[^\]]*\]\]|\[Op:[^\]]*\]")
-_FILE = re.compile(r"(?:[\w.~-]*/)+[\w.-]+(?::\d+)?|File \"[^\"]*\", line \d+")
-_NOISE = ("Traceback", "Detected at", "^", "File", "Node", "<stack", "Stack trace", "Graph execution error")
-
 _NOT_A_TENSOR = re.compile(r"'(int|float|bool|list|str|numpy\.ndarray|ndarray)' object has no attribute '\w+'")
 _NO_GRADIENT = re.compile(r"No gradient defined for operation.*\(op type: (\w+)\)|no entry for: (\w+)")
-_ARITY = re.compile(r"(\w+)\(\) (takes .* positional arguments? but .* given|missing \d+ required positional .*)")
+_ARITY = re.compile(
+    r"(?<!\w)(\w++)\(\) (takes .* positional arguments? but .* given|missing \d+ required positional [^\n]*)"
+)
 _COUNT = re.compile(r"expected to return (\d+) .*but returned (\d+)|Num gradients (\d+).*num inputs (\d+)", re.DOTALL)
 _SHAPE = re.compile(r"Original input shape: (\(.*?\))\.\s+Calculated input gradient shape: (\(.*?\))")
 
@@ -55,6 +46,7 @@ def op_error(op: str, error: BaseException, simpler: Callable[[], object] | None
     Raise the result from the error without its traceback: a failed trace is kept, and the traceback would keep the
     tensors of the request alive.
     """
+    text = text_of(error)
     match error:
         case OpFault():
             entry = Entry((op, error.slot), str(error), error.expected, error.got)
@@ -62,16 +54,16 @@ def op_error(op: str, error: BaseException, simpler: Callable[[], object] | None
         case tf.errors.CancelledError() | tf.errors.DeadlineExceededError():
             return DeadlinePassed("the computation was cancelled at its deadline")
         # Not where a kernel is missing: the list of kernels that follows names XLA's devices.
-        case tf.errors.OpError() if _XLA.search(error.message) and not lacks_kernel(error.message):
+        case tf.errors.OpError() if XLA.search(text) and not lacks_kernel(text):
             log.warning("op %s does not compile with XLA", op, exc_info=error)
-            kernel = _NO_XLA_KERNEL.search(error.message)
-            message = f"XLA has no kernel for {kernel[1]}" if kernel else _message(error)
+            kernel = _NO_XLA_KERNEL.search(text)
+            message = f"XLA has no kernel for {kernel[1]}" if kernel else message_of(error)
             return wrong(("mode",), f"op {op}: {message}", expected="graph, eager or v1", got="xla")
-        case tf.errors.InvalidArgumentError() if simpler is None and not lacks_kernel(error.message):
-            message = _message(error)
+        case tf.errors.InvalidArgumentError() if simpler is None and not lacks_kernel(text):
+            message = message_of(error)
             entry = Entry(("inputs",), message, expected="values that the op accepts", got="values that it rejected")
             return Unprocessable(f"op {op} rejected its input: {message}", entry)
-        case tf.errors.InvalidArgumentError() if not lacks_kernel(error.message):
+        case tf.errors.InvalidArgumentError() if not lacks_kernel(text):
             return _rejection(simpler) or _failed(op, error)
         case _:
             return _failed(op, error)
@@ -91,12 +83,13 @@ def _rejection(simpler: Callable[[], object] | None) -> PullbackError | None:
 
 def _failed(op: str, error: BaseException) -> OpFailed:
     log.warning("op %s failed", op, exc_info=error)
-    if known := _known_fault(str(error)):
+    text = text_of(error)
+    if known := _known_fault(text):
         slot, expected, got = known
         message = f"wrong {slot}: expected {expected}, got {got}"
         return OpFailed(f"op {op}: {message}", Entry((op, slot), message, expected, got), where=author_line(error))
-    kind, message = type(error).__name__, _message(error)
-    message = with_cure(str(error), message)
+    kind, message = type(error).__name__, message_of(error)
+    message = with_cure(text, message)
     entry = Entry((op, kind), message, expected="no exception", got=kind)
     return OpFailed(f"op {op} failed: {message}", entry, where=author_line(error))
 
@@ -119,20 +112,3 @@ def _known_fault(text: str) -> tuple[str, str, str] | None:
         surplus = int(actual) - int(wanted)
         return returned, "one gradient for each input", f"{abs(surplus)} too {'many' if surplus > 0 else 'few'}"
     return None
-
-
-def without_paths(text: str) -> str:
-    """Return a text without the paths of files on this machine."""
-    return _FILE.sub("…", text)
-
-
-def _message(error: BaseException) -> str:
-    """Return an error's message without nodes, files or stacks: the last line of a graph error, the first of XLA's."""
-    text = error.message if isinstance(error, tf.errors.OpError) else str(error)
-    lines = [without_paths(_NODE.sub("", _CONVERSION.sub("", line))).strip() for line in text.splitlines()]
-    kept = [line for line in lines if line and not line.startswith(_NOISE)]
-    if "Graph execution error" in text:
-        kept = kept[-1:]
-    elif _XLA.search(text):
-        kept = kept[:1]
-    return clip(" ".join(kept) or type(error).__name__, 300)

@@ -157,6 +157,23 @@ def raises(x):
     raise RuntimeError("/secret/place/file.py exploded\nin two lines")
 
 
+def in_python(message: str):
+    """Return a function that TensorFlow calls back, and that raises an exception with this message."""
+
+    def fails(x):
+        raise RuntimeError(message)
+
+    return lambda x: tf.ensure_shape(tf.py_function(fails, [x], tf.float32), x.shape)
+
+
+def raises_at_length(x):
+    raise RuntimeError("a" * 4_000_000)
+
+
+def raises_a_surrogate(x):
+    raise RuntimeError("\ud800 is half a letter")
+
+
 def decides_in_python(x: Tensor) -> Tensor:
     return x if tf.reduce_sum(x) > 0 else -x
 
@@ -184,4 +201,8 @@ op("forward_dtype", forward_dtype)
 op("forward_many", forward_many)
 op("forward_python", forward_python)
 op("raises", raises)
+op("raises_at_length", raises_at_length)
+op("raises_a_surrogate", raises_a_surrogate)
+op("raises_in_python", in_python("exploded"))
+op("raises_a_surrogate_in_python", in_python("\ud800 is half a letter"))
 op("decides_in_python", decides_in_python)

@@ -90,6 +90,29 @@ def test_an_exception_is_reported_without_file_names(plugged: httpx.Client, mode
     assert entry["got"] == "RuntimeError"
 
 
+@pytest.mark.parametrize("mode", ["graph", "eager", "v1"])
+def test_an_exception_of_a_python_function_is_reported_without_its_traceback(plugged: httpx.Client, mode: str):
+    document = problem(post(plugged, "raises_in_python", "forward", inputs={"x": X}, mode=mode), 500)
+    assert document["detail"].endswith("RuntimeError: exploded")
+    assert all(word not in str(document) for word in ("Traceback", "return func", "raise RuntimeError", "^"))
+
+
+@pytest.mark.parametrize("op", ["raises_a_surrogate", "raises_a_surrogate_in_python"])
+@pytest.mark.parametrize("mode", ["graph", "eager", "v1"])
+def test_a_message_that_is_not_unicode_is_reported(plugged: httpx.Client, op: str, mode: str):
+    """TensorFlow ends the process if a Python function raises one."""
+    document = problem(post(plugged, op, "forward", inputs={"x": X}, mode=mode), 500)
+    assert "is half a letter" in document["detail"]
+
+
+@pytest.mark.parametrize("mode", ["graph", "eager"])
+def test_a_long_message_takes_linear_time(plugged: httpx.Client, mode: str):
+    """A pattern that takes quadratic time would take days."""
+    document = problem(post(plugged, "raises_at_length", "forward", inputs={"x": X}, mode=mode), 500)
+    assert len(document["detail"]) <= 300
+    assert "aaa…" in document["detail"]
+
+
 @pytest.mark.parametrize("mode", ["graph", "xla", "v1"])
 def test_an_untraceable_op_is_explained_and_runs_eagerly(plugged: httpx.Client, mode: str):
     document = problem(post(plugged, "decides_in_python", "forward", inputs={"x": X}, mode=mode), 500)

@@ -1,0 +1,80 @@
+"""The messages of exceptions from an op, for clients: bounded, printable, without nodes, files or tracebacks.
+
+The author's code may raise anything, so a message may have any length and any characters. Each pattern takes linear
+time: it starts only where its text can start, and never backtracks.
+"""
+
+import re
+
+import tensorflow as tf
+
+from app.errors import MAX_TEXT, clip
+
+# Longer texts are cut in the middle: TensorFlow puts the reason at the beginning or at the end.
+KEPT = 1 << 13
+TRACEBACK = "Traceback (most recent call last)"
+# In messages of TensorFlow when XLA cannot compile a graph; their first line has the reason.
+XLA = re.compile(r"tf2xla conversion failed|unsupported operations|compile_device_type|uncompilable|XLA_[CG]PU_JIT")
+
+_CONVERSION = re.compile(
+    r"tf2xla conversion failed while converting [^\n]*?\]\. |Run with TF_DUMP\S* and \S* to obtain[^\n]*?\. "
+)
+_NODE = re.compile(r"\{\{[^{}]*+\}\}|\[\[[^\[\]]*+\]\]|\[Op:[^\[\]]*+\]( name: $)?")
+_FILE = re.compile(r"(?<![\w.~/-])(?:[\w.~-]*+/)++[\w.-]++(?::\d+)?|File \"[^\"\n]*+\", line \d+")
+_NOISE = (
+    "Traceback",
+    "Detected at",
+    "^",
+    "File",
+    "Node",
+    "<stack",
+    "Stack trace",
+    "Graph execution error",
+    "in user code",
+)
+
+
+def text_of(error: BaseException) -> str:
+    """Return the text of an exception, at most ``KEPT`` characters of its beginning and of its end."""
+    try:
+        text = error.message if isinstance(error, tf.errors.OpError) else str(error)
+    except Exception:  # noqa: BLE001 - the author's __str__ may raise anything
+        return ""
+    return text if len(text) <= 2 * KEPT else f"{text[:KEPT]}\n{text[-KEPT:]}"
+
+
+def message_of(error: BaseException) -> str:
+    """Return the message of an exception in one line.
+
+    Of a graph's error, that is the text after the nodes; of XLA's, the first line; of a Python function's that
+    TensorFlow called, the text before the traceback.
+    """
+    text = text_of(error)
+    before, _, after = text.partition(TRACEBACK)
+    if not (kept := _lines(before)):
+        # The last line of a traceback that is not indented has the exception.
+        kept = [line for line in _lines(after) if not line.startswith(" ")][-1:]
+    if XLA.search(text):
+        kept = kept[:1]
+    return clip(without_paths(" ".join(kept)), MAX_TEXT) or type(error).__name__
+
+
+def without_paths(text: str) -> str:
+    """Return a text without the paths of files on this machine."""
+    return _FILE.sub("…", text)
+
+
+def _lines(text: str) -> list[str]:
+    """Return the lines of a text that are neither nodes nor stacks; of a graph's error those after the stack."""
+    kept: list[str] = []
+    is_graph, stack_indent = "Graph execution error" in text, len(text)
+    for line in text.splitlines():
+        stripped = _NODE.sub("", _CONVERSION.sub("", line)).rstrip()
+        content = stripped.lstrip()
+        indent = len(stripped) - len(content)
+        if content.startswith(_NOISE):
+            stack_indent = indent if content.startswith("File") else len(text)
+            kept = [] if is_graph else kept
+        elif content and indent <= stack_indent:  # a line of a stack that is indented more is source code
+            kept.append(stripped)
+    return kept
