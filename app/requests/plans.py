@@ -23,8 +23,9 @@ from app.runtime.cancellation import Checkpoint
 from app.tensors.decoding import decode
 from ops import Op
 
-# A plan takes some kilobytes, and a request with another number among its attributes has another plan.
-KEPT = 1024
+# A request with another number among its attributes has another plan. A plan takes some kilobytes, and no more than
+# that: its key is bounded, and without unknown names, which could be of any length and number.
+KEPT, MAX_KEY = 1024, 4096
 # The most multiply-adds of short work, which takes milliseconds.
 SHORT_COST = 1 << 24
 TENSORS = ("inputs", "cotangents", "tangents", "vectors")
@@ -97,10 +98,11 @@ class Plans:
         plan = self._kept.get(key)
         if plan is None or plan.budgets != traces.TRACES.spent:
             plan = self._make(operation, op, frame)
-            with self._lock:
-                if len(self._kept) >= KEPT:
-                    del self._kept[next(iter(self._kept))]
-                self._kept[key] = plan
+            if len(key[2]) <= MAX_KEY and _has_known_names(plan, frame):
+                with self._lock:
+                    if len(self._kept) >= KEPT:
+                        del self._kept[next(iter(self._kept))]
+                    self._kept[key] = plan
         return plan
 
     def _make(self, operation: Operation, op: Op, frame: Fields) -> Plan:
@@ -116,3 +118,10 @@ class Plans:
         compiles = mode == "xla" and op.batching != "elementwise"
         whole = operation.is_long and not getattr(request, "diagonal", False)
         return Plan(operation, Query(request, wrt, of), spec, whole or batched or compiles, budgets)
+
+
+def _has_known_names(plan: Plan, frame: Fields) -> bool:
+    """Return whether every tensor of a request has the name of a slot; binding the tensors reports those that do not."""
+    sides = {"inputs": "inputs", **plan.operation.directions}
+    slots = {"inputs": plan.spec.inputs.dtypes, "outputs": plan.spec.outputs.dtypes}
+    return all(set(frame.get(field) or ()) <= slots[side].keys() for field, side in sides.items())

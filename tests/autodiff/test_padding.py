@@ -221,8 +221,9 @@ def test_only_the_calls_over_the_queue_limit_are_refused() -> None:
     assert ["queue full" in str(one) for one in found] == [False, False, True, True, True, False]
 
 
-def test_an_expired_call_does_not_fail_its_batch() -> None:
-    """The lane is busy past one call's deadline; later calls with longer deadlines are answered."""
+@pytest.mark.parametrize("seconds", [0.4, 1.5])
+def test_an_expired_call_does_not_fail_its_batch(seconds: float) -> None:
+    """The lane is busy past one call's deadline, or its whole batch's; calls with longer deadlines are answered."""
 
     async def run() -> list:
         lane = Lane(64)
@@ -230,7 +231,7 @@ def test_an_expired_call_does_not_fail_its_batch() -> None:
         batches = Batches(lane, 64)
         now = time.monotonic()
         busy = asyncio.create_task(
-            lane.run(lambda checkpoint: time.sleep(1.5), slot="short", deadline=now + 60, owner="a")
+            lane.run(lambda checkpoint: time.sleep(seconds), slot="short", deadline=now + 60, owner="a")
         )
         await asyncio.sleep(0.05)
         calls = [call(REGISTRY["round_ste"], "forward", np.ones(2), "float32", "graph") for _ in range(3)]
