@@ -121,7 +121,7 @@ class Plans:
 
 
 def _has_known_names(plan: Plan, frame: Fields) -> bool:
-    """Return whether every tensor of a request has the name of a slot; binding the tensors reports those that do not."""
+    """Return whether every tensor of a request has the name of a slot; binding reports the others."""
     sides = {"inputs": "inputs", **plan.operation.directions}
     slots = {"inputs": plan.spec.inputs.dtypes, "outputs": plan.spec.outputs.dtypes}
     return all(set(frame.get(field) or ()) <= slots[side].keys() for field, side in sides.items())
