@@ -24,6 +24,7 @@ from app.errors import CannotStart, near
 from app.http.connection import Connection
 from app.http.server import OneServer, Workers, listen, url_of
 from app.settings import Settings
+from app.telemetry.line_writer import STDERR
 from app.telemetry.log import logging_config
 from app.tensors.validation import entries
 
@@ -55,6 +56,8 @@ def main() -> int:
         return serve(settings, listener)
     except KeyboardInterrupt:
         return 0
+    finally:
+        STDERR.flush()
 
 
 def serve(settings: Settings, listener: socket.socket) -> int:

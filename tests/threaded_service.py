@@ -14,10 +14,10 @@ import httpx
 from uvicorn import Config
 
 from app.__main__ import server_config
-from app.http import access_log
 from app.http.server import OneServer, listen, url_of
 from app.main import create_app
 from app.settings import Settings
+from app.telemetry.line_writer import STDERR
 from tests.conftest import DEFAULTS, client_of, port_of
 from tests.patience import PATIENCE_S
 
@@ -35,7 +35,7 @@ class ThreadedService:
         self._server = OneServer(config_of(made), self._ready.set)
         # A line may follow its answer, between two tests, when pytest captures nothing.
         self._lines = tempfile.TemporaryFile()  # noqa: SIM115 - close() closes it
-        self._log = patch.object(access_log, "STDERR", self._lines.fileno())
+        self._log = patch.object(STDERR, "descriptor", self._lines.fileno())
         self._log.start()
         self._thread = threading.Thread(target=self._serve, name=f"service on port {self.port}")
         self._thread.start()
@@ -59,6 +59,7 @@ class ThreadedService:
         for thread in self.threads:
             thread.join(PATIENCE_S)
         self._listener.close()
+        STDERR.flush()
         self._log.stop()
         self._lines.close()
         assert not any(thread.is_alive() for thread in self.threads), self.threads

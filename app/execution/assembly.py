@@ -16,6 +16,7 @@ from app.runtime.devices import default_device, devices, share_gpus
 from app.runtime.doctor import why_no_gpu
 from app.settings import Settings
 from app.telemetry.counters import not_recorded
+from app.telemetry.line_writer import STDERR
 from app.telemetry.prometheus import Metrics
 from ops import Registry, RegistryError, discover
 
@@ -63,6 +64,8 @@ async def running(engine: Engine, metrics: Metrics | None, settings: Settings) -
         async with metrics.kept_up() if metrics else nullcontext(), warmth:
             yield
     engine.lane.stop()
+    # A worker process ends without the functions that the interpreter calls at its exit.
+    STDERR.flush()
 
 
 def _registry(settings: Settings) -> Registry:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 from app.execution.lane import Lane
 from app.settings import Settings
+from app.telemetry.line_writer import STDERR
 
 log = logging.getLogger("pullback")
 
@@ -47,5 +48,6 @@ def _watch(lane: Lane, patience_s: float, stop: threading.Event) -> None:
         late_checks = late_checks + 1 if late is not None and late.seconds > patience_s else 0
         if late is not None and late_checks > 1:
             log.critical("op %s is stuck, %.0f s past its deadline: exiting", late.owner, late.seconds)
+            STDERR.flush()
             # sys.exit would end only this thread, and a regular exit would wait for the stuck work.
             os._exit(STUCK)

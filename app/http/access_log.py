@@ -1,10 +1,8 @@
 """The outermost handler: a log line per request, the count of requests in flight, the last guard against exceptions."""
 
 import asyncio
-import contextlib
 import itertools
 import logging
-import os
 import secrets
 import time
 from functools import lru_cache
@@ -21,10 +19,10 @@ from app.http.problems import FAULT
 from app.http.request import Handler, Request, RouteTable
 from app.settings import Settings
 from app.telemetry.counters import FIRST_ERROR
+from app.telemetry.line_writer import STDERR
 
 CLIENT_GONE = 499
 MAX_PATH = 300
-STDERR = 2
 PROBES = ("/health/", "/v2/health/", "/metrics")
 
 logger = logging.getLogger("pullback")
@@ -73,7 +71,7 @@ def observe(
             lifecycle.in_flight -= 1
             request.counters.answered(request.status, request.began)
             if request.status >= FIRST_ERROR or not request.path.startswith(PROBES):
-                write_line(_line(request, as_json))
+                STDERR.write(_line(request, as_json))
 
     return application
 
@@ -110,13 +108,3 @@ def _line(request: Request, as_json: bool) -> bytes:
 @lru_cache(maxsize=4)
 def _date_time(seconds: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
-
-
-def write_line(line: bytes) -> None:
-    """Write one line to stderr in one call, so that the lines of several workers never mix.
-
-    ``logging`` takes several times as long, which is noticeable with one line per request. A failed write does not fail
-    the request.
-    """
-    with contextlib.suppress(OSError):
-        os.write(STDERR, line + b"\n")

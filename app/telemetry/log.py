@@ -6,6 +6,11 @@ from typing import Any, Literal
 
 import orjson
 
+from app.telemetry.line_writer import STDERR
+
+# A traceback contains the message of an exception, which may have any length.
+MAX_TEXT = 1 << 16
+
 
 class TextFormatter(logging.Formatter):
     """``time LEVEL message``, with the time as in the access log; a traceback follows."""
@@ -13,6 +18,10 @@ class TextFormatter(logging.Formatter):
     converter = time.gmtime
     default_time_format = "%Y-%m-%dT%H:%M:%S"
     default_msec_format = "%s.%03dZ"
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record as text."""
+        return _bounded(super().format(record))
 
 
 class JsonFormatter(TextFormatter):
@@ -24,11 +33,26 @@ class JsonFormatter(TextFormatter):
             "time": self.formatTime(record),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": _bounded(record.getMessage()),
         }
         if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
+            line["traceback"] = _bounded(self.formatException(record.exc_info))
         return orjson.dumps(line, default=str).decode()
+
+
+class Handler(logging.Handler):
+    """The handler that writes records among the lines of requests, on the thread of the log."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record."""
+        try:
+            STDERR.write(self.format(record).encode())
+        except Exception:  # noqa: BLE001 - as every handler of the standard library does
+            self.handleError(record)
+
+    def flush(self) -> None:
+        """Wait until the lines are written, for a short time."""
+        STDERR.flush()
 
 
 def logging_config(form: Literal["text", "json"]) -> dict[str, Any]:
@@ -42,10 +66,18 @@ def logging_config(form: Literal["text", "json"]) -> dict[str, Any]:
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {"lines": formatter},
-        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "lines"}},
+        "handlers": {"stderr": {"class": "app.telemetry.log.Handler", "formatter": "lines"}},
         "root": {"level": "WARNING", "handlers": ["stderr"]},
         "loggers": {"pullback": {"level": "INFO"}, "uvicorn.error": {"level": "WARNING"}},
     }
 
 
 FORMAT = "%(asctime)s %(levelname)s %(message)s"
+
+
+def _bounded(text: str) -> str:
+    """Return a text in Unicode, cut in the middle if it is too long."""
+    half = MAX_TEXT // 2
+    if len(text) > MAX_TEXT:
+        text = f"{text[:half]}\n[{len(text) - MAX_TEXT} characters left out]\n{text[-half:]}"
+    return text.encode(errors="backslashreplace").decode()

@@ -20,6 +20,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from app.runtime.traces import trace_counts
 from app.telemetry.counters import STAGES, RecordedCounters, Stage
+from app.telemetry.line_writer import STDERR
 
 FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 EVERY_S = 1.0
@@ -62,6 +63,9 @@ class _Families:
         )
         self.traces = counter("pullback_traces", "Traced functions created.")
         self.compilations = counter("pullback_xla_compilations", "Traced functions compiled by XLA.")
+        self.dropped = counter(
+            "pullback_log_lines_dropped", "Lines of the log that were dropped: nothing read it in time."
+        )
 
 
 class Metrics:
@@ -75,7 +79,7 @@ class Metrics:
         self._in_lane, self._in_batches, self._in_flight = in_lane, in_batches, in_flight
         self._counters: dict[tuple[str, str], RecordedCounters] = {}
         self._published_seconds: dict[tuple[str, str, Stage], float] = {}
-        self._published_traces = self._published_compilations = 0
+        self._published_traces = self._published_compilations = self._published_dropped = 0
         self._registry = CollectorRegistry()
         disable_created_metrics()
         if folder := os.environ.get(FOLDER_VARIABLE):
@@ -130,6 +134,8 @@ class Metrics:
         self._families.traces.inc(traces - self._published_traces)
         self._families.compilations.inc(compilations - self._published_compilations)
         self._published_traces, self._published_compilations = traces, compilations
+        self._families.dropped.inc((dropped := STDERR.dropped) - self._published_dropped)
+        self._published_dropped = dropped
 
     def text(self, accept: str) -> tuple[bytes, str]:
         """Return the metrics as text, and its media type: the newest of Prometheus' formats that is accepted."""

@@ -151,7 +151,7 @@ def serving(**changes):
 def lines(monkeypatch) -> "queue.Queue[bytes]":
     """The log lines of requests, which may arrive after the responses."""
     found: queue.Queue[bytes] = queue.Queue()
-    monkeypatch.setattr(access_log, "write_line", found.put)
+    monkeypatch.setattr(access_log.STDERR, "write", found.put)
     return found
 
 

@@ -1,0 +1,95 @@
+"""Lines for stderr, written on a thread of their own: whoever logs never waits for the reader of the log.
+
+A pipe that nobody reads is full after 64 KiB, and the next write to it blocks its thread: on the event loop, that would
+stop the service.
+"""
+
+import contextlib
+import os
+import select
+import threading
+import time
+from collections import deque
+
+# The most bytes of lines that may wait to be written; further ones are dropped and counted.
+BUFFER = 1 << 20
+# How long the thread collects lines after each write. A write per line would take longer than the rest of the logging.
+PAUSE_S = 0.02
+# How long the end of the process waits for the last lines.
+FLUSH_S = 1.0
+# Several processes may write to one pipe. Up to this size, the system writes the bytes of a call in one piece.
+WHOLE = select.PIPE_BUF
+DROPPED = b"pullback: %d lines of the log were dropped: nothing read it in time\n"
+
+
+class LineWriter:
+    """The lines that this process writes to a descriptor; ``dropped`` counts those for which there was no room."""
+
+    def __init__(self, descriptor: int) -> None:
+        """Start without lines; the thread starts with the first one."""
+        self.descriptor, self.dropped = descriptor, 0
+        self._start()
+        os.register_at_fork(after_in_child=self._start)
+
+    def write(self, line: bytes) -> None:
+        """Write a line, without its end, soon; drop it if too many wait."""
+        with self._lock:
+            if self._size + len(line) >= BUFFER:
+                self.dropped += 1
+                return
+            self._lines.append(line + b"\n")
+            self._size += len(line) + 1
+            if self._is_awake:
+                return
+            self._is_awake = True
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="log", daemon=True)
+                self._thread.start()
+        self._wake.set()
+
+    def flush(self) -> None:
+        """Wait until all lines are written, at most ``FLUSH_S``."""
+        until = time.monotonic() + FLUSH_S
+        while self._size and time.monotonic() < until:
+            time.sleep(PAUSE_S / 4)
+
+    def _start(self) -> None:
+        """Start without lines and without a thread, in a forked process too."""
+        self._lock, self._wake = threading.Lock(), threading.Event()
+        self._lines, self._size, self._is_awake = deque[bytes](), 0, False
+        self._thread: threading.Thread | None = None
+
+    def _run(self) -> None:
+        reported = self.dropped
+        while True:
+            self._wake.wait()
+            self._wake.clear()
+            while chunk := self._next():
+                # A closed or broken stderr must not fail anything.
+                with contextlib.suppress(OSError):
+                    _write_all(self.descriptor, chunk)
+                    if lost := self.dropped - reported:
+                        reported += lost
+                        _write_all(self.descriptor, DROPPED % lost)
+                with self._lock:
+                    self._size -= len(chunk)
+            time.sleep(PAUSE_S)
+
+    def _next(self) -> bytes:
+        """Return as many lines as one call writes in one piece, at least one; empty if none wait."""
+        with self._lock:
+            lines, size = list[bytes](), 0
+            while self._lines and (not lines or size + len(self._lines[0]) <= WHOLE):
+                lines.append(self._lines.popleft())
+                size += len(lines[-1])
+            self._is_awake = bool(lines)
+        return b"".join(lines)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+STDERR = LineWriter(2)
+"""The log of this process."""
