@@ -240,17 +240,6 @@ def service(request: pytest.FixtureRequest) -> Iterator[Service | Distant]:
     assert one.process.poll() is None, f"the service has ended; its log:\n{one.log()}"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def whole_budget() -> None:
-    """Give each file the budget of traces that a process has: a process runs many files, and keeps their traces."""
-    if "tensorflow" in sys.modules:
-        # Imported here, so that tests without a service do not wait for TensorFlow.
-        from app.runtime import traces  # noqa: PLC0415
-
-        traces.TRACES.made.clear()
-        traces.TRACES.compiled.clear()
-
-
 @pytest.fixture
 def client(service: Service) -> Iterator[httpx.Client]:
     with service.client() as one:

@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from app.autodiff.programs import Program
 from app.autodiff.words import vjp
-from app.runtime import traces
 from app.runtime.arithmetic import is_arithmetic
 from app.runtime.calculus import Graph
 from ops import Mode, Op
@@ -23,10 +22,8 @@ DTYPES = ("float32", "float64")
 
 
 def default_mode(op: Op, dtype: str, device: str) -> Mode:
-    """Return the mode for an op, a dtype and a device; ``graph`` once the op has used up its compilations."""
-    if dtype not in DTYPES or device != "cpu" or not op_is_arithmetic(op) or not traces.TRACES.may_compile(op.owner):
-        return "graph"
-    return "xla"
+    """Return the mode for an op, a dtype and a device."""
+    return "xla" if dtype in DTYPES and device == "cpu" and op_is_arithmetic(op) else "graph"
 
 
 @cache

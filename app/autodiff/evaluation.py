@@ -18,6 +18,7 @@ from app.errors import PullbackError, wrong
 from app.runtime import modes
 from app.runtime.modes import Key, KeyedArrays
 from app.runtime.op_errors import op_error
+from app.runtime.traces import NotTraced
 from ops import Array, OpFault, located
 
 Result = TypeVar("Result")
@@ -120,7 +121,7 @@ def run_together(evaluations: Sequence[Evaluation[Result]]) -> list[Result]:
         else:
             results = [_run_unpadded(first)]
         return [evaluation.finish(result) for evaluation, result in zip(evaluations, results, strict=True)]
-    except (PullbackError, GeneratorExit):
+    except (PullbackError, NotTraced, GeneratorExit):
         raise
     except BaseException as error:  # noqa: BLE001 - the op author's code may raise anything, or exit
         raise op_error(spec.op.name, error, first.simpler()) from error.with_traceback(None)

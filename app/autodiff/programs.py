@@ -71,10 +71,9 @@ class Program:
         return sum(step.orders for step in (*origin(self.op)[1], *self.word))
 
     @property
-    def runs_eagerly(self) -> bool:
-        """Whether eager mode and graph mode give the same results."""
-        # A tape silently ignores a bare override map, so eager results may differ.
-        return self.op.mechanism != "gradient_override_map"
+    def has_few_shapes(self) -> bool:
+        """Whether the leaves are padded to a few lengths."""
+        return self.op.batching == "elementwise" and not self.batched
 
     @property
     def ranks(self) -> tuple[int | None, ...]:

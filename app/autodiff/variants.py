@@ -33,9 +33,9 @@ class Variant:
         return self.program.ranks
 
     @property
-    def runs_eagerly(self) -> bool:
-        """Always false: a variant needs a graph."""
-        return False
+    def has_few_shapes(self) -> bool:
+        """Whether the program's leaves are padded to a few lengths."""
+        return self.program.has_few_shapes
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Hashable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -19,6 +20,7 @@ from app.execution.fairness import Admission
 from app.execution.lane import Lane, Slot
 from app.runtime import modes
 from app.runtime.cancellation import Checkpoint
+from app.runtime.traces import NotTraced
 from app.telemetry.counters import NOT_RECORDED, Counters
 
 Result = TypeVar("Result")
@@ -26,6 +28,8 @@ Result = TypeVar("Result")
 # Batches that take less, and do only arithmetic, run on the event loop itself: passing them to a thread takes as long,
 # and most of their time is Python, which would block the loop from another thread as well.
 BRIEF_S = 2e-3
+# For how many kinds of batches that is known; the oldest makes room for another, and is measured again.
+MEASURED = 8192
 # How much later than the first deadline of a batch another may be.
 PATIENCE_S = 1.0
 
@@ -50,9 +54,11 @@ class _Member:
     error: BaseException | None = None
 
     def run(self) -> None:
-        """Run the evaluation by itself."""
+        """Run the evaluation by itself; raises ``NotTraced``."""
         try:
             self.outcome = self.evaluation.run()
+        except NotTraced:
+            raise
         except BaseException as error:  # noqa: BLE001 - it goes to the caller
             self.error = error
 
@@ -88,7 +94,7 @@ class _Batch:
     def run(self) -> bool:
         """Run the evaluations whose callers wait: together, or if that fails one by one, to find the faulty one.
 
-        Return whether all evaluations ran, and together.
+        Return whether all evaluations ran, and together. Raises ``NotTraced``.
         """
         now = time.monotonic()
         waiting = [member for member in self.members if not member.future.done() and member.deadline > now]
@@ -97,6 +103,8 @@ class _Batch:
         try:
             for member, outcome in zip(waiting, run_together([each.evaluation for each in waiting]), strict=True):
                 member.outcome = outcome
+        except NotTraced:
+            raise
         except BaseException as error:  # noqa: BLE001 - it goes to the caller
             if len(waiting) == 1:
                 waiting[0].error = error
@@ -154,7 +162,10 @@ class Batches:
         return evaluation.batch_key is not None and self._brief.get(_cost(evaluation, evaluation.size), False)
 
     def run_at_once(self, evaluation: Evaluation[Result], counters: Counters) -> Result:
-        """Return the result of a brief evaluation, run on the event loop; raises the errors of ``Lane.run``."""
+        """Return the result of a brief evaluation, run on the event loop.
+
+        Raises ``NotTraced`` if its trace has been displaced, and the errors of ``Lane.run``.
+        """
         began = time.perf_counter()
         try:
             return evaluation.run()
@@ -162,7 +173,7 @@ class Batches:
             counters.batched([began], began, time.perf_counter())
 
     async def warm(self, evaluation: Evaluation[Any], *, deadline: float) -> None:
-        """Run an evaluation twice in the long slot: the first run compiles, the second measures the time.
+        """Run an evaluation twice in the slot for compiling: the first run compiles, the second measures the time.
 
         It takes no place in the queue of batches. Raises the errors of ``Lane.run``.
         """
@@ -174,7 +185,7 @@ class Batches:
             checkpoint()
             self._measure(batch)
 
-        await self._lane.run(work, slot="long", deadline=deadline, owner=evaluation.point.op.owner)
+        await self._lane.run(work, slot="compile", deadline=deadline, owner=evaluation.point.op.owner)
         if member.error is not None:
             raise member.error
 
@@ -191,12 +202,13 @@ class Batches:
     def _begin(self, batch_key: Hashable, batch: _Batch) -> None:
         if self._brief.get(_cost(batch.members[0].evaluation, batch.size)):
             self._close(batch_key, batch)
-            self._measure(batch)
-            _answer(batch)
-        else:
-            task = asyncio.get_running_loop().create_task(self._run_on_lane(batch_key, batch))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            with suppress(NotTraced):
+                self._measure(batch)
+                _answer(batch)
+                return
+        task = asyncio.get_running_loop().create_task(self._run_on_lane(batch_key, batch))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _run_on_lane(self, batch_key: Hashable, batch: _Batch) -> None:
         def work(checkpoint: Checkpoint) -> None:
@@ -205,11 +217,8 @@ class Batches:
             self._measure(batch)
 
         point = batch.members[0].evaluation.point
-        # XLA may have to compile for this length, and short work must not wait for that.
-        is_new = point.spec.mode == "xla" and _cost(batch.members[0].evaluation, batch.size) not in self._brief
-        slot: Slot = "long" if is_new else "short"
         try:
-            await self._lane.run(work, slot=slot, deadline=batch.deadline + PATIENCE_S, owner=point.op.owner)
+            await self._lane.run(work, slot="short", deadline=batch.deadline + PATIENCE_S, owner=point.op.owner)
         except BaseException as error:
             self._close(batch_key, batch)
             for member in batch.members:
@@ -233,6 +242,8 @@ class Batches:
         first = batch.members[0].evaluation
         if is_typical:
             is_arithmetic = modes.is_known_arithmetic(first.program, first.point.spec.mode)
+            if len(self._brief) >= MEASURED:
+                self._brief.pop(next(iter(self._brief)), None)
             self._brief[_cost(first, batch.size)] = is_arithmetic and ended - began < BRIEF_S
         batch.members[0].counters.batched([member.arrived for member in batch.members], began, ended)
 

@@ -45,8 +45,9 @@ class Engine:
         """Raise ``Overloaded`` while the service is not ready: it drains, or is stuck in a computation."""
         if self.lifecycle.draining:
             raise Overloaded("draining: the service is about to stop")
-        if (late := self.lane.overrun()) is not None and late.seconds > STUCK_S:
-            raise Overloaded(f"stuck: op {late.owner} is {late.seconds:.0f} s past its deadline", retry_after_s=5)
+        for late in self.lane.overruns():
+            if late.seconds > STUCK_S and not late.is_tracing:
+                raise Overloaded(f"stuck: op {late.owner} is {late.seconds:.0f} s past its deadline", retry_after_s=5)
 
     def op(self, name: str) -> Op:
         """Return a registered op, or one that is derived from it, such as ``square.vjp``.

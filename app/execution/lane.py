@@ -1,14 +1,14 @@
 """The lane: TensorFlow runs here, on dedicated threads, not on the event loop (except for brief evaluations).
 
-There are two slots, one for short work and one for long, so that neither starves the other. Each serves the ops in
-turn, so that no op starves another. Both share one limit of waiting work; work that no caller waits for is dropped
-before it starts.
+There are four slots, so that none of these starves another: short work, long work, checks, and work that XLA must
+compile for first, one at a time. Each slot serves the ops in turn, so that no op starves another. All share one limit
+of waiting work; work that no caller waits for is dropped before it starts.
 """
 
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -16,16 +16,26 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from app.errors import DeadlinePassed, too_late
 from app.execution.fairness import Admission, RoundRobin
 from app.runtime.cancellation import Checkpoint, Interruptible
+from app.runtime.traces import NotTraced, make_elsewhere
+from ops import Mode
 
 Result = TypeVar("Result")
-Slot = Literal["short", "long"]
+Slot = Literal["short", "long", "check", "compile"]
+# The modes whose traces each slot must leave to the slot "compile". XLA may compile for a minute.
+ELSEWHERE: Mapping[Slot, Sequence[Mode]] = {"short": ("xla",), "long": ("xla",), "check": (), "compile": ()}
 
 
 class Overrun(NamedTuple):
-    """Work that runs past its deadline: by how much, and its owner."""
+    """Work that runs past its deadline: by how much, its owner, and the CPU time of its thread.
+
+    ``is_tracing``: the thread traces or compiles, which cannot be interrupted, and may take long on a busy machine.
+    """
 
     seconds: float
     owner: str
+    slot: Slot
+    cpu_s: float
+    is_tracing: bool
 
 
 @dataclass(eq=False)
@@ -64,12 +74,12 @@ class _Ticket:
 
 
 class Lane:
-    """The two slots and their queue."""
+    """The slots and their queues."""
 
     def __init__(self, waiting: int) -> None:
         """Queue at most ``waiting`` pieces of work."""
         self._admission = Admission(waiting)
-        self._queues: dict[Slot, RoundRobin[_Ticket]] = {"short": RoundRobin(), "long": RoundRobin()}
+        self._queues: dict[Slot, RoundRobin[_Ticket]] = {slot: RoundRobin() for slot in ELSEWHERE}
         self._running: dict[Slot, _Ticket] = {}
         self._changed = threading.Condition()
         self._ended = False
@@ -88,12 +98,22 @@ class Lane:
     async def run(self, work: Callable[[Checkpoint], Result], *, slot: Slot, deadline: float, owner: str) -> Result:
         """Return ``work(checkpoint)``, run on a slot's thread in the turn of its ``owner``.
 
-        ``deadline`` is a time of ``time.monotonic``, which is also the loop's clock. Raises ``Overloaded`` when no
-        more of the owner's work may wait, ``DeadlinePassed`` at the deadline, whether or not the work has ended, and
-        the errors of ``work``.
+        If XLA must compile for the work first, it starts again in the slot for that. ``deadline`` is a time of
+        ``time.monotonic``, which is also the loop's clock. Raises ``Overloaded`` when no more of the owner's work may
+        wait, ``DeadlinePassed`` at the deadline, whether or not the work has ended, and the errors of ``work``.
         """
+        try:
+            return await self._run(work, slot, deadline, owner)
+        except NotTraced:
+            pass
+        try:
+            return await self._run(work, "compile", deadline, owner)
+        finally:
+            del work  # an error keeps the frames that it passes, and this frame would keep the tensors
+
+    async def _run(self, work: Callable[[Checkpoint], Result], slot: Slot, deadline: float, owner: str) -> Result:
         ticket = _Ticket(work, deadline, owner)
-        del work  # an error keeps the frames that it passes, and this frame would keep the tensors
+        del work
         self._enter(slot, ticket)
         try:
             async with asyncio.timeout(deadline - time.monotonic()):
@@ -116,12 +136,16 @@ class Lane:
         with self._changed:
             return not self._running and not any(self._queues.values())
 
-    def overrun(self) -> Overrun | None:
-        """Return the running work that is furthest past its deadline, ``None`` if none is."""
+    def overruns(self) -> list[Overrun]:
+        """Return the running work that is past its deadline."""
         now = time.monotonic()
+        found = list[Overrun]()
         with self._changed:
-            overruns = [Overrun(now - ticket.deadline, ticket.owner) for ticket in self._running.values()]
-        return max((overrun for overrun in overruns if overrun.seconds > 0), default=None)
+            for slot, ticket in self._running.items():
+                late, running = now - ticket.deadline, ticket.running
+                if late > 0 and running is not None:
+                    found.append(Overrun(late, ticket.owner, slot, running.cpu_s, running.is_uninterrupted))
+        return found
 
     def _enter(self, slot: Slot, ticket: _Ticket) -> None:
         with self._changed:
@@ -139,6 +163,7 @@ class Lane:
                 self._admission.give(ticket.owner)
 
     def _serve(self, slot: Slot) -> None:
+        make_elsewhere(ELSEWHERE[slot])
         while (ticket := self._next(slot)) is not None:
             ticket.run()
             with self._changed:

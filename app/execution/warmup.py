@@ -1,6 +1,6 @@
 """Warm-up: trace and compile the programs that the first requests are likely to need.
 
-It runs in the long slot of the lane, where short work does not wait for it, and measures how long the evaluations take
+It runs in the lane's slot for compiling, where no other work waits for it, and measures how long the evaluations take
 for the batches. It starts a program only while the lane is idle: a service that is busy from the start needs no
 warm-up.
 """
@@ -78,7 +78,7 @@ class _WarmUp:
         # This traces the op, usually for the first time.
         mode = await self.engine.lane.run(
             lambda checkpoint: self.engine.default_mode(op, None, device),
-            slot="long",
+            slot="compile",
             deadline=deadline,
             owner=op.name,
         )
@@ -97,7 +97,7 @@ class _WarmUp:
         """Wait until the lane is idle; return whether time and budget are left."""
         while not self.engine.lane.is_idle and self._has_time:
             await asyncio.sleep(PAUSE_S)
-        return self._has_time and traces.trace_counts()[1] - self.before < SHARE * traces.XLA_BUDGET
+        return self._has_time and traces.trace_counts()[1] - self.before < SHARE * traces.PERMANENT
 
     @property
     def _has_time(self) -> bool:

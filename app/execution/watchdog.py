@@ -6,13 +6,14 @@ process because it does not respond.
 """
 
 import logging
+import math
 import os
 import threading
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from app.execution.lane import Lane
-from app.settings import Settings
+from app.execution.lane import Lane, Overrun, Slot
 from app.telemetry.line_writer import STDERR
 
 log = logging.getLogger("pullback")
@@ -20,34 +21,54 @@ log = logging.getLogger("pullback")
 STUCK = 4
 """The exit status."""
 INTERVAL_S = 1.0
-# On a busy machine XLA may compile for a minute, which cannot be interrupted either.
-COMPILATION_S = 60.0
-
-
-def patience_s(settings: Settings) -> float:
-    """Return how long work may run past its deadline: a whole deadline and the grace time, or a compilation."""
-    return max(settings.deadline_s + settings.grace_s, COMPILATION_S)
+# Tracing and compiling cannot be interrupted either, and take long on a busy machine. They are stuck only if their
+# thread uses no CPU for this long, at least, or if they take this long altogether.
+IDLE_S, LONGEST_TRACE_S = 60.0, 1800.0
+PROGRESS_CPU_S = 0.02
 
 
 @contextmanager
 def watchdog(lane: Lane, patience_s: float) -> Generator[None]:
-    """Inside this block, end the process when work on ``lane`` is past its deadline by more than ``patience_s``."""
+    """Inside this block, end the process when work on ``lane`` is past its deadline by more than ``patience_s``.
+
+    Work that traces or compiles may take longer while it makes progress.
+    """
     stop = threading.Event()
-    threading.Thread(target=_watch, args=(lane, patience_s, stop), name="watchdog", daemon=True).start()
+    watch = Watch(lane, patience_s)
+    threading.Thread(target=watch.run, args=(stop,), name="watchdog", daemon=True).start()
     try:
         yield
     finally:
         stop.set()
 
 
-def _watch(lane: Lane, patience_s: float, stop: threading.Event) -> None:
-    late_checks = 0
-    while not stop.wait(INTERVAL_S):
-        late = lane.overrun()
-        # Twice, because a process that was suspended, with its container for example, had no chance to finish in time.
-        late_checks = late_checks + 1 if late is not None and late.seconds > patience_s else 0
-        if late is not None and late_checks > 1:
-            log.critical("op %s is stuck, %.0f s past its deadline: exiting", late.owner, late.seconds)
-            STDERR.flush()
-            # sys.exit would end only this thread, and a regular exit would wait for the stuck work.
-            os._exit(STUCK)
+class Watch:
+    """A watch over a lane: when the thread of each slot last used CPU, and how often in a row one was stuck."""
+
+    def __init__(self, lane: Lane, patience_s: float) -> None:
+        """Watch ``lane``; work may run past its deadline for ``patience_s``."""
+        self._lane, self._patience_s = lane, patience_s
+        self._progress: dict[Slot, tuple[float, float]] = {}
+        self._stuck_checks = 0
+
+    def run(self, stop: threading.Event) -> None:
+        """Check the lane every second until ``stop`` is set."""
+        while not stop.wait(INTERVAL_S):
+            stuck = [late for late in self._lane.overruns() if self.is_stuck(late, time.monotonic())]
+            # Twice, because a process that was suspended, with its container for example, had no chance to finish.
+            self._stuck_checks = self._stuck_checks + 1 if stuck else 0
+            if self._stuck_checks > 1:
+                log.critical("op %s is stuck, %.0f s past its deadline: exiting", stuck[0].owner, stuck[0].seconds)
+                STDERR.flush()
+                # sys.exit would end only this thread, and a regular exit would wait for the stuck work.
+                os._exit(STUCK)
+
+    def is_stuck(self, late: Overrun, now: float) -> bool:
+        """Return whether work is stuck at ``now``, a time of ``time.monotonic``."""
+        if not late.is_tracing:
+            return late.seconds > self._patience_s
+        cpu_s, since = self._progress.get(late.slot, (-math.inf, now))
+        if abs(late.cpu_s - cpu_s) > PROGRESS_CPU_S:
+            self._progress[late.slot] = late.cpu_s, now
+            since = now
+        return now - since > max(self._patience_s, IDLE_S) or late.seconds > LONGEST_TRACE_S

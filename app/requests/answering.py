@@ -6,6 +6,7 @@ The caller, which is the native API or another protocol, reads the body and writ
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,6 +18,7 @@ from app.http.problems import Header
 from app.http.request import Request
 from app.requests.operations import Steps, Work
 from app.runtime.cancellation import Checkpoint
+from app.runtime.traces import NotTraced
 from app.telemetry.counters import Counters
 from app.tensors.strict_json import Body
 
@@ -147,13 +149,14 @@ async def _run(engine: Engine, request: Request, job: Job, slot: Slot) -> Any:
     work, deadline = job.work, request.deadline.at
     if isinstance(work, Evaluation):
         if slot == "short" and request.is_alone and engine.batches.is_brief(work):
-            return engine.batches.run_at_once(work, counters)
+            with suppress(NotTraced):
+                return engine.batches.run_at_once(work, counters)
         return await engine.batches.run(work, slot=slot, deadline=deadline, counters=counters)
     if isinstance(work, Turns):
         until = with_time_to_answer(deadline)
         try:
             for turn in work.turns:
-                await engine.lane.run(counters.queued(turn), slot=slot, deadline=until, owner=job.owner)
+                await engine.lane.run(counters.queued(turn), slot="check", deadline=until, owner=job.owner)
         except DeadlinePassed:
             if not work.has_begun():
                 raise

@@ -18,7 +18,6 @@ from app.execution.engine import Engine
 from app.requests import models
 from app.requests.negotiation import validated
 from app.requests.operations import Directions, Fields, Operation, Query, Work
-from app.runtime import traces
 from app.runtime.cancellation import Checkpoint
 from app.tensors.decoding import decode
 from ops import Op
@@ -41,17 +40,12 @@ class Task(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """A request without its tensors: an ``operation`` and its ``query``, bound to a ``spec``.
-
-    ``budgets`` is the number of trace budgets that were spent when the plan was made. The plan is stale when it
-    changes, because the default mode may then differ.
-    """
+    """A request without its tensors: an ``operation`` and its ``query``, bound to a ``spec``."""
 
     operation: Operation
     query: Query
     spec: Spec
     is_long: bool
-    budgets: int
 
     def task(self, fields: Fields, decode: Decode = decode) -> Task:
         """Return the task for the tensors of a request; raises ``Unprocessable`` for invalid tensors.
@@ -96,7 +90,7 @@ class Plans:
         except TypeError:  # nested too deeply for orjson, and so invalid for every op
             return self._make(operation, op, frame)
         plan = self._kept.get(key)
-        if plan is None or plan.budgets != traces.TRACES.spent:
+        if plan is None:
             plan = self._make(operation, op, frame)
             if len(key[2]) <= MAX_KEY and _has_known_names(plan, frame):
                 with self._lock:
@@ -106,7 +100,7 @@ class Plans:
         return plan
 
     def _make(self, operation: Operation, op: Op, frame: Fields) -> Plan:
-        budgets, request, engine = traces.TRACES.spent, validated(frame, operation.request), self._engine
+        request, engine = validated(frame, operation.request), self._engine
         batched = isinstance(request, models.BatchedRequest) and request.batched
         # With many directions, XLA would compile once for each number of directions.
         mode = request.mode or ("graph" if batched else engine.default_mode(op, request.dtype, request.device))
@@ -114,10 +108,8 @@ class Plans:
         spec = bind_spec(op, request.attrs, request.dtype, mode=mode, **run)
         wrt = bind_names(getattr(request, "wrt", None), op.inputs, "wrt")
         of = bind_names(getattr(request, "of", None), op.outputs, "of")
-        # XLA compiles for seconds, and short work must not wait for that.
-        compiles = mode == "xla" and op.batching != "elementwise"
         whole = operation.is_long and not getattr(request, "diagonal", False)
-        return Plan(operation, Query(request, wrt, of), spec, whole or batched or compiles, budgets)
+        return Plan(operation, Query(request, wrt, of), spec, whole or batched)
 
 
 def _has_known_names(plan: Plan, frame: Fields) -> bool:

@@ -21,14 +21,15 @@ class Interruptible:
     """A block of work on this thread that another thread can cancel between two kernels.
 
     A running kernel, trace or XLA program always completes. A v1 session stops by itself at ``deadline``, in seconds of
-    ``time.monotonic``. Functions can be cancelled only after ``install``.
+    ``time.monotonic``. Functions can be cancelled only after ``install``. ``is_uninterrupted`` while the thread is in
+    ``uninterrupted``.
     """
 
     def __init__(self, deadline: float) -> None:
         """Create the cancellation manager."""
-        self.deadline = deadline
+        self.deadline, self.is_uninterrupted = deadline, False
         self._manager = cancellation.CancellationManager()
-        self._cancelled = False
+        self._cancelled, self._cpu_clock = False, 0
 
     @property
     def manager(self) -> cancellation.CancellationManager:
@@ -41,12 +42,17 @@ class Interruptible:
 
     def __enter__(self) -> Self:
         """Make this the block of the current thread."""
-        _thread.block = self
+        _thread.block, self._cpu_clock = self, time.pthread_getcpuclockid(threading.get_ident())
         return self
 
     def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None) -> None:
         """Leave the block."""
         _thread.block = _Thread.block
+
+    @property
+    def cpu_s(self) -> float:
+        """The CPU time of the thread that runs this block, in seconds."""
+        return time.clock_gettime(self._cpu_clock)
 
     def cancel(self) -> None:
         """Cancel the running work, and any that starts later in the block."""
@@ -59,6 +65,7 @@ class _NotInterruptible:
 
     manager = None
     deadline = math.inf
+    is_uninterrupted = False
 
 
 class _Thread(threading.local):
@@ -89,7 +96,9 @@ def remaining_ms() -> int:
 def uninterrupted() -> Generator[None]:
     """Disable cancellation in this block: a kept trace must not fail because one caller's deadline passed."""
     block, _thread.block = _thread.block, _Thread.block
+    block.is_uninterrupted = True
     try:
         yield
     finally:
+        block.is_uninterrupted = False
         _thread.block = block

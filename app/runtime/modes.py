@@ -1,5 +1,6 @@
 """Execution of a program in each mode: eagerly, as a graph function, compiled by XLA, or in a v1 session."""
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -12,11 +13,11 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 from tensorflow.python.framework.ops import EagerTensor  # for the same reason
 
-from app.errors import Overloaded
 from app.runtime import traces
 from app.runtime.arithmetic import is_arithmetic
 from app.runtime.calculus import Calculus, Graph, Tapes
 from app.runtime.cancellation import remaining_ms, uninterrupted
+from app.runtime.custom_gradients import forget_gradients
 from app.runtime.frames import keep_author_line
 from ops import Array, Mode, OpFault, Tensor
 
@@ -49,8 +50,8 @@ class Traceable(Protocol):
         ...
 
     @property
-    def runs_eagerly(self) -> bool:
-        """Whether eager mode and graph mode give the same results."""
+    def has_few_shapes(self) -> bool:
+        """Whether the leaves are padded to a few shapes, so that XLA compiles a few times at most."""
         ...
 
     def build(self, calculus: Calculus, leaves: Sequence[Tensor]) -> Results:
@@ -61,44 +62,45 @@ class Traceable(Protocol):
 def run(program: Traceable, mode: Mode, leaves: Sequence[Array], device: str) -> KeyedArrays:
     """Run ``program`` on NumPy leaves and return NumPy results, ``None`` for missing derivatives.
 
-    Raises ``Overloaded`` if the mode needs a new trace and the budget is spent, and whatever TensorFlow raises.
+    Raises ``NotTraced`` if the mode needs a new trace that this thread must not make, and whatever TensorFlow raises.
     """
     with tf.device(device):
         if mode == "eager":
             return _run_eagerly(program, leaves)
-        try:
-            return trace_of(program, mode, leaves, device)(leaves)
-        except Overloaded:
-            if mode == "graph" and program.runs_eagerly:
-                return _run_eagerly(program, leaves)
-            raise
+        return trace_of(program, mode, leaves, device)(leaves)
 
 
 def trace_of(program: Traceable, mode: Mode, leaves: Sequence[Array], device: str) -> "Trace":
     """Return the trace of a program for leaves like these, made at the first call.
 
-    Raises ``Overloaded`` if the budget is spent, and whatever the op and TensorFlow raise.
+    Raises ``NotTraced`` if this thread must not make it, and whatever the op and TensorFlow raise.
     """
     # A trace serves every shape; XLA compiles for each.
     kinds = [(leaf.dtype, leaf.shape) if mode == "xla" else leaf.dtype for leaf in leaves]
     key = (program, mode, device, *kinds)
-    kept: Trace | None = traces.TRACES.kept.get(key)
+    kept: Trace | None = traces.TRACES.get(key)
     if kept is not None:
         return kept
-    make = partial(_new_trace, program, mode, leaves, device)
-    try:
-        made: Trace = traces.TRACES.make(key, program.owner, make, is_compiled=mode == "xla")
-    except traces.BudgetSpent as spent:
-        raise Overloaded(f"{spent}; use mode eager, or restart the service", retry_after_s=60) from None
+    traces.need_permission(mode)
+    is_permanent = mode == "xla" and program.has_few_shapes and traces.TRACES.may_be_permanent(program.owner)
+    make = partial(
+        _new_trace, program, mode, leaves, device, in_session=mode == "v1" or (mode == "xla" and not is_permanent)
+    )
+    made: Trace = traces.TRACES.make(key, program.owner, make, is_compiled=mode == "xla", is_permanent=is_permanent)
     return made
 
 
 def is_known_arithmetic(program: Traceable, mode: Mode) -> bool:
     """Report whether a program does nothing but arithmetic; false before its first trace in this mode."""
-    return (program, mode) in _arithmetic
+    if is_known := (program, mode) in _arithmetic:
+        with suppress(KeyError):  # another thread has removed it meanwhile
+            _arithmetic.move_to_end((program, mode))
+    return is_known
 
 
-_arithmetic: set[tuple[Traceable, Mode]] = set()
+# The least recently used one makes room for another. A program takes about a kilobyte.
+ARITHMETIC_KEPT = 8192
+_arithmetic: OrderedDict[tuple[Traceable, Mode], None] = OrderedDict()
 
 
 class Function:
@@ -121,24 +123,23 @@ class Function:
 
 
 class Trace:
-    """The trace of a program: a graph function (compiled or not), or a v1 graph with its session.
+    """The trace of a program: a graph function, or a v1 graph with its session; either may be compiled.
 
     ``kinds`` has the dtype of each result, and ``missing`` the keys of missing derivatives.
     """
 
-    def __init__(self, program: Traceable, mode: Mode, specs: Sequence[tf.TensorSpec], device: str) -> None:
+    def __init__(
+        self, program: Traceable, mode: Mode, specs: Sequence[tf.TensorSpec], device: str, *, in_session: bool
+    ) -> None:
         """Trace a program for leaves of these types on a device; raise whatever the op and TensorFlow raise."""
         self.is_arithmetic = False
         self.kinds: dict[Key, tf.DType] = {}
         self.missing: list[Key] = []
         self._function: tf.types.experimental.ConcreteFunction | None = None
-        if mode == "v1":
-            self._call = self._session(program, specs, device)
+        if in_session:
+            self._call = self._session(program, mode, specs, device)
         else:
-            build = partial(self._build, program)
-            function = tf.function(build, input_signature=specs, autograph=False, jit_compile=mode == "xla")
-            self._function = function.get_concrete_function()
-            self.is_arithmetic = is_arithmetic(self._function.graph)
+            self._function = self._concrete(program, mode, specs)
             self._call = Function(self._function)
 
     def __call__(self, leaves: Sequence[Array]) -> KeyedArrays:
@@ -157,32 +158,50 @@ class Trace:
         self.missing = [key for key, tensor in results.items() if tensor is None]
         return [tensor for tensor in results.values() if tensor is not None]
 
+    def _concrete(
+        self, program: Traceable, mode: Mode, specs: Sequence[tf.TensorSpec]
+    ) -> tf.types.experimental.ConcreteFunction:
+        build = partial(self._build, program)
+        traced = tf.function(build, input_signature=specs, autograph=False, jit_compile=mode == "xla")
+        function = traced.get_concrete_function()
+        self.is_arithmetic = is_arithmetic(function.graph)
+        forget_gradients(function.graph)
+        return function
+
     def _session(
-        self, program: Traceable, specs: Sequence[tf.TensorSpec], device: str
+        self, program: Traceable, mode: Mode, specs: Sequence[tf.TensorSpec], device: str
     ) -> Callable[[Sequence[Array]], list[Array]]:
+        """Return a call of the program in a session, which keeps its executables only as long as it lives."""
         graph = tf.Graph()
         with graph.as_default(), tf.device(device):  # a new graph does not inherit the device around it
             holders = [tf.compat.v1.placeholder(spec.dtype, spec.shape) for spec in specs]
             # Fetching a fed placeholder would return the fed array itself; the identity makes it a result.
-            fetches = [tf.identity(tensor) for tensor in self._build(program, *holders)]
+            build = self._concrete(program, mode, specs) if mode == "xla" else partial(self._build, program)
+            fetches = [tf.identity(tensor) for tensor in build(*holders)]
+        forget_gradients(graph)
         graph.finalize()
         session = tf.compat.v1.Session(graph=graph)
         call = session.make_callable(fetches, feed_list=holders, accept_options=True)
         return lambda leaves: call(*leaves, options=tf.compat.v1.RunOptions(timeout_in_ms=remaining_ms()))
 
 
-def _new_trace(program: Traceable, mode: Mode, leaves: Sequence[Array], device: str) -> Trace:
-    """Return a new trace for leaves like these; raise the clearest error if tracing fails."""
+def _new_trace(program: Traceable, mode: Mode, leaves: Sequence[Array], device: str, *, in_session: bool) -> Trace:
+    """Return a new trace for leaves like these; raise the clearest error if tracing or compiling fails."""
     with uninterrupted():
         try:
             specs = [_spec(leaf, rank, mode) for leaf, rank in zip(leaves, program.ranks, strict=True)]
-            trace = Trace(program, mode, specs, device)
+            trace = Trace(program, mode, specs, device, in_session=in_session)
+            if mode == "xla":
+                # The first call compiles. Its result does not matter: nobody may cancel this one.
+                trace(leaves)
         except BaseException as error:  # noqa: BLE001 - the op author's code may raise anything
             failure = _clearest_error(error, program, leaves)
             keep_author_line(failure)
         else:
             if trace.is_arithmetic:
-                _arithmetic.add((program, mode))
+                _arithmetic[program, mode] = None
+                if len(_arithmetic) > ARITHMETIC_KEPT:
+                    _arithmetic.popitem(last=False)
             return trace
     # Raised outside the block above; inside it, the first error would become the context and keep the tensors alive.
     raise failure

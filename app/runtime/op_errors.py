@@ -11,6 +11,7 @@ from app.errors import DeadlinePassed, Entry, OpFailed, PullbackError, Unprocess
 from app.runtime.cures import lacks_kernel, with_cure
 from app.runtime.frames import author_line
 from app.runtime.messages import XLA, message_of, text_of
+from app.runtime.traces import NotTraced
 from ops import OpFault
 
 log = logging.getLogger("pullback")
@@ -30,7 +31,7 @@ def op_errors(op: str) -> Generator[None]:
     """Convert exceptions that ``op`` raises in this block with ``op_error``."""
     try:
         yield
-    except (PullbackError, GeneratorExit):
+    except (PullbackError, NotTraced, GeneratorExit):
         raise
     except BaseException as error:  # noqa: BLE001 - the op author's code may raise anything, or exit
         raise op_error(op, error) from error.with_traceback(None)

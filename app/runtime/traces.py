@@ -1,77 +1,116 @@
-"""The cache of traces in this process, and their budget.
+"""The cache of traces in this process.
 
-A program is traced once per mode, dtypes and device, for all shapes (with XLA, once per shape). The trace is kept for
-the life of the process, because TensorFlow never frees its memory.
+A program is traced once per mode, dtypes and device, for all shapes (with XLA, once per shape). The cache is bounded:
+the least recently used trace of the op with the most of them makes room for a new one, so that the callers of one op
+cannot displace the traces of others. Dropping a trace frees its memory, except the executables that XLA compiles for a
+function: TensorFlow keeps these for the life of the process. They are few, and the others run in sessions, whose
+executables end with them.
 """
 
+import itertools
 import threading
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from typing import Any
 
-# A trace permanently takes about 0.25 MB; one that XLA compiles takes 0.5 to 2 MB.
-TRACE_BUDGET = 2048
-XLA_BUDGET = 640
-# The share of each budget that one op may spend, so that the callers of one op cannot exhaust it.
-SHARE = 0.5
+from ops import Mode
+
+# A trace takes about 0.25 MB; one that XLA compiles 0.75 MB (measured for ops of some twenty kernels).
+TRACES_KEPT, COMPILED_KEPT = 2048, 512
+# The executables that may stay for the life of the process, and the share of them that one op may have.
+PERMANENT, SHARE = 512, 0.5
 
 
-class BudgetSpent(Exception):
-    """The budget does not allow another trace."""
+class NotTraced(Exception):
+    """A trace is missing, and this thread must not wait until it is made."""
+
+
+@dataclass(eq=False)
+class _Entry:
+    """A trace, or its error, and when it was last used."""
+
+    owner: str
+    is_compiled: bool
+    is_permanent: bool
+    used: int
+    future: Future[Any] = field(default_factory=Future[Any])
+    trace: Any = None
 
 
 class Traces:
-    """Traces by key, and their budgets.
+    """Traces by key. A failed trace keeps its error as its value, until it is displaced.
 
-    ``kept`` has the traces that can be called. A failed trace leaks memory too, so its error is kept and counted.
-    ``spent`` grows with each trace that leaves its op without XLA compilations, so cached default modes are outdated.
+    ``made`` and ``compiled`` count the traces since the start by op, and ``displaced`` those that have made room.
     """
 
     def __init__(self) -> None:
         """Create an empty cache."""
-        self.kept: dict[Hashable, Any] = {}
         self.made: Counter[str] = Counter()
         self.compiled: Counter[str] = Counter()
-        self.spent = 0
-        self._futures: dict[Hashable, Future[Any]] = {}
+        self.displaced = 0
+        self._permanent: Counter[str] = Counter()
+        self._entries: dict[Hashable, _Entry] = {}
+        self._clock = itertools.count(1)
         self._lock = threading.Lock()
 
-    def make(self, key: Hashable, owner: str, trace: Callable[[], Any], *, is_compiled: bool) -> Any:
+    def __len__(self) -> int:
+        """Return the number of traces in the cache."""
+        return len(self._entries)
+
+    def get(self, key: Hashable) -> Any:
+        """Return the trace for a key, ``None`` if there is none or it is not complete; raise its error if it failed."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        entry.used = next(self._clock)
+        return entry.trace if entry.trace is not None or not entry.future.done() else entry.future.result()
+
+    def make(
+        self, key: Hashable, owner: str, trace: Callable[[], Any], *, is_compiled: bool, is_permanent: bool = False
+    ) -> Any:
         """Return the result of ``trace()`` for this key, which is called once; later calls return the same result.
 
-        ``owner`` is the op whose share of the budget pays. Raises ``BudgetSpent``, and whatever ``trace()`` raised.
+        ``owner`` is the op that the trace counts for. ``is_permanent``: the memory stays when the trace is dropped, so
+        it never is. Raises whatever ``trace()`` raised.
         """
         with self._lock:
-            future = self._futures.get(key)
-            is_first = future is None
-            if future is None:
-                self._spend(owner, is_compiled=is_compiled)
-                future = self._futures[key] = Future()
+            entry = self._entries.get(key)
+            is_first = entry is None
+            if entry is None:
+                entry = self._entries[key] = _Entry(owner, is_compiled, is_permanent, next(self._clock))
+                self.made[owner] += 1
+                self.compiled[owner] += is_compiled
+                self._permanent[owner] += is_permanent
+                self._make_room(entry)
         if is_first:
             try:
-                self.kept[key] = result = trace()
-                future.set_result(result)
+                entry.trace = result = trace()
+                entry.future.set_result(result)
             except BaseException as error:  # noqa: BLE001 - the op author's code may raise anything
                 # The traceback would keep the tensors of the first request alive.
-                future.set_exception(error.with_traceback(None))
-        return future.result()
+                entry.future.set_exception(error.with_traceback(None))
+        return entry.future.result()
 
-    def may_compile(self, owner: str) -> bool:
-        """Report whether the budgets allow another XLA compilation for an op."""
-        return not (_is_spent(self.compiled, XLA_BUDGET, owner) or _is_spent(self.made, TRACE_BUDGET, owner))
+    def may_be_permanent(self, owner: str) -> bool:
+        """Return whether another executable of an op may stay for the life of the process."""
+        return self._permanent[owner] < PERMANENT * SHARE and self._permanent.total() < PERMANENT
 
-    def _spend(self, owner: str, *, is_compiled: bool) -> None:
-        """Count a trace; raise ``BudgetSpent`` if the whole budget or the op's share of it is spent."""
-        if _is_spent(self.made, TRACE_BUDGET, owner):
-            raise BudgetSpent(f"op {owner} has no traces left in this process")
-        if is_compiled and _is_spent(self.compiled, XLA_BUDGET, owner):
-            raise BudgetSpent(f"op {owner} has no XLA compilations left in this process")
-        could_compile = self.may_compile(owner)
-        self.compiled[owner] += is_compiled
-        self.made[owner] += 1
-        if could_compile and not self.may_compile(owner):
-            self.spent += 1
+    def _make_room(self, new: _Entry) -> None:
+        """Drop traces until few enough are left besides ``new``, and few enough of those that XLA has compiled."""
+        others = {key: entry for key, entry in self._entries.items() if entry is not new and not entry.is_permanent}
+        self._drop(others, TRACES_KEPT - 1)
+        compiled = {key: entry for key, entry in others.items() if entry.is_compiled}
+        self._drop(compiled, COMPILED_KEPT - new.is_compiled)
+
+    def _drop(self, entries: dict[Hashable, _Entry], limit: int) -> None:
+        """Drop all but ``limit`` of these traces: each time the least recently used one of the op with the most."""
+        while len(entries) > limit:
+            [(owner, _)] = Counter(entry.owner for entry in entries.values()).most_common(1)
+            oldest = min((key for key in entries if entries[key].owner == owner), key=lambda key: entries[key].used)
+            del entries[oldest], self._entries[oldest]
+            self.displaced += 1
 
 
 TRACES = Traces()
@@ -83,5 +122,21 @@ def trace_counts() -> tuple[int, int]:
     return TRACES.made.total(), TRACES.compiled.total()
 
 
-def _is_spent(spent: Counter[str], budget: int, owner: str) -> bool:
-    return spent[owner] >= budget * SHARE or spent.total() >= budget
+class _Thread(threading.local):
+    """The modes whose traces each thread must leave to others."""
+
+    elsewhere: frozenset[Mode] = frozenset()
+
+
+_thread = _Thread()
+
+
+def make_elsewhere(modes: Iterable[Mode]) -> None:
+    """From now on, ``need_permission`` raises ``NotTraced`` on this thread for these modes."""
+    _thread.elsewhere = frozenset(modes)
+
+
+def need_permission(mode: Mode) -> None:
+    """Raise ``NotTraced`` if this thread must not make a trace of this mode."""
+    if mode in _thread.elsewhere:
+        raise NotTraced

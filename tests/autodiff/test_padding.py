@@ -32,10 +32,9 @@ KINDS = ("forward", "vjp", "gradients", "hvp", "jvp", "diagonal")
 
 @pytest.fixture(scope="module", autouse=True)
 def _traces_of_their_own() -> Iterator[None]:
-    """Leave the trace budget of this process, which it shares with other tests, unchanged."""
+    """Leave the traces of this process, which it shares with other tests, unchanged."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(traces, "TRACES", traces.Traces())
-        patch.setattr(traces, "XLA_BUDGET", 1 << 12)
         yield
 
 

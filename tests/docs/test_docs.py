@@ -279,9 +279,8 @@ def test_every_error_is_in_the_table_with_its_title() -> None:
     assert table == {(str(error.status), error.title) for error in PullbackError.__subclasses__()}
 
 
-def test_the_budgets_match_the_code() -> None:
-    assert f"{traces.TRACE_BUDGET} of them, {traces.XLA_BUDGET} by XLA" in text_of(HTTP_API)
-    assert traces.SHARE == 0.5  # the page writes "half"
+def test_the_limits_of_traces_match_the_code() -> None:
+    assert f"{traces.TRACES_KEPT} traces and {traces.COMPILED_KEPT} of those that XLA compiles" in text_of(HTTP_API)
 
 
 def op_files() -> dict[str, str]:

@@ -13,6 +13,7 @@ from app.errors import DeadlinePassed, Overloaded
 from app.execution.fairness import Admission, RoundRobin
 from app.execution.lane import Lane
 from app.runtime.cancellation import Checkpoint
+from app.runtime.traces import need_permission
 from tests.patience import PATIENCE_S
 
 
@@ -210,17 +211,17 @@ def test_abandoned_work_stops_at_its_checkpoint():
 def test_an_overrun_is_reported():
     async def test(lane: Lane) -> None:
         gate = Gate()
-        assert lane.overrun() is None
+        assert lane.overruns() == []
         with pytest.raises(DeadlinePassed):
             await lane.run(gate, slot="short", deadline=later(0.05), owner="slow")
         other = asyncio.create_task(lane.run(gate, slot="long", deadline=later(PATIENCE_S), owner="other"))
-        while (late := lane.overrun()) is None or late.seconds < 0.02:
+        while not (late := lane.overruns()) or late[0].seconds < 0.02:
             await asyncio.sleep(0.01)
-        assert late.owner == "slow"
+        assert [(each.owner, each.slot, each.is_tracing) for each in late] == [("slow", "short", False)]
         gate.opened.set()
         assert await other == "done"
         assert await lane.run(lambda checkpoint: 1, slot="short", deadline=later(PATIENCE_S), owner="a") == 1
-        assert lane.overrun() is None
+        assert lane.overruns() == []
 
     in_a_lane(test)
 
@@ -235,3 +236,27 @@ def test_work_started_at_once_takes_no_place():
 
     for _ in range(20):
         in_a_lane(test, waiting=1)
+
+
+def test_work_that_needs_a_compiler_leaves_its_slot():
+    """It starts again in the slot for compiling; meanwhile its own slot serves others."""
+
+    async def test(lane: Lane) -> None:
+        gate, threads = Gate(), list[str]()
+
+        def compiles(checkpoint: Checkpoint) -> str:
+            threads.append(threading.current_thread().name)
+            need_permission("xla")
+            return gate(checkpoint)
+
+        for slot in ("short", "long"):
+            gate.entered.clear()
+            gate.opened.clear()
+            slow = asyncio.create_task(lane.run(compiles, slot=slot, deadline=later(PATIENCE_S), owner="a"))
+            await asyncio.to_thread(gate.entered.wait, PATIENCE_S)
+            assert await lane.run(lambda checkpoint: 1, slot=slot, deadline=later(PATIENCE_S), owner="a") == 1
+            gate.opened.set()
+            assert await slow == "done"
+        assert threads == ["lane-short", "lane-compile", "lane-long", "lane-compile"]
+
+    in_a_lane(test)

@@ -22,7 +22,6 @@ from app.errors import PullbackError
 from app.gradcheck.checks import CHECKS
 from app.gradcheck.report import Step, steps
 from app.gradcheck.target import Options, Target
-from app.runtime import traces
 from app.tensors.json import decode
 from ops import Op, discover
 from tests.gradcheck.checking import CPU
@@ -98,9 +97,6 @@ def of_right(name: str, seed: int) -> Tally:
 
 
 def _checked(op: Op, seed: int) -> tuple[dict[str, Any], list[Step]]:
-    # Many ops share this process, each with a budget of its own.
-    traces.TRACES.made.clear()
-    traces.TRACES.compiled.clear()
     report, todo = steps(op, Options(CPU, seed=seed), decode)
     for step in todo:
         step.run(lambda: None)

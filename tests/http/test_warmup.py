@@ -85,7 +85,7 @@ async def to_its_end(engine: Engine, task: Task) -> None:
 
 
 def test_compilations_are_bounded(monkeypatch, counts):
-    monkeypatch.setattr(traces, "XLA_BUDGET", 8)
+    monkeypatch.setattr(traces, "PERMANENT", 8)
     during_warm_up(to_its_end)
     assert counts() == (1, 1)
 
@@ -184,4 +184,4 @@ def test_the_warm_up_records_durations(monkeypatch, counts):
 
     monkeypatch.setattr(padding, "run", seen)
     during_warm_up(test)
-    assert threads == ["lane-long"] * 8 + [threading.current_thread().name]
+    assert threads == ["lane-compile"] * 8 + [threading.current_thread().name]

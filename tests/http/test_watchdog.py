@@ -7,10 +7,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.execution.watchdog import COMPILATION_S, STUCK, patience_s
-from app.settings import Settings
+from app.execution.lane import Lane, Overrun
+from app.execution.watchdog import IDLE_S, LONGEST_TRACE_S, STUCK, Watch
 from tests.http.conftest import PLUGINS
-from tests.http.native_client import JSON, ask, problem
+from tests.http.native_client import JSON, ask, post, problem
 from tests.http.test_launcher import SQUARE, own_lines, status_of
 from tests.patience import PATIENCE_S
 
@@ -19,10 +19,19 @@ REQUEST = json.dumps({"inputs": {"x": [1, 2]}})
 
 @pytest.fixture
 def sleepy(tmp_path: Path) -> str:
-    """A folder with the op that sleeps, and a watchdog that does not allow for XLA's compilations."""
-    text = (PLUGINS / "sleepy.py").read_text(encoding="ascii")
-    hurried = "\nfrom app.execution import watchdog\n\nwatchdog.COMPILATION_S = 0.0\n"
-    (tmp_path / "sleepy.py").write_text(text + hurried, encoding="ascii")
+    """A folder with the op that sleeps."""
+    (tmp_path / "sleepy.py").write_text((PLUGINS / "sleepy.py").read_text(encoding="ascii"), encoding="ascii")
+    return str(tmp_path)
+
+
+@pytest.fixture
+def slow_to_trace(tmp_path: Path) -> str:
+    """A folder with an op whose trace takes five seconds of CPU."""
+    text = (PLUGINS / "sleepy.py").read_text(encoding="ascii").replace('"sleepy"', '"slow_to_trace"')
+    busy = "    began = time.thread_time()\n    while time.thread_time() < began + 5:\n        pass\n"
+    forward = '    """y = x, later."""\n'
+    assert forward in text
+    (tmp_path / "slow_to_trace.py").write_text(text.replace(forward, forward + busy), encoding="ascii")
     return str(tmp_path)
 
 
@@ -90,6 +99,34 @@ def is_answered(one) -> bool:
         return False
 
 
-def test_short_settings_do_not_count_compilations_as_stuck():
-    assert patience_s(Settings(deadline_s=60, grace_s=25)) == 85
-    assert patience_s(Settings(deadline_s=0.1, grace_s=0)) == COMPILATION_S >= 60
+def test_a_slow_trace_is_not_stuck_and_serves_later_requests(start, slow_to_trace: str):
+    one = start(OPS_PATH=slow_to_trace, DEADLINE_S="1", GRACE_S="1").wait_until_ready()
+    until = time.monotonic() + PATIENCE_S
+    with one.client() as client:
+        while (answer := post(client, "slow_to_trace", "forward", inputs={"x": 0.0}, mode="graph")).status_code != 200:
+            assert problem(answer, 504)
+            assert client.get("/health/ready").status_code == 200
+            assert time.monotonic() < until, one.log()
+    assert critical(one) == []
+
+
+NOW, PATIENCE = 1000.0, 10.0
+
+
+@pytest.mark.parametrize(
+    ("late_s", "is_tracing", "cpu_s", "is_stuck"),
+    [
+        (9.0, False, (0.0, 0.0), False),
+        (11.0, False, (0.0, 50.0), True),
+        (300.0, True, (0.0, 50.0), False),
+        (300.0, True, (7.0, 7.0), True),
+        (LONGEST_TRACE_S + 1, True, (0.0, 50.0), True),
+    ],
+)
+def test_a_trace_is_stuck_only_without_progress(
+    late_s: float, is_tracing: bool, cpu_s: tuple[float, float], is_stuck: bool
+):
+    watch = Watch(Lane(1), PATIENCE)
+    before, now = (Overrun(late_s, "op", "compile", used, is_tracing) for used in cpu_s)
+    watch.is_stuck(before, NOW - IDLE_S - 1)
+    assert watch.is_stuck(now, NOW) == is_stuck

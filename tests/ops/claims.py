@@ -45,7 +45,7 @@ class CotangentSlots:
     dtype: str
     static: tuple[tuple[str, Any], ...]
     orders: int = 2
-    runs_eagerly: bool = True
+    has_few_shapes: bool = False
 
     @property
     def owner(self) -> str:

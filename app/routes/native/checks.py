@@ -161,7 +161,7 @@ async def _events(
                 deadline = min(limit.until, time.monotonic() + engine.deadline_s)
                 work = counters.queued(step.run)
                 with suppress(DeadlinePassed):
-                    await engine.lane.run(work, slot="long", deadline=deadline, owner=report.op.name)
+                    await engine.lane.run(work, slot="check", deadline=deadline, owner=report.op.name)
                 step.cure, done = limit.cure if deadline == limit.until else DEADLINE, done + 1
             reports.append(report.document())
             yield {"event": "report", "report": reports[-1]}

@@ -34,9 +34,7 @@ class Ready(BaseModel):
     machine: list[Part] = Field(description="The parts examined at startup, as `pullback doctor` lists them.")
     ops: int = Field(description="The number of ops served.")
     unavailable: list[UnavailableOp] = Field(description="Ops that failed to load, and why.")
-    traces: int = Field(
-        description="Traced functions created so far; TensorFlow never frees them, so a budget limits them."
-    )
+    traces: int = Field(description="Traced functions created so far; the process keeps a limited number of them.")
     compiled: int = Field(description="How many of them XLA has compiled.")
 
 

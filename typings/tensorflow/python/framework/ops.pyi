@@ -1,4 +1,4 @@
-"""``tensorflow.python.framework.ops``, private: eager tensors that may share memory with NumPy."""
+"""``tensorflow.python.framework.ops``, private: eager tensors that share memory with NumPy; the gradient registry."""
 
 from typing import Any
 
@@ -8,3 +8,8 @@ from tensorflow import Tensor
 class EagerTensor(Tensor):
     def __init__(self, value: NDArray[Any], device: str | None, dtype: int | None) -> None: ...
     def _numpy(self) -> NDArray[Any]: ...
+
+class _Registry:
+    _registry: dict[str, Any]
+
+gradient_registry: _Registry
