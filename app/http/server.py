@@ -1,17 +1,51 @@
 """The server of one process, the supervisor of several, and the socket that they listen on."""
 
+import asyncio
+import contextlib
+import resource
 import signal
 import socket
 from collections.abc import Callable
+from functools import partial
 
 from uvicorn import Config, Server
-from uvicorn.supervisors import Multiprocess
+from uvicorn.supervisors import Multiprocess, multiprocess
+
+from app.execution.lifecycle import LIFECYCLE
 
 PING_S = 0.5
 WILDCARDS = ("0.0.0.0", "::", "")
+# The files of a process that are not connections: libraries, pipes, the files of TensorFlow.
+OTHER_FILES = 1024
+# How long the connections that are accepted last may take to open, TLS included.
+OPENING_S = 1.0
+BACKLOG = 2048
 
 
-class OneServer(Server):
+class GracefulServer(Server):
+    """The server of a process. It answers the requests that arrive before it closes its listener."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept the connections that the kernel has made, close the listener, and stop as uvicorn does.
+
+        From now on the answers close their connections. ``Connection.shutdown`` closes the idle ones.
+        """
+        self.lifespan.state[LIFECYCLE].draining = True
+        accepted = [connection for listener in sockets or () for connection in accept_all(listener)]
+        for server in self.servers:
+            server.close()
+        protocol = partial(self.config.http_protocol_class, self.config, self.server_state, self.lifespan.state)
+        loop = asyncio.get_running_loop()
+        opening = [
+            asyncio.create_task(loop.connect_accepted_socket(protocol, connection, ssl=self.config.ssl))
+            for connection in accepted
+        ]
+        if opening:
+            await asyncio.wait(opening, timeout=OPENING_S)
+        await super().shutdown(sockets)
+
+
+class OneServer(GracefulServer):
     """The server of a single process, which announces itself."""
 
     def __init__(self, config: Config, announce: Callable[[], None]) -> None:
@@ -24,6 +58,21 @@ class OneServer(Server):
         await super().startup(sockets)
         if not self.should_exit:
             self._announce()
+
+
+class Worker(multiprocess.Process):
+    """One of several server processes."""
+
+    @property
+    def server(self) -> Server:
+        """The server, created in its own process."""
+        if self._server is None:
+            self._server = GracefulServer(self.config)
+        return self._server
+
+
+# uvicorn's supervisor has no parameter for the class of its processes.
+setattr(multiprocess, "Process", Worker)  # noqa: B010 - a class of a module cannot be assigned
 
 
 class Workers(Multiprocess):
@@ -61,6 +110,12 @@ class Workers(Multiprocess):
         super().handle_int()
         self.signal_queue.append(signal.SIGINT)
 
+    def terminate_all(self) -> None:
+        """Stop the workers; before, close the listener here, or it would stay open when the last worker closes it."""
+        for listener in self.sockets:
+            listener.close()
+        super().terminate_all()
+
     def join_all(self) -> None:
         """Wait for the workers; pass on signals that arrive meanwhile."""
         while running := [worker for worker in self.processes if worker.exitcode is None]:
@@ -84,6 +139,23 @@ def listen(host: str, port: int) -> socket.socket:
         raise
     listener.set_inheritable(True)
     return listener
+
+
+def accept_all(listener: socket.socket) -> list[socket.socket]:
+    """Return the connections that wait on a listener which does not block."""
+    accepted: list[socket.socket] = []
+    with contextlib.suppress(OSError):
+        while len(accepted) < BACKLOG:
+            accepted.append(listener.accept()[0])
+    return accepted
+
+
+def allow_connections(count: int) -> None:
+    """Raise this process's limit of open files, often 1,024, for ``count`` connections, as far as the system allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = count + OTHER_FILES if hard == resource.RLIM_INFINITY else min(count + OTHER_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 def url_of(listener: socket.socket) -> str:
