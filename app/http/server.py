@@ -40,6 +40,8 @@ class GracefulServer(Server):
             asyncio.create_task(loop.connect_accepted_socket(protocol, connection, ssl=self.config.ssl))
             for connection in accepted
         ]
+        # uvicorn closes the connections that it knows. Those that the event loop has just accepted open in this turn.
+        await asyncio.sleep(0)
         if opening:
             await asyncio.wait(opening, timeout=OPENING_S)
         await super().shutdown(sockets)
