@@ -7,6 +7,7 @@ import signal
 import socket
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from uvicorn import Config, Server
 from uvicorn.supervisors import Multiprocess, multiprocess
@@ -23,28 +24,56 @@ BACKLOG = 2048
 
 
 class GracefulServer(Server):
-    """The server of a process. It answers the requests that arrive before it closes its listener."""
+    """The server of a process. It answers the requests that arrive before it closes its listener.
+
+    libuv accepts one connection in each turn of the event loop, so that under load a new one waits behind thousands of
+    requests on others. This server accepts all that wait.
+    """
+
+    def __init__(self, config: Config) -> None:
+        """Start without listeners."""
+        super().__init__(config)
+        self._listeners: list[socket.socket] = []
+        self._opening: set[asyncio.Task[Any]] = set()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start; ``sockets`` are the listeners."""
+        await super().startup(sockets)
+        # Copies, because the event loop has its own callbacks for the originals.
+        self._listeners = [listener.dup() for listener in sockets or ()]
+        for listener in self._listeners:
+            asyncio.get_running_loop().add_reader(listener, self._accept_all, listener)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept the connections that the kernel has made, close the listener, and stop as uvicorn does.
+        """Accept the connections that the kernel has made, close the listeners, and stop as uvicorn does.
 
         From now on the answers close their connections. ``Connection.shutdown`` closes the idle ones.
         """
         self.lifespan.state[LIFECYCLE].draining = True
-        accepted = [connection for listener in sockets or () for connection in accept_all(listener)]
+        for listener in self._listeners:
+            asyncio.get_running_loop().remove_reader(listener)
+            self._accept_all(listener)
+            listener.close()
         for server in self.servers:
             server.close()
-        protocol = partial(self.config.http_protocol_class, self.config, self.server_state, self.lifespan.state)
-        loop = asyncio.get_running_loop()
-        opening = [
-            asyncio.create_task(loop.connect_accepted_socket(protocol, connection, ssl=self.config.ssl))
-            for connection in accepted
-        ]
         # uvicorn closes the connections that it knows. Those that the event loop has just accepted open in this turn.
         await asyncio.sleep(0)
-        if opening:
-            await asyncio.wait(opening, timeout=OPENING_S)
+        if self._opening:
+            await asyncio.wait(self._opening, timeout=OPENING_S)
         await super().shutdown(sockets)
+
+    def _accept_all(self, listener: socket.socket) -> None:
+        protocol = partial(self.config.http_protocol_class, self.config, self.server_state, self.lifespan.state)
+        loop = asyncio.get_running_loop()
+        for connection in accept_all(listener):
+            task = loop.create_task(loop.connect_accepted_socket(protocol, connection, ssl=self.config.ssl))
+            self._opening.add(task)
+            task.add_done_callback(self._opened)
+
+    def _opened(self, task: asyncio.Task[Any]) -> None:
+        self._opening.discard(task)
+        if not task.cancelled():
+            task.exception()  # that of a failed TLS handshake: its connection is closed
 
 
 class OneServer(GracefulServer):
