@@ -102,16 +102,14 @@ class Worker(multiprocess.Process):
         return self._server
 
 
-# uvicorn's supervisor has no parameter for the class of its processes.
-setattr(multiprocess, "Process", Worker)  # noqa: B010 - a class of a module cannot be assigned
-
-
 class Workers(Multiprocess):
     """The supervisor of several processes, which announces them once and passes a second signal on."""
 
     def __init__(self, config: Config, sockets: list[socket.socket], announce: Callable[[], None]) -> None:
         """Store ``announce``, which is called once all workers accept requests."""
         super().__init__(config, sockets)
+        # uvicorn's supervisor has no parameter for the class of its processes.
+        setattr(multiprocess, "Process", Worker)  # noqa: B010 - a class of a module cannot be assigned
         self._announce: Callable[[], None] | None = announce
         self.cannot_start = False
 
