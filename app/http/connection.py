@@ -9,7 +9,7 @@ import termios
 from collections.abc import Sized
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import httptools
 from uvicorn._types import ASGI3Application
@@ -17,6 +17,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from app.errors import BodyTooSlow, HeadTooLarge, Malformed, Overloaded, PullbackError, clip
+from app.http.head_coalescing import HeadCoalescing
 from app.http.problems import render
 from app.http.zero_copy import LARGE, ZeroCopyBody, new_parser
 
@@ -28,8 +29,6 @@ PIPELINED = 1000
 LINGER_S = 1
 CONNECTION, ZERO_COPY = "pullback.connection", "pullback.zero_copy"
 """The keys in a request's scope for the ``Link`` of its connection, and for its ``ZeroCopyBody`` if it has one."""
-# Longer pieces are written separately: copying them would cost more than the system call that it saves.
-JOINED = 1 << 15
 
 
 @dataclass(slots=True)
@@ -48,44 +47,6 @@ class Link:
     def has_more(self) -> bool:
         """Return whether another request of this connection has arrived, or a part of one."""
         return bool(self.waiting) or (self.transport is not None and has_unread(self.transport))
-
-
-class HeadCoalescing:
-    """A wrapper of a transport that sends the head of a response with the body, one loop iteration later at most.
-
-    The server writes heads and bodies separately, each with a system call and a packet.
-    """
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        """Wrap ``transport``."""
-        self._transport, self._loop, self._head = transport, loop, b""
-
-    def __getattr__(self, name: str) -> Any:
-        """Return every other attribute of the wrapped transport."""
-        return getattr(self._transport, name)
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send ``data``, or keep a head until the body follows."""
-        head, self._head = self._head, b""
-        if not head and data[:5] == b"HTTP/":
-            self._head = bytes(data)
-            self._loop.call_soon(self._flush)
-        elif head and len(data) <= JOINED:
-            self._transport.write(head + data)
-        else:
-            if head:
-                self._transport.write(head)
-            self._transport.write(data)
-
-    def close(self) -> None:
-        """Send a head that was kept, and close."""
-        self._flush()
-        self._transport.close()
-
-    def _flush(self) -> None:
-        head, self._head = self._head, b""
-        if head and not self._transport.is_closing():
-            self._transport.write(head)
 
 
 class PipelineFlow(FlowControl):
