@@ -22,7 +22,7 @@ from uvicorn.config import STARTUP_FAILURE
 
 from app.errors import CannotStart, near
 from app.http.connection import Connection
-from app.http.server import OneServer, Workers, listen, url_of
+from app.http.server import OneServer, Workers, allow_connections, listen, url_of
 from app.settings import Settings
 from app.telemetry.line_writer import STDERR
 from app.telemetry.log import logging_config
@@ -67,6 +67,7 @@ def serve(settings: Settings, listener: socket.socket) -> int:
         print(READY.format(url=url_of(listener), example=EXAMPLE), flush=True)
 
     config = server_config(settings)
+    allow_connections(settings.connections)
     if settings.workers > 1:
         workers = Workers(config, [listener], announce)
         with shared_metrics() if settings.metrics else nullcontext():
@@ -118,6 +119,8 @@ def server_config(settings: Settings) -> Config:
         access_log=False,
         proxy_headers=False,
         server_header=False,
+        # ``Connection`` enforces it: new connections over it are refused, and the others are served.
+        limit_concurrency=settings.connections,
         # Longer than the minute of most load balancers, so the load balancer, not we, closes idle connections.
         timeout_keep_alive=75,
         timeout_graceful_shutdown=math.ceil(settings.grace_s),

@@ -1,6 +1,7 @@
 """The application: access log, limits and router around the handlers of all paths, and FastAPI for the pages."""
 
 from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
@@ -43,7 +44,7 @@ def create_app(settings: Settings | None = None) -> ASGIApp:
 def _pages(engine: Engine, metrics: Metrics | None, settings: Settings) -> FastAPI:
     """Return the pages that FastAPI serves: the catalogue, health, metrics, and the documentation of every path."""
 
-    def lifespan(app: FastAPI) -> AbstractAsyncContextManager[None]:
+    def lifespan(app: FastAPI) -> AbstractAsyncContextManager[dict[str, Any]]:
         del app
         return running(engine, metrics, settings)
 

@@ -45,6 +45,7 @@ class Settings(BaseSettings):
     check_work: int = Field(
         default=1 << 24, ge=1 << 10, description="Limit of the values of an op for one numeric derivative."
     )
+    connections: int = Field(default=4096, ge=1, le=1 << 20, description="Limit of open connections of a process.")
     drain_s: float = Field(default=5.0, ge=0, le=600, description="How long readiness is 503 before the server stops.")
     grace_s: float = Field(default=25.0, ge=0, le=3600, description="Time to finish requests when the server stops.")
     warm_up: bool = Field(default=True, description="Compile for the first small requests while the server is idle.")

@@ -9,6 +9,9 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from types import FrameType
 
+LIFECYCLE = "lifecycle"
+"""The key of the ``Lifecycle`` in the state that the application shares with the server."""
+
 logger = logging.getLogger("pullback")
 
 

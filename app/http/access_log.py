@@ -43,7 +43,9 @@ def observe(
 
     async def fail(request: Request, error: PullbackError) -> None:
         # The server cuts off a response that has begun.
-        if not request.status:
+        if request.is_lost:
+            request.status = CLIENT_GONE
+        elif not request.status:
             await request.fail(error)
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
@@ -52,12 +54,12 @@ def observe(
             return
         path: str = scope["path"]
         route = by_path.get(path) or routes.other(path)
-        request = Request(scope, receive, send, route, b"%s-%x" % (prefix, next(numbers)))
+        request = Request(scope, receive, send, route, b"%s-%x" % (prefix, next(numbers)), lifecycle=lifecycle)
         lifecycle.in_flight += 1
         try:
             await handler(request)
         except ClientGone:
-            request.status = request.status or CLIENT_GONE
+            request.status = CLIENT_GONE
         except PullbackError as error:
             await fail(request, error)
         except asyncio.CancelledError:

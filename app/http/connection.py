@@ -4,69 +4,63 @@ By default uvicorn on httptools accepts headers of any size, and waits for them 
 """
 
 import asyncio
-import re
+import fcntl
+import termios
+from collections.abc import Sized
 from dataclasses import dataclass
-from typing import Any, cast
+from functools import partial
+from typing import cast
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+import httptools
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from app.errors import BodyTooSlow, HeadTooLarge, Malformed, PullbackError
+from app.errors import BodyTooSlow, HeadTooLarge, Malformed, Overloaded, PullbackError, clip
+from app.http.head_coalescing import HeadCoalescing
 from app.http.problems import render
-from app.http.zero_copy import LARGE, ZeroCopyBody
+from app.http.zero_copy import LARGE, ZeroCopyBody, new_parser
 
 HEAD_LIMIT = 64 << 10
 HEAD_S = 20.0
-CONNECTION = "pullback.connection"
-"""The key in a request's scope for the ``Link`` that the connection passes to it."""
-UPGRADE = re.compile(rb"\nupgrade:", re.IGNORECASE)
-# Longer pieces are written separately: copying them would cost more than the system call that it saves.
-JOINED = 1 << 15
+# How many requests may wait on a connection while an earlier one is answered.
+PIPELINED = 1000
+# How long a connection may still be idle once the server stops.
+LINGER_S = 1
+CONNECTION, ZERO_COPY = "pullback.connection", "pullback.zero_copy"
+"""The keys in a request's scope for the ``Link`` of its connection, and for its ``ZeroCopyBody`` if it has one."""
 
 
 @dataclass(slots=True)
 class Link:
-    """What a connection passes to a request: the tasks of all requests in this process, and the zero-copy body."""
+    """What the requests of a connection know about it.
 
-    tasks: set[asyncio.Task[None]]
-    zero_copy: ZeroCopyBody | None = None
-
-
-class HeadCoalescing:
-    """A wrapper of a transport that sends the head of a response with the body, one loop iteration later at most.
-
-    The server writes heads and bodies separately, each with a system call and a packet.
+    ``tasks`` are those of all requests in this process. ``waiting`` are the requests on this connection that follow the
+    one in progress. ``is_lost``: the client has disconnected.
     """
 
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        """Wrap ``transport``."""
-        self._transport, self._loop, self._head = transport, loop, b""
+    tasks: set[asyncio.Task[None]]
+    waiting: Sized = ()
+    transport: asyncio.Transport | None = None
+    is_lost: bool = False
 
-    def __getattr__(self, name: str) -> Any:
-        """Return every other attribute of the wrapped transport."""
-        return getattr(self._transport, name)
+    def has_more(self) -> bool:
+        """Return whether another request of this connection has arrived, or a part of one."""
+        return bool(self.waiting) or (self.transport is not None and has_unread(self.transport))
 
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send ``data``, or keep a head until the body follows."""
-        head, self._head = self._head, b""
-        if not head and data[:5] == b"HTTP/":
-            self._head = bytes(data)
-            self._loop.call_soon(self._flush)
-        elif head and len(data) <= JOINED:
-            self._transport.write(head + data)
-        else:
-            if head:
-                self._transport.write(head)
-            self._transport.write(data)
 
-    def close(self) -> None:
-        """Send a head that was kept, and close."""
-        self._flush()
-        self._transport.close()
+class PipelineFlow(FlowControl):
+    """Flow control that reads nothing while requests wait on the connection, whoever asks for it."""
 
-    def _flush(self) -> None:
-        head, self._head = self._head, b""
-        if head and not self._transport.is_closing():
-            self._transport.write(head)
+    def __init__(self, transport: asyncio.Transport, waiting: Sized) -> None:
+        """Control the reading of ``transport``; ``waiting`` are the requests that follow the one in progress."""
+        super().__init__(transport)
+        self._waiting = waiting
+
+    def resume_reading(self) -> None:
+        """Read on if no request waits."""
+        if not self._waiting:
+            super().resume_reading()
 
 
 class Connection(HttpToolsProtocol):
@@ -76,55 +70,87 @@ class Connection(HttpToolsProtocol):
     the headers, then the chunk frames and the trailers. Each read is checked after it is parsed, so the limit is exact
     to one read. Headers must end within ``HEAD_S`` after their first byte, those of the first request after the
     connection opens.
+
+    A server may ignore an ``Upgrade`` header, but httptools drops the body of a request that has one, so such a request
+    is parsed a second time without it. Java's client sends it with its first request on a connection.
     """
 
     _read_size = 0
     _allowance = HEAD_LIMIT
-    _in_head = True
+    _in_head = False
     _in_body = False
     _is_new_body = False
+    _is_refused = False
+    _running: RequestResponseCycle | None = None
     _head_timer: asyncio.TimerHandle | None = None
     link: Link
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start to wait for the first request."""
-        super().connection_made(cast(asyncio.Transport, HeadCoalescing(cast(asyncio.Transport, transport), self.loop)))
-        self._start_head_timer()
+        """Start to wait for the first request; refuse a connection over the limit."""
+        coalescing = cast(asyncio.Transport, HeadCoalescing(cast(asyncio.Transport, transport), self.loop))
+        super().connection_made(coalescing)
+        self.flow = PipelineFlow(coalescing, self.pipeline)
+        self.link = Link(self.tasks, self.pipeline, coalescing)
+        # At its limit, uvicorn would refuse the requests of all connections.
+        limit, self.limit_concurrency = self.limit_concurrency, None
+        if limit is not None and len(self.connections) > limit:
+            self._refuse(Overloaded(f"expected at most {limit} connections at a time, got one more: try again later"))
+        else:
+            self._start_head_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop waiting."""
+        """Stop waiting; tell the request in progress that its client has disconnected."""
         self._stop_head_timer()
+        self.link.is_lost = True
+        if self._running is not None and not self._running.response_complete:
+            self._running.disconnected = True
+            self._running.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Parse the data and enforce the limits; start zero-copy reading of a large body."""
+        if self._is_refused:
+            return
         self._read_size = len(data)
-        super().data_received(data if self._in_body else without_upgrade(data))
+        try:
+            self._parse(data)
+        except httptools.HttpParserError as error:
+            reason = error.__context__
+            self._refuse(
+                reason if isinstance(reason, PullbackError) else Malformed(f"expected an HTTP/1.1 request: {error}")
+            )
+            return
         self._allowance -= self._read_size
-        if self._allowance < 0 and not self.transport.is_closing():
+        if self._allowance < 0:
             self._refuse(HeadTooLarge(f"expected at most {HEAD_LIMIT} bytes of request line and headers, got more"))
         elif self._in_head and self._head_timer is None:
             self._start_head_timer()
         elif self._in_body and self._is_new_body:
             self._is_new_body = False
             # The rest of a large body bypasses the parser if the application provides memory for it.
-            size = int(dict(self.headers).get(b"content-length", b"0"))
+            size = int(dict(self.scope["headers"]).get(b"content-length", b"0"))
             if size - len(self.cycle.body) >= LARGE:
-                self.link.zero_copy = ZeroCopyBody(self, self.cycle, size)
+                self.scope[ZERO_COPY] = ZeroCopyBody(self, self.cycle, size)  # pyright: ignore[reportGeneralTypeIssues] - uvicorn's type of a scope is closed
 
     def on_message_begin(self) -> None:
         """Start a request."""
+        self._unset_keepalive_if_required()
         self._in_head, self._allowance = True, HEAD_LIMIT + self._read_size
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         """Pass the request to the application."""
         self._in_head, self._in_body, self._is_new_body = False, True, True
-        self.link = Link(self.tasks)
-        self.scope[CONNECTION] = self.link  # pyright: ignore[reportGeneralTypeIssues] - uvicorn's type of a scope is closed
         if self._head_timer is not None:
             self._stop_head_timer()
+        if self.url[:1] != b"/":
+            self.url = path_of(self.url)
+        self.scope[CONNECTION] = self.link  # pyright: ignore[reportGeneralTypeIssues] - uvicorn's type of a scope is closed
         super().on_headers_complete()
+        # The trailers of a chunked body are not headers.
+        self.headers = []
+        if len(self.pipeline) > PIPELINED:
+            raise Overloaded(f"expected at most {PIPELINED} requests ahead of their answers, got more")
 
     def on_body(self, body: bytes) -> None:
         """Receive a part of the body."""
@@ -136,9 +162,47 @@ class Connection(HttpToolsProtocol):
         self._in_body = False
         super().on_message_complete()
 
-    def send_400_response(self, msg: str) -> None:
-        """Refuse data that is not HTTP."""
-        self._refuse(Malformed(f"expected an HTTP/1.1 request: {msg}"))
+    def shutdown(self) -> None:
+        """Close the connection when it has been idle for ``LINGER_S``; answer the requests that arrive until then."""
+        self.timeout_keep_alive = LINGER_S
+        if not self._in_head and (self._running is None or self.cycle.response_complete):
+            self._start_keep_alive_timer()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close the connection, unless a request has arrived that is not read yet."""
+        if has_unread(self.transport):
+            self._start_keep_alive_timer()
+        else:
+            super().timeout_keep_alive_handler()
+
+    def _should_upgrade(self) -> bool:
+        # uvicorn creates no request then. ``_parse`` does, by parsing it again.
+        return True
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def _parse(self, data: bytes) -> None:
+        rest: bytes | memoryview = data
+        while True:
+            try:
+                self.parser.feed_data(rest)
+            except httptools.HttpParserUpgrade as stop:
+                rest = memoryview(rest)[stop.args[0] :]
+                if self.parser.get_method() == b"CONNECT":
+                    raise httptools.HttpParserError("CONNECT is for proxies") from None
+                head = self._head_without_upgrade()
+                self.parser = new_parser(self)
+                self.parser.feed_data(head)
+            else:
+                return
+
+    def _head_without_upgrade(self) -> bytes:
+        """Return the head of the current request, written anew without its ``Upgrade`` header."""
+        line = b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+        headers = [b"%b: %b\r\n" % pair for pair in self.scope["headers"] if pair[0] != b"upgrade"]
+        return b"".join((line, *headers, b"\r\n"))
 
     def _start_head_timer(self) -> None:
         self._head_timer = self.loop.call_later(HEAD_S, self._on_head_timeout)
@@ -151,21 +215,58 @@ class Connection(HttpToolsProtocol):
     def _on_head_timeout(self) -> None:
         self._refuse(BodyTooSlow(f"expected the request headers within {HEAD_S:g} s"))
 
+    def _start_keep_alive_timer(self) -> None:
+        self._unset_keepalive_if_required()
+        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+
     def _refuse(self, error: PullbackError) -> None:
-        status, headers, body = render(error, "")
-        lines = [*self.server_state.default_headers, *headers, (b"connection", b"close")]
-        head = b"".join(name + b": " + value + b"\r\n" for name, value in lines)
-        self.transport.write(STATUS_LINE.get(status, b"HTTP/1.1 %d \r\n" % status) + head + b"\r\n" + body)
+        """Read no more requests; send the error after the answers to those that have arrived, and close."""
+        self.logger.warning("closing a connection: %s", error.detail)
+        self._is_refused = True
+        self._stop_head_timer()
+        last = self.cycle
+        if self.pipeline and last.more_body:
+            # The error is in the body of this request, which has not begun.
+            self.pipeline.popleft()
+            last = self.pipeline[0][0] if self.pipeline else self._running
+        if last is None or last.response_complete or last.more_body:
+            self._send_refusal(error)
+        else:
+            last.on_response = partial(self._send_refusal, error)
+
+    def _send_refusal(self, error: PullbackError) -> None:
+        if self.transport.is_closing():
+            return
+        running = self._running
+        is_answering = False
+        if running is not None and not running.response_complete:
+            is_answering, running.disconnected = running.response_started, True
+        if not is_answering:
+            status, headers, body = render(error, "")
+            lines = [*self.server_state.default_headers, *headers, (b"connection", b"close")]
+            head = b"".join(name + b": " + value + b"\r\n" for name, value in lines)
+            self.transport.write(STATUS_LINE.get(status, b"HTTP/1.1 %d \r\n" % status) + head + b"\r\n" + body)
         self.transport.close()
 
 
-def without_upgrade(data: bytes) -> bytes:
-    """Return ``data`` without an ``Upgrade`` header in the head that it begins with.
+def path_of(target: bytes) -> bytes:
+    """Return the path and the query of a request's target that is a whole URL; raise ``Malformed`` for other targets.
 
-    A server may ignore this header, but httptools drops the body of a request that has one. Java's client sends it with
-    its first request on a connection.
+    Proxies ask with the whole URL.
     """
-    head = data[: data.find(b"\r\n\r\n")]
-    if b"\nupgrade:" not in head.lower():
-        return data
-    return UPGRADE.sub(b"\nx-upgrade:", head) + data[len(head) :]
+    try:
+        url = httptools.parse_url(target)
+    except httptools.HttpParserInvalidURLError:
+        url = None
+    if url is None or not url.host:
+        got = clip(repr(target.decode("latin-1")), 80)
+        raise Malformed(f"expected a path that begins with '/', or a URL, as the target of the request, got {got}")
+    return (url.path or b"/") + (b"?" + url.query if url.query else b"")
+
+
+def has_unread(transport: asyncio.Transport) -> bool:
+    """Return whether the kernel holds bytes that this transport has not read."""
+    if transport.is_closing():
+        return False
+    count = fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.FIONREAD, bytes(4))
+    return any(count)

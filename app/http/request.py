@@ -11,16 +11,19 @@ from typing import Protocol, TypeAlias
 from starlette.types import Message, Receive, Scope, Send
 
 from app.errors import BodyTooSlow, Malformed, PullbackError
+from app.execution.lifecycle import Lifecycle
 from app.http.body import Budget, ClientGone, too_large
-from app.http.connection import CONNECTION, Link
+from app.http.connection import CONNECTION, ZERO_COPY, Link
 from app.http.deadlines import Deadline
 from app.http.problems import Dialect, Header, problem, render
+from app.http.zero_copy import ZeroCopyBody
 from app.telemetry.counters import NOT_RECORDED, Counters
 from app.tensors.memory import aligned
 from app.tensors.strict_json import Body
 
 # How long the rest of a refused body is received.
 LINGER_S = 2.0
+CLOSE = (b"connection", b"close")
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 Handler: TypeAlias = Callable[["Request"], Awaitable[None]]
@@ -74,6 +77,7 @@ class Request:
         "id",
         "is_unread",
         "json_limit",
+        "lifecycle",
         "limit",
         "link",
         "method",
@@ -90,7 +94,9 @@ class Request:
     deadline: Deadline
     budget: Budget
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, route: Route, request_id: bytes) -> None:
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, route: Route, request_id: bytes, *, lifecycle: Lifecycle
+    ) -> None:
         """Parse the headers. A valid request id from the client replaces ``request_id``."""
         self.began = time.perf_counter()
         self.scope, self.method, self.path, self.route = scope, scope["method"], scope["path"], route
@@ -101,7 +107,8 @@ class Request:
         length = self.headers.get(b"content-length", b"0")
         self.has_body = self.is_unread = length != b"0" or b"transfer-encoding" in self.headers
         self.link: Link | None = scope.pop(CONNECTION, None)
-        self.zero_copy = self.link and self.link.zero_copy
+        self.zero_copy: ZeroCopyBody | None = scope.pop(ZERO_COPY, None)
+        self.lifecycle = lifecycle
         self.status = self.received = self.sent = self.size = self.held = self.limit = self.json_limit = 0
         self._receive, self._send = receive, send
 
@@ -109,6 +116,11 @@ class Request:
     def is_alone(self) -> bool:
         """Whether this is the only request in progress in this process, as far as its sockets show."""
         return self.link is not None and len(self.link.tasks) == 1
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the client has disconnected."""
+        return self.link is not None and self.link.is_lost
 
     def hold(self, size: int) -> None:
         """Take ``size`` more bytes from the budget until the request ends; raises ``Overloaded``."""
@@ -190,20 +202,24 @@ class Request:
         return BodyTooSlow(f"expected the whole body before the deadline, got {self.received} bytes of it")
 
     async def send(self, message: Message) -> None:
-        """Send an ASGI message of the response, with the request id among its headers."""
+        """Send an ASGI message of the response, with our headers among its headers; raises ``ClientGone``."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            message["headers"] = [*message.get("headers", ()), (b"x-request-id", self.id)]
+            message["headers"] = [*message.get("headers", ()), *self._own_headers()]
         else:
             self.sent += len(message.get("body", b""))
         await self._send(message)
+        if self.is_lost:
+            raise ClientGone
 
     async def respond(self, status: int, headers: Sequence[Header], body: bytes) -> None:
-        """Send a whole response."""
+        """Send a whole response; raises ``ClientGone``."""
         self.status, self.sent = status, len(body)
-        head = [*headers, (b"x-request-id", self.id)]
+        head = [*headers, *self._own_headers()]
         await self._send({"type": "http.response.start", "status": status, "headers": head})
         await self._send({"type": "http.response.body", "body": body})
+        if self.is_lost:
+            raise ClientGone
 
     async def fail(self, error: PullbackError) -> None:
         """Send an error in the dialect of the route, and close the connection if the body has not been read.
@@ -216,8 +232,8 @@ class Request:
             body = b""
         is_cut_off = self.is_unread
         if is_cut_off:
-            headers.append((b"connection", b"close"))
-        headers.append((b"x-request-id", self.id))
+            headers.append(CLOSE)
+        headers += self._own_headers()
         self.sent = len(body)
         await self._send({"type": "http.response.start", "status": self.status, "headers": headers})
         await self._send({"type": "http.response.body", "body": body, "more_body": is_cut_off})
@@ -229,3 +245,10 @@ class Request:
                         self.received += len(message.get("body", b""))
                         self.is_unread = message.get("more_body", False)
             await self._send({"type": "http.response.body", "body": b""})
+
+    def _own_headers(self) -> tuple[Header, ...]:
+        """Return the headers of every response: the request id, and from the last on a connection that it closes."""
+        own = (b"x-request-id", self.id)
+        if self.lifecycle.draining and not (self.link is not None and self.link.has_more()):
+            return (own, CLOSE)
+        return (own,)

@@ -19,6 +19,13 @@ LARGE = 1 << 18
 DISCARD_SIZE = 1 << 16
 
 
+def new_parser(connection: HttpToolsProtocol) -> httptools.HttpRequestParser:
+    """Return a parser for the next request of a connection, as uvicorn creates its first."""
+    parser = httptools.HttpRequestParser(connection)
+    parser.set_dangerous_leniencies(lenient_data_after_close=True)
+    return parser
+
+
 class ZeroCopyBody:
     """The body of one request, received without the parser."""
 
@@ -61,8 +68,7 @@ class ZeroCopyBody:
         if self.received == self.size:
             connection = self._connection
             connection.transport.set_protocol(connection)
-            connection.parser = httptools.HttpRequestParser(connection)
-            connection.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+            connection.parser = new_parser(connection)
             connection.on_message_complete()
         self._cycle.message_event.set()
 

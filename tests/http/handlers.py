@@ -47,4 +47,4 @@ def request_of(*pieces: bytes, ends: bool = True, handler: Handler | None = None
 
     named = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     scope = {"type": "http", "method": "POST", "path": "/", "headers": named}
-    return Request(scope, receive, send, Route(handler or nothing), b"1")
+    return Request(scope, receive, send, Route(handler or nothing), b"1", lifecycle=Lifecycle())

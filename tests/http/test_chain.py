@@ -42,6 +42,7 @@ class Inside:
         self.lifecycle = Lifecycle()
         self.entered = threading.Event()
         self.left = threading.Event()
+        self.let_go = threading.Event()
 
     async def item(self, number: int) -> dict[str, int]:
         return {"number": number}
@@ -62,6 +63,11 @@ class Inside:
                     await request.read()
                 finally:
                     self.left.set()
+            case "/late":
+                await request.read()
+                self.entered.set()
+                await asyncio.to_thread(self.let_go.wait, PATIENCE_S)
+                await answer(request, {})
             case "/wrong":
                 raise wrong(("inputs", "x"), "not a tensor", expected="numbers", got="'a'")
             case "/raise":
@@ -125,13 +131,12 @@ def parse(data: bytes) -> tuple[int, dict[str, str], bytes]:
 
 
 @contextlib.contextmanager
-def serving(**changes):
+def serving(keep_alive_s: int = 5, **changes):
     settings = Settings(**{"max_json_mb": 1, "max_body_mb": 2, "max_inflight_mb": 3, "deadline_s": 20.0, **changes})
     inside = Inside()
     app = application(inside, settings, inside.lifecycle)
-    config = Config(
-        app, http=Connection, ws="none", lifespan="off", log_config=None, access_log=False, proxy_headers=False
-    )
+    quiet = {"lifespan": "off", "log_config": None, "access_log": False}
+    config = Config(app, http=Connection, ws="none", timeout_keep_alive=keep_alive_s, proxy_headers=False, **quiet)
     server = Started(config)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         served = Served(listener.getsockname()[1], inside)

@@ -47,8 +47,9 @@ def request_in_flight(one):
         yield sock
 
 
-def finish(sock: socket.socket) -> bytes:
-    sock.sendall(REQUEST)
+def finish(sock: socket.socket, rest: bytes = REQUEST) -> bytes:
+    """Send the rest of a request; return all that arrives until the service closes the connection."""
+    sock.sendall(rest)
     data = b""
     while piece := sock.recv(1 << 16):
         data += piece
@@ -134,7 +135,8 @@ def test_sigterm_drains_and_finishes_requests_in_flight(launch):
         one.process.send_signal(signal.SIGTERM)
         wait_for_status(one, 503)
         with one.client() as client:
-            assert client.post(SQUARE, content=REQUEST, headers=JSON).status_code == 200
+            answer = client.post(SQUARE, content=REQUEST, headers=JSON)
+            assert (answer.status_code, answer.headers["connection"]) == (200, "close")
         assert status_of(one, "/health/live") == 200
         while status_of(one):
             assert time.monotonic() < began + PATIENCE_S

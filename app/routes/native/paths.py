@@ -9,6 +9,7 @@ from app.requests.operations import OPERATIONS
 from app.requests.plans import Plans
 from app.routes.native.checks import CheckHandler, StreamHandler, VerifyHandler
 from app.routes.native.derivatives import OperationHandler
+from app.routes.native.health import Live
 from app.routes.protocol import DerivedRoutes, Routes, wrong_method
 from ops import Op
 
@@ -22,12 +23,22 @@ PAGES = {
     "/openapi.json": "docs",
 }
 
+LIVE_BODY = Live().model_dump_json().encode()
+LIVE_HEADERS = ((b"content-type", b"application/json"), (b"content-length", b"%d" % len(LIVE_BODY)))
+
 
 def routes(engine: Engine, plans: Plans, pages: ASGIApp) -> Routes:
     """Return the routes of every operation and check on every op; ``pages`` serves all other paths."""
 
     async def page(request: Request) -> None:
         await pages(request.scope, request.receive, request.send)
+
+    async def live(request: Request) -> None:
+        # A probe must not wait long behind others: FastAPI would take several times as long for each.
+        if request.method == "GET":
+            await request.respond(200, LIVE_HEADERS, LIVE_BODY)
+        else:
+            await page(request)
 
     def of_op(op: Op) -> dict[str, Route]:
         path = f"/v1/ops/{op.name}"
@@ -53,6 +64,7 @@ def routes(engine: Engine, plans: Plans, pages: ASGIApp) -> Routes:
                 await page(request)
 
     by_path = {path: Route(page, counters=engine.counters("", label)) for path, label in PAGES.items()}
+    by_path["/health/live"] = Route(live, counters=engine.counters("", PAGES["/health/live"]))
     by_path["/v1/checks"] = Route(StreamHandler(engine), counters=engine.counters("", "checks"))
     for op in engine.registry.ops.values():
         by_path |= of_op(op)
