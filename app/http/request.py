@@ -21,6 +21,8 @@ from app.tensors.strict_json import Body
 
 # How long the rest of a refused body is received.
 LINGER_S = 2.0
+# The paths of probes, which have no key and use addresses as the host.
+HEALTH = "/health/"
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 Handler: TypeAlias = Callable[["Request"], Awaitable[None]]
@@ -59,6 +61,7 @@ class Request:
     ``began`` is a time of ``time.perf_counter``. ``received`` and ``sent`` count the bytes of the body and of the
     response body. ``limit`` bounds the body in bytes, as received and when inflated; ``json_limit`` bounds the JSON in
     it. ``held`` bytes of ``budget`` belong to this request until it ends. ``zero_copy`` is set for a large body.
+    ``key`` is the name of the key that the request has, empty if it has none.
     """
 
     __slots__ = (
@@ -74,6 +77,7 @@ class Request:
         "id",
         "is_unread",
         "json_limit",
+        "key",
         "limit",
         "link",
         "method",
@@ -103,6 +107,7 @@ class Request:
         self.link: Link | None = scope.pop(CONNECTION, None)
         self.zero_copy = self.link and self.link.zero_copy
         self.status = self.received = self.sent = self.size = self.held = self.limit = self.json_limit = 0
+        self.key = ""
         self._receive, self._send = receive, send
 
     @property
