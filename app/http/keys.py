@@ -11,6 +11,7 @@ import hmac
 import logging
 import os
 import re
+import secrets
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,6 +25,7 @@ LINE = re.compile(rf"({NAME.pattern}):([0-9a-fA-F]{{64}})")
 MAX_FILE, MAX_KEYS, MAX_KEY = 1 << 20, 1000, 512
 # How often the file is examined for changes.
 EXAMINE_S = 1.0
+NOBODY = ("", bytes(32))
 
 logger = logging.getLogger("pullback")
 
@@ -64,8 +66,9 @@ class KeyFile:
     def __init__(self, path: Path) -> None:
         """Read the file; raises ``CannotStart`` if that fails."""
         self._path, self._stamp, self._examine_at = path, _stamp(path), time.monotonic() + EXAMINE_S
+        self._secret = secrets.token_bytes(32)
         try:
-            self._digests = read_keys(path)
+            self._keys = self._read()
         except (OSError, ValueError) as error:
             raise CannotStart(f"PULLBACK_KEYS_FILE: {_reason(path, error)}") from error
 
@@ -75,14 +78,18 @@ class KeyFile:
             self._refresh()
         if not key:
             raise Unauthorized("expected a key, as 'Authorization: Bearer KEY', got none; ask the operator for one")
-        digest, found = hashlib.sha256(key).digest(), ""
-        # To the end, so that the time does not depend on the key.
-        for name, known in self._digests.items():
-            if hmac.compare_digest(digest, known):
-                found = name
-        if not found:
+        digest = hashlib.sha256(key).digest()
+        name, known = self._keys.get(self._mac(digest), NOBODY)
+        if not hmac.compare_digest(digest, known):
             raise Unauthorized("expected a known key, got an unknown one; ask the operator for a valid key")
-        return found
+        return name
+
+    def _mac(self, digest: bytes) -> bytes:
+        """Return the place of a digest in the table, which callers cannot predict: so its time tells them nothing."""
+        return hashlib.blake2b(digest, key=self._secret).digest()
+
+    def _read(self) -> Mapping[bytes, tuple[str, bytes]]:
+        return {self._mac(digest): (name, digest) for name, digest in read_keys(self._path).items()}
 
     def _refresh(self) -> None:
         self._examine_at = time.monotonic() + EXAMINE_S
@@ -92,11 +99,11 @@ class KeyFile:
             return
         self._stamp = stamp
         try:
-            self._digests = read_keys(self._path)
+            self._keys = self._read()
         except (OSError, ValueError) as error:
             logger.error("PULLBACK_KEYS_FILE: %s; the previous keys stay valid", _reason(self._path, error))
         else:
-            logger.info("PULLBACK_KEYS_FILE: read %d keys again", len(self._digests))
+            logger.info("PULLBACK_KEYS_FILE: read %d keys again", len(self._keys))
 
 
 def read_keys(path: Path) -> Mapping[str, bytes]:

@@ -144,6 +144,21 @@ def test_any_other_header_is_refused(anybody, authorization):
     assert ALICE not in answer.text
 
 
+def test_pages_of_allowed_origins_learn_that_a_key_is_missing(serve, keys_file):
+    """A browser asks without the key whether it may send one."""
+    page = {"origin": "https://app.example.org"}
+    asked = {"access-control-request-method": "POST", "access-control-request-headers": "authorization"}
+    with serve(KEYS_FILE=str(keys_file), ORIGINS=page["origin"]).client() as client:
+        assert client.options(SQUARE, headers={**page, **asked}).status_code == 200
+        for header, status in (({}, 401), (bearer(ALICE), 200)):
+            answer = client.post(SQUARE, content=REQUEST, headers={**page, **JSON, **header})
+            assert answer.status_code == status
+            assert answer.headers["access-control-allow-origin"] == page["origin"]
+        # An origin that is not allowed is refused whatever its key.
+        other = {"origin": "https://evil.example"}
+        assert client.post(SQUARE, content=REQUEST, headers={**other, **JSON, **bearer(ALICE)}).status_code == 403
+
+
 def test_a_body_without_a_key_is_not_read(guarded):
     with socket.create_connection(("127.0.0.1", guarded.port), timeout=PATIENCE_S) as sock:
         sock.sendall(f"POST {SQUARE} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {1 << 40}\r\n\r\n".encode())
