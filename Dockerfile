@@ -25,7 +25,7 @@ USER pullback
 EXPOSE 8000
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=5s --timeout=5s --start-period=60s --retries=3 \
-    CMD ["python", "-S", "-c", "import os, sys; from http.client import HTTPConnection as C; c = C('127.0.0.1', int(os.environ['PULLBACK_PORT']), timeout=4); c.request('GET', '/health/ready'); sys.exit(c.getresponse().status != 200)"]
+    CMD ["python", "-S", "-c", "import http.client as h, os, ssl, sys; a, e = '127.0.0.1', os.environ; p = int(e['PULLBACK_PORT']); c = h.HTTPSConnection(a, p, timeout=4, context=ssl._create_unverified_context()) if e.get('PULLBACK_TLS_CERT') else h.HTTPConnection(a, p, timeout=4); c.request('GET', '/health/ready'); sys.exit(c.getresponse().status != 200)"]
 CMD ["python", "-m", "app"]
 LABEL org.opencontainers.image.title="Pullback" \
       org.opencontainers.image.description="Gradient evaluation over HTTP: TensorFlow ops with custom gradients, served and proved right" \

@@ -48,7 +48,7 @@ client-environments:
 build/clients/%/.installed: requirements/clients-%.txt
 	@echo "Installing $< into build/clients/$*"
 	@rm -rf build/clients/$* && $(PYTHON) -m venv build/clients/$*
-	@build/clients/$*/bin/python -m pip install -qq --no-input --disable-pip-version-check --no-compile --no-deps -r $<
+	@build/clients/$*/bin/python -m pip install -qq --no-input --disable-pip-version-check --no-compile --no-deps --require-hashes -r $<
 	@touch $@
 
 # Further options for `docker build`: make docker-test DOCKER_BUILD='--network host'
@@ -127,16 +127,17 @@ format: $(VENV)/.installed-dev ## fix style where a tool can
 	$(VENV)/bin/ruff check --fix
 	$(VENV)/bin/ruff format
 
-# A lock contains only versions: no index, no folder, no option of the machine that compiled it.
-COMPILE := CUSTOM_COMPILE_COMMAND='make lock' ../$(VENV)/bin/python -m piptools compile --quiet $(if $(UPGRADE),--upgrade) \
-	--strip-extras --allow-unsafe --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options
+# A lock contains only versions and hashes: no index, no folder, no option of the machine that compiled it.
+COMPILE := CUSTOM_COMPILE_COMMAND='make lock' ../$(VENV)/bin/python pip_compile.py --quiet $(if $(UPGRADE),--upgrade) \
+	--generate-hashes --strip-extras --allow-unsafe --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options
 
-lock: $(VENV)/.installed-dev ## compile requirements/*.in into *.txt (UPGRADE=1 takes the newest versions)
-	@echo "Compiling the locks. The GPU one may have to download gigabytes."
+lock: $(VENV)/.installed-dev ## compile requirements/*.in into *.txt, with hashes (UPGRADE=1 takes the newest versions)
+	@echo "Compiling the locks, which takes some minutes."
 	cd requirements && $(COMPILE) --output-file cpu.txt cpu.in
 	cd requirements && $(COMPILE) --output-file dev.txt dev.in
 	cd requirements && $(COMPILE) --output-file bench.txt bench.in
 	cd requirements && $(COMPILE) --output-file gpu.txt gpu.in
+	cd requirements && ../$(VENV)/bin/python hash_freeze.py clients-*.txt
 
 clean: ## remove .venv and everything that was built or cached
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
@@ -152,7 +153,7 @@ PIP := $(VENV)/bin/python -m pip install -qq --no-input --disable-pip-version-ch
 # A stamp is written only after its step has succeeded, so an interrupted step runs again.
 $(VENV)/.installed-%: requirements/%.txt $(VENV)/.made-$(MINOR)
 	@echo "Installing $< into $(VENV) (a minute or two the first time)"
-	@$(PIP) -r $<
+	@$(PIP) --require-hashes -r $<
 	@touch $@
 
 # .venv is recreated if it is incomplete, has another minor version, or if its Python is gone. The old one is removed by

@@ -9,6 +9,7 @@ import math
 import os
 import signal
 import socket
+import ssl
 import sys
 import tempfile
 from collections.abc import Generator, Mapping
@@ -29,12 +30,17 @@ from app.telemetry.log import logging_config
 from app.tensors.validation import entries
 
 CANNOT_LISTEN, WRONG_SETTING = 1, 2
-PREFIX, OF_THE_CLIENT = "PULLBACK_", "PULLBACK_URL"
+PREFIX, OF_THE_CLIENT = "PULLBACK_", ("PULLBACK_URL", "PULLBACK_KEY")
 
 EXAMPLE = '{"inputs":{"x":[0,100]},"order":2}'
 READY = """\
 Pullback is ready on {url} (docs: {url}/docs)
 Try: curl -s {url}/v1/ops/log1pexp/gradients -H 'Content-Type: application/json' -d '{example}'"""
+
+EXPOSED = (
+    "PULLBACK_HOST is %s, so other machines may connect, and no key is needed: "
+    "set PULLBACK_KEYS_FILE, or let only trusted machines reach the port"
+)
 
 
 def main() -> int:
@@ -46,6 +52,11 @@ def main() -> int:
         _print_errors(*faults(error))
         return WRONG_SETTING
     _print_errors(*unknown(os.environ))
+    try:
+        check_certificate(settings)
+    except OSError as error:
+        _print_errors(f"cannot use the certificate (PULLBACK_TLS_CERT, PULLBACK_TLS_KEY): {error.strerror or error}")
+        return WRONG_SETTING
     try:
         listener = listen(settings.host, settings.port)
     except OSError as error:
@@ -64,10 +75,13 @@ def serve(settings: Settings, listener: socket.socket) -> int:
     """Serve on ``listener``, in this process or in several; return the exit code."""
 
     def announce() -> None:
-        print(READY.format(url=url_of(listener), example=EXAMPLE), flush=True)
+        url = url_of(listener, "https" if settings.tls_cert else "http")
+        print(READY.format(url=url, example=EXAMPLE), flush=True)
 
     config = server_config(settings)
     allow_connections(settings.connections)
+    if not settings.is_loopback and settings.keys_file is None:
+        logging.getLogger("pullback").warning(EXPOSED, settings.host or "empty")
     if settings.workers > 1:
         workers = Workers(config, [listener], announce)
         with shared_metrics() if settings.metrics else nullcontext():
@@ -121,12 +135,24 @@ def server_config(settings: Settings) -> Config:
         server_header=False,
         # ``Connection`` enforces it: new connections over it are refused, and the others are served.
         limit_concurrency=settings.connections,
+        # Browsers must not guess another type for a response.
+        headers=[("X-Content-Type-Options", "nosniff")],
+        ssl_certfile=settings.tls_cert,
+        ssl_keyfile=settings.tls_key,
         # Longer than the minute of most load balancers, so the load balancer, not we, closes idle connections.
         timeout_keep_alive=75,
         timeout_graceful_shutdown=math.ceil(settings.grace_s),
         # A worker in one long kernel answers its supervisor late, and must not be killed for that.
         timeout_worker_healthcheck=60,
     )
+
+
+def check_certificate(settings: Settings) -> None:
+    """Raise ``OSError`` if the certificate or its key cannot be used; a key with a password cannot."""
+    if settings.tls_cert is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        # An empty password, because OpenSSL would ask for one on the terminal.
+        context.load_cert_chain(settings.tls_cert, settings.tls_key, password="")
 
 
 def faults(error: ValidationError) -> list[str]:
@@ -140,7 +166,7 @@ def faults(error: ValidationError) -> list[str]:
 def unknown(environment: Mapping[str, str]) -> list[str]:
     """Return a line for each variable that looks like a setting but is not."""
     known = [PREFIX + name.upper() for name in Settings.model_fields]
-    unknown_names = [name for name in environment if name.startswith(PREFIX) and name not in (*known, OF_THE_CLIENT)]
+    unknown_names = [name for name in environment if name.startswith(PREFIX) and name not in (*known, *OF_THE_CLIENT)]
     return [
         f"warning: {name} is not a setting and has no effect; expected {near(name, known)}" for name in unknown_names
     ]

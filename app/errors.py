@@ -98,6 +98,22 @@ class Malformed(PullbackError):
     status, title = 400, "Malformed request"
 
 
+class Unauthorized(PullbackError):
+    """The request has no valid key."""
+
+    status, title = 401, "Unauthorized"
+
+    def __init__(self, detail: str) -> None:
+        """Store the error, and how to present a key: also as a password, which a browser asks for."""
+        super().__init__(detail, headers={"WWW-Authenticate": 'Bearer realm="pullback", Basic realm="pullback"'})
+
+
+class Forbidden(PullbackError):
+    """The request comes from a page of a foreign origin, or names a foreign host."""
+
+    status, title = 403, "Forbidden"
+
+
 class NotFound(PullbackError):
     """There is no such path, op or operation."""
 
@@ -138,6 +154,16 @@ class Unprocessable(PullbackError):
     """The request is well formed, but its content is invalid."""
 
     status, title = 422, "Unprocessable request"
+
+
+class TooManyRequests(PullbackError):
+    """The caller has too many requests in progress: try again after ``Retry-After`` seconds."""
+
+    status, title = 429, "Too many requests"
+
+    def __init__(self, detail: str) -> None:
+        """Store the limit."""
+        super().__init__(detail, headers={"Retry-After": "1"})
 
 
 class HeadTooLarge(PullbackError):

@@ -1,4 +1,4 @@
-"""The application: access log, limits and router around the handlers of all paths, and FastAPI for the pages."""
+"""The application: the access log, the checks of origin, key and limits, the routes, and FastAPI for the pages."""
 
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -10,9 +10,12 @@ from starlette.types import ASGIApp
 from app.execution.assembly import build, running
 from app.execution.engine import Engine
 from app.http.access_log import observe
+from app.http.keys import keys
 from app.http.limits import limits
+from app.http.origins import cors, origins
 from app.http.problems import HANDLERS
 from app.routes.native.catalogue import catalogue
+from app.routes.native.docs import docs_page
 from app.routes.native.health import health
 from app.routes.native.metrics import metrics_page
 from app.routes.native.openapi import openapi
@@ -32,13 +35,15 @@ Errors are `application/problem+json`: the location, what was expected and what 
 def create_app(settings: Settings | None = None) -> ASGIApp:
     """Return the application for these settings, by default those of the environment.
 
-    Raises ``CannotStart`` when the ops cannot be registered, or when the device is missing.
+    Raises ``CannotStart`` when the ops cannot be registered, when the device is missing, or when the file of keys is
+    invalid.
     """
     settings = settings or Settings()
+    handler = origins(settings, keys(settings, limits(settings)))
     engine, metrics = build(settings)
     pages = _pages(engine, metrics, settings)
     router = Router(engine, pages, settings.protocols)
-    return observe(limits(settings), router, pages, settings, engine.lifecycle)
+    return cors(settings, observe(handler, router, pages, settings, engine.lifecycle, metrics=metrics))
 
 
 def _pages(engine: Engine, metrics: Metrics | None, settings: Settings) -> FastAPI:
@@ -56,8 +61,10 @@ def _pages(engine: Engine, metrics: Metrics | None, settings: Settings) -> FastA
         lifespan=lifespan,
         exception_handlers={**HANDLERS},
         redirect_slashes=False,
+        docs_url=None,
         redoc_url=None,
     )
+    fastapi.include_router(docs_page(fastapi))
     fastapi.include_router(catalogue(engine))
     fastapi.include_router(health(engine, examination(settings, engine.registry)))
     if metrics:

@@ -1,15 +1,20 @@
 """The settings: read once from ``PULLBACK_*`` environment variables, and frozen."""
 
+import ipaddress
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 MB = 1 << 20
 
 ProtocolName = Literal["umbridge", "tesseract", "openinference"]
+ANY = "*"
+_HOST = re.compile(r"\*|[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
+_ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/\s]+")
 PROTOCOL_NAMES: tuple[ProtocolName, ...] = get_args(ProtocolName)
 
 
@@ -20,6 +25,16 @@ class Settings(BaseSettings):
 
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0: any free port.")
+    tls_cert: Path | None = Field(default=None, description="File of the certificate chain for TLS, in PEM.")
+    tls_key: Path | None = Field(default=None, description="File of the certificate's key, in PEM.")
+    hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(), description="Hosts that requests may name, separated by ','; *: any; empty: by PULLBACK_HOST."
+    )
+    origins: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(), description="Origins of other sites whose pages may use the service, separated by ','; *: any."
+    )
+    keys_file: Path | None = Field(default=None, description="File of keys; every request then needs one of them.")
+    key_inflight: int = Field(default=256, ge=1, description="Limit of requests in progress with the same key.")
     workers: int = Field(default=1, ge=1, le=64, description="Number of server processes.")
     ops_path: Annotated[tuple[Path, ...], NoDecode] = Field(
         default=(), description=f"Folders with plug-in ops, separated by '{os.pathsep}'."
@@ -60,7 +75,44 @@ class Settings(BaseSettings):
     def _split_path(cls, value: object) -> object:
         return tuple(Path(p) for p in value.split(os.pathsep) if p) if isinstance(value, str) else value
 
-    @field_validator("protocols", mode="before")
+    @field_validator("protocols", "hosts", "origins", mode="before")
     @classmethod
-    def _split_protocols(cls, value: object) -> object:
+    def _split_list(cls, value: object) -> object:
         return tuple(p.strip() for p in value.split(",") if p.strip()) if isinstance(value, str) else value
+
+    @field_validator("hosts")
+    @classmethod
+    def _check_hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        return _matching(_HOST, hosts, "hosts without ports, such as localhost,[::1]")
+
+    @field_validator("origins")
+    @classmethod
+    def _check_origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
+        return _matching(_ORIGIN, tuple(origin.lower() for origin in origins), "origins such as https://example.org")
+
+    @field_validator("tls_cert", "tls_key", "keys_file", mode="before")
+    @classmethod
+    def _no_file(cls, value: object) -> object:
+        return None if value == "" else value
+
+    @field_validator("tls_key")
+    @classmethod
+    def _check_tls_key(cls, key: Path | None, info: ValidationInfo) -> Path | None:
+        if key is not None and info.data.get("tls_cert") is None:
+            raise ValueError("PULLBACK_TLS_CERT too")
+        return key
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only programs on this machine can connect."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+
+def _matching(pattern: re.Pattern[str], items: tuple[str, ...], expected: str) -> tuple[str, ...]:
+    """Return ``items``; raises ``ValueError`` with what was expected if one does not match."""
+    if not all(map(pattern.fullmatch, items)):
+        raise ValueError(expected)
+    return items

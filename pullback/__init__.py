@@ -19,8 +19,10 @@ from pullback.errors import (
     Overloaded,
     ProblemError,
     PullbackError,
+    RateLimited,
     TimedOut,
     TooLarge,
+    Unauthorized,
     Unprocessable,
 )
 from pullback.reports import Report, Verification
@@ -50,10 +52,12 @@ __all__ = [
     "ProblemError",
     "Products",
     "PullbackError",
+    "RateLimited",
     "Report",
     "Tangents",
     "TimedOut",
     "TooLarge",
+    "Unauthorized",
     "Unprocessable",
     "Verification",
     "__version__",

@@ -27,20 +27,22 @@ T = TypeVar("T")
 class AsyncClient:
     """A client that reuses its connections to a service; ``close`` it, or use it as a context manager.
 
-    ``url`` defaults to ``PULLBACK_URL``, then to http://127.0.0.1:8000; ``timeout`` limits every network wait, in
-    seconds. After a 503 with a ``Retry-After``, a call is sent again up to ``retries`` times, with at most half a
-    minute of pauses. On failure every method raises a ``PullbackError``.
+    ``url`` defaults to ``PULLBACK_URL``, then to http://127.0.0.1:8000; ``api_key``, for a service that needs one, to
+    ``PULLBACK_KEY``; ``timeout`` limits every network wait, in seconds. After a 429 or 503 with a ``Retry-After``, a
+    call is sent again up to ``retries`` times, with at most half a minute of pauses. On failure every method raises a
+    ``PullbackError``.
     """
 
     def __init__(
         self,
         url: str | None = None,
         *,
+        api_key: str | None = None,
         timeout: float = transport.DEFAULT_TIMEOUT,
         retries: int = transport.DEFAULT_RETRIES,
     ) -> None:
         """Set the address; this sends nothing."""
-        self._address = transport.address(url, timeout)
+        self._address = transport.address(url, timeout, api_key)
         self._retries = retries
         self._http = httpx.AsyncClient(**self._address.options())
 

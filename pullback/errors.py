@@ -9,9 +9,11 @@
     ├── ConnectionLost            the connection closed before the response was complete
     ├── NotPullback               the server at the address is not Pullback
     └── ProblemError      status  the service returned a problem document
+        ├── Unauthorized  401     the service needs a key, or does not know this one
         ├── NotFound      404     an unknown op or path, or an op that could not be loaded
         ├── TooLarge      413     the body exceeds the server's limit
         ├── Unprocessable 422     an invalid tensor, shape, dtype, attribute, name or mode
+        ├── RateLimited   429     too many requests at a time with this key: try again after ``retry_after`` seconds
         ├── OpFailed      500     the op raised, or its gradient function returned no valid gradient
         ├── Overloaded    503     no capacity now: try again after ``retry_after`` seconds
         └── DeadlinePassed 504    the server's deadline passed before the response
@@ -96,6 +98,10 @@ class ProblemError(PullbackError):
         return " ".join(message.split())
 
 
+class Unauthorized(ProblemError):
+    """The service needs a key (``api_key`` or ``PULLBACK_KEY``), or does not know this one (401)."""
+
+
 class NotFound(ProblemError):
     """The op or path is unknown, or the op could not be loaded (404)."""
 
@@ -106,6 +112,10 @@ class TooLarge(ProblemError):
 
 class Unprocessable(ProblemError):
     """A tensor, shape, dtype, attribute, name or mode is invalid (422)."""
+
+
+class RateLimited(ProblemError):
+    """Too many requests are in progress with this key (429)."""
 
 
 class OpFailed(ProblemError):
@@ -121,9 +131,11 @@ class DeadlinePassed(ProblemError):
 
 
 _BY_STATUS: Mapping[int, type[ProblemError]] = {
+    401: Unauthorized,
     404: NotFound,
     413: TooLarge,
     422: Unprocessable,
+    429: RateLimited,
     503: Overloaded,
     504: DeadlinePassed,
 }

@@ -4,9 +4,10 @@ import email.utils
 import ipaddress
 import json
 import os
+import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 import httpx
@@ -31,16 +32,18 @@ DEFAULT_RETRIES = 3
 CONNECT_S = 5.0
 RETRY_S = 30.0
 """The limit on the sum of all pauses of one call, in seconds."""
-UNAVAILABLE = 503
+TRY_AGAIN = (429, 503)
+KEY = re.compile(r"[!-~]+")
 PROBLEM = "application/problem+json"
 
 
 @dataclass(frozen=True)
 class Address:
-    """The URL of a service and the timeout, and the errors that name them."""
+    """The URL of a service, the timeout and the key, and the errors that name the URL or the timeout."""
 
     url: str
     timeout: float
+    key: str | None = field(default=None, repr=False)
 
     @property
     def public_url(self) -> str:
@@ -48,10 +51,24 @@ class Address:
         return str(httpx.URL(self.url).copy_with(userinfo=b""))
 
     def options(self) -> dict[str, Any]:
-        """Return the arguments of an httpx client; it uses the environment's proxies only for other machines."""
+        """Return the arguments of an httpx client; it uses the environment's proxies only for other machines.
+
+        A key replaces the user name and password of the URL.
+        """
         timeout = httpx.Timeout(self.timeout, connect=min(self.timeout, CONNECT_S))
-        host = httpx.URL(self.url).host
-        return {"base_url": self.url, "timeout": timeout, "trust_env": not is_this_machine(host)}
+        url = httpx.URL(self.url)
+        return {
+            "base_url": self.url,
+            "timeout": timeout,
+            "trust_env": not is_this_machine(url.host),
+            "auth": self._authorize if self.key else None,
+            # With the certificates of SSL_CERT_FILE, which without `trust_env` httpx would ignore.
+            "verify": httpx.create_ssl_context() if url.scheme == "https" else True,
+        }
+
+    def _authorize(self, request: httpx.Request) -> httpx.Request:
+        request.headers["Authorization"] = f"Bearer {self.key}"
+        return request
 
     def failure(self, error: Exception) -> PullbackError:
         """Return the error for an error of httpx."""
@@ -81,8 +98,11 @@ class Address:
         return NotPullback(f"the server at {self.public_url} is not Pullback ({reason}): use the URL of the service")
 
 
-def address(url: str | None, timeout: float) -> Address:
-    """Return the address for ``url``, else for ``PULLBACK_URL``, else the default; raise ``BadArgument``."""
+def address(url: str | None, timeout: float, api_key: str | None = None) -> Address:
+    """Return the address for ``url``, else for ``PULLBACK_URL``, else the default; raise ``BadArgument``.
+
+    The key is ``api_key``, else that of ``PULLBACK_KEY``, else none.
+    """
     url = (url or os.environ.get("PULLBACK_URL") or DEFAULT_URL).rstrip("/")
     try:
         parsed = httpx.URL(url)
@@ -91,7 +111,10 @@ def address(url: str | None, timeout: float) -> Address:
         is_valid = False
     if not is_valid:
         raise BadArgument(f"expected a URL such as {DEFAULT_URL}, got {url!r}")
-    return Address(url, timeout)
+    key = api_key or os.environ.get("PULLBACK_KEY") or None
+    if key is not None and not KEY.fullmatch(key):
+        raise BadArgument("expected a key of printable ASCII characters without spaces (api_key or PULLBACK_KEY)")
+    return Address(url, timeout, key)
 
 
 def is_this_machine(host: str) -> bool:
@@ -181,14 +204,14 @@ def retry_after(response: httpx.Response) -> float | None:
 
 @dataclass
 class Retries:
-    """The retries of a call after a 503 that names a time: ``left`` of them, with ``seconds`` of pauses in all."""
+    """The retries of a call after a 429 or 503 with a time: ``left``, with ``seconds`` of pauses in all."""
 
     left: int
     seconds: float = RETRY_S
 
     def pause(self, response: httpx.Response) -> float | None:
         """Return the seconds to wait before the next try, or ``None`` to give up."""
-        wait = retry_after(response) if response.status_code == UNAVAILABLE else None
+        wait = retry_after(response) if response.status_code in TRY_AGAIN else None
         if wait is None or self.left < 1 or not wait <= self.seconds:
             return None
         self.left -= 1

@@ -46,7 +46,8 @@ EMPTY_NAMES = re.compile(r"(utils?|helpers?|common|misc|schemas?|managers?|servi
 REGISTRY_HOST = re.compile(r"pypi\.org|pythonhosted\.org|npmjs\.(?:org|com)|anaconda\.(?:org|com)|crates\.io")
 MACHINE_PATH = re.compile(r"(?<![\w.~/-])/(?:work|opt|root|Users)/")
 EXCUSE_ALONE = re.compile(r"#\s*(noqa|type:|pyright:)[^#]*$")
-PIN = re.compile(r"[a-z0-9.-]+==[^ ;]+( ; [a-z_]+ [!=<>]+ \"[^\"]+\")?")
+PIN = r"[A-Za-z0-9._-]+==[^ ;]+( ; [a-z_]+ [!=<>]+ \"[^\"]+\")?"
+HASHED = re.compile(rf"{PIN}( --hash=sha256:[0-9a-f]{{64}})+")
 
 Modules = Mapping[str, str]
 Files = Mapping[str, str]
@@ -244,13 +245,29 @@ def no_hosts_or_machine_paths(files: Files) -> list[str]:
     ]
 
 
-def locks_are_plain(files: Files) -> list[str]:
-    """A lock lists only versions, TensorFlow once; locks that share a package agree on its version."""
+def locked(lock: str) -> list[str]:
+    """Return the lines of a lock without its comments, each with its continuation."""
+    lines = [line for line in lock.splitlines() if line and not line.lstrip().startswith("#")]
+    return re.sub(r" \\\n +", " ", "\n".join(lines)).splitlines()
+
+
+def locks_have_hashes(files: Files) -> list[str]:
+    """A lock lists only versions, each with the hashes of its files."""
+    locks = {path: text for path, text in files.items() if re.fullmatch(r"requirements/[\w-]+\.txt", path)}
+    return [
+        f"{path}: {line.split(' --hash')[0]}"
+        for path, text in locks.items()
+        for line in locked(text)
+        if not HASHED.fullmatch(line)
+    ]
+
+
+def locks_agree(files: Files) -> list[str]:
+    """A lock has TensorFlow once; locks that share a package agree on its version."""
     wrong: list[str] = []
     versions: dict[str, str] = {}
     for path in sorted(path for path in files if re.fullmatch(r"requirements/\w+\.txt", path)):
-        pins = [line for line in files[path].splitlines() if line and not line.lstrip().startswith("#")]
-        wrong += [f"{path}: {pin}" for pin in pins if not PIN.fullmatch(pin)]
+        pins = [line.split(" --hash")[0] for line in locked(files[path])]
         wrong += [
             f"{path}: {pin}, elsewhere {versions[n]}"
             for pin in pins
@@ -292,16 +309,19 @@ MODULE_RULES = [
     (private_tensorflow_has_a_reason, {"app.a": "from tensorflow.python.eager import context"}),
     (private_tensorflow_has_a_reason, {"app.a": "import os\nimport tensorflow.python  # noqa: F401"}),
 ]
+LOCKED = f"numpy==2.4.6 \\\n    --hash=sha256:{64 * '0'}"
 FILE_RULES = [
     (names_say_something, {"app/routes/utils.py": ""}),
     (names_say_something, {"app/services/checks.py": ""}),
     (no_hosts_or_machine_paths, {"a.md": "see https://" + "files.python" + "hosted.org/x"}),
     (no_hosts_or_machine_paths, {"a.txt": "--find-links " + "/".join(("", "opt", "wheels"))}),
     (no_hosts_or_machine_paths, {"a.py": 'HERE = "' + "/".join(("", "work", "main")) + '"'}),
-    (locks_are_plain, {"requirements/a.txt": "tensorflow==2.21.0\n--index-url x"}),
-    (locks_are_plain, {"requirements/a.txt": "tensorflow==2.21.0\nnumpy @ file:x"}),
-    (locks_are_plain, {"requirements/a.txt": "tensorflow==2.21.0\ntensorflow-cpu==2.21.0"}),
-    (locks_are_plain, {"requirements/a.txt": "tensorflow==1", "requirements/b.txt": "tensorflow==2"}),
+    (locks_have_hashes, {"requirements/a.txt": "numpy==2.4.6"}),
+    (locks_have_hashes, {"requirements/clients-a.txt": "numpy==2.4.6 \\\n    --hash=sha256:0"}),
+    (locks_have_hashes, {"requirements/a.txt": f"{LOCKED}\n--index-url x"}),
+    (locks_have_hashes, {"requirements/a.txt": f"{LOCKED}\nnumpy @ file:x"}),
+    (locks_agree, {"requirements/a.txt": "tensorflow==2.21.0\ntensorflow-cpu==2.21.0"}),
+    (locks_agree, {"requirements/a.txt": "tensorflow==1", "requirements/b.txt": "tensorflow==2"}),
     (
         settings_are_documented,
         {"docs/deployment.md": " ".join(f"PULLBACK_{n.upper()}X" for n in Settings.model_fields)},

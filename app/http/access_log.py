@@ -20,6 +20,7 @@ from app.http.request import Handler, Request, RouteTable
 from app.settings import Settings
 from app.telemetry.counters import FIRST_ERROR
 from app.telemetry.line_writer import STDERR
+from app.telemetry.prometheus import Metrics
 
 CLIENT_GONE = 499
 MAX_PATH = 300
@@ -29,16 +30,23 @@ logger = logging.getLogger("pullback")
 
 
 def observe(
-    handler: Handler, routes: RouteTable, lifespan: ASGIApp, settings: Settings, lifecycle: Lifecycle
+    handler: Handler,
+    routes: RouteTable,
+    lifespan: ASGIApp,
+    settings: Settings,
+    lifecycle: Lifecycle,
+    *,
+    metrics: Metrics | None = None,
 ) -> ASGIApp:
     """Return the ASGI application: it counts every request in ``lifecycle``, logs it, and answers every exception.
 
-    ``lifespan`` gets all messages that are not about HTTP requests.
+    ``lifespan`` gets all messages that are not about HTTP requests. With a file of keys, the log and ``metrics`` name
+    the key of each request.
 
     A ``PullbackError`` goes to the client in the dialect of the route. ``ClientGone`` is logged as 499. Any other
     exception is described only in the log, and the client gets a 500.
     """
-    by_path, as_json = routes.by_path, settings.log == "json"
+    by_path, as_json, has_keys = routes.by_path, settings.log == "json", settings.keys_file is not None
     prefix, numbers = secrets.token_hex(4).encode(), itertools.count(1)
 
     async def fail(request: Request, error: PullbackError) -> None:
@@ -72,13 +80,15 @@ def observe(
         finally:
             lifecycle.in_flight -= 1
             request.counters.answered(request.status, request.began)
+            if has_keys and metrics:
+                metrics.by_key[request.key, request.status] += 1
             if request.status >= FIRST_ERROR or not request.path.startswith(PROBES):
-                STDERR.write(_line(request, as_json))
+                STDERR.write(_line(request, as_json, has_keys))
 
     return application
 
 
-def _line(request: Request, as_json: bool) -> bytes:
+def _line(request: Request, as_json: bool, has_keys: bool) -> bytes:
     """Return the log line of a request, with the path as the client wrote it."""
     raw: bytes = request.scope.get("raw_path") or quote(request.path).encode()
     path = raw[:MAX_PATH].decode("latin-1")
@@ -89,9 +99,10 @@ def _line(request: Request, as_json: bool) -> bytes:
     # RFC 3339, in UTC, to the millisecond.
     now = f"{_date_time(int(seconds))}.{int(seconds % 1 * 1000):03d}Z"
     if not as_json:
+        key = f" key={request.key or '-'}" if has_keys else ""
         return (
             f"{now} {request.method} {path} {request.status} {ms}ms in={request.received} out={request.sent} "
-            f"client={host}:{port} id={request.id.decode()}"
+            f"client={host}:{port} id={request.id.decode()}{key}"
         ).encode()
     line: dict[str, Any] = {
         "time": now,
@@ -104,6 +115,8 @@ def _line(request: Request, as_json: bool) -> bytes:
         "client": f"{host}:{port}",
         "id": request.id.decode(),
     }
+    if has_keys:
+        line["key"] = request.key
     return orjson.dumps(line)
 
 

@@ -24,6 +24,8 @@ from app.tensors.strict_json import Body
 # How long the rest of a refused body is received.
 LINGER_S = 2.0
 CLOSE = (b"connection", b"close")
+# The paths of probes, which have no key and use addresses as the host.
+HEALTH = "/health/"
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 Handler: TypeAlias = Callable[["Request"], Awaitable[None]]
@@ -62,6 +64,7 @@ class Request:
     ``began`` is a time of ``time.perf_counter``. ``received`` and ``sent`` count the bytes of the body and of the
     response body. ``limit`` bounds the body in bytes, as received and when inflated; ``json_limit`` bounds the JSON in
     it. ``held`` bytes of ``budget`` belong to this request until it ends. ``zero_copy`` is set for a large body.
+    ``key`` is the name of the key that the request has, empty if it has none.
     """
 
     __slots__ = (
@@ -77,6 +80,7 @@ class Request:
         "id",
         "is_unread",
         "json_limit",
+        "key",
         "lifecycle",
         "limit",
         "link",
@@ -110,6 +114,7 @@ class Request:
         self.zero_copy: ZeroCopyBody | None = scope.pop(ZERO_COPY, None)
         self.lifecycle = lifecycle
         self.status = self.received = self.sent = self.size = self.held = self.limit = self.json_limit = 0
+        self.key = ""
         self._receive, self._send = receive, send
 
     @property

@@ -6,6 +6,7 @@ workers that wrote them.
 """
 
 import asyncio
+import collections
 import fcntl
 import itertools
 import os
@@ -45,6 +46,7 @@ class _Families:
         histogram = partial(Histogram, labelnames=by_operation, registry=registry)
         gauge = partial(Gauge, multiprocess_mode="sum", registry=registry)
         self.requests = counter("pullback_requests", "Answered requests.", (*by_operation, "status"))
+        self.by_key = counter("pullback_key_requests", "Answered requests by the name of their key.", ("key", "status"))
         self.durations = histogram(
             "pullback_request_duration_seconds",
             "Seconds from a request's headers to the end of its response.",
@@ -77,6 +79,8 @@ class Metrics:
         The folder is ``PROMETHEUS_MULTIPROC_DIR``; without it this process is the only one.
         """
         self._in_lane, self._in_batches, self._in_flight = in_lane, in_batches, in_flight
+        # The answers by key and status since the last scrape; the key is empty for a request without a valid one.
+        self.by_key: collections.Counter[tuple[str, int]] = collections.Counter()
         self._counters: dict[tuple[str, str], RecordedCounters] = {}
         self._published_seconds: dict[tuple[str, str, Stage], float] = {}
         self._published_traces = self._published_compilations = self._published_dropped = 0
@@ -127,6 +131,9 @@ class Metrics:
                 if seconds > published:
                     self._families.seconds[stage].labels(op, operation).inc(seconds - published)
                     self._published_seconds[op, operation, stage] = seconds
+        for (key, status), count in self.by_key.items():
+            self._families.by_key.labels(key, str(status)).inc(count)
+        self.by_key.clear()
         self._families.in_flight.set(self._in_flight())
         self._families.queue.labels("lane").set(self._in_lane())
         self._families.queue.labels("batches").set(self._in_batches())

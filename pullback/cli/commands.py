@@ -1,4 +1,4 @@
-"""The command line: ``pullback serve | doctor | ops | show | call | check | verify``.
+"""The command line: ``pullback serve | doctor | key | ops | show | call | check | verify``.
 
 Exit codes: 0; 1 if a gradient is wrong; 2 if the command failed, after one line with the reason, or could not finish
 a check; 130 after Ctrl-C.
@@ -18,6 +18,7 @@ from pullback.cli.call import call
 from pullback.cli.catalogue import print_contract, print_ops
 from pullback.cli.check import check
 from pullback.cli.console import clean, console
+from pullback.cli.key import new
 from pullback.cli.options import OpName, Timeout, Url, client
 from pullback.cli.serve import run_doctor, run_service
 from pullback.cli.verify import verify
@@ -137,6 +138,9 @@ def show(ctx: typer.Context, op: OpName, url: Url = None, timeout: Timeout = DEF
         print_contract(console(), service.op(op).contract())
 
 
+key = typer.Typer(no_args_is_help=True, help="Make keys for a service that lets in only requests with a key.")
+key.command()(new)
+app.add_typer(key, name="key")
 app.command()(call)
 app.command()(check)
 app.command()(verify)

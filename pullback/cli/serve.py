@@ -41,8 +41,8 @@ def _execute(module: str, environment: dict[str, str]) -> int:
 def environment(host: str | None, port: int | None) -> dict[str, str]:
     """Return the environment of the service."""
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    # PULLBACK_URL is for the command line; the service would warn that it is not a setting.
-    inherited = {name: value for name, value in os.environ.items() if name != "PULLBACK_URL"}
+    # These are for the command line; the service does not need the caller's key.
+    inherited = {name: value for name, value in os.environ.items() if name not in ("PULLBACK_URL", "PULLBACK_KEY")}
     options = {"PULLBACK_HOST": host, "PULLBACK_PORT": None if port is None else str(port)}
     settings = {name: value for name, value in options.items() if value is not None}
     return {**inherited, **settings, "PYTHONPATH": os.pathsep.join(paths)}

@@ -1,5 +1,6 @@
 """The command line, with a real service and without one."""
 
+import hashlib
 import json
 import os
 import pty
@@ -32,9 +33,24 @@ def test_the_version(run) -> None:
     assert run("--version").out == f"pullback {pullback.__version__}\n"
 
 
-@pytest.mark.parametrize("args", [["--help"], [], *([name, "--help"] for name in ("serve", "call", "check", "verify"))])
+@pytest.mark.parametrize(
+    "args", [["--help"], [], *([name, "--help"] for name in ("serve", "key", "call", "check", "verify"))]
+)
 def test_help(run, args: list[str]) -> None:
     assert "Usage: pullback" in "".join(run(*args)[1:])
+
+
+def test_a_new_key_and_its_line(run) -> None:
+    first, second = (run("key", "new", "alice").out.splitlines() for _ in range(2))
+    (key, line), other = first[1::2], second[1]
+    assert line == f"alice:{hashlib.sha256(key.encode()).hexdigest()}"
+    assert len(key) > 43
+    assert key != other
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a:b", "#", "-x", "a" * 65, "a\n"])
+def test_an_invalid_name_of_a_key(run, name: str) -> None:
+    assert "expected a name of at most 64 letters" in run("key", "new", "--", name).error
 
 
 def test_ops_lists_every_op(ask, api) -> None:

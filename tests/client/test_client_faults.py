@@ -18,6 +18,7 @@ from tests.patience import PATIENCE_S
 
 HTML = Response(200, b"<html>Welcome to nginx</html>", {"content-type": "text/html"})
 OPS = json_response({"ops": []})
+LIMITED = problem_response(429, "Too many requests", **{"retry-after": "0"})
 BUSY = problem_response(503, "Service unavailable", **{"retry-after": "0"})
 EVENTS = stream(PASSING)
 
@@ -110,7 +111,7 @@ def test_a_server_that_is_not_http(tmp_path) -> None:
 
 
 def test_a_busy_service_is_retried(fake_server) -> None:
-    server = fake_server(BUSY, BUSY, OPS)
+    server = fake_server(BUSY, LIMITED, OPS)
     with pullback.Client(server.url) as client:
         assert client.ops() == []
     assert len(server.requests) == 3
@@ -166,6 +167,8 @@ def test_retries_are_bounded_in_time() -> None:
         (422, "Unprocessable request", pullback.Unprocessable),
         (500, "Op failed", pullback.OpFailed),
         (500, "Internal error", pullback.ProblemError),
+        (401, "Unauthorized", pullback.Unauthorized),
+        (429, "Too many requests", pullback.RateLimited),
         (503, "Service unavailable", pullback.Overloaded),
         (504, "Deadline passed", pullback.DeadlinePassed),
         (418, "Teapot", pullback.ProblemError),

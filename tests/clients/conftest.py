@@ -11,12 +11,24 @@ import pytest
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--url", required=True, help="the URL of the service")
+    parser.addoption("--guarded-url", required=True, help="the URL of a service that needs a key")
+    parser.addoption("--key", required=True, help="the key")
     parser.addoption("--client", required=True, help="the name of the client in docs/clients.md")
 
 
 @pytest.fixture(scope="session")
 def url(request: pytest.FixtureRequest) -> str:
     return request.config.getoption("url")
+
+
+@pytest.fixture(scope="session")
+def guarded_url(request: pytest.FixtureRequest) -> str:
+    return request.config.getoption("guarded_url")
+
+
+@pytest.fixture(scope="session")
+def key(request: pytest.FixtureRequest) -> str:
+    return request.config.getoption("key")
 
 
 @pytest.fixture(scope="session")

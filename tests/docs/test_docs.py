@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -15,10 +16,12 @@ from prometheus_client.parser import text_string_to_metric_families
 import pullback
 from app.errors import PullbackError
 from app.gradcheck.checks import CHECKS
+from app.http.origins import LOOPBACK_HOSTS
 from app.requests.operations import OPERATIONS
 from app.routes.native.check_models import CheckRequest, ChecksRequest
 from app.runtime import traces
 from app.settings import Settings
+from pullback.keys import line_for
 from tests.conftest import ROOT, Serve, Service, environment
 from tests.patience import PATIENCE_S
 from tests.threaded_service import ThreadedService
@@ -204,10 +207,12 @@ def test_every_setting_is_in_the_table_with_its_default(monkeypatch: pytest.Monk
 
 
 def test_every_setting_is_in_the_compose_file_at_its_default() -> None:
-    """Settings are commented out, except for those that the image sets and the service's device."""
+    """Settings are commented out, except for those that the image sets, the hosts and the service's device."""
     table = {quoted(cells[0])[0]: quoted(cells[1])[0].strip() for cells in rows(DEPLOYMENT, "variable")}
-    there = dict(re.findall(r"^  (?:# )?(PULLBACK_\w+): (\S+)$", text_of("docker-compose.yml"), re.MULTILINE))
-    assert there == table | {"PULLBACK_HOST": "0.0.0.0", "PULLBACK_OPS_PATH": "/ops-extra"}
+    there = dict(re.findall(r"^  (?:# )?(PULLBACK_\w+): ?(\S*)$", text_of("docker-compose.yml"), re.MULTILINE))
+    hosts = f"${{PUBLISH_HOSTS:-{','.join(LOOPBACK_HOSTS)}}}"
+    other = {"PULLBACK_HOST": "0.0.0.0", "PULLBACK_OPS_PATH": "/ops-extra", "PULLBACK_HOSTS": hosts}
+    assert there == table | other
     image = dict(re.findall(r"(PULLBACK_\w+)=(\S+)", text_of("Dockerfile")))
     assert image == {name: there[name] for name in ("PULLBACK_HOST", "PULLBACK_PORT", "PULLBACK_OPS_PATH")}
 
@@ -246,9 +251,12 @@ def test_every_route_is_in_the_table(service: Service) -> None:
         assert client.get("/docs").status_code == 200
 
 
-def test_every_metric_is_in_the_table_with_its_labels(service: Service) -> None:
+def test_every_metric_is_in_the_table_with_its_labels(serve: Serve, tmp_path: Path) -> None:
+    # With a file of keys, because without one requests are not counted by key.
+    (tmp_path / "keys").write_text(line_for("a", "key"), encoding="ascii")
     table = {quoted(cells[0])[0]: set(quoted(cells[1])) for cells in rows(DEPLOYMENT, "metric")}
-    with service.client() as client:
+    with serve(KEYS_FILE=str(tmp_path / "keys")).client() as client:
+        client.headers["authorization"] = "Bearer key"
         client.post("/v1/ops/square/forward", json={"inputs": {"x": 1}})
         families = list(text_string_to_metric_families(client.get("/metrics").text))
     # The samples of a counter have a suffix that its family lacks.

@@ -304,7 +304,9 @@ def test_chunked_and_fragmented_bodies_are_read(client: httpx.Client, service):
         assert int(response.headers["content-length"]) == len(response.content)
         assert_same(decode(response.content)[0], {"outputs/y": x * x})
     small = encode({"inputs/x": X})
-    head = f"POST {SQUARE} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: {BINARY}\r\naccept: {BINARY}\r\n"
+    head = (
+        f"POST {SQUARE} HTTP/1.1\r\nhost: [::1]\r\nconnection: close\r\ncontent-type: {BINARY}\r\naccept: {BINARY}\r\n"
+    )
     with socket.create_connection(("127.0.0.1", service.port), timeout=PATIENCE_S) as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.sendall(f"{head}content-length: {len(small)}\r\n\r\n".encode())

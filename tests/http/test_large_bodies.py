@@ -22,7 +22,13 @@ LARGE = len(BODY)
 
 
 def head(size: int = LARGE, *lines: str, kind: str = BINARY, path: str = PATH) -> bytes:
-    fixed = (f"POST {path} HTTP/1.1", "host: x", f"content-type: {kind}", f"accept: {kind}", f"content-length: {size}")
+    fixed = (
+        f"POST {path} HTTP/1.1",
+        "host: [::1]",
+        f"content-type: {kind}",
+        f"accept: {kind}",
+        f"content-length: {size}",
+    )
     return "\r\n".join([*fixed, *lines, "", ""]).encode()
 
 

@@ -19,7 +19,7 @@ SQUARE = "/v1/ops/square/forward"
 REQUEST = b'{"inputs":{"x":[1,2]}}'
 JSON = {"content-type": "application/json"}
 HEAD = (
-    f"POST {SQUARE} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    f"POST {SQUARE} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
     f"expect: 100-continue\r\ncontent-length: {len(REQUEST)}\r\n\r\n"
 ).encode()
 
@@ -237,3 +237,18 @@ def test_an_application_that_cannot_start_is_exit_3(start, workers, tmp_path):
     one = start(WORKERS=workers, OPS_PATH=str(tmp_path), STRICT="1")
     assert one.wait() == 3
     assert "broken" in one.log()
+
+
+@pytest.mark.parametrize("settings", [{}, {"LOG": "json"}, {"WORKERS": "2"}])
+def test_an_open_address_without_keys_is_warned_of_in_one_line(start, settings):
+    one = start(HOST="0.0.0.0", **settings).wait_until_ready()
+    [line] = own_lines(one)
+    assert "PULLBACK_HOST is 0.0.0.0, so other machines may connect, and no key is needed" in line
+    assert (json.loads(line)["level"] == "warning") if settings.get("LOG") else " WARNING " in line
+
+
+def test_with_keys_an_open_address_is_no_news(start, tmp_path):
+    (tmp_path / "keys").write_text("")
+    one = start(HOST="0.0.0.0", KEYS_FILE=str(tmp_path / "keys")).wait_until_ready()
+    assert own_lines(one) == []
+    assert status_of(one, "/v1/ops") == 401

@@ -28,7 +28,7 @@ def connected(one):
 
 
 def head(*lines: str, path: str = SQUARE) -> bytes:
-    fixed = (f"POST {path} HTTP/1.1", "host: x", "content-type: application/json")
+    fixed = (f"POST {path} HTTP/1.1", "host: localhost", "content-type: application/json")
     return "\r\n".join([*fixed, *lines, "", ""]).encode()
 
 

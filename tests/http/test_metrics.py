@@ -20,7 +20,7 @@ from tests.threaded_service import ThreadedService
 BODY = b'{"inputs":{"x":[1,2]}}'
 JSON = {"content-type": "application/json"}
 HEAD = (
-    "POST /v1/ops/square/forward HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    "POST /v1/ops/square/forward HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
     f"expect: 100-continue\r\ncontent-length: {len(BODY)}\r\n\r\n"
 ).encode()
 GROUPS = ("catalogue", "health", "docs", "metrics")

@@ -169,7 +169,7 @@ def test_chunked_bodies_are_read_and_slow_ones_are_refused(service, client):
     response = client.post("/v2/models/square/infer", content=pieces, headers=HEADERS)
     assert_same(tensors_of(response, "square"), {"y": X * X})
     request = (
-        "POST /v2/models/square/infer HTTP/1.1\r\nhost: x\r\npullback-deadline-ms: 200\r\ncontent-length: 9\r\n\r\n"
+        "POST /v2/models/square/infer HTTP/1.1\r\nhost: [::1]\r\npullback-deadline-ms: 200\r\ncontent-length: 9\r\n\r\n"
     )
     with socket.create_connection(("127.0.0.1", service.port), timeout=PATIENCE_S) as sock:
         sock.sendall(request.encode())

@@ -146,7 +146,7 @@ def test_queued_work_is_dropped_at_its_deadline(plugged_service):
 
 def test_a_disconnect_cancels_the_work(plugged_service):
     body = json.dumps(ENDLESS).encode()
-    head = b"POST /v1/ops/endless/forward HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    head = b"POST /v1/ops/endless/forward HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
     request = head + b"content-length: %d\r\n\r\n" % len(body) + body
     for _ in range(3):
         with socket.create_connection(("127.0.0.1", plugged_service.port), timeout=PATIENCE_S) as sock:

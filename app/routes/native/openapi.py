@@ -41,12 +41,15 @@ _REF = "#/components/schemas/{model}"
 _PROBLEM = {"application/problem+json": {"schema": {"$ref": _REF.format(model="Problem")}}}
 _PROBLEMS = {
     "400": "The body does not match its content type.",
+    "401": "The service needs a key, or does not know this one.",
+    "403": "A page of another site sent the request, or it names a host that is not the service's.",
     "404": "Unknown op or operation.",
     "406": "The client accepts none of the formats.",
     "408": "The body did not arrive in time.",
     "413": "The body is over the byte limit.",
     "415": "The content type is missing or unsupported, or the body is compressed.",
     "422": "An invalid tensor, shape, dtype, attribute, field, mode or device, or too large a response.",
+    "429": "Too many requests at a time with this key: try again after the seconds in Retry-After.",
     "500": "The op failed, or returned an invalid gradient.",
     "503": "Overloaded or draining: try again after the seconds in Retry-After.",
     "504": "The deadline passed.",

@@ -1,0 +1,74 @@
+"""Browsers: a page of another site may use the service only if the operator allows it.
+
+Every page that a user opens can make the browser send requests to a service on the user's own machine. The browser
+tells the page's origin in ``Origin``. A page can also give its own name the address of the service: then ``Origin``
+matches, and only ``Host`` shows the foreign name.
+"""
+
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp
+
+from app.errors import MAX_GOT, Forbidden, clip
+from app.http.request import HEALTH, Handler, Request
+from app.settings import ANY, Settings
+
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
+# These change nothing, and the browser hides their responses from pages of other origins.
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+EXPOSED_HEADERS = ("X-Request-Id", "Retry-After", "WWW-Authenticate", "Inference-Header-Content-Length")
+
+
+def origins(settings: Settings, handler: Handler) -> Handler:
+    """Return ``handler`` for requests to an allowed host, and not from a page of a foreign origin.
+
+    Any other request raises ``Forbidden``. ``/health/`` may have any host, because probes use addresses.
+    """
+    hosts, allowed = allowed_hosts(settings), frozenset(origin.encode() for origin in settings.origins)
+    is_any = ANY in settings.origins
+    # The last host that was allowed: most requests name the same.
+    last: bytes | None = None
+
+    async def handle(request: Request) -> None:
+        nonlocal last
+        host, origin = request.headers.get(b"host", b""), request.headers.get(b"origin")
+        if hosts and host != last and not request.path.startswith(HEALTH):
+            if without_port(host.lower()) not in hosts:
+                known, got = b", ".join(sorted(hosts)).decode("latin-1"), clip(repr(host.decode("latin-1")), MAX_GOT)
+                raise Forbidden(f"expected a Host among {known}, got {got}; PULLBACK_HOSTS lists the allowed hosts")
+            last = host
+        if origin is not None and request.method not in SAFE_METHODS and not is_any:
+            origin = origin.lower()
+            if origin not in allowed and origin.partition(b"://")[2] != host.lower():
+                got = clip(repr(origin.decode("latin-1")), MAX_GOT)
+                raise Forbidden(f"expected the service's own Origin, got {got}; PULLBACK_ORIGINS lists more")
+        await handler(request)
+
+    return handle
+
+
+def cors(settings: Settings, app: ASGIApp) -> ASGIApp:
+    """Return ``app`` with the headers that let pages of the allowed origins read its responses."""
+    if not settings.origins:
+        return app
+    return CORSMiddleware(
+        app,
+        allow_origins=settings.origins,
+        allow_methods=("GET", "POST"),
+        allow_headers=("*",),
+        expose_headers=EXPOSED_HEADERS,
+    )
+
+
+def allowed_hosts(settings: Settings) -> frozenset[bytes]:
+    """Return the hosts that requests may name, in lower case; empty if they may name any."""
+    hosts = settings.hosts
+    if not hosts and settings.is_loopback:
+        own = f"[{settings.host}]" if ":" in settings.host else settings.host
+        hosts = (*LOOPBACK_HOSTS, own)
+    return frozenset() if ANY in hosts else frozenset(host.lower().encode() for host in hosts)
+
+
+def without_port(host: bytes) -> bytes:
+    """Return the host of a ``Host`` header; an IPv6 address keeps its brackets."""
+    colon = host.rfind(b":")
+    return host[:colon] if colon > host.rfind(b"]") else host

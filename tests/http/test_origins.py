@@ -1,0 +1,185 @@
+"""Browsers: pages of other sites cannot use the service, and no response is taken for something else."""
+
+import base64
+import hashlib
+import re
+import socket
+
+import pytest
+
+from app.http.origins import allowed_hosts, without_port
+from app.settings import Settings
+from tests.patience import PATIENCE_S
+from tests.threaded_service import settings_of
+
+SQUARE = "/v1/ops/square/forward"
+REQUEST = {"inputs": {"x": [1, 2]}}
+POSTS = ("/v1/ops/square/forward", "/Evaluate", "/tesseract/square/apply", "/v2/models/square/infer", "/no/such")
+PAGE = "https://app.example.org"
+
+
+@pytest.fixture(scope="module")
+def opened(serve_for_module):
+    """A service for the pages of one other site."""
+    return serve_for_module(ORIGINS=f"http://other.example,{PAGE}", HOSTS="localhost,127.0.0.1,me.example")
+
+
+@pytest.mark.parametrize("host", ["localhost", "LocalHost:1", "127.0.0.1", "127.0.0.1:99", "[::1]", "[::1]:8000"])
+def test_this_machine_may_be_named(client, host):
+    assert client.post(SQUARE, json=REQUEST, headers={"host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "evil.example:8000",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example",
+        "localhost@evil",
+        "[::2]",
+        "",
+        ":80",
+    ],
+)
+@pytest.mark.parametrize(
+    "path", ["/v1/ops", "/docs", "/Info", "/v2", "/tesseract/square/health", "/metrics", "/no/such"]
+)
+def test_another_host_is_refused(client, path, host):
+    answer = client.get(path, headers={"host": host})
+    assert answer.status_code == 403
+    assert "expected a Host among 127.0.0.1, [::1], localhost" in answer.text
+
+
+def test_a_request_without_a_host_is_refused(service):
+    with socket.create_connection(("127.0.0.1", service.port), timeout=PATIENCE_S) as sock:
+        sock.sendall(b"GET /v1/ops HTTP/1.0\r\n\r\n")
+        assert sock.recv(100).startswith(b"HTTP/1.1 403 ")
+
+
+def test_probes_may_use_any_host(client):
+    for path in ("/health/live", "/health/ready"):
+        assert client.get(path, headers={"host": "10.0.0.7:8000"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "origin", [PAGE, "null", "", "http://localhost", "http://localhost:1", "file://", "http://x@127.0.0.1"]
+)
+@pytest.mark.parametrize("path", POSTS)
+def test_pages_of_other_origins_cannot_post(client, path, origin):
+    # The content type of a plain HTML form, which browsers send without asking first.
+    headers = {"origin": origin, "content-type": "text/plain"}
+    answer = client.post(path, content=b'{"name":"square","input":[[1]]}', headers=headers)
+    assert answer.status_code == 403
+    assert "expected the service's own Origin" in answer.text
+    assert "access-control-allow-origin" not in answer.headers
+
+
+def test_the_own_page_can_post(service, client):
+    for host in (f"127.0.0.1:{service.port}", f"localhost:{service.port}"):
+        for origin in (f"http://{host}", f"https://{host}".upper()):
+            answer = client.post(SQUARE, json=REQUEST, headers={"host": host, "origin": origin})
+            assert answer.status_code == 200
+
+
+def test_browsers_are_not_told_that_they_may_ask(client):
+    headers = {"origin": PAGE, "access-control-request-method": "POST"}
+    answer = client.options(SQUARE, headers=headers)
+    assert answer.status_code >= 400
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+    assert "access-control-allow-origin" not in client.get("/v1/ops", headers=headers).headers
+
+
+def test_pages_of_allowed_origins_can_post_and_read(opened):
+    with opened.client() as client:
+        asked = {
+            "access-control-request-method": "POST",
+            "access-control-request-headers": "authorization,content-type",
+        }
+        answer = client.options(SQUARE, headers={"origin": PAGE, **asked})
+        assert answer.status_code == 200
+        assert answer.headers["access-control-allow-origin"] == PAGE
+        assert "POST" in answer.headers["access-control-allow-methods"]
+        assert "authorization" in answer.headers["access-control-allow-headers"].lower()
+        for body, status in ((REQUEST, 200), ({}, 422)):
+            answer = client.post(SQUARE, json=body, headers={"origin": PAGE})
+            assert answer.status_code == status
+            assert answer.headers["access-control-allow-origin"] == PAGE
+            assert answer.headers["vary"] == "Origin"
+            assert "X-Request-Id" in answer.headers["access-control-expose-headers"]
+        for origin in ("https://evil.example", PAGE + ".evil.example", PAGE.replace("https", "http")):
+            answer = client.post(SQUARE, json=REQUEST, headers={"origin": origin})
+            assert answer.status_code == 403
+            assert "access-control-allow-origin" not in answer.headers
+
+
+def test_hosts_can_be_set(opened):
+    with opened.client() as client:
+        assert client.get("/v1/ops", headers={"host": "me.example"}).status_code == 200
+        assert client.get("/v1/ops", headers={"host": "[::1]"}).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("settings", "hosts"),
+    [
+        ({}, {b"localhost", b"127.0.0.1", b"[::1]"}),
+        ({"HOST": "localhost"}, {b"localhost", b"127.0.0.1", b"[::1]"}),
+        ({"HOST": "::1"}, {b"localhost", b"127.0.0.1", b"[::1]"}),
+        ({"HOST": "127.0.0.9"}, {b"localhost", b"127.0.0.1", b"[::1]", b"127.0.0.9"}),
+        ({"HOST": "0.0.0.0"}, set()),
+        ({"HOST": "::"}, set()),
+        ({"HOST": ""}, set()),
+        ({"HOST": "gradients.example"}, set()),
+        ({"HOST": "0.0.0.0", "HOSTS": "A.example, [::1]"}, {b"a.example", b"[::1]"}),
+        ({"HOSTS": "*"}, set()),
+    ],
+)
+def test_the_hosts_follow_the_address(settings, hosts):
+    assert allowed_hosts(settings_of(**settings)) == hosts
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("hosts", "localhost:8000"),
+        ("hosts", "http://x"),
+        ("hosts", "a b"),
+        ("origins", "example.org"),
+        ("origins", "https://x/"),
+    ],
+)
+def test_invalid_lists_are_refused(name, value):
+    with pytest.raises(ValueError, match=name):
+        Settings(**{name: value})
+
+
+def test_the_port_is_no_part_of_a_host():
+    for host in (b"a", b"a:1", b"a:"):
+        assert without_port(host) == b"a"
+    assert without_port(b"[::1]:80") == without_port(b"[::1]") == b"[::1]"
+    assert without_port(b"") == b""
+
+
+@pytest.mark.parametrize("path", ["/docs", "/openapi.json", "/v1/ops", "/health/live", "/metrics", "/no/such", "/Info"])
+def test_browsers_do_not_guess_types(client, path):
+    assert client.get(path).headers["x-content-type-options"] == "nosniff"
+
+
+def test_malformed_requests_get_no_guessed_type_either(service):
+    with socket.create_connection(("127.0.0.1", service.port), timeout=PATIENCE_S) as sock:
+        sock.sendall(b"nonsense\r\n\r\n")
+        assert b"\r\nx-content-type-options: nosniff\r\n" in sock.recv(1000)
+
+
+def test_the_policy_of_the_page_allows_its_own_script_alone(client):
+    page = client.get("/docs")
+    policy = dict(rule.split(" ", 1) for rule in page.headers["content-security-policy"].split("; "))
+    scripts = re.findall(r"<script>(.*?)</script>", page.text, re.DOTALL)
+    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    assert policy["script-src"].split() == ["'self'", *(f"'sha256-{digest}'" for digest in digests)]
+    assert len(scripts) == 1
+    assert policy["default-src"] == policy["frame-ancestors"] == policy["base-uri"] == "'none'"
+    assert policy["connect-src"] == "'self'"
+    # Nothing else on the page runs: no handlers in attributes, no scripts of other hosts.
+    assert not re.search(r"\son\w+=", page.text)
+    assert all(source.startswith("/") for source in re.findall(r"<script src=\"([^\"]+)", page.text))
