@@ -28,6 +28,8 @@ from tests.hostile.witness import Good, record
 
 # Good requests on the services other than the first, and on a service that replaces one that crashed.
 SAMPLE = 40
+# A long attack has time to record the answers to more examples of each op.
+LONG_MINUTES = 3
 # More than the service ever needs, and less than evil ops ask for.
 ADDRESS_SPACE = 64 << 30
 OPS = FOLDER / "ops"
@@ -63,6 +65,7 @@ class Services:
 
     stack: ExitStack
     seed: str
+    examples: int
     requests: Sequence = ()
     current: tuple[str, Target, Sequence[Good]] | None = None
     unread: list[int] = field(default_factory=list)
@@ -92,7 +95,7 @@ class Services:
     def _record(self, target: Target) -> Sequence[Good]:
         if not self.requests:
             with target.service.client() as client:
-                self.requests = corpus(client)
+                self.requests = corpus(client, self.examples)
             return record(target.port, self.requests)
         return record(target.port, random.Random(self.seed).sample(self.requests, SAMPLE))
 
@@ -109,7 +112,7 @@ def main() -> int:
     evil_ops.write_plugins(OPS)
     phases = list[Findings]()
     with ExitStack() as stack:
-        services = Services(stack, given.seed)
+        services = Services(stack, given.seed, 1 if given.minutes < LONG_MINUTES else 2)
         for phase in PHASES:
             phases.append(findings := Findings(phase.name))
             target, goods = services.get(phase.service)

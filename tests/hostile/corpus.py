@@ -39,13 +39,13 @@ class Example:
         return {name: self.outputs[name] for name in self.live_outputs}
 
 
-def corpus(client: httpx.Client) -> list[Request]:
-    """Return valid requests for every op of the service, in every protocol, and its pages."""
+def corpus(client: httpx.Client, examples: int) -> list[Request]:
+    """Return valid requests for so many examples of every op of the service, in every protocol, and its pages."""
     found = [Request("GET", path) for path in PAGES]
     for entry in client.get("/v1/ops").raise_for_status().json()["ops"]:
         contract = client.get(f"/v1/ops/{entry['name']}").raise_for_status().json()
         found.append(Request("GET", f"/v1/ops/{entry['name']}"))
-        for number, given in enumerate(contract["examples"][:2]):
+        for number, given in enumerate(contract["examples"][:examples]):
             example = _example(client, contract, given)
             found += _native(example)
             if not number:

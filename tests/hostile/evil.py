@@ -82,7 +82,11 @@ def _raise_long(x: Array) -> None:
 
 
 def _raise_nested(x: Array) -> None:
-    raise ValueError("{{node " * (LONG_MESSAGE // 7))
+    raise ValueError("{{[[" * (LONG_MESSAGE // 4))
+
+
+def _raise(x: Array) -> None:
+    raise ValueError("x is too evil")
 
 
 def _crash(x: Array) -> None:
@@ -123,7 +127,7 @@ _in_kernel("evil_surrogate", _raise_surrogate)
 _in_kernel("evil_surrogate_py", _raise_surrogate, tf.py_function)
 _in_kernel("evil_long", _raise_long)
 _in_kernel("evil_nested", _raise_nested)
-_in_kernel("evil_traceback", _raise_nested, tf.py_function)
+_in_kernel("evil_traceback", _raise, tf.py_function)
 _in_kernel("evil_crash", _crash)
 _in_kernel("evil_numpy", _allocate)
 _in_kernel("evil_interrupt", _interrupt)

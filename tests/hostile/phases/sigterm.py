@@ -71,7 +71,7 @@ class _Client(threading.Thread):
     def __init__(self, stage: Stage, number: int) -> None:
         super().__init__()
         self._stage = stage
-        shorts = [good for good in stage.goods if _is_short(good.request)]
+        shorts = [good for good in stage.goods if _is_short(good.request)] or stage.goods
         self._good = shorts[number % len(shorts)]
         self.keeps_alive = number < KEPT_ALIVE
         self.is_over = threading.Event()
