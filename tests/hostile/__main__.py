@@ -46,8 +46,8 @@ class Phase:
 
 
 PHASES = (
-    Phase("fuzz", fuzz.attack, "one process", 0.42),
-    Phase("memory", memory.attack, "one process", 0.12),
+    Phase("fuzz", fuzz.attack, "one process", 0.4),
+    Phase("memory", memory.attack, "one process", 0.14),
     Phase("overload", overload.attack, "one process", 0.1),
     Phase("slow clients", slow.attack, "one process", 0.12),
     Phase("departures", departures.attack, "one process", 0.06),

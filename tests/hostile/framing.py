@@ -43,7 +43,7 @@ def chunked(rng: random.Random, request: Request, *more: str) -> bytes:
         chunk, rest = rest[:size], rest[size:]
         extension = rng.choice([b"", b"", b";a", b';a="b"'])
         out += (b"%x" if rng.random() < 0.5 else b"%X") % len(chunk) + extension + b"\r\n" + chunk + b"\r\n"
-    return out + b"0\r\n" + rng.choice([b"", b"x-trailer: a\r\n", b"content-length: 3\r\n"]) + b"\r\n"
+    return out + b"0\r\n" + rng.choice([b"", b"x-trailer: a\r\n", b"expires: 0\r\nx-a:\r\n"]) + b"\r\n"
 
 
 def harmless(rng: random.Random, goods: Sequence[Good]) -> Attack:

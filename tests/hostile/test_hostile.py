@@ -23,7 +23,7 @@ from tests.hostile.witness import Good
 
 RIGHT = Answer(200, "application/json", b'{"y":[1.0]}')
 VJP = post("/v1/ops/square/vjp", {"inputs": {"x": [1.0, 2.0]}, "attrs": {}})
-BINARY = Request("POST", "/v1/ops/square/vjp", (("content-type", SAFETENSORS),), memory.long_name("", 18).body)
+BINARY = Request("POST", "/v1/ops/square/vjp", (("content-type", SAFETENSORS),), memory.long_name("", 24).body)
 GOODS = [Good(request, RIGHT) for request in (VJP, BINARY, Request("GET", "/v1/ops/square"))]
 
 

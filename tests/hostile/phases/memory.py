@@ -11,9 +11,9 @@ from tests.hostile.stage import Stage
 from tests.hostile.strike import in_threads, strike
 from tests.hostile.witness import watch
 
-THREADS, MOST, WARM = 2, 120, 3
+THREADS, MOST, WARM = 2, 100, 2
 # Headers of HTTP may have 64 KiB.
-SIZE, HTTP_HEAD = 8 << 20, 60_000
+SIZE, HTTP_HEAD = 24 << 20, 60_000
 NAME, TYPED = "@name@", (("content-type", JSON),)
 X, SQUARE = {"x": [1.0]}, "/v1/ops/square/"
 TENSOR = {"name": "x", "shape": [1], "datatype": "FP32", "data": [1.0]}
@@ -68,10 +68,10 @@ def long_name(seed: str, number: int) -> Request:
     """Return a request with a name that ``seed`` determines, at place ``number`` of those where one can stand."""
     start = f"{random.Random(seed).getrandbits(64):x}"
     name = (start * (SIZE // len(start) + 1))[:SIZE]
-    # Every third name is in a head or a header; the others are longer.
-    if number % 3 == 0:
-        return [*HEADS, _in_safetensors][number // 3 % (len(HEADS) + 1)](name[:HTTP_HEAD])
-    path, document = DOCUMENTS[number % len(DOCUMENTS)]
+    # Every fourth name is in a head or a header; the others are longer.
+    if number % 4 == 0:
+        return [*HEADS, _in_safetensors][number // 4 % (len(HEADS) + 1)](name[:HTTP_HEAD])
+    path, document = DOCUMENTS[(number - number // 4) % len(DOCUMENTS)]
     return Request("POST", path, TYPED, json.dumps(document).replace(NAME, name).encode())
 
 
