@@ -37,17 +37,18 @@ OPS = FOLDER / "ops"
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase: its name, its attack, the service that it attacks, and its share of the time."""
+    """A phase: its name, its attack, the service that it attacks, its share of the time, and its least seconds."""
 
     name: str
     attack: Callable[[Stage], None]
     service: str
     share: float
+    least_s: float = 0.0
 
 
 PHASES = (
-    Phase("fuzz", fuzz.attack, "one process", 0.4),
-    Phase("memory", memory.attack, "one process", 0.14),
+    Phase("fuzz", fuzz.attack, "one process", 0.4, 20.0),
+    Phase("memory", memory.attack, "one process", 0.14, 20.0),
     Phase("overload", overload.attack, "one process", 0.1),
     Phase("slow clients", slow.attack, "one process", 0.12),
     Phase("departures", departures.attack, "one process", 0.06),
@@ -117,7 +118,8 @@ def main() -> int:
             phases.append(findings := Findings(phase.name))
             target, goods = services.get(phase.service)
             console.print(f"[bold]{phase.name}[/] {len(goods)} good requests, {target.rss_mb():.0f} MiB")
-            stage = Stage(target, goods, findings, phase.share * given.minutes * 60, given.seed)
+            seconds = max(phase.share * given.minutes * 60, phase.least_s)
+            stage = Stage(target, goods, findings, seconds, given.seed)
             phase.attack(stage)
             progress(console, findings)
     report(console, phases)

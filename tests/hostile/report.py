@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
 from tests.hostile.findings import CRASH, FAULT, FOLDER, GROWTH, LOST, STALL, STATUS, TRACEBACK, WRONG, Findings
 
 COLUMNS = (WRONG, CRASH, FAULT, TRACEBACK, STATUS, LOST, STALL, GROWTH)
-HEADS = ("wrong numbers", "crashes", "500s", "trace-backs", "odd status", "lost", "stalls", "growth")
+# The characters of a finding that are printed; its file has more.
+SHOWN = 300
+HEADS = ("wrong numbers", "crashes", "500s", "tracebacks", "odd status", "lost", "stalls", "growth")
 
 
 def progress(console: Console, findings: Findings) -> None:
@@ -21,7 +24,7 @@ def progress(console: Console, findings: Findings) -> None:
 
 def report(console: Console, phases: Sequence[Findings]) -> None:
     """Print the table and the findings."""
-    table = Table(title="make hostile", title_justify="left", caption_justify="left", show_footer=True)
+    table = Table(title="The attack", title_justify="left", caption_justify="left", show_footer=True, box=SIMPLE)
     table.caption = (
         "op 500s: failures of the op itself, in its protocol's words. refused: good requests answered 429, 503 or 504. "
         "MiB and files: of all processes, before and after."
@@ -48,7 +51,7 @@ def report(console: Console, phases: Sequence[Findings]) -> None:
         )
     console.print(table)
     for line in (line for f in phases for line in f.lines):
-        console.print(line[:600], style="red", markup=False, highlight=False)
+        console.print(line[:SHOWN], style="red", markup=False, highlight=False, soft_wrap=True)
     if any(f.failures for f in phases):
         console.print(f"The bytes of the findings are in {FOLDER.relative_to(FOLDER.parents[1])}/.", style="red")
 

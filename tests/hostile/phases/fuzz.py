@@ -14,7 +14,7 @@ from tests.hostile.strike import in_threads, strike
 from tests.hostile.tensors import compressed, hostile_inference, hostile_safetensors
 from tests.hostile.witness import Good, watch
 
-THREADS, MOST = 6, 2_000_000
+THREADS, MOST = 10, 2_000_000
 DEADLINES_MS = (1, 2, 5, 20, 100)
 METHODS = ("GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS")
 TYPES = (
