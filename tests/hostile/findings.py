@@ -41,7 +41,6 @@ class Findings:
     rss_mb: tuple[float, float] = (0.0, 0.0)
     files: tuple[int, int] = (0, 0)
     seconds: float = 0.0
-    notes: list[str] = field(default_factory=list[str])
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def sent(self, count: int = 1) -> None:
