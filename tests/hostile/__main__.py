@@ -12,6 +12,7 @@ import random
 import resource
 import shutil
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -120,7 +121,9 @@ def main() -> int:
             console.print(f"[bold]{phase.name}[/] {len(goods)} good requests, {target.rss_mb():.0f} MiB")
             seconds = max(phase.share * given.minutes * 60, phase.least_s)
             stage = Stage(target, goods, findings, seconds, given.seed)
+            began = time.monotonic()
             phase.attack(stage)
+            findings.seconds = time.monotonic() - began
             progress(console, findings)
     report(console, phases)
     return int(any(findings.failures for findings in phases))

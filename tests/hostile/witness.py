@@ -65,7 +65,7 @@ def _shown(answer: Answer) -> str:
 @contextmanager
 def watch(target: Target, goods: Sequence[Good], findings: Findings, seed: str) -> Iterator[None]:
     """Send good requests and probes during an attack, and measure the service before and after it."""
-    stop, began = threading.Event(), time.monotonic()
+    stop = threading.Event()
     before, traces = (target.rss_mb(), target.files()), _traces(target)
     work = [(_witness, target, goods, findings, stop, f"{seed} {number}") for number in range(WITNESSES)]
     threads = [threading.Thread(target=function, args=given) for function, *given in work]
@@ -80,7 +80,6 @@ def watch(target: Target, goods: Sequence[Good], findings: Findings, seed: str) 
             thread.join()
         time.sleep(QUIET_S)
         findings.rss_mb, findings.files = zip(before, (target.rss_mb(), target.files()), strict=True)
-        findings.seconds = time.monotonic() - began
     target.find_crashes(findings)
     target.find_log_tracebacks(findings)
     if target.is_alive():

@@ -23,7 +23,6 @@ PROBE_S, SHORT = 0.002, 1000
 
 def attack(stage: Stage) -> None:
     """Load the service, send SIGTERM, and count the requests that were sent in time and not answered."""
-    began, port = time.monotonic(), stage.target.port
     stage.findings.rss_mb = (stage.target.rss_mb(),) * 2
     stage.findings.files = (stage.target.files(),) * 2
     clients = [_Client(stage, number) for number in range(KEPT_ALIVE + FRESH)]
@@ -31,7 +30,7 @@ def attack(stage: Stage) -> None:
         client.start()
     time.sleep(max(1.0, min(stage.seconds, 5.0)))
     os.kill(stage.target.pid, signal.SIGTERM)
-    last_open = _wait_until_closed(port)
+    last_open = _wait_until_closed(stage.target.port)
     for client in clients:
         client.is_over.set()
     for client in clients:
@@ -39,7 +38,6 @@ def attack(stage: Stage) -> None:
     _find_losses(stage, clients, last_open)
     stage.target.wait_until_stopped(stage.findings)
     stage.target.find_log_tracebacks(stage.findings)
-    stage.findings.seconds = time.monotonic() - began
 
 
 def _wait_until_closed(port: int) -> float:
