@@ -16,8 +16,9 @@ SETTINGS = {"QUEUE": "64", "DEADLINE_S": "20", "DRAIN_S": "1", "GRACE_S": "10", 
 STOP_S = 40.0
 # What a phase may leave behind in each process: memory that the allocator keeps, traces, and pooled descriptors.
 RSS_MB, RSS_MB_OF_TRACE, FILES = 192.0, 2.5, 16
-# A traceback, up to the line that names the exception.
-LOG_TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n(?:[ +|].*\n)*(.*)")
+# A record of the log is a line that begins with a time, and the lines after it. Ops that fail have warnings of theirs.
+LOG_RECORD = re.compile(r"^(?=\d{4}-\d\d-\d\dT)", re.MULTILINE)
+OP_FAILED = re.compile(r"\S+ WARNING op ")
 
 
 class Target:
@@ -106,12 +107,8 @@ class Target:
 
     def find_log_tracebacks(self, findings: Findings) -> None:
         """Record the tracebacks in the log since the last call."""
-        for found in LOG_TRACEBACK.finditer(self._new_log()):
-            findings.fail(TRACEBACK, f"in the log: {found[1]}\n{found[0]}")
-
-    def skip_log(self) -> None:
-        """Ignore the log so far: ops that raise leave tracebacks there."""
-        self._new_log()
+        for record in tracebacks(self._new_log()):
+            findings.fail(TRACEBACK, f"in the log: {record.rstrip().splitlines()[-1]}\n{record}")
 
     def last_lines(self) -> str:
         """Return the end of the log."""
@@ -124,6 +121,12 @@ class Target:
         data = os.pread(descriptor, os.fstat(descriptor).st_size - self._read, self._read)
         self._read += len(data)
         return data.decode(errors="replace")
+
+
+def tracebacks(log: str) -> list[str]:
+    """Return the records of a log that have a traceback which is not an op's."""
+    records = LOG_RECORD.split(log)
+    return [record for record in records if "Traceback (most recent" in record and not OP_FAILED.match(record)]
 
 
 def find_growth(findings: Findings, processes: int, traces: int) -> None:

@@ -17,7 +17,7 @@ from tests.hostile.phases import evil_ops, memory
 from tests.hostile.phases.fuzz import fuzzed
 from tests.hostile.requests import SAFETENSORS, Request, post
 from tests.hostile.strike import strike
-from tests.hostile.target import find_growth
+from tests.hostile.target import find_growth, tracebacks
 from tests.hostile.wire import Answer
 from tests.hostile.witness import Good
 
@@ -100,6 +100,16 @@ def test_growth_past_the_bounds_is_found():
     counts = Findings("test", rss_mb=(500.0, 900.0), files=(10, 11))
     find_growth(counts, processes=1, traces=200)
     assert not counts.failures
+
+
+def test_tracebacks_in_the_log_are_found_but_not_those_of_ops():
+    time, trace = (
+        "2026-01-02T03:04:05.678Z",
+        'Traceback (most recent call last):\n  File "a.py", line 1\n\nKeyError: 1\n',
+    )
+    mine, theirs = f"{time} ERROR request 1 failed\n{trace}", f"{time} WARNING op x failed\n{trace}\nand\n{trace}"
+    assert tracebacks(f"{time} INFO a\n{mine}{time} INFO b\n{theirs}{time} INFO c\n") == [mine]
+    assert tracebacks(trace) == [trace]
 
 
 def test_a_finding_is_written_with_its_bytes(tmp_path):

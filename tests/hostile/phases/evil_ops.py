@@ -40,12 +40,10 @@ def attack(stage: Stage) -> None:
         for name in SURVIVABLE:
             for mode in MODES:
                 _call(stage, name, mode)
-        stage.target.skip_log()
     for name in DEADLY:
         lose_a_worker(stage, partial(_send, stage, name))
     if stage.seconds > STUCK_REPLACED_S / 2:
         lose_a_worker(stage, partial(_send, stage, "evil_sleep", STUCK_S), STUCK_REPLACED_S)
-    stage.target.skip_log()
 
 
 def _call(stage: Stage, name: str, mode: str) -> None:
