@@ -8,7 +8,7 @@ MINOR := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve native libraries test test-clients test-clients-full client-environments docker-test sanitize bench accuracy trust mutants format lock clean
+.PHONY: help serve native libraries test test-clients test-clients-full client-environments docker-test sanitize bench accuracy trust mutants hostile format lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -122,6 +122,11 @@ trust: $(VENV)/.installed-dev native ## count the checker's misses and false ala
 
 mutants: $(VENV)/.installed-dev native ## break the checker in many places, and see that planted ops show each
 	@$(VENV)/bin/python -m tests.gradcheck.mutants
+
+# How long to attack, and the seed of the fuzz, by default a random one: make hostile MINUTES=30 SEED=7
+MINUTES := 5
+hostile: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## attack the service on loopback, and count what breaks (MINUTES=5)
+	@$(VENV)/bin/python -m tests.hostile --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 format: $(VENV)/.installed-dev ## fix style where a tool can
 	$(VENV)/bin/ruff check --fix
