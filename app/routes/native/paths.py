@@ -9,6 +9,7 @@ from app.requests.operations import OPERATIONS
 from app.requests.plans import Plans
 from app.routes.native.checks import CheckHandler, StreamHandler, VerifyHandler
 from app.routes.native.derivatives import OperationHandler
+from app.routes.native.op_paths import OP_PATHS
 from app.routes.protocol import DerivedRoutes, Routes, wrong_method
 from ops import Op
 
@@ -20,6 +21,7 @@ PAGES = {
     "/metrics": "metrics",
     "/docs": "docs",
     "/openapi.json": "docs",
+    OP_PATHS: "docs",
 }
 
 
