@@ -65,7 +65,7 @@ def components() -> dict[str, Schema]:
 
     ``Tensor`` is what a request may have, and ``TypedTensor`` what an answer has.
     """
-    found: dict[str, Schema] = dict(_SCALARS)
+    found: dict[str, Schema] = {**_SCALARS}
     for kind in _SCALARS:
         found |= {f"{kind}{rank}": {"type": "array", "items": nested(kind, rank - 1)} for rank in RANKS if rank}
     forms = {

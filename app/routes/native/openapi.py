@@ -216,7 +216,7 @@ def describe(endpoint: Endpoint, schema: Schema, examples: Schema) -> Schema:
 def _models() -> Schema:
     requests: list[Any] = [(endpoint.request, "validation") for endpoint in ENDPOINTS.values()]
     answers: list[Any] = [(endpoint.answer, "serialization") for endpoint in ENDPOINTS.values()]
-    models = [*requests, *answers, (Problem, "serialization")]
+    models: list[Any] = [*requests, *answers, (Problem, "serialization")]
     _, definitions = models_json_schema(models, ref_template=ref("{model}")["$ref"])
     return definitions["$defs"]
 
