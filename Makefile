@@ -8,7 +8,7 @@ MINOR := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve native libraries test test-clients test-clients-full client-environments docker-test sanitize bench accuracy trust mutants hostile format lock clean
+.PHONY: help serve native libraries test test-clients test-clients-full client-environments docker-test sanitize bench accuracy schemathesis trust mutants hostile format lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -31,7 +31,7 @@ test: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## check style and type
 	$(VENV)/bin/python -m pytest
 
 # Other people's clients, each in its own environment without any part of the service. Samplers take longer.
-CLIENTS := umbridge tesseract triton kserve
+CLIENTS := umbridge tesseract triton kserve openapi
 SAMPLERS := pymc tinyda
 
 test-clients: $(VENV)/.installed-dev $(VENV)/bin/pullback native client-environments ## test the service with other people's clients
@@ -114,6 +114,11 @@ bench: $(VENV)/.installed-bench native ## measure speed next to other servers
 
 accuracy: $(VENV)/.installed-bench ## compare our numeric derivatives with those of SciPy and numdifftools, in docs/
 	@$(VENV)/bin/python -m benchmarks.accuracy docs/gradient-checks.md
+
+# How many requests Schemathesis draws for each path: make schemathesis EXAMPLES=20
+EXAMPLES := 200
+schemathesis: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## send many requests made from the OpenAPI documents
+	$(VENV)/bin/python -m pytest tests/http/test_schemathesis.py -n 0 --examples $(EXAMPLES)
 
 # How many seeds the checker gets for each op: make trust SEEDS=4
 SEEDS := 20

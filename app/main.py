@@ -1,6 +1,7 @@
 """The application: the access log, the checks of origin, key and limits, the routes, and FastAPI for the pages."""
 
 from contextlib import AbstractAsyncContextManager
+from functools import cache, partial
 from typing import Any
 
 from fastapi import FastAPI
@@ -18,7 +19,8 @@ from app.routes.native.catalogue import catalogue
 from app.routes.native.docs import docs_page
 from app.routes.native.health import health
 from app.routes.native.metrics import metrics_page
-from app.routes.native.openapi import openapi
+from app.routes.native.op_paths import OP_PATHS, by_op
+from app.routes.native.openapi import document, openapi
 from app.routes.router import Router
 from app.runtime.doctor import examination
 from app.settings import Settings
@@ -63,11 +65,15 @@ def _pages(engine: Engine, metrics: Metrics | None, settings: Settings) -> FastA
         redirect_slashes=False,
         docs_url=None,
         redoc_url=None,
+        openapi_url=OP_PATHS,
+        # One group of paths for each op, without the schemas below them.
+        swagger_ui_parameters={"docExpansion": "none", "defaultModelsExpandDepth": -1},
     )
     fastapi.include_router(docs_page(fastapi))
     fastapi.include_router(catalogue(engine))
     fastapi.include_router(health(engine, examination(settings, engine.registry)))
     if metrics:
         fastapi.include_router(metrics_page(metrics))
-    fastapi.openapi = openapi(fastapi, engine.registry.ops)
+    fastapi.openapi = cache(partial(by_op, fastapi, engine))
+    fastapi.include_router(document(cache(partial(openapi, fastapi, engine))))
     return fastapi

@@ -173,6 +173,7 @@ Serve = Callable[..., "ThreadedService"]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--url", help="ask the service there, and skip the tests that need one of their own")
+    parser.addoption("--examples", type=int, help="test every path of the OpenAPI documents with that many examples")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

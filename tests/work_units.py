@@ -26,6 +26,7 @@ APART = (
     "tests/http/test_zero_copy.py",
     "tests/http/test_limits.py",
     "tests/http/test_garbage.py",
+    "tests/http/test_schemathesis.py",
     "tests/client/test_client_faults.py",
 )
 THROUGH_ALL_OPS = (

@@ -72,6 +72,8 @@ class Evaluation(Generic[Result]):
         """
         if self.batched:
             count, rows = len(next(iter(self.directions[-1].values()))), rows_per_call(self.point)
+            if not count:
+                return self.finish(self._run_without_directions())
             if count > rows:
                 return self.finish(self._run_in_parts(count, rows))
         return run_together([self])[0]
@@ -85,15 +87,25 @@ class Evaluation(Generic[Result]):
             return Evaluation(self.point, tuple(before), as_found, self.directions[:-1]).run
         return partial(_check_directions, self.point, op) if isinstance(op := self.point.op, DerivedOp) else None
 
+    def _run_along(self, last: Arrays) -> KeyedArrays:
+        """Run with other directions of the last step."""
+        template = cast(Evaluation[KeyedArrays], self)
+        return replace(template, finish=as_found, directions=(*self.directions[:-1], last)).run()
+
+    def _run_without_directions(self) -> KeyedArrays:
+        """Run one direction of zeros and drop its results: a loop without turns has results of unknown shapes."""
+        directions = self.directions[-1]
+        zeros = {name: np.zeros((1, *empty.shape[1:]), empty.dtype) for name, empty in directions.items()}
+        results, last = self._run_along(zeros), len(self.word)
+        return {key: x[:0] if key[0] == last and x is not None else x for key, x in results.items()}
+
     def _run_in_parts(self, count: int, rows: int) -> KeyedArrays:
         """Run ``rows`` of the ``count`` directions at a time, and join the results."""
         self.point.admit_work(count)
-        *before, last = self.directions
-        template = cast(Evaluation[KeyedArrays], self)
         parts: list[KeyedArrays] = []
         for start in range(0, count, rows):
-            chunk = {name: direction[start : start + rows] for name, direction in last.items()}
-            parts.append(replace(template, finish=as_found, directions=(*before, chunk)).run())
+            chunk = {name: direction[start : start + rows] for name, direction in self.directions[-1].items()}
+            parts.append(self._run_along(chunk))
         whole = parts[0]
         for key in [key for key, value in whole.items() if key[0] == len(self.word) and value is not None]:
             whole[key] = np.concatenate([present(part[key]) for part in parts])

@@ -1,47 +1,38 @@
 """The models of the requests and responses of every operation, for validation and for the OpenAPI document.
 
 Lists of numbers are not validated here: a model accepts any value for a tensor, and the tensor codec reads it.
+``app.requests.tensor_schemas`` describes tensors for the document.
 """
 
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
+from app.requests.tensor_schemas import ref
 from app.tensors.dtypes import DTYPES
 from app.tensors.json import Encoding
 from ops import Mode
 
-_NUMBER: dict[str, Any] = {"anyOf": [{"type": "number"}, {"enum": ["NaN", "Infinity", "-Infinity"]}]}
-_BOOL: dict[str, Any] = {"type": "boolean"}
-_NESTED: dict[str, Any] = {"type": "array", "description": "Numbers, bools, or equal-sized lists, at most 8 deep."}
-_DTYPE: dict[str, Any] = {"enum": list(DTYPES)}
-_SHAPE: dict[str, Any] = {"type": "array", "items": {"type": "integer", "minimum": 0}, "maxItems": 8}
-_DATA: dict[str, Any] = {"anyOf": [*_NUMBER["anyOf"], _BOOL, {"type": "array"}]}
-_TYPED: list[dict[str, Any]] = [
-    {
-        "type": "object",
-        "properties": {"dtype": _DTYPE, "shape": _SHAPE, "data": _DATA},
-        "required": ["dtype", "shape", "data"],
-        "additionalProperties": False,
-    },
-    {
-        "type": "object",
-        "properties": {"dtype": _DTYPE, "shape": _SHAPE, "base64": {"type": "string", "contentEncoding": "base64"}},
-        "required": ["dtype", "shape", "base64"],
-        "additionalProperties": False,
-    },
-]
-
-TensorIn = Annotated[Any, WithJsonSchema({"anyOf": [*_NUMBER["anyOf"], _BOOL, _NESTED, *_TYPED], "title": "Tensor"})]
-TensorOut = Annotated[Any, WithJsonSchema({"anyOf": _TYPED, "title": "Tensor"})]
-TensorOrNull = Annotated[Any, WithJsonSchema({"anyOf": [*_TYPED, {"type": "null"}], "title": "Tensor or null"})]
+TensorIn = Annotated[Any, WithJsonSchema(ref("Tensor"))]
+TensorOut = Annotated[Any, WithJsonSchema(ref("TypedTensor"))]
+TensorOrNull = Annotated[Any, WithJsonSchema({"anyOf": [ref("TypedTensor"), {"type": "null"}]})]
+# Bounds that the service checks after the models, where it can name what the op expects.
+Dtype = Annotated[str, WithJsonSchema({"type": "string", "enum": list(DTYPES)})]
+Device = Annotated[str, WithJsonSchema(ref("Device"))]
+Attributes = dict[str, Annotated[Any, WithJsonSchema({"type": ["number", "string", "boolean"]})]]
 Reason = Literal["not_differentiable", "disconnected"]
 Absences = dict[str, Reason]
 
 # No op has so many names: longer collections are refused before their items are validated.
 MAX_NAMES = 64
-Tensors = Annotated[dict[str, TensorIn], Field(max_length=MAX_NAMES)]
-Names = Annotated[list[str], Field(max_length=MAX_NAMES)]
+# The names of inputs and outputs, as JSON Schema: those of derived ops may be longer than an op's own.
+NAMES = "^[a-z][a-z0-9_]*$"
+Name = Annotated[str, WithJsonSchema({"type": "string", "pattern": NAMES})]
+Tensors = Annotated[
+    dict[str, TensorIn],
+    Field(max_length=MAX_NAMES, json_schema_extra={"minProperties": 1, "propertyNames": {"pattern": NAMES}}),
+]
+Names = Annotated[list[Name], Field(max_length=MAX_NAMES, json_schema_extra={"minItems": 1, "uniqueItems": True})]
 
 Cotangents = Annotated[
     Tensors | None,
@@ -57,14 +48,14 @@ class OperationRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     inputs: Tensors = Field(description="The op's inputs, by name.")
-    attrs: Annotated[dict[str, Any], Field(max_length=MAX_NAMES)] = Field(
+    attrs: Annotated[Attributes, Field(max_length=MAX_NAMES)] = Field(
         default_factory=dict, description="The op's attributes; omitted ones have their defaults."
     )
-    dtype: str | None = Field(default=None, description="The dtype of the op's type variable; omitted: its first.")
+    dtype: Dtype | None = Field(default=None, description="The dtype of the op's type variable; omitted: its first.")
     mode: Mode | None = Field(
         default=None, description="How TensorFlow runs it; omitted: the catalogue's default_mode."
     )
-    device: str | None = Field(default=None, description="cpu or gpu:N; omitted: the server's choice.")
+    device: Device | None = Field(default=None, description="cpu or gpu:N; omitted: the server's choice.")
     encoding: Encoding = Field(default="nested", description="How tensors are written in the response.")
 
 
@@ -88,6 +79,13 @@ class GradientsRequest(OperationRequest):
 
 class VjpRequest(BatchedRequest):
     """The point and the cotangents to pull back."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "if": {"properties": {"batched": {"const": True}}, "required": ["batched"]},
+            "then": {"properties": {"cotangents": {"type": "object"}}, "required": ["cotangents"]},
+        }
+    )
 
     cotangents: Cotangents = None
     wrt: Wrt = None

@@ -29,7 +29,10 @@ class Calculus(Protocol):
         ...
 
     def each(self, pullback: Pullback, directions: Sequence[Tensor]) -> Gradients:
-        """Apply a pullback to every direction along the leading axis of ``directions``, and stack the results."""
+        """Apply a pullback to every direction along the leading axis of ``directions``, and stack the results.
+
+        There is at least one direction.
+        """
         ...
 
 
@@ -65,11 +68,8 @@ class Tapes:
 
     def each(self, pullback: Pullback, directions: Sequence[Tensor]) -> Gradients:
         """Loop over the directions: eager mode is the reference, not the fast mode."""
-        rows = list(zip(*(tf.unstack(d) for d in directions), strict=True))
-        # Without directions, a direction of zeros shows which gradients exist, and their shapes.
-        found = [pullback(row) for row in rows or [[tf.zeros(d.shape[1:], d.dtype) for d in directions]]]
-        columns = zip(*found, strict=True)
-        return [None if any(x is None for x in column) else tf.stack(column)[: len(rows)] for column in columns]
+        found = [pullback(row) for row in zip(*(tf.unstack(d) for d in directions), strict=True)]
+        return [None if any(x is None for x in column) else tf.stack(column) for column in zip(*found, strict=True)]
 
 
 class Graph:

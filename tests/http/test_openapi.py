@@ -8,6 +8,8 @@ import pytest
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
+import app.errors
+from app.errors import PullbackError
 from tests.http.native_client import BINARY, OPERATIONS, post, problem
 
 RIGHT = {
@@ -45,12 +47,28 @@ def document(service) -> dict[str, Any]:
         return client.get("/openapi.json").json()
 
 
+@pytest.fixture(scope="module")
+def by_op(service) -> dict[str, Any]:
+    """The document that /docs shows."""
+    with service.client() as client:
+        return client.get("/docs/openapi.json").json()
+
+
 def validator(document: dict[str, Any], schema: dict[str, Any]) -> Draft202012Validator:
     return Draft202012Validator({**schema, "components": document["components"]})
 
 
 def schema_of(document: dict[str, Any], operation: str, status: str = "200") -> dict[str, Any]:
-    return content(document["paths"][f"/v1/ops/{{op}}/{operation}"]["post"]["responses"][status])
+    response = document["paths"][f"/v1/ops/{{op}}/{operation}"]["post"]["responses"][status]
+    return content(resolved(document, response))
+
+
+def resolved(document: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
+    """Return a response or a parameter, or the component that it refers to."""
+    if "$ref" not in part:
+        return part
+    kind, name = part["$ref"].removeprefix("#/components/").split("/")
+    return document["components"][kind][name]
 
 
 def request_of(document: dict[str, Any], operation: str) -> dict[str, Any]:
@@ -68,6 +86,13 @@ def fields_of(document: dict[str, Any], operation: str) -> set[str]:
     return set(document["components"]["schemas"][name]["properties"])
 
 
+def errors() -> set[type[PullbackError]]:
+    """Return the errors that a client may see."""
+    return {
+        error for error in vars(app.errors).values() if isinstance(error, type) and issubclass(error, PullbackError)
+    }
+
+
 def references(tree: Any) -> Any:
     if isinstance(tree, dict):
         if isinstance(tree.get("$ref"), str):
@@ -79,22 +104,28 @@ def references(tree: Any) -> Any:
             yield from references(value)
 
 
-def test_the_document_is_valid(document: dict[str, Any]):
+def test_the_documents_are_valid(document: dict[str, Any], by_op: dict[str, Any]):
+    for one in (document, by_op):
+        check_document(one)
+
+
+def check_document(document: dict[str, Any]) -> None:
     assert document["openapi"].startswith("3.1.")
     assert set(document["info"]) >= {"title", "version"}
     for schema in document["components"]["schemas"].values():
         Draft202012Validator.check_schema(schema)
     for reference in references(document):
-        prefix, _, name = reference.rpartition("/")
-        assert prefix == "#/components/schemas"
-        assert name in document["components"]["schemas"]
+        prefix, kind, name = reference.rsplit("/", 2)
+        assert prefix == "#/components"
+        assert name in document["components"][kind]
     routes = [(path, method, one) for path, item in document["paths"].items() for method, one in item.items()]
     assert len({one["operationId"] for _, _, one in routes}) == len(routes)
     for path, method, one in routes:
         assert method in ("get", "post")
         assert one["summary"]
         assert one["responses"]
-        named = {p["name"] for p in one.get("parameters", ()) if p["in"] == "path" and p["required"]}
+        parameters = [resolved(document, parameter) for parameter in one.get("parameters", ())]
+        named = {p["name"] for p in parameters if p["in"] == "path" and p["required"]}
         assert named == set(re.findall(r"{(\w+)}", path))
 
 
@@ -106,14 +137,40 @@ def test_every_route_is_documented(document: dict[str, Any]):
     assert all("post" in document["paths"][path] for path in {*posts, *checks})
 
 
-def test_the_examples_of_the_checks_work(document: dict[str, Any], client: httpx.Client):
-    for path in ("/v1/ops/{op}/check", "/v1/ops/{op}/verify", "/v1/checks"):
-        [media] = document["paths"][path]["post"]["requestBody"]["content"].values()
-        for name, example in media["examples"].items():
-            validator(document, media["schema"]).validate(example["value"])
-            response = client.post(path.format(op=name), json=example["value"])
-            assert response.status_code == 200
-            assert response.headers["content-type"] in document["paths"][path]["post"]["responses"]["200"]["content"]
+def test_every_op_has_its_paths(by_op: dict[str, Any], client: httpx.Client):
+    names = [op["name"] for op in client.get("/v1/ops").json()["ops"]]
+    assert [tag["name"] for tag in by_op["tags"]] == names
+    for name in names:
+        for operation in (*OPERATIONS, "check", "verify"):
+            assert by_op["paths"][f"/v1/ops/{name}/{operation}"]["post"]["tags"] == [name]
+    assert not [path for path in by_op["paths"] if "{op}" in path and path != "/v1/ops/{op}"]
+
+
+def test_the_op_of_a_path_is_named(document: dict[str, Any], client: httpx.Client):
+    for operation in (*OPERATIONS, "verify", "check"):
+        parameter = document["paths"][f"/v1/ops/{{op}}/{operation}"]["post"]["parameters"][0]
+        pattern = parameter["schema"]["pattern"]
+        assert bool(re.search(pattern, "square.vjp.jvp.vjp.vjp")) == (operation != "check")
+        assert not any(re.search(pattern, name) for name in ("squar", "square.hvp", "square" + ".vjp" * 5))
+        assert all(re.search(pattern, op["name"]) for op in client.get("/v1/ops").json()["ops"])
+
+
+def test_the_examples_work(document: dict[str, Any], client: httpx.Client):
+    for path, item in document["paths"].items():
+        for example in (
+            item.get("post", {})
+            .get("requestBody", {})
+            .get("content", {})
+            .get("application/json", {})
+            .get("examples", {})
+            .values()
+        ):
+            response = client.post(path.format(op="square"), json=example["value"])
+            assert response.status_code == 200, response.text
+            assert response.headers["content-type"] in item["post"]["responses"]["200"]["content"]
+            validator(document, item["post"]["requestBody"]["content"]["application/json"]["schema"]).validate(
+                example["value"]
+            )
 
 
 def test_every_documented_get_answers(document: dict[str, Any], client: httpx.Client):
@@ -126,24 +183,49 @@ def test_every_documented_get_answers(document: dict[str, Any], client: httpx.Cl
         answer = response.text if is_text else response.json()
         validator(document, content(item["get"]["responses"]["200"])).validate(answer)
     missing = problem(client.get("/v1/ops/nothing"), 404)
-    validator(document, content(document["paths"]["/v1/ops/{op}"]["get"]["responses"]["default"])).validate(missing)
+    refusal = document["paths"]["/v1/ops/{op}"]["get"]["responses"]["404"]
+    validator(document, content(resolved(document, refusal))).validate(missing)
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
-def test_the_examples_work_as_documented(document: dict[str, Any], client: httpx.Client, operation: str):
-    media = document["paths"][f"/v1/ops/{{op}}/{operation}"]["post"]["requestBody"]["content"]["application/json"]
-    ops = document["paths"][f"/v1/ops/{{op}}/{operation}"]["post"]["parameters"][0]["schema"]
-    ops, pattern = ops["anyOf"][0]["enum"], ops["anyOf"][1]["pattern"]
-    assert re.search(pattern, "square.vjp.jvp.vjp.vjp")
-    assert not any(re.search(pattern, name) for name in ("square", "square.hvp", "square" + ".vjp" * 5))
-    requests, answers = (validator(document, s) for s in (media["schema"], schema_of(document, operation)))
-    assert {name.partition("/")[0] for name in media["examples"]} == set(ops)
-    assert ops == [op["name"] for op in client.get("/v1/ops").json()["ops"]]
-    for name, example in media["examples"].items():
-        requests.validate(example["value"])
-        response = post(client, name.partition("/")[0], operation, **example["value"])
-        assert response.status_code == 200, f"{name}: {response.text}"
-        answers.validate(response.json())
+@pytest.mark.parametrize("operation", [*OPERATIONS, "verify"])
+def test_the_examples_of_every_op_work(by_op: dict[str, Any], client: httpx.Client, operation: str):
+    for path, item in by_op["paths"].items():
+        if not path.endswith(f"/{operation}"):
+            continue
+        described, name = item["post"], path.split("/")[3]
+        media = described["requestBody"]["content"]["application/json"]
+        requests, answers = (validator(by_op, s) for s in (media["schema"], content(described["responses"]["200"])))
+        known = {example["name"] for example in client.get(f"/v1/ops/{name}").json()["examples"]}
+        assert set(media["examples"]) <= known
+        assert operation == "jvp" or set(media["examples"]) == known
+        for example in media["examples"].values():
+            requests.validate(example["value"])
+            response = post(client, name, operation, **example["value"])
+            assert response.status_code == 200, f"{path}: {response.text}"
+            answers.validate(response.json())
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"inputs": {"logits": [[1, 2]]}},
+        {"inputs": {"logits": [[1, 2]], "labels": [0], "x": 1}},
+        {"inputs": {"logits": [1, 2], "labels": [0]}},
+        {"inputs": {"logits": [[1, 2]], "labels": [0.5]}},
+        {"inputs": {"logits": [[1, 2]], "labels": {"dtype": "int64", "shape": [1], "data": [0]}}},
+        {"inputs": {"logits": [[1, 2]], "labels": [0]}, "attrs": {"some": 1}},
+        {"inputs": {"logits": [[1, 2]], "labels": [0]}, "cotangents": {"labels": [1]}},
+        {"inputs": {"logits": [[1, 2]], "labels": [0]}, "cotangents": {}},
+        {"inputs": {"logits": [[1, 2]], "labels": [0]}, "batched": True},
+        {"inputs": {"logits": [[1, 2]], "labels": [0]}, "wrt": ["loss"]},
+        {"inputs": {"logits": [[1, 2]], "labels": [0]}, "wrt": []},
+        {"inputs": {"logits": [[1, 2]], "labels": [0]}, "dtype": "int32"},
+    ],
+)
+def test_the_schemas_of_an_op_refuse_what_the_service_refuses(by_op: dict[str, Any], client: httpx.Client, body: dict):
+    requests = content(by_op["paths"]["/v1/ops/softmax_cross_entropy/vjp"]["post"]["requestBody"])
+    assert not validator(by_op, requests).is_valid(body)
+    problem(post(client, "softmax_cross_entropy", "vjp", **body), 422)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
@@ -175,14 +257,19 @@ def test_the_documented_fields_are_the_accepted_ones(document: dict[str, Any], c
 
 
 def test_every_status_of_an_operation_has_the_problem_schema(document: dict[str, Any], client: httpx.Client):
-    responses = document["paths"]["/v1/ops/{op}/vjp"]["post"]["responses"]
-    assert set(responses) >= {"200", "400", "404", "406", "408", "413", "415", "422", "500", "503", "504"}
+    described = document["paths"]["/v1/ops/{op}/vjp"]["post"]["responses"]
+    responses = {status: resolved(document, response) for status, response in described.items()}
+    statuses = {str(error.status) for error in errors()}
+    assert all(
+        set(one["responses"]) == {"200", *statuses} for item in document["paths"].values() for one in item.values()
+    )
     for status, response in responses.items():
         if status != "200":
             assert list(response["content"]) == ["application/problem+json"]
     found = {
         "400": client.post("/v1/ops/square/vjp", content=b"{", headers={"content-type": "application/json"}),
         "404": post(client, "squar", "vjp"),
+        "405": client.get("/v1/ops/square/vjp"),
         "415": client.post("/v1/ops/square/vjp", content=b"{}"),
         "422": post(client, "square", "vjp", inputs={"x": [1, None]}),
     }
@@ -223,6 +310,7 @@ def test_the_docs_page_loads_nothing_from_elsewhere(client: httpx.Client):
     assert not re.search(r"(https?:)?//[\w.-]+\.\w", page.text), page.text
     loaded = re.findall(r"(?:src|href)=[\"']([^\"']+)", page.text)
     assert loaded
-    for url in [*loaded, "/openapi.json"]:
+    [document] = re.findall(r"url: '([^']+)'", page.text)
+    assert document == "/docs/openapi.json"
+    for url in [*loaded, document]:
         assert client.get(url).status_code == 200, url
-    assert "/openapi.json" in page.text

@@ -129,6 +129,18 @@ def test_a_batch_of_directions_matches_single_directions(case: Case, mode: Mode)
             agree(Truth(wanted, expected.units), found, case.exact, f"{case} batched {kind} in mode {mode}")
 
 
+@pytest.mark.parametrize(("case", "mode"), BATCHED_CASES)
+def test_no_directions_give_results_without_rows(case: Case, mode: Mode) -> None:
+    point, along = case.point(mode=mode), directions(case.point(), case.rng)
+    for kind, field in (("vjp", "cotangents"), ("jvp", "tangents"), ("hvp", "vectors")):
+        if kind not in kinds(case) or (kind != "vjp" and mode in COMPILED and takes_long(case)):
+            continue
+        none = {name: np.zeros((0, *direction.shape), direction.dtype) for name, direction in along[field].items()}
+        single = truth(case.point(), kind, used(along, kind)).found
+        for name, x in answer(point, kind, used(along, kind) | {field: none}, batched=True).items():
+            assert isinstance(x, Absent) or x.shape == (0, *np.shape(single[name])), f"{case} {kind} in mode {mode}"
+
+
 def check_many_vectors(point: Point, rng: np.random.Generator, case: Case) -> None:
     """Check the products and the tangents along many vectors, in one program."""
     singles = [directions(point, rng) for _ in range(3)]

@@ -2,11 +2,12 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 from app.gradcheck.checks import CHECKS
-from app.requests.models import MAX_NAMES, Cotangents, OperationAnswer, Tensors
-from ops import Mode
+from app.requests.models import MAX_NAMES, Attributes, Cotangents, Device, Dtype, OperationAnswer, Problem, Tensors
+from app.routes.native.health import UnavailableOp
+from ops import FLOATS, MODES, Mode
 
 CheckName = Literal[
     "contract",
@@ -26,8 +27,10 @@ CheckName = Literal[
 Verdict = Literal["pass", "fail", "error", "inconclusive"]
 EntryVerdict = Literal["pass", "fail", "error", "inconclusive", "skipped"]
 Number = Annotated[float | Literal["NaN", "Infinity", "-Infinity"], Field(title="Number")]
-Dtypes = Annotated[list[str], Field(min_length=1, max_length=MAX_NAMES)]
+FloatDtype = Literal["float32", "float64", "float16", "bfloat16"]
+Dtypes = Annotated[list[FloatDtype], Field(min_length=1, max_length=len(FLOATS))]
 
+assert FloatDtype.__args__ == FLOATS  # pyright: ignore[reportAttributeAccessIssue] - a Literal has them
 assert set(CheckName.__args__) == set(CHECKS)  # pyright: ignore[reportAttributeAccessIssue] - a Literal has them
 
 
@@ -46,10 +49,14 @@ class _CheckOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     dtypes: Dtypes | None = Field(default=None, description="Float dtypes to check; omitted: all.")
-    modes: list[Mode] | None = Field(default=None, min_length=1, description="Modes to check; omitted: all.")
+    modes: list[Mode] | None = Field(
+        default=None, min_length=1, max_length=len(MODES), description="Modes to check; omitted: all."
+    )
     orders: list[Literal[1, 2]] = Field(default=[1, 2], min_length=1, max_length=2)
-    checks: list[CheckName] | None = Field(default=None, min_length=1, description="Checks to run; omitted: all.")
-    device: str | None = Field(default=None, description="cpu or gpu:N; omitted: all, against the default device.")
+    checks: list[CheckName] | None = Field(
+        default=None, min_length=1, max_length=len(CHECKS), description="Checks to run; omitted: all."
+    )
+    device: Device | None = Field(default=None, description="cpu or gpu:N; omitted: all, against the default device.")
     seed: int = Field(default=0, ge=0, lt=1 << 32, description="Seed of all random draws: same seed, same report.")
     tolerances: Tolerances = Tolerances()
 
@@ -60,7 +67,7 @@ class CheckRequest(_CheckOptions):
     inputs: Tensors | None = Field(
         default=None, description="The point; omitted: the op's examples and points drawn from its domain."
     )
-    attrs: Annotated[dict[str, Any], Field(max_length=MAX_NAMES)] | None = Field(
+    attrs: Annotated[Attributes, Field(max_length=MAX_NAMES)] | None = Field(
         default=None, description="The op's attributes; omitted: those of each example in turn."
     )
 
@@ -77,14 +84,12 @@ class VerifyRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     inputs: Tensors = Field(description="The op's inputs, by name.")
-    attrs: Annotated[dict[str, Any], Field(max_length=MAX_NAMES)] = Field(
-        default={}, description="The op's attributes."
-    )
-    dtype: str | None = Field(
+    attrs: Annotated[Attributes, Field(max_length=MAX_NAMES)] = Field(default={}, description="The op's attributes.")
+    dtype: Dtype | None = Field(
         default=None, description="The dtype in which your gradients were computed; omitted: the op's first."
     )
     mode: Mode | None = Field(default=None, description="The mode to run; omitted: the catalogue's default_mode.")
-    device: str | None = Field(default=None, description="cpu or gpu:N; omitted: the server's choice.")
+    device: Device | None = Field(default=None, description="cpu or gpu:N; omitted: the server's choice.")
     cotangents: Cotangents = None
     gradients: Tensors = Field(min_length=1, description="Your gradients, by input.")
     tolerances: Tolerances = Tolerances()
@@ -197,22 +202,61 @@ class VerifyAnswer(OperationAnswer):
     gradients: dict[str, VerifiedGradient]
 
 
-class ChecksAnswer(OperationAnswer):
-    """One event of the stream; ``event`` determines its fields."""
+class _Event(BaseModel):
+    """An event of the stream."""
 
-    event: Literal["start", "progress", "report", "summary", "error"]
-    ops: list[str] = Field(default=[], description="start: the ops to check.")
-    unavailable: list[dict[str, str]] = Field(default=[], description="start: ops that are not served, and why.")
-    steps: int = Field(default=0, description="start, progress: the number of steps.")
-    op: str = Field(default="", description="progress: the op of the step that starts.")
-    check: str = Field(default="", description="progress: the check of that step.")
-    done: int = Field(default=0, description="progress: the number of finished steps.")
-    report: CheckAnswer | None = Field(default=None, description="report: the report on one op.")
-    verdict: Verdict | None = Field(default=None, description="summary: the verdict on all ops.")
-    pass_: int = Field(default=0, alias="pass", description="summary: the number of ops that pass.")
-    fail: int = Field(default=0, description="summary: the number of ops that fail.")
-    error: int = Field(default=0, description="summary: the number of ops where the checker failed.")
-    inconclusive: int = Field(default=0, description="summary: the number of inconclusive ops.")
-    unfinished: int = Field(default=0, description="summary: the number of ops with checks not run: out of time.")
-    seconds: float = Field(default=0.0, description="summary: the duration.")
-    problem: dict[str, Any] | None = Field(default=None, description="error: the reason why the stream ends early.")
+    model_config = ConfigDict(extra="forbid")
+
+
+class StartEvent(_Event):
+    """The first event: what will be checked."""
+
+    event: Literal["start"]
+    ops: list[str] = Field(description="The ops to check.")
+    unavailable: list[UnavailableOp] = Field(description="Ops that are not served, and why.")
+    steps: int = Field(description="The number of steps.")
+
+
+class ProgressEvent(_Event):
+    """A step starts."""
+
+    event: Literal["progress"]
+    op: str = Field(description="The op of the step.")
+    check: CheckName = Field(description="The check of the step.")
+    done: int = Field(description="The number of finished steps.")
+    steps: int = Field(description="The number of steps.")
+
+
+class ReportEvent(_Event):
+    """All steps of an op have ended."""
+
+    event: Literal["report"]
+    report: CheckAnswer = Field(description="The report on the op.")
+
+
+class SummaryEvent(_Event):
+    """The last event of a complete stream; each count is a number of ops."""
+
+    event: Literal["summary"]
+    verdict: Verdict = Field(description="The verdict on all ops.")
+    pass_: int = Field(alias="pass")
+    fail: int
+    error: int = Field(description="Ops where the checker failed.")
+    inconclusive: int
+    unfinished: int = Field(description="Ops with checks not run: out of time.")
+    seconds: float = Field(description="The duration.")
+
+
+class ErrorEvent(_Event):
+    """The last event of a stream that ends early."""
+
+    event: Literal["error"]
+    problem: Problem = Field(description="The reason why the stream ends early.")
+
+
+class ChecksAnswer(
+    RootModel[
+        Annotated[StartEvent | ProgressEvent | ReportEvent | SummaryEvent | ErrorEvent, Field(discriminator="event")]
+    ]
+):
+    """One event of the stream."""

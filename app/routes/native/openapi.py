@@ -1,18 +1,23 @@
-"""The OpenAPI document: FastAPI's, with the operations, the gradient checks and the problem documents added."""
+"""The OpenAPI document: FastAPI's, with the operations, the gradient checks and the problem documents added.
 
-from collections.abc import Callable, Mapping, Sequence
+One path stands for all ops, so its schemas cannot name the inputs of an op; ``op_paths`` has a path for each op.
+"""
+
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from app.autodiff.derived import DEEPEST, DERIVATIONS
-from app.requests.models import OperationAnswer, Problem
-from app.requests.operations import OPERATIONS, Operation
+from app.execution.engine import Engine
+from app.requests.models import Problem
+from app.requests.operations import OPERATIONS
+from app.requests.tensor_schemas import components, ref
 from app.routes.native.check_models import (
     CheckAnswer,
     CheckRequest,
@@ -22,173 +27,212 @@ from app.routes.native.check_models import (
     VerifyRequest,
 )
 from app.tensors.safetensors import MEDIA_TYPE
-from ops import Op
+
+Schema = dict[str, Any]
 
 _JSON = "application/json"
-_BINARY = {
-    MEDIA_TYPE: {
-        "schema": {
-            "type": "string",
-            "format": "binary",
-            "description": "The tensors under their paths, such as inputs/x; other JSON fields are in the metadata, "
-            "under pullback.",
-        }
-    }
+_SAFETENSORS: Schema = {
+    "type": "string",
+    "format": "binary",
+    "description": "The tensors under their paths, such as inputs/x; other JSON fields are in the metadata, under "
+    "pullback.",
 }
-# The names of derived ops.
-_DERIVED = rf"^[a-z][a-z0-9_]*(\.({'|'.join(DERIVATIONS)})){{1,{DEEPEST}}}$"
-_REF = "#/components/schemas/{model}"
-_PROBLEM = {"application/problem+json": {"schema": {"$ref": _REF.format(model="Problem")}}}
-_PROBLEMS = {
-    "400": "The body does not match its content type.",
-    "401": "The service needs a key, or does not know this one.",
-    "403": "A page of another site sent the request, or it names a host that is not the service's.",
-    "404": "Unknown op or operation.",
-    "406": "The client accepts none of the formats.",
-    "408": "The body did not arrive in time.",
-    "413": "The body is over the byte limit.",
-    "415": "The content type is missing or unsupported, or the body is compressed.",
-    "422": "An invalid tensor, shape, dtype, attribute, field, mode or device, or too large a response.",
-    "429": "Too many requests at a time with this key: try again after the seconds in Retry-After.",
-    "500": "The op failed, or returned an invalid gradient.",
-    "503": "Overloaded or draining: try again after the seconds in Retry-After.",
-    "504": "The deadline passed.",
+_BINARY = {MEDIA_TYPE: {"schema": ref("Safetensors")}}
+_PROBLEM = {"application/problem+json": {"schema": ref("Problem")}}
+_SECONDS = {"description": "Seconds.", "schema": {"type": "integer", "minimum": 0}}
+_SCHEMES = {"description": "The schemes of a key.", "schema": {"type": "string"}}
+_METHODS = {"description": "The method of the path.", "schema": {"type": "string"}}
+_PROBLEMS: Mapping[str, Schema] = {
+    "400": {"description": "The body does not match its content type."},
+    "401": {
+        "description": "The service needs a key, or does not know this one.",
+        "headers": {"WWW-Authenticate": _SCHEMES},
+    },
+    "403": {"description": "A page of another site sent the request, or it names a host that is not the service's."},
+    "404": {"description": "Unknown path, op or operation."},
+    "405": {"description": "The path exists, for another method.", "headers": {"Allow": _METHODS}},
+    "406": {"description": "The client accepts none of the formats."},
+    "408": {"description": "The body did not arrive in time."},
+    "413": {"description": "The body is over the byte limit."},
+    "415": {"description": "The content type is missing or unsupported, or the body is compressed."},
+    "422": {
+        "description": "An invalid tensor, shape, dtype, attribute, field, header, mode or device, or too large a "
+        "response."
+    },
+    "429": {
+        "description": "Too many requests at a time with this key: try again after the seconds in Retry-After.",
+        "headers": {"Retry-After": _SECONDS},
+    },
+    "431": {"description": "The headers are over the byte limit."},
+    "500": {"description": "The op failed, or returned an invalid gradient."},
+    "503": {
+        "description": "Overloaded or draining: try again after the seconds in Retry-After.",
+        "headers": {"Retry-After": _SECONDS},
+    },
+    "504": {"description": "The deadline passed."},
 }
-
-
-@dataclass(frozen=True)
-class Check:
-    """A route of the gradient checks: its path, models and response media types, and an example request."""
-
-    name: str
-    path: str
-    summary: str
-    request: type[BaseModel]
-    answer: type[OperationAnswer]
-    media_types: tuple[str, ...]
-    example: Mapping[str, Any]
-
-
-_VERIFIED = {"inputs": {"x": [1, 2, 3]}, "gradients": {"x": [2, 4, 6.54]}}
-CHECKS = (
-    Check("check", "/v1/ops/{op}/check", "Check the op's gradient", CheckRequest, CheckAnswer, (_JSON,), {}),
-    Check("verify", "/v1/ops/{op}/verify", "Verify your gradient", VerifyRequest, VerifyAnswer, (_JSON,), _VERIFIED),
-    Check(
-        "checks",
-        "/v1/checks",
-        "Check all gradients, as a stream of events",
-        ChecksRequest,
-        ChecksAnswer,
-        ("text/event-stream", "application/x-ndjson"),
-        {"ops": ["square"]},
-    ),
-)
-
-
-def openapi(app: FastAPI, ops: Mapping[str, Op]) -> Callable[[], dict[str, Any]]:
-    """Return the function that FastAPI calls for its document; it builds the document once."""
-    return cache(partial(_document, app, ops))
-
-
-def _document(app: FastAPI, ops: Mapping[str, Op]) -> dict[str, Any]:
-    document = get_openapi(
-        title=app.title, version=app.version, description=app.description, routes=app.routes, tags=app.openapi_tags
-    )
-    schemas = document.setdefault("components", {}).setdefault("schemas", {})
-    schemas.update(_schemas())
-    for name in ("HTTPValidationError", "ValidationError"):
-        schemas.pop(name, None)
-    for path in document["paths"].values():
-        for operation in path.values():
-            operation["responses"].pop("422", None)
-            operation["responses"]["default"] = {"description": "The error.", "content": _PROBLEM}
-    for operation in OPERATIONS.values():
-        document["paths"][f"/v1/ops/{{op}}/{operation.name}"] = {"post": _operation(operation, ops)}
-    for check in CHECKS:
-        document["paths"][check.path] = {"post": _check(check, ops)}
-    return document
-
-
-def _schemas() -> dict[str, Any]:
-    described = (*OPERATIONS.values(), *CHECKS)
-    requests: list[Any] = [(route.request, "validation") for route in described]
-    answers: list[Any] = [(route.answer, "serialization") for route in described]
-    _, definitions = models_json_schema([*requests, *answers, (Problem, "serialization")], ref_template=_REF)
-    return definitions["$defs"]
-
-
-def _operation(operation: Operation, ops: Mapping[str, Op]) -> dict[str, Any]:
-    body, answer = _body(operation.request, _examples(operation, ops)), _answer(operation.answer, (_JSON,))
-    for part in (body, answer):
-        part["content"].update(_BINARY)
-    return {
-        "tags": ["derivatives"],
-        "summary": operation.summary,
-        "operationId": operation.name,
-        "parameters": [_op_parameter({"anyOf": [{"enum": list(ops)}, {"pattern": _DERIVED}]}), _DEADLINE],
-        "requestBody": body,
-        "responses": {"200": answer, **_problems()},
-    }
-
-
-def _check(check: Check, ops: Mapping[str, Op]) -> dict[str, Any]:
-    parameters = [_op_parameter({"enum": list(ops)}), _DEADLINE] if "{op}" in check.path else [_DEADLINE]
-    return {
-        "tags": ["checks"],
-        "summary": check.summary,
-        "operationId": check.name,
-        "parameters": parameters,
-        "requestBody": _body(check.request, {"square": {"value": dict(check.example)}}),
-        "responses": {"200": _answer(check.answer, check.media_types), **_problems()},
-    }
-
-
-_DEADLINE = {
+_DEADLINE: Schema = {
     "name": "Pullback-Deadline-Ms",
     "in": "header",
     "required": False,
     "description": "Milliseconds for the whole request, if less than the server's limit.",
-    "schema": {"type": "integer", "minimum": 1},
+    "schema": {"type": "integer", "minimum": 1, "maximum": 10**18 - 1},
+}
+_REFUSALS = {status: {"$ref": f"#/components/responses/{status}"} for status in _PROBLEMS}
+_PARAMETERS = [{"$ref": "#/components/parameters/deadline"}]
+# The op of the examples.
+_EXAMPLE = "square"
+_X, _DX = [1, 2, 3], [2, 4, 6]
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A path that computes: its models, the contents of its responses, and an example request.
+
+    ``accepts_derived``: the op may be a derived one.
+    """
+
+    name: str
+    path: str
+    tag: str
+    summary: str
+    request: type[BaseModel]
+    answer: type[BaseModel]
+    content: Mapping[str, Schema]
+    example: Mapping[str, Any]
+    accepts_derived: bool = True
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether requests and responses may be safetensors."""
+        return MEDIA_TYPE in self.content
+
+
+def _derivative(name: str) -> Endpoint:
+    operation = OPERATIONS[name]
+    more = {field: {"x": _X} for field in ("tangents", "vectors") if field in operation.request.model_fields}
+    content = {_JSON: {"schema": ref(operation.answer.__name__)}, **_BINARY}
+    path, example = f"/v1/ops/{{op}}/{name}", {"inputs": {"x": _X}, **more}
+    return Endpoint(name, path, "derivatives", operation.summary, operation.request, operation.answer, content, example)
+
+
+# A frame of text/event-stream, whose schema in OpenAPI 3.1 is that of one event.
+_FRAME: Schema = {
+    "type": "object",
+    "properties": {
+        "event": {"type": "string", "enum": ["start", "progress", "report", "summary", "error"]},
+        "data": {"type": "string", "contentMediaType": _JSON, "contentSchema": ref("ChecksAnswer")},
+    },
+    "required": ["event", "data"],
+    "additionalProperties": False,
+}
+ENDPOINTS: Mapping[str, Endpoint] = {
+    endpoint.name: endpoint
+    for endpoint in (
+        *map(_derivative, OPERATIONS),
+        Endpoint(
+            "check",
+            "/v1/ops/{op}/check",
+            "checks",
+            "Check the op's gradient",
+            CheckRequest,
+            CheckAnswer,
+            {_JSON: {"schema": ref("CheckAnswer")}},
+            {"checks": ["derivative"]},
+            accepts_derived=False,
+        ),
+        Endpoint(
+            "verify",
+            "/v1/ops/{op}/verify",
+            "checks",
+            "Verify your gradient",
+            VerifyRequest,
+            VerifyAnswer,
+            {_JSON: {"schema": ref("VerifyAnswer")}},
+            {"inputs": {"x": _X}, "gradients": {"x": _DX}},
+        ),
+        Endpoint(
+            "checks",
+            "/v1/checks",
+            "checks",
+            "Check all gradients, as a stream of events",
+            ChecksRequest,
+            ChecksAnswer,
+            {"text/event-stream": {"schema": _FRAME}, "application/x-ndjson": {"schema": ref("ChecksAnswer")}},
+            {"ops": [_EXAMPLE], "checks": ["derivative"]},
+        ),
+    )
 }
 
 
-def _op_parameter(schema: Mapping[str, Any]) -> dict[str, Any]:
-    return {"name": "op", "in": "path", "required": True, "schema": {"type": "string", **schema}}
+def document(of_all_ops: Callable[[], Schema]) -> APIRouter:
+    """Return the route of the document."""
+    router = APIRouter()
+
+    @router.get("/openapi.json", include_in_schema=False)
+    async def page() -> JSONResponse:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
+        return JSONResponse(of_all_ops())
+
+    return router
 
 
-def _body(request: type[BaseModel], examples: Mapping[str, Any]) -> dict[str, Any]:
-    schema = {"$ref": _REF.format(model=request.__name__)}
-    return {"required": True, "content": {_JSON: {"schema": schema, "examples": dict(examples)}}}
+def openapi(app: FastAPI, engine: Engine) -> Schema:
+    """Return the document, in which one path stands for all ops."""
+    document = base(app, engine)
+    for endpoint in ENDPOINTS.values():
+        schema, examples = ref(endpoint.request.__name__), {_EXAMPLE: {"value": dict(endpoint.example)}}
+        parameters = [_op_parameter(engine, endpoint)] if "{op}" in endpoint.path else []
+        described = describe(endpoint, schema, examples)
+        described["parameters"] = [*parameters, *described["parameters"]]
+        document["paths"][endpoint.path] = {"post": described}
+    return document
 
 
-def _answer(answer: type[OperationAnswer], media_types: Sequence[str]) -> dict[str, Any]:
-    schema = {"$ref": _REF.format(model=answer.__name__)}
-    return {"description": answer.__doc__, "content": {media_type: {"schema": schema} for media_type in media_types}}
+def base(app: FastAPI, engine: Engine) -> Schema:
+    """Return the document of the pages, with all components."""
+    document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+    schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    schemas |= {**components(), **_models(), "Safetensors": _SAFETENSORS}
+    schemas["Device"] = {"type": "string", "enum": list(engine.devices)}
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    document["components"] |= {
+        "responses": {status: {**described, "content": _PROBLEM} for status, described in _PROBLEMS.items()},
+        "parameters": {"deadline": _DEADLINE},
+    }
+    for path in document["paths"].values():
+        for operation in path.values():
+            operation["responses"] = {"200": operation["responses"]["200"], **_REFUSALS}
+            operation["parameters"] = [*operation.get("parameters", ()), *_PARAMETERS]
+    return document
 
 
-def _problems() -> dict[str, Any]:
-    return {status: {"description": text, "content": _PROBLEM} for status, text in _PROBLEMS.items()}
-
-
-def _examples(operation: Operation, ops: Mapping[str, Op]) -> dict[str, Any]:
-    """Return the ops' examples as request bodies, named ``op/example``."""
+def describe(endpoint: Endpoint, schema: Schema, examples: Schema) -> Schema:
+    """Return the description of an endpoint whose requests have this schema."""
+    binary = _BINARY if endpoint.is_binary else {}
     return {
-        f"{op.name}/{example.name}": {"summary": op.summary, "value": _example_body(operation, op, example.name)}
-        for op in ops.values()
-        for example in op.examples
-        # An op whose gradient is not linear in the cotangent has no jvp.
-        if operation.name != "jvp" or op.claim(op.attrs(**example.attrs)).linear
+        "tags": [endpoint.tag],
+        "summary": endpoint.summary,
+        "operationId": endpoint.name,
+        "parameters": _PARAMETERS,
+        "requestBody": {"required": True, "content": {_JSON: {"schema": schema, "examples": examples}, **binary}},
+        "responses": {
+            "200": {"description": endpoint.answer.__doc__, "content": dict(endpoint.content)},
+            **_REFUSALS,
+        },
     }
 
 
-def _example_body(operation: Operation, op: Op, name: str) -> dict[str, Any]:
-    """Return a request body for an operation at an op's example; directions are the inputs themselves."""
-    example = next(e for e in op.examples if e.name == name)
-    body: dict[str, Any] = {"inputs": dict(example.inputs)}
-    if example.attrs:
-        body["attrs"] = dict(example.attrs)
-    for required in ("tangents", "vectors"):
-        if required in operation.request.model_fields:
-            names = [slot.name for slot in op.inputs if op.is_differentiable(slot, op.dtypes[0])]
-            body[required] = {input_name: example.inputs[input_name] for input_name in names}
-    return body
+def _models() -> Schema:
+    requests: list[Any] = [(endpoint.request, "validation") for endpoint in ENDPOINTS.values()]
+    answers: list[Any] = [(endpoint.answer, "serialization") for endpoint in ENDPOINTS.values()]
+    models: list[Any] = [*requests, *answers, (Problem, "serialization")]
+    _, definitions = models_json_schema(models, ref_template=ref("{model}")["$ref"])
+    return definitions["$defs"]
+
+
+def _op_parameter(engine: Engine, endpoint: Endpoint) -> Schema:
+    names = "|".join(engine.registry.ops)
+    derived = rf"(\.({'|'.join(DERIVATIONS)})){{0,{DEEPEST}}}" if endpoint.accepts_derived else ""
+    schema = {"type": "string", "pattern": f"^({names}){derived}$"}
+    return {"name": "op", "in": "path", "required": True, "schema": schema, "example": _EXAMPLE}

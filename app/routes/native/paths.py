@@ -10,6 +10,7 @@ from app.requests.plans import Plans
 from app.routes.native.checks import CheckHandler, StreamHandler, VerifyHandler
 from app.routes.native.derivatives import OperationHandler
 from app.routes.native.health import Live
+from app.routes.native.op_paths import OP_PATHS
 from app.routes.protocol import DerivedRoutes, Routes, wrong_method
 from ops import Op
 
@@ -21,6 +22,7 @@ PAGES = {
     "/metrics": "metrics",
     "/docs": "docs",
     "/openapi.json": "docs",
+    OP_PATHS: "docs",
 }
 
 LIVE_BODY = Live().model_dump_json().encode()

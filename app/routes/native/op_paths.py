@@ -1,0 +1,136 @@
+"""The OpenAPI document with a path for each registered op, which ``/docs`` shows.
+
+Its schemas have the names, dtypes, ranks, modes and attributes of the op, and its examples are those of the op.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import FastAPI
+
+from app.execution.engine import Engine
+from app.requests.tensor_schemas import Schema, kind_of, ref, typed, untyped
+from app.routes.native.catalogue import attrs_schema
+from app.routes.native.openapi import ENDPOINTS, Endpoint, base, describe
+from app.tensors.dtypes import MAX_RANK
+from ops import FLOATS, MODES, Example, Input, Op, Output
+
+OP_PATHS = "/docs/openapi.json"
+# The fields of directions that ``batched`` gives a leading axis.
+_BATCHED = {"vjp": "cotangents", "jvp": "tangents", "hvp": "vectors"}
+_ALONG_INPUTS = ("tangents", "vectors", "gradients")
+
+
+def by_op(app: FastAPI, engine: Engine) -> Schema:
+    """Return the document with a path for each op and endpoint."""
+    document, ops = base(app, engine), engine.registry.ops.values()
+    schemas, paths = document["components"]["schemas"], document["paths"]
+    for endpoint in (endpoint for endpoint in ENDPOINTS.values() if "{op}" not in endpoint.path):
+        schema = ref(endpoint.request.__name__)
+        paths[endpoint.path] = {"post": describe(endpoint, schema, {"square": {"value": dict(endpoint.example)}})}
+    for op in ops:
+        schemas |= _tensor_components(op)
+        for endpoint in (endpoint for endpoint in ENDPOINTS.values() if "{op}" in endpoint.path):
+            if _needs_directions(endpoint) and not _live(op, op.inputs):
+                continue
+            schema = _request(op, endpoint, schemas[endpoint.request.__name__])
+            examples = {each.name: {"value": _example(op, endpoint, each)} for each in _examples(op, endpoint)}
+            described = describe(endpoint, schema, examples)
+            described |= {"tags": [op.name], "operationId": f"{op.name}_{endpoint.name}"}
+            paths[endpoint.path.format(op=op.name)] = {"post": described}
+    document["tags"] = [{"name": op.name, "description": op.summary} for op in ops]
+    return document
+
+
+def _needs_directions(endpoint: Endpoint) -> bool:
+    return any(field in endpoint.request.model_fields for field in _ALONG_INPUTS)
+
+
+def _request(op: Op, endpoint: Endpoint, general: Schema) -> Schema:
+    """Return the schema of requests to one op, from that of requests to any op."""
+    own, properties = _fields(op, endpoint), dict[str, Any]()
+    for name, field in general["properties"].items():
+        kept = {key: field[key] for key in ("description", "default") if key in field}
+        is_nullable = {"type": "null"} in field.get("anyOf", ())
+        if name not in own:
+            properties[name] = field
+        elif is_nullable:
+            properties[name] = {"anyOf": [own[name], {"type": "null"}], **kept}
+        else:
+            properties[name] = {**own[name], **kept}
+    return {**general, "properties": properties}
+
+
+def _fields(op: Op, endpoint: Endpoint) -> dict[str, Schema]:
+    """Return the schemas of the fields that depend on the op."""
+    floats, xs, ys = [dtype for dtype in op.dtypes if dtype in FLOATS], _live(op, op.inputs), _live(op, op.outputs)
+    found: dict[str, Schema] = {
+        "inputs": {**_tensors(op.inputs), "required": [slot.name for slot in op.inputs]},
+        "attrs": attrs_schema(op.attrs),
+        "dtype": {"type": "string", "enum": floats if endpoint.name == "verify" else list(op.dtypes)},
+        "dtypes": {**_choice(floats), "maxItems": len(FLOATS)},
+        "mode": {"type": "string", "enum": list(op.modes)},
+        "modes": {**_choice(op.modes), "maxItems": len(MODES)},
+        "wrt": {**_choice([slot.name for slot in op.inputs]), "uniqueItems": True},
+        "of": {**_choice([slot.name for slot in op.outputs]), "uniqueItems": True},
+    }
+    for field in (*_ALONG_INPUTS, "cotangents"):
+        slots = ys if field == "cotangents" else xs
+        is_batched = _BATCHED.get(endpoint.name) == field
+        found[field] = _tensors(slots, is_batched=is_batched) | {"minProperties": 1} if slots else {"type": "null"}
+    if op.batching != "elementwise":
+        found["diagonal"] = {"type": "boolean", "const": False}
+    return found
+
+
+def _choice(names: Sequence[str]) -> Schema:
+    return {"type": "array", "items": {"type": "string", "enum": list(names)}, "minItems": 1}
+
+
+def _tensors(slots: Sequence[Input | Output], *, is_batched: bool = False) -> Schema:
+    properties = {slot.name: {**ref(_name(slot, is_batched=is_batched)), "description": slot.doc} for slot in slots}
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _tensor_components(op: Op) -> dict[str, Schema]:
+    """Return the schemas of the tensors of an op, without and with a leading axis of directions."""
+    found: dict[str, Schema] = {}
+    for slot in (*op.inputs, *op.outputs):
+        for is_batched in (False, True):
+            ranks = _ranks(slot, is_batched=is_batched)
+            forms = [*untyped(kind_of(slot.dtypes), ranks), *typed(slot.dtypes, ranks)]
+            found[_name(slot, is_batched=is_batched)] = {"anyOf": forms}
+    return found
+
+
+def _ranks(slot: Input | Output, *, is_batched: bool) -> range:
+    """Return the ranks that a slot may have; ``is_batched``: or one rank more."""
+    rank = len(slot.shape) - ("..." in slot.shape)
+    return range(rank, MAX_RANK + 1 if "..." in slot.shape else rank + 1 + is_batched)
+
+
+def _name(slot: Input | Output, *, is_batched: bool) -> str:
+    """Return the name of the component of a slot, which slots of the same dtypes and ranks share."""
+    ranks = _ranks(slot, is_batched=is_batched)
+    return f"{'-'.join(slot.dtypes)}-rank-{ranks[0]}-{ranks[-1]}"
+
+
+def _live(op: Op, slots: Sequence[Input | Output]) -> list[Input | Output]:
+    """Return the slots that are differentiable in at least one of the op's dtypes."""
+    return [slot for slot in slots if any(op.is_differentiable(slot, dtype) for dtype in op.dtypes)]
+
+
+def _examples(op: Op, endpoint: Endpoint) -> list[Example]:
+    """Return the examples that the endpoint accepts: with a gradient that is not linear there is no jvp."""
+    return [each for each in op.examples if endpoint.name != "jvp" or op.claim(op.attrs(**each.attrs)).linear]
+
+
+def _example(op: Op, endpoint: Endpoint, example: Example) -> Mapping[str, Any]:
+    """Return a request at an example of the op; directions, and gradients to verify, are the inputs themselves."""
+    if endpoint.name == "check":
+        return endpoint.example
+    body: dict[str, Any] = {"inputs": dict(example.inputs)}
+    if example.attrs:
+        body["attrs"] = dict(example.attrs)
+    live = {slot.name: example.inputs[slot.name] for slot in op.inputs if op.is_differentiable(slot, op.dtypes[0])}
+    return body | {field: live for field in _ALONG_INPUTS if field in endpoint.request.model_fields}
