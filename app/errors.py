@@ -109,7 +109,7 @@ class Unauthorized(PullbackError):
 
 
 class Forbidden(PullbackError):
-    """The request comes from a page of a foreign origin, or names a foreign host."""
+    """The request comes from a page of a foreign origin, names a foreign host, or asks for what is disabled."""
 
     status, title = 403, "Forbidden"
 

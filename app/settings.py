@@ -56,6 +56,7 @@ class Settings(BaseSettings):
     deadline_s: float = Field(
         default=60.0, gt=0, le=3600, description="Limit of a request, from its headers to its response."
     )
+    checks: int = Field(default=2, ge=0, le=64, description="How many gradient checks may run at a time; 0: none.")
     checks_s: float = Field(default=600.0, gt=0, le=86400, description="Limit of a stream of checks (/v1/checks).")
     check_work: int = Field(
         default=1 << 24, ge=1 << 10, description="Limit of the values of an op for one numeric derivative."

@@ -7,6 +7,7 @@ from typing import Any
 
 from app.errors import CannotStart
 from app.execution.batching import Batches
+from app.execution.check_places import CheckPlaces
 from app.execution.engine import Engine
 from app.execution.lane import Lane
 from app.execution.lifecycle import LIFECYCLE, Lifecycle, drain_on_term
@@ -50,6 +51,7 @@ def build(settings: Settings) -> tuple[Engine, Metrics | None]:
         settings.check_work,
         metrics.counters if metrics else not_recorded,
         lifecycle,
+        CheckPlaces(settings.checks),
     )
     return engine, metrics
 

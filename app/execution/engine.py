@@ -8,6 +8,7 @@ from app.autodiff.default_mode import default_mode
 from app.autodiff.derived import derived
 from app.errors import NotFound, Overloaded, near, wrong
 from app.execution.batching import Batches
+from app.execution.check_places import CheckPlaces
 from app.execution.lane import Lane
 from app.execution.lifecycle import Lifecycle
 from app.telemetry.counters import Counters
@@ -40,6 +41,7 @@ class Engine:
     check_work: int
     counters: Count
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
+    checks: CheckPlaces = field(default_factory=CheckPlaces)
 
     def need_ready(self) -> None:
         """Raise ``Overloaded`` while the service is not ready: it drains, or is stuck in a computation."""

@@ -129,6 +129,35 @@ class Report:
     steps: list[Step] = field(default_factory=list[Step])
     broken: set[int] = field(default_factory=set[int])
 
+    def plan(
+        self,
+        decode: Decode,
+        *,
+        checks: Sequence[str] | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        attrs: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Make the steps, which are to be run in order.
+
+        Without inputs and attributes, there are steps for every choice of attributes in the examples, and some for
+        choices that no example has. Inputs are bound here, so errors in them show before any step runs. Raises
+        ``Unprocessable``.
+        """
+        targets = list(_targets(self.op, self.options, decode, inputs, attrs))
+        if inputs is not None:
+            for target in targets:
+                _ = target.points
+        requested = [name for name in CHECKS if checks is None or name in checks]
+        if max(self.options.orders) == 1:
+            requested = [name for name in requested if name not in SECOND_ORDER]
+        names = [name for name in CHECKS if name in requested or name in FOUNDATIONS]
+        self.steps = [
+            Step(name, target, self, name in requested)
+            for target in targets
+            for name in names
+            if target.has_example or name in OF_ATTRIBUTES
+        ]
+
     @property
     def has_begun(self) -> bool:
         """Whether any step has begun."""
@@ -168,38 +197,6 @@ class Report:
         parts += [f"{count['error']} broke off by a fault of the checker"] if count["error"] else []
         parts += [f"{unfinished} not run: out of time"] if unfinished else []
         return f"{self.op.name}: {', '.join(parts)}"
-
-
-def steps(
-    op: Op,
-    options: Options,
-    decode: Decode,
-    *,
-    checks: Sequence[str] | None = None,
-    inputs: Mapping[str, Any] | None = None,
-    attrs: Mapping[str, Any] | None = None,
-) -> tuple[Report, list[Step]]:
-    """Return an empty report and the steps that fill it, to be run in order.
-
-    Without inputs and attributes, there are steps for every choice of attributes in the examples, and some for choices
-    that no example has. Inputs are bound here, so errors in them show before any step runs. Raises ``Unprocessable``.
-    """
-    report = Report(op, options)
-    targets = list(_targets(op, options, decode, inputs, attrs))
-    if inputs is not None:
-        for target in targets:
-            _ = target.points
-    requested = [name for name in CHECKS if checks is None or name in checks]
-    if max(options.orders) == 1:
-        requested = [name for name in requested if name not in SECOND_ORDER]
-    names = [name for name in CHECKS if name in requested or name in FOUNDATIONS]
-    report.steps = [
-        Step(name, target, report, name in requested)
-        for target in targets
-        for name in names
-        if target.has_example or name in OF_ATTRIBUTES
-    ]
-    return report, report.steps
 
 
 def _targets(

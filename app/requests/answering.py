@@ -5,7 +5,7 @@ The caller, which is the native API or another protocol, reads the body and writ
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
@@ -50,13 +50,14 @@ class Reply(NamedTuple):
 
 @dataclass(frozen=True)
 class Turns:
-    """Long work in several turns of the lane, between which other long work runs; ``result`` follows the last.
+    """A gradient check, in several turns of the lane, between which other checks run; ``result`` follows the last.
 
-    If the time ends before the last turn, the result is that of the turns up to then; ``has_begun`` reports whether any
-    has begun, without which there is no result.
+    The turns are made as they are needed: one may depend on those before it. If the time ends before the last turn, the
+    result is that of the turns up to then; ``has_begun`` reports whether any has begun, without which there is no
+    result.
     """
 
-    turns: Sequence[Steps]
+    turns: Iterable[Steps]
     result: Callable[[], Any]
     has_begun: Callable[[], bool]
 
@@ -154,12 +155,13 @@ async def _run(engine: Engine, request: Request, job: Job, slot: Slot) -> Any:
         return await engine.batches.run(work, slot=slot, deadline=deadline, counters=counters)
     if isinstance(work, Turns):
         until = with_time_to_answer(deadline)
-        try:
-            for turn in work.turns:
-                await engine.lane.run(counters.queued(turn), slot="check", deadline=until, owner=job.owner)
-        except DeadlinePassed:
-            if not work.has_begun():
-                raise
+        async with engine.checks.place():
+            try:
+                for turn in work.turns:
+                    await engine.lane.run(counters.queued(turn), slot="check", deadline=until, owner=job.owner)
+            except DeadlinePassed:
+                if not work.has_begun():
+                    raise
         return work.result()
     return await engine.lane.run(counters.queued(work), slot=slot, deadline=deadline, owner=job.owner)
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from app.gradcheck.report import steps
+from app.gradcheck.report import Report, Step
 from app.gradcheck.target import Options
 from app.tensors.json import decode
 from ops import Op
@@ -11,9 +11,16 @@ from ops import Op
 CPU = {"cpu": "/device:CPU:0"}
 
 
+def planned(op: Op, options: Options, **parameters: Any) -> tuple[Report, list[Step]]:
+    """Return an empty report on an op and its steps."""
+    result = Report(op, options)
+    result.plan(decode, **parameters)
+    return result, result.steps
+
+
 def report(op: Op, /, *, inputs: Any = None, attrs: Any = None, checks: Any = None, **options: Any) -> dict[str, Any]:
     """Return the report on an op, from all checks by default."""
-    result, todo = steps(op, Options(CPU, **options), decode, checks=checks, inputs=inputs, attrs=attrs)
+    result, todo = planned(op, Options(CPU, **options), checks=checks, inputs=inputs, attrs=attrs)
     for step in todo:
         step.run(lambda: None)
     return result.document()

@@ -11,12 +11,11 @@ import tensorflow as tf
 from app.errors import DeadlinePassed
 from app.gradcheck import report as reports
 from app.gradcheck.checks import CHECKS, linearity
-from app.gradcheck.report import OUT_OF_TIME, steps
+from app.gradcheck.report import OUT_OF_TIME
 from app.gradcheck.target import Options
 from app.gradcheck.verdict import Comparison, Place
-from app.tensors.json import decode
 from ops import Claim, Example, Formula, Input, Surrogate
-from tests.gradcheck.checking import CPU, entries, failed, report
+from tests.gradcheck.checking import CPU, entries, failed, planned, report
 from tests.gradcheck.op_makers import WIDE, claiming, cube_vjp, elementwise, made, rows
 
 
@@ -47,7 +46,7 @@ def test_a_broken_check_of_batching_does_not_vouch_for_it() -> None:
     """The gradients of a softmax look wrong if points share a call: without the check, they must not."""
     op = elementwise(lambda x: x / np.float64(2), examples=(Example("one", {"x": [1.0, 2.0]}),))
     with patch("app.gradcheck.checks.batching._compare", side_effect=ValueError):
-        _, todo = steps(op, Options(CPU), decode)
+        _, todo = planned(op, Options(CPU))
         for step in todo:
             step.run(lambda: None)
     assert todo[0].target.op.batching == "none"
@@ -117,7 +116,7 @@ def test_findings_with_other_numbers_stay_apart() -> None:
 
 
 def test_what_is_done_before_the_deadline_is_reported() -> None:
-    result, todo = steps(made(lambda x, dy: -cube_vjp(x, dy)), Options(CPU), decode)
+    result, todo = planned(made(lambda x, dy: -cube_vjp(x, dy)), Options(CPU))
     done = list(CHECKS).index("derivative") + 1
     for step in todo[:done]:
         step.run(lambda: None)
@@ -139,7 +138,7 @@ def test_a_check_that_runs_out_of_time_keeps_its_findings() -> None:
         if calls > 1:
             raise DeadlinePassed("too late")
 
-    result, todo = steps(rows(lambda x, w: x[:, 0] * w[0]), Options(CPU), decode, checks=["finite"], attrs={})
+    result, todo = planned(rows(lambda x, w: x[:, 0] * w[0]), Options(CPU), checks=["finite"], attrs={})
     assert result.document()["verdict"] == "inconclusive"
     with pytest.raises(DeadlinePassed):
         todo[-1].run(checkpoint)

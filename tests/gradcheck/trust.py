@@ -20,11 +20,10 @@ import numpy as np
 
 from app.errors import PullbackError
 from app.gradcheck.checks import CHECKS
-from app.gradcheck.report import Step, steps
+from app.gradcheck.report import Step
 from app.gradcheck.target import Options, Target
-from app.tensors.json import decode
 from ops import Op, discover
-from tests.gradcheck.checking import CPU
+from tests.gradcheck.checking import CPU, planned
 from tests.gradcheck.hard import HARD
 from tests.gradcheck.hard.exact import Hard, Where, off
 from tests.gradcheck.wrong import WRONG
@@ -97,7 +96,7 @@ def of_right(name: str, seed: int) -> Tally:
 
 
 def _checked(op: Op, seed: int) -> tuple[dict[str, Any], list[Step]]:
-    report, todo = steps(op, Options(CPU, seed=seed), decode)
+    report, todo = planned(op, Options(CPU, seed=seed))
     for step in todo:
         step.run(lambda: None)
     return report.document(), todo

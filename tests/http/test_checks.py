@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
-from tests.conftest import Serve, Service
+from app.execution import check_places
+from tests.conftest import Serve
 from tests.http.native_client import JSON, fault, post, problem
 from tests.patience import PATIENCE_S
 
@@ -267,24 +268,37 @@ def test_a_check_beyond_its_deadline_reports_what_is_done(client: httpx.Client, 
     validator(schemas, "CheckAnswer").validate(found)
 
 
-def test_a_check_that_waits_until_its_deadline_gets_504(plugged: httpx.Client, plugged_service: Service) -> None:
-    def wait() -> None:
-        with plugged_service.client() as other:
-            headers = {**JSON, "pullback-deadline-ms": "3000"}
-            body = {"inputs": {"x": [1.0], "steps": 1_000_000}}
-            other.post("/v1/ops/endless/jacobian", content=json.dumps(body), headers=headers)
+def test_checks_wait_for_a_place_and_short_work_does_not(serve) -> None:
+    service = serve(CHECKS="1")
+    with service.client() as busy, service.client() as client, busy.stream("POST", "/v1/checks", json={}) as events:
+        lines = events.iter_lines()
+        assert next(lines) == "event: start"
+        soon = {**JSON, "pullback-deadline-ms": "300"}
+        problem(client.post("/v1/ops/square/check", content=b"{}", headers=soon), 504)
+        assert post(client, "square", "vjp", inputs={"x": [1, 2]}).status_code == 200
+        assert post(client, "square", "jacobian", inputs={"x": [1, 2]}).status_code == 200
+    with service.client() as client:
+        assert post(client, "square", "check", checks=["contract"]).json()["verdict"] == "pass"
 
-    post(plugged, "endless", "jacobian", inputs={"x": [1.0], "steps": 1})
-    busy = threading.Thread(target=wait)
-    busy.start()
-    time.sleep(1)
-    soon = {**JSON, "pullback-deadline-ms": "200"}
-    problem(plugged.post("/v1/ops/squares/check", content=b"{}", headers=soon), 504)
-    busy.join(PATIENCE_S)
+
+def test_checks_past_the_queue_get_503(serve, monkeypatch) -> None:
+    monkeypatch.setattr(check_places, "WAITING", 0)
+    service = serve(CHECKS="1")
+    with service.client() as client:
+        assert "0 gradient checks wait for 1 places" in problem(post(client, "square", "check"), 503)["detail"]
+        problem(client.post("/v1/checks", json={}), 503)
+
+
+def test_checks_can_be_disabled(serve) -> None:
+    with serve(CHECKS="0").client() as client:
+        assert "PULLBACK_CHECKS=0" in problem(post(client, "square", "check"), 403)["detail"]
+        assert "PULLBACK_CHECKS=0" in problem(client.post("/v1/checks", json={}), 403)["detail"]
+        body = {"inputs": {"x": [1.0]}, "gradients": {"x": [2.0]}}
+        assert post(client, "square", "verify", **body).json()["verdict"] == "pass"
 
 
 def test_a_stream_yields_to_other_work_and_stops_on_disconnect(service) -> None:
-    """A stream over all ops takes a minute; a Jacobian, also long work, is answered between two of its steps."""
+    """A stream over all ops takes a minute; a Jacobian, which is long work, is answered meanwhile."""
     events: list[str] = []
 
     def follow() -> None:

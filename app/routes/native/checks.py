@@ -7,7 +7,7 @@ and the check stops when the client disconnects.
 import asyncio
 import math
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -18,12 +18,13 @@ from app.autodiff.derived import DerivedOp
 from app.errors import DeadlinePassed, Overloaded, PullbackError, wrong
 from app.execution.engine import Engine
 from app.gradcheck import rounding, verify
-from app.gradcheck.report import DEADLINE, Report, Step, steps
+from app.gradcheck.report import DEADLINE, Report
 from app.gradcheck.target import Options
 from app.gradcheck.verdict import Verdict, worst_verdict
 from app.http.request import Request
 from app.requests.answering import Job, Reader, Reply, Turns, answer, off_loop, with_time_to_answer
 from app.requests.negotiation import JSON, accepted, content_type, read
+from app.requests.operations import Steps
 from app.routes.native.check_models import CheckRequest, ChecksRequest, VerifyRequest
 from app.routes.protocol import wrong_method
 from app.runtime.cancellation import Checkpoint
@@ -65,11 +66,21 @@ class CheckHandler:
         request = read(body, CheckRequest)
         options = _options(self.engine, request)
         _check_support(self.op, options)
-        report, pending = steps(
-            self.op, options, decode_widening, checks=request.checks, inputs=request.inputs, attrs=request.attrs
-        )
-        work = Turns([step.run for step in pending], report.document, lambda: report.has_begun)
+        report = Report(self.op, options)
+
+        def plan(checkpoint: Checkpoint) -> None:
+            del checkpoint
+            report.plan(decode_widening, checks=request.checks, inputs=request.inputs, attrs=request.attrs)
+
+        work = Turns(_turns(report, plan), report.document, lambda: report.has_begun)
         return Job(self.op.owner, work, True, _reply, self.counters)
+
+
+def _turns(report: Report, plan: Steps) -> Iterator[Steps]:
+    """Yield the turns of a check: to plan its steps, which draws the points, and each of the steps."""
+    yield plan
+    for step in report.steps:
+        yield step.run
 
 
 @dataclass(frozen=True)
@@ -115,14 +126,15 @@ class StreamHandler:
             else Limit(time.monotonic() + self.engine.checks_s, f"raise PULLBACK_CHECKS_S, {FEWER}")
         )
         headers = [(b"content-type", media_type.encode()), (b"cache-control", b"no-store")]
-        await request.send({"type": "http.response.start", "status": 200, "headers": headers})
-        request.deadline.start_work(until=math.inf)
-        async with aclosing(_events(self.engine, ops, options, parameters, limit)) as events:
-            async for event in events:
-                line = dumps(spell_nonfinite(event))
-                if media_type == EVENTS:
-                    line = b"event: %s\ndata: %s\n" % (event["event"].encode(), line)
-                await request.send({"type": "http.response.body", "body": line, "more_body": True})
+        async with self.engine.checks.place():
+            await request.send({"type": "http.response.start", "status": 200, "headers": headers})
+            request.deadline.start_work(until=math.inf)
+            async with aclosing(_events(self.engine, ops, options, parameters, limit)) as events:
+                async for event in events:
+                    line = dumps(spell_nonfinite(event))
+                    if media_type == EVENTS:
+                        line = b"event: %s\ndata: %s\n" % (event["event"].encode(), line)
+                    await request.send({"type": "http.response.body", "body": line, "more_body": True})
         await request.send({"type": "http.response.body", "body": b""})
 
 
@@ -145,15 +157,21 @@ async def _events(
     """Yield the events; steps after the limit are skipped."""
     began = time.monotonic()
     try:
-        plans: list[tuple[Report, list[Step]]] = [
-            steps(op, options, decode_widening, checks=request.checks) for op in ops
-        ]
-        count, done, reports = sum(len(pending) for _, pending in plans), 0, list[Event]()
+        planned = [Report(op, options) for op in ops]
+        for report in planned:
+
+            def plan(checkpoint: Checkpoint, report: Report = report) -> None:
+                del checkpoint
+                report.plan(decode_widening, checks=request.checks)
+
+            deadline = time.monotonic() + engine.deadline_s
+            await engine.lane.run(plan, slot="check", deadline=deadline, owner=report.op.name)
+        count, done, reports = sum(len(report.steps) for report in planned), 0, list[Event]()
         unavailable = [{"op": op.name, "reason": op.reason} for op in engine.registry.unavailable]
         yield {"event": "start", "ops": [op.name for op in ops], "unavailable": unavailable, "steps": count}
-        for report, pending in plans:
+        for report in planned:
             counters = engine.counters(report.op.name, "checks")
-            for step in pending:
+            for step in report.steps:
                 if time.monotonic() >= limit.until:
                     step.cure, done = limit.cure, done + 1
                     continue

@@ -48,7 +48,10 @@ _PROBLEMS: Mapping[str, Schema] = {
         "description": "The service needs a key, or does not know this one.",
         "headers": {"WWW-Authenticate": _SCHEMES},
     },
-    "403": {"description": "A page of another site sent the request, or it names a host that is not the service's."},
+    "403": {
+        "description": "A page of another site sent the request, it names a host that is not the service's, or checks "
+        "are disabled."
+    },
     "404": {"description": "Unknown path, op or operation."},
     "405": {"description": "The path exists, for another method.", "headers": {"Allow": _METHODS}},
     "406": {"description": "The client accepts none of the formats."},
