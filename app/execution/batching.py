@@ -132,14 +132,20 @@ class Batches:
         return self._admission.taken
 
     async def run(
-        self, evaluation: Evaluation[Result], *, slot: Slot, deadline: float, counters: Counters = NOT_RECORDED
+        self,
+        evaluation: Evaluation[Result],
+        *,
+        slot: Slot,
+        deadline: float,
+        owner: str,
+        counters: Counters = NOT_RECORDED,
     ) -> Result:
-        """Return the result of an evaluation, which runs by itself or in a batch.
+        """Return the result of an evaluation of ``owner``, which runs by itself or in a batch.
 
         An evaluation that has not begun at its ``deadline`` is dropped; the caller enforces the deadline afterwards.
         Raises the errors of ``Lane.run``.
         """
-        batch_key, owner = evaluation.batch_key, evaluation.point.op.owner
+        batch_key = evaluation.batch_key
         if batch_key is None or slot == "long":
 
             def work(checkpoint: Checkpoint) -> Result:

@@ -65,7 +65,7 @@ class Admission:
         own = self._held.get(owner, 0)
         if own >= self._free:
             others = self.taken - own
-            raise Overloaded(f"queue full: {own} waiting for {owner}, {others} for other ops; try again soon")
+            raise Overloaded(f"queue full: {own} waiting for {owner}, {others} for others; try again soon")
         self._held[owner] = own + 1
         self._free -= 1
 

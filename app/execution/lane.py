@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from app.errors import DeadlinePassed, too_late
 from app.execution.fairness import Admission, RoundRobin
 from app.runtime.cancellation import Checkpoint, Interruptible
-from app.runtime.traces import NotTraced, make_elsewhere
+from app.runtime.traces import NotTraced, make_elsewhere, traces_of
 from ops import Mode
 
 Result = TypeVar("Result")
@@ -60,7 +60,7 @@ class _Ticket:
         if not self.future.set_running_or_notify_cancel():
             return
         try:
-            with Interruptible(self.deadline) as self.running:
+            with Interruptible(self.deadline) as self.running, traces_of(self.owner):
                 self.check()
                 self.future.set_result(self.work(self.check))
         except BaseException as error:  # noqa: BLE001 - it goes to the caller

@@ -107,6 +107,11 @@ async def answer(engine: Engine, request: Request, reader: Reader, body: Body) -
     await send_reply(reply, request)
 
 
+def owner_of(request: Request, op: str) -> str:
+    """Return the owner of the work of a request: the op, for each key apart, so that no key starves another."""
+    return f"{op} (key {request.key})" if request.key else op
+
+
 async def off_loop(read: Callable[[Body], Result], body: Body) -> Result:
     """Return ``read(body)``, run on another thread if the body is large."""
     return await asyncio.to_thread(read, body) if len(body) > SMALL_BODY else read(body)
@@ -147,23 +152,23 @@ async def _run(engine: Engine, request: Request, job: Job, slot: Slot) -> Any:
     """Return the result of a job; from now on the request is counted by the counters of the job."""
     request.counters = counters = job.counters
     # Reading the body may have shortened the deadline.
-    work, deadline = job.work, request.deadline.at
+    work, deadline, owner = job.work, request.deadline.at, owner_of(request, job.owner)
     if isinstance(work, Evaluation):
         if slot == "short" and request.is_alone and engine.batches.is_brief(work):
             with suppress(NotTraced):
                 return engine.batches.run_at_once(work, counters)
-        return await engine.batches.run(work, slot=slot, deadline=deadline, counters=counters)
+        return await engine.batches.run(work, slot=slot, deadline=deadline, owner=owner, counters=counters)
     if isinstance(work, Turns):
         until = with_time_to_answer(deadline)
         async with engine.checks.place():
             try:
                 for turn in work.turns:
-                    await engine.lane.run(counters.queued(turn), slot="check", deadline=until, owner=job.owner)
+                    await engine.lane.run(counters.queued(turn), slot="check", deadline=until, owner=owner)
             except DeadlinePassed:
                 if not work.has_begun():
                     raise
         return work.result()
-    return await engine.lane.run(counters.queued(work), slot=slot, deadline=deadline, owner=job.owner)
+    return await engine.lane.run(counters.queued(work), slot=slot, deadline=deadline, owner=owner)
 
 
 def with_time_to_answer(deadline: float) -> float:
@@ -183,4 +188,5 @@ async def _answer_on_lane(engine: Engine, request: Request, reader: Reader, body
         result = computed(work.run) if isinstance(work, Evaluation) else computed(work, checkpoint)
         return job.counters.timed("serialise", job.write, result)
 
-    return await engine.lane.run(work, slot="long", deadline=request.deadline.at, owner=reader.owner)
+    owner = owner_of(request, reader.owner)
+    return await engine.lane.run(work, slot="long", deadline=request.deadline.at, owner=owner)

@@ -1,17 +1,18 @@
 """The cache of traces in this process.
 
 A program is traced once per mode, dtypes and device, for all shapes (with XLA, once per shape). The cache is bounded:
-the least recently used trace of the op with the most of them makes room for a new one, so that the callers of one op
-cannot displace the traces of others. Dropping a trace frees its memory, except the executables that XLA compiles for a
-function: TensorFlow keeps these for the life of the process. They are few, and the others run in sessions, whose
-executables end with them.
+the least recently used trace of the owner with the most of them makes room for a new one, so that no owner displaces
+the traces of another. An owner is an op, or the requests for an op with one key. Dropping a trace frees its memory,
+except the executables that XLA compiles for a function: TensorFlow keeps these for the life of the process. They are
+few, and the others run in sessions, whose executables end with them.
 """
 
 import itertools
 import threading
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Generator, Hashable, Iterable
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,7 +43,7 @@ class _Entry:
 class Traces:
     """Traces by key. A failed trace keeps its error as its value, until it is displaced.
 
-    ``made`` and ``compiled`` count the traces since the start by op, and ``displaced`` those that have made room.
+    ``made`` and ``compiled`` count the traces since the start by owner, and ``displaced`` those that have made room.
     """
 
     def __init__(self) -> None:
@@ -72,9 +73,10 @@ class Traces:
     ) -> Any:
         """Return the result of ``trace()`` for this key, which is called once; later calls return the same result.
 
-        ``owner`` is the op that the trace counts for. ``is_permanent``: the memory stays when the trace is dropped, so
-        it never is. Raises whatever ``trace()`` raised.
+        The trace counts for ``owner``, an op, outside of ``traces_of``. ``is_permanent``: the memory stays when the
+        trace is dropped, so it never is. Raises whatever ``trace()`` raised.
         """
+        owner = _thread.owner or owner
         with self._lock:
             entry = self._entries.get(key)
             is_first = entry is None
@@ -94,7 +96,8 @@ class Traces:
         return entry.future.result()
 
     def may_be_permanent(self, owner: str) -> bool:
-        """Return whether another executable of an op may stay for the life of the process."""
+        """Return whether another executable of an owner may stay for the life of the process."""
+        owner = _thread.owner or owner
         return self._permanent[owner] < PERMANENT * SHARE and self._permanent.total() < PERMANENT
 
     def _make_room(self, new: _Entry) -> None:
@@ -105,7 +108,7 @@ class Traces:
         self._drop(compiled, COMPILED_KEPT - new.is_compiled)
 
     def _drop(self, entries: dict[Hashable, _Entry], limit: int) -> None:
-        """Drop all but ``limit`` of these traces: each time the least recently used one of the op with the most."""
+        """Drop all but ``limit`` of these traces: each time the least recently used one of the owner with the most."""
         while len(entries) > limit:
             [(owner, _)] = Counter(entry.owner for entry in entries.values()).most_common(1)
             oldest = min((key for key in entries if entries[key].owner == owner), key=lambda key: entries[key].used)
@@ -123,9 +126,10 @@ def trace_counts() -> tuple[int, int]:
 
 
 class _Thread(threading.local):
-    """The modes whose traces each thread must leave to others."""
+    """The modes whose traces each thread must leave to others, and whose traces it makes."""
 
     elsewhere: frozenset[Mode] = frozenset()
+    owner = ""
 
 
 _thread = _Thread()
@@ -140,3 +144,13 @@ def need_permission(mode: Mode) -> None:
     """Raise ``NotTraced`` if this thread must not make a trace of this mode."""
     if mode in _thread.elsewhere:
         raise NotTraced
+
+
+@contextmanager
+def traces_of(owner: str) -> Generator[None]:
+    """Inside this block, the traces that this thread makes count for ``owner``."""
+    _thread.owner = owner
+    try:
+        yield
+    finally:
+        _thread.owner = ""

@@ -172,7 +172,7 @@ def together(calls: list[Evaluation], **options) -> list:
         batches = Batches(lane, options.get("waiting", 64))
         deadline = time.monotonic() + PATIENCE_S
         try:
-            pending = (batches.run(one, slot="short", deadline=deadline) for one in calls)
+            pending = (batches.run(one, slot="short", owner=one.point.op.name, deadline=deadline) for one in calls)
             return await asyncio.gather(*pending, return_exceptions=True)
         finally:
             lane.stop()
@@ -236,7 +236,10 @@ def test_an_expired_call_does_not_fail_its_batch(seconds: float) -> None:
         calls = [call(REGISTRY["round_ste"], "forward", np.ones(2), "float32", "graph") for _ in range(3)]
         try:
             deadlines = (now + 0.1, now + 60, now + 60)
-            pending = [batches.run(one, slot="short", deadline=at) for one, at in zip(calls, deadlines, strict=True)]
+            pending = [
+                batches.run(one, slot="short", owner=one.point.op.name, deadline=at)
+                for one, at in zip(calls, deadlines, strict=True)
+            ]
             return await asyncio.gather(*pending, busy, return_exceptions=True)
         finally:
             lane.stop()
@@ -274,7 +277,7 @@ def test_only_brief_arithmetic_runs_on_the_event_loop(monkeypatch, op: Op, on_th
         shared = Batches(lane, 64)
         for _ in range(2):
             pending = derivatives.forward(point(op, np.ones(2), "float32", "graph"))
-            await shared.run(pending, slot="short", deadline=time.monotonic() + PATIENCE_S)
+            await shared.run(pending, slot="short", owner="a", deadline=time.monotonic() + PATIENCE_S)
         lane.stop()
 
     asyncio.run(ask())

@@ -107,7 +107,7 @@ def test_a_full_queue_refuses_work_until_it_has_room():
             asyncio.create_task(lane.run(gate, slot="long", deadline=later(PATIENCE_S), owner=name)) for name in "ab"
         ]
         await asyncio.sleep(0)
-        with pytest.raises(Overloaded, match="1 waiting for b, 1 for other ops") as refused:
+        with pytest.raises(Overloaded, match="1 waiting for b, 1 for others") as refused:
             await lane.run(gate, slot="long", deadline=later(PATIENCE_S), owner="b")
         # The other slot is idle.
         assert await lane.run(lambda checkpoint: 1, slot="short", deadline=later(PATIENCE_S), owner="b") == 1

@@ -44,7 +44,11 @@ async def post(app: ASGIApp, path: str, body: bytes, **scope: Any) -> bytes:
     async def send(message):
         chunks.append(message.get("body", b""))
 
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    headers = [
+        (b"host", b"localhost"),
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+    ]
     defaults = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "headers": headers}
     await app({**defaults, **scope}, receive, send)
     return b"".join(chunks)

@@ -151,7 +151,7 @@ def test_the_warm_up_takes_no_place_in_the_queue(monkeypatch, counts):
         try:
             point = bind(OPS["sign"], {"x": [1, -2]}, {}, None, decode, mode="graph", device=CPU, max_elements=9)
             pending = engine.batches.run(
-                derivatives.forward(point), slot="short", deadline=time.monotonic() + PATIENCE_S
+                derivatives.forward(point), slot="short", owner="a", deadline=time.monotonic() + PATIENCE_S
             )
             running = asyncio.create_task(pending)
             await asyncio.sleep(0.1)
@@ -178,7 +178,7 @@ def test_the_warm_up_records_durations(monkeypatch, counts):
         await task
         point = bind(OPS["square"], {"x": [3, 4]}, {}, None, decode, mode="xla", device=CPU, max_elements=9)
         found = await engine.batches.run(
-            derivatives.forward(point), slot="short", deadline=time.monotonic() + PATIENCE_S
+            derivatives.forward(point), slot="short", owner="a", deadline=time.monotonic() + PATIENCE_S
         )
         assert found["y"].tolist() == [9, 16]
 

@@ -152,6 +152,19 @@ def test_one_op_leaves_the_traces_of_others():
 
 
 @pytest.mark.usefixtures("few_traces")
+def test_one_owner_of_work_leaves_the_traces_of_others():
+    """Two clients with keys of their own call the same op."""
+    with traces.traces_of("power (key a)"):
+        gradient(POWER, [2.0], "graph", 3)
+    with traces.traces_of("power (key b)"):
+        for power in range(4, 9):
+            gradient(POWER, [2.0], "graph", power)
+    made = traces.trace_counts()[0]
+    gradient(POWER, [2.0], "graph", 3)
+    assert traces.trace_counts()[0] == made
+
+
+@pytest.mark.usefixtures("few_traces")
 def test_an_executable_in_a_session_gives_the_same_bits():
     x = [2.0, 0.1, -3.3]
     first = gradient(POWER, x, "xla", 3)  # a function: it stays

@@ -7,7 +7,7 @@ and the check stops when the client disconnects.
 import asyncio
 import math
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +22,7 @@ from app.gradcheck.report import DEADLINE, Report
 from app.gradcheck.target import Options
 from app.gradcheck.verdict import Verdict, worst_verdict
 from app.http.request import Request
-from app.requests.answering import Job, Reader, Reply, Turns, answer, off_loop, with_time_to_answer
+from app.requests.answering import Job, Reader, Reply, Turns, answer, off_loop, owner_of, with_time_to_answer
 from app.requests.negotiation import JSON, accepted, content_type, read
 from app.requests.operations import Steps
 from app.routes.native.check_models import CheckRequest, ChecksRequest, VerifyRequest
@@ -129,7 +129,9 @@ class StreamHandler:
         async with self.engine.checks.place():
             await request.send({"type": "http.response.start", "status": 200, "headers": headers})
             request.deadline.start_work(until=math.inf)
-            async with aclosing(_events(self.engine, ops, options, parameters, limit)) as events:
+            async with aclosing(
+                _events(self.engine, request, ops, options, checks=parameters.checks, limit=limit)
+            ) as events:
                 async for event in events:
                     line = dumps(spell_nonfinite(event))
                     if media_type == EVENTS:
@@ -152,7 +154,7 @@ def _reply(document: Event) -> Reply:
 
 
 async def _events(
-    engine: Engine, ops: list[Op], options: Options, request: ChecksRequest, limit: Limit
+    engine: Engine, request: Request, ops: list[Op], options: Options, *, checks: Sequence[str] | None, limit: Limit
 ) -> AsyncGenerator[Event]:
     """Yield the events; steps after the limit are skipped."""
     began = time.monotonic()
@@ -162,10 +164,10 @@ async def _events(
 
             def plan(checkpoint: Checkpoint, report: Report = report) -> None:
                 del checkpoint
-                report.plan(decode_widening, checks=request.checks)
+                report.plan(decode_widening, checks=checks)
 
             deadline = time.monotonic() + engine.deadline_s
-            await engine.lane.run(plan, slot="check", deadline=deadline, owner=report.op.name)
+            await engine.lane.run(plan, slot="check", deadline=deadline, owner=owner_of(request, report.op.name))
         count, done, reports = sum(len(report.steps) for report in planned), 0, list[Event]()
         unavailable = [{"op": op.name, "reason": op.reason} for op in engine.registry.unavailable]
         yield {"event": "start", "ops": [op.name for op in ops], "unavailable": unavailable, "steps": count}
@@ -179,7 +181,9 @@ async def _events(
                 deadline = min(limit.until, time.monotonic() + engine.deadline_s)
                 work = counters.queued(step.run)
                 with suppress(DeadlinePassed):
-                    await engine.lane.run(work, slot="check", deadline=deadline, owner=report.op.name)
+                    await engine.lane.run(
+                        work, slot="check", deadline=deadline, owner=owner_of(request, report.op.name)
+                    )
                 step.cure, done = limit.cure if deadline == limit.until else DEADLINE, done + 1
             reports.append(report.document())
             yield {"event": "report", "report": reports[-1]}
