@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from app.runtime.traces import trace_counts
+from app.runtime.traces import TRACES, trace_counts
 from app.telemetry.counters import STAGES, RecordedCounters, Stage
 from app.telemetry.line_writer import STDERR
 
@@ -64,6 +64,7 @@ class _Families:
             ("queue",),
         )
         self.traces = counter("pullback_traces", "Traced functions created.")
+        self.traces_kept = gauge("pullback_traces_kept", "Traced functions in the cache.")
         self.compilations = counter("pullback_xla_compilations", "Traced functions compiled by XLA.")
         self.dropped = counter(
             "pullback_log_lines_dropped", "Lines of the log that were dropped: nothing read it in time."
@@ -138,6 +139,7 @@ class Metrics:
         self._families.queue.labels("lane").set(self._in_lane())
         self._families.queue.labels("batches").set(self._in_batches())
         traces, compilations = trace_counts()
+        self._families.traces_kept.set(len(TRACES))
         self._families.traces.inc(traces - self._published_traces)
         self._families.compilations.inc(compilations - self._published_compilations)
         self._published_traces, self._published_compilations = traces, compilations
