@@ -12,6 +12,8 @@ from typing import Literal, TypeVar, TypeVarTuple, get_args
 
 from prometheus_client import Histogram
 
+from app.runtime.traces import NotTraced
+
 Stage = Literal["parse", "queue", "compute", "serialise"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
 FIRST_ERROR = 400
@@ -113,7 +115,11 @@ class RecordedCounters(Counters):
     def computed(self, work: Callable[[*Args], Result], *args: *Args) -> Result:
         """Return ``work(*args)``, and count a run and its time even if it raises."""
         self.executions += 1
-        return self.timed("compute", work, *args)
+        try:
+            return self.timed("compute", work, *args)
+        except NotTraced:  # it starts again on a thread that may make the trace
+            self.executions -= 1
+            raise
 
     def batched(self, arrivals: Sequence[float], began: float, ended: float) -> None:
         """Count a batch: the wait of each evaluation, and one computation for all of them."""
