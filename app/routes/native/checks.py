@@ -136,7 +136,10 @@ class StreamHandler:
                     line = dumps(spell_nonfinite(event))
                     if media_type == EVENTS:
                         line = b"event: %s\ndata: %s\n" % (event["event"].encode(), line)
+                    # A client that stops reading must not hold a place.
+                    request.deadline.start_send()
                     await request.send({"type": "http.response.body", "body": line, "more_body": True})
+                    request.deadline.start_work(until=math.inf)
         await request.send({"type": "http.response.body", "body": b""})
 
 
