@@ -1,4 +1,4 @@
-"""Correct ops pass: every registered op at every seed, and functions on which other checkers raise false alarms."""
+"""Correct ops pass: every registered op, and functions on which other checkers raise false alarms."""
 
 import numpy as np
 import pytest
@@ -8,16 +8,15 @@ from ops import FLOATS, Claim, Example, Input, Op, Output, Surrogate, custom_gra
 from tests.gradcheck.checking import entries, failed, report
 
 REGISTRY = discover()
-# ``make trust`` runs many more. The second of these once raised false alarms.
-SEEDS = (0, 22)
+# ``make trust`` runs many more. This one once raised false alarms.
+SEED = 22
 # The checks that depend on the seed: tracing and compiling do not.
 SEEDED = ["derivative", "second", "linearity", "adjoint", "symmetry", "dtypes", "finite", "batching", "determinism"]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("op", REGISTRY.ops.values(), ids=lambda op: op.name)
-def test_every_registered_op_passes(op: Op, seed: int) -> None:
-    document = report(op, seed=seed, checks=None if seed == SEEDS[0] else SEEDED)
+def test_every_registered_op_passes(op: Op) -> None:
+    document = report(op, seed=SEED)
     assert failed(document) == [], [entry["sentence"] for entry in document["checks"] if entry["verdict"] == "fail"]
     assert document["verdict"] == "pass"
 

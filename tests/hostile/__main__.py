@@ -29,8 +29,8 @@ from tests.hostile.witness import Good, record
 
 # Good requests on the services other than the first, and on a service that replaces one that crashed.
 SAMPLE = 40
-# A long attack has time to record the answers to more examples of each op.
-LONG_MINUTES = 3
+# A long attack has time to record the answers to more requests: two examples of each op, all of them.
+LONG_MINUTES, SHORT_SAMPLE = 3, 250
 # More than the service ever needs, and less than evil ops ask for.
 ADDRESS_SPACE = 64 << 30
 OPS = FOLDER / "ops"
@@ -67,7 +67,7 @@ class Services:
 
     stack: ExitStack
     seed: str
-    examples: int
+    is_long: bool
     requests: Sequence = ()
     current: tuple[str, Target, Sequence[Good]] | None = None
     unread: list[int] = field(default_factory=list)
@@ -97,7 +97,9 @@ class Services:
     def _record(self, target: Target) -> Sequence[Good]:
         if not self.requests:
             with target.service.client() as client:
-                self.requests = corpus(client, self.examples)
+                self.requests = corpus(client, 2 if self.is_long else 1)
+            if not self.is_long:
+                self.requests = random.Random(self.seed).sample(self.requests, SHORT_SAMPLE)
             return record(target.port, self.requests)
         return record(target.port, random.Random(self.seed).sample(self.requests, SAMPLE))
 
@@ -114,7 +116,7 @@ def main() -> int:
     evil_ops.write_plugins(OPS)
     phases = list[Findings]()
     with ExitStack() as stack:
-        services = Services(stack, given.seed, 1 if given.minutes < LONG_MINUTES else 2)
+        services = Services(stack, given.seed, given.minutes >= LONG_MINUTES)
         for phase in PHASES:
             phases.append(findings := Findings(phase.name))
             target, goods = services.get(phase.service)

@@ -119,10 +119,10 @@ def test_a_finding_is_written_with_its_bytes(tmp_path):
 
 
 def test_a_case_is_reproducible():
-    for number in range(200):
+    for number in range(40):
         assert fuzzed(f"7 {number}", GOODS) == fuzzed(f"7 {number}", GOODS)
         assert memory.long_name("7", number) == memory.long_name("7", number)
-    assert len({fuzzed(f"7 {number}", GOODS).pieces for number in range(200)}) > 150
+    assert len({fuzzed(f"7 {number}", GOODS).pieces for number in range(40)}) > 30
 
 
 def test_harmless_framing_is_valid():

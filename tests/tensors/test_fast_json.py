@@ -168,14 +168,14 @@ def is_beside_bools(document: Any) -> bool:
     return is_fast(document) and any(isinstance(one, list) and True in one for value in values for one in value)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(bodies(), fast_bodies())
 def test_both_parsers_agree(body: str, fast: str):
     agree(body.encode())
     assert is_beside_bools(agree(fast.encode()))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(bodies(), st.data())
 def test_both_parsers_agree_on_broken_bodies(body: str, data):
     at = data.draw(st.integers(0, len(body)))
