@@ -16,6 +16,8 @@ FILES_OF_THE_SERVICE = ("tests/runtime/test_traces.py",)
 # Their tests start services of their own, or need none.
 APART = (
     "tests/http/test_launcher.py",
+    "tests/http/test_stopping.py",
+    "tests/http/test_connection.py",
     "tests/http/test_keys.py",
     "tests/http/test_tls.py",
     "tests/http/test_metrics.py",
