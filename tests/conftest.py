@@ -24,7 +24,7 @@ from tests.work_units import UnitScheduling, in_order
 if TYPE_CHECKING:
     from tests.threaded_service import ThreadedService
 
-# TensorFlow reads these as it is imported. Three test processes may share two cores: threads that hand small kernels to each
+# TensorFlow reads these as it is imported. Test processes share few cores: threads that hand small kernels to each
 # other take a third of the time. A service process does without them.
 ONE_THREAD = {"TF_NUM_INTEROP_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1"}
 os.environ |= ONE_THREAD
