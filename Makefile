@@ -8,7 +8,7 @@ MINOR := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve native libraries test test-clients test-clients-full client-environments docker-test sanitize bench accuracy schemathesis trust mutants hostile format lock clean
+.PHONY: help serve native libraries test test-thorough test-clients test-clients-full client-environments docker-test sanitize bench accuracy schemathesis trust mutants hostile format lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -29,6 +29,9 @@ test: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## check style and type
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/pyright
 	$(VENV)/bin/python -m pytest
+
+test-thorough: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## run the cases that `make test` leaves out
+	$(VENV)/bin/python -m pytest -m thorough
 
 # Other people's clients, each in its own environment without any part of the service. Samplers take longer.
 CLIENTS := umbridge tesseract triton kserve openapi
@@ -130,8 +133,10 @@ mutants: $(VENV)/.installed-dev native ## break the checker in many places, and 
 
 # How long to attack, and the seed of the fuzz, by default a random one: make hostile MINUTES=30 SEED=7
 MINUTES := 5
+# The phases of the attack, by default all: make hostile PHASES="fuzz SIGTERM"
+PHASES :=
 hostile: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## attack the service on loopback, and count what breaks (MINUTES=5)
-	@$(VENV)/bin/python -m tests.hostile --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+	@$(VENV)/bin/python -m tests.hostile --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(PHASES),--phases $(PHASES))
 
 format: $(VENV)/.installed-dev ## fix style where a tool can
 	$(VENV)/bin/ruff check --fix

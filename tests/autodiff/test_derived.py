@@ -39,8 +39,15 @@ def is_derivable(op: Op) -> bool:
     return bool(derivations(op)) and any(dtype in FLOATS for dtype in op.dtypes)
 
 
+def marks_of(case: Case, word: tuple[str, ...]) -> list[pytest.MarkDecorator]:
+    """Return the mark of cases that add little to the others: two derivations are enough at most examples."""
+    is_first = case.example is case.op.examples[0]
+    is_usual = word in {("vjp",), ("vjp", "vjp")} or (is_first and (len(word) < 3 or word == ("vjp", "vjp", "vjp")))
+    return [] if is_usual else [pytest.mark.thorough]
+
+
 CASES = [
-    pytest.param(case, word, id=f"{case.op.name}-{case.example.name}-{'.'.join(word)}")
+    pytest.param(case, word, id=f"{case.op.name}-{case.example.name}-{'.'.join(word)}", marks=marks_of(case, word))
     for case in cases()
     if is_derivable(case.op)
     for word in words_of(case)

@@ -109,6 +109,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Attack the service on loopback, and report what breaks.")
     parser.add_argument("--minutes", type=float, default=5.0, help="how long to attack; starts take longer")
     parser.add_argument("--seed", default=str(random.randrange(10**6)), help="determines the cases of the fuzz")
+    names = [phase.name for phase in PHASES]
+    parser.add_argument("--phases", nargs="+", choices=names, default=names, help="which phases, by default all")
     given = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 180)
     console.print(f"Attacking for {given.minutes:g} minutes with --seed {given.seed}; findings go to build/hostile/")
@@ -117,7 +119,7 @@ def main() -> int:
     phases = list[Findings]()
     with ExitStack() as stack:
         services = Services(stack, given.seed, given.minutes >= LONG_MINUTES)
-        for phase in PHASES:
+        for phase in [phase for phase in PHASES if phase.name in given.phases]:
             phases.append(findings := Findings(phase.name))
             target, goods = services.get(phase.service)
             console.print(f"[bold]{phase.name}[/] {len(goods)} good requests, {target.rss_mb():.0f} MiB")
