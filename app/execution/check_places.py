@@ -26,7 +26,7 @@ class CheckPlaces:
     async def place(self) -> AsyncGenerator[None]:
         """Hold a place inside this block.
 
-        Raises ``Forbidden`` if there are no places at all, and ``Overloaded`` if too many checks wait already.
+        Raises ``Forbidden`` if the service has no places, and ``Overloaded`` if too many checks already wait.
         """
         if not self._count:
             raise Forbidden("gradient checks are disabled in this service (PULLBACK_CHECKS=0)")

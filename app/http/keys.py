@@ -153,7 +153,7 @@ def presented_key(authorization: bytes) -> bytes:
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
-    """Return values that change when the file does, none if there is no file."""
+    """Return values that change when the file changes; without a file, an empty tuple."""
     try:
         status = os.stat(path)
     except OSError:

@@ -192,7 +192,7 @@ def _new_trace(program: Traceable, mode: Mode, leaves: Sequence[Array], device: 
             specs = [_spec(leaf, rank, mode) for leaf, rank in zip(leaves, program.ranks, strict=True)]
             trace = Trace(program, mode, specs, device, in_session=in_session)
             if mode == "xla":
-                # The first call compiles. Its result does not matter: nobody may cancel this one.
+                # The first call compiles. Here, because no caller's deadline can cancel it; its result is not used.
                 trace(leaves)
         except BaseException as error:  # noqa: BLE001 - the op author's code may raise anything
             failure = _clearest_error(error, program, leaves)

@@ -121,7 +121,7 @@ def _live(op: Op, slots: Sequence[Input | Output]) -> list[Input | Output]:
 
 
 def _examples(op: Op, endpoint: Endpoint) -> list[Example]:
-    """Return the examples that the endpoint accepts: with a gradient that is not linear there is no jvp."""
+    """Return the examples that the endpoint accepts: an op whose gradient is not linear has no jvp."""
     return [each for each in op.examples if endpoint.name != "jvp" or op.claim(op.attrs(**each.attrs)).linear]
 
 
