@@ -11,6 +11,7 @@ from pullback.client import Client, Op
 from pullback.errors import (
     BadArgument,
     CannotConnect,
+    ClientClosed,
     ConnectionLost,
     DeadlinePassed,
     NotFound,
@@ -35,6 +36,7 @@ __all__ = [
     "BadArgument",
     "CannotConnect",
     "Client",
+    "ClientClosed",
     "ConnectionLost",
     "Contract",
     "DeadlinePassed",

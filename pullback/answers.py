@@ -8,10 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
+import numpy as np
+
 from pullback.arrays import Array, decode
 
 Named: TypeAlias = dict[str, Array]
-Partial: TypeAlias = dict[str, Array | None]
+Partial: TypeAlias = dict[str, Any]
+"""Arrays by name, or ``None``; not typed as optional, because who asks for a gradient knows that the input has one."""
 Reasons: TypeAlias = dict[str, Any]
 
 
@@ -33,11 +36,11 @@ class Orders:
 
 @dataclass(frozen=True, eq=False)
 class Gradients:
-    """Cotangents pulled back to the inputs, by name; the outputs too, if requested."""
+    """Cotangents pulled back to the inputs, by name; ``outputs`` is empty if they were not requested."""
 
     gradients: Partial
     absent: Reasons
-    outputs: Named | None = None
+    outputs: Named = field(default_factory=dict[str, Array])
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,59 +73,79 @@ class Hessian:
 
     absent: Reasons
     hessian: dict[str, Partial] = field(default_factory=dict[str, Partial])
-    diagonal: Partial = field(default_factory=dict[str, Array | None])
+    diagonal: Partial = field(default_factory=dict[str, Any])
 
 
 def forward(document: Mapping[str, Any]) -> Forward:
     """Read the result of ``forward``."""
-    return Forward(arrays(document["outputs"]))
+    return Forward(_partial(document, "outputs"))
 
 
 def orders(document: Mapping[str, Any]) -> Orders:
-    """Read the result of ``gradients``."""
-    gradients = arrays(document["gradients"])
-    absent: list[Reasons] = document.get("absent") or [{} for _ in gradients]
-    return Orders(arrays(document["outputs"]), gradients, absent)
+    """Read the result of ``gradients``; in safetensors the orders have numbers, from 1, in place of a list."""
+    given: Any = document["gradients"]
+    absent: list[Reasons] = document.get("absent") or []
+    if isinstance(given, dict):
+        numbered = cast("dict[str, Any]", given)
+        given = [numbered.get(str(order), {}) for order in range(1, max(len(numbered), len(absent)) + 1)]
+    absent = absent or [{} for _ in given]
+    gradients = [_arrays(level, reasons) for level, reasons in zip(given, absent, strict=True)]
+    return Orders(_arrays(document["outputs"], {}), gradients, absent)
 
 
 def vjp(document: Mapping[str, Any]) -> Gradients:
     """Read the result of ``vjp``."""
-    return Gradients(arrays(document["gradients"]), _absent(document), arrays(document.get("outputs")))
+    return Gradients(_partial(document, "gradients"), _absent(document), _arrays(document.get("outputs", {}), {}))
 
 
 def jvp(document: Mapping[str, Any]) -> Tangents:
     """Read the result of ``jvp``."""
-    return Tangents(arrays(document["tangents"]), _absent(document))
+    return Tangents(_partial(document, "tangents"), _absent(document))
 
 
 def jacobian(document: Mapping[str, Any]) -> Jacobian:
     """Read the result of ``jacobian``."""
-    return Jacobian(arrays(document["jacobian"]), _absent(document))
+    return Jacobian(_partial(document, "jacobian"), _absent(document))
 
 
 def hvp(document: Mapping[str, Any]) -> Products:
     """Read the result of ``hvp``."""
-    return Products(arrays(document["products"]), _absent(document))
+    return Products(_partial(document, "products"), _absent(document))
 
 
 def hessian(document: Mapping[str, Any]) -> Hessian:
     """Read the result of ``hessian``."""
-    if "diagonal" in document:
-        return Hessian(_absent(document), diagonal=arrays(document["diagonal"]))
-    return Hessian(_absent(document), hessian=arrays(document["hessian"]))
+    return Hessian(_absent(document), _partial(document, "hessian"))
 
 
-def arrays(tree: Any) -> Any:
-    """Return nested objects and lists with each tensor replaced by an array; ``None`` stays ``None``."""
-    if tree is None:
-        return None
-    if isinstance(tree, list):
-        return [arrays(item) for item in cast("list[Any]", tree)]
-    fields = cast("dict[str, Any]", tree)
-    if "base64" in fields and isinstance(fields["base64"], str):
-        return decode(fields)
-    return {name: arrays(value) for name, value in fields.items()}
+def diagonal(document: Mapping[str, Any]) -> Hessian:
+    """Read the result of ``hessian`` for the diagonal alone."""
+    return Hessian(_absent(document), diagonal=_partial(document, "diagonal"))
+
+
+def _partial(document: Mapping[str, Any], field: str) -> Partial:
+    absent = _absent(document)
+    # Safetensors has no field that is empty.
+    return _arrays(document.get(field, {}) if absent else document[field], absent)
 
 
 def _absent(document: Mapping[str, Any]) -> Reasons:
     return document.get("absent") or {}
+
+
+def _arrays(tree: Mapping[str, Any], absent: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested objects with an array in place of each tensor, and ``None`` where there is none for a reason."""
+    found = {name: _leaf_or_tree(value, absent.get(name, {})) for name, value in tree.items()}
+    # Safetensors leaves out what is null in JSON.
+    missing = {name: _leaf_or_tree({}, reasons) for name, reasons in absent.items() if name not in tree}
+    return found | missing
+
+
+def _leaf_or_tree(value: Any, absent: Any) -> Any:
+    if value is None or isinstance(absent, str):
+        return None
+    if isinstance(value, np.ndarray):
+        return cast(Array, value)
+    if isinstance(value.get("base64"), str):
+        return decode(value)
+    return _arrays(value, absent)

@@ -1,8 +1,9 @@
-"""Conversion of arrays to JSON and back."""
+"""Conversion of arguments to arrays, and of arrays to JSON and back."""
 
 import base64
 import math
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -20,14 +21,13 @@ INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uin
 DTYPES = (*FLOATS, *INTEGERS, "bool")
 
 
-def encode(value: ArrayLike, name: str = "the array") -> Any:
-    """Return an array as JSON.
+def array_or_json(value: ArrayLike, name: str = "the array") -> Any:
+    """Return a value with a dtype as an array, and numbers, bools and lists of them as JSON values.
 
-    Numbers, bools and lists of them take the dtype that the op expects; everything else keeps its dtype and is sent as
-    base64, little-endian and row-major. Raises ``BadArgument``.
+    Lists take the dtype that the op expects; everything else keeps its dtype. Raises ``BadArgument``.
     """
     try:
-        return plain(value) if _has_no_dtype(value) else _typed(np.asarray(value), name)
+        return plain(value) if _has_no_dtype(value) else _array(value, name)
     except RecursionError:
         raise BadArgument(f"{name}: expected at most 8 dimensions, got lists nested far deeper") from None
     except BadArgument:
@@ -36,6 +36,12 @@ def encode(value: ArrayLike, name: str = "the array") -> Any:
         reason = " ".join(str(error).split())
         got = f"{type(value).__name__} ({reason})"
         raise BadArgument(f"{name}: expected a value that numpy.asarray accepts, got {got}") from error
+
+
+def encode(array: Array) -> dict[str, Any]:
+    """Return an array as JSON: its dtype, its shape, and its data in base64, little-endian and row-major."""
+    data = base64.b64encode(np.asarray(array, little_endian(array.dtype)).tobytes()).decode("ascii")
+    return {"dtype": name_of(array.dtype), "shape": list(array.shape), "base64": data}
 
 
 def plain(value: Any) -> Any:
@@ -50,41 +56,65 @@ def plain(value: Any) -> Any:
 
 
 def decode(tensor: Mapping[str, Any]) -> Array:
-    """Return a tensor of a response as an array that owns its data.
-
-    bfloat16 requires the package ml_dtypes; without it the array is widened to float32, which is exact.
-    """
-    name, shape = tensor["dtype"], tuple(tensor["shape"])
+    """Return a tensor of a response as an array that owns its data; see ``native``."""
     raw = bytearray(base64.b64decode(tensor["base64"], validate=True))
+    return native(np.ndarray(tuple(tensor["shape"]), wire(tensor["dtype"]), raw), tensor["dtype"])
+
+
+def native(bits: Array, name: str) -> Array:
+    """Return little-endian data as an array of the dtype ``name``, which for bfloat16 are 16-bit integers.
+
+    bfloat16 requires the package ml_dtypes; without it the array is widened to float32, which is exact. Raises
+    ``ValueError`` for bytes other than 0 and 1 of a bool.
+    """
     if name == "bfloat16":
-        return _bfloat16(np.ndarray(shape, "<u2", raw))
+        return _bfloat16(bits)
+    if name == "bool" and (largest := int(bits.view(np.uint8).max(initial=0))) > 1:
+        raise ValueError(f"expected bytes of 0 or 1 in a tensor of bools, got {largest}")
+    return bits.astype(name, copy=False)
+
+
+@lru_cache(maxsize=64)
+def name_of(dtype: np.dtype[Any]) -> str:
+    """Return the name of a dtype, which NumPy puts together anew each time."""
+    return dtype.name
+
+
+@lru_cache(maxsize=64)
+def little_endian(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype in the byte order of the wire."""
+    return dtype.newbyteorder("<")
+
+
+@lru_cache(maxsize=64)
+def wire(name: str) -> np.dtype[Any]:
+    """Return the dtype of the data on the wire; raise ``ValueError`` for an unknown name."""
     if name not in DTYPES:
         raise ValueError(f"unknown dtype {name}")
-    if name == "bool" and (largest := int(np.frombuffer(raw, np.uint8).max(initial=0))) > 1:
-        raise ValueError(f"expected bytes of 0 or 1 in a tensor of bools, got {largest}")
-    return np.ndarray(shape, np.dtype(name).newbyteorder("<"), raw).astype(name, copy=False)
+    return little_endian(np.dtype("u2" if name == "bfloat16" else name))
 
 
-def shared_float(encoded: Iterable[Any]) -> str | None:
-    """Return the float dtype of the encoded tensors that have one; ``None`` if there is none or they differ."""
-    typed = (cast("Mapping[str, Any]", tensor) for tensor in encoded if isinstance(tensor, Mapping))
-    names = {tensor.get("dtype") for tensor in typed} & set(FLOATS)
+def shared_float(tensors: Iterable[Any]) -> str | None:
+    """Return the float dtype of the arrays that have one; ``None`` if there is none or they differ."""
+    arrays = (cast(Array, tensor) for tensor in tensors if isinstance(tensor, np.ndarray))
+    names = {name for array in arrays if (name := name_of(array.dtype)) in FLOATS}
     return names.pop() if len(names) == 1 else None
 
 
 def _has_no_dtype(value: ArrayLike) -> bool:
     """Report whether to send a value without a dtype: numbers, lists, and what only the service can diagnose."""
-    if isinstance(value, np.generic):
+    if isinstance(value, np.ndarray | np.generic):
         return False
     return value is None or isinstance(value, int | float | str | list | tuple | range | Mapping)
 
 
-def _typed(array: Array, name: str) -> dict[str, Any]:
-    if array.dtype.name not in DTYPES:
+def _array(value: ArrayLike, name: str) -> Array:
+    if isinstance(value, np.ma.MaskedArray):
+        raise BadArgument(f"{name}: expected an array without a mask, got a masked array: fill it, as by x.filled(0.0)")
+    array = np.asarray(value)
+    if name_of(array.dtype) not in DTYPES:
         raise BadArgument(f"{name}: expected an array of {', '.join(DTYPES)}, got {array.dtype.name}")
-    little_endian = array.astype(array.dtype.newbyteorder("<"), copy=False)
-    data = base64.b64encode(little_endian.tobytes()).decode("ascii")
-    return {"dtype": array.dtype.name, "shape": list(array.shape), "base64": data}
+    return array
 
 
 def _bfloat16(bits: NDArray[np.uint16]) -> Array:

@@ -8,29 +8,45 @@
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 import httpx
 
-from pullback import answers, calls, transport
-from pullback.arrays import Arrays
-from pullback.calls import LINES, Call, CheckOptions, Common
+from pullback import addresses, answers, calls, reading
+from pullback.arrays import ArrayLike, Arrays
+from pullback.calls import Call, CheckOptions, Common
 from pullback.catalogue import Contract, OpSummary
+from pullback.errors import BadArgument, DeadlinePassed, TimedOut
+from pullback.limits import DEFAULT_RETRIES, Limit, Retries
+from pullback.naming import is_named, named
 from pullback.reports import Event, Report, Verification
+from pullback.responses import Response
+from pullback.spread import Spread
 
 T = TypeVar("T")
+
+DEFAULT_CONCURRENCY = 64
+"""The fastest number for small calls to a service on the same machine, as measured."""
 
 
 class AsyncClient:
     """A client that reuses its connections to a service; ``close`` it, or use it as a context manager.
 
     ``url`` defaults to ``PULLBACK_URL``, then to http://127.0.0.1:8000; ``api_key``, for a service that needs one, to
-    ``PULLBACK_KEY``; ``timeout`` limits every network wait, in seconds. After a 429 or 503 with a ``Retry-After``, a
-    call is sent again up to ``retries`` times, with at most half a minute of pauses. On failure every method raises a
-    ``PullbackError``.
+    ``PULLBACK_KEY``; ``headers`` go with every request; ``timeout`` limits every network wait, in seconds, and ``None``
+    sets no limit. After a 429 or 503 with a ``Retry-After``, a call is sent again up to ``retries`` times, with at most
+    half a minute of pauses. On failure every method raises a ``PullbackError``.
+
+    At most ``concurrency`` calls are sent at a time. The others wait in a queue of this client, where only a deadline
+    limits them, so that ``asyncio.gather`` takes any number of calls.
+
+    Requests are sent by ``http_client``, which then has its own timeout and stays open, or by an httpx client with this
+    ``transport``. A copy, as made by pickle, and a client that is used in another event loop have new connections.
     """
 
     def __init__(
@@ -38,13 +54,32 @@ class AsyncClient:
         url: str | None = None,
         *,
         api_key: str | None = None,
-        timeout: float = transport.DEFAULT_TIMEOUT,
-        retries: int = transport.DEFAULT_RETRIES,
+        headers: Mapping[str, str] | None = None,
+        timeout: float | None = addresses.DEFAULT_TIMEOUT,
+        retries: int = DEFAULT_RETRIES,
+        concurrency: int = DEFAULT_CONCURRENCY,
+        transport: httpx.AsyncBaseTransport | None = None,
+        http_client: httpx.AsyncClient | None = None,
     ) -> None:
         """Set the address; this sends nothing."""
-        self._address = transport.address(url, timeout, api_key)
-        self._retries = retries
-        self._http = httpx.AsyncClient(**self._address.options())
+        if concurrency < 1:
+            raise BadArgument(f"concurrency: expected at least 1, got {concurrency}")
+        self._address = addresses.address(url, timeout, api_key, headers)
+        self._retries, self._concurrency = retries, concurrency
+        self._transport, self._http_client = transport, http_client
+        self._session: Session | None = None
+        self._is_closed = False
+        self._copy = partial(
+            type(self),
+            self.url,
+            api_key=api_key,
+            headers=headers,
+            timeout=timeout,
+            retries=retries,
+            concurrency=concurrency,
+            transport=transport,
+            http_client=http_client,
+        )
 
     @property
     def url(self) -> str:
@@ -69,20 +104,22 @@ class AsyncClient:
 
     async def send(self, call: Call[T]) -> T:
         """Send a call and return its result."""
-        retries = transport.Retries(self._retries)
-        while True:
-            try:
-                response = await self._http.request(call.method, call.path, content=call.body, headers=call.headers())
-            except (httpx.HTTPError, httpx.InvalidURL) as error:
-                raise self._address.failure(error) from error
-            pause = retries.pause(response)
-            if pause is None:
-                return transport.result(self._address, call, response)
-            await asyncio.sleep(pause)
+        limit, session = Limit(call.deadline), self._open()
+        waited = await self._take_turn(session, limit)
+        try:
+            return await self._send(session, call, limit)
+        except (TimedOut, DeadlinePassed) as error:
+            if limit.seconds is not None and waited > limit.seconds / 2:
+                raise self._queued_too_long(waited, limit) from error
+            raise
+        finally:
+            session.turns.release()
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._http.aclose()
+        self._is_closed = True
+        if self._session is not None and self._session.is_current and self._http_client is None:
+            await self._session.http.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -92,59 +129,136 @@ class AsyncClient:
     ) -> None:
         await self.close()
 
-    async def _events(self, call: Call[None]) -> AsyncGenerator[Event, None]:
-        stream = transport.Stream(self._address)
+    def __reduce__(self) -> tuple[Callable[[], Self], tuple[()]]:
+        return self._copy, ()
+
+    def __repr__(self) -> str:
+        return f"pullback.AsyncClient({self._address.public_url!r})"
+
+    def _open(self) -> "Session":
+        if self._is_closed:
+            raise self._address.client_closed()
+        if self._session is None or not self._session.is_current:
+            options = self._address.options()
+            transport = self._transport or (None if self._address.has_proxy else Spread(self._address))
+            http = self._http_client or httpx.AsyncClient(transport=transport, **options)
+            self._session = Session(http, self._concurrency)
+        return self._session
+
+    async def _take_turn(self, session: "Session", limit: Limit) -> float:
+        """Wait until fewer than ``concurrency`` calls are sent; return the seconds."""
+        start = time.monotonic()
         try:
-            async with self._open_stream(call) as response:
+            async with asyncio.timeout(limit.left):
+                await session.turns.acquire()
+        except TimeoutError:
+            raise self._queued_too_long(time.monotonic() - start, limit) from None
+        return time.monotonic() - start
+
+    def _queued_too_long(self, waited: float, limit: Limit) -> TimedOut:
+        return TimedOut(
+            f"{waited:.3g} s of the deadline of {limit.seconds:g} s passed in this client's own queue, where a call "
+            f"waits while {self._concurrency} others are in progress (concurrency): start fewer calls at a time, or "
+            "allow a longer deadline"
+        )
+
+    async def _send(self, session: "Session", call: Call[T], limit: Limit) -> T:
+        retries = Retries(self._retries, call.deadline)
+        while True:
+            response = await self._exchange(session, call, limit)
+            pause = retries.pause(response)
+            if pause is None:
+                return reading.result(self._address, call, response)
+            await asyncio.sleep(pause)
+
+    async def _exchange(self, session: "Session", call: Call[Any], limit: Limit) -> Response:
+        try:
+            async with self._stream(session, call, limit) as response:
+                content = bytearray()
+                async for chunk in response.aiter_bytes():
+                    content += chunk
+                return Response(response.status_code, response.headers, content)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise self._address.failure(error, limit) from error
+
+    async def _events(self, call: Call[None]) -> AsyncGenerator[Event, None]:
+        limit, stream = Limit(call.deadline), reading.Stream(self._address)
+        try:
+            async with self._open_stream(call, limit) as response:
                 async for chunk in response.aiter_bytes():
                     for event in stream.feed(chunk):
                         yield event
         except httpx.HTTPError as error:
-            raise self._address.failure(error) from error
+            raise self._address.failure(error, limit) from error
         stream.end()
 
     @asynccontextmanager
-    async def _open_stream(self, call: Call[None]) -> AsyncGenerator[httpx.Response, None]:
+    async def _open_stream(self, call: Call[None], limit: Limit) -> AsyncGenerator[httpx.Response, None]:
         """Send a call whose response is a stream; yield the response once it starts."""
-        retries, headers = transport.Retries(self._retries), call.headers(LINES)
+        retries = Retries(self._retries, call.deadline)
         while True:
-            async with self._http.stream(call.method, call.path, content=call.body, headers=headers) as response:
-                pause = retries.pause(response)
+            async with self._stream(self._open(), call, limit) as response:
+                content = b"" if response.is_success else await response.aread()
+                start = Response(response.status_code, response.headers, content)
+                pause = retries.pause(start)
                 if pause is None:
-                    if not response.is_success:
-                        await response.aread()
-                    transport.check_stream(self._address, response)
+                    reading.check_stream(self._address, start)
                     yield response
                     return
             await asyncio.sleep(pause)
+
+    @asynccontextmanager
+    async def _stream(self, session: "Session", call: Call[Any], limit: Limit) -> AsyncGenerator[httpx.Response, None]:
+        """Send a call; yield the response before its content is read."""
+        content = None if call.body is None else call.body.async_content
+        options = self._address.request_options(call, limit)
+        async with session.http.stream(call.method, content=content, **options) as response:
+            yield response
+
+
+class Session:
+    """The connections of a client, and the turns of its calls, in one event loop."""
+
+    def __init__(self, http: httpx.AsyncClient, concurrency: int) -> None:
+        """Belong to the event loop that runs."""
+        self.http = http
+        self.turns = asyncio.Semaphore(concurrency)
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the event loop that runs is that of the session."""
+        return self._loop is asyncio.get_running_loop()
 
 
 class AsyncOp:
     """An op of a service.
 
-    Pass arrays by name. Arrays with a dtype are sent exactly, in that dtype; lists and scalars take the dtype that the
-    op expects. ``calls.Common`` documents the other keywords: ``attrs``, ``dtype``, ``mode``, ``device``.
+    Pass arrays by name; an array may come without its name where the op has only one input, or output. Arrays with a
+    dtype are sent exactly, in that dtype; lists and scalars take the dtype that the op expects. ``calls.Common``
+    documents the other keywords: ``attrs``, ``dtype``, ``mode``, ``device``, ``deadline``.
     """
 
     def __init__(self, client: AsyncClient, name: str) -> None:
         """Set the client that sends the calls, and the name."""
         self._client = client
         self.name = name
+        self._contract: Contract | None = None
 
     async def contract(self) -> Contract:
         """Return the contract: formulas, kinks, shapes, dtypes, attributes, examples."""
         return await self._client.send(calls.contract(self.name))
 
-    async def forward(self, inputs: Arrays, **common: Unpack[Common]) -> answers.Forward:
+    async def forward(self, inputs: Arrays | ArrayLike, **common: Unpack[Common]) -> answers.Forward:
         """Return the outputs."""
-        return await self._client.send(calls.forward(self.name, inputs, common))
+        return await self._client.send(calls.forward(self.name, await self._named("inputs", inputs), common))
 
     async def gradients(
         self,
-        inputs: Arrays,
+        inputs: Arrays | ArrayLike,
         *,
         order: int = 1,
-        cotangents: Arrays | None = None,
+        cotangents: Arrays | ArrayLike | None = None,
         wrt: Sequence[str] | None = None,
         **common: Unpack[Common],
     ) -> answers.Orders:
@@ -153,14 +267,21 @@ class AsyncOp:
         The first is weighted by ``cotangents``; each further one is that of the sum of the previous one's entries.
         """
         return await self._client.send(
-            calls.gradients(self.name, inputs, common, order=order, cotangents=cotangents, wrt=wrt)
+            calls.gradients(
+                self.name,
+                await self._named("inputs", inputs),
+                common,
+                order=order,
+                cotangents=await self._named("cotangents", cotangents),
+                wrt=wrt,
+            )
         )
 
     async def vjp(
         self,
-        inputs: Arrays,
+        inputs: Arrays | ArrayLike,
         *,
-        cotangents: Arrays | None = None,
+        cotangents: Arrays | ArrayLike | None = None,
         wrt: Sequence[str] | None = None,
         outputs: bool = False,
         batched: bool = False,
@@ -171,75 +292,130 @@ class AsyncOp:
         With ``batched``, cotangents and gradients have a leading axis.
         """
         return await self._client.send(
-            calls.vjp(self.name, inputs, common, cotangents=cotangents, wrt=wrt, outputs=outputs, batched=batched)
+            calls.vjp(
+                self.name,
+                await self._named("inputs", inputs),
+                common,
+                cotangents=await self._named("cotangents", cotangents),
+                wrt=wrt,
+                outputs=outputs,
+                batched=batched,
+            )
         )
 
     async def jvp(
-        self, inputs: Arrays, *, tangents: Arrays, batched: bool = False, **common: Unpack[Common]
+        self,
+        inputs: Arrays | ArrayLike,
+        *,
+        tangents: Arrays | ArrayLike,
+        batched: bool = False,
+        **common: Unpack[Common],
     ) -> answers.Tangents:
         """Return tangents of the inputs pushed forward to the outputs."""
-        return await self._client.send(calls.jvp(self.name, inputs, common, tangents=tangents, batched=batched))
+        return await self._client.send(
+            calls.jvp(
+                self.name,
+                await self._named("inputs", inputs),
+                common,
+                tangents=await self._named("tangents", tangents),
+                batched=batched,
+            )
+        )
 
     async def jacobian(
         self,
-        inputs: Arrays,
+        inputs: Arrays | ArrayLike,
         *,
         of: Sequence[str] | None = None,
         wrt: Sequence[str] | None = None,
         **common: Unpack[Common],
     ) -> answers.Jacobian:
         """Return the derivatives of all outputs, or those in ``of``, by all inputs, or those in ``wrt``."""
-        return await self._client.send(calls.jacobian(self.name, inputs, common, of=of, wrt=wrt))
+        return await self._client.send(
+            calls.jacobian(self.name, await self._named("inputs", inputs), common, of=of, wrt=wrt)
+        )
 
     async def hvp(
         self,
-        inputs: Arrays,
+        inputs: Arrays | ArrayLike,
         *,
-        vectors: Arrays,
-        cotangents: Arrays | None = None,
+        vectors: Arrays | ArrayLike,
+        cotangents: Arrays | ArrayLike | None = None,
         wrt: Sequence[str] | None = None,
         batched: bool = False,
         **common: Unpack[Common],
     ) -> answers.Products:
         """Return Hᵀv, the products of the derivative of the vjp and the vectors."""
         return await self._client.send(
-            calls.hvp(self.name, inputs, common, vectors=vectors, cotangents=cotangents, wrt=wrt, batched=batched)
+            calls.hvp(
+                self.name,
+                await self._named("inputs", inputs),
+                common,
+                vectors=await self._named("vectors", vectors),
+                cotangents=await self._named("cotangents", cotangents),
+                wrt=wrt,
+                batched=batched,
+            )
         )
 
     async def hessian(
         self,
-        inputs: Arrays,
+        inputs: Arrays | ArrayLike,
         *,
-        cotangents: Arrays | None = None,
+        cotangents: Arrays | ArrayLike | None = None,
         wrt: Sequence[str] | None = None,
         diagonal: bool = False,
         **common: Unpack[Common],
     ) -> answers.Hessian:
         """Return the derivative of the vjp, or only its ``diagonal``, for an elementwise op."""
         return await self._client.send(
-            calls.hessian(self.name, inputs, common, cotangents=cotangents, wrt=wrt, diagonal=diagonal)
+            calls.hessian(
+                self.name,
+                await self._named("inputs", inputs),
+                common,
+                cotangents=await self._named("cotangents", cotangents),
+                wrt=wrt,
+                diagonal=diagonal,
+            )
         )
 
     async def check(
         self,
-        inputs: Arrays | None = None,
+        inputs: Arrays | ArrayLike | None = None,
         *,
         attrs: Mapping[str, Any] | None = None,
         **options: Unpack[CheckOptions],
     ) -> Report:
         """Check the gradients at a point, by default at the op's examples and at points drawn from its domain."""
-        return await self._client.send(calls.check(self.name, inputs, attrs, options))
+        return await self._client.send(calls.check(self.name, await self._named("inputs", inputs), attrs, options))
 
     async def verify(
         self,
-        inputs: Arrays,
-        gradients: Arrays,
+        inputs: Arrays | ArrayLike,
+        gradients: Arrays | ArrayLike,
         *,
-        cotangents: Arrays | None = None,
+        cotangents: Arrays | ArrayLike | None = None,
         tolerances: Mapping[str, float] | None = None,
         **common: Unpack[Common],
     ) -> Verification:
         """Compare your gradients, by input, with the op's own in its widest dtype."""
         return await self._client.send(
-            calls.verify(self.name, inputs, gradients, common, cotangents=cotangents, tolerances=tolerances)
+            calls.verify(
+                self.name,
+                await self._named("inputs", inputs),
+                await self._named("gradients", gradients),
+                common,
+                cotangents=await self._named("cotangents", cotangents),
+                tolerances=tolerances,
+            )
         )
+
+    def __repr__(self) -> str:
+        return f"{self._client!r}.op({self.name!r})"
+
+    async def _named(self, field: str, value: Any) -> Any:
+        """Return arrays by name; an array without one takes the name in the contract, which is requested once."""
+        if is_named(value):
+            return value
+        self._contract = self._contract or await self.contract()
+        return named(field, value, self._contract)

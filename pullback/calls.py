@@ -1,13 +1,14 @@
 """Requests, each with the function that reads its response. This module does no I/O."""
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Generic, TypeAlias, TypedDict, TypeVar
 from urllib.parse import quote
 
-from pullback import answers, arrays, catalogue, reports
-from pullback.arrays import Arrays, plain
+from pullback import answers, bodies, catalogue, reports, safetensors
+from pullback.arrays import Arrays, array_or_json, shared_float
+from pullback.bodies import JSON, Body
 from pullback.errors import BadArgument
 
 T = TypeVar("T")
@@ -20,13 +21,15 @@ class Common(TypedDict, total=False):
     """Arguments that every operation accepts beside its tensors.
 
     ``attrs``: the op's attributes. ``dtype``: the dtype of its type variable; by default that of the float arrays,
-    if they agree. ``mode``: graph, eager, xla or v1. ``device``: such as cpu or gpu:0.
+    if they agree. ``mode``: graph, eager, xla or v1. ``device``: such as cpu or gpu:0. ``deadline``: the seconds that
+    the whole call may take, retries included; the service stops working on it then.
     """
 
     attrs: Mapping[str, Any] | None
     dtype: str | None
     mode: str | None
     device: str | None
+    deadline: float | None
 
 
 class CheckOptions(TypedDict, total=False):
@@ -34,7 +37,7 @@ class CheckOptions(TypedDict, total=False):
 
     ``dtypes``, ``modes``, ``orders`` (1, 2) and ``checks`` each select, by default everything; ``seed`` fixes the
     random draws; ``tolerances``, a mapping with ``absolute`` and ``relative``, widens every comparison on top of error
-    bars and rounding.
+    bars and rounding; ``deadline``, in seconds, ends the checks, and what is not checked by then is in the report.
     """
 
     dtypes: Sequence[str] | None
@@ -44,25 +47,32 @@ class CheckOptions(TypedDict, total=False):
     device: str | None
     seed: int | None
     tolerances: Mapping[str, float] | None
+    deadline: float | None
 
 
 @dataclass(frozen=True)
 class Call(Generic[T]):
-    """A request, and the function that reads its response; a GET has no ``body``."""
+    """A request, and the function that reads its response; a GET has no ``body``.
+
+    ``accept`` is the media type of the response; ``deadline`` limits the whole call, in seconds.
+    """
 
     path: str
     read: Callable[[Mapping[str, Any]], T]
-    body: bytes | None = None
+    body: Body | None = None
+    accept: str = JSON
+    deadline: float | None = None
 
     @property
     def method(self) -> str:
         """The HTTP method, GET or POST."""
         return "GET" if self.body is None else "POST"
 
-    def headers(self, accept: str = "application/json") -> dict[str, str]:
-        """Return the headers to send."""
-        kind = {} if self.body is None else {"Content-Type": "application/json"}
-        return {"Accept": accept, **kind}
+    def headers(self) -> dict[str, str]:
+        """Return the headers that describe the call, without those of the client."""
+        if self.body is None:
+            return {"Accept": self.accept}
+        return {"Accept": self.accept, "Content-Type": self.body.media_type, "Content-Length": str(self.body.size)}
 
 
 def ops() -> Call[list[catalogue.OpSummary]]:
@@ -122,15 +132,17 @@ def hessian(
 ) -> Call[answers.Hessian]:
     """Request the Hessian, or its diagonal."""
     tensors = {"inputs": inputs, "cotangents": cotangents}
-    return _operation(op, "hessian", answers.hessian, common, tensors, wrt=_names("wrt", wrt), diagonal=diagonal)
+    read = answers.diagonal if diagonal else answers.hessian
+    return _operation(op, "hessian", read, common, tensors, wrt=_names("wrt", wrt), diagonal=diagonal)
 
 
 def check(
     op: str, inputs: Arrays | None, attrs: Mapping[str, Any] | None, options: CheckOptions
 ) -> Call[reports.Report]:
     """Request the checks of an op, at a point or at points that the service chooses."""
-    body = {**_selections(options), **_encode({"inputs": inputs}), "attrs": attrs}
-    return Call(_path(op, "check"), reports.report, _dump(body))
+    fields = {**_selections(options), "attrs": attrs}
+    body = bodies.write_json(fields, _tensors({"inputs": inputs}))
+    return Call(_path(op, "check"), reports.report, body, deadline=_deadline(options.get("deadline")))
 
 
 def verify(
@@ -143,15 +155,16 @@ def verify(
     tolerances: Mapping[str, float] | None,
 ) -> Call[reports.Verification]:
     """Request a comparison of gradients with those of an op."""
-    tensors = {"inputs": inputs, "gradients": gradients, "cotangents": cotangents}
-    body = {**common, **_with_dtype(common, tensors), "tolerances": tolerances}
-    return Call(_path(op, "verify"), reports.verification, _dump(body))
+    tensors = _tensors({"inputs": inputs, "gradients": gradients, "cotangents": cotangents})
+    body = bodies.write_json({**_fields(common, tensors), "tolerances": tolerances}, tensors)
+    return Call(_path(op, "verify"), reports.verification, body, deadline=_deadline(common.get("deadline")))
 
 
 def checks(ops: Iterable[str] | None, options: CheckOptions) -> Call[None]:
     """Request the checks of many ops; the response is a stream for ``reports.event``."""
-    body = {**_selections(options), "ops": _names("ops", ops)}
-    return Call("/v1/checks", lambda document: None, _dump(body))
+    body = bodies.write_json({**_selections(options), "ops": _names("ops", ops)}, {})
+    deadline = _deadline(options.get("deadline"))
+    return Call("/v1/checks", lambda document: None, body, accept=LINES, deadline=deadline)
 
 
 def _operation(
@@ -162,15 +175,31 @@ def _operation(
     tensors: Mapping[str, Arrays | None],
     **fields: Any,
 ) -> Call[T]:
-    body = {**fields, **common, **_with_dtype(common, tensors), "encoding": "base64"}
-    return Call(_path(op, name), read, _dump(body))
+    values = _tensors(tensors)
+    body = bodies.write({**fields, **_fields(common, values), "encoding": "base64"}, values)
+    # The results of these two are larger than the request.
+    accept = safetensors.MEDIA_TYPE if name in ("jacobian", "hessian") else body.media_type
+    return Call(_path(op, name), read, body, accept, _deadline(common.get("deadline")))
 
 
-def _with_dtype(common: Common, tensors: Mapping[str, Arrays | None]) -> dict[str, Any]:
-    """Return the tensors as JSON, and the requested dtype, or the one that they share."""
-    encoded = _encode(tensors)
-    values: list[Any] = [tensor for named in encoded.values() if named is not None for tensor in named.values()]
-    return {"dtype": common.get("dtype") or arrays.shared_float(values), **encoded}
+def _fields(common: Common, tensors: bodies.Tensors) -> dict[str, Any]:
+    """Return the fields that describe the tensors; the dtype is the one requested, or the one that they share."""
+    values = [value for named in tensors.values() if named is not None for value in named.values()]
+    fields = {key: value for key, value in common.items() if key != "deadline"}
+    return {**fields, "dtype": common.get("dtype") or shared_float(values)}
+
+
+def _tensors(tensors: Mapping[str, Arrays | None]) -> bodies.Tensors:
+    return {
+        field: None if named is None else {name: array_or_json(x, f"{field}.{name}") for name, x in named.items()}
+        for field, named in tensors.items()
+    }
+
+
+def _deadline(seconds: float | None) -> float | None:
+    if seconds is not None and not seconds > 0:
+        raise BadArgument(f"deadline: expected seconds above 0, got {seconds}")
+    return seconds
 
 
 def _names(field: str, names: Names) -> list[str] | None:
@@ -183,34 +212,9 @@ def _names(field: str, names: Names) -> list[str] | None:
 def _selections(options: CheckOptions) -> dict[str, Any]:
     """Return the options, with lists for the iterables that select."""
     selections = {key: _names(key, options.get(key)) for key in ("dtypes", "modes", "orders", "checks")}
-    return {**options, **selections}
+    return {**{key: value for key, value in options.items() if key != "deadline"}, **selections}
 
 
+@lru_cache(maxsize=1024)
 def _path(*parts: str) -> str:
     return "/".join(("/v1/ops", *(quote(part, safe="") for part in parts)))
-
-
-def _encode(tensors: Mapping[str, Arrays | None]) -> dict[str, dict[str, Any] | None]:
-    return {
-        field: None if named is None else {name: arrays.encode(x, f"{field}.{name}") for name, x in named.items()}
-        for field, named in tensors.items()
-    }
-
-
-def _dump(body: Mapping[str, Any]) -> bytes:
-    """Return a body as JSON, without the fields that are ``None``: the service has the defaults."""
-    fields = {key: value for key, value in body.items() if value is not None}
-    if "attrs" in fields:
-        fields["attrs"] = {name: plain(value) for name, value in fields["attrs"].items()}
-    try:
-        return json.dumps(fields, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_scalar).encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise BadArgument(f"cannot write an argument as JSON: {error}") from error
-
-
-def _scalar(value: Any) -> Any:
-    """Return a NumPy scalar, such as an order or a seed, as a Python number."""
-    try:
-        return value.item()
-    except AttributeError:
-        raise TypeError(f"expected numbers, strings, lists or arrays, got {type(value).__name__}") from None

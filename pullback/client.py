@@ -7,19 +7,25 @@
         dx = square.vjp({"x": x}, cotangents={"y": dy}).gradients["x"]
 """
 
+import os
 import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 import httpx
 
-from pullback import answers, calls, transport
-from pullback.arrays import Arrays
-from pullback.calls import LINES, Call, CheckOptions, Common
+from pullback import addresses, answers, calls, reading
+from pullback.arrays import ArrayLike, Arrays
+from pullback.calls import Call, CheckOptions, Common
 from pullback.catalogue import Contract, OpSummary
+from pullback.connections import Connections
+from pullback.limits import DEFAULT_RETRIES, Limit, Retries
+from pullback.naming import is_named, named
 from pullback.reports import Event, Report, Verification
+from pullback.responses import Response
 
 T = TypeVar("T")
 
@@ -28,9 +34,15 @@ class Client:
     """A client that reuses its connections to a service; ``close`` it, or use it as a context manager.
 
     ``url`` defaults to ``PULLBACK_URL``, then to http://127.0.0.1:8000; ``api_key``, for a service that needs one, to
-    ``PULLBACK_KEY``; ``timeout`` limits every network wait, in seconds. After a 429 or 503 with a ``Retry-After``, a
-    call is sent again up to ``retries`` times, with at most half a minute of pauses. On failure every method raises a
-    ``PullbackError``.
+    ``PULLBACK_KEY``; ``headers`` go with every request; ``timeout`` limits every network wait, in seconds, and ``None``
+    sets no limit. After a 429 or 503 with a ``Retry-After``, a call is sent again up to ``retries`` times, with at most
+    half a minute of pauses. On failure every method raises a ``PullbackError``.
+
+    Requests are sent by ``http_client``, which then has its own timeout and stays open, or by an httpx client with this
+    ``transport``. Without them, and without a proxy in the environment, the client uses connections of its own, which
+    are several times faster.
+
+    Threads may share a client. A copy, as made by pickle, and the child of a fork have connections of their own.
     """
 
     def __init__(
@@ -38,13 +50,23 @@ class Client:
         url: str | None = None,
         *,
         api_key: str | None = None,
-        timeout: float = transport.DEFAULT_TIMEOUT,
-        retries: int = transport.DEFAULT_RETRIES,
+        headers: Mapping[str, str] | None = None,
+        timeout: float | None = addresses.DEFAULT_TIMEOUT,
+        retries: int = DEFAULT_RETRIES,
+        transport: httpx.BaseTransport | None = None,
+        http_client: httpx.Client | None = None,
     ) -> None:
         """Set the address; this sends nothing."""
-        self._address = transport.address(url, timeout, api_key)
+        self._address = addresses.address(url, timeout, api_key, headers)
         self._retries = retries
-        self._http = httpx.Client(**self._address.options())
+        self._transport, self._http_client = transport, http_client
+        self._http: httpx.Client | None = None
+        self._process = os.getpid()
+        is_direct = transport is None and http_client is None and not self._address.has_proxy
+        self._connections = Connections(self._address) if is_direct else None
+        self._is_closed = False
+        options = {"api_key": api_key, "headers": headers, "timeout": timeout, "retries": retries}
+        self._copy = partial(type(self), self.url, **options, transport=transport, http_client=http_client)
 
     @property
     def url(self) -> str:
@@ -69,20 +91,21 @@ class Client:
 
     def send(self, call: Call[T]) -> T:
         """Send a call and return its result."""
-        retries = transport.Retries(self._retries)
+        limit, retries = Limit(call.deadline), Retries(self._retries, call.deadline)
         while True:
-            try:
-                response = self._http.request(call.method, call.path, content=call.body, headers=call.headers())
-            except (httpx.HTTPError, httpx.InvalidURL) as error:
-                raise self._address.failure(error) from error
+            response = self._exchange(call, limit)
             pause = retries.pause(response)
             if pause is None:
-                return transport.result(self._address, call, response)
+                return reading.result(self._address, call, response)
             time.sleep(pause)
 
     def close(self) -> None:
         """Close the connections."""
-        self._http.close()
+        self._is_closed = True
+        if self._connections is not None:
+            self._connections.close()
+        if self._http is not None:
+            self._http.close()
 
     def __enter__(self) -> Self:
         return self
@@ -92,58 +115,99 @@ class Client:
     ) -> None:
         self.close()
 
-    def _events(self, call: Call[None]) -> Generator[Event, None, None]:
-        stream = transport.Stream(self._address)
+    def __reduce__(self) -> tuple[Callable[[], Self], tuple[()]]:
+        return self._copy, ()
+
+    def __repr__(self) -> str:
+        return f"pullback.Client({self._address.public_url!r})"
+
+    def _exchange(self, call: Call[Any], limit: Limit) -> Response:
+        if self._is_closed:
+            raise self._address.client_closed()
+        if self._connections is not None:
+            return self._connections.exchange(call, limit)
         try:
-            with self._open_stream(call) as response:
+            with self._stream(call, limit) as response:
+                content = bytearray()
+                for chunk in response.iter_bytes():
+                    content += chunk
+                return Response(response.status_code, response.headers, content)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise self._address.failure(error, limit) from error
+
+    def _events(self, call: Call[None]) -> Generator[Event, None, None]:
+        if self._is_closed:
+            raise self._address.client_closed()
+        limit, stream = Limit(call.deadline), reading.Stream(self._address)
+        try:
+            with self._open_stream(call, limit) as response:
                 for chunk in response.iter_bytes():
                     yield from stream.feed(chunk)
         except httpx.HTTPError as error:
-            raise self._address.failure(error) from error
+            raise self._address.failure(error, limit) from error
         stream.end()
 
     @contextmanager
-    def _open_stream(self, call: Call[None]) -> Generator[httpx.Response, None, None]:
+    def _open_stream(self, call: Call[None], limit: Limit) -> Generator[httpx.Response, None, None]:
         """Send a call whose response is a stream; yield the response once it starts."""
-        retries, headers = transport.Retries(self._retries), call.headers(LINES)
+        retries = Retries(self._retries, call.deadline)
         while True:
-            with self._http.stream(call.method, call.path, content=call.body, headers=headers) as response:
-                pause = retries.pause(response)
+            with self._stream(call, limit) as response:
+                content = b"" if response.is_success else response.read()
+                start = Response(response.status_code, response.headers, content)
+                pause = retries.pause(start)
                 if pause is None:
-                    if not response.is_success:
-                        response.read()
-                    transport.check_stream(self._address, response)
+                    reading.check_stream(self._address, start)
                     yield response
                     return
             time.sleep(pause)
+
+    @contextmanager
+    def _stream(self, call: Call[Any], limit: Limit) -> Generator[httpx.Response, None, None]:
+        """Send a call by httpx; yield the response before its content is read."""
+        content = None if call.body is None else call.body.content
+        options = self._address.request_options(call, limit)
+        with self._open().stream(call.method, content=content, **options) as response:
+            yield response
+
+    def _open(self) -> httpx.Client:
+        if self._http_client is not None:
+            return self._http_client
+        if self._http is None or self._process != os.getpid():
+            # The parent of a process that was forked still uses its connections.
+            self._http = httpx.Client(transport=self._transport, **self._address.options())
+            self._process = os.getpid()
+        return self._http
 
 
 class Op:
     """An op of a service.
 
-    Pass arrays by name. Arrays with a dtype are sent exactly, in that dtype; lists and scalars take the dtype that the
-    op expects. ``calls.Common`` documents the other keywords: ``attrs``, ``dtype``, ``mode``, ``device``.
+    Pass arrays by name; an array may come without its name where the op has only one input, or output. Arrays with a
+    dtype are sent exactly, in that dtype; lists and scalars take the dtype that the op expects. ``calls.Common``
+    documents the other keywords: ``attrs``, ``dtype``, ``mode``, ``device``, ``deadline``.
     """
 
     def __init__(self, client: Client, name: str) -> None:
         """Set the client that sends the calls, and the name."""
         self._client = client
         self.name = name
+        self._contract: Contract | None = None
 
     def contract(self) -> Contract:
         """Return the contract: formulas, kinks, shapes, dtypes, attributes, examples."""
         return self._client.send(calls.contract(self.name))
 
-    def forward(self, inputs: Arrays, **common: Unpack[Common]) -> answers.Forward:
+    def forward(self, inputs: Arrays | ArrayLike, **common: Unpack[Common]) -> answers.Forward:
         """Return the outputs."""
-        return self._client.send(calls.forward(self.name, inputs, common))
+        return self._client.send(calls.forward(self.name, self._named("inputs", inputs), common))
 
     def gradients(
         self,
-        inputs: Arrays,
+        inputs: Arrays | ArrayLike,
         *,
         order: int = 1,
-        cotangents: Arrays | None = None,
+        cotangents: Arrays | ArrayLike | None = None,
         wrt: Sequence[str] | None = None,
         **common: Unpack[Common],
     ) -> answers.Orders:
@@ -152,14 +216,21 @@ class Op:
         The first is weighted by ``cotangents``; each further one is that of the sum of the previous one's entries.
         """
         return self._client.send(
-            calls.gradients(self.name, inputs, common, order=order, cotangents=cotangents, wrt=wrt)
+            calls.gradients(
+                self.name,
+                self._named("inputs", inputs),
+                common,
+                order=order,
+                cotangents=self._named("cotangents", cotangents),
+                wrt=wrt,
+            )
         )
 
     def vjp(
         self,
-        inputs: Arrays,
+        inputs: Arrays | ArrayLike,
         *,
-        cotangents: Arrays | None = None,
+        cotangents: Arrays | ArrayLike | None = None,
         wrt: Sequence[str] | None = None,
         outputs: bool = False,
         batched: bool = False,
@@ -170,75 +241,128 @@ class Op:
         With ``batched``, cotangents and gradients have a leading axis.
         """
         return self._client.send(
-            calls.vjp(self.name, inputs, common, cotangents=cotangents, wrt=wrt, outputs=outputs, batched=batched)
+            calls.vjp(
+                self.name,
+                self._named("inputs", inputs),
+                common,
+                cotangents=self._named("cotangents", cotangents),
+                wrt=wrt,
+                outputs=outputs,
+                batched=batched,
+            )
         )
 
     def jvp(
-        self, inputs: Arrays, *, tangents: Arrays, batched: bool = False, **common: Unpack[Common]
+        self,
+        inputs: Arrays | ArrayLike,
+        *,
+        tangents: Arrays | ArrayLike,
+        batched: bool = False,
+        **common: Unpack[Common],
     ) -> answers.Tangents:
         """Return tangents of the inputs pushed forward to the outputs."""
-        return self._client.send(calls.jvp(self.name, inputs, common, tangents=tangents, batched=batched))
+        return self._client.send(
+            calls.jvp(
+                self.name,
+                self._named("inputs", inputs),
+                common,
+                tangents=self._named("tangents", tangents),
+                batched=batched,
+            )
+        )
 
     def jacobian(
         self,
-        inputs: Arrays,
+        inputs: Arrays | ArrayLike,
         *,
         of: Sequence[str] | None = None,
         wrt: Sequence[str] | None = None,
         **common: Unpack[Common],
     ) -> answers.Jacobian:
         """Return the derivatives of all outputs, or those in ``of``, by all inputs, or those in ``wrt``."""
-        return self._client.send(calls.jacobian(self.name, inputs, common, of=of, wrt=wrt))
+        return self._client.send(calls.jacobian(self.name, self._named("inputs", inputs), common, of=of, wrt=wrt))
 
     def hvp(
         self,
-        inputs: Arrays,
+        inputs: Arrays | ArrayLike,
         *,
-        vectors: Arrays,
-        cotangents: Arrays | None = None,
+        vectors: Arrays | ArrayLike,
+        cotangents: Arrays | ArrayLike | None = None,
         wrt: Sequence[str] | None = None,
         batched: bool = False,
         **common: Unpack[Common],
     ) -> answers.Products:
         """Return Hᵀv, the products of the derivative of the vjp and the vectors."""
         return self._client.send(
-            calls.hvp(self.name, inputs, common, vectors=vectors, cotangents=cotangents, wrt=wrt, batched=batched)
+            calls.hvp(
+                self.name,
+                self._named("inputs", inputs),
+                common,
+                vectors=self._named("vectors", vectors),
+                cotangents=self._named("cotangents", cotangents),
+                wrt=wrt,
+                batched=batched,
+            )
         )
 
     def hessian(
         self,
-        inputs: Arrays,
+        inputs: Arrays | ArrayLike,
         *,
-        cotangents: Arrays | None = None,
+        cotangents: Arrays | ArrayLike | None = None,
         wrt: Sequence[str] | None = None,
         diagonal: bool = False,
         **common: Unpack[Common],
     ) -> answers.Hessian:
         """Return the derivative of the vjp, or only its ``diagonal``, for an elementwise op."""
         return self._client.send(
-            calls.hessian(self.name, inputs, common, cotangents=cotangents, wrt=wrt, diagonal=diagonal)
+            calls.hessian(
+                self.name,
+                self._named("inputs", inputs),
+                common,
+                cotangents=self._named("cotangents", cotangents),
+                wrt=wrt,
+                diagonal=diagonal,
+            )
         )
 
     def check(
         self,
-        inputs: Arrays | None = None,
+        inputs: Arrays | ArrayLike | None = None,
         *,
         attrs: Mapping[str, Any] | None = None,
         **options: Unpack[CheckOptions],
     ) -> Report:
         """Check the gradients at a point, by default at the op's examples and at points drawn from its domain."""
-        return self._client.send(calls.check(self.name, inputs, attrs, options))
+        return self._client.send(calls.check(self.name, self._named("inputs", inputs), attrs, options))
 
     def verify(
         self,
-        inputs: Arrays,
-        gradients: Arrays,
+        inputs: Arrays | ArrayLike,
+        gradients: Arrays | ArrayLike,
         *,
-        cotangents: Arrays | None = None,
+        cotangents: Arrays | ArrayLike | None = None,
         tolerances: Mapping[str, float] | None = None,
         **common: Unpack[Common],
     ) -> Verification:
         """Compare your gradients, by input, with the op's own in its widest dtype."""
         return self._client.send(
-            calls.verify(self.name, inputs, gradients, common, cotangents=cotangents, tolerances=tolerances)
+            calls.verify(
+                self.name,
+                self._named("inputs", inputs),
+                self._named("gradients", gradients),
+                common,
+                cotangents=self._named("cotangents", cotangents),
+                tolerances=tolerances,
+            )
         )
+
+    def __repr__(self) -> str:
+        return f"{self._client!r}.op({self.name!r})"
+
+    def _named(self, field: str, value: Any) -> Any:
+        """Return arrays by name; an array without one takes the name in the contract, which is requested once."""
+        if is_named(value):
+            return value
+        self._contract = self._contract or self.contract()
+        return named(field, value, self._contract)

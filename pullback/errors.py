@@ -4,6 +4,7 @@
 
     PullbackError                 the base class
     ├── BadArgument               an argument that cannot be sent (also a ValueError)
+    ├── ClientClosed              the client was closed before the call
     ├── CannotConnect             no connection to the address
     ├── TimedOut                  no response within the client's timeout
     ├── ConnectionLost            the connection closed before the response was complete
@@ -21,6 +22,7 @@
 Every message is one line: the error, its place, and the cure.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +34,10 @@ class PullbackError(Exception):
 
 class BadArgument(PullbackError, ValueError):
     """An argument that cannot be sent."""
+
+
+class ClientClosed(PullbackError):
+    """The client was closed before the call."""
 
 
 class CannotConnect(PullbackError):
@@ -93,6 +99,7 @@ class ProblemError(PullbackError):
                 message = f"{message.removesuffix(first.message).rstrip()} {expectation}"
             elif not message.endswith(expectation):
                 message += f"; {expectation}"
+            message += _conversion(first)
         if len(self.errors) > 1:
             message += f" (and {len(self.errors) - 1} more)"
         return " ".join(message.split())
@@ -128,6 +135,14 @@ class Overloaded(ProblemError):
 
 class DeadlinePassed(ProblemError):
     """The server's deadline passed before the response was ready (504)."""
+
+
+def _conversion(fault: Fault) -> str:
+    """Return how to convert an array of integers for an input of floats; the service does not cast what is typed."""
+    dtype = re.search(r"b?float\d+", fault.expected)
+    if dtype is None or fault.loc[2:] != ("dtype",) or not re.search(r"int|bool", fault.got):
+        return ""
+    return f': convert it, as by {fault.loc[1]}.astype("{dtype[0]}")'
 
 
 _BY_STATUS: Mapping[int, type[ProblemError]] = {

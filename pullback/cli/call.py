@@ -5,12 +5,12 @@ from typing import Annotated, Any
 
 import typer
 
+from pullback.addresses import DEFAULT_TIMEOUT
 from pullback.cli.console import console
 from pullback.cli.names import TENSOR_FIELDS, arguments
 from pullback.cli.options import Assignments, Device, Dtype, Mode, Names, OpName, Timeout, Url, client
 from pullback.cli.results import as_json, entries, print_entries, save
 from pullback.errors import BadArgument
-from pullback.transport import DEFAULT_TIMEOUT
 
 OPTIONS = {
     "forward": (),

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
+from pullback.addresses import DEFAULT_TIMEOUT
 from pullback.cli.console import console
 from pullback.cli.follow import follow, write_json, write_junit
 from pullback.cli.options import Absolute, Device, Names, Relative, Timeout, Url, client
-from pullback.transport import DEFAULT_TIMEOUT
 
 
 def check(

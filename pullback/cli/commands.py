@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from pullback import __version__
+from pullback.addresses import DEFAULT_TIMEOUT
 from pullback.cli.call import call
 from pullback.cli.catalogue import print_contract, print_ops
 from pullback.cli.check import check
@@ -23,7 +24,6 @@ from pullback.cli.options import OpName, Timeout, Url, client
 from pullback.cli.serve import run_doctor, run_service
 from pullback.cli.verify import verify
 from pullback.errors import PullbackError
-from pullback.transport import DEFAULT_TIMEOUT
 
 FAILED, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
 

@@ -4,8 +4,8 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from pullback.addresses import DEFAULT_TIMEOUT
 from pullback.client import Client
-from pullback.transport import DEFAULT_TIMEOUT
 
 Url: TypeAlias = Annotated[str | None, typer.Option(help="Service URL; else PULLBACK_URL, else port 8000 here.")]
 Timeout: TypeAlias = Annotated[float, typer.Option(help="Seconds to wait for a response.", min=0.001)]

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from pullback.addresses import DEFAULT_TIMEOUT
 from pullback.cli.console import console
 from pullback.cli.findings import print_verification
 from pullback.cli.names import arguments, split
@@ -21,7 +22,6 @@ from pullback.cli.options import (
     client,
 )
 from pullback.errors import BadArgument
-from pullback.transport import DEFAULT_TIMEOUT
 
 
 def verify(

@@ -228,9 +228,10 @@ def test_both_clients_have_the_same_signatures(one: type, other: type) -> None:
     assert methods(one) == methods(other)
 
 
-def test_importing_the_client_imports_only_httpx_and_numpy(python) -> None:
+def test_importing_the_client_imports_only_httpx_httptools_and_numpy(python) -> None:
     # httpx imports rich, if it is installed, for its own command line.
-    before, after = "import json, sys, httpx, numpy; old = set(sys.modules)", "print(json.dumps(list(sys.modules)))"
+    before = "import json, sys, httpx, httptools, numpy; old = set(sys.modules)"
+    after = "print(json.dumps(list(sys.modules)))"
     modules = json.loads(python(f"import json, sys, pullback; {after}"))
     assert {"tensorflow", "pydantic", "typer", "app", "ops", "ml_dtypes"}.isdisjoint(map(package, modules))
     new = json.loads(python(f"{before}; import pullback; print(json.dumps(list(set(sys.modules) - old)))"))

@@ -6,11 +6,11 @@ import time
 from contextlib import closing
 from email.utils import formatdate
 
-import httpx
 import pytest
 
 import pullback
-from pullback import transport
+from pullback import addresses, limits, responses
+from pullback.reading import Stream
 from pullback.reports import Report, Start
 from tests.client.documents import PASSING, PROBLEM, stream
 from tests.client.fake_servers import Response, event_stream, json_response, problem_response
@@ -150,13 +150,13 @@ def test_retries_end(fake_server, response: Response, retries: int, count: int) 
 
 
 def test_retries_are_bounded_in_time() -> None:
-    def busy(after: str) -> httpx.Response:
-        return httpx.Response(503, headers={"retry-after": after})
+    def busy(after: str) -> responses.Response:
+        return responses.Response(503, {"retry-after": after}, b"")
 
-    retries = transport.Retries(10, seconds=5)
+    retries = limits.Retries(10, seconds=5)
     assert [retries.pause(busy(after)) for after in ("2", "2", "2", "1")] == [2, 2, None, 1]
-    assert transport.retry_after(busy(formatdate(time.time() - 100))) == 0
-    assert 0 < transport.retry_after(busy(formatdate(time.time() + 100))) <= 100
+    assert responses.retry_after(busy(formatdate(time.time() - 100))) == 0
+    assert 0 < responses.retry_after(busy(formatdate(time.time() + 100))) <= 100
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_closing_a_stream_closes_its_connection(fake_server) -> None:
 def test_events_may_arrive_in_chunks_of_any_size() -> None:
     body = event_stream(EVENTS[0], {"event": "news", "of": "a later version"}, *EVENTS[1:]).body
     for size in (1, 7, len(body)):
-        parser = transport.Stream(transport.address("http://x", 1))
+        parser = Stream(addresses.address("http://x", 1))
         chunks = [body[i : i + size] for i in range(0, len(body), size)]
         assert len([event for chunk in chunks for event in parser.feed(chunk)]) == len(EVENTS)
         parser.end()
@@ -242,9 +242,9 @@ def test_omitted_options_are_not_sent(fake_server) -> None:
     [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", True), ("a.com", False), ("10.0.0.1", False)],
 )
 def test_proxies_are_used_only_for_other_machines(host: str, is_local: bool) -> None:
-    assert transport.is_this_machine(host) == is_local
+    assert addresses.is_this_machine(host) == is_local
     url = f"http://[{host}]:1" if ":" in host else f"http://{host}:1"
-    assert transport.address(url, 1).options()["trust_env"] == (not is_local)
+    assert addresses.address(url, 1).options()["trust_env"] == (not is_local)
 
 
 def test_no_error_shows_a_password(dead_url: str, fake_server) -> None:

@@ -1,0 +1,89 @@
+"""The results in responses, and the errors that are reported there."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar, cast
+
+from pullback import safetensors
+from pullback.addresses import Address
+from pullback.bodies import JSON
+from pullback.calls import LINES, Call
+from pullback.errors import PullbackError, problem
+from pullback.reports import Event, Summary, event
+from pullback.responses import Response, retry_after
+from pullback.safetensors import Buffer
+
+T = TypeVar("T")
+
+PROBLEM = "application/problem+json"
+SUCCESS = range(200, 300)
+
+_READERS: Mapping[str, Callable[[Buffer], Any]] = {
+    JSON: lambda content: json.loads(bytes(content)),
+    safetensors.MEDIA_TYPE: safetensors.read,
+}
+
+
+def result(address: Address, call: Call[T], response: Response) -> T:
+    """Return the result of a call from its response; raise the error that the response reports."""
+    if response.status not in SUCCESS:
+        raise refusal(address, response)
+    try:
+        document = _READERS[response.media_type](response.content)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        expected = "safetensors" if call.accept == safetensors.MEDIA_TYPE else "JSON"
+        raise address.not_pullback(f"expected {expected}, got {response.media_type or 'no content type'}") from None
+    if not isinstance(document, dict):
+        raise address.not_pullback("expected a JSON object")
+    try:
+        return call.read(cast("dict[str, Any]", document))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise address.not_pullback(f"{call.path} returned an unexpected document") from error
+
+
+def refusal(address: Address, response: Response) -> PullbackError:
+    """Return the error that an unsuccessful response reports."""
+    try:
+        document = json.loads(bytes(response.content))
+        if response.media_type == PROBLEM and str(document["type"]).startswith("urn:pullback:problem:"):
+            return problem(document, retry_after(response))
+    except (KeyError, TypeError, ValueError):
+        pass
+    return address.not_pullback(f"status {response.status} with {response.media_type or 'no content type'}")
+
+
+def check_stream(address: Address, response: Response) -> None:
+    """Raise an error unless the response is the start of a stream of events."""
+    if response.status not in SUCCESS:
+        raise refusal(address, response)
+    if response.media_type != LINES:
+        raise address.not_pullback(f"expected {LINES}, got {response.media_type or 'no content type'}")
+
+
+class Stream:
+    """A parser of event streams, for chunks of any size."""
+
+    def __init__(self, address: Address) -> None:
+        """Set the address, for error messages."""
+        self._address = address
+        self._rest = b""
+        self._last: Event | None = None
+
+    def feed(self, chunk: bytes) -> Iterator[Event]:
+        """Yield the complete events; raise the problem that ends the stream, or ``NotPullback``."""
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        for line in lines:
+            if line.strip() and (event := self._event(line)) is not None:
+                self._last = event
+                yield event
+
+    def end(self) -> None:
+        """Raise ``ConnectionLost`` if the stream ended without a summary."""
+        if self._rest or not isinstance(self._last, Summary):
+            raise self._address.connection_lost()
+
+    def _event(self, line: bytes) -> Event | None:
+        try:
+            return event(line)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise self._address.not_pullback("a line of its stream is not an event") from error
