@@ -63,6 +63,10 @@ class Connections:
             with contextlib.suppress(IndexError):
                 self._idle.pop().close()
 
+    def __del__(self) -> None:
+        # Nobody closes the client of an op that was copied, as into another process.
+        self.close()
+
     def _idle_connection(self) -> "Connection | None":
         if self._process != os.getpid():
             # The parent of this process, which was forked, still uses them.

@@ -1,0 +1,74 @@
+"""Arguments: arrays without names, and those that the client refuses."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+import pullback
+from tests.conftest import Service
+from tests.patience import PATIENCE_S
+
+
+def test_an_array_needs_no_name_where_there_is_only_one(api: pullback.Client) -> None:
+    op, x, ones = api.op("square"), np.array([1.0, 3.0]), np.ones(2)
+    np.testing.assert_array_equal(op.forward(x).outputs["y"], [1, 9])
+    np.testing.assert_array_equal(op.vjp(x, cotangents=ones).gradients["x"], [2, 6])
+    np.testing.assert_array_equal(op.jvp(x, tangents=[1, 10]).tangents["y"], [2, 60])
+    np.testing.assert_array_equal(op.hvp(x, vectors=ones).products["x"], [2, 2])
+    np.testing.assert_array_equal(op.hessian(3.0).hessian["x"]["x"], 2)
+    assert op.verify(x, 2 * x).verdict == "pass"
+    assert op.check(x, checks=["derivative"]).verdict == "pass"
+    # The gradient of the labels does not exist, so a tangent can only be that of the logits.
+    pair = api.op("softmax_cross_entropy").jvp({"logits": np.zeros((1, 2)), "labels": [1]}, tangents=np.ones((1, 2)))
+    np.testing.assert_array_equal(pair.tangents["loss"], [0])
+
+
+def test_an_array_without_a_name_where_there_are_several(api: pullback.Client) -> None:
+    with pytest.raises(
+        pullback.BadArgument, match=r"inputs: softmax_cross_entropy has 2, .*'logits'.*'labels'.*ndarray"
+    ):
+        api.op("softmax_cross_entropy").forward(np.zeros((1, 2)))
+
+
+def test_the_contract_is_requested_once(service: Service) -> None:
+    before = service.log().count("GET /v1/ops/square ")
+    with pullback.Client(service.url, timeout=PATIENCE_S) as client:
+        op = client.op("square")
+        op.forward({"x": 1})
+        assert service.log().count("GET /v1/ops/square ") == before
+        op.forward(1)
+        op.forward(2)
+        op.forward({"x": 1})
+    assert service.log().count("GET /v1/ops/square ") <= before + 1
+
+
+def test_the_async_client_names_arrays_too(service: Service) -> None:
+    async def run() -> None:
+        async with pullback.AsyncClient(service.url, timeout=PATIENCE_S) as client:
+            assert (await client.op("square").vjp(3.0)).gradients["x"] == 6
+            with pytest.raises(pullback.BadArgument, match="has 2"):
+                await client.op("softmax_cross_entropy").forward(3.0)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int8", "bool"])
+def test_integers_for_an_op_of_floats(api: pullback.Client, dtype: str) -> None:
+    with pytest.raises(pullback.Unprocessable, match=r"convert it, as by x\.astype\(\"float32\"\)$"):
+        api.op("log1pexp").vjp({"x": np.ones(2, dtype)})
+    with pytest.raises(pullback.Unprocessable, match=r"as by labels\.astype|expected") as caught:
+        api.op("softmax_cross_entropy").forward({"logits": np.zeros((1, 2)), "labels": np.ones(1)})
+    assert "as by labels" not in str(caught.value)
+
+
+def test_a_masked_array_is_refused(api: pullback.Client) -> None:
+    masked = np.ma.masked_array([1.0, 2.0], mask=[False, True])
+    with pytest.raises(pullback.BadArgument, match=r"inputs\.x: expected an array without a mask.*filled"):
+        api.op("square").forward({"x": masked})
+
+
+@pytest.mark.parametrize("timeout", [0, -1.0])
+def test_a_timeout_that_cannot_be_kept(timeout: float) -> None:
+    with pytest.raises(pullback.BadArgument, match="timeout: expected seconds above 0, or None"):
+        pullback.Client(timeout=timeout)

@@ -1,0 +1,158 @@
+"""Bodies in safetensors: from a size on, the client sends and accepts them; numbers are the same in both formats."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pullback
+from app.tensors import safetensors as service_safetensors
+from pullback import answers, bodies, calls, safetensors
+from pullback.arrays import DTYPES
+from tests.conftest import Service
+from tests.patience import PATIENCE_S
+
+COMMON: calls.Common = {}
+
+
+def vjp(inputs: dict) -> bodies.Body:
+    call = calls.vjp("op", inputs, COMMON, cotangents=None, wrt=None, outputs=False, batched=False)
+    assert call.body is not None
+    assert call.accept == call.body.media_type
+    return call.body
+
+
+def test_small_arrays_travel_in_json_and_large_ones_do_not() -> None:
+    small, large = np.zeros(bodies.BINARY_BYTES - 1, np.uint8), np.zeros(bodies.BINARY_BYTES, np.uint8)
+    assert vjp({"x": small}).media_type == bodies.JSON
+    assert vjp({"x": large}).media_type == safetensors.MEDIA_TYPE
+    # Lists have no dtype, so they are JSON, whatever their size.
+    assert vjp({"x": [0.5] * 100_000}).media_type == bodies.JSON
+    assert vjp({"x": large, "w": [0.5] * 1_000_000}).media_type == bodies.JSON
+
+
+def test_large_arrays_are_not_copied() -> None:
+    x = np.zeros(10_000)
+    piece = vjp({"x": x, "w": [0.5]}).pieces[1]
+    assert np.shares_memory(np.frombuffer(piece), x)
+
+
+def numpy_dtype(name: str) -> np.dtype:
+    return np.dtype(getattr(ml_dtypes, name, name))
+
+
+@given(st.lists(st.tuples(st.sampled_from(DTYPES), st.lists(st.integers(0, 3), max_size=3)), max_size=4), st.booleans())
+def test_both_sides_read_what_the_other_writes(shapes, is_transposed: bool) -> None:
+    rng = np.random.default_rng(len(shapes))
+    tensors = {
+        f"inputs/x{i}": rng.integers(0, 2, shape).astype(numpy_dtype(name)) for i, (name, shape) in enumerate(shapes)
+    }
+    if is_transposed:
+        tensors = {name: array.T for name, array in tensors.items()}
+    body = b"".join(safetensors.write(tensors, '{"mode":"graph"}'))
+    read = service_safetensors.parse(body)
+    assert read.pop("mode") == "graph"
+    assert set(read.get("inputs", {})) == {name.removeprefix("inputs/") for name in tensors}
+    for name, array in tensors.items():
+        there = read["inputs"][name.removeprefix("inputs/")]
+        assert there.tobytes() == array.tobytes()
+        assert there.shape == array.shape
+    back = safetensors.read(b"".join(map(bytes, service_safetensors.write(tensors, {}))))
+    for name, array in tensors.items():
+        here = back["inputs"][name.removeprefix("inputs/")]
+        assert (here.dtype, here.shape, here.tobytes()) == (array.dtype, array.shape, array.tobytes())
+        assert here.flags.writeable
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\0" * 8,
+        b"\x02\0\0\0\0\0\0\0[]",
+        *(
+            len(header).to_bytes(8, "little") + header + b"\0" * 8
+            for header in (
+                b'{"y":3}',
+                b'{"y":{"dtype":"C64","shape":[1],"data_offsets":[0,8]}}',
+                b'{"y":{"dtype":"F64","shape":[2],"data_offsets":[0,8]}}',
+                b'{"y":{"dtype":"F64","shape":[2],"data_offsets":[0,16]}}',
+                b'{"y":{"dtype":"F64","shape":[1],"data_offsets":[-8,0]}}',
+                b'{"y":{"dtype":"F64","shape":[1]}}',
+            )
+        ),
+    ],
+)
+def test_a_body_that_is_not_safetensors(body: bytes) -> None:
+    with pytest.raises((KeyError, TypeError, ValueError, AttributeError)):
+        safetensors.read(body)
+
+
+OPS = {
+    "square": ({"x": np.linspace(-1, 1, 6)}, {"y": np.linspace(1, 2, 6)}),
+    "softmax_cross_entropy": ({"logits": np.eye(2, 3), "labels": [0, 2]}, None),
+    "zero_out_indexed": ({"x": np.arange(4.0)}, None),
+    "log1pexp.vjp": ({"x": np.linspace(-1, 1, 6), "dy": np.ones(6)}, None),
+}
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_the_numbers_are_the_same_in_both_formats(api: pullback.Client, name: str, monkeypatch) -> None:
+    op, (inputs, cotangents) = api.op(name), OPS[name]
+    directions = {key: np.ones_like(x) for key, x in inputs.items() if isinstance(x, np.ndarray)}
+
+    def results() -> list:
+        return [
+            op.forward(inputs),
+            op.gradients(inputs, order=3),
+            op.vjp(inputs, cotangents=cotangents, outputs=True),
+            op.jvp(inputs, tangents=directions),
+            op.jacobian(inputs),
+            op.hvp(inputs, vectors=directions),
+            op.hessian(inputs),
+        ]
+
+    monkeypatch.setattr(bodies, "BINARY_BYTES", 0)
+    binary = results()
+    monkeypatch.setattr(bodies, "BINARY_BYTES", 1 << 62)
+    for one, other in zip(binary, results(), strict=True):
+        assert_same(vars(one), vars(other))
+
+
+def assert_same(one, other) -> None:
+    assert type(one) is type(other)
+    if isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for name in one:
+            assert_same(one[name], other[name])
+    elif isinstance(one, list):
+        for mine, yours in zip(one, other, strict=True):
+            assert_same(mine, yours)
+    elif isinstance(one, np.ndarray):
+        assert (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
+    else:
+        assert one == other
+
+
+def test_orders_without_any_gradient_are_not_forgotten() -> None:
+    document = {"outputs": {}, "gradients": {"1": {"x": np.ones(1)}}, "absent": [{}, {"x": "disconnected"}]}
+    orders = answers.orders(document)
+    assert [list(level.values()) for level in orders.gradients] == [[np.ones(1)], [None]]
+
+
+def test_ten_million_numbers(api: pullback.Client) -> None:
+    x = np.full(10**7, 3, np.float32)
+    gradient = api.op("square").vjp({"x": x}).gradients["x"]
+    assert (gradient.dtype, gradient.shape) == (np.float32, x.shape)
+    assert (gradient.min(), gradient.max()) == (6, 6)
+
+
+def test_a_body_over_the_limit_says_so(service: Service) -> None:
+    with pullback.Client(service.url, timeout=PATIENCE_S) as client, pytest.raises(pullback.TooLarge, match="256"):
+        client.op("square").vjp({"x": np.zeros(260 << 20, np.uint8)})
+
+
+def test_the_client_knows_the_limit_of_the_service() -> None:
+    assert safetensors.MAX_HEADER == service_safetensors.MAX_HEADER
+    assert safetensors.ALIGNMENT == service_safetensors.ALIGNMENT

@@ -1,0 +1,294 @@
+"""The connections of the blocking client: reuse, forks, framing, timeouts, and servers that break off."""
+
+import copy
+import multiprocessing
+import os
+import pickle
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import httpx
+import numpy as np
+import pytest
+
+import pullback
+from pullback import connections
+from tests.client.fake_servers import Response
+from tests.conftest import Service
+from tests.patience import PATIENCE_S
+
+OK = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 11\r\n\r\n{"ops": []}'
+
+
+class RawServer:
+    """A server that answers each request on a connection with these bytes, split as given, and counts connections.
+
+    An empty piece closes the connection.
+    """
+
+    def __init__(self, *pieces: bytes) -> None:
+        self.pieces = pieces
+        self.heads: list[bytes] = []
+        self.connections = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def stop(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for thread in self._threads:
+            thread.join(PATIENCE_S)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            self._threads.append(threading.Thread(target=self._serve, args=(connection,)))
+            self._threads[-1].start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection:
+            connection.settimeout(PATIENCE_S)
+            while head := self._request(connection):
+                self.heads.append(head)
+                for piece in self.pieces:
+                    if not piece:
+                        return
+                    connection.sendall(piece)
+
+    def _request(self, connection: socket.socket) -> bytes:
+        data = b""
+        while b"\r\n\r\n" not in data:
+            try:
+                more = connection.recv(65536)
+            except OSError:
+                return b""
+            if not more:
+                return b""
+            data += more
+        return data
+
+
+@pytest.fixture
+def raw_server() -> Iterator[Callable[..., RawServer]]:
+    with ExitStack() as stack:
+
+        def start(*pieces: bytes) -> RawServer:
+            server = RawServer(*pieces)
+            stack.callback(server.stop)
+            return server
+
+        yield start
+
+
+def test_a_connection_serves_many_calls(raw_server) -> None:
+    server = raw_server(OK)
+    with pullback.Client(server.url) as client:
+        assert [client.ops() for _ in range(5)] == [[]] * 5
+    assert server.connections == 1
+
+
+def test_threads_share_the_connections(raw_server) -> None:
+    server = raw_server(OK)
+    with pullback.Client(server.url) as client, ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(lambda _: client.ops(), range(200))) == [[]] * 200
+    assert server.connections <= 8
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        tuple(bytes([byte]) for byte in OK),
+        (b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", OK),
+        (
+            b"HTTP/1.1 200 OK\r\nCONTENT-TYPE: application/json\r\nTransfer-Encoding: chunked\r\n\r\n",
+            b'4\r\n{"op\r\n7\r\ns": []}\r\n',
+            b"0\r\n\r\n",
+        ),
+        (b'HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n{"ops": []}', b""),
+        (b'HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: application/json\r\n\r\n{"ops"', b": []}", b""),
+    ],
+    ids=["byte by byte", "informational", "chunked", "HTTP/1.0", "until the close"],
+)
+def test_every_framing_is_read(raw_server, pieces: tuple[bytes, ...]) -> None:
+    server = raw_server(*pieces)
+    with pullback.Client(server.url) as client:
+        assert [client.ops(), client.ops()] == [[], []]
+    assert server.connections == (2 if b"" in pieces else 1)
+
+
+def test_a_long_body_arrives_whole(raw_server) -> None:
+    ops = b'{"ops": [' + b" " * 300_000 + b"]}"
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(ops)
+    cut = 2 * connections.READ + 17
+    server = raw_server(head + ops[:100], ops[100:cut], ops[cut:])
+    with pullback.Client(server.url) as client:
+        assert [client.ops(), client.ops()] == [[], []]
+    assert server.connections == 1
+
+
+def test_a_long_body_that_is_cut_is_lost(raw_server) -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 300000\r\n\r\n"
+    with pullback.Client(raw_server(head, b" " * 200_000, b"").url) as client, pytest.raises(pullback.ConnectionLost):
+        client.ops()
+
+
+def test_a_connection_that_the_server_closed_is_not_used_again(raw_server) -> None:
+    server = raw_server(OK, b"")
+    with pullback.Client(server.url) as client:
+        assert client.ops() == []
+        for thread in list(server._threads)[1:]:
+            thread.join(PATIENCE_S)
+        assert client.ops() == []
+    assert server.connections == 2
+
+
+def test_a_connection_that_failed_is_not_used_again(raw_server) -> None:
+    server = raw_server(b"")
+    with pullback.Client(server.url) as client:
+        for _ in range(2):
+            with pytest.raises(pullback.ConnectionLost):
+                client.ops()
+    assert server.connections == 2
+
+
+@pytest.mark.parametrize("head", [b"SSH-2.0-OpenSSH_9.6\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: " + b"x" * 500_000])
+def test_a_head_that_is_not_http_or_endless(raw_server, head: bytes) -> None:
+    with (
+        pullback.Client(raw_server(head, b"").url) as client,
+        pytest.raises(pullback.NotPullback, match="invalid HTTP"),
+    ):
+        client.ops()
+
+
+def test_headers_keys_and_passwords_are_sent(raw_server) -> None:
+    server = raw_server(OK)
+    with pullback.Client(server.url, headers={"X-Team": "a"}, api_key="k") as client:
+        client.ops()
+    with pullback.Client(server.url.replace("//", "//me:s%20t@") + "/under") as client:
+        client.ops()
+    first, second = (head.decode() for head in server.heads)
+    assert first.startswith("GET /v1/ops HTTP/1.1\r\n")
+    assert "\r\nX-Team: a\r\n" in first
+    assert "\r\nAuthorization: Bearer k\r\n" in first
+    assert f"\r\nHost: {server.url.removeprefix('http://')}\r\n" in first
+    assert second.startswith("GET /under/v1/ops HTTP/1.1\r\n")
+    assert "\r\nAuthorization: Basic bWU6cyB0\r\n" in second
+
+
+@pytest.mark.parametrize("headers", [{"X": "a\r\nY: b"}, {"X Y": "a"}, {"content-LENGTH": "3"}, {"X": "é"}])
+def test_headers_that_would_break_the_request_are_refused(headers: dict[str, str]) -> None:
+    for kind in (pullback.Client, pullback.AsyncClient):
+        with pytest.raises(pullback.BadArgument, match="headers: "):
+            kind(headers=headers)
+
+
+def test_a_deadline_travels_and_ends_the_call(raw_server, fake_server) -> None:
+    server = raw_server(OK)
+    with pullback.Client(server.url, timeout=None) as client:
+        with pytest.raises(pullback.NotPullback):
+            client.op("square").forward({"x": 1}, deadline=2)
+        with pytest.raises(pullback.NotPullback):
+            client.op("square").check(deadline=3)
+    sent = [int(head.partition(b"Pullback-Deadline-Ms: ")[2].split(b"\r\n")[0]) for head in server.heads]
+    assert 1000 < sent[0] <= 2000 < sent[1] <= 3000
+    assert b"deadline" not in server.heads[0].partition(b"\r\n\r\n")[2]
+    with (
+        pullback.Client(fake_server(Response(is_held=True)).url, timeout=None) as client,
+        pytest.raises(pullback.TimedOut, match=r"within the deadline of 0\.05 s"),
+    ):
+        client.op("square").forward({"x": 1}, deadline=0.05)
+
+
+@pytest.mark.parametrize("deadline", [0, -1.0, float("nan")])
+def test_a_deadline_that_cannot_be_kept(deadline: float) -> None:
+    with pullback.Client() as client, pytest.raises(pullback.BadArgument, match="deadline: expected seconds above 0"):
+        client.op("square").forward({"x": 1}, deadline=deadline)
+
+
+def test_a_closed_client_says_so(service: Service) -> None:
+    client = pullback.Client(service.url)
+    op = client.op("square")
+    client.ops()
+    client.close()
+    for call in (client.ops, lambda: op.forward({"x": 1}), lambda: list(client.checks())):
+        with pytest.raises(pullback.ClientClosed, match="is closed"):
+            call()
+
+
+def test_copies_work(service: Service) -> None:
+    with pullback.Client(service.url, headers={"X-Team": "a"}, timeout=PATIENCE_S) as client:
+        op = client.op("square")
+        for other in (copy.copy(op), copy.deepcopy(op), pickle.loads(pickle.dumps(op))):
+            assert other.forward({"x": 3}).outputs["y"] == 9
+            assert repr(other) == repr(op) == f"pullback.Client('{service.url}').op('square')"
+    other = pickle.loads(pickle.dumps(pullback.AsyncClient(service.url, concurrency=3)))
+    assert repr(other) == f"pullback.AsyncClient('{service.url}')"
+
+
+def forward(op: pullback.Op) -> float:
+    return op.forward({"x": 3}).outputs["y"].item()
+
+
+def test_other_processes_may_use_an_op(service: Service) -> None:
+    with pullback.Client(service.url, timeout=PATIENCE_S) as client:
+        op = client.op("square")
+        assert forward(op) == 9
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            assert pool.map(forward, [op, op]) == [9, 9]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_process_has_connections_of_its_own(raw_server) -> None:
+    server = raw_server(OK)
+    with pullback.Client(server.url) as client:
+        client.ops()
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                status = 0 if client.ops() == [] else 2
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        client.ops()
+    assert server.connections == 2
+
+
+def test_other_transports_are_used(service: Service) -> None:
+    seen: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(f"{request.method} {request.url.path} {request.headers.get('authorization')}")
+        return httpx.Response(200, json={"ops": []})
+
+    with pullback.Client("http://x/under", transport=httpx.MockTransport(answer), api_key="k") as client:
+        assert client.ops() == []
+    with httpx.Client(transport=httpx.MockTransport(answer)) as http:
+        with pullback.Client("http://x", http_client=http) as client:
+            assert client.ops() == []
+        assert not http.is_closed
+    assert seen == ["GET /under/v1/ops Bearer k", "GET /v1/ops None"]
+    with pullback.Client(service.url, transport=httpx.HTTPTransport(), timeout=PATIENCE_S) as client:
+        x = np.arange(5000.0)
+        np.testing.assert_array_equal(client.op("square").vjp({"x": x}).gradients["x"], 2 * x)
+        assert client.op("square").forward(3.0).outputs["y"] == 9
+
+
+def test_a_proxy_in_the_environment_is_used(monkeypatch, raw_server) -> None:
+    proxy = raw_server(OK)
+    monkeypatch.setenv("HTTP_PROXY", proxy.url)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    with pullback.Client("http://elsewhere.example") as client:
+        assert client.ops() == []
+    assert proxy.heads[0].startswith(b"GET http://elsewhere.example/v1/ops HTTP/1.1\r\n")
