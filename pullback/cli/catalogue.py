@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from rich.console import Console
 from rich.table import Table
 
+from pullback.calls import Call
 from pullback.catalogue import Contract, InputSlot, OpSummary, Slot
 from pullback.cli.console import add_row, new_table, print_table, styled
+from pullback.client import Client
 
 
 def print_ops(out: Console, ops: Iterable[OpSummary]) -> None:
@@ -20,6 +23,11 @@ def print_ops(out: Console, ops: Iterable[OpSummary]) -> None:
         else:
             add_row(table, op.name, "unavailable", "", op.reason or "", styles=["red"] * 4)
     print_table(out, table)
+
+
+def print_json(service: Client, call: Call[Any]) -> None:
+    """Print the response of a call as the service sent it, indented."""
+    print(json.dumps(service.send(replace(call, read=dict)), ensure_ascii=False, indent=1))
 
 
 def claim_of(op: OpSummary) -> str:

@@ -1,5 +1,6 @@
 """``pullback check``: compare gradients with numeric ones, and run the other checks."""
 
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated
@@ -7,8 +8,8 @@ from typing import Annotated
 import typer
 
 from pullback.addresses import DEFAULT_TIMEOUT
-from pullback.cli.console import console
-from pullback.cli.follow import follow, write_json, write_junit
+from pullback.cli.console import INTERRUPTED, console
+from pullback.cli.follow import STDOUT, follow, write_json, write_junit
 from pullback.cli.options import Absolute, Device, Names, Relative, Timeout, Url, client
 
 
@@ -24,8 +25,8 @@ def check(
     device: Device = None,
     absolute: Absolute = 0.0,
     relative: Relative = 0.0,
-    json: Annotated[Path | None, typer.Option(help="Write the reports to this file.")] = None,
-    junit: Annotated[Path | None, typer.Option(help="Write the reports to this file as JUnit XML.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write the reports to this file; - is standard output.")] = None,
+    junit: Annotated[Path | None, typer.Option(help="Write the reports as JUnit XML; - is standard output.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only failures.")] = False,
     url: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
@@ -33,8 +34,9 @@ def check(
     """Check the gradients of the named ops, by default of all.
 
     Exits with 1 if a gradient is wrong, with 2 if a check cannot run, breaks off or runs out of time, else with 0, also
-    if some are inconclusive.
+    if some are inconclusive. Ctrl-C prints and writes what was checked so far, and exits with 130.
     """
+    out = console(sys.stderr if STDOUT in (json, junit) else None)
     with client(ctx, url, timeout) as service:
         events = service.checks(
             ops or None,
@@ -47,9 +49,11 @@ def check(
             tolerances={"absolute": absolute, "relative": relative},
         )
         with closing(events):
-            outcome = follow(console(), events, quiet=quiet, all_ops=not ops)
+            outcome = follow(out, events, quiet=quiet, all_ops=not ops)
     if json is not None:
         write_json(json, outcome)
     if junit is not None:
         write_junit(junit, outcome)
+    if outcome.is_interrupted:
+        raise typer.Exit(INTERRUPTED)
     raise typer.Exit(1 if outcome.has_failed else 0 if outcome.is_complete else 2)

@@ -13,19 +13,19 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from pullback import __version__
+from pullback import __version__, calls
 from pullback.addresses import DEFAULT_TIMEOUT
 from pullback.cli.call import call
-from pullback.cli.catalogue import print_contract, print_ops
+from pullback.cli.catalogue import print_contract, print_json, print_ops
 from pullback.cli.check import check
-from pullback.cli.console import clean, console
+from pullback.cli.console import INTERRUPTED, clean, console
 from pullback.cli.key import new
-from pullback.cli.options import OpName, Timeout, Url, client
+from pullback.cli.options import Json, OpName, Timeout, Url, client
 from pullback.cli.serve import run_doctor, run_service
 from pullback.cli.verify import verify
 from pullback.errors import PullbackError
 
-FAILED, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
+FAILED, PIPE_CLOSED = 2, 141
 
 
 class Commands(TyperGroup):
@@ -125,17 +125,25 @@ def doctor() -> None:
 
 
 @app.command()
-def ops(ctx: typer.Context, url: Url = None, timeout: Timeout = DEFAULT_TIMEOUT) -> None:
+def ops(ctx: typer.Context, as_json: Json = False, url: Url = None, timeout: Timeout = DEFAULT_TIMEOUT) -> None:
     """List all ops, one per line."""
     with client(ctx, url, timeout) as service:
-        print_ops(console(), service.ops())
+        if as_json:
+            print_json(service, calls.ops())
+        else:
+            print_ops(console(), service.ops())
 
 
 @app.command()
-def show(ctx: typer.Context, op: OpName, url: Url = None, timeout: Timeout = DEFAULT_TIMEOUT) -> None:
+def show(
+    ctx: typer.Context, op: OpName, as_json: Json = False, url: Url = None, timeout: Timeout = DEFAULT_TIMEOUT
+) -> None:
     """Show the contract of an op: formulas, shapes, dtypes, attributes, examples."""
     with client(ctx, url, timeout) as service:
-        print_contract(console(), service.op(op).contract())
+        if as_json:
+            print_json(service, calls.contract(op))
+        else:
+            print_contract(console(), service.op(op).contract())
 
 
 key = typer.Typer(no_args_is_help=True, help="Make keys for a service that lets in only requests with a key.")

@@ -2,11 +2,14 @@
 
 import sys
 from collections.abc import Sequence
+from typing import TextIO
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+INTERRUPTED = 130
+"""The exit code after Ctrl-C."""
 UNFOLDED = 10_000
 """The width where there is no terminal: lines are never folded."""
 STYLES = {"pass": "green", "fail": "red", "error": "magenta", "inconclusive": "yellow", "skipped": "dim"}
@@ -20,11 +23,12 @@ class PipeConsole(Console):
         raise BrokenPipeError
 
 
-def console() -> Console:
-    """Return a console for standard output."""
-    is_terminal = sys.stdout.isatty()
+def console(file: TextIO | None = None) -> Console:
+    """Return a console for a file, by default standard output."""
+    stream = file or sys.stdout
+    is_terminal = stream.isatty()
     return PipeConsole(
-        file=sys.stdout,
+        file=stream,
         force_terminal=is_terminal,
         width=None if is_terminal else UNFOLDED,
         markup=False,

@@ -1,6 +1,7 @@
 """Output of a stream of events: a progress bar on a terminal, lines elsewhere."""
 
 import json
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from pullback.cli.junit import junit
 from pullback.errors import BadArgument
 from pullback.reports import Event, Progress, Report, Start, Summary
 
+STDOUT = Path("-")
 VERDICTS = ("pass", "fail", "error", "inconclusive", "skipped")
 WORDS = {"pass": "passed", "fail": "failed", "error": "broke off"}
 
@@ -27,6 +29,8 @@ class Outcome:
     reports: list[Report] = field(default_factory=list[Report])
     unavailable: dict[str, str] = field(default_factory=dict[str, str])
     summary: Summary | None = None
+    ops: int = 0
+    is_interrupted: bool = False
 
     @property
     def has_failed(self) -> bool:
@@ -42,17 +46,19 @@ class Outcome:
 def follow(out: Console, events: Iterable[Event], *, quiet: bool = False, all_ops: bool = True) -> Outcome:
     """Read all events, show the progress, and print the results.
 
-    Unavailable ops are listed only if all ops were requested (``all_ops``).
+    Unavailable ops are listed only if all ops were requested (``all_ops``). Ctrl-C ends the reading.
     """
     outcome = Outcome()
-    if out.is_terminal and not quiet:
-        _show_progress(out, events, outcome)
+    shows_progress = out.is_terminal and not quiet
+    try:
+        if shows_progress:
+            _show_progress(out, events, outcome)
+        else:
+            _print_lines(out, events, outcome, quiet=quiet)
+    except KeyboardInterrupt:
+        outcome.is_interrupted = True
+    if shows_progress:
         _print_table(out, outcome.reports)
-    else:
-        for event in events:
-            _record(outcome, event)
-            if isinstance(event, Report) and not quiet:
-                out.print(styled(line(event)))
     print_findings(out, outcome.reports, quiet=quiet)
     if not all_ops:
         outcome.unavailable = {}
@@ -91,13 +97,20 @@ def write_junit(path: Path, outcome: Outcome) -> None:
 def _record(outcome: Outcome, event: Event) -> None:
     match event:
         case Start():
-            outcome.unavailable = event.unavailable
+            outcome.unavailable, outcome.ops = event.unavailable, len(event.ops)
         case Report():
             outcome.reports.append(event)
         case Summary():
             outcome.summary = event
         case Progress():
             pass
+
+
+def _print_lines(out: Console, events: Iterable[Event], outcome: Outcome, *, quiet: bool) -> None:
+    for event in events:
+        _record(outcome, event)
+        if isinstance(event, Report) and not quiet:
+            out.print(styled(line(event)))
 
 
 def _show_progress(out: Console, events: Iterable[Event], outcome: Outcome) -> None:
@@ -129,10 +142,15 @@ def _print_summary(out: Console, outcome: Outcome) -> None:
         numbers += f", {summary.errors} with a fault of the checker" if summary.errors else ""
         numbers += f", {summary.unfinished} out of time" if summary.unfinished else ""
         out.print(styled(f"{numbers} of {len(outcome.reports)} ops in {summary.seconds:.1f} s", "bold"))
+    if outcome.is_interrupted:
+        out.print(styled(f"interrupted: {len(outcome.reports)} of {outcome.ops} ops are checked", "bold yellow"))
 
 
 def _write(option: str, path: Path, content: bytes) -> None:
     try:
-        path.write_bytes(content)
+        if path == STDOUT:
+            sys.stdout.buffer.write(content)
+        else:
+            path.write_bytes(content)
     except OSError as error:
         raise BadArgument(f"{option}: cannot write {path}: {error.strerror}") from error

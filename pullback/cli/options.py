@@ -9,6 +9,7 @@ from pullback.client import Client
 
 Url: TypeAlias = Annotated[str | None, typer.Option(help="Service URL; else PULLBACK_URL, else port 8000 here.")]
 Timeout: TypeAlias = Annotated[float, typer.Option(help="Seconds to wait for a response.", min=0.001)]
+Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, as the service sent it.")]
 OpName: TypeAlias = Annotated[str, typer.Argument(metavar="OP", help="Name of the op.")]
 Assignments: TypeAlias = Annotated[
     list[str] | None, typer.Argument(metavar="NAME=VALUE", help="Tensors and attributes.")

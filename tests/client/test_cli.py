@@ -15,7 +15,7 @@ import pytest
 
 import pullback
 from tests.client.conftest import ROOT, client_environment, command
-from tests.client.documents import PASSING, stream
+from tests.client.documents import FAILING, PASSING, stream
 from tests.client.fake_servers import Response, event_stream, json_response
 from tests.conftest import READY, environment
 from tests.patience import PATIENCE_S
@@ -224,16 +224,40 @@ def test_a_full_disk_is_a_one_line_error(service) -> None:
     assert done.stderr == b"pullback: cannot write the output: No space left on device\n"
 
 
-def test_ctrl_c_prints_no_error(fake_server) -> None:
-    server = fake_server(event_stream(stream(PASSING)[0], is_held=True))
+def test_ctrl_c_prints_and_writes_what_was_checked(fake_server, tmp_path) -> None:
+    *events, _ = stream(PASSING, FAILING)
+    server = fake_server(event_stream(*events[:-1], is_held=True))
+    file = tmp_path / "reports.json"
     with subprocess.Popen(
-        command("check"), env=client_environment(server.url), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        command("check", "--json", str(file)),
+        env=client_environment(server.url) | {"PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as running:
-        assert server.got_request.wait(PATIENCE_S)
+        assert running.stdout
+        first = running.stdout.readline()
         running.send_signal(signal.SIGINT)
-        out, err = running.communicate(timeout=PATIENCE_S)
-    assert (running.returncode, out, err) == (130, b"", b"")
+        rest, err = running.communicate(timeout=PATIENCE_S)
+    assert first == "square: pass (1 passed, 1 skipped; 0.52 s)\n"
+    # The signal may arrive within a print, and rich then prints the line twice.
+    assert rest.removeprefix(first) == "interrupted: 1 of 2 ops are checked\n"
+    assert (running.returncode, err) == (130, "")
+    assert [report["op"] for report in json.loads(file.read_text())["reports"]] == ["square"]
     assert server.finished.wait(PATIENCE_S)
+
+
+def test_reports_on_standard_output_are_nothing_but_json(process) -> None:
+    done = process("check", "square", "--check", "contract", "--json", "-")
+    assert done.code == 0
+    assert [report["op"] for report in json.loads(done.out)["reports"]] == ["square"]
+    assert done.err.startswith("square: pass (")
+
+
+def test_the_catalogue_as_json(ask, client) -> None:
+    assert json.loads(ask("ops", "--json").out) == client.get("/v1/ops").json()
+    assert json.loads(ask("show", "roi_pool", "--json").out) == client.get("/v1/ops/roi_pool").json()
+    assert "unknown op" in ask("show", "nothing", "--json").error
 
 
 def test_a_terminal_gets_colours_and_a_table(service) -> None:
