@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.routes.openinference.models import models
+from app.telemetry.triton_names import OPERATIONS
 from ops import Attrs, Example, Input, Op, Output
 from tests.http import native_client
 from tests.http import test_binary as native
@@ -34,7 +35,6 @@ from tests.http.openinference_client import (
 )
 
 OPS = sorted(path.stem for path in (Path(__file__).parents[2] / "ops").glob("[!_]*.py"))
-OPERATIONS = ("forward", "vjp", "jvp", "hvp", "jacobian", "hessian")
 X = np.array([1.5, -2.0, 3.0], np.float32)
 ONE = {"name": "x", "shape": [3], "datatype": "FP32", "data": [1, 2, 3]}
 

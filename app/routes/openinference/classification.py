@@ -7,7 +7,7 @@ import numpy as np
 
 from ops import Array
 
-# Elements are sorted in blocks of this size, so that the indices of a large tensor take little memory.
+# Elements are compared in blocks of this size, so that the indices of a large tensor take little memory.
 BLOCK = 1 << 20
 
 
@@ -23,8 +23,9 @@ def top_classes(array: Array, count: int) -> list[str]:
         block = _descending(flat[start : start + BLOCK])
         keys = np.concatenate((keys, block))
         indices = np.concatenate((indices, np.arange(start, start + block.size)))
-        first = np.argsort(keys, kind="stable")[:count]
-        keys, indices = keys[first], indices[first]
+        kept = _smallest(keys, count)
+        keys, indices = keys[kept], indices[kept]
+    indices = indices[np.argsort(keys, kind="stable")]
     # A bool is 0 or 1.
     values = flat[indices].astype(np.uint8) if flat.dtype.kind == "b" else flat[indices]
     return [f"{value!s}:{index}" for value, index in zip(values, indices.tolist(), strict=True)]
@@ -33,6 +34,18 @@ def top_classes(array: Array, count: int) -> list[str]:
 def as_bytes(words: Sequence[str]) -> bytes:
     """Return strings as a binary tensor of BYTES: the length of each in 4 bytes, little-endian, then the string."""
     return b"".join(struct.pack("<I", len(word)) + word.encode() for word in words)
+
+
+def _smallest(keys: Array, count: int) -> Array:
+    """Return the indices of the ``count`` smallest keys in ascending order; the first ones of equal keys.
+
+    The time is proportional to the number of keys.
+    """
+    if keys.size <= count:
+        return np.arange(keys.size)
+    bound = np.partition(keys, count - 1)[count - 1]
+    less, equal = np.flatnonzero(keys < bound), np.flatnonzero(keys == bound)
+    return np.sort(np.concatenate((less, equal[: count - less.size])))
 
 
 def _descending(values: Array) -> Array:

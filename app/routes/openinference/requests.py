@@ -88,7 +88,7 @@ class InferenceRequest:
     def is_binary(self) -> bool:
         """Whether all tensors of the request and of the response are binary, and none is sorted into classes."""
         is_input_binary = all(tensor.data is None for tensor in self.tensors)
-        return is_input_binary and not self.has_classes and all(output.is_binary for output in self.outputs)
+        return is_input_binary and all(output.is_binary and not output.classes for output in self.outputs)
 
     @property
     def has_classes(self) -> bool:
