@@ -33,15 +33,16 @@ test: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## check style and type
 test-thorough: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## run the cases that `make test` leaves out
 	$(VENV)/bin/python -m pytest -m thorough
 
-# Other people's clients, each in its own environment without any part of the service. Samplers take longer.
-CLIENTS := umbridge tesseract triton kserve openapi
-SAMPLERS := pymc tinyda
+# Other people's clients, each in its own environment without any part of the service. Those that take long, or whose
+# environment is large, run in test-clients-full.
+CLIENTS := umbridge tesseract triton kserve openinference openapi
+LARGE_CLIENTS := pymc tinyda mlserver
 
 test-clients: $(VENV)/.installed-dev $(VENV)/bin/pullback native client-environments ## test the service with other people's clients
 	$(VENV)/bin/python -m tests.clients build/clients $(CLIENTS)
 
-test-clients-full: CLIENTS += $(SAMPLERS)
-test-clients-full: ## the same, plus samplers that use its gradients
+test-clients-full: CLIENTS += $(LARGE_CLIENTS)
+test-clients-full: ## the same, plus samplers that use its gradients, and MLServer's codecs
 	$(MAKE) test-clients CLIENTS="$(CLIENTS)"
 
 client-environments:

@@ -5,6 +5,8 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
+from prometheus_client import CollectorRegistry
+
 from app.errors import CannotStart
 from app.execution.batching import Batches
 from app.execution.check_places import CheckPlaces
@@ -21,6 +23,7 @@ from app.settings import Settings
 from app.telemetry.counters import not_recorded
 from app.telemetry.line_writer import STDERR
 from app.telemetry.prometheus import Metrics
+from app.telemetry.triton_names import TritonRegistry
 from ops import Registry, RegistryError, discover
 
 
@@ -38,7 +41,8 @@ def build(settings: Settings) -> tuple[Engine, Metrics | None]:
     batches = Batches(lane, settings.queue)
     metrics = None
     if settings.metrics:
-        metrics = Metrics(lambda: lane.waiting, lambda: batches.waiting, lambda: lifecycle.in_flight)
+        names = TritonRegistry() if settings.nv_metrics else CollectorRegistry()
+        metrics = Metrics(lambda: lane.waiting, lambda: batches.waiting, lambda: lifecycle.in_flight, names)
     engine = Engine(
         registry,
         lane,

@@ -39,8 +39,8 @@ def limits(settings: Settings) -> Handler:
             if not unpacks and b"content-encoding" in headers:
                 _refuse_encoding(headers[b"content-encoding"])
             # JSON is parsed in one piece, so its limit is smaller.
-            is_json = not (_is_binary(headers.get(b"content-type", b"")) or (unpacks and JSON_LENGTH in headers))
-            request.limit = json_limit if is_json else binary_limit
+            is_binary = JSON_LENGTH in headers if unpacks else _is_binary(headers.get(b"content-type", b""))
+            request.limit = binary_limit if is_binary else json_limit
             request.size = _size(headers.get(b"content-length", b"0"), request.limit)
             request.hold(request.size)
         request.deadline = Deadline(request.wait_for_disconnect, now, now + allowed_s, request.too_slow)

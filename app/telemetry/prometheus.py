@@ -57,6 +57,7 @@ class _Families:
             stage: counter(f"pullback_{stage}_seconds", f"Seconds spent {what}.", by_operation)
             for stage, what in SPENT.items()
         }
+        self.executions = counter("pullback_executions", "Runs of an op: a batch counts once.", by_operation)
         self.in_flight = gauge("pullback_in_flight_requests", "Requests in progress.")
         self.queue = gauge(
             "pullback_queue_length",
@@ -74,18 +75,25 @@ class _Families:
 class Metrics:
     """The metrics of this process, and of the workers that share its folder."""
 
-    def __init__(self, in_lane: Callable[[], int], in_batches: Callable[[], int], in_flight: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        in_lane: Callable[[], int],
+        in_batches: Callable[[], int],
+        in_flight: Callable[[], int],
+        registry: CollectorRegistry,
+    ) -> None:
         """Store the functions that return the work in the lane and in batches, and the requests in flight.
 
-        The folder is ``PROMETHEUS_MULTIPROC_DIR``; without it this process is the only one.
+        ``registry`` must be empty. The folder is ``PROMETHEUS_MULTIPROC_DIR``; without it this process is the only one.
         """
         self._in_lane, self._in_batches, self._in_flight = in_lane, in_batches, in_flight
         # The answers by key and status since the last scrape; the key is empty for a request without a valid one.
         self.by_key: collections.Counter[tuple[str, int]] = collections.Counter()
         self._counters: dict[tuple[str, str], RecordedCounters] = {}
         self._published_seconds: dict[tuple[str, str, Stage], float] = {}
+        self._published_executions: dict[tuple[str, str], int] = {}
         self._published_traces = self._published_compilations = self._published_dropped = 0
-        self._registry = CollectorRegistry()
+        self._registry = registry
         disable_created_metrics()
         if folder := os.environ.get(FOLDER_VARIABLE):
             number = _worker_number(Path(folder))
@@ -126,6 +134,11 @@ class Metrics:
             for status, count in counters.answers.items():
                 self._families.requests.labels(op, operation, str(status)).inc(count)
             counters.answers.clear()
+            # Work that starts again is counted back, so the count may be lower than before for a moment.
+            executions, published = counters.executions, self._published_executions.get((op, operation), 0)
+            if executions > published:
+                self._families.executions.labels(op, operation).inc(executions - published)
+                self._published_executions[op, operation] = executions
             for stage in STAGES:
                 published = self._published_seconds.get((op, operation, stage), 0.0)
                 seconds = counters.seconds[stage]

@@ -1,6 +1,6 @@
 """Run the tests of third-party clients: ``python -m tests.clients ENVIRONMENTS CLIENT...``.
 
-The tests of a client are test_CLIENT.py and its examples in docs/clients.md. The Python in the folder
+The tests of a client are test_CLIENT.py, test_CLIENT_*.py and its examples in docs/clients.md. The Python in the folder
 ENVIRONMENTS/CLIENT, which has the client but not the service, runs them against one service with the plug-in ops of
 the HTTP tests. Two cores run two clients at a time, each against a service of its own, because some tests read its
 counters. The examples with a key ask one more service, which needs it.
@@ -35,7 +35,7 @@ def run(environments: Path, client: str, url: str, guarded: Guarded) -> int:
     """Run the tests of one client and print their output at their end; return their exit code, 0 if they pass."""
     # Nothing of this repository is on the path: the client is alone, as for its users.
     pytest = [environments / client / "bin" / "python", "-P", "-m", "pytest", "-c", HERE / "pytest.ini"]
-    files = [HERE / f"test_{client}.py", HERE / "test_page.py"]
+    files = [HERE / f"test_{client}.py", *sorted(HERE.glob(f"test_{client}_*.py")), HERE / "test_page.py"]
     command = [*pytest, *files, "--url", url, "--guarded-url", guarded.url, "--key", guarded.key, "--client", client]
     done = subprocess.run(
         command, cwd=HERE, timeout=LIMIT_S, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

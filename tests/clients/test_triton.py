@@ -225,11 +225,7 @@ def test_metadata_configuration_and_statistics(client, version):
     [
         ("load_model", ["square"], "cannot be loaded"),
         ("unload_model", ["square"], "cannot be loaded"),
-        ("get_trace_settings", [], "tracing is not supported"),
-        ("get_trace_settings", ["square"], "tracing is not supported"),
-        ("update_trace_settings", ["square", {}], "tracing is not supported"),
-        ("get_log_settings", [], "PULLBACK_LOG"),
-        ("update_log_settings", [{"log_verbose_level": 1}], "PULLBACK_LOG"),
+        ("get_trace_settings", ["nobody"], "unknown model 'nobody'"),
         ("get_system_shared_memory_status", ["r"], "shared memory is not supported"),
         ("register_system_shared_memory", ["r", "/r", 64], "shared memory is not supported"),
         ("get_cuda_shared_memory_status", ["r"], "shared memory is not supported"),
@@ -246,6 +242,16 @@ def test_unsupported_calls(client, method, args, message):
     assert message in error.message()
 
 
+def test_settings_can_be_read_but_not_changed(client):
+    for model in ("", "square.vjp"):
+        assert client.get_trace_settings(model)["trace_level"] == ["OFF"]
+        error = refusal(client.update_trace_settings, model, {"trace_level": ["TIMESTAMPS"]})
+        assert (error.status(), "tracing is not supported" in error.message()) == ("405", True)
+    assert client.get_log_settings()["log_error"] is True
+    error = refusal(client.update_log_settings, {"log_verbose_level": 1})
+    assert (error.status(), "PULLBACK_LOG" in error.message()) == ("405", True)
+
+
 def test_no_shared_memory_is_registered(client):
     assert client.get_system_shared_memory_status() == []
     assert client.get_cuda_shared_memory_status() == []
@@ -258,8 +264,12 @@ def shared(name="x"):
     return [triton.InferInput(name, [3], "FP32").set_shared_memory("r", 12)]
 
 
-def classes():
-    return [triton.InferRequestedOutput("y", class_count=2)]
+@pytest.mark.parametrize("answer", [True, False])
+def test_classification(client, answer):
+    outputs = [triton.InferRequestedOutput("y", binary_data=answer, class_count=2)]
+    result = client.infer("square", inputs(x=X), outputs=outputs)
+    assert result.get_output("y")["datatype"] == "BYTES"
+    assert [str(x, "utf-8") if answer else x for x in result.as_numpy("y")] == ["9.0:2", "1.5625:1"]
 
 
 @pytest.mark.parametrize(
@@ -279,7 +289,6 @@ def classes():
         ("log1pexp", {"x": X.astype(np.int32)}, {}, "[400] expected one of FP32, FP64, FP16, BF16, got INT32"),
         ("square", {"x": np.array([b"x"], np.object_)}, {}, "[400] BYTES"),
         ("square.jvp", {"x": X}, {}, "[400] at least one of tx"),
-        ("square", {"x": X}, {"outputs": classes()}, "[400] classification is not supported"),
         ("square", {"x": X}, {"outputs": [triton.InferRequestedOutput("q")]}, "[400] outputs.q"),
     ],
 )

@@ -42,6 +42,8 @@ PATHS = (
     "/no/such",
     "/",
     "/v2/health/live",
+    "/v2/logging",
+    "/v2/models/square/trace/setting",
 )
 
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.routes.openinference.models import models
+from app.telemetry.triton_names import OPERATIONS
 from ops import Attrs, Example, Input, Op, Output
 from tests.http import native_client
 from tests.http import test_binary as native
@@ -34,7 +35,6 @@ from tests.http.openinference_client import (
 )
 
 OPS = sorted(path.stem for path in (Path(__file__).parents[2] / "ops").glob("[!_]*.py"))
-OPERATIONS = ("forward", "vjp", "jvp", "hvp", "jacobian", "hessian")
 X = np.array([1.5, -2.0, 3.0], np.float32)
 ONE = {"name": "x", "shape": [3], "datatype": "FP32", "data": [1, 2, 3]}
 
@@ -223,8 +223,30 @@ def test_metadata_and_configuration(client):
 
 def test_server_metadata_and_health(client):
     assert set(client.get("/v2").json()) == {"name", "version", "extensions"}
+    assert client.get("/v2/").json() == client.get("/v2").json()
     assert client.get("/v2/health/live").json() == {"live": True}
     assert client.get("/v2/health/ready").json() == {"ready": True}
+
+
+@pytest.mark.parametrize("path", ["/health/live", "/health/ready", "/models/square/ready", "/models/square", "/", ""])
+def test_head_has_the_headers_of_get(client, path):
+    get, head = client.get(f"/v2{path}"), client.head(f"/v2{path}")
+    assert (head.status_code, head.content) == (200, b"")
+    for name in ("content-type", "content-length"):
+        assert head.headers[name] == get.headers[name]
+
+
+def test_settings_of_traces_and_of_the_log_can_be_read(client):
+    trace = client.get("/v2/trace/setting").json()
+    assert trace.pop("trace_level") == ["OFF"]
+    assert set(trace) == {"trace_rate", "trace_count", "log_frequency", "trace_file", "trace_mode"}
+    assert all(isinstance(value, str) for value in trace.values())
+    for model in ("square", "square.vjp", "square.vjp.vjp"):
+        assert client.get(f"/v2/models/{model}/trace/setting").json() == trace | {"trace_level": ["OFF"]}
+    log = client.get("/v2/logging").json()
+    assert [type(value) for value in log.values()] == [str, bool, bool, bool, int, str]
+    assert client.post("/v2/logging", json={"log_info": False}).headers["allow"] == "GET, HEAD"
+    assert client.get("/v2/logging").json() == log
 
 
 def test_the_index_lists_ops_that_do_not_load(plugged):
@@ -244,7 +266,18 @@ def test_the_index_limits_the_size_of_its_body(client):
     expect_error(client.post("/v2/repository/index", content=gzip.compress(long), headers=packed), 413, "decompression")
     few = client.post("/v2/repository/index", content=gzip.compress(b'{"ready": true}'), headers=packed)
     assert few.status_code == 200
-    expect_error(client.post("/v2/repository/index", content=b"", headers={"content-type": "image/png"}), 415)
+    unlabelled = {"content-type": OCTETS}
+    expect_error(client.post("/v2/repository/index", content=long, headers=unlabelled), 413, "at most 65536 bytes")
+
+
+@pytest.mark.parametrize("kind", [OCTETS, "application/x-www-form-urlencoded", "image/png", None])
+def test_the_repository_takes_any_content_type(client, kind):
+    headers = {} if kind is None else {"content-type": kind}
+    index = client.post("/v2/repository/index", content=b'{"ready": true}', headers=headers)
+    assert index.status_code == 200
+    assert "square.vjp" in {entry["name"] for entry in index.json()}
+    load = client.post("/v2/repository/models/square/load", content=b"{}", headers=headers)
+    expect_error(load, 404, "cannot be loaded")
 
 
 def test_a_refused_large_request_runs_nothing(client):
@@ -393,6 +426,105 @@ def test_attributes_are_parameters(client, attrs):
     assert found["dx"].tolist() == [-attrs.get("strength", 1)] * 3
 
 
+def test_unknown_parameters_of_tensors_and_outputs_are_ignored(client):
+    labels = {"content_type": "np", "nope": [{}], "binary_data_nope": 1}
+    tensor = {**ONE, "parameters": labels}
+    response = ask(client, "square", inputs=[tensor], outputs=[{"name": "y", "parameters": labels}])
+    assert tensors_of(response, "square")["y"].tolist() == [1, 4, 9]
+    heads = [head | {"parameters": head["parameters"] | labels} for head in tensor_heads({"x": X})]
+    document = json.dumps({"inputs": heads}).encode()
+    response = post(client, "square", document + X.tobytes(), {LENGTH: str(len(document))})
+    assert tensors_of(response, "square")["y"].tolist() == [2.25, 4, 9]
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"content_type": "np", "headers": {"trace": "1"}},
+        {"sequence_id": 0, "sequence_start": False, "sequence_end": False},
+        {"sequence_id": ""},
+        {"priority": 0, "timeout": 0, "binary_data_output": False},
+    ],
+)
+def test_known_parameters_of_other_servers_change_nothing(client, known):
+    found = infer_json(client, "gradient_reversal.vjp", {"x": X}, parameters={"strength": 3, **known})
+    assert found["dx"].tolist() == [-3] * 3
+
+
+def test_a_request_without_json_is_the_only_input(client):
+    def raw(model: str, body: bytes, **headers: str) -> httpx.Response:
+        return post(client, model, body, {LENGTH: "0", **headers})
+
+    for x in (X, X[:0], np.arange(100_000, dtype=np.float32)):
+        assert_same(tensors_of(raw("square", x.tobytes()), "square"), {"y": x * x})
+    packed = raw("square", gzip.compress(X.tobytes()), **{"content-encoding": "gzip", "content-type": OCTETS})
+    assert_same(tensors_of(packed, "square"), {"y": X * X})
+    assert_same(tensors_of(raw("square.jacobian", X.tobytes()), "square.jacobian"), {"dy_dx": np.diag(2 * X)})
+    expect_error(raw("square.vjp", X.tobytes()), 400, "x, dy")
+    expect_error(raw("self_adjoint_eig", X.tobytes()), 400, "inputs.a", "at most one -1", "[-1, -1, -1]")
+
+
+def test_a_large_request_without_json_counts_as_binary(client):
+    x = np.ones(9 << 20, np.float32)  # more than the limit of JSON
+    assert_same(tensors_of(post(client, "square", x.tobytes(), {LENGTH: "0"}), "square"), {"y": x})
+
+
+def strings_of(response: httpx.Response) -> list[str]:
+    """Return the strings of the only output, a tensor of BYTES."""
+    assert response.status_code == 200, response.text
+    length = int(response.headers.get(LENGTH, len(response.content)))
+    [output] = json.loads(response.content[:length])["outputs"]
+    blob, strings = response.content[length:], list[str]()
+    assert output["datatype"] == "BYTES"
+    if "data" in output:
+        strings = output["data"]
+    else:
+        assert output["parameters"] == {"binary_data_size": len(blob)}
+        while blob:
+            end = 4 + int.from_bytes(blob[:4], "little")
+            strings.append(blob[4:end].decode())
+            blob = blob[end:]
+    assert output["shape"] == [len(strings)]
+    return strings
+
+
+@pytest.mark.parametrize("is_binary", [True, False])
+def test_classification_returns_the_largest_elements(client, is_binary):
+    x = np.array([[0.5, -3], [2, -3]], np.float32)
+    for count, expected in (
+        (1, ["9.0:1"]),
+        (3, ["9.0:1", "9.0:3", "4.0:2"]),
+        (65_536, ["9.0:1", "9.0:3", "4.0:2", "0.25:0"]),
+    ):
+        wanted = [{"name": "y", "parameters": {"classification": count, "binary_data": is_binary, "nope": 1}}]
+        response = ask(client, "square", inputs=in_json({"x": x}), outputs=wanted)
+        assert strings_of(response) == expected
+        assert strings_of(post(client, "square", *binary({"x": x}, outputs=wanted))) == expected
+    tensor = ask(client, "square", **classified(0))
+    assert tensors_of(tensor, "square")["y"].tolist() == [1, 4, 9]
+
+
+@pytest.mark.parametrize("name", ["FP16", "BF16", "FP32", "FP64", "INT8", "UINT64", "INT64"])
+def test_classes_restore_the_elements(client, name):
+    dtype = np.dtype(DATATYPES[name])
+    x = np.array([3, 0, 7, 0.1], dtype)
+    wanted = [{"name": "y", "parameters": {"classification": 4}}]
+    words = strings_of(ask(client, "square", inputs=in_json({"x": x}), outputs=wanted))
+    values, indices = zip(*(word.split(":") for word in words), strict=True)
+    assert [int(index) for index in indices] in ([2, 0, 3, 1], [2, 0, 1, 3])
+    assert np.array([float(value) for value in values]).astype(dtype).tolist() == (x * x)[[2, 0, 3, 1]].tolist()
+
+
+def test_classes_of_large_tensors_and_nan(client):
+    x = np.random.default_rng(7).permutation(np.arange((1 << 20) + 5, dtype=np.float64))
+    wanted = [{"name": "y", "parameters": {"classification": 3}}]
+    expected = [f"{x[index] ** 2}:{index}" for index in np.argsort(-x)[:3]]
+    assert strings_of(post(client, "square", *binary({"x": x}, outputs=wanted))) == expected
+    x = np.array([np.nan, 1, np.inf, np.nan], np.float32)
+    assert strings_of(post(client, "square", *binary({"x": x}, outputs=wanted))) == ["inf:2", "1.0:1", "nan:0"]
+    assert strings_of(post(client, "square", *binary({"x": x[:0]}, outputs=wanted))) == []
+
+
 LARGE = np.random.default_rng(1).normal(size=300_001).astype(np.float32)
 
 
@@ -415,6 +547,10 @@ def parameters(**fields: Any) -> dict[str, Any]:
 
 def outputs(*items: Any) -> dict[str, Any]:
     return {"inputs": [ONE], "outputs": list(items)}
+
+
+def classified(count: Any, **parameters: Any) -> dict[str, Any]:
+    return outputs({"name": "y", "parameters": {"classification": count, **parameters}})
 
 
 DY = {**ONE, "name": "dy"}
@@ -454,10 +590,14 @@ REFUSED = [
     ("square", bad(data=None, parameters={"binary_data_size": -12}), ("12 bytes", "-12")),
     ("square", bad(data=None, parameters={"binary_data_size": True}), ("12 bytes", "true")),
     ("square", bad(data=None, parameters={"shared_memory_region": "r"}), ("shared memory is not supported",)),
-    ("square", bad(parameters={"content_type": "np"}), ("content_type", "unknown parameter")),
     ("square", bad(parameters=[1]), ("inputs.x.parameters", "an object")),
-    ("square", parameters(nope=1), ("parameters.nope",)),
-    ("square", parameters(sequence_id=1), ("sequence",)),
+    ("square", parameters(nope=1), ("parameters.nope", "unknown parameter", "no names")),
+    ("gradient_reversal.vjp", parameters(nope=1), ("parameters.nope", "expected one of strength, mechanism")),
+    ("square", parameters(triton_nope=1), ("parameters.triton_nope", "unknown parameter")),
+    ("square", parameters(sequence_id=1), ("sequence_id", "sequences are not supported", '0 or ""', "got 1")),
+    ("square", parameters(sequence_id="one"), ("sequence_id", "sequences are not supported")),
+    ("square", parameters(sequence_start=True), ("sequence_start", "expected false", "got true")),
+    ("square", parameters(sequence_id=[]), ("sequence_id",)),
     ("square", parameters(priority=-1), ("priority", "-1")),
     ("square", parameters(timeout="1"), ("timeout", "an integer")),
     ("square", parameters(timeout=True), ("timeout", "true")),
@@ -466,7 +606,10 @@ REFUSED = [
     ("square", outputs({"name": "z"}), ("outputs.z", "expected one of y")),
     ("square", outputs({"name": "y"}, {"name": "y"}), ("outputs.y", "duplicate tensor")),
     ("square", outputs({"name": "y", "data": []}), ("data", "unknown field")),
-    ("square", outputs({"name": "y", "parameters": {"classification": 3}}), ("classification is not supported",)),
+    ("square", classified(-1), ("outputs.y.parameters.classification", "an integer from 0", "-1")),
+    ("square", classified("2"), ("classification", "an integer", '"2"')),
+    ("square", classified(True), ("classification", "an integer", "true")),
+    ("square", classified(65_537), ("classification", "from 0 to 65536", "65537")),
     (
         "square",
         outputs({"name": "y", "parameters": {"shared_memory_region": "r"}}),
@@ -502,9 +645,9 @@ BODIES = [
     (BODY, {LENGTH: str(len(BODY) + 1)}, 400, (f"at least {len(BODY) + 1} bytes", f"got {len(BODY)}")),
     (BODY, {LENGTH: str((32 << 20) + 1)}, 413, ("at most", "JSON")),
     (BODY, {LENGTH: "9" * 30}, 413, ("at most",)),
-    (BODY, {LENGTH: "0"}, 400, ("empty",)),
+    (bytes(5), {LENGTH: "0"}, 400, ("inputs.x", "FP32", "got 5 bytes")),
     (BODY, {LENGTH: str(int(HEADERS[LENGTH]) - 1)}, 400, ("JSON",)),
-    (BODY, {"content-type": OCTETS}, 400, ("inference-header-content-length",)),
+    (BODY, {"content-type": OCTETS}, 400, ("not UTF-8",)),
     (
         BODY,
         {**HEADERS, "content-type": "text/plain"},
@@ -527,6 +670,13 @@ def test_malformed_bodies_are_refused(client, body, headers, status, parts):
         assert words.lower() in sentence.lower()
 
 
+def test_without_the_header_of_its_length_the_whole_body_is_json(client):
+    """aiohttp labels bodies without a content type as octets."""
+    document = json.dumps({"inputs": in_json({"x": X})}).encode()
+    for kind in ({}, {"content-type": OCTETS}, {"content-type": f"{JSON}; charset=utf-8"}):
+        assert tensors_of(post(client, "square", document, kind), "square")["y"].tolist() == [2.25, 4, 9]
+
+
 def test_content_types_of_the_protocol_are_accepted(client):
     for kind in ({}, {"content-type": OCTETS}, {"content-type": f"{JSON}; charset=utf-8"}):
         assert tensors_of(post(client, "square", BODY, {**HEADERS, **kind}), "square")["y"].tolist() == [2.25, 4, 9]
@@ -539,7 +689,10 @@ def test_content_types_of_the_protocol_are_accepted(client):
         ("POST", "/v2/models/square", 405, "expected GET"),
         ("DELETE", "/v2", 405, "expected GET"),
         ("GET", "/v2/repository/index", 405, "expected POST"),
-        ("GET", "/v2/", 404, "unknown path"),
+        ("GET", "/v2//", 404, "unknown path"),
+        ("HEAD", "/v2/nope", 404, ""),
+        ("HEAD", "/v2/models/square/infer", 405, ""),
+        ("HEAD", "/v2/repository/index", 405, ""),
         ("GET", "/v2/nope", 404, "unknown path"),
         ("GET", "/v2/models/square/nope", 404, "unknown path"),
         ("GET", "/v2/models/squar", 404, "square"),
@@ -549,15 +702,21 @@ def test_content_types_of_the_protocol_are_accepted(client):
         ("POST", "/v2/models/square/versions/0/infer", 404, "expected version 1"),
         ("POST", "/v2/repository/models/square/load", 404, "cannot be loaded"),
         ("POST", "/v2/repository/models/square/unload", 404, "cannot be loaded"),
-        ("GET", "/v2/trace/setting", 404, "tracing is not supported"),
-        ("POST", "/v2/models/square/trace/setting", 404, "tracing is not supported"),
-        ("POST", "/v2/logging", 404, "PULLBACK_LOG"),
+        ("POST", "/v2/trace/setting", 405, "tracing is not supported"),
+        ("POST", "/v2/models/square/trace/setting", 405, "tracing is not supported"),
+        ("GET", "/v2/models/squar/trace/setting", 404, "square"),
+        ("DELETE", "/v2/trace/setting", 405, "expected GET"),
+        ("POST", "/v2/logging", 405, "PULLBACK_LOG"),
         ("POST", "/v2/systemsharedmemory/region/r/register", 404, "shared memory is not supported"),
         ("GET", "/v2/cudasharedmemory/region/r/status", 404, "shared memory is not supported"),
     ],
 )
 def test_unknown_models_versions_and_paths_are_refused(client, method, path, status, part):
-    expect_error(client.request(method, path), status, part)
+    response = client.request(method, path)
+    if method == "HEAD":
+        assert (response.status_code, response.content) == (status, b"")
+    else:
+        expect_error(response, status, part)
 
 
 def test_shared_memory_lists_are_empty(client):

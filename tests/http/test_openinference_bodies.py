@@ -155,6 +155,9 @@ def test_limit_errors_have_the_protocols_format(small):
     expect_error(post(small, "square", b" " * (MIB + 1)), 413, "1048576 bytes")
     assert_same(tensors_of(post(small, "square", *binary({"x": x[: MIB // 2]})), "square"), {"y": x[: MIB // 2]})
     expect_error(post(small, "square", b" " * (2 * MIB), {LENGTH: str(MIB + 1)}), 413, "1048576 bytes", "JSON")
+    octets = {"content-type": "application/octet-stream"}
+    expect_error(post(small, "square", b" " * (MIB + 1), octets), 413, "1048576 bytes")
+    expect_error(small.post("/v2/repository/index", content=b" " * (MIB + 1), headers=octets), 413, "1048576 bytes")
     expect_error(small.post("/v2/nope", content=b" " * (MIB + 1)), 413, "1048576 bytes")
 
 

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from prometheus_client import Histogram
+from prometheus_client import CollectorRegistry, Histogram
 
 from app.telemetry.counters import NOT_RECORDED, RecordedCounters
 from app.telemetry.prometheus import Metrics
@@ -40,7 +40,7 @@ def test_arguments_and_results_pass_through(counters: RecordedCounters):
 
 
 def test_counts_are_reported_once():
-    metrics = Metrics(int, int, int)
+    metrics = Metrics(int, int, int, CollectorRegistry())
     counters = metrics.counters("square", "vjp")
     assert metrics.counters("square", "vjp") is counters
 

@@ -21,9 +21,17 @@ from app.requests.answering import Job, Reader, Reply, answer
 from app.requests.negotiation import JSON, content_type
 from app.requests.operations import OPERATIONS
 from app.requests.plans import Plan, Plans
+from app.routes.openinference.classification import as_bytes, top_classes
 from app.routes.openinference.compression import accepted_coding, compress, content_coding, inflate
 from app.routes.openinference.models import DATATYPES, VERSION, Model, ModelOutput
-from app.routes.openinference.requests import SHORT, InferenceRequest, known_request, read_request
+from app.routes.openinference.requests import (
+    SHORT,
+    InferenceRequest,
+    RequestedOutput,
+    known_request,
+    raw_request,
+    read_request,
+)
 from app.routes.protocol import make_job, wrong_method, zeros
 from app.telemetry.counters import Counters
 from app.tensors import dtypes
@@ -54,11 +62,17 @@ class Inference:
             body = await inflate(body, coding, request)
         if lead is not None and lead > len(body):
             raise Malformed(f"expected a body of at least {lead} bytes ({LENGTH_HEADER}), got {len(body)}")
-        known = known_request(self.model, bytes(body[:lead])) if lead is not None and lead <= SHORT else None
+        known = self._known(lead, body)
         reply_coding = accepted_coding(request.headers)
         is_binary = known is not None and known.is_binary and reply_coding is None
         read = partial(self._job, request.deadline, lead, reply_coding, known)
         await answer(self.engine, request, Reader(read, self.model.op.owner, self.counters, is_binary), body)
+
+    def _known(self, lead: int | None, body: Body) -> InferenceRequest | None:
+        """Return the parsed JSON of a request if that takes no time: the JSON is short and cached, or there is none."""
+        if lead is None or lead > SHORT:
+            return None
+        return known_request(self.model, bytes(body[:lead])) if lead else raw_request(self.model, len(body))
 
     def _job(
         self, deadline: Deadline, lead: int | None, reply_coding: str | None, known: InferenceRequest | None, body: Body
@@ -71,18 +85,20 @@ class Inference:
         fields = inference.native(body, start)
         plan = self.plans.plan(OPERATIONS[self.model.operation], self.model.op, fields)
         task = plan.task(fields)
-        finish = partial(_arrays, [output for output, _ in inference.outputs], plan, task.point)
+        finish = partial(_arrays, [requested.output for requested in inference.outputs], plan, task.point)
         write = partial(_write, self.model, inference, reply_coding)
-        return make_job(task._replace(is_long=task.is_long or reply_coding is not None), finish, write, self.counters)
+        is_long = task.is_long or reply_coding is not None or inference.has_classes
+        return make_job(task._replace(is_long=is_long), finish, write, self.counters)
 
 
 def _lead(request: Request) -> int | None:
-    """Return the length in bytes of the JSON at the start of the body, ``None`` if the whole body is JSON."""
-    kind = content_type(request.headers, (JSON, BINARY), JSON)
+    """Return the length in bytes of the JSON at the start of the body, ``None`` if the whole body is JSON.
+
+    The header alone decides: aiohttp, and so Triton's asynchronous client, also labels JSON as ``BINARY``.
+    """
+    content_type(request.headers, (JSON, BINARY), JSON)
     value = request.headers.get(JSON_LENGTH)
     if value is None:
-        if kind == BINARY:
-            raise Malformed(f"expected {LENGTH_HEADER}, the number of bytes of JSON before the tensors, got none")
         return None
     if not value.isdigit():
         raise Malformed(f"expected a number of bytes in {LENGTH_HEADER}, got {clip(repr(value), 40)}")
@@ -105,16 +121,12 @@ def _arrays(outputs: Sequence[ModelOutput], plan: Plan, point: Point, result: An
 def _write(model: Model, inference: InferenceRequest, reply_coding: str | None, arrays: Sequence[Array]) -> Reply:
     """Return the response: JSON, followed by the bytes of the tensors that the client wants in binary."""
     blobs, outputs = list[Body](), list[dict[str, Any]]()
-    for (requested, is_binary), array in zip(inference.outputs, arrays, strict=True):
-        row = dtypes.of(array.dtype)
-        output: dict[str, Any] = {"name": requested.name, "datatype": DATATYPES[row.name], "shape": list(array.shape)}
-        if is_binary:
-            wire: Array = np.asarray(array, row.wire, order="C")
-            output["parameters"] = {"binary_data_size": wire.nbytes}
-            blobs.append(wire.reshape(-1).view(np.uint8).data)
-        else:
-            output["data"] = encode(array, "flat")["data"]
-        outputs.append(output)
+    for requested, array in zip(inference.outputs, arrays, strict=True):
+        output, blob = _classes(requested, array) if requested.classes else _tensor(requested, array)
+        if blob is not None:
+            output["parameters"] = {"binary_data_size": len(blob)}
+            blobs.append(blob)
+        outputs.append({"name": requested.output.name, **output})
     document: dict[str, Any] = {} if inference.id is None else {"id": inference.id}
     head = dumps(document | {"model_name": model.name, "model_version": VERSION, "outputs": outputs})
     headers: tuple[Header, ...] = ((LENGTH_HEADER.lower().encode(), b"%d" % len(head)),) if blobs else ()
@@ -123,3 +135,20 @@ def _write(model: Model, inference: InferenceRequest, reply_coding: str | None, 
         pieces = compress(pieces, reply_coding)
         headers += ((b"content-encoding", reply_coding.encode()),)
     return Reply(BINARY if blobs else JSON, pieces, sum(map(len, pieces)), headers)
+
+
+def _tensor(requested: RequestedOutput, array: Array) -> tuple[dict[str, Any], Body | None]:
+    """Return an output, its data in it or, in binary, apart."""
+    row = dtypes.of(array.dtype)
+    output = {"datatype": DATATYPES[row.name], "shape": list(array.shape)}
+    if not requested.is_binary:
+        return output | {"data": encode(array, "flat")["data"]}, None
+    wire: Array = np.asarray(array, row.wire, order="C")
+    return output, wire.reshape(-1).view(np.uint8).data
+
+
+def _classes(requested: RequestedOutput, array: Array) -> tuple[dict[str, Any], Body | None]:
+    """Return an output whose elements are the largest ones of the tensor as strings, as ``_tensor`` does."""
+    words = top_classes(array, requested.classes)
+    output: dict[str, Any] = {"datatype": "BYTES", "shape": [len(words)]}
+    return (output, as_bytes(words)) if requested.is_binary else (output | {"data": words}, None)

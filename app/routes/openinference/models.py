@@ -29,8 +29,8 @@ from ops import Input, Op, Output
 VERSION = "1"
 PLATFORM = "pullback"
 # The parameters of a request that are not attributes of the op.
-PARAMETERS = ("binary_data_output", "priority", "timeout")
-SEQUENCE = "sequence_"
+SEQUENCES = ("sequence_id", "sequence_start", "sequence_end")
+PARAMETERS = ("binary_data_output", "priority", "timeout", *SEQUENCES)
 
 DATATYPES: Mapping[str, str] = {row.name: row.datatype for row in DTYPES.values()}
 """The datatypes of the protocol by dtype."""
@@ -146,7 +146,7 @@ def _supports(op: Op, operation: str) -> bool:
 def _model(op: Op, operation: str) -> Model | None:
     """Return the model, ``None`` if an attribute has the name of a parameter of the protocol."""
     kind = _KINDS[operation]
-    if any(name in PARAMETERS or name.startswith(SEQUENCE) for name in op.attrs.model_fields):
+    if any(name in PARAMETERS for name in op.attrs.model_fields):
         return None
     inputs = {slot.name: ModelInput(slot.name, "inputs", slot) for slot in op.inputs}
     taken = {*inputs, *op.attrs.model_fields}

@@ -17,11 +17,12 @@ from app.http.body import too_large
 from app.http.problems import RenderedError
 from app.http.request import Request, Route
 from app.requests.answering import send_reply
-from app.requests.negotiation import JSON, content_type, fields_of
+from app.requests.negotiation import JSON, fields_of
 from app.requests.plans import Plans
 from app.routes.openinference.compression import content_coding, inflate
 from app.routes.openinference.inference import Inference
 from app.routes.openinference.models import VERSION, Model, models
+from app.routes.openinference.server_settings import LOG, LOG_IS_FIXED, TRACE, TRACE_IS_FIXED, ReadOnly
 from app.routes.openinference.statistics import statistics
 from app.routes.protocol import DerivedRoutes, Routes, document_reply, wrong_method
 from app.telemetry.counters import Counters
@@ -36,16 +37,22 @@ INDEX, STATISTICS = f"{ROOT}/repository/index", f"{ROOT}/models/stats"
 # The size in bytes of a body other than inference, which is read on the event loop.
 MAX_PAGE_BODY = 1 << 16
 INFER = "/infer"
-EXTENSIONS = ("binary_tensor_data", "parameters", "model_repository", "model_configuration", "statistics")
+TRACE_PAGE = "/trace/setting"
+EXTENSIONS = (
+    "binary_tensor_data",
+    "classification",
+    "parameters",
+    "model_repository",
+    "model_configuration",
+    "statistics",
+)
 
-_MODEL = re.compile(rf"{ROOT}/models/([^/]+)(?:/versions/([^/]+))?(?:/config|/ready|/stats|{INFER})?")
+_MODEL = re.compile(rf"{ROOT}/models/([^/]+)(?:/versions/([^/]+))?(?:/config|/ready|/stats|{TRACE_PAGE}|{INFER})?")
 _UNREGISTER = re.compile(rf"{ROOT}/(system|cuda)sharedmemory/region/[^/]+/unregister")
 # The features of Triton that the service does not have, and why.
 _UNSUPPORTED = {
     re.compile(rf"{ROOT}/repository/models/[^/]+/(load|unload)"): "models cannot be loaded or unloaded: they are "
     "the ops that the service started with",
-    re.compile(rf"{ROOT}(/models/[^/]+)?/trace/setting"): "tracing is not supported: GET /metrics has the timings",
-    re.compile(rf"{ROOT}/logging"): "logging is configured by the environment (PULLBACK_LOG), not by requests",
     re.compile(rf"{ROOT}/(system|cuda)sharedmemory/.*"): "shared memory is not supported: send tensors as binary data",
 }
 
@@ -54,6 +61,8 @@ def routes(engine: Engine, plans: Plans) -> Routes:
     """Return the routes of the server and of every model."""
     known = models(engine.registry.ops.values())
     catalogue, health, other = (engine.counters("", label) for label in ("catalogue", "health", "other"))
+    trace = Route(ReadOnly(_Page("GET", _always(TRACE)), TRACE_IS_FIXED), dialect, other, unpacks=True)
+    log = Route(ReadOnly(_Page("GET", _always(LOG)), LOG_IS_FIXED), dialect, other, unpacks=True)
     by_path: dict[str, Route] = {}
 
     def add(counters: Counters, method: str, document: Callable[[Body], Any], *paths: str) -> None:
@@ -66,7 +75,7 @@ def routes(engine: Engine, plans: Plans) -> Routes:
             "/ready": partial(_ready, engine, {"name": model.name}),
             "/stats": partial(_statistics, engine, [model]),
         }
-        found: dict[str, Route] = {}
+        found = dict.fromkeys(_paths(model, TRACE_PAGE), trace)
         for page, document in documents.items():
             route = Route(_Page("GET", document), dialect, catalogue, unpacks=True)
             found |= dict.fromkeys(_paths(model, page), route)
@@ -83,11 +92,12 @@ def routes(engine: Engine, plans: Plans) -> Routes:
         by_path |= of_model(model)
     # These come last, so that no model replaces them.
     server = {"name": "pullback", "version": __version__, "extensions": EXTENSIONS}
-    add(catalogue, "GET", _always(server), ROOT)
+    add(catalogue, "GET", _always(server), ROOT, f"{ROOT}/")
     add(catalogue, "POST", partial(_index, engine, list(known)), INDEX)
     add(catalogue, "GET", partial(_statistics, engine, list(known.values())), STATISTICS)
     add(health, "GET", _always({"live": True}), LIVE)
     add(health, "GET", partial(_ready, engine, {}), READY)
+    by_path |= {f"{ROOT}{TRACE_PAGE}": trace, f"{ROOT}/logging": log}
     for kind in ("system", "cuda"):
         add(other, "GET", _always([]), f"{ROOT}/{kind}sharedmemory/status")
         add(other, "POST", _always({}), f"{ROOT}/{kind}sharedmemory/unregister")
@@ -133,13 +143,16 @@ def _not_found(engine: Engine, known: Mapping[str, Model], path: str) -> NotFoun
 
 @dataclass(frozen=True)
 class _Page:
-    """The handler of a document, for one method; ``document`` makes it from the body, which is empty for GET."""
+    """The handler of a document, for one method; ``document`` makes it from the body, which is empty for GET.
+
+    HEAD is answered as GET, without the body: the server does not send it.
+    """
 
     method: str
     document: Callable[[Body], Any]
 
     async def __call__(self, request: Request) -> None:
-        if request.method != self.method:
+        if request.method != self.method and (request.method, self.method) != ("HEAD", "GET"):
             raise wrong_method(request, self.method)
         body = await _body(request) if self.method == "POST" else b""
         await send_reply(document_reply(self.document(body)), request)
@@ -188,8 +201,10 @@ def _wants_ready(body: Body) -> bool:
 
 
 async def _body(request: Request) -> Body:
-    """Return the body of a request other than inference, of at most ``MAX_PAGE_BODY`` bytes."""
-    content_type(request.headers, default=JSON)
+    """Return the body of a request other than inference, of at most ``MAX_PAGE_BODY`` bytes.
+
+    Its media type may be any: Triton ignores it, and curl and aiohttp label every body.
+    """
     coding, body = content_coding(request.headers), await request.read()
     if coding:
         return await inflate(body, coding, request, MAX_PAGE_BODY)

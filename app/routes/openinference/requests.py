@@ -4,12 +4,21 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from app.errors import MAX_GOT, Loc, Malformed, clip, near, wrong
-from app.routes.openinference.models import DATATYPES, PARAMETERS, ROWS, SEQUENCE, Model, ModelInput, ModelOutput
+from app.routes.openinference.models import DATATYPES, ROWS, Model, ModelInput, ModelOutput
+from app.routes.openinference.parameters import (
+    Object,
+    attrs,
+    classes,
+    flag,
+    parameters_of,
+    refuse_shared_memory,
+    timeout_s,
+)
 from app.routes.protocol import name_list, type_variable
 from app.tensors import fast_json, strict_json
 from app.tensors.casting import Loss, Numbers, bools, describe
@@ -20,14 +29,11 @@ from ops import Array
 
 # The longest JSON, in bytes, whose parsed form is cached.
 SHORT = 1 << 12
-MICROSECONDS = 1_000_000
 DIRECTIONS = ("tangents", "vectors")
 
 _FIELDS = ("id", "model_name", "parameters", "inputs", "outputs")
 _INPUT = ("name", "shape", "datatype", "parameters", "data")
 _OUTPUT = ("name", "parameters")
-
-Object = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -56,25 +62,38 @@ class Tensor:
             raise wrong(loc, loss.message, expected=loss.expected, got=loss.got) from None
 
 
+class RequestedOutput(NamedTuple):
+    """An output and its form: binary or JSON, and the tensor or, if ``classes``, that many of its largest elements."""
+
+    output: ModelOutput
+    is_binary: bool
+    classes: int = 0
+
+
 @dataclass(frozen=True)
 class InferenceRequest:
     """The parsed JSON of a request.
 
-    ``fields`` are the fields of the native request except the tensors. ``outputs`` has each requested output, and
-    whether the client wants it in binary. ``size`` is the number of bytes after the JSON.
+    ``fields`` are the fields of the native request except the tensors. ``size`` is the number of bytes after the JSON.
     """
 
     id: str | None
     tensors: Sequence[Tensor]
     fields: Object
-    outputs: Sequence[tuple[ModelOutput, bool]]
+    outputs: Sequence[RequestedOutput]
     timeout_s: float
     size: int
 
     @property
     def is_binary(self) -> bool:
-        """Whether all tensors of the request and of the response are binary."""
-        return all(tensor.data is None for tensor in self.tensors) and all(binary for _, binary in self.outputs)
+        """Whether all tensors of the request and of the response are binary, and none is sorted into classes."""
+        is_input_binary = all(tensor.data is None for tensor in self.tensors)
+        return is_input_binary and all(output.is_binary and not output.classes for output in self.outputs)
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether the response has the largest elements of a tensor."""
+        return any(output.classes for output in self.outputs)
 
     def native(self, body: Body, lead: int) -> dict[str, Any]:
         """Return the fields of the native request; raises ``Malformed`` if the body has the wrong length."""
@@ -100,15 +119,39 @@ _parse = partial(fast_json.parse, places=_places)
 
 def read_request(model: Model, raw: Body, parse: Callable[[Body], Any] = _parse) -> InferenceRequest:
     """Parse the JSON of a request to a model; raises ``Malformed`` or ``Unprocessable``."""
-    fields = _object(parse(raw), (), _FIELDS, "field")
+    fields = _object(parse(raw), (), _FIELDS)
     _check_name(fields, model)
-    parameters = _parameters(fields, (), None)
+    parameters = parameters_of(fields, ())
     tensors, size = _tensors(model, _list(fields.get("inputs"), "inputs"))
-    native = _attrs(parameters) | _type_variable(model, tensors)
-    is_binary = _flag(parameters, "binary_data_output", ("parameters",))
+    native = {"attrs": attrs(model, parameters)} | _type_variable(model, tensors)
+    is_binary = flag(parameters, "binary_data_output", ("parameters",))
     outputs = _outputs(model, _list(fields.get("outputs"), "outputs"), bool(is_binary))
-    native |= model.selection(output for output, _ in outputs)
-    return InferenceRequest(_id(fields), tensors, native, outputs, _timeout_s(parameters), size)
+    native |= model.selection(requested.output for requested in outputs)
+    return InferenceRequest(_id(fields), tensors, native, outputs, timeout_s(parameters), size)
+
+
+def raw_request(model: Model, size: int) -> InferenceRequest:
+    """Return the request whose body has no JSON: it is the ``size`` bytes of the model's only input.
+
+    The metadata of the model states the input's datatype and shape, in which the size determines the only -1. The
+    response is binary. Raises ``Unprocessable`` if the model has several inputs, or if no shape has this size.
+    """
+    inputs: list[dict[str, Any]] = model.metadata()["inputs"]
+    if len(inputs) > 1:
+        expected, got = "JSON before the tensors, because the model has several", name_list(model.inputs)
+        raise wrong(("inputs",), "missing JSON", expected=expected, got=f"none for {got}")
+    [tensor] = inputs
+    row, shape = ROWS[tensor["datatype"]], tuple[int, ...](tensor["shape"])
+    row_size = math.prod(length for length in shape if length >= 0) * row.itemsize
+    length, rest = divmod(size, row_size) if row_size else (0, size)
+    if rest or shape.count(-1) > 1 or (-1 not in shape and length != 1):
+        expected = f"the bytes of one tensor of {row.datatype}, of the shape {list(shape)} with at most one -1"
+        raise wrong(("inputs", tensor["name"]), "size mismatch", expected=expected, got=f"{size} bytes")
+    sizes = tuple(length if size < 0 else size for size in shape)
+    tensors = [Tensor(model.inputs[tensor["name"]], row, sizes, 0, None)]
+    outputs = _outputs(model, (), is_binary=True)
+    fields = {"attrs": dict[str, Any]()} | model.selection(model.outputs.values()) | _type_variable(model, tensors)
+    return InferenceRequest(None, tensors, fields, outputs, math.inf, size)
 
 
 @lru_cache(maxsize=256)
@@ -117,30 +160,15 @@ def known_request(model: Model, raw: bytes) -> InferenceRequest:
     return read_request(model, raw, strict_json.parse)
 
 
-def _object(value: Any, loc: Loc, known: Sequence[str] | None, what: str) -> Object:
+def _object(value: Any, loc: Loc, known: Sequence[str]) -> Object:
     """Return an object whose keys are all ``known``."""
     if not isinstance(value, dict):
         raise wrong(loc, "expected an object", expected="an object", got=describe(value))
     fields = cast("dict[str, Any]", value)
     for name in fields:
-        if known is not None and name not in known:
-            _refuse_feature(name, loc)
-            raise wrong((*loc, name), f"unknown {what}", expected=near(name, known), got=name)
+        if name not in known:
+            raise wrong((*loc, name), "unknown field", expected=near(name, known), got=name)
     return fields
-
-
-def _parameters(fields: Object, loc: Loc, known: Sequence[str] | None) -> Object:
-    """Return the parameters of a request or a tensor, empty if they are missing or null."""
-    value = fields.get("parameters")
-    return {} if value is None else _object(value, (*loc, "parameters"), known, "parameter")
-
-
-def _refuse_feature(name: str, loc: Loc) -> None:
-    if name.startswith("shared_memory_"):
-        expected = "binary data in the body"
-        raise wrong((*loc, name), "shared memory is not supported", expected=expected, got=clip(name, MAX_GOT))
-    if name == "classification":
-        raise wrong((*loc, name), "classification is not supported", expected="no classification", got=name)
 
 
 def _list(value: Any, field: str) -> list[Any]:
@@ -159,33 +187,6 @@ def _id(fields: Object) -> str | None:
     if not isinstance(request_id := fields.get("id"), str | None):
         raise wrong(("id",), "expected a string", expected="a string", got=describe(request_id))
     return request_id
-
-
-def _attrs(parameters: Object) -> dict[str, Any]:
-    for name in parameters:
-        if name.startswith(SEQUENCE):
-            raise wrong(("parameters", name), "sequences are not supported", expected="no sequences", got=name)
-    _whole(parameters, "priority")
-    return {"attrs": {name: value for name, value in parameters.items() if name not in PARAMETERS}}
-
-
-def _timeout_s(parameters: Object) -> float:
-    """Return the timeout of a request in seconds, infinite if it has none, or 0 as Triton's clients send."""
-    return (_whole(parameters, "timeout") / MICROSECONDS) or math.inf
-
-
-def _whole(parameters: Object, name: str) -> int:
-    value = parameters.get(name, 0)
-    if type(value) is not int or value < 0:
-        raise wrong(("parameters", name), "expected an integer", expected="an integer from 0", got=describe(value))
-    return value
-
-
-def _flag(parameters: Object, name: str, loc: Loc) -> bool | None:
-    value = parameters.get(name)
-    if not isinstance(value, bool | None):
-        raise wrong((*loc, name), "expected a bool", expected="true or false", got=describe(value))
-    return value
 
 
 def _tensors(model: Model, items: Sequence[Any]) -> tuple[list[Tensor], int]:
@@ -207,7 +208,7 @@ def _name_and_fields(
     item: Any, loc: Loc, keys: Sequence[str], known: Mapping[str, Any], seen: Iterable[str]
 ) -> tuple[str, Object]:
     """Return the name of a tensor and its other fields; raises ``Unprocessable`` if it is unknown or a duplicate."""
-    fields = _object(item, loc, keys, "field")
+    fields = _object(item, loc, keys)
     name = fields.get("name")
     if not isinstance(name, str) or name not in known:
         got = name if isinstance(name, str) else describe(name)
@@ -230,7 +231,8 @@ def _row(model: Model, slot: ModelInput, datatype: Any, loc: Loc) -> DType:
 
 def _nbytes(fields: Object, row: DType, shape: Sequence[int], loc: Loc) -> int:
     """Return the number of a tensor's bytes after the JSON."""
-    parameters = _parameters(fields, loc, ("binary_data_size",))
+    parameters = parameters_of(fields, loc)
+    refuse_shared_memory(parameters, (*loc, "parameters"))
     size, data = parameters.get("binary_data_size"), fields.get("data")
     if (size is None) == (data is None):
         got = "neither" if size is None else "both"
@@ -267,14 +269,17 @@ def _type_variable(model: Model, tensors: Sequence[Tensor]) -> dict[str, str]:
     return {} if variable is None else {"dtype": dtype}
 
 
-def _outputs(model: Model, items: Sequence[Any], is_binary: bool) -> list[tuple[ModelOutput, bool]]:
-    """Return the requested outputs, by default all of the model's, and whether each is wanted in binary."""
+def _outputs(model: Model, items: Sequence[Any], is_binary: bool) -> list[RequestedOutput]:
+    """Return the requested outputs, by default all of the model's; those that state no format are ``is_binary``."""
     if not items:
-        return [(output, is_binary) for output in model.outputs.values()]
-    outputs = dict[str, tuple[ModelOutput, bool]]()
+        return [RequestedOutput(output, is_binary) for output in model.outputs.values()]
+    outputs = dict[str, RequestedOutput]()
     for place, item in enumerate(items):
         name, fields = _name_and_fields(item, ("outputs", place), _OUTPUT, model.outputs, outputs)
-        loc = ("outputs", name)
-        own = _flag(_parameters(fields, loc, ("binary_data",)), "binary_data", (*loc, "parameters"))
-        outputs[name] = model.outputs[name], is_binary if own is None else own
+        loc = ("outputs", name, "parameters")
+        parameters = parameters_of(fields, loc[:-1])
+        refuse_shared_memory(parameters, loc)
+        own = flag(parameters, "binary_data", loc)
+        count = classes(parameters, loc)
+        outputs[name] = RequestedOutput(model.outputs[name], is_binary if own is None else own, count)
     return list(outputs.values())
