@@ -43,8 +43,14 @@ class Counters:
         end_wait = self.waiting()
 
         def counted(*args: *Args) -> Result:
+            nonlocal end_wait
             end_wait()
-            return self.computed(work, *args)
+            try:
+                return self.computed(work, *args)
+            except NotTraced:
+                # It waits again, in the queue for compiling.
+                end_wait = self.waiting()
+                raise
 
         return counted
 
