@@ -46,10 +46,11 @@ test-clients-full: ## the same, plus samplers that use its gradients, and MLServ
 	$(MAKE) test-clients CLIENTS="$(CLIENTS)"
 
 client-environments:
-	@$(MAKE) --no-print-directory --jobs=2 $(CLIENTS:%=build/clients/%/.installed)
+	@$(MAKE) --no-print-directory --jobs=2 $(CLIENTS:%=build/clients/%/.installed-$(MINOR))
 
 # The lock names every package, so pip need not resolve dependencies. Most modules never run, so none is compiled here.
-build/clients/%/.installed: requirements/clients-%.txt
+# Markers in a lock select the versions for this Python.
+build/clients/%/.installed-$(MINOR): requirements/clients-%.txt
 	@echo "Installing $< into build/clients/$*"
 	@rm -rf build/clients/$* && $(PYTHON) -m venv build/clients/$*
 	@build/clients/$*/bin/python -m pip install -qq --no-input --disable-pip-version-check --no-compile --no-deps --require-hashes -r $<

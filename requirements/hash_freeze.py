@@ -14,6 +14,8 @@ HASHES = re.compile(r" *\\?\n +--hash=\S+")
 def with_hashes(lock: str, repository: PyPIRepository) -> str:
     """Return the lock with the hashes of every pin, for all platforms; comments stay."""
     lines: list[str] = []
+    # A pin may be for a newer Python than this one, by its marker. No option of pip-tools says so.
+    repository.finder._ignore_requires_python = True
     with repository.allow_all_wheels():
         for line in HASHES.sub("", lock).splitlines():
             found = [] if line.startswith("#") else sorted(repository.get_hashes(install_req_from_line(line)))

@@ -1,6 +1,17 @@
-"""``umbridge.HTTPModel``: all calls, sizes, configs and errors, against closed forms and the native API."""
+"""``umbridge.HTTPModel``: all calls, sizes, configs and errors, against closed forms and the native API.
 
+No package registry has UM-Bridge's clients for C++ and R. In their place, raw requests carry what those clients write
+with their JSON libraries, and the same libraries read the answers.
+"""
+
+import importlib.util
+import json
 import math
+import shutil
+import subprocess
+import urllib.error
+import urllib.request
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -136,6 +147,8 @@ def test_errors_follow_the_protocol(url, log1pexp):
     for message, call in wrong.items():
         with pytest.raises(Exception, match=message):
             call()
+    with pytest.raises(Exception, match=r"NotAcceptable: output\.0\.1: expected a finite number.*got Infinity"):
+        umbridge.HTTPModel(url, "square")([[1.0, 1e200]], {"shape": [2], "nonfinite": "error"})
     clip = umbridge.HTTPModel(url, "clip_gradient")
     assert not clip.supports_apply_jacobian()
 
@@ -144,3 +157,120 @@ def test_shared_memory_is_declined(url):
     model = umbridge.HTTPModel(url, "square", use_shmem=True)
     assert not model.supports_shmem()
     assert model([[3.0]], {"shape": [1]}) == [[9.0]]
+
+
+def test_a_wrong_config_of_sizes_says_why(log1pexp):
+    """The client ignores the errors of these calls: without a reason, users would see ``KeyError: 'inputSizes'``."""
+    for sizes in (log1pexp.get_input_sizes, log1pexp.get_output_sizes):
+        with pytest.raises(Exception, match=r"InvalidInput:_config\.shpe:_unknown_field;_expected.*shape,_got_shpe"):
+            sizes({"shpe": [3]})
+        with pytest.raises(Exception, match=r"config\.dtype:_op_log1pexp_does_not_accept"):
+            sizes({"dtype": "complex64"})
+        assert sizes([]) == sizes({})
+
+
+def test_the_config_selects_the_form_of_nonfinite_numbers(url):
+    square, at = umbridge.HTTPModel(url, "square"), [[1e200, 0.1, "NaN"]]
+    assert square(at, {"shape": [3], "nonfinite": "string"}) == [["Infinity", 0.1 * 0.1, "NaN"]]
+    assert repr(square(at, {"shape": [3], "nonfinite": "literal"})) == repr([[math.inf, 0.1 * 0.1, math.nan]])
+
+
+CPP, R = "cpp-httplib/0.11.1", "httr2/1.0.0 r-curl/5.2.0 libcurl/7.88.1"
+
+
+def post(url, body, agent):
+    """Return the body of the response to a raw Evaluate, also that of an error."""
+    headers = {"user-agent": agent, "content-type": "application/json"}
+    try:
+        with urllib.request.urlopen(urllib.request.Request(f"{url}/Evaluate", body, headers), timeout=60) as response:
+            return response.read()
+    except urllib.error.HTTPError as error:
+        return error.read()
+
+
+def evaluate(**fields):
+    return json.dumps({"name": "square", **fields}).encode()
+
+
+OVERFLOW = evaluate(input=[[1e200, 0.1]], config={"shape": [2]})
+
+
+def strict(text):
+    """Parse JSON as the libraries of C++ and R do: without NaN and Infinity."""
+    return json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+
+
+@pytest.mark.parametrize("config", [[], None, {}, {"attrs": []}], ids=str)
+def test_empty_configs_of_r_and_cpp(url, config):
+    found = strict(post(url, evaluate(input=[[0.5, 1, 2, 3, 4, 5]], config=config), R))
+    assert found == {"output": [[0.25, 1, 4, 9, 16, 25]]}
+
+
+def test_answers_are_strict_json_for_r_and_cpp(url):
+    assert strict(post(url, OVERFLOW, R)) == {"output": [["Infinity", 0.1 * 0.1]]}
+    error = strict(post(url, OVERFLOW, CPP))["error"]
+    assert error["type"] == "NotAcceptable"
+    assert error["message"].startswith("output.0.0: expected a finite number, since JSON has no others, got Infinity")
+    asked = evaluate(input=[[1e200, 0.1]], config={"shape": [2], "nonfinite": "string"})
+    assert strict(post(url, asked, CPP)) == {"output": [["Infinity", 0.1 * 0.1]]}
+
+
+def test_null_is_never_read_as_a_number(url):
+    body = evaluate(input=[[1.0, None]], config={"shape": [2]})
+    assert "input.0.1: expected a number" in (message := strict(post(url, body, CPP))["error"]["message"])
+    assert "C++ and MATLAB write all three as null, got null" in message
+
+
+@pytest.fixture(scope="session")
+def cpp(tmp_path_factory):
+    """Return the C++ program that writes and reads as umbridge.h does."""
+    package = importlib.util.find_spec("nlohmann_json")
+    if shutil.which("g++") is None or package is None:
+        pytest.skip("needs g++ and the package nlohmann-json")
+    program = tmp_path_factory.mktemp("cpp") / "umbridge"
+    include = Path(package.submodule_search_locations[0], "include")
+    source = Path(__file__).with_name("umbridge.cc")
+    subprocess.run(["g++", "-std=c++17", "-O0", f"-I{include}", "-o", program, source], check=True, timeout=300)
+    return lambda what, body=b"": subprocess.run([program, what], input=body, capture_output=True, check=True).stdout
+
+
+def test_the_json_library_of_cpp(url, cpp):
+    """nlohmann::json reads no form of infinity, so the error must come from the service; it writes all as null."""
+    assert (
+        cpp("read", post(url, cpp("write-empty"), CPP))
+        == json.dumps([[0.1 * 0.1, 1.0, 1.0, 1.0, 1.0, 1.0]], separators=(",", ":")).encode()
+    )
+    assert b"input.0: length mismatch" in cpp("read", post(url, cpp("write"), CPP))
+    assert b"NotAcceptable: output.0.0: expected a finite number" in cpp("read", post(url, OVERFLOW, CPP))
+    assert b"parse error" in cpp("read", post(url, OVERFLOW, ""))
+    assert b"must be number, but is string" in cpp("read", post(url, OVERFLOW, R))
+    assert b"must be number, but is null" in cpp("read", b'{"output": [[null]]}')
+    assert json.loads(cpp("write-nonfinite"))["input"] == [[None, None, None]]
+    assert b"InvalidInput: input.0.0: expected a number" in cpp("read", post(url, cpp("write-nonfinite"), CPP))
+
+
+@pytest.fixture(scope="session")
+def r():
+    """Return the R program that writes and reads as UM-Bridge's R client does."""
+    rscript = shutil.which("Rscript")
+    if (
+        rscript is None
+        or subprocess.run([rscript, "-e", "library(jsonlite)"], capture_output=True, check=False).returncode
+    ):
+        pytest.skip("needs R with the package jsonlite (r-cran-jsonlite)")
+    source = Path(__file__).with_name("umbridge.R")
+
+    def run(what, body=b""):
+        return subprocess.run([rscript, source, what], input=body, capture_output=True, check=True).stdout.decode()
+
+    return run
+
+
+def test_the_json_library_of_r(url, r):
+    assert '"config":[]' in (body := r("write-empty"))
+    assert r("read", post(url, body.encode(), R)).split() == ["0.25", "1", "1", "1", "1", "1"]
+    assert r("read", post(url, OVERFLOW, R)).split() == ["Inf", f"{0.1 * 0.1:.17g}"]
+    assert '["NaN","Inf","-Inf"]' in (body := r("write-nonfinite"))
+    assert r("read", post(url, body.encode(), R)).split() == ["NaN", "Inf", "Inf"]
+    with pytest.raises(subprocess.CalledProcessError, match="read"):
+        r("read", post(url, OVERFLOW, ""))

@@ -373,6 +373,111 @@ def test_the_content_type_is_optional(client: httpx.Client):
     assert client.send(request).status_code == 200
 
 
+LOGITS = np.linspace(-2, 2, 24, dtype=np.float32).reshape(2, 2, 2, 3)
+CLASSES = np.array([[0, 2], [1, 1]], np.int32)
+COTANGENTS = np.linspace(1, 2, 8, dtype=np.float32).reshape(2, 2, 2)
+
+
+def at_points(logits: np.ndarray, labels: np.ndarray, dy: np.ndarray | None = None) -> dict[str, Any]:
+    body = {"inputs": {"logits": typed(logits), "labels": typed(labels)}}
+    if dy is None:
+        return body
+    lists = {"vjp_inputs": ["logits"], "vjp_outputs": ["loss"]}
+    return {**body, **lists, "cotangent_vector": {"loss": typed(dy)}}
+
+
+def test_axes_in_front_of_an_op_of_fixed_rank_are_points(client: httpx.Client):
+    """Two axes, along which arrays have length 1 or the common length, or do not have at all."""
+
+    def one(endpoint: str, *arrays: np.ndarray) -> np.ndarray:
+        [array] = result_of(client, "softmax_cross_entropy", endpoint, at_points(*arrays)).values()
+        return array
+
+    values = np.array([[one("apply", LOGITS[i, j], CLASSES[j]) for j in (0, 1)] for i in (0, 1)])
+    same(one("apply", LOGITS, np.stack([CLASSES, CLASSES])), values)
+    same(one("apply", LOGITS, CLASSES[None]), values)
+    same(one("apply", LOGITS, CLASSES[0]), one("apply", LOGITS, CLASSES[None, :1]))
+    pulled = [[one(VJP, LOGITS[i, j], CLASSES[j], COTANGENTS[i, j]) for j in (0, 1)] for i in (0, 1)]
+    same(one(VJP, LOGITS, CLASSES[None], COTANGENTS), np.array(pulled))
+    same(
+        one(VJP, LOGITS, CLASSES[None], COTANGENTS[:1]),
+        one(VJP, LOGITS, CLASSES[None], COTANGENTS[[0, 0]]),
+    )
+    tangents = {
+        "jvp_inputs": ["logits"],
+        "jvp_outputs": ["loss"],
+        "tangent_vector": {"logits": typed(LOGITS[::-1])},
+    }
+    pushed = result_of(client, "softmax_cross_entropy", JVP, {**at_points(LOGITS, CLASSES[None]), **tangents})["loss"]
+    inner = (pulled * LOGITS[::-1]).sum(-1)  # of unit cotangents, as every row has its own
+    np.testing.assert_allclose(pushed * COTANGENTS, inner, rtol=0, atol=1e-5)
+
+
+def test_the_gradient_of_an_input_that_points_share_is_their_sum(client: httpx.Client):
+    def pull(logits: np.ndarray) -> np.ndarray:
+        body = at_points(logits, CLASSES[:, None], COTANGENTS)
+        return result_of(client, "softmax_cross_entropy", VJP, body)["logits"]
+
+    shared = LOGITS[:1, :1]
+    found, each = pull(shared), pull(np.broadcast_to(shared, LOGITS.shape))
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, each.sum((0, 1), keepdims=True), rtol=0, atol=1e-6)
+    same(
+        pull(np.ascontiguousarray(LOGITS[:, :1])),
+        (each := pull(np.repeat(LOGITS[:, :1], 2, 1)))[:, :1] + each[:, 1:],
+    )
+
+
+@pytest.mark.parametrize(
+    ("arrays", "loc", "words"),
+    [
+        ((LOGITS, CLASSES), ["inputs", "labels"], "expected rank 1 or rank 3, got shape [2, 2]"),
+        ((LOGITS[0], CLASSES[[0, 1, 0]]), ["inputs", "labels"], "expected [2] or 1, got [3]"),
+        ((LOGITS[:0], CLASSES[None]), ["inputs"], "no points"),
+        ((LOGITS[0, 0, 0], CLASSES), ["inputs", "logits"], "expected rank 2 or rank 3"),
+        ((LOGITS[0], CLASSES[:, :1]), ["inputs", "labels", 0], "that is [N], got [1]"),
+        ((LOGITS[0], CLASSES + np.array([[0], [2]])), ["inputs", "labels", 1, 0], "got 3"),
+        (
+            (LOGITS[0], CLASSES, COTANGENTS[0, 0]),
+            ["cotangent_vector", "loss"],
+            "expected rank 2, got shape [2]",
+        ),
+        (
+            (LOGITS[0], CLASSES, COTANGENTS[0, :, :1]),
+            ["cotangent_vector", "loss", 0],
+            "expected [2], got [1]",
+        ),
+        ((LOGITS[0, :1], CLASSES, COTANGENTS[0, :1]), ["inputs", "logits"], "expected axes [2] in front"),
+        ((LOGITS[0, 0], CLASSES, COTANGENTS[0, :1]), ["inputs", "logits"], "has no axis for the points"),
+    ],
+)
+def test_axes_in_front_that_do_not_fit(client: httpx.Client, arrays: Any, loc: list[Any], words: str):
+    arrays = [np.ascontiguousarray(x, np.int32 if x.dtype.kind == "i" else np.float32) for x in arrays]
+    endpoint = VJP if len(arrays) == 3 else "apply"
+    [fault] = faults(send(client, "softmax_cross_entropy", endpoint, at_points(*arrays)))
+    assert fault["loc"] == ["body", *loc]
+    assert words in fault["msg"]
+
+
+def test_calls_that_have_one_point(client: httpx.Client, plugged: httpx.Client):
+    body = {**at_points(LOGITS[0], CLASSES), "jac_inputs": ["logits"], "jac_outputs": ["loss"]}
+    [fault] = faults(send(client, "softmax_cross_entropy", "jacobian", body))
+    assert "a Jacobian has one point" in fault["msg"]
+    [fault] = faults(send(plugged, "apart", "apply", {"inputs": {"x": [[1]], "z": [[1, 2]]}}))
+    assert "depend on values" in fault["msg"]
+    [fault] = faults(send(client, "scale_gradient", "apply", {"inputs": {"x": [1], "scale": typed(np.ones(2))}}))
+    assert "an attribute has one value in a call" in fault["msg"]
+
+
+def test_the_outputs_at_all_points_are_limited(serve: Any):
+    rois = np.tile(np.array([[0, 0, 0, 1, 1]], np.float32), (500, 1, 1))
+    inputs = {"features": typed(np.ones((1, 1, 2, 2, 1), np.float32)), "rois": typed(rois)}
+    attrs = {"pooled_height": 64, "pooled_width": 64, "spatial_scale": 1.0}
+    with serve(MAX_ELEMENTS=str(1 << 20)).client() as client:
+        [fault] = faults(send(client, "roi_pool", "apply", {"inputs": {**inputs, **attrs}}))
+    assert "at most 1048576 elements" in fault["msg"]
+
+
 def faults(response: httpx.Response) -> list[dict[str, Any]]:
     """Return the errors of a document, in the form of the client's validation."""
     assert response.status_code == 422, response.text

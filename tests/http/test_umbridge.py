@@ -2,7 +2,10 @@
 
 import json
 import math
+from contextlib import closing
+from http.client import HTTPConnection
 from typing import Any
+from urllib.parse import unquote
 
 import httpx
 import numpy as np
@@ -163,6 +166,63 @@ def test_content_types_of_clients_are_accepted(client, kind):
     assert client.post("/Evaluate", content=body, headers=headers).json() == {"output": [[0.25, 1.0, 4.0]]}
 
 
+@pytest.mark.parametrize("empty", [[], None])
+def test_an_empty_list_and_null_are_empty_configs(client, empty):
+    at = {"input": [[1, 2, 3, 4, 5, 6]]}
+    assert call(client, "/InputSizes", name="square", config=empty) == {"inputSizes": [6]}
+    assert call(client, "/OutputSizes", name="square", config={"attrs": empty}) == {"outputSizes": [6]}
+    assert call(client, "/Evaluate", name="square", config=empty, **at) == {"output": [[1, 4, 9, 16, 25, 36]]}
+    found = call(client, "/Gradient", name="square", config=empty, outWrt=0, inWrt=0, sens=[1] * 6, **at)
+    assert found == {"output": [2, 4, 6, 8, 10, 12]}
+
+
+AGENTS = {"python-requests/2.34.2": "literal", "cpp-httplib/0.11.1": "error", "httr2/1.0.0 libcurl/8.4.0": "string"}
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize("asked", [None, "literal", "string", "error"])
+def test_the_config_or_the_client_selects_the_form_of_non_finite_numbers(client, agent, asked):
+    config = {**FLAT, "nonfinite": asked} if asked else FLAT
+    headers = {"user-agent": agent}
+    values = {"name": "square", "config": config, "input": [[1e200, 1, "NaN"]]}
+    products = {**values, "input": [[1, 2, 3]], "outWrt": 0, "inWrt": 0, "sens": ["-Inf", 1, 0]}
+    responses = [client.post(p, json=b, headers=headers) for p, b in (("/Evaluate", values), ("/Gradient", products))]
+    if (asked or AGENTS[agent]) == "error":
+        messages = [expect_error(response, 406, "NotAcceptable") for response in responses]
+        assert "output.0.0: expected a finite number, since JSON has no others, got Infinity" in messages[0]
+        assert "output.0: expected a finite number, since JSON has no others, got -Infinity" in messages[1]
+        return
+    expected = ('{"output": [[Infinity, 1.0, NaN]]}', '{"output": [-Infinity, 4.0, 0.0]}')
+    if (asked or AGENTS[agent]) == "string":
+        expected = ('{"output": [["Infinity", 1.0, "NaN"]]}', '{"output": ["-Infinity", 4.0, 0.0]}')
+    assert tuple(response.text for response in responses) == expected
+
+
+def test_a_wrong_config_of_sizes_redirects_pythons_client_to_the_message(client):
+    """Any other error, path or client gets a 400."""
+    headers = {"user-agent": "python-requests/2.34.2"}
+    config = {"shape": {'\r\nx: é#?"': [3]}}
+    body = json.dumps({"name": "square", "config": config})
+    connection = HTTPConnection(client.base_url.host, client.base_url.port)  # httpx reads every location
+    with closing(connection):
+        connection.request("POST", "/InputSizes", body, headers)
+        answer = connection.getresponse()
+        response = httpx.Response(answer.status, headers=answer.getheaders(), content=answer.read())
+    message = expect_error(response, 303, "InvalidInput")
+    location = response.headers["location"]
+    assert location.startswith("data:,InvalidInput:_config.shape.")
+    assert unquote(location.removeprefix("data:,InvalidInput:_")) == message.replace(" ", "_").replace('"', "'")
+    for path, fields, agent in (
+        ("/OutputSizes", {"name": "square", "config": config}, "cpp-httplib/0.11.1"),
+        ("/OutputSizes", {"name": "nope", "config": config}, "python-requests/2.34.2"),
+        ("/OutputSizes", {"name": "square", "confg": {}}, "python-requests/2.34.2"),
+        ("/Evaluate", {**BASE, "config": config}, "python-requests/2.34.2"),
+    ):
+        response = client.post(path, json=fields, headers={"user-agent": agent})
+        assert response.status_code == 400
+        assert "location" not in response.headers
+
+
 BASE = {"name": "square", "config": FLAT, "input": [X]}
 GRADIENT = {**BASE, "outWrt": 0, "inWrt": 0, "sens": [1, 1, 1]}
 TANGENT = {**BASE, "outWrt": 0, "inWrt": 0, "vec": [1, 1, 1]}
@@ -173,7 +233,7 @@ WRONG = [
     ("/ModelInfo", {}, "InvalidInput", "name: expected a string", {"name": 3}),
     ("/ModelInfo", {}, "InvalidInput", "name: missing field", {"name": None}),
     ("/InputSizes", {"cofig": {}}, "InvalidInput", "cofig: unknown field", {}),
-    ("/OutputSizes", {"config": []}, "InvalidInput", "config: expected an object, got a list of 0", {}),
+    ("/OutputSizes", {"config": [3]}, "InvalidInput", "config: expected an object, got a list of 1", {}),
     ("/Evaluate", {"config": {"shape": [4]}}, "InvalidInput", "expected 4 numbers for shape [4], got 3", BASE),
     ("/Evaluate", {"config": {"shape": [-1]}}, "InvalidInput", "config.shape.0: invalid dimension", BASE),
     ("/Evaluate", {"config": {"shape": 3}}, "InvalidInput", "config.shape: expected a list of integers", BASE),
@@ -181,6 +241,8 @@ WRONG = [
     ("/Evaluate", {"config": {"shapes": [3]}}, "InvalidInput", "such as shape", BASE),
     ("/Evaluate", {"config": {"dtype": "float31"}}, "InvalidInput", "config.dtype: op square does not accept", BASE),
     ("/Evaluate", {"config": {"dtype": 1}}, "InvalidInput", "config.dtype", BASE),
+    ("/Evaluate", {"config": {"nonfinite": "null"}}, "InvalidInput", "expected one of literal, string, error", BASE),
+    ("/InputSizes", {"config": {"nonfinite": ["string"]}}, "InvalidInput", "config.nonfinite: unknown form", {}),
     ("/Evaluate", {"config": {"attrs": {"a": 1}}}, "InvalidInput", "config.attrs.a: unknown field", BASE),
     ("/Evaluate", {"config": {"attrs": 1}}, "InvalidInput", "expected an object of at most 64 attributes, got 1", BASE),
     ("/Evaluate", {"config": {"attrs": {str(i): i for i in range(65)}}}, "InvalidInput", "got an object", BASE),
@@ -191,7 +253,8 @@ WRONG = [
     ("/Evaluate", {"input": [1.0]}, "InvalidInput", "input.0: expected a list of 3 numbers, got 1.0", BASE),
     ("/Evaluate", {"input": [[[1], [2], [3]]]}, "InvalidInput", "got shape [3, 1]", BASE),
     ("/Evaluate", {"input": [[1, "2", 3]]}, "InvalidInput", "input.0.1: expected a number", BASE),
-    ("/Evaluate", {"input": [[1, None, 3]]}, "InvalidInput", "input.0.1: expected a number", BASE),
+    ("/Evaluate", {"input": [[1, None, 3]]}, "InvalidInput", "C++ and MATLAB write all three as null, got null", BASE),
+    ("/Evaluate", {"input": [["NA", 2, "Inf"]]}, "InvalidInput", 'input.0.0: expected a number, or "NaN"', BASE),
     ("/Evaluate", {"input": [[1, 2]]}, "InvalidInput", "expected 3 numbers", BASE),
     ("/Evaluate", {"sens": [1]}, "InvalidInput", "sens: unknown field", BASE),
     ("/Gradient", {"sens": [1, 1]}, "InvalidInput", "sens: length mismatch for vector y", GRADIENT),

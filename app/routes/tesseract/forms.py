@@ -190,7 +190,8 @@ def _attribute(value: Any, loc: Loc) -> Any:
         raise wrong((*loc, "dtype"), "unknown dtype", expected=expected, got=describe(array["dtype"]))
     scalar = decode(array, array["dtype"], loc)
     if scalar.ndim:
-        raise wrong((*loc, "shape"), "expected a scalar", expected="[]", got=str(list(scalar.shape)))
+        message = "an attribute has one value in a call"
+        raise wrong((*loc, "shape"), message, expected="[]", got=str(list(scalar.shape)))
     return scalar.item()
 
 

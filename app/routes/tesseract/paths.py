@@ -4,13 +4,14 @@ An array is ``{"shape", "dtype", "data": {"buffer", "encoding"}}``, with or with
 list or a number. Typed arrays determine the op's type variable; lists and numbers get its dtype.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, cast
 
 from app.autodiff.binding import bind_shapes, bind_spec
-from app.autodiff.derivatives import Absent, Derivative
+from app.autodiff.derivatives import Absent, Derivative, output_shapes
 from app.autodiff.point import Point
 from app.errors import MAX_ENTRIES, MAX_TEXT, Entry, Malformed, NotFound, PullbackError, Unprocessable, clip, near
 from app.execution.engine import Engine
@@ -31,6 +32,7 @@ from app.routes.tesseract.forms import (
     read_inputs,
     refuse_object_type,
 )
+from app.routes.tesseract.leading_axes import Points, points_of
 from app.routes.tesseract.openapi import JVP, VJP, Endpoint, endpoints, has_abstract_eval, openapi
 from app.telemetry.counters import Counters
 from app.tensors import fast_json, json
@@ -130,9 +132,20 @@ class _Computation:
     def _job(self, encoding: Encoding, body: Body) -> Job:
         native = read(self.op, self.endpoint, _document(self.op, body))
         plan = self.plans.plan(OPERATIONS[self.endpoint.operation], self.op, native.fields)
+        if (points := points_of(self.op, self.endpoint, native.fields)) is not None:
+            return self._job_at_points(encoding, native, plan, points)
         task = plan.task(native.fields)
         finish = partial(_with_zeros, self.endpoint, plan, native, task.point)
         return make_job(task, finish, partial(_write, encoding), self.counters)
+
+    def _job_at_points(self, encoding: Encoding, native: NativeRequest, plan: Plan, points: Points) -> Job:
+        first = points.task(plan, (0,) * len(points.shape)).point
+        if self.endpoint is not VJP:  # gradients have the size of the inputs
+            elements = math.prod(points.shape) * sum(math.prod(shape) for shape in output_shapes(first).values())
+            first.admit(elements, "outputs")
+        finish = partial(_with_zeros, self.endpoint, plan, native)
+        work = partial(points.run, plan, finish)
+        return Job(self.op.owner, work, is_long=True, write=partial(_write, encoding), counters=self.counters)
 
 
 def _openapi_reply(op: Op) -> Reply:

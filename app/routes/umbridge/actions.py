@@ -1,10 +1,8 @@
 """UM-Bridge's actions: how each becomes a native operation, and how its response is written.
 
-An absent derivative becomes a vector of zeros, because the client expects a vector. NaN and the infinities are written
-as the Python client reads them, ``NaN``, ``Infinity`` and ``-Infinity``: neither JSON nor the protocol defines them.
+An absent derivative becomes a vector of zeros, because the client expects a vector.
 """
 
-import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +21,7 @@ from app.requests.negotiation import JSON, fields_of
 from app.requests.operations import OPERATIONS, Directions, Fields, Operation, Query, Work
 from app.requests.plans import Plans
 from app.routes.protocol import document_reply
+from app.routes.umbridge import nonfinite
 from app.routes.umbridge.models import Model, Models, Vector, relocate_errors
 from app.tensors.casting import describe
 from app.tensors.json import decode
@@ -36,6 +35,8 @@ class UnsupportedFeature(Unprocessable):
 
 Result = Any
 Select = Callable[[Result], "Array | list[Array]"]
+# How jsonlite, the JSON library of R's client, writes the infinities.
+_INFINITIES_OF_R = {"Inf": "Infinity", "-Inf": "-Infinity"}
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ ACTIONS: Mapping[str, Action] = {
 }
 
 
-def read_job(engine: Engine, plans: Plans, models: Models, action: Action, body: Body) -> Job:
+def read_job(engine: Engine, plans: Plans, models: Models, action: Action, body: Body, *, user_agent: bytes) -> Job:
     """Return the job of a request. Check the model first, then its support for the action, then the other fields."""
     fields = fields_of(body)
     op = models.op(name_of(fields))
@@ -122,7 +123,7 @@ def read_job(engine: Engine, plans: Plans, models: Models, action: Action, body:
     with relocate_errors(partial(_client_loc, model)):
         task = plans.plan(action.operation, op, native).task(native)
     counters = engine.counters(op.owner, "hvp" if action.operation is HESSIAN else action.operation.name)
-    return Job(op.owner, task.work, task.is_long, partial(_reply, select), counters)
+    return Job(op.owner, task.work, task.is_long, partial(_reply, select, model, user_agent), counters)
 
 
 def _client_loc(model: Model, loc: Loc) -> Loc:
@@ -175,13 +176,25 @@ def _numbers(value: Any, vector: Vector, loc: Loc) -> Array:
     """Decode a flat vector of a request; return it in the shape of its tensor."""
     if not isinstance(value, list):
         raise wrong(loc, "expected a list of numbers", expected=f"a list of {vector.size} numbers", got=describe(value))
-    array = decode(value, vector.dtype, loc)
+    array = _decode(cast("list[Any]", value), vector.dtype, loc)
     if array.shape != (vector.size,):
         message = f"length mismatch for vector {vector.name} (config.shape sets its length)"
         expected = f"{vector.size} numbers for shape {list(vector.shape)}"
         got = str(array.size) if array.ndim == 1 else f"shape {list(array.shape)}"
         raise wrong(loc, message, expected=expected, got=got)
     return array.reshape(vector.shape)
+
+
+def _decode(numbers: list[Any], dtype: str, loc: Loc) -> Array:
+    """Decode a list of numbers, in which R writes infinity as ``"Inf"``."""
+    try:
+        return decode(numbers, dtype, loc)
+    except Unprocessable:
+        if None in numbers:
+            expected = 'a number, or "NaN", "Infinity" or "-Infinity"; C++ and MATLAB write all three as null'
+            raise wrong((*loc, numbers.index(None)), "expected a number", expected=expected, got="null") from None
+        spelled = [_INFINITIES_OF_R.get(x, x) if isinstance(x, str) else x for x in numbers]
+        return decode(spelled, dtype, loc)
 
 
 def _differentiable(fields: Fields, field: str, vectors: tuple[Vector, ...]) -> Vector:
@@ -203,11 +216,10 @@ def _flat(value: Array | Absent, vector: Vector) -> Array:
     return value.reshape(-1).astype(np.float64, copy=False) if value.dtype.kind not in "iu" else value.reshape(-1)
 
 
-def _reply(select: Select, result: Result) -> Reply:
+def _reply(select: Select, model: Model, user_agent: bytes, result: Result) -> Reply:
     output = select(result)
     arrays = output if isinstance(output, list) else [output]
     if all(np.isfinite(array).all() for array in arrays):
         return document_reply({"output": output})
-    numbers = [array.tolist() for array in arrays]
-    text = json.dumps({"output": numbers if isinstance(output, list) else numbers[0]}).encode()
-    return Reply(JSON, [text], len(text))
+    text = nonfinite.dumps(output, model.nonfinite or nonfinite.form_for(user_agent))
+    return Reply(JSON, [b'{"output": ', text, b"}"], len(text) + 12)

@@ -1,8 +1,9 @@
 """UM-Bridge's models: each is an op as a function of flat vectors, configured by the request's ``config``.
 
-``config`` has ``shape`` (a list for the shape of every input, or an object with the shapes of some), ``dtype`` and
-``attrs``. Default shapes are those of the op's first example without an empty tensor; the default dtype is float64 if
-the op supports it.
+``config`` has ``shape`` (a list for the shape of every input, or an object with the shapes of some), ``dtype``,
+``attrs`` and ``nonfinite`` (``app.routes.umbridge.nonfinite``). Default shapes are those of the op's first example
+without an empty tensor; the default dtype is float64 if the op supports it. An empty list stands for an empty object,
+because R cannot tell them apart, and so does null, which is C++'s ``json()``.
 """
 
 import math
@@ -21,6 +22,7 @@ from app.autodiff.point import Side
 from app.errors import Loc, NotFound, PullbackError, Unprocessable, near, unprocessable, wrong
 from app.execution.engine import Engine
 from app.requests.models import MAX_NAMES
+from app.routes.umbridge.nonfinite import FORMS, Form
 from app.tensors.casting import describe
 from app.tensors.dtypes import DTYPES
 from app.tensors.json import read_shape
@@ -28,7 +30,7 @@ from ops import Input, Op, Output
 
 Shape = tuple[int, ...]
 
-CONFIG = ("shape", "dtype", "attrs")
+CONFIG = ("shape", "dtype", "attrs", "nonfinite")
 # The number of models in the cache, and the longest config in bytes that is cached.
 CACHE_SIZE, MAX_CACHED_CONFIG = 256, 1 << 12
 
@@ -49,13 +51,17 @@ class Vector(NamedTuple):
 
 @dataclass(frozen=True)
 class Model:
-    """An op with attributes, dtype and shapes fixed by a config."""
+    """An op with attributes, dtype and shapes fixed by a config.
+
+    ``nonfinite`` is the form of NaN and the infinities that the config asks for, if any.
+    """
 
     op: Op
     attrs: Mapping[str, Any]
     dtype: str
     inputs: tuple[Vector, ...]
     outputs: tuple[Vector, ...]
+    nonfinite: Form | None
 
 
 class Models:
@@ -84,6 +90,8 @@ class Models:
 
     def model(self, op: Op, config: object) -> Model:
         """Return the model for a config; raises ``Unprocessable``."""
+        if _is_empty(config):
+            config = {}
         if not isinstance(config, dict):
             raise wrong(("config",), "expected an object", expected="an object", got=describe(config))
         try:
@@ -115,6 +123,12 @@ def _make_model(op: Op, config: Mapping[str, Any]) -> Model:
         if name not in CONFIG:
             raise wrong(("config", name), "unknown field", expected=near(name, CONFIG), got=name)
     attrs: Any = config.get("attrs", {})
+    if _is_empty(attrs):
+        attrs = {}
+    nonfinite = config.get("nonfinite")
+    if nonfinite is not None and nonfinite not in FORMS:
+        expected, got = f"one of {', '.join(FORMS)}", describe(nonfinite)
+        raise wrong(("config", "nonfinite"), "unknown form of NaN and the infinities", expected=expected, got=got)
     dtype = config.get("dtype")
     if dtype is None:
         dtype = "float64" if "float64" in op.dtypes else op.dtypes[0]
@@ -134,7 +148,13 @@ def _make_model(op: Op, config: Mapping[str, Any]) -> Model:
         dtype,
         _vectors(op.inputs, spec.inputs, shapes),
         _vectors(op.outputs, spec.outputs, output_shapes),
+        nonfinite,
     )
+
+
+def _is_empty(value: object) -> bool:
+    """Return whether a client that cannot write an empty object, R or C++, may have written this in its place."""
+    return value is None or value == []
 
 
 def _vectors(
