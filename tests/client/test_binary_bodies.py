@@ -1,5 +1,7 @@
 """Bodies in safetensors: from a size on, the client sends and accepts them; numbers are the same in both formats."""
 
+import json
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -42,17 +44,29 @@ def numpy_dtype(name: str) -> np.dtype:
     return np.dtype(getattr(ml_dtypes, name, name))
 
 
-@given(st.lists(st.tuples(st.sampled_from(DTYPES), st.lists(st.integers(0, 3), max_size=3)), max_size=4), st.booleans())
-def test_both_sides_read_what_the_other_writes(shapes, is_transposed: bool) -> None:
+LAYOUTS = {
+    "row-major": lambda array: array,
+    "column-major": lambda array: array.T,
+    "strided": lambda array: array[..., ::2] if array.ndim else array,
+    "reversed": lambda array: array[..., ::-1] if array.ndim else array,
+}
+SHAPES = st.lists(st.tuples(st.sampled_from(DTYPES), st.lists(st.integers(0, 5), max_size=3)), max_size=4)
+
+
+@given(SHAPES, st.sampled_from(list(LAYOUTS)))
+def test_both_sides_read_what_the_other_writes(shapes, layout: str) -> None:
     rng = np.random.default_rng(len(shapes))
     tensors = {
-        f"inputs/x{i}": rng.integers(0, 2, shape).astype(numpy_dtype(name)) for i, (name, shape) in enumerate(shapes)
+        f"inputs/x{i}": LAYOUTS[layout](rng.integers(0, 2, shape).astype(numpy_dtype(name)))
+        for i, (name, shape) in enumerate(shapes)
     }
-    if is_transposed:
-        tensors = {name: array.T for name, array in tensors.items()}
     body = b"".join(safetensors.write(tensors, '{"mode":"graph"}'))
     read = service_safetensors.parse(body)
     assert read.pop("mode") == "graph"
+    start = 8 + int.from_bytes(body[:8], "little")
+    assert start % safetensors.ALIGNMENT == 0
+    for name, entry in json.loads(body[8:start]).items():
+        assert name not in tensors or entry["data_offsets"][0] % tensors[name].itemsize == 0
     assert set(read.get("inputs", {})) == {name.removeprefix("inputs/") for name in tensors}
     for name, array in tensors.items():
         there = read["inputs"][name.removeprefix("inputs/")]
@@ -63,6 +77,16 @@ def test_both_sides_read_what_the_other_writes(shapes, is_transposed: bool) -> N
         here = back["inputs"][name.removeprefix("inputs/")]
         assert (here.dtype, here.shape, here.tobytes()) == (array.dtype, array.shape, array.tobytes())
         assert here.flags.writeable
+
+
+def test_a_tensor_of_any_alignment_is_read() -> None:
+    header = (
+        b'{"y":{"dtype":"F64","shape":[1],"data_offsets":[1,9]},"z":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'
+    )
+    body = bytearray(len(header).to_bytes(8, "little") + header + b"\7" + np.array([2.5]).tobytes())
+    for shift in range(8):
+        y = safetensors.read(memoryview(bytearray(shift) + body)[shift:])["y"]
+        assert (y.tolist(), y.flags.aligned, y.flags.writeable) == ([2.5], True, True)
 
 
 @pytest.mark.parametrize(

@@ -160,6 +160,22 @@ def test_a_connection_that_failed_is_not_used_again(raw_server) -> None:
     assert server.connections == 2
 
 
+def test_a_connection_that_the_server_wants_to_close_is_not_used_again(raw_server) -> None:
+    server = raw_server(OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+    with pullback.Client(server.url) as client:
+        assert [client.ops(), client.ops()] == [[], []]
+    assert server.connections == 2
+
+
+def test_a_late_response_is_never_that_of_the_next_call(raw_server) -> None:
+    server = raw_server(OK[:40])
+    with pullback.Client(server.url, timeout=0.1) as client:
+        for _ in range(2):
+            with pytest.raises(pullback.TimedOut):
+                client.ops()
+    assert server.connections == 2
+
+
 @pytest.mark.parametrize("head", [b"SSH-2.0-OpenSSH_9.6\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: " + b"x" * 500_000])
 def test_a_head_that_is_not_http_or_endless(raw_server, head: bytes) -> None:
     with (
