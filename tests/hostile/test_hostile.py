@@ -118,6 +118,7 @@ def test_a_finding_is_written_with_its_bytes(tmp_path):
     assert written.read_bytes() == VJP.encode()
 
 
+@pytest.mark.thorough
 def test_a_case_is_reproducible():
     for number in range(40):
         assert fuzzed(f"7 {number}", GOODS) == fuzzed(f"7 {number}", GOODS)

@@ -26,6 +26,8 @@ HEAD = (
     f"POST {SQUARE} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
     f"expect: 100-continue\r\ncontent-length: {len(REQUEST)}\r\n\r\n"
 ).encode()
+# Several workers are several new interpreters, which take seconds to start.
+TWO = pytest.param("2", marks=pytest.mark.thorough)
 
 
 def status_of(one, path: str = "/health/ready") -> int:
@@ -160,7 +162,7 @@ def test_a_second_sigterm_does_not_wait(start):
     assert one.wait() == 0
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", ["1", TWO])
 def test_ctrl_c_does_not_drain(launch, workers):
     one = launch(DRAIN_S="300", WORKERS=workers)
     one.wait_until_ready()
@@ -235,7 +237,7 @@ def test_workers_stop_faster_on_a_second_signal(launch):
         assert one.wait() == 0
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", ["1", TWO])
 def test_an_application_that_cannot_start_is_exit_3(start, workers, tmp_path):
     (tmp_path / "broken.py").write_text("raise ValueError('a broken op')\n", encoding="ascii")
     one = start(WORKERS=workers, OPS_PATH=str(tmp_path), STRICT="1")

@@ -265,6 +265,7 @@ def test_workers_report_together_and_keep_the_counts_of_ended_ones(start):
     assert not folder.exists()
 
 
+@pytest.mark.thorough
 def test_workers_without_metrics_have_no_folder(start):
     one = start(WORKERS="2", METRICS="0").wait_until_ready()
     with pytest.raises(ValueError, match="not enough values"):

@@ -106,7 +106,7 @@ def test_the_cores_are_divided_among_the_workers(monkeypatch, count: int, quota:
     assert found == expected
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.thorough)])
 def test_the_service_divides_the_cores(start, tmp_path, workers: int):
     if usable_cores() != CORES:
         pytest.skip("there is a quota here")
