@@ -1,7 +1,7 @@
 """The application: the access log, the checks of origin, key and limits, the routes, and FastAPI for the pages."""
 
 from contextlib import AbstractAsyncContextManager
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 from fastapi import FastAPI
@@ -15,12 +15,13 @@ from app.http.keys import keys
 from app.http.limits import limits
 from app.http.origins import cors, origins
 from app.http.problems import HANDLERS
+from app.requests.plans import Plans
 from app.routes.native.catalogue import catalogue
 from app.routes.native.docs import docs_page
 from app.routes.native.health import health
 from app.routes.native.metrics import metrics_page
 from app.routes.native.op_paths import OP_PATHS, by_op
-from app.routes.native.openapi import document, openapi
+from app.routes.native.openapi import document, openapi, with_keys
 from app.routes.router import Router
 from app.runtime.doctor import examination
 from app.settings import Settings
@@ -43,8 +44,10 @@ def create_app(settings: Settings | None = None) -> ASGIApp:
     settings = settings or Settings()
     handler = origins(settings, keys(settings, limits(settings)))
     engine, metrics = build(settings)
-    pages = _pages(engine, metrics, settings)
-    router = Router(engine, pages, settings.protocols)
+    plans, pages = Plans(engine), _pages(engine, metrics, settings)
+    if metrics:
+        metrics.plans = plans
+    router = Router(engine, plans, pages, settings.protocols)
     return cors(settings, observe(handler, router, pages, settings, engine.lifecycle, metrics=metrics))
 
 
@@ -74,6 +77,7 @@ def _pages(engine: Engine, metrics: Metrics | None, settings: Settings) -> FastA
     fastapi.include_router(health(engine, examination(settings, engine.registry)))
     if metrics:
         fastapi.include_router(metrics_page(metrics))
-    fastapi.openapi = cache(partial(by_op, fastapi, engine))
-    fastapi.include_router(document(cache(partial(openapi, fastapi, engine))))
+    secured = with_keys if settings.keys_file else dict[str, Any]
+    fastapi.openapi = cache(lambda: secured(by_op(fastapi, engine)))
+    fastapi.include_router(document(cache(lambda: secured(openapi(fastapi, engine)))))
     return fastapi

@@ -78,6 +78,10 @@ class Plans:
         self._engine, self._kept = engine, dict[tuple[str, str, bytes], Plan]()
         self._lock = threading.Lock()
 
+    def __len__(self) -> int:
+        """Return the number of plans that are kept."""
+        return len(self._kept)
+
     def plan(self, operation: Operation, op: Op, fields: Fields) -> Plan:
         """Return the plan for a request; raises ``Unprocessable`` for errors outside its tensors."""
         frame = dict(fields)

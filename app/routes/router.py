@@ -24,9 +24,8 @@ PROTOCOLS: Mapping[ProtocolName, Callable[[Engine, Plans], Routes]] = {
 class Router:
     """The routes of the native API and of the enabled protocols, which share one cache of plans."""
 
-    def __init__(self, engine: Engine, pages: ASGIApp, protocols: Sequence[ProtocolName]) -> None:
+    def __init__(self, engine: Engine, plans: Plans, pages: ASGIApp, protocols: Sequence[ProtocolName]) -> None:
         """Collect the routes; ``pages`` serves FastAPI's pages and every path that belongs to no API."""
-        plans = Plans(engine)
         self._apis = [PROTOCOLS[name](engine, plans) for name in protocols]
         self._apis.append(native_routes(engine, plans, pages))
         self.by_path = {path: route for api in reversed(self._apis) for path, route in api.by_path.items()}

@@ -10,7 +10,7 @@ import collections
 import fcntl
 import itertools
 import os
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sized
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -65,6 +65,7 @@ class _Families:
             ("queue",),
         )
         self.traces = counter("pullback_traces", "Traced functions created.")
+        self.plans_kept = gauge("pullback_plans_kept", "Validated requests in the cache, without their tensors.")
         self.traces_kept = gauge("pullback_traces_kept", "Traced functions in the cache.")
         self.compilations = counter("pullback_xla_compilations", "Traced functions compiled by XLA.")
         self.dropped = counter(
@@ -84,9 +85,11 @@ class Metrics:
     ) -> None:
         """Store the functions that return the work in the lane and in batches, and the requests in flight.
 
-        ``registry`` must be empty. The folder is ``PROMETHEUS_MULTIPROC_DIR``; without it this process is the only one.
+        ``registry`` must be empty. The application sets ``plans`` to those that it keeps. The folder is
+        ``PROMETHEUS_MULTIPROC_DIR``; without it this process is the only one.
         """
         self._in_lane, self._in_batches, self._in_flight = in_lane, in_batches, in_flight
+        self.plans: Sized = ()
         # The answers by key and status since the last scrape; the key is empty for a request without a valid one.
         self.by_key: collections.Counter[tuple[str, int]] = collections.Counter()
         self._counters: dict[tuple[str, str], RecordedCounters] = {}
@@ -152,6 +155,7 @@ class Metrics:
         self._families.queue.labels("lane").set(self._in_lane())
         self._families.queue.labels("batches").set(self._in_batches())
         traces, compilations = trace_counts()
+        self._families.plans_kept.set(len(self.plans))
         self._families.traces_kept.set(len(TRACES))
         self._families.traces.inc(traces - self._published_traces)
         self._families.compilations.inc(compilations - self._published_compilations)

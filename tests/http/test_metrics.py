@@ -109,6 +109,13 @@ def test_a_stream_of_checks_counts_as_one_request(caller: httpx.Client):
     assert seen("pullback_compute_seconds_total", op="square", operation="checks") > 0
 
 
+def test_plans_are_counted(caller: httpx.Client):
+    before = scrape(caller)("pullback_plans_kept")
+    for scale in (0.25, 0.5, 0.25):
+        ask(caller, "scale_gradient", "vjp", inputs={"x": [1]}, attrs={"scale": scale})
+    assert scrape(caller)("pullback_plans_kept") == before + 2
+
+
 def test_unknown_names_make_no_labels(caller: httpx.Client):
     names = ["nothing", "Square", "square%20", "%00", "a" * 5000, "%F0%9F%92%A5", '"}%0Apullback_x 1', "__name__"]
     paths = [f"/v1/ops/{op}/{operation}" for op in names for operation in ("vjp", *names)]

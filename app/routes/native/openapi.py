@@ -15,6 +15,7 @@ from pydantic.json_schema import models_json_schema
 
 from app.autodiff.derived import DEEPEST, DERIVATIONS
 from app.execution.engine import Engine
+from app.http.request import HEALTH
 from app.requests.models import Problem
 from app.requests.operations import OPERATIONS
 from app.requests.tensor_schemas import components, ref
@@ -207,6 +208,18 @@ def base(app: FastAPI, engine: Engine) -> Schema:
         for operation in path.values():
             operation["responses"] = {"200": operation["responses"]["200"], **_REFUSALS}
             operation["parameters"] = [*operation.get("parameters", ()), *_PARAMETERS]
+    return document
+
+
+def with_keys(document: Schema) -> Schema:
+    """Return a document in which every path needs a key, except the probes."""
+    scheme = {"type": "http", "scheme": "bearer", "description": "A key of the service's file of keys."}
+    document["components"]["securitySchemes"] = {"key": scheme}
+    document["security"] = [{"key": []}]
+    for path, operations in document["paths"].items():
+        if path.startswith(HEALTH):
+            for operation in operations.values():
+                operation["security"] = []
     return document
 
 
