@@ -23,7 +23,8 @@ from uvicorn.config import STARTUP_FAILURE
 
 from app.errors import CannotStart, near
 from app.http.connection import Connection
-from app.http.server import OneServer, Workers, allow_connections, listen, url_of
+from app.http.listener import UNIX, listen, release, url_of
+from app.http.server import OneServer, Workers, allow_connections
 from app.settings import Settings
 from app.telemetry.line_writer import STDERR
 from app.telemetry.log import logging_config
@@ -36,6 +37,10 @@ EXAMPLE = '{"inputs":{"x":[0,100]},"order":2}'
 READY = """\
 Pullback is ready on {url} (docs: {url}/docs)
 Try: curl -s {url}/v1/ops/log1pexp/gradients -H 'Content-Type: application/json' -d '{example}'"""
+READY_ON_PATH = """\
+Pullback is ready on {url}
+Try: curl -s --unix-socket {path} http://localhost/v1/ops/log1pexp/gradients -H 'Content-Type: application/json' \
+-d '{example}'"""
 
 EXPOSED = (
     "PULLBACK_HOST is %s, so other machines may connect, and no key is needed: "
@@ -60,7 +65,7 @@ def main() -> int:
     try:
         listener = listen(settings.host, settings.port)
     except OSError as error:
-        where = f"{settings.host}:{settings.port}"
+        where = settings.host if settings.host.startswith(UNIX) else f"{settings.host}:{settings.port}"
         _print_errors(f"cannot listen on {where} (PULLBACK_HOST, PULLBACK_PORT): {error.strerror}")
         return CANNOT_LISTEN
     try:
@@ -68,6 +73,7 @@ def main() -> int:
     except KeyboardInterrupt:
         return 0
     finally:
+        release(settings.host)
         STDERR.flush()
 
 
@@ -76,7 +82,10 @@ def serve(settings: Settings, listener: socket.socket) -> int:
 
     def announce() -> None:
         url = url_of(listener, "https" if settings.tls_cert else "http")
-        print(READY.format(url=url, example=EXAMPLE), flush=True)
+        if listener.family == socket.AF_UNIX:
+            print(READY_ON_PATH.format(url=url, path=listener.getsockname(), example=EXAMPLE), flush=True)
+        else:
+            print(READY.format(url=url, example=EXAMPLE), flush=True)
 
     config = server_config(settings)
     allow_connections(settings.connections)

@@ -23,7 +23,7 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="PULLBACK_", frozen=True, extra="ignore")
 
-    host: str = Field(default="127.0.0.1", description="Address to listen on.")
+    host: str = Field(default="127.0.0.1", description="Address to listen on, or unix: and the path of a socket.")
     port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0: any free port.")
     tls_cert: Path | None = Field(default=None, description="File of the certificate chain for TLS, in PEM.")
     tls_key: Path | None = Field(default=None, description="File of the certificate's key, in PEM.")
@@ -107,6 +107,8 @@ class Settings(BaseSettings):
     @property
     def is_loopback(self) -> bool:
         """Whether only programs on this machine can connect."""
+        if self.host.startswith("unix:"):
+            return True
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:

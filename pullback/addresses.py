@@ -27,6 +27,9 @@ from pullback.limits import Limit
 DEFAULT_URL = "http://127.0.0.1:8000"
 DEFAULT_TIMEOUT = 60.0
 CONNECT_S = 5.0
+UNIX_URL = re.compile(r"http\+unix://([^/]+)((?:/.*)?)")
+"""The URL of a Unix socket, whose path is percent-encoded, and the path of the service there."""
+UNIX_EXAMPLE = "http+unix://%2Frun%2Fpullback.sock"
 KEY = re.compile(r"[!-~]+")
 HEADER_NAME, HEADER_VALUE = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"), re.compile(r"[ -~]*")
 OWN_HEADERS = ("accept", "connection", "content-length", "content-type", "pullback-deadline-ms", "transfer-encoding")
@@ -46,12 +49,20 @@ class Address:
     @property
     def public_url(self) -> str:
         """The URL for error messages, without user name and password."""
-        return str(self.location)
+        return self.url if self.socket_path else str(self.location)
 
     @property
     def location(self) -> httpx.URL:
-        """The URL, without user name and password."""
+        """The URL, without user name and password; for a Unix socket, that of its host ``localhost``."""
+        if unix := UNIX_URL.fullmatch(self.url):
+            return httpx.URL(f"http://localhost{unix[2]}")
         return httpx.URL(self.url).copy_with(userinfo=b"")
+
+    @property
+    def socket_path(self) -> str | None:
+        """The path of the Unix socket, if the service listens on one."""
+        unix = UNIX_URL.fullmatch(self.url)
+        return unquote(unix[1]) if unix else None
 
     @property
     def has_proxy(self) -> bool:
@@ -138,13 +149,7 @@ def address(
     URL.
     """
     url = (url or os.environ.get("PULLBACK_URL") or DEFAULT_URL).rstrip("/")
-    try:
-        parsed = httpx.URL(url)
-        is_valid = parsed.scheme in ("http", "https") and bool(parsed.host)
-    except httpx.InvalidURL:
-        parsed, is_valid = httpx.URL(), False
-    if not is_valid:
-        raise BadArgument(f"expected a URL such as {DEFAULT_URL}, got {url!r}")
+    parsed = _parsed(url)
     if timeout is not None and not timeout > 0:
         raise BadArgument(f"timeout: expected seconds above 0, or None for no limit, got {timeout}")
     key = api_key or os.environ.get("PULLBACK_KEY") or None
@@ -157,6 +162,18 @@ def address(
         # The parts of the URL are percent-encoded.
         sent["Authorization"] = f"Basic {base64.b64encode(unquote(parsed.userinfo.decode()).encode()).decode()}"
     return Address(url, timeout, {**sent, **_checked(headers or {})})
+
+
+def _parsed(url: str) -> httpx.URL:
+    try:
+        if unix := UNIX_URL.fullmatch(url):
+            return httpx.URL(f"http://localhost{unix[2]}")
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL:
+        parsed = httpx.URL()
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise BadArgument(f"expected a URL such as {DEFAULT_URL} or {UNIX_EXAMPLE}, got {url!r}")
+    return parsed
 
 
 def _checked(headers: Mapping[str, str]) -> Mapping[str, str]:

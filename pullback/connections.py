@@ -81,18 +81,28 @@ class Connections:
             connection.close()
 
     def _connect(self, limit: Limit) -> "Connection":
-        location, timeout = self._address.location, limit.wait(self._address.timeout)
-        port = location.port or (443 if self._tls else 80)
+        timeout = limit.wait(self._address.timeout)
+        seconds = CONNECT_S if timeout is None else min(timeout, CONNECT_S)
         try:
-            opened = socket.create_connection(
-                (location.host, port), CONNECT_S if timeout is None else min(timeout, CONNECT_S)
-            )
-            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if self._tls:
-                opened = self._tls.wrap_socket(opened, server_hostname=location.host)
+            return Connection(self._connected(seconds), self._address)
         except (OSError, UnicodeError) as error:
             raise self._address.cannot_connect(error) from error
-        return Connection(opened, self._address)
+
+    def _connected(self, seconds: float) -> socket.socket:
+        location, path = self._address.location, self._address.socket_path
+        if path is not None:
+            opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            opened.settimeout(seconds)
+            try:
+                opened.connect(path)
+            except OSError:
+                opened.close()
+                raise
+            return opened
+        port = location.port or (443 if self._tls else 80)
+        opened = socket.create_connection((location.host, port), seconds)
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return self._tls.wrap_socket(opened, server_hostname=location.host) if self._tls else opened
 
     @cached_property
     def _tls(self) -> ssl.SSLContext | None:

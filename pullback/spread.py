@@ -20,11 +20,12 @@ class Spread(httpx.AsyncBaseTransport):
     def __init__(self, address: Address) -> None:
         """Make the TLS context, which takes long, once; without TLS there is nothing to verify."""
         self._tls = httpx.create_ssl_context() if address.location.scheme == "https" else False
+        self._path = address.socket_path
         self._idle: list[httpx.AsyncHTTPTransport] = []
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request."""
-        transport = self._idle.pop() if self._idle else httpx.AsyncHTTPTransport(verify=self._tls, limits=LIMITS)
+        transport = self._idle.pop() if self._idle else self._new()
         try:
             response = await transport.handle_async_request(request)
         except BaseException:
@@ -32,6 +33,9 @@ class Spread(httpx.AsyncBaseTransport):
             raise
         response.stream = Returning(cast(httpx.AsyncByteStream, response.stream), transport, self._idle)
         return response
+
+    def _new(self) -> httpx.AsyncHTTPTransport:
+        return httpx.AsyncHTTPTransport(verify=self._tls, limits=LIMITS, uds=self._path)
 
     async def aclose(self) -> None:
         """Close the idle connections."""

@@ -30,7 +30,7 @@ ONE_THREAD = {"TF_NUM_INTEROP_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1"}
 os.environ |= ONE_THREAD
 
 ROOT = Path(__file__).parents[1]
-READY = re.compile(r"Pullback is ready on (https?://\S+) \(docs: (\S+)\)")
+READY = re.compile(r"Pullback is ready on (\S+)(?: \(docs: (\S+)\))?")
 
 
 class Service:

@@ -14,7 +14,8 @@ import httpx
 from uvicorn import Config
 
 from app.__main__ import server_config
-from app.http.server import OneServer, listen, url_of
+from app.http.listener import listen, url_of
+from app.http.server import OneServer
 from app.main import create_app
 from app.settings import Settings
 from app.telemetry.line_writer import STDERR

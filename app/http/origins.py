@@ -9,6 +9,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
 from app.errors import MAX_GOT, Forbidden, clip
+from app.http.listener import UNIX
 from app.http.request import HEALTH, Handler, Request
 from app.settings import ANY, Settings
 
@@ -62,7 +63,9 @@ def cors(settings: Settings, app: ASGIApp) -> ASGIApp:
 def allowed_hosts(settings: Settings) -> frozenset[bytes]:
     """Return the hosts that requests may name, in lower case; empty if they may name any."""
     hosts = settings.hosts
-    if not hosts and settings.is_loopback:
+    if not hosts and settings.host.startswith(UNIX):
+        hosts = LOOPBACK_HOSTS
+    elif not hosts and settings.is_loopback:
         own = f"[{settings.host}]" if ":" in settings.host else settings.host
         hosts = (*LOOPBACK_HOSTS, own)
     return frozenset() if ANY in hosts else frozenset(host.lower().encode() for host in hosts)

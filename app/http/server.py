@@ -1,4 +1,4 @@
-"""The server of one process, the supervisor of several, and the socket that they listen on."""
+"""The server of one process, and the supervisor of several."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,6 @@ from uvicorn.supervisors import Multiprocess, multiprocess
 from app.execution.lifecycle import LIFECYCLE
 
 PING_S = 0.5
-WILDCARDS = ("0.0.0.0", "::", "")
 # The files of a process that are not connections: libraries, pipes, the files of TensorFlow.
 OTHER_FILES = 1024
 # How long the connections that are accepted last may take to open, TLS included.
@@ -154,22 +153,6 @@ class Workers(Multiprocess):
                 self.terminate_all()
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Return a socket bound to the address, not listening yet; raise ``OSError`` if the address is in use."""
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    listener = socket.socket(family, kind, protocol)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-    except OSError:
-        listener.close()
-        raise
-    listener.set_inheritable(True)
-    return listener
-
-
 def accept_all(listener: socket.socket) -> list[socket.socket]:
     """Return the connections that wait on a listener which does not block."""
     accepted: list[socket.socket] = []
@@ -185,11 +168,3 @@ def allow_connections(count: int) -> None:
     needed = count + OTHER_FILES if hard == resource.RLIM_INFINITY else min(count + OTHER_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < needed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
-
-
-def url_of(listener: socket.socket, scheme: str = "http") -> str:
-    """Return the URL of the listener for clients on this machine."""
-    host, port = listener.getsockname()[:2]
-    if host in WILDCARDS:
-        host = "127.0.0.1"
-    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

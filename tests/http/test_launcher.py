@@ -15,7 +15,8 @@ import pytest
 from uvicorn import Config
 
 from app.__main__ import serve
-from app.http.server import OneServer, listen
+from app.http.listener import listen
+from app.http.server import OneServer
 from app.settings import Settings
 from tests.patience import PATIENCE_S
 
