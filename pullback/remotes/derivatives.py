@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from pullback.arrays import INTEGERS, Array
+from pullback.arrays import INTEGERS, Array, name_of
 from pullback.errors import BadArgument
 from pullback.remotes.remote import Remote, is_live
 from pullback.remotes.shapes import TensorType, output_types
@@ -108,7 +108,7 @@ class Derivative:
 
 
 def _fitted(array: Array, dtype: str, name: str) -> Array:
-    given = array.dtype.name
+    given = name_of(array.dtype)
     if given == dtype or given not in INTEGERS or dtype not in INTEGERS:
         return array
     cast = array.astype(dtype)

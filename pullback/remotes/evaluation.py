@@ -31,7 +31,11 @@ def _requested(p: Derivative, arrays: Sequence[Array], *, batched: bool) -> list
     op = p.remote.client.op(contract.name)
     inputs = {slot.name: x for slot, x in zip(contract.inputs, arrays, strict=False)}
     if not p.path:
-        outputs = op.forward(inputs, **common).outputs
+        # The client's default for an op that takes floats and integers is a float.
+        variable = next(
+            (x.dtype.name for x, slot in zip(arrays, contract.inputs, strict=True) if len(slot.dtypes) > 1), None
+        )
+        outputs = op.forward(inputs, **{**common, "dtype": variable}).outputs
         return [outputs[slot.name] for slot in contract.outputs]
     directions = arrays[of.arity :]
     live_inputs = [contract.inputs[i].name for i in of.live_inputs]

@@ -9,14 +9,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from pullback.arrays import Array
+from pullback.arrays import Array, name_of
 
 Key: TypeAlias = tuple[tuple[str, tuple[int, ...], bytes], ...]
 
 
 def key(arrays: Sequence[Array]) -> Key:
     """Return what makes two points the same: dtypes, shapes and all bytes. An id or a hash could be that of another."""
-    return tuple((array.dtype.name, array.shape, array.tobytes()) for array in arrays)
+    return tuple((name_of(array.dtype), array.shape, array.tobytes()) for array in arrays)
 
 
 @dataclass(frozen=True)

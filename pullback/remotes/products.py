@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.arrays import Array
+from pullback.arrays import Array, name_of
 from pullback.errors import OpFailed, Unprocessable
 from pullback.remotes.derivatives import Derivative
 from pullback.remotes.points import Point, key
@@ -109,7 +109,7 @@ class _OneNumber:
 
 
 def _rule(remote: Remote, inputs: Sequence[Array]) -> _Elementwise | _OneNumber | None:
-    if not remote.is_linear or any(x.dtype.kind not in "iub" and x.dtype.name not in EXACT for x in inputs):
+    if not remote.is_linear or any(x.dtype.kind not in "iub" and name_of(x.dtype) not in EXACT for x in inputs):
         return None
     if remote.elementwise_orders:
         return _Elementwise(remote, inputs)
@@ -118,7 +118,7 @@ def _rule(remote: Remote, inputs: Sequence[Array]) -> _Elementwise | _OneNumber 
     if len(live) != 1:
         return None
     output = output_types(contract, remote.attrs, [TensorType.of(x) for x in inputs])[live[0]]
-    return _OneNumber(remote, output) if output.size == 1 and output.dtype.name in EXACT else None
+    return _OneNumber(remote, output) if output.size == 1 and name_of(output.dtype) in EXACT else None
 
 
 def _fit(p: Derivative, directions: Sequence[Array], cotangent: TensorType, *, batched: bool) -> bool:

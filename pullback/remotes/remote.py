@@ -46,6 +46,11 @@ class Remote:
         """The attributes that were given."""
         return self.common.get("attrs") or {}
 
+    @property
+    def batching(self) -> str:
+        """How a batch of points may share a call: ``elementwise``, along the ``leading_axis``, or ``none``."""
+        return self.contract().batching
+
     @cached_property
     def is_linear(self) -> bool:
         """Whether the gradient is known to be linear; the contract says so only for the default attributes."""
@@ -61,7 +66,7 @@ class Remote:
         The second is only if it is the derivative of the first: one that the author declared need not be linear.
         """
         contract = self.contract()
-        if contract.batching != "elementwise" or (len(contract.inputs), len(contract.outputs)) != (1, 1):
+        if self.batching != "elementwise" or (len(contract.inputs), len(contract.outputs)) != (1, 1):
             return 0
         if not (is_live(contract.inputs[0]) and is_live(contract.outputs[0])):
             return 0
