@@ -20,7 +20,7 @@ import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from pullback.remotes import Derivative, Remote, TensorType, evaluate
+from pullback.remotes import Derivative, Remote, TensorType, batch, evaluate
 
 __all__ = ["remote"]
 
@@ -124,53 +124,20 @@ ad.primitive_transposes[_remote] = _transpose
 def _batch(
     arrays: Sequence[Any], dims: Sequence[Any], *, p: Derivative, batched: bool, ahead: bool
 ) -> tuple[list[Any], list[int]]:
-    """Evaluate a batch by one request if only directions have it, or if the op allows it; else by one for each part."""
     size = next(x.shape[dim] for x, dim in zip(arrays, dims, strict=True) if dim is not None)
-    count = p.parent.arity if p.path else p.arity
-    bind = partial(_remote.bind, p=p, ahead=ahead)
-    if p.path and all(dim is None for dim in dims[:count]):
-        many = [batching.bdim_at_front(x, dim, size) for x, dim in zip(arrays[count:], dims[count:], strict=True)]
-        if not batched:
-            found = bind(*arrays[:count], *many, batched=True)
-        else:
-            found = bind(*arrays[:count], *(_merged(x, 0) for x in many), batched=True)
-            found = [_split(x, 0, many[0].shape[:2]) for x in found]
-        return found, [0] * len(found)
-    bind = partial(bind, batched=batched)
-    if p.remote.batching == "none":
-        return _one_by_one(bind, arrays, dims)
-    # The batch becomes an axis of all arrays, or a part of their first axis; directions may have an axis before it.
-    at = [int(batched and i >= count) for i in range(len(arrays))]
-    moved = [batching.bdim_at_front(x, dim, size) for x, dim in zip(arrays, dims, strict=True)]
-    moved = [jnp.moveaxis(x, 0, axis) for x, axis in zip(moved, at, strict=True)]
-    if p.remote.batching == "elementwise":
-        found = bind(*moved)
-    else:
-        found = bind(*(_merged(x, axis) for x, axis in zip(moved, at, strict=True)))
-        found = [_split(x, at[-1], moved[0].shape[:2]) for x in found]
-    return found, [at[-1]] * len(found)
+    found = batch(p, arrays, dims, size, batched=batched, call=partial(_remote.bind, p=p, ahead=ahead), xp=jnp)
+    if found is not None:
+        outputs, axis = found
+        return outputs, [axis] * len(outputs)
+
+    def one(parts: Sequence[Any]) -> list[Any]:
+        rest = iter(parts)
+        given = (x if dim is None else next(rest) for x, dim in zip(arrays, dims, strict=True))
+        return _remote.bind(*given, p=p, batched=batched, ahead=ahead)
+
+    parts = [jnp.moveaxis(x, dim, 0) for x, dim in zip(arrays, dims, strict=True) if dim is not None]
+    outputs = jax.lax.map(one, parts)
+    return outputs, [0] * len(outputs)
 
 
 batching.primitive_batchers[_remote] = _batch
-
-
-def _merged(x: jax.Array, at: int) -> jax.Array:
-    """Return an array with an axis and the next one merged."""
-    return x.reshape(*x.shape[:at], x.shape[at] * x.shape[at + 1], *x.shape[at + 2 :])
-
-
-def _split(x: jax.Array, at: int, sizes: Sequence[int]) -> jax.Array:
-    """Return an array with an axis split into several."""
-    return x.reshape(*x.shape[:at], *sizes, *x.shape[at + 1 :])
-
-
-def _one_by_one(
-    bind: Callable[..., list[Any]], arrays: Sequence[Any], dims: Sequence[Any]
-) -> tuple[list[Any], list[int]]:
-    def one(parts: Sequence[Any]) -> list[Any]:
-        rest = iter(parts)
-        return bind(*(x if dim is None else next(rest) for x, dim in zip(arrays, dims, strict=True)))
-
-    parts = [jnp.moveaxis(x, dim, 0) for x, dim in zip(arrays, dims, strict=True) if dim is not None]
-    found = jax.lax.map(one, parts)
-    return found, [0] * len(found)

@@ -4,9 +4,10 @@
 from NumPy arrays with as few requests as possible. No module here imports a framework.
 """
 
+from pullback.remotes.batches import batch
 from pullback.remotes.derivatives import Derivative
 from pullback.remotes.evaluation import evaluate
 from pullback.remotes.remote import Remote
 from pullback.remotes.shapes import TensorType
 
-__all__ = ["Derivative", "Remote", "TensorType", "evaluate"]
+__all__ = ["Derivative", "Remote", "TensorType", "batch", "evaluate"]

@@ -38,6 +38,7 @@ class Remote:
         self.common: Common = {"mode": mode} if attrs is None else {"mode": mode, "attrs": dict(attrs)}
         self.point = LastPoint()
         self._contracts: dict[Path, Contract] = {}
+        self.public_arguments = (name, self.client.url, json.loads(_text(attrs)), mode)
         self._arguments = (name, self.client.url, attrs, mode, api_key)
         self._key = (name, self.client.url, _text(attrs), mode, api_key)
 
