@@ -94,18 +94,29 @@ class _Remote(torch.autograd.Function):
         return tuple(found.get(i) for i in range(ctx.count))
 
     @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[int | None, ...], p: Derivative, batched: bool, ahead: bool, *tensors: torch.Tensor
-    ) -> Any:
+    def vmap(info: Any, in_dims: tuple[Any, ...], p: Derivative, batched: bool, ahead: bool, *tensors: Any) -> Any:
         call = partial(_apply, p, ahead=ahead)
-        found = batch(p, tensors, in_dims[3:], info.batch_size, batched=batched, call=call, xp=torch)
-        if found is not None:
-            return tuple(found[0]), found[1]
-        parts = []
-        for i in range(info.batch_size):
-            part = (x if dim is None else x.select(dim, i) for x, dim in zip(tensors, in_dims[3:], strict=True))
-            parts.append(call(*part, batched=batched))
-        return tuple(map(torch.stack, zip(*parts, strict=True))), 0
+        found, axis = _vmap(p, tensors, in_dims[3:], info.batch_size, batched=batched, call=call)
+        return tuple(found), axis
+
+
+def _vmap(
+    p: Derivative,
+    tensors: Tensors,
+    dims: Sequence[int | None],
+    size: int,
+    *,
+    batched: bool,
+    call: Callable[..., Tensors],
+) -> tuple[Tensors, int]:
+    found = batch(p, tensors, dims, size, batched=batched, call=call, xp=torch)
+    if found is not None:
+        return found
+    parts = [
+        [x if dim is None else x.select(dim, i) for x, dim in zip(tensors, dims, strict=True)] for i in range(size)
+    ]
+    outputs = [call(*part, batched=batched) for part in parts]
+    return [torch.stack(list(y)) for y in zip(*outputs, strict=True)], 0
 
 
 def _apply(p: Derivative, *tensors: torch.Tensor, batched: bool = False, ahead: bool = False) -> Tensors:
@@ -158,6 +169,18 @@ def _backward(ctx: Any, cotangents: Sequence[torch.Tensor | None]) -> tuple[Any,
 
 
 _operator.register_autograd(_backward, setup_context=_keep)
+
+
+@_operator.register_vmap
+def _vmap_of_operator(  # noqa: PLR0917 - the operator's own arguments follow the first two
+    info: Any, in_dims: tuple[Any, ...], p: str, batched: bool, ahead: bool, tensors: Tensors
+) -> tuple[Tensors, list[int]]:
+    def call(*arrays: torch.Tensor, batched: bool) -> Tensors:
+        return _operator(p, batched, ahead, list(arrays))
+
+    found, axis = _vmap(_derivative_of(p), tensors, in_dims[3], info.batch_size, batched=batched, call=call)
+    return found, [axis] * len(found)
+
 
 _known: dict[str, Derivative] = {}
 """The derivatives in graphs, which refer to them by text."""

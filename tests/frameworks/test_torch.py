@@ -223,6 +223,11 @@ def test_compiled_functions_have_no_graph_breaks(remote) -> None:
     assert x.grad.tolist() == [1, 0]
 
 
+def test_compiled_vmap(remote) -> None:
+    f, x = remote("safe_norm"), tensor([[3.0, 4.0], [0.0, 2.0]])
+    assert_close(torch.compile(vmap(f), fullgraph=True, backend="aot_eager")(x), tensor([5.0, 2.0]))
+
+
 def test_exported_programs_call_the_service(remote) -> None:
     class Model(torch.nn.Module):
         f = staticmethod(remote("log1pexp"))
