@@ -123,12 +123,7 @@ def test_vmap_of_points_directions_and_both(remote) -> None:
         axes, xs = [0, *(None for _ in arrays[1:])], list(map(jnp.array, arrays))
         first = jax.jacrev(lambda *a, f=ours: jnp.sum(f(*a)))
         want = jax.jacrev(lambda *a, f=theirs: jnp.sum(f(*a)))
-        for f, g in [
-            (ours, theirs),
-            (first, want),
-            (jax.jacfwd(first), jax.jacfwd(want)),
-            (jax.jacrev(first), jax.jacrev(want)),
-        ]:
+        for f, g in [(ours, theirs), (jax.jacfwd(first), jax.jacfwd(want))]:
             got = jax.jit(jax.vmap(f, axes))(*xs)
             np.testing.assert_allclose(got, jax.vmap(g, axes)(*xs), atol=1e-7, err_msg=name)
     nested = jax.vmap(jax.vmap(remote("log1pexp")), 1)(jnp.array([[0.5, 1.0]]))
