@@ -8,7 +8,7 @@ MINOR := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve native libraries test test-thorough test-clients test-clients-full client-environments docker-test sanitize bench accuracy schemathesis trust mutants hostile format lock clean
+.PHONY: help serve native libraries test test-thorough test-clients test-clients-full client-environments test-frameworks framework-environments docker-test sanitize bench accuracy schemathesis trust mutants hostile format lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -48,13 +48,28 @@ test-clients-full: ## the same, plus samplers that use its gradients, and MLServ
 client-environments:
 	@$(MAKE) --no-print-directory --jobs=2 $(CLIENTS:%=build/clients/%/.installed-$(MINOR))
 
+# The frameworks of docs/frameworks.md, each in its own environment, with what the client needs.
+FRAMEWORKS := jax torch
+
+test-frameworks: $(VENV)/.installed-dev $(VENV)/bin/pullback native framework-environments ## test remote ops as functions of JAX and PyTorch
+	$(VENV)/bin/python -m tests.frameworks build/frameworks $(FRAMEWORKS)
+
+framework-environments:
+	@$(MAKE) --no-print-directory --jobs=2 $(FRAMEWORKS:%=build/frameworks/%/.installed-$(MINOR))
+
 # The lock names every package, so pip need not resolve dependencies. Most modules never run, so none is compiled here.
 # Markers in a lock select the versions for this Python.
 build/clients/%/.installed-$(MINOR): requirements/clients-%.txt
-	@echo "Installing $< into build/clients/$*"
-	@rm -rf build/clients/$* && $(PYTHON) -m venv build/clients/$*
-	@build/clients/$*/bin/python -m pip install -qq --no-input --disable-pip-version-check --no-compile --no-deps --require-hashes -r $<
-	@touch $@
+	$(MAKE_ENVIRONMENT)
+build/frameworks/%/.installed-$(MINOR): requirements/frameworks-%.txt
+	$(MAKE_ENVIRONMENT)
+
+define MAKE_ENVIRONMENT
+@echo "Installing $< into $(@D)"
+@rm -rf $(@D) && $(PYTHON) -m venv $(@D)
+@$(@D)/bin/python -m pip install -qq --no-input --disable-pip-version-check --no-compile --no-deps --require-hashes -r $<
+@touch $@
+endef
 
 # Further options for `docker build`: make docker-test DOCKER_BUILD='--network host'
 DOCKER_BUILD :=
@@ -154,7 +169,7 @@ lock: $(VENV)/.installed-dev ## compile requirements/*.in into *.txt, with hashe
 	cd requirements && $(COMPILE) --output-file dev.txt dev.in
 	cd requirements && $(COMPILE) --output-file bench.txt bench.in
 	cd requirements && $(COMPILE) --output-file gpu.txt gpu.in
-	cd requirements && ../$(VENV)/bin/python hash_freeze.py clients-*.txt
+	cd requirements && ../$(VENV)/bin/python hash_freeze.py clients-*.txt frameworks-*.txt
 
 clean: ## remove .venv and everything that was built or cached
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

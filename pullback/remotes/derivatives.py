@@ -1,0 +1,119 @@
+"""The op after a path of derivations: its inputs, its results and their types."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from pullback.arrays import INTEGERS, Array, name_of
+from pullback.errors import BadArgument
+from pullback.remotes.remote import Remote, is_live
+from pullback.remotes.shapes import TensorType, output_types
+
+Rule = Literal["vjp", "jvp"]
+
+
+@dataclass(frozen=True)
+class Derivative:
+    """The op after a path of derivations; ``()`` is the op itself.
+
+    Its inputs are those of ``parent``, and then the directions: for a vjp a cotangent of each live output of
+    ``parent``, for a jvp a tangent of each live input. Its results are cotangents of the live inputs of ``parent``, or
+    tangents of its live outputs. Inputs and outputs are live if derivatives reach them; lists of them are positions.
+
+    Three rules close it under differentiation, for every p:
+
+    - the jvp of p is ``p.jvp``, at the inputs of p and their tangents;
+    - the vjp of p is ``p.vjp``, at the inputs of p and cotangents of its results;
+    - the transpose of ``p.jvp`` in its tangents is ``p.vjp``.
+    """
+
+    remote: Remote
+    path: tuple[Rule, ...] = ()
+
+    @cached_property
+    def parent(self) -> "Derivative":
+        """What the last derivation derives."""
+        return Derivative(self.remote, self.path[:-1])
+
+    @cached_property
+    def vjp(self) -> "Derivative":
+        """The function that pulls cotangents of the live outputs back to the live inputs."""
+        return Derivative(self.remote, (*self.path, "vjp"))
+
+    @cached_property
+    def jvp(self) -> "Derivative":
+        """The function that pushes tangents of the live inputs forward to the live outputs."""
+        return Derivative(self.remote, (*self.path, "jvp"))
+
+    @cached_property
+    def arity(self) -> int:
+        """The number of inputs."""
+        if not self.path:
+            return len(self.remote.contract().inputs)
+        return self.parent.arity + len(self.parent.live_outputs if self.path[-1] == "vjp" else self.parent.live_inputs)
+
+    @cached_property
+    def live_inputs(self) -> tuple[int, ...]:
+        """The inputs that derivatives reach: all directions do."""
+        if not self.path:
+            return tuple(i for i, slot in enumerate(self.remote.contract().inputs) if is_live(slot))
+        return (*self.parent.live_inputs, *range(self.parent.arity, self.arity))
+
+    @cached_property
+    def live_outputs(self) -> tuple[int, ...]:
+        """The results that derivatives reach."""
+        if not self.path:
+            return tuple(i for i, slot in enumerate(self.remote.contract().outputs) if is_live(slot))
+        return tuple(range(len(self.parent.live_inputs if self.path[-1] == "vjp" else self.parent.live_outputs)))
+
+    def types(self, inputs: Sequence[TensorType], *, batched: bool = False) -> list[TensorType]:
+        """Return the types of the results for inputs of these types, without a request.
+
+        If ``batched``, the directions of the last derivation and the results have a leading axis. Raises
+        ``BadArgument``.
+        """
+        self._check_arity(len(inputs))
+        if not self.path:
+            return output_types(self.remote.contract(), self.remote.attrs, inputs)
+        at = inputs[: self.parent.arity]
+        if self.path[-1] == "vjp":
+            types = [at[i] for i in self.parent.live_inputs]
+        else:
+            of = self.parent.types(at)
+            types = [of[i] for i in self.parent.live_outputs]
+        return [TensorType((inputs[-1].shape[0], *t.shape), t.dtype) for t in types] if batched else types
+
+    def cast(self, arrays: Sequence[Array]) -> list[Array]:
+        """Return the arrays as the op takes them: integers, such as labels, in its integer dtype if they fit.
+
+        Frameworks have defaults of their own for integers. Floats keep their dtype. Raises ``BadArgument``.
+        """
+        self._check_arity(len(arrays))
+        slots = self.remote.contract().inputs
+        cast = [
+            _fitted(x, slot.dtypes[0], slot.name) if len(slot.dtypes) == 1 else x
+            for x, slot in zip(arrays, slots, strict=False)
+        ]
+        return [*cast, *arrays[len(slots) :]]
+
+    def _check_arity(self, count: int) -> None:
+        if count != self.arity:
+            names = ", ".join(slot.name for slot in self.remote.contract(self.path).inputs)
+            raise BadArgument(
+                f"{'.'.join((self.remote.name, *self.path))}: expected {self.arity} arrays ({names}), got {count}"
+            )
+
+
+def _fitted(array: Array, dtype: str, name: str) -> Array:
+    given = name_of(array.dtype)
+    if given == dtype or given not in INTEGERS or dtype not in INTEGERS:
+        return array
+    cast = array.astype(dtype)
+    if not np.array_equal(cast, array):
+        raise BadArgument(
+            f"{name}: expected integers that fit {dtype}, got {given} from {array.min()} to {array.max()}"
+        )
+    return cast

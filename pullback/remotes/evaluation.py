@@ -1,0 +1,54 @@
+"""Evaluation of a derivative: by one request, or from what the last request brought."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback.arrays import Array
+from pullback.remotes import products
+from pullback.remotes.derivatives import Derivative
+from pullback.remotes.shapes import TensorType
+
+
+def evaluate(p: Derivative, arrays: Sequence[Array], *, batched: bool = False, ahead: bool = False) -> list[Array]:
+    """Return the results of a derivative at its inputs, as arrays that the caller owns.
+
+    If ``batched``, the directions of the last derivation have a leading axis, and so have the results. ``ahead``
+    announces that derivatives at this point will follow. A result that depends on none of the directions is zero.
+    Raises the errors of the client.
+    """
+    arrays = p.cast(arrays)
+    if batched and not len(arrays[-1]):
+        return [np.zeros(t.shape, t.dtype) for t in p.types([TensorType.of(array) for array in arrays], batched=True)]
+    found = products.local(p, arrays, batched=batched, ahead=ahead)
+    return _requested(p, arrays, batched=batched) if found is None else found
+
+
+def _requested(p: Derivative, arrays: Sequence[Array], *, batched: bool) -> list[Array]:
+    of = p.parent
+    contract, common = p.remote.contract(of.path), p.remote.common
+    op = p.remote.client.op(contract.name)
+    inputs = {slot.name: x for slot, x in zip(contract.inputs, arrays, strict=False)}
+    if not p.path:
+        # The client's default for an op that takes floats and integers is a float.
+        variable = next(
+            (x.dtype.name for x, slot in zip(arrays, contract.inputs, strict=True) if len(slot.dtypes) > 1), None
+        )
+        outputs = op.forward(inputs, **{**common, "dtype": variable}).outputs
+        return [outputs[slot.name] for slot in contract.outputs]
+    directions = arrays[of.arity :]
+    live_inputs = [contract.inputs[i].name for i in of.live_inputs]
+    live_outputs = [contract.outputs[i].name for i in of.live_outputs]
+    results: dict[str, Any]
+    if p.path[-1] == "vjp":
+        cotangents = dict(zip(live_outputs, directions, strict=True))
+        names, results = live_inputs, op.vjp(inputs, cotangents=cotangents, batched=batched, **common).gradients
+    else:
+        tangents = dict(zip(live_inputs, directions, strict=True))
+        names, results = live_outputs, op.jvp(inputs, tangents=tangents, batched=batched, **common).tangents
+    if all(results.get(name) is not None for name in names):
+        return [results[name] for name in names]
+    types = p.types([TensorType.of(array) for array in arrays], batched=batched)
+    found = [results.get(name) for name in names]
+    return [np.zeros(t.shape, t.dtype) if x is None else x for x, t in zip(found, types, strict=True)]

@@ -1,0 +1,133 @@
+"""Products with derivatives that the last request brought along: these need no request of their own.
+
+They are for gradients that are linear in their cotangents, which the contract claims for the default attributes, of two
+kinds of ops. An elementwise op has y, f' and f'' number by number, and every product up to second order is formed of
+them. If the output is one number, the gradient is one array for each input, and every vjp a multiple of it.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback.arrays import Array, name_of
+from pullback.errors import OpFailed, Unprocessable
+from pullback.remotes.derivatives import Derivative
+from pullback.remotes.points import Point, key
+from pullback.remotes.remote import Remote, is_live
+from pullback.remotes.shapes import TensorType, output_types
+
+EXACT = ("float32", "float64")
+"""In the other dtypes, a product of rounded derivatives would be much less precise than that of the service."""
+
+
+def local(p: Derivative, arrays: Sequence[Array], *, batched: bool, ahead: bool) -> list[Array] | None:
+    """Return the results of a derivative if the last point has them, or if one request for a point brings them.
+
+    ``None``: the service must compute them.
+    """
+    count = len(p.remote.contract().inputs)
+    inputs, directions = arrays[:count], arrays[count:]
+    rule = _rule(p.remote, inputs)
+    if rule is None or not rule.covers(p) or not _fit(p, directions, rule.cotangent, batched=batched):
+        return None
+    at, memory = key(inputs), p.remote.point
+    point = memory.get(at, lambda: rule.request(inputs)) if p.path or ahead else memory.known(at)
+    if point is None:
+        return None
+    if not p.path:
+        return [array.copy() for array in point.outputs]
+    # The op may select where a product has NaN: 0 times infinity.
+    if not point.is_finite or not all(np.isfinite(direction).all() for direction in directions):
+        return None
+    with np.errstate(all="ignore"):
+        return [np.asarray(x) for x in rule.products(p, point, directions)]
+
+
+class _Elementwise:
+    """The products of an elementwise op with one input and one output."""
+
+    def __init__(self, remote: Remote, inputs: Sequence[Array]) -> None:
+        """Set the op."""
+        self._remote = remote
+        self.cotangent = TensorType.of(inputs[0])
+
+    def covers(self, p: Derivative) -> bool:
+        """Report whether there are products for an order."""
+        return len(p.path) <= self._remote.elementwise_orders
+
+    def request(self, inputs: Sequence[Array]) -> Point:
+        """Request y, f' and f''; if the op has no f'', y and f'."""
+        remote, contract = self._remote, self._remote.contract()
+        x, y = contract.inputs[0].name, contract.outputs[0].name
+        op, order = remote.client.op(remote.name), remote.elementwise_orders
+        try:
+            found = op.gradients({x: inputs[0]}, order=order, **remote.common)
+        except (OpFailed, Unprocessable):
+            if order == 1:
+                raise
+            remote.elementwise_orders = 1
+            return self.request(inputs)
+        return Point((found.outputs[y],), tuple((_or_zeros(level[x], inputs[0]),) for level in found.gradients))
+
+    def products(self, p: Derivative, point: Point, directions: Sequence[Array]) -> list[Any]:
+        """Return the results of ``p``; at first order a vjp and a jvp are the same. A leading axis broadcasts."""
+        (first,), d = point.derivatives[0], directions[0]
+        if len(p.path) == 1:
+            return [first * d]
+        (second,) = point.derivatives[1]
+        if p.path[-1] == "vjp":
+            return [second * d * directions[1], first * directions[1]]
+        return [second * d * directions[1] + first * directions[2]]
+
+
+class _OneNumber:
+    """The products of an op whose only differentiable output is one number."""
+
+    def __init__(self, remote: Remote, cotangent: TensorType) -> None:
+        """Set the op."""
+        self._remote = remote
+        self.cotangent = cotangent
+
+    def covers(self, p: Derivative) -> bool:
+        """Report whether it is the value or the vjp."""
+        return p.path in ((), ("vjp",))
+
+    def request(self, inputs: Sequence[Array]) -> Point:
+        """Request the outputs along with the gradient."""
+        remote, contract = self._remote, self._remote.contract()
+        named = {slot.name: x for slot, x in zip(contract.inputs, inputs, strict=True)}
+        found = remote.client.op(remote.name).vjp(named, outputs=True, **remote.common)
+        live = [slot.name for slot in contract.inputs if is_live(slot)]
+        gradient = tuple(_or_zeros(found.gradients.get(name), named[name]) for name in live)
+        return Point(tuple(found.outputs[slot.name] for slot in contract.outputs), (gradient,))
+
+    def products(self, p: Derivative, point: Point, directions: Sequence[Array]) -> list[Any]:
+        """Return the multiples of the gradient."""
+        (dy,) = directions
+        factors = dy.reshape(dy.shape[: dy.ndim - len(self.cotangent.shape)])
+        return [np.multiply.outer(factors, g) for g in point.derivatives[0]]
+
+
+def _rule(remote: Remote, inputs: Sequence[Array]) -> _Elementwise | _OneNumber | None:
+    if not remote.is_linear or any(x.dtype.kind not in "iub" and name_of(x.dtype) not in EXACT for x in inputs):
+        return None
+    if remote.elementwise_orders:
+        return _Elementwise(remote, inputs)
+    contract = remote.contract()
+    live = [i for i, slot in enumerate(contract.outputs) if is_live(slot)]
+    if len(live) != 1:
+        return None
+    output = output_types(contract, remote.attrs, [TensorType.of(x) for x in inputs])[live[0]]
+    return _OneNumber(remote, output) if output.size == 1 and name_of(output.dtype) in EXACT else None
+
+
+def _fit(p: Derivative, directions: Sequence[Array], cotangent: TensorType, *, batched: bool) -> bool:
+    """Report whether the directions have the right shapes and dtypes; if not, the service says so."""
+    last = len(p.parent.live_inputs if p.path[-1] == "jvp" else p.parent.live_outputs) if p.path else 0
+    lead = [x.shape[1:] if batched and i >= len(directions) - last else x.shape for i, x in enumerate(directions)]
+    return all(s == cotangent.shape and x.dtype == cotangent.dtype for s, x in zip(lead, directions, strict=True))
+
+
+def _or_zeros(derivative: Any, like: Array) -> Array:
+    return np.zeros_like(like) if derivative is None else derivative

@@ -1,0 +1,100 @@
+"""The shapes of an op's outputs, from its contract and the shapes of its inputs: this needs no request."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from pullback.catalogue import Contract, Slot
+from pullback.errors import BadArgument
+
+Shape: TypeAlias = tuple[int, ...]
+Pattern: TypeAlias = Sequence[str | int]
+ELLIPSIS = "..."
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """The shape and the dtype of an array."""
+
+    shape: Shape
+    dtype: np.dtype[Any]
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    @classmethod
+    def of(cls, array: Any) -> "TensorType":
+        """Return the type of an array of any framework whose dtypes are those of NumPy."""
+        return cls(tuple(array.shape), np.dtype(array.dtype))
+
+
+def output_types(contract: Contract, attrs: Mapping[str, Any], inputs: Sequence[TensorType]) -> list[TensorType]:
+    """Return the types of the outputs for inputs of these types.
+
+    A symbol has the same size everywhere; integer attributes are symbols too. Raises ``BadArgument`` for shapes that do
+    not match the contract, and for an op whose output shapes depend on values.
+    """
+    dims = _sizes(contract, attrs)
+    for slot, given in zip(contract.inputs, inputs, strict=True):
+        if not _matches(slot.shape, given.shape, dims):
+            raise BadArgument(
+                f"{contract.name}: {slot.name}: shape mismatch: expected {_text(slot.shape)}"
+                f"{_bound(slot.shape, dims)}, got {list(given.shape)}"
+            )
+    variable = next((t.dtype for slot, t in zip(contract.inputs, inputs, strict=True) if len(slot.dtypes) > 1), None)
+    return [TensorType(_resolved(contract, slot, dims), _dtype(contract, slot, variable)) for slot in contract.outputs]
+
+
+def _sizes(contract: Contract, attrs: Mapping[str, Any]) -> dict[str, Shape]:
+    """Return the integer attributes, which are symbols of shapes too."""
+    given = {name: attrs.get(name, schema.get("default")) for name, schema in contract.attr_schemas.items()}
+    return {name: (int(x),) for name, x in given.items() if hasattr(x, "__index__") and not isinstance(x, bool)}
+
+
+def _matches(pattern: Pattern, shape: Shape, dims: dict[str, Shape]) -> bool:
+    """Match a shape with its symbols, and bind new symbols in ``dims``."""
+    free = len(shape) - len(pattern) + 1
+    if ELLIPSIS in pattern:
+        at = pattern.index(ELLIPSIS)
+        pieces = [shape[i : i + 1] for i in range(at)], [shape[i : i + 1] for i in range(at + free, len(shape))]
+        bound = [*pieces[0], shape[at : at + free], *pieces[1]]
+    else:
+        bound = [(size,) for size in shape]
+    if free < 0 or len(bound) != len(pattern):
+        return False
+    return all(
+        part == ((symbol,) if isinstance(symbol, int) else dims.setdefault(symbol, part))
+        for symbol, part in zip(pattern, bound, strict=True)
+    )
+
+
+def _resolved(contract: Contract, slot: Slot, dims: Mapping[str, Shape]) -> Shape:
+    shape: list[int] = []
+    for symbol in slot.shape:
+        if isinstance(symbol, str) and symbol not in dims:
+            raise BadArgument(
+                f"{contract.name}: the shape of output {slot.name} depends on values: expected a shape that follows "
+                f"from those of the inputs, got {_text(slot.shape)}"
+            )
+        shape.extend((symbol,) if isinstance(symbol, int) else dims[symbol])
+    return tuple(shape)
+
+
+def _dtype(contract: Contract, slot: Slot, variable: np.dtype[Any] | None) -> np.dtype[Any]:
+    if len(slot.dtypes) > 1 and variable is not None:
+        return variable
+    return np.dtype(slot.dtypes[0] if len(slot.dtypes) == 1 else contract.dtypes[0])
+
+
+def _text(pattern: Pattern) -> str:
+    return f"[{', '.join(map(str, pattern))}]"
+
+
+def _bound(pattern: Pattern, dims: Mapping[str, Shape]) -> str:
+    known = [f"{symbol} = {dims[symbol][0]}" for symbol in map(str, pattern) if len(dims.get(symbol, ())) == 1]
+    return f" with {', '.join(known)}" if known else ""

@@ -1,0 +1,215 @@
+"""Ops of a service as functions of PyTorch: ``backward``, double backward, ``torch.func`` and ``torch.compile`` work.
+
+::
+
+    import pullback.torch
+
+    log1pexp = pullback.torch.remote("log1pexp", url="http://127.0.0.1:8000")
+    log1pexp(x).sum().backward()
+
+A function of autograd stands for an op after any path of derivations: its derivatives are the same function after a
+longer path. A compiler needs an operator of ``torch.library`` in its place; that has no forward mode.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch.autograd import forward_ad
+
+from pullback.remotes import Derivative, Remote, TensorType, batch, evaluate
+
+__all__ = ["remote"]
+
+Tensors = Sequence[torch.Tensor]
+
+
+def remote(
+    name: str,
+    url: str | None = None,
+    attrs: Mapping[str, Any] | None = None,
+    mode: str | None = None,
+    api_key: str | None = None,
+) -> Callable[..., Any]:
+    """Return an op of a service as a function of its inputs, by position in the contract's order.
+
+    The function returns a tensor, or a tuple if the op has several outputs, in the dtype and on the device of its
+    arguments; the service gets them by way of the CPU. Inputs that are not differentiable have no gradient. ``url``
+    defaults to ``PULLBACK_URL``, ``api_key`` to ``PULLBACK_KEY``.
+
+    The function raises the errors of the client: ``pullback.PullbackError``.
+    """
+    p = Derivative(Remote(name, url, attrs, mode, api_key))
+    text = _text(p)
+
+    def function(*inputs: Any) -> Any:
+        tensors = [x if isinstance(x, torch.Tensor) else torch.as_tensor(x) for x in inputs]
+        ahead = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+        if torch.compiler.is_compiling():
+            outputs = tuple(_operator(text, False, ahead, tensors))
+        else:
+            outputs = _Remote.apply(p, False, ahead, *tensors)
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    function.__name__ = function.__qualname__ = name
+    return function
+
+
+class _Remote(torch.autograd.Function):
+    """An op after a path of derivations; ``batched`` and ``ahead`` are those of ``evaluate``."""
+
+    @staticmethod
+    def forward(p: Derivative, batched: bool, ahead: bool, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        found = evaluate(p, [_to_numpy(x) for x in tensors], batched=batched, ahead=ahead)
+        return tuple(_to_torch(x).to(tensors[0].device) for x in found)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
+        ctx.p, ctx.batched, _, *tensors = inputs
+        ctx.count = len(output)
+        ctx.save_for_backward(*tensors)
+        ctx.save_for_forward(*tensors)
+        ctx.mark_non_differentiable(*(y for i, y in enumerate(output) if i not in ctx.p.live_outputs))
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        p, tensors = ctx.p, ctx.saved_tensors
+        live = [cotangents[i] for i in p.live_outputs]
+        found = _derivative(p.vjp, p, ctx.batched, [*tensors, *live])
+        gradients = [None] * (3 + p.arity)
+        for i, x in zip(p.live_inputs, found, strict=True):
+            # The inputs that a batch shares get the sum of its gradients.
+            gradients[3 + i] = x.sum(0) if ctx.batched and i < p.parent.arity else x
+        return tuple(gradients)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        p, tensors = ctx.p, ctx.saved_tensors
+        given = tangents[3:]
+        live = [torch.zeros_like(tensors[i]) if given[i] is None else given[i] for i in p.live_inputs]
+        found = dict(zip(p.live_outputs, _derivative(p.jvp, p, ctx.batched, [*tensors, *live]), strict=True))
+        return tuple(found.get(i) for i in range(ctx.count))
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], p: Derivative, batched: bool, ahead: bool, *tensors: Any) -> Any:
+        call = partial(_apply, p, ahead=ahead)
+        found, axis = _vmap(p, tensors, in_dims[3:], info.batch_size, batched=batched, call=call)
+        return tuple(found), axis
+
+
+def _vmap(
+    p: Derivative,
+    tensors: Tensors,
+    dims: Sequence[int | None],
+    size: int,
+    *,
+    batched: bool,
+    call: Callable[..., Tensors],
+) -> tuple[Tensors, int]:
+    found = batch(p, tensors, dims, size, batched=batched, call=call, xp=torch)
+    if found is not None:
+        return found
+    parts = [
+        [x if dim is None else x.select(dim, i) for x, dim in zip(tensors, dims, strict=True)] for i in range(size)
+    ]
+    outputs = [call(*part, batched=batched) for part in parts]
+    return [torch.stack(list(y)) for y in zip(*outputs, strict=True)], 0
+
+
+def _apply(p: Derivative, *tensors: torch.Tensor, batched: bool = False, ahead: bool = False) -> Tensors:
+    return _Remote.apply(p, batched, ahead, *tensors)
+
+
+def _derivative(derivative: Derivative, of: Derivative, batched: bool, tensors: Tensors) -> Tensors:
+    """Return the results of ``of.vjp`` or ``of.jvp``, for each part of the batch if ``of`` was evaluated for one."""
+    if not batched:
+        return _apply(derivative, *tensors)
+    shared = set(range(of.parent.arity))
+    if derivative.path[-1] == "jvp":
+        shared |= {of.arity + k for k, i in enumerate(of.live_inputs) if i in shared}
+    in_dims = tuple(None if i in shared else 0 for i in range(len(tensors)))
+    return torch.vmap(partial(_apply, derivative), in_dims)(*tensors)
+
+
+@torch.library.custom_op(
+    "pullback::evaluate",
+    mutates_args=(),
+    schema="(str p, bool batched, bool ahead, Tensor[] tensors) -> Tensor[]",
+)
+def _operator(p: str, batched: bool, ahead: bool, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Evaluate a derivative, given as text, in a graph that a compiler made."""
+    return list(_Remote.forward(_derivative_of(p), batched, ahead, *tensors))
+
+
+@_operator.register_fake
+def _fake(p: str, batched: bool, ahead: bool, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    del ahead
+    if forward_ad._current_level >= 0:  # the operator would drop the tangents, and PyTorch would take them for zero
+        raise NotImplementedError("torch.compile has no forward mode for operators: call torch.func.jvp outside of it")
+    inputs = [TensorType(tuple(x.shape), np.dtype(str(x.dtype).removeprefix("torch."))) for x in tensors]
+    types = _derivative_of(p).types(inputs, batched=batched)
+    return [tensors[0].new_empty(t.shape, dtype=getattr(torch, t.dtype.name)) for t in types]
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: list[torch.Tensor]) -> None:
+    text, _, _, tensors = inputs
+    ctx.p, ctx.types = _derivative_of(text), [(y.shape, y.dtype) for y in output]
+    ctx.save_for_backward(*tensors)
+
+
+def _backward(ctx: Any, cotangents: Sequence[torch.Tensor | None]) -> tuple[Any, ...]:
+    p, tensors = ctx.p, ctx.saved_tensors
+    given = ((cotangents[i], *ctx.types[i]) for i in p.live_outputs)
+    live = [tensors[0].new_zeros(shape, dtype=dtype) if x is None else x for x, shape, dtype in given]
+    found = dict(zip(p.live_inputs, _operator(_text(p.vjp), False, False, [*tensors, *live]), strict=True))
+    return None, None, None, [found.get(i) for i in range(p.arity)]
+
+
+_operator.register_autograd(_backward, setup_context=_keep)
+
+
+@_operator.register_vmap
+def _vmap_of_operator(  # noqa: PLR0917 - the operator's own arguments follow the first two
+    info: Any, in_dims: tuple[Any, ...], p: str, batched: bool, ahead: bool, tensors: Tensors
+) -> tuple[Tensors, list[int]]:
+    def call(*arrays: torch.Tensor, batched: bool) -> Tensors:
+        return _operator(p, batched, ahead, list(arrays))
+
+    found, axis = _vmap(_derivative_of(p), tensors, in_dims[3], info.batch_size, batched=batched, call=call)
+    return found, [axis] * len(found)
+
+
+_known: dict[str, Derivative] = {}
+"""The derivatives in graphs, which refer to them by text."""
+
+
+def _text(p: Derivative) -> str:
+    text = json.dumps([*p.remote.public_arguments, p.path])
+    _known[text] = p
+    return text
+
+
+def _derivative_of(text: str) -> Derivative:
+    """Return a derivative from its text, in another process too, which then has its key in ``PULLBACK_KEY``."""
+    if text not in _known:
+        *arguments, path = json.loads(text)
+        _known[text] = Derivative(Remote(*arguments), tuple(path))
+    return _known[text]
+
+
+def _to_numpy(tensor: torch.Tensor) -> np.ndarray:
+    tensor = tensor.detach().cpu()
+    if tensor.dtype == torch.bfloat16:
+        import ml_dtypes  # noqa: PLC0415 - NumPy has no bfloat16 of its own
+
+        return tensor.contiguous().view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
+    return tensor.numpy()
+
+
+def _to_torch(array: np.ndarray) -> torch.Tensor:
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16)
+    return torch.from_numpy(array)

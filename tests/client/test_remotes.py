@@ -1,0 +1,280 @@
+"""The core of remote functions, with a real service: the algebra, types, errors, and how many requests it takes."""
+
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any
+
+import httpx
+import ml_dtypes
+import numpy as np
+import pytest
+
+import pullback
+from pullback.remotes import Derivative, Remote, TensorType, evaluate
+from pullback.remotes.points import LastPoint, Point, key
+
+X, ONES = np.array([-0.5, 0.25, 2.0]), np.ones(3)
+LOGITS, LABELS = np.array([[1.0, -0.5, 2.0], [0.25, 0.0, -3.0]]), np.array([2, 0], np.int32)
+SYMMETRIC = np.array([[2.0, 1.0, 0.0], [1.0, 3.0, -1.0], [0.0, -1.0, 5.0]])
+
+
+class Counting(httpx.BaseTransport):
+    """A transport that records the paths of the POST requests."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+        self._transport = httpx.HTTPTransport()
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        if request.method == "POST":
+            self.sent.append(request.url.path.removeprefix("/v1/ops/"))
+        return self._transport.handle_request(request)
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def new(self) -> list[str]:
+        """Return what was sent since the last time."""
+        found, self.sent = self.sent, []
+        return found
+
+
+@pytest.fixture
+def transport() -> Iterator[Counting]:
+    with closing(Counting()) as one:
+        yield one
+
+
+@pytest.fixture
+def remote(service, transport) -> Callable[..., Derivative]:
+    """Return an op as a function whose requests the transport counts."""
+
+    def make(name: str, **attrs: Any) -> Derivative:
+        one = Remote(name, service.url, attrs or None)
+        one.client = pullback.Client(service.url, transport=transport)
+        return Derivative(one)
+
+    return make
+
+
+def types(*arrays: np.ndarray) -> list[TensorType]:
+    return [TensorType.of(array) for array in arrays]
+
+
+@pytest.mark.parametrize(
+    ("name", "attrs", "inputs"),
+    [
+        ("log1pexp", {}, [X]),
+        ("log1pexp2", {}, [X]),
+        ("scale_gradient", {"scale": 0.5}, [X]),
+        ("safe_norm", {}, [X]),
+        ("softmax_cross_entropy", {}, [LOGITS, LABELS]),
+        ("self_adjoint_eig", {}, [SYMMETRIC]),
+        ("zero_out_indexed", {}, [X.astype(np.float32)]),
+        ("roi_pool", {"pooled_height": 1}, [np.arange(32.0).reshape(1, 4, 4, 2), np.array([[0.0, 0, 0, 3, 3]] * 3)]),
+    ],
+)
+def test_every_path_is_the_derived_op(remote, api, name: str, attrs: dict[str, Any], inputs: list[Any]) -> None:
+    """Results, their types and their number are those of ``f.vjp.jvp/forward`` and the like."""
+    rng = np.random.default_rng(0)
+
+    def walk(p: Derivative, arrays: list[np.ndarray]) -> None:
+        op = api.op(".".join((name, *p.path)))
+        contract = op.contract()
+        assert p.arity == len(contract.inputs)
+        named = {slot.name: array for slot, array in zip(contract.inputs, arrays, strict=True)}
+        answer = op.forward(named, attrs=attrs).outputs
+        want = [
+            np.zeros(t.shape, t.dtype) if x is None else x
+            for x, t in zip(answer.values(), p.types(types(*arrays)), strict=True)
+        ]
+        results = evaluate(p, arrays)
+        assert p.types(types(*arrays)) == types(*results) == types(*want)
+        for result, wanted in zip(results, want, strict=True):
+            np.testing.assert_allclose(result, wanted, rtol=1e-6, atol=1e-12)
+            result[...] = 0  # the caller owns it
+        if len(p.path) < 2:
+            ones = [rng.normal(size=np.shape(want[i])).astype(want[i].dtype) for i in p.live_outputs]
+            walk(p.vjp, [*arrays, *ones])
+            tangents = [rng.normal(size=arrays[i].shape).astype(arrays[i].dtype) for i in p.live_inputs]
+            walk(p.jvp, [*arrays, *tangents])
+
+    walk(remote(name, **attrs), inputs)
+
+
+def test_an_elementwise_op_takes_one_request_for_all_derivatives_at_a_point(remote, transport) -> None:
+    p = remote("log1pexp")
+    sigma = 1 / (1 + np.exp(-X))
+    np.testing.assert_allclose(evaluate(p, [X], ahead=True)[0], np.log1p(np.exp(X)))
+    np.testing.assert_allclose(evaluate(p.vjp, [X, 2 * ONES])[0], 2 * sigma)
+    np.testing.assert_allclose(evaluate(p.vjp.jvp, [X, ONES, 3 * ONES, ONES])[0], 3 * sigma * (1 - sigma) + sigma)
+    dx, ddy = evaluate(p.vjp.vjp, [X, ONES, np.eye(3)], batched=True)
+    np.testing.assert_allclose(dx, np.diag(sigma * (1 - sigma)))
+    np.testing.assert_allclose(ddy, np.diag(sigma))
+    evaluate(p, [X])
+    assert transport.new() == ["log1pexp/gradients"]
+
+
+def test_a_value_alone_takes_a_forward(remote, transport) -> None:
+    evaluate(remote("log1pexp"), [X])
+    assert transport.new() == ["log1pexp/forward"]
+
+
+def test_a_vjp_brings_a_value_of_one_number_along(remote, transport) -> None:
+    p, norm = remote("safe_norm"), np.linalg.norm(X)
+    np.testing.assert_allclose(evaluate(p, [X], ahead=True)[0], norm)
+    np.testing.assert_allclose(evaluate(p.vjp, [X, np.array(2.0)])[0], 2 * X / norm)
+    batch = evaluate(p.vjp, [X, np.array([1.0, -1.0])], batched=True)[0]
+    np.testing.assert_allclose(batch, [X / norm, -X / norm])
+    assert transport.new() == ["safe_norm/vjp"]
+
+
+def test_a_declared_second_order_is_the_services(remote, transport) -> None:
+    p = remote("log1pexp2")
+    np.testing.assert_allclose(evaluate(p.vjp.jvp, [X, ONES, ONES, 0 * X])[0], 1 - np.exp(X))
+    assert transport.new() == ["log1pexp2.vjp/jvp"]
+
+
+def test_with_attributes_of_which_nothing_is_claimed_products_are_the_services(remote, transport) -> None:
+    p = remote("scale_gradient", scale=0.5)
+    np.testing.assert_array_equal(evaluate(p.vjp, [X, ONES])[0], 0.5 * ONES)
+    assert transport.new() == ["scale_gradient/vjp"]
+    p = remote("scale_gradient", scale=1.0)
+    evaluate(p.vjp, [X, ONES])
+    assert transport.new() == ["scale_gradient/gradients"]
+
+
+@pytest.mark.parametrize("dtype", ["float16", ml_dtypes.bfloat16])
+def test_products_of_coarse_dtypes_are_the_services(remote, transport, dtype: Any) -> None:
+    x = X.astype(dtype)
+    assert evaluate(remote("log1pexp").vjp, [x, x])[0].dtype == x.dtype
+    assert transport.new() == ["log1pexp/vjp"]
+
+
+def test_a_derivative_that_is_not_finite_is_the_services(remote, transport) -> None:
+    x = np.array([1.0, np.nan])
+    p = remote("log1pexp")
+    evaluate(p.vjp, [x, np.ones(2)])
+    assert transport.new() == ["log1pexp/gradients", "log1pexp/vjp"]
+
+
+def test_another_point_is_never_answered(remote, transport) -> None:
+    p, x = remote("log1pexp"), X.copy()
+    first = evaluate(p.vjp, [x, ONES])[0]
+    x[0] += 1e-9  # the same object with other bytes
+    assert evaluate(p.vjp, [x, ONES])[0][0] > first[0]
+    evaluate(p.vjp, [x.astype(np.float32), ONES.astype(np.float32)])
+    evaluate(p.vjp, [x.reshape(1, 3), ONES.reshape(1, 3)])
+    zero = np.array([0.0])
+    evaluate(p.vjp, [zero, zero])
+    evaluate(p.vjp, [-zero, zero])
+    assert len(transport.new()) == 6
+
+
+def test_threads_get_the_answers_for_their_own_points(remote) -> None:
+    p = remote("log1pexp")
+
+    def error(seed: int) -> float:
+        rng, worst = np.random.default_rng(seed), 0.0
+        for _ in range(30):
+            x = rng.choice([-1.0, 0.0, 1.0], size=2)
+            sigma = 1 / (1 + np.exp(-x))
+            worst = max(worst, np.abs(evaluate(p.vjp, [x, np.ones(2)])[0] - sigma).max())
+            worst = max(worst, np.abs(evaluate(p, [x], ahead=True)[0] - np.log1p(np.exp(x))).max())
+        return worst
+
+    with ThreadPoolExecutor(8) as pool:
+        assert max(pool.map(error, range(8))) < 1e-6
+
+
+def test_threads_at_one_point_share_a_request_and_survive_its_failure() -> None:
+    memory, at = LastPoint(), key([X])
+    is_waiting, calls = threading.Event(), list[str]()
+
+    def failing() -> Point:
+        is_waiting.wait(10)
+        raise pullback.TimedOut("too late")
+
+    def working() -> Point:
+        calls.append("request")
+        return Point((X.copy(),), ())
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(memory.get, at, failing)
+        while memory._last is None:
+            pass
+        second = pool.submit(memory.get, at, working)
+        is_waiting.set()
+        assert isinstance(first.exception(10), pullback.TimedOut)
+        np.testing.assert_array_equal(second.result(10).outputs[0], X)
+    memory.get(at, working)
+    memory.get(at, working)
+    assert len(calls) == 2
+
+
+def test_a_directions_shape_is_checked_not_broadcast(remote) -> None:
+    p = remote("log1pexp")
+    evaluate(p, [X], ahead=True)
+    with pytest.raises(pullback.Unprocessable, match="shape"):
+        evaluate(p.vjp, [X, np.ones((2, 3))])
+    with pytest.raises(pullback.Unprocessable, match="float32"):
+        evaluate(p.vjp, [X, ONES.astype(np.float32)])
+
+
+def test_errors_are_the_services_own(remote) -> None:
+    with pytest.raises(pullback.Unprocessable, match="clip_gradient is not linear in the cotangent, so it has no jvp"):
+        evaluate(remote("clip_gradient").jvp, [X, ONES])
+    np.testing.assert_array_equal(evaluate(remote("clip_gradient").vjp, [X, 2 * ONES])[0], 0.5 * ONES)
+    with pytest.raises(pullback.NotFound, match="log1pex"):
+        evaluate(remote("log1pex"), [X])
+    with pytest.raises(pullback.BadArgument, match="expected 2 arrays \\(x, dy\\), got 1"):
+        evaluate(remote("log1pexp").vjp, [X])
+
+
+def test_types_need_no_request(remote, transport) -> None:
+    with pytest.raises(pullback.BadArgument, match=r"labels: shape mismatch: expected \[N\] with N = 2, got \[3\]"):
+        remote("softmax_cross_entropy").types(types(LOGITS, np.zeros(3, np.int32)))
+    with pytest.raises(pullback.BadArgument, match=r"expected \[\.\.\., M, M\]"):
+        remote("self_adjoint_eig").types(types(X))
+    w, v = remote("self_adjoint_eig").types([TensorType((4, 2, 3, 3), np.dtype("float32"))])
+    assert (w.shape, v.shape, w.dtype.name) == ((4, 2, 3), (4, 2, 3, 3), "float32")
+    assert transport.new() == []
+
+
+def test_labels_may_have_another_integer_dtype_if_they_fit(remote) -> None:
+    p = remote("softmax_cross_entropy")
+    np.testing.assert_array_equal(evaluate(p, [LOGITS, LABELS.astype(np.int64)]), evaluate(p, [LOGITS, LABELS]))
+    with pytest.raises(pullback.BadArgument, match="expected integers that fit int32, got int64"):
+        evaluate(p, [LOGITS, np.array([0, 2**40])])
+
+
+def test_no_directions_need_no_request(remote, transport) -> None:
+    none = evaluate(remote("softmax_cross_entropy").vjp, [LOGITS, LABELS, np.zeros((0, 2))], batched=True)
+    assert [x.shape for x in none] == [(0, 2, 3)]
+    assert transport.new() == []
+
+
+def test_a_remote_op_is_equal_to_one_with_equal_arguments_and_can_be_pickled(service) -> None:
+    one = Remote("scale_gradient", service.url, {"scale": 2})
+    copy = pickle.loads(pickle.dumps(Derivative(one, ("vjp",))))
+    assert copy == Derivative(one, ("vjp",))
+    assert hash(copy) == hash(Derivative(one, ("vjp",)))
+    assert Remote("scale_gradient", service.url, {"scale": 3}) != one
+    np.testing.assert_array_equal(evaluate(copy, [X, ONES])[0], 2 * ONES)
+
+
+def test_no_framework_is_imported_before_it_is_asked_for(python) -> None:
+    loaded = python("import sys, pullback, pullback.remotes; print(*sys.modules)").split()
+    assert {"jax", "torch", "tensorflow", "pytensor"}.isdisjoint(loaded)
+    assert "pullback.remotes" not in python("import sys, pullback; print(*sys.modules)").split()
+
+
+def test_products_with_infinity_are_those_of_the_service(remote, api) -> None:
+    x, dy = np.array([-2.0, 0.5, 2.0]), np.array([np.inf, np.nan, -np.inf])
+    for name in ("sign", "log1pexp"):
+        (mine,) = evaluate(remote(name).vjp, [x, dy])
+        np.testing.assert_array_equal(mine, api.op(name).vjp({"x": x}, cotangents={"y": dy}).gradients["x"])
+    assert evaluate(remote("sign").vjp, [x, dy])[0][0] == 0

@@ -1,0 +1,58 @@
+"""Tests that run in other environments, with a service that runs in this one.
+
+An environment is a folder ENVIRONMENTS/NAME with a Python of its own. Two cores run two environments at a time, each
+with a service of its own, because some tests read its counters.
+"""
+
+import itertools
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tests.conftest import ROOT, Service
+
+PLUGINS = ROOT / "tests" / "http" / "plugins"
+AT_ONCE = 2
+LIMIT_S = 600
+
+
+def run(environment: Path, folder: Path, files: Sequence[str], *options: str, **variables: str) -> int:
+    """Run test files in an environment and print their output at their end; return the exit code, 0 if they pass."""
+    # The current folder is not on the path of Python.
+    pytest = [environment / "bin" / "python", "-P", "-m", "pytest", "-c", folder / "pytest.ini"]
+    done = subprocess.run(
+        [*pytest, *(folder / file for file in files), *options],
+        cwd=folder,
+        env={**os.environ, **variables},
+        timeout=LIMIT_S,
+        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    print(f"{environment.name}:\n{done.stdout}", end="", flush=True)
+    return done.returncode
+
+
+def failures(names: Sequence[str], run_one: Callable[[str, str], int]) -> list[str]:
+    """Call ``run_one(name, url)`` for each name, at most two at a time; return the names for which it is not 0."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        shares = [names[first::AT_ONCE] for first in range(AT_ONCE)]
+        failed = pool.map(lambda share: _failures(share, run_one), filter(None, shares))
+        return list(itertools.chain.from_iterable(failed))
+
+
+def _failures(names: Sequence[str], run_one: Callable[[str, str], int]) -> list[str]:
+    with tempfile.TemporaryFile() as log:
+        service = Service.launched(log, OPS_PATH=str(PLUGINS))
+        try:
+            url = service.wait_until_ready().url
+            failed = [name for name in names if run_one(name, url)]
+            if failed:
+                print(f"failed: {', '.join(failed)}; the end of the service's log:\n{service.log()[-4000:]}")
+        finally:
+            service.close()
+    return failed

@@ -1,0 +1,30 @@
+"""Run the tests of remote ops in frameworks: ``python -m tests.frameworks ENVIRONMENTS FRAMEWORK...``.
+
+The tests of a framework are test_FRAMEWORK.py and its examples in docs/frameworks.md. They run in the environment
+ENVIRONMENTS/FRAMEWORK, which has the framework and what the client needs, but not the service.
+"""
+
+import sys
+from pathlib import Path
+
+from tests.conftest import ROOT
+from tests.environments import failures, run
+
+HERE = Path(__file__).parent
+
+
+def main(environments: str, *frameworks: str) -> int:
+    """Run the tests of each framework; return 1 when any of them fails."""
+    folder = Path(environments).absolute()
+
+    def run_one(framework: str, url: str) -> int:
+        files = [f"test_{framework}.py", "test_page.py"]
+        options = ["--url", url, "--framework", framework]
+        # Threads that wait for each other's parts of small tensors take most of two cores.
+        return run(folder / framework, HERE, files, *options, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1")
+
+    return bool(failures(frameworks, run_one))
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
