@@ -103,8 +103,7 @@ class _Function:
         if self._p.path:
             return [tf.TensorSpec(inputs[i].shape, inputs[i].dtype) for i in self._p.parent.live_inputs]
         types = self._p.types([_type(x) for x in inputs])
-        shapes = [[None if isinstance(size, _AnySize) else size for size in t.shape] for t in types]
-        return [tf.TensorSpec(shape, t.dtype) for shape, t in zip(shapes, types, strict=True)]
+        return [tf.TensorSpec(t.static_shape, t.dtype) for t in types]
 
     def _run(self, *arrays: Any) -> list[Array]:
         """Evaluate in the session of a graph, whose gradient was traced before if there is one."""
@@ -141,20 +140,7 @@ class _Function:
         return gradients
 
 
-class _AnySize(int):
-    """A size that is unknown while a graph is traced: it equals every size."""
-
-    def __eq__(self, other: object) -> bool:
-        return True
-
-    __hash__ = int.__hash__
-
-    def __repr__(self) -> str:
-        return "None"
-
-
 def _type(array: tf.Tensor) -> TensorType:
     if array.shape.rank is None:
         raise BadArgument(f"{array.name}: expected a tensor of known rank, got an unknown one: use tf.ensure_shape")
-    shape = tuple(_AnySize() if size is None else size for size in array.shape.as_list())
-    return TensorType(shape, np.dtype(array.dtype.as_numpy_dtype))
+    return TensorType.symbolic(array.shape.as_list(), array.dtype.as_numpy_dtype)
