@@ -28,7 +28,7 @@ from pytensor.tensor.exceptions import ShapeError
 from pytensor.tensor.rewriting.basic import register_specialize
 from pytensor.tensor.type import float_dtypes
 
-from pullback.remotes import Derivative, Remote, TensorType, evaluate
+from pullback.remotes import Derivative, Remote, TensorType, batch, evaluate
 
 try:
     from pytensor.link.jax.dispatch import jax_funcify
@@ -148,35 +148,29 @@ def _direction(direction: Any, of: Any) -> Any:
 @register_specialize
 @node_rewriter([Blockwise])
 def evaluate_a_batch_by_one_request(fgraph: Any, node: Apply) -> Any:
-    """Replace a loop over a remote op: by one call if only directions have a batch, or if the op is elementwise."""
+    """Replace a loop over a remote op by one call, if only directions have a batch or if the op allows it."""
     del fgraph
     op = node.op.core_op
     if not isinstance(op, RemoteOp):
         return None
     axes = node.op.batch_ndim(node)
-    count = op.p.parent.arity
-    if op.p.path and all(all(x.type.broadcastable[:axes]) for x in node.inputs[:count]):
-        # The batch becomes one axis of the directions.
-        directions, sizes = _broadcast(node.inputs[count:], axes)
-        merged = [x.reshape((math.prod(sizes), *x.shape[axes:])) for x in directions]
-        at = [x[(0,) * axes] for x in node.inputs[:count]]
-        found = RemoteOp(op.p, batched=True).make_node(*at, *merged).outputs
-        return _with_static_shapes([x.reshape((*sizes, *x.shape[1:])) for x in found], node)
-    if op.p.remote.contract().batching == "elementwise":
-        return _with_static_shapes(op.make_node(*_broadcast(node.inputs, axes)[0]).outputs, node)
-    return None
+    lead = [tuple(1 if x.type.broadcastable[i] else x.shape[i] for i in range(axes)) for x in node.inputs]
+    sizes = pt.broadcast_shape(*lead, arrays_are_shapes=True)
+    size = math.prod(sizes)
+    is_shared = [all(x.type.broadcastable[:axes]) for x in node.inputs]
+    arrays = [
+        x[(0,) * axes] if shared else pt.broadcast_to(x, (*sizes, *x.shape[axes:])).reshape((size, *x.shape[axes:]))
+        for x, shared in zip(node.inputs, is_shared, strict=True)
+    ]
 
+    def call(*arrays: Any, batched: bool) -> list[Any]:
+        return RemoteOp(op.p, batched=batched).make_node(*arrays).outputs
 
-def _broadcast(variables: Sequence[Any], axes: int) -> tuple[list[Any], Sequence[Any]]:
-    """Return variables whose first axes have the same sizes, and these sizes."""
-    given = [[1 if x.type.broadcastable[i] else x.shape[i] for i in range(axes)] for x in variables]
-    sizes = pt.broadcast_shape(*map(tuple, given), arrays_are_shapes=True)
-    return [pt.broadcast_to(x, (*sizes, *x.shape[axes:])) for x in variables], sizes
-
-
-def _with_static_shapes(outputs: Sequence[Any], node: Apply) -> list[Any]:
-    """Return outputs with the static shapes of the outputs that they replace."""
-    return [pt.specify_shape(x, old.type.shape) for x, old in zip(outputs, node.outputs, strict=True)]
+    found = batch(op.p, arrays, [None if shared else 0 for shared in is_shared], size, batched=False, call=call, xp=pt)
+    if found is None:
+        return None
+    results = [x.reshape((*sizes, *x.shape[1:])) for x in found[0]]
+    return [pt.specify_shape(x, old.type.shape) for x, old in zip(results, node.outputs, strict=True)]
 
 
 @numba_funcify.register(RemoteOp)

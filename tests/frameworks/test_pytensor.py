@@ -208,6 +208,14 @@ def test_a_scalar_and_its_gradient_are_one_request(remote, count) -> None:
     assert count() == 1
 
 
+def test_a_batch_along_a_leading_axis_is_one_request(remote, count) -> None:
+    logits, many = pt.dmatrix("logits"), pt.dtensor4("many")
+    loss = remote("softmax_cross_entropy")(logits, LABELS)
+    vectorized = pytensor.graph.replace.vectorize_graph(loss, {logits: many})
+    np.testing.assert_allclose(compiled([many], vectorized)(np.ones((3, 2, 2, 3))), np.full((3, 2, 2), np.log(3)))
+    assert count() == 1
+
+
 def test_a_batch_of_an_elementwise_op_is_one_request(remote, count) -> None:
     point, points = pt.dvector("point"), pt.dmatrix("points")
     y = pytensor.graph.replace.vectorize_graph(remote("log1pexp")(point), {point: points})
