@@ -10,8 +10,8 @@
         y = log1pexp(x)
     tape.gradient(y, x)
 
-The gradient of each function is the function one derivation further. It is recorded and registered as
-``tf.custom_gradient`` does it, but for the op of the graph itself: ``tf.custom_gradient`` loses a gradient, and then
+The gradient of each function is the function one derivation further. It is recorded and registered with the same calls
+that ``tf.custom_gradient`` makes, but for the op of the graph itself: ``tf.custom_gradient`` loses a gradient, and then
 answers zero, where ``pfor`` copies the op, as in ``GradientTape.jacobian``, and with a ``ForwardAccumulator`` in
 ``tf.function``.
 
@@ -85,11 +85,15 @@ class _Function:
         def gradient(*upstream: Any) -> list[tf.Tensor | None]:
             return self._gradient(inputs, upstream)
 
-        record.record_operation("PullbackRemote", results, inputs, gradient)
+        def tangents(*given: tf.Tensor) -> list[tf.Tensor | None]:
+            found = self._tangents(inputs, given)
+            return [found.get(i) for i in range(len(results))]
+
+        record.record_operation("PullbackRemote", results, inputs, gradient, tangents)
         return results
 
     def _traced(self, inputs: list[tf.Tensor]) -> list[tf.Tensor]:
-        specs = self._specs(inputs)
+        specs = _specs(self._p, inputs)
         overridden = tf.compat.v1.get_default_graph().gradient_override_map({"PyFuncStateless": self._gradient_name})
         with overridden, record.stop_recording():
             # Not stateful: Grappler may drop results that nothing uses, and share equal calls.
@@ -97,13 +101,6 @@ class _Function:
         for result, spec in zip(results, specs, strict=True):
             result.set_shape(spec.shape)
         return results
-
-    def _specs(self, inputs: list[tf.Tensor]) -> list[tf.TensorSpec]:
-        """Return the types of the results, with the sizes that are known while a graph is traced."""
-        if self._p.path:
-            return [tf.TensorSpec(inputs[i].shape, inputs[i].dtype) for i in self._p.parent.live_inputs]
-        types = self._p.types([_type(x) for x in inputs])
-        return [tf.TensorSpec(t.static_shape, t.dtype) for t in types]
 
     def _run(self, *arrays: Any) -> list[Array]:
         """Evaluate in the session of a graph, whose gradient was traced before if there is one."""
@@ -129,15 +126,37 @@ class _Function:
     def _vjp(self) -> "_Function":
         return _Function(self._p.vjp)
 
+    @cached_property
+    def _jvp(self) -> "_Function":
+        return _Function(self._p.jvp)
+
     def _gradient(self, inputs: list[tf.Tensor], upstream: Sequence[Any]) -> list[tf.Tensor | None]:
         """Return a gradient for each input, ``None`` for those that are not differentiable."""
         self._is_differentiated = True
-        cotangents = [tf.convert_to_tensor(upstream[i]) for i in self._p.live_outputs]
         gradients: list[tf.Tensor | None] = [None] * len(inputs)
-        if self._p.live_inputs:
+        if self._p.live_inputs and self._p.live_outputs:
+            cotangents = [tf.convert_to_tensor(upstream[i]) for i in self._p.live_outputs]
             for i, gradient in zip(self._p.live_inputs, self._vjp([*inputs, *cotangents]), strict=True):
                 gradients[i] = gradient
         return gradients
+
+    def _tangents(self, inputs: list[tf.Tensor], given: Sequence[tf.Tensor]) -> dict[int, tf.Tensor]:
+        """Return the tangents of the outputs that are differentiable."""
+        self._is_differentiated = True
+        if not (self._p.live_inputs and self._p.live_outputs):
+            return {}
+        found = self._jvp([*inputs, *(given[i] for i in self._p.live_inputs)])
+        return dict(zip(self._p.live_outputs, found, strict=True))
+
+
+def _specs(p: Derivative, inputs: Sequence[tf.Tensor]) -> list[tf.TensorSpec]:
+    """Return the types of the results, with the sizes that are known while a graph is traced."""
+    if p.path and p.path[-1] == "vjp":
+        return [tf.TensorSpec(inputs[i].shape, inputs[i].dtype) for i in p.parent.live_inputs]
+    if p.path:
+        specs = _specs(p.parent, inputs[: p.parent.arity])
+        return [specs[i] for i in p.parent.live_outputs]
+    return [tf.TensorSpec(t.static_shape, t.dtype) for t in p.types([_type(x) for x in inputs])]
 
 
 def _type(array: tf.Tensor) -> TensorType:

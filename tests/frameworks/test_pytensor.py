@@ -145,7 +145,7 @@ def test_inputs_that_are_not_differentiable_are_disconnected(remote) -> None:
     assert (y.type.shape, index.dtype) == ((3,), "int32")
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_the_dtype_is_that_of_the_array(remote, dtype) -> None:
     x = pt.vector("x", dtype=dtype)
     y = remote("log1pexp")(x)

@@ -157,6 +157,32 @@ def test_forward_mode_and_orders_up_to_the_fourth(remote, wrap) -> None:
     np.testing.assert_allclose(wrap(fourth)(x), third * (1 - 2 * s) - 2 * second**2)
 
 
+@pytest.mark.parametrize("wrap", [lambda f: f, tf.function])
+def test_hessian_products_in_all_orders_of_modes(remote, wrap) -> None:
+    f, x, v, s = remote("log1pexp"), tf.constant(X), tf.ones(3, tf.float64), 1 / (1 + np.exp(-X))
+    for products in (
+        lambda x, v: forward(lambda x: forward(f, x, v), x, v),
+        lambda x, v: forward(gradient(f), x, v),
+        lambda x, v: gradient(lambda x: forward(f, x, v))(x),
+        lambda x, v: gradient(lambda x: gradient(f)(x) * v)(x),
+    ):
+        np.testing.assert_allclose(wrap(products)(x, v), s * (1 - s))
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, tf.function])
+def test_tangents_of_several_inputs_and_outputs(remote, wrap) -> None:
+    x, constant = tf.constant([5.0, 4.0, 3.0]), tf.constant(LABELS)
+    y = wrap(partial(forward, remote("zero_out_indexed")))(x, x)
+    np.testing.assert_array_equal(y[0], [5, 0, 0])
+    only_x = wrap(partial(forward, lambda x: remote("squares")(x, x + 1)))(x, tf.ones(3))
+    np.testing.assert_allclose(only_x, 2 * x * (x + 1) ** 2 + 2 * x**2 * (x + 1))
+    one_input = wrap(partial(forward, lambda x: remote("squares")(x, [1.0, 2.0, 3.0])))(x, tf.ones(3))
+    np.testing.assert_allclose(one_input, 2 * x * [1.0, 4.0, 9.0])
+    logits = tf.constant(LOGITS)
+    loss = partial(forward, lambda x: remote("softmax_cross_entropy")(x, constant))
+    np.testing.assert_allclose(wrap(loss)(logits, tf.ones_like(logits)), [0, 0], atol=1e-12)
+
+
 def test_gradients_of_a_v1_graph(remote) -> None:
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         x = tf.constant(X)
@@ -221,6 +247,8 @@ def test_a_gradient_that_is_not_linear_has_a_vjp_and_says_why_it_has_no_jvp(remo
     for way in (lambda f: f, tf.function):
         np.testing.assert_array_equal(way(gradient(lambda x: 3 * f(x)))(x), [0.5, 0.5])
         np.testing.assert_array_equal(way(partial(hessian, f))(x), np.zeros((2, 2)))
+        with pytest.raises((pullback.Unprocessable, tf.errors.UnknownError), match="not linear in the cotangent"):
+            way(partial(forward, f))(x, x)
 
 
 def test_errors_have_the_words_of_the_service(remote) -> None:
@@ -260,8 +288,9 @@ def test_value_gradient_and_hvp_at_a_point_are_one_request(remote, count) -> Non
     assert count() == 1
 
 
-def test_a_hessian_of_an_elementwise_op_is_at_most_two_requests(remote, count) -> None:
-    for name, most in [("log1pexp", 1), ("log1pexp2", 2 + 3)]:
+def test_a_hessian_of_an_elementwise_op_is_one_request(remote, count) -> None:
+    """An op whose second order is declared takes one for each row."""
+    for name, most in [("log1pexp", 1), ("log1pexp2", 1 + 3)]:
         for step, run in enumerate([hessian, tf.function(hessian)]):
             x = tf.constant(X + step)
             count()
