@@ -8,7 +8,7 @@ MINOR := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve native libraries test test-thorough test-clients test-clients-full client-environments test-frameworks framework-environments docker-test sanitize bench accuracy schemathesis trust mutants hostile format lock clean
+.PHONY: help serve native libraries test test-thorough test-clients test-clients-full client-environments test-frameworks test-frameworks-full framework-environments docker-test sanitize bench accuracy schemathesis trust mutants hostile format lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -48,14 +48,18 @@ test-clients-full: ## the same, plus samplers that use its gradients, and MLServ
 client-environments:
 	@$(MAKE) --no-print-directory --jobs=2 $(CLIENTS:%=build/clients/%/.installed-$(MINOR))
 
-# The frameworks of docs/frameworks.md, each in its own environment, with what the client needs.
-FRAMEWORKS := jax torch
+# The frameworks of docs/frameworks.md, each in its own environment, with what the client needs. $(VENV) has TensorFlow.
+FRAMEWORKS := jax torch tensorflow pytensor
 
-test-frameworks: $(VENV)/.installed-dev $(VENV)/bin/pullback native framework-environments ## test remote ops as functions of JAX and PyTorch
+test-frameworks: $(VENV)/.installed-dev $(VENV)/bin/pullback native framework-environments ## test remote ops as functions of JAX, PyTorch, TensorFlow and PyTensor
 	$(VENV)/bin/python -m tests.frameworks build/frameworks $(FRAMEWORKS)
 
+test-frameworks-full: FRAMEWORKS += pymc
+test-frameworks-full: ## the same, plus PyMC's sampler
+	$(MAKE) test-frameworks FRAMEWORKS="$(FRAMEWORKS)"
+
 framework-environments:
-	@$(MAKE) --no-print-directory --jobs=2 $(FRAMEWORKS:%=build/frameworks/%/.installed-$(MINOR))
+	@$(MAKE) --no-print-directory --jobs=2 $(patsubst %,build/frameworks/%/.installed-$(MINOR),$(filter-out tensorflow,$(FRAMEWORKS)))
 
 # The lock names every package, so pip need not resolve dependencies. Most modules never run, so none is compiled here.
 # Markers in a lock select the versions for this Python.

@@ -198,7 +198,13 @@ def tensorflow_stays_inside(modules: Modules) -> list[str]:
         "app.settings",
         "pullback",
     )
-    return breaches(modules, lambda m: within(m, places), lambda _, i: within(i.name, ("tensorflow",)))
+    # The module of remote ops in TensorFlow is for users who have TensorFlow; no other module imports it.
+    exempt = "pullback.tensorflow"
+    return breaches(
+        modules,
+        lambda m: within(m, places) and m != exempt,
+        lambda _, i: within(i.name, ("tensorflow", exempt)),
+    )
 
 
 def no_import_cycles(modules: Modules) -> list[str]:
@@ -305,6 +311,8 @@ MODULE_RULES = [
     (nothing_is_patched_on_import, {"app.runtime.a": "import tensorflow as tf\ntf.config.list = None"}),
     (tensorflow_stays_inside, {"app.routes.native.checks": "import tensorflow as tf"}),
     (tensorflow_stays_inside, {"app.tensors.json": "def f():\n    from tensorflow import cast"}),
+    (tensorflow_stays_inside, {"pullback.a": "import tensorflow as tf"}),
+    (tensorflow_stays_inside, {"pullback.a": "from pullback import tensorflow"}),
     (no_import_cycles, {"app.a": "from app import b", "app.b": "import app.c", "app.c": "from app.a import f"}),
     (private_tensorflow_has_a_reason, {"app.a": "from tensorflow.python.eager import context"}),
     (private_tensorflow_has_a_reason, {"app.a": "import os\nimport tensorflow.python  # noqa: F401"}),
@@ -339,6 +347,7 @@ INNOCENT: Modules = {
     "ops": "from ops._op import Op",
     "ops._op": "import tensorflow as tf",
     "ops.a": "from ops import Op",
+    "pullback.tensorflow": "import tensorflow as tf",
     "pullback.cli": "def serve():\n    from app.__main__ import main",
 }
 

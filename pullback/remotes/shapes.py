@@ -1,7 +1,7 @@
 """The shapes of an op's outputs, from its contract and the shapes of its inputs: this needs no request."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -13,6 +13,18 @@ from pullback.errors import BadArgument
 Shape: TypeAlias = tuple[int, ...]
 Pattern: TypeAlias = Sequence[str | int]
 ELLIPSIS = "..."
+
+
+class _AnySize(int):
+    """A size that is not known yet: it equals every size."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = int.__hash__
+
+    def __repr__(self) -> str:
+        return "?"
 
 
 @dataclass(frozen=True)
@@ -31,6 +43,16 @@ class TensorType:
     def of(cls, array: Any) -> "TensorType":
         """Return the type of an array of any framework whose dtypes are those of NumPy."""
         return cls(tuple(array.shape), np.dtype(array.dtype))
+
+    @classmethod
+    def symbolic(cls, shape: Iterable[int | None], dtype: Any) -> "TensorType":
+        """Return the type of an array in a graph; a size that is not known yet is ``None``."""
+        return cls(tuple(_AnySize() if size is None else size for size in shape), np.dtype(dtype))
+
+    @property
+    def static_shape(self) -> tuple[int | None, ...]:
+        """The shape, with ``None`` for sizes that are not known yet."""
+        return tuple(None if isinstance(size, _AnySize) else size for size in self.shape)
 
 
 def output_types(contract: Contract, attrs: Mapping[str, Any], inputs: Sequence[TensorType]) -> list[TensorType]:

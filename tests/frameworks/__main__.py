@@ -1,7 +1,8 @@
 """Run the tests of remote ops in frameworks: ``python -m tests.frameworks ENVIRONMENTS FRAMEWORK...``.
 
 The tests of a framework are test_FRAMEWORK.py and its examples in docs/frameworks.md. They run in the environment
-ENVIRONMENTS/FRAMEWORK, which has the framework and what the client needs, but not the service.
+ENVIRONMENTS/FRAMEWORK, which has the framework and what the client needs, but not the service; those of TensorFlow in
+the environment of the service. The tests of PyMC are also those of PyTensor, since PyMC needs an older PyTensor.
 """
 
 import sys
@@ -18,10 +19,11 @@ def main(environments: str, *frameworks: str) -> int:
     folder = Path(environments).absolute()
 
     def run_one(framework: str, url: str) -> int:
-        files = [f"test_{framework}.py", "test_page.py"]
+        environment = Path(sys.prefix) if framework == "tensorflow" else folder / framework
+        files = [*(["test_pytensor.py"] if framework == "pymc" else []), f"test_{framework}.py", "test_page.py"]
         options = ["--url", url, "--framework", framework]
         # Threads that wait for each other's parts of small tensors take most of two cores.
-        return run(folder / framework, HERE, files, *options, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1")
+        return run(environment, HERE, files, *options, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1")
 
     return bool(failures(frameworks, run_one))
 

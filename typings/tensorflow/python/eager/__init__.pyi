@@ -2,3 +2,4 @@
 
 from tensorflow.python.eager import cancellation as cancellation
 from tensorflow.python.eager import context as context
+from tensorflow.python.eager import record as record
