@@ -159,8 +159,7 @@ def address(
     if key is not None:
         sent["Authorization"] = f"Bearer {key}"
     elif parsed.userinfo:
-        # The parts of the URL are percent-encoded.
-        sent["Authorization"] = f"Basic {base64.b64encode(unquote(parsed.userinfo.decode()).encode()).decode()}"
+        sent["Authorization"] = _basic(parsed.userinfo.decode())
     return Address(url, timeout, {**sent, **_checked(headers or {})})
 
 
@@ -174,6 +173,12 @@ def _parsed(url: str) -> httpx.URL:
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise BadArgument(f"expected a URL such as {DEFAULT_URL} or {UNIX_EXAMPLE}, got {url!r}")
     return parsed
+
+
+def _basic(userinfo: str) -> str:
+    """Return the value of the header for the user name and password of a URL, which are percent-encoded."""
+    user, _, password = userinfo.partition(":")
+    return f"Basic {base64.b64encode(f'{unquote(user)}:{unquote(password)}'.encode()).decode()}"
 
 
 def _checked(headers: Mapping[str, str]) -> Mapping[str, str]:

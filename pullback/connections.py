@@ -151,6 +151,8 @@ class Connection:
             raise self._address.timed_out(limit) from error
         except httptools.HttpParserError as error:
             raise self._address.not_pullback("invalid HTTP") from error
+        except MemoryError as error:
+            raise self._address.not_pullback("a response that does not fit into memory") from error
         except OSError as error:
             raise self._address.connection_lost() from error
         self.is_reusable = answer.keeps_alive
@@ -243,6 +245,11 @@ class Answer:
         if not self._is_final or not {"content-length", "transfer-encoding"}.isdisjoint(self.headers):
             raise ConnectionResetError
         self.on_message_complete()
+
+    def on_message_begin(self) -> None:
+        """Refuse a second response, which nobody asked for."""
+        if self.is_complete:
+            raise httptools.HttpParserError("expected one response")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Store a header."""

@@ -176,8 +176,17 @@ def test_a_late_response_is_never_that_of_the_next_call(raw_server) -> None:
     assert server.connections == 2
 
 
-@pytest.mark.parametrize("head", [b"SSH-2.0-OpenSSH_9.6\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: " + b"x" * 500_000])
-def test_a_head_that_is_not_http_or_endless(raw_server, head: bytes) -> None:
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"SSH-2.0-OpenSSH_9.6\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"x" * 500_000,
+        OK + OK.replace(b"200 OK", b"404 Not Found"),
+        OK + b"more",
+    ],
+    ids=["ssh", "endless", "two responses", "more bytes"],
+)
+def test_a_response_that_is_not_http(raw_server, head: bytes) -> None:
     with (
         pullback.Client(raw_server(head, b"").url) as client,
         pytest.raises(pullback.NotPullback, match="invalid HTTP"),
@@ -198,6 +207,22 @@ def test_headers_keys_and_passwords_are_sent(raw_server) -> None:
     assert f"\r\nHost: {server.url.removeprefix('http://')}\r\n" in first
     assert second.startswith("GET /under/v1/ops HTTP/1.1\r\n")
     assert "\r\nAuthorization: Basic bWU6cyB0\r\n" in second
+
+
+def test_a_length_that_no_memory_has(raw_server) -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 999999999999999\r\n\r\n"
+    with (
+        pullback.Client(raw_server(head + b"{").url) as client,
+        pytest.raises(pullback.NotPullback, match="does not fit into memory"),
+    ):
+        client.ops()
+
+
+def test_a_user_name_without_a_password_is_sent(raw_server) -> None:
+    server = raw_server(OK)
+    with pullback.Client(server.url.replace("//", "//a%3Ab@")) as client:
+        client.ops()
+    assert b"\r\nAuthorization: Basic YTpiOg==\r\n" in server.heads[0]  # a:b:
 
 
 @pytest.mark.parametrize("headers", [{"X": "a\r\nY: b"}, {"X Y": "a"}, {"content-LENGTH": "3"}, {"X": "é"}])
