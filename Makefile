@@ -34,8 +34,8 @@ test-thorough: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## run the cas
 	$(VENV)/bin/python -m pytest -m thorough
 
 # Other people's clients, each in its own environment without any part of the service. Those that take long, or whose
-# environment is large, run in test-clients-full.
-CLIENTS := umbridge tesseract triton kserve openinference openapi
+# environment is large, run in test-clients-full. The slowest comes first, because two run at a time.
+CLIENTS := tesseract kserve umbridge triton openapi openinference
 LARGE_CLIENTS := pymc tinyda mlserver
 
 test-clients: $(VENV)/.installed-dev $(VENV)/bin/pullback native client-environments ## test the service with other people's clients

@@ -8,7 +8,7 @@ import itertools
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -38,14 +38,15 @@ def run(environment: Path, folder: Path, files: Sequence[str], *options: str, **
 
 
 def failures(names: Sequence[str], run_one: Callable[[str, str], int]) -> list[str]:
-    """Call ``run_one(name, url)`` for each name, at most two at a time; return the names for which it is not 0."""
+    """Call ``run_one(name, url)`` for each name in turn, two at a time; return the names for which it is not 0."""
+    left = iter(names)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        shares = [names[first::AT_ONCE] for first in range(AT_ONCE)]
-        failed = pool.map(lambda share: _failures(share, run_one), filter(None, shares))
+        failed = pool.map(lambda _: _failures(left, run_one), range(min(AT_ONCE, len(names))))
         return list(itertools.chain.from_iterable(failed))
 
 
-def _failures(names: Sequence[str], run_one: Callable[[str, str], int]) -> list[str]:
+def _failures(names: Iterator[str], run_one: Callable[[str, str], int]) -> list[str]:
+    """Run names until none is left; another thread takes from them too."""
     with tempfile.TemporaryFile() as log:
         service = Service.launched(log, OPS_PATH=str(PLUGINS))
         try:

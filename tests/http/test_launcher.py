@@ -227,6 +227,7 @@ def test_workers_are_announced_once_then_replaced_and_drained(launch):
     assert one.log().count("draining for 2 s") in (1, 2)
 
 
+@pytest.mark.thorough
 def test_workers_stop_faster_on_a_second_signal(launch):
     for sent in (signal.SIGTERM, signal.SIGINT):
         one = launch(WORKERS="2", DRAIN_S="300")
