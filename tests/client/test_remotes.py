@@ -278,3 +278,12 @@ def test_products_with_infinity_are_those_of_the_service(remote, api) -> None:
         (mine,) = evaluate(remote(name).vjp, [x, dy])
         np.testing.assert_array_equal(mine, api.op(name).vjp({"x": x}, cotangents={"y": dy}).gradients["x"])
     assert evaluate(remote("sign").vjp, [x, dy])[0][0] == 0
+
+
+def test_a_busy_service_is_asked_again(remote, transport, monkeypatch) -> None:
+    busy = [httpx.Response(503, headers={"retry-after": "0"})] * 2
+    handle = transport.handle_request
+    monkeypatch.setattr(transport, "handle_request", lambda request: busy.pop() if busy else handle(request))
+    (gradient,) = evaluate(remote("square").vjp, [X, ONES])
+    np.testing.assert_array_equal(gradient, 2 * X)
+    assert not busy
