@@ -287,3 +287,18 @@ def test_a_busy_service_is_asked_again(remote, transport, monkeypatch) -> None:
     (gradient,) = evaluate(remote("square").vjp, [X, ONES])
     np.testing.assert_array_equal(gradient, 2 * X)
     assert not busy
+
+
+def test_a_value_is_that_of_its_own_point(remote) -> None:
+    square = remote("square")
+    evaluate(square.vjp, [X, ONES])
+    (there,) = evaluate(square, [X + 1])
+    np.testing.assert_array_equal(there, (X + 1) ** 2)
+
+
+def test_results_belong_to_the_caller(remote) -> None:
+    square = remote("square")
+    for p, arrays in ((square, [X]), (square.vjp, [X, ONES])):
+        first = evaluate(p, arrays, ahead=True)[0].copy()
+        evaluate(p, arrays, ahead=True)[0][:] = 7
+        np.testing.assert_array_equal(evaluate(p, arrays, ahead=True)[0], first)
