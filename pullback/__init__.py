@@ -5,9 +5,10 @@ line is ``python -m pullback``.
 """
 
 from pullback.answers import Forward, Gradients, Hessian, Jacobian, Orders, Products, Tangents
-from pullback.async_client import AsyncClient, AsyncOp
+from pullback.async_client import AsyncClient
+from pullback.async_op import AsyncOp
 from pullback.catalogue import Contract, OpSummary
-from pullback.client import Client, Op
+from pullback.client import Client
 from pullback.errors import (
     BadArgument,
     CannotConnect,
@@ -26,6 +27,7 @@ from pullback.errors import (
     Unauthorized,
     Unprocessable,
 )
+from pullback.op import Op
 from pullback.reports import Report, Verification
 
 __version__ = "0.1.0"

@@ -9,7 +9,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from types import TracebackType
@@ -17,14 +17,13 @@ from typing import Any, Self, TypeVar, Unpack
 
 import httpx
 
-from pullback import addresses, answers, calls, reading
-from pullback.arrays import ArrayLike, Arrays
-from pullback.calls import Call, CheckOptions, Common
-from pullback.catalogue import Contract, OpSummary
+from pullback import addresses, calls, reading
+from pullback.async_op import AsyncOp
+from pullback.calls import Call, CheckOptions
+from pullback.catalogue import OpSummary
 from pullback.errors import BadArgument, DeadlinePassed, TimedOut
 from pullback.limits import DEFAULT_RETRIES, Limit, Retries
-from pullback.naming import is_named, named
-from pullback.reports import Event, Report, Verification
+from pullback.reports import Event
 from pullback.responses import Response
 from pullback.spread import Spread
 
@@ -91,7 +90,7 @@ class AsyncClient:
         """Return a summary of every op."""
         return await self.send(calls.ops())
 
-    def op(self, name: str) -> "AsyncOp":
+    def op(self, name: str) -> AsyncOp:
         """Return an op by name; this sends nothing, so an unknown name shows at the first call."""
         return AsyncOp(self, name)
 
@@ -230,193 +229,3 @@ class Session:
     def is_current(self) -> bool:
         """Whether the event loop that runs is that of the session."""
         return self._loop is asyncio.get_running_loop()
-
-
-class AsyncOp:
-    """An op of a service.
-
-    Pass arrays by name; an array may come without its name where the op has only one input, or output. Arrays with a
-    dtype are sent exactly, in that dtype; lists and scalars take the dtype that the op expects. ``calls.Common``
-    documents the other keywords: ``attrs``, ``dtype``, ``mode``, ``device``, ``deadline``.
-    """
-
-    def __init__(self, client: AsyncClient, name: str) -> None:
-        """Set the client that sends the calls, and the name."""
-        self._client = client
-        self.name = name
-        self._contract: Contract | None = None
-
-    async def contract(self) -> Contract:
-        """Return the contract: formulas, kinks, shapes, dtypes, attributes, examples."""
-        return await self._client.send(calls.contract(self.name))
-
-    async def forward(self, inputs: Arrays | ArrayLike, **common: Unpack[Common]) -> answers.Forward:
-        """Return the outputs."""
-        return await self._client.send(calls.forward(self.name, await self._named("inputs", inputs), common))
-
-    async def gradients(
-        self,
-        inputs: Arrays | ArrayLike,
-        *,
-        order: int = 1,
-        cotangents: Arrays | ArrayLike | None = None,
-        wrt: Sequence[str] | None = None,
-        **common: Unpack[Common],
-    ) -> answers.Orders:
-        """Return the outputs and the gradients of order 1 to ``order``, at most 4.
-
-        The first is weighted by ``cotangents``; each further one is that of the sum of the previous one's entries.
-        """
-        return await self._client.send(
-            calls.gradients(
-                self.name,
-                await self._named("inputs", inputs),
-                common,
-                order=order,
-                cotangents=await self._named("cotangents", cotangents),
-                wrt=wrt,
-            )
-        )
-
-    async def vjp(
-        self,
-        inputs: Arrays | ArrayLike,
-        *,
-        cotangents: Arrays | ArrayLike | None = None,
-        wrt: Sequence[str] | None = None,
-        outputs: bool = False,
-        batched: bool = False,
-        **common: Unpack[Common],
-    ) -> answers.Gradients:
-        """Return cotangents (by default ones) pulled back to the inputs, and the outputs if requested.
-
-        With ``batched``, cotangents and gradients have a leading axis.
-        """
-        return await self._client.send(
-            calls.vjp(
-                self.name,
-                await self._named("inputs", inputs),
-                common,
-                cotangents=await self._named("cotangents", cotangents),
-                wrt=wrt,
-                outputs=outputs,
-                batched=batched,
-            )
-        )
-
-    async def jvp(
-        self,
-        inputs: Arrays | ArrayLike,
-        *,
-        tangents: Arrays | ArrayLike,
-        batched: bool = False,
-        **common: Unpack[Common],
-    ) -> answers.Tangents:
-        """Return tangents of the inputs pushed forward to the outputs."""
-        return await self._client.send(
-            calls.jvp(
-                self.name,
-                await self._named("inputs", inputs),
-                common,
-                tangents=await self._named("tangents", tangents),
-                batched=batched,
-            )
-        )
-
-    async def jacobian(
-        self,
-        inputs: Arrays | ArrayLike,
-        *,
-        of: Sequence[str] | None = None,
-        wrt: Sequence[str] | None = None,
-        **common: Unpack[Common],
-    ) -> answers.Jacobian:
-        """Return the derivatives of all outputs, or those in ``of``, by all inputs, or those in ``wrt``."""
-        return await self._client.send(
-            calls.jacobian(self.name, await self._named("inputs", inputs), common, of=of, wrt=wrt)
-        )
-
-    async def hvp(
-        self,
-        inputs: Arrays | ArrayLike,
-        *,
-        vectors: Arrays | ArrayLike,
-        cotangents: Arrays | ArrayLike | None = None,
-        wrt: Sequence[str] | None = None,
-        batched: bool = False,
-        **common: Unpack[Common],
-    ) -> answers.Products:
-        """Return Hᵀv, the products of the derivative of the vjp and the vectors."""
-        return await self._client.send(
-            calls.hvp(
-                self.name,
-                await self._named("inputs", inputs),
-                common,
-                vectors=await self._named("vectors", vectors),
-                cotangents=await self._named("cotangents", cotangents),
-                wrt=wrt,
-                batched=batched,
-            )
-        )
-
-    async def hessian(
-        self,
-        inputs: Arrays | ArrayLike,
-        *,
-        cotangents: Arrays | ArrayLike | None = None,
-        wrt: Sequence[str] | None = None,
-        diagonal: bool = False,
-        **common: Unpack[Common],
-    ) -> answers.Hessian:
-        """Return the derivative of the vjp, or only its ``diagonal``, for an elementwise op."""
-        return await self._client.send(
-            calls.hessian(
-                self.name,
-                await self._named("inputs", inputs),
-                common,
-                cotangents=await self._named("cotangents", cotangents),
-                wrt=wrt,
-                diagonal=diagonal,
-            )
-        )
-
-    async def check(
-        self,
-        inputs: Arrays | ArrayLike | None = None,
-        *,
-        attrs: Mapping[str, Any] | None = None,
-        **options: Unpack[CheckOptions],
-    ) -> Report:
-        """Check the gradients at a point, by default at the op's examples and at points drawn from its domain."""
-        return await self._client.send(calls.check(self.name, await self._named("inputs", inputs), attrs, options))
-
-    async def verify(
-        self,
-        inputs: Arrays | ArrayLike,
-        gradients: Arrays | ArrayLike,
-        *,
-        cotangents: Arrays | ArrayLike | None = None,
-        tolerances: Mapping[str, float] | None = None,
-        **common: Unpack[Common],
-    ) -> Verification:
-        """Compare your gradients, by input, with the op's own in its widest dtype."""
-        return await self._client.send(
-            calls.verify(
-                self.name,
-                await self._named("inputs", inputs),
-                await self._named("gradients", gradients),
-                common,
-                cotangents=await self._named("cotangents", cotangents),
-                tolerances=tolerances,
-            )
-        )
-
-    def __repr__(self) -> str:
-        return f"{self._client!r}.op({self.name!r})"
-
-    async def _named(self, field: str, value: Any) -> Any:
-        """Return arrays by name; an array without one takes the name in the contract, which is requested once."""
-        if is_named(value):
-            return value
-        self._contract = self._contract or await self.contract()
-        return named(field, value, self._contract)
