@@ -23,7 +23,7 @@ from uvicorn.config import STARTUP_FAILURE
 
 from app.errors import CannotStart, near
 from app.http.connection import Connection
-from app.http.listener import UNIX, listen, release, url_of
+from app.http.listener import UNIX, identity_of, listen, release, url_of
 from app.http.server import OneServer, Workers, allow_connections
 from app.settings import Settings
 from app.telemetry.line_writer import STDERR
@@ -68,12 +68,13 @@ def main() -> int:
         where = settings.host if settings.host.startswith(UNIX) else f"{settings.host}:{settings.port}"
         _print_errors(f"cannot listen on {where} (PULLBACK_HOST, PULLBACK_PORT): {error.strerror}")
         return CANNOT_LISTEN
+    identity = identity_of(settings.host)
     try:
         return serve(settings, listener)
     except KeyboardInterrupt:
         return 0
     finally:
-        release(settings.host)
+        release(settings.host, identity)
         STDERR.flush()
 
 

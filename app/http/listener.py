@@ -33,9 +33,23 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def release(host: str) -> None:
-    """Remove the file of a Unix socket at the end; the kernel removes everything else."""
-    if host.startswith(UNIX):
+def identity_of(host: str) -> tuple[int, int] | None:
+    """Return what tells the file of a Unix socket from a later one at its path; ``None`` if there is no file."""
+    if not host.startswith(UNIX):
+        return None
+    try:
+        found = os.stat(host.removeprefix(UNIX))
+    except OSError:
+        return None
+    return found.st_ino, found.st_ctime_ns
+
+
+def release(host: str, identity: tuple[int, int] | None) -> None:
+    """Remove the file of a Unix socket at the end, unless another process has replaced it by its own.
+
+    A service that drains has closed its listener already, so its successor may have started.
+    """
+    if identity is not None and identity_of(host) == identity:
         with contextlib.suppress(OSError):
             os.unlink(host.removeprefix(UNIX))
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 import pullback
-from app.http.listener import listen, release
+from app.http.listener import identity_of, listen, release
 from tests.patience import PATIENCE_S
 
 
@@ -52,8 +52,21 @@ def test_the_socket_of_a_process_that_was_killed_is_replaced(path: Path):
         listener.listen()
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
             client.connect(str(path))
-    release(f"unix:{path}")
+    release(f"unix:{path}", identity_of(f"unix:{path}"))
     assert not path.exists()
+
+
+def test_a_service_that_ends_leaves_the_socket_of_its_successor(path: Path):
+    host = f"unix:{path}"
+    first = listen(host, 0)
+    identity = identity_of(host)
+    first.close()
+    with listen(host, 0) as second:
+        second.listen()
+        release(host, identity)
+        assert path.is_socket()
+        release(host, identity_of(host))
+        assert not path.exists()
 
 
 def test_what_others_use_is_not_replaced(path: Path, tmp_path: Path):
@@ -61,7 +74,7 @@ def test_what_others_use_is_not_replaced(path: Path, tmp_path: Path):
         listener.listen()
         with pytest.raises(OSError, match="in use"):
             listen(f"unix:{path}", 0)
-    release(f"unix:{path}")
+    release(f"unix:{path}", identity_of(f"unix:{path}"))
     file = Path(f"{path}.txt")
     file.write_text("mine")
     try:
