@@ -182,12 +182,13 @@ def _basic(userinfo: str) -> str:
 
 
 def _checked(headers: Mapping[str, str]) -> Mapping[str, str]:
+    """Return headers with their names in one form, so that each replaces one of ours; raise ``BadArgument``."""
     for name, value in headers.items():
         if not HEADER_NAME.fullmatch(name) or not HEADER_VALUE.fullmatch(value):
             raise BadArgument(f"headers: expected a name and a value of printable ASCII characters, got {name!r}")
         if name.lower() in OWN_HEADERS:
             raise BadArgument(f"headers: the client sets {name} itself, so expected another name")
-    return headers
+    return {name.title(): value for name, value in headers.items()}
 
 
 def is_this_machine(host: str) -> bool:

@@ -37,10 +37,10 @@ class AsyncClient:
     """A client that reuses its connections to a service; ``close`` it, or use it as a context manager.
 
     ``url`` defaults to ``PULLBACK_URL``, then to http://127.0.0.1:8000; that of a Unix socket is http+unix:// and its
-    path, percent-encoded. ``api_key``, for a service that needs one, to
-    ``PULLBACK_KEY``; ``headers`` go with every request; ``timeout`` limits every network wait, in seconds, and ``None``
-    sets no limit. After a 429 or 503 with a ``Retry-After``, a call is sent again up to ``retries`` times, with at most
-    half a minute of pauses. On failure every method raises a ``PullbackError``.
+    path, percent-encoded. ``api_key``, for a service that needs one, defaults to ``PULLBACK_KEY``. The client sends
+    ``headers`` with every request. ``timeout`` limits every network wait, in seconds; ``None`` sets no limit. After a
+    429 or 503 with a ``Retry-After``, the client sends a call again up to ``retries`` times, with at most half a minute
+    of pauses. On failure every method raises a ``PullbackError``.
 
     At most ``concurrency`` calls are sent at a time. The others wait in a queue of this client, where only a deadline
     limits them, so that ``asyncio.gather`` takes any number of calls.

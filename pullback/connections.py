@@ -164,9 +164,9 @@ class Connection:
         self._socket.close()
 
     def _send(self, head: bytes, call: Call[Any], limit: Limit) -> None:
+        self._wait(limit)
         if call.body is None or len(head) + call.body.size <= JOINED:
             pieces = () if call.body is None else call.body.pieces
-            self._wait(limit)
             self._socket.sendall(b"".join((head, *pieces)))
             return
         self._socket.sendall(head)
@@ -247,7 +247,7 @@ class Answer:
         self.on_message_complete()
 
     def on_message_begin(self) -> None:
-        """Refuse a second response, which nobody asked for."""
+        """Refuse a second response to the request."""
         if self.is_complete:
             raise httptools.HttpParserError("expected one response")
 

@@ -22,9 +22,6 @@ def named(field: str, value: Any, contract: Contract) -> Arrays:
     names = [slot.name for slot in slots if field == "inputs" or slot.differentiable]
     if len(names) != 1:
         example = ", ".join(f"{name!r}: ..." for name in names)
-        raise BadArgument(f"{field}: {contract.name} has {len(names)}, so expected {{{example}}}, got {_kind(value)}")
+        got = f"a {type(value).__name__} without a name"
+        raise BadArgument(f"{field}: {contract.name} has {len(names)}, so expected {{{example}}}, got {got}")
     return {names[0]: value}
-
-
-def _kind(value: Any) -> str:
-    return f"a {type(value).__name__} without a name"

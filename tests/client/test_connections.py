@@ -209,6 +209,16 @@ def test_headers_keys_and_passwords_are_sent(raw_server) -> None:
     assert "\r\nAuthorization: Basic bWU6cyB0\r\n" in second
 
 
+def test_a_header_replaces_that_of_the_client_in_any_case(raw_server) -> None:
+    server = raw_server(OK)
+    with pullback.Client(server.url, headers={"host": "there", "authorization": "x"}, api_key="k") as client:
+        client.ops()
+    head = server.heads[0].decode().lower()
+    assert (head.count("\r\nhost: "), head.count("\r\nauthorization: ")) == (1, 1)
+    assert "\r\nhost: there\r\nuser-agent" in head
+    assert "\r\nauthorization: x\r\n" in head
+
+
 def test_a_length_that_no_memory_has(raw_server) -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 999999999999999\r\n\r\n"
     with (
