@@ -1,6 +1,7 @@
 """The application: the access log, the checks of origin, key and limits, the routes, and FastAPI for the pages."""
 
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any
 
@@ -10,8 +11,12 @@ from starlette.types import ASGIApp
 
 from app.execution.assembly import build, running
 from app.execution.engine import Engine
-from app.http.access_log import observe
-from app.http.keys import keys
+from app.execution.lifecycle import LIFECYCLE
+from app.express.express import Express
+from app.http.access_log import AccessLog, observe
+from app.http.body import Budget
+from app.http.connection import EXPRESS
+from app.http.keys import Keys, with_key
 from app.http.limits import limits
 from app.http.origins import cors, origins
 from app.http.problems import HANDLERS
@@ -24,7 +29,7 @@ from app.routes.native.op_paths import OP_PATHS, by_op
 from app.routes.native.openapi import document, openapi, with_keys
 from app.routes.router import Router
 from app.runtime.doctor import examination
-from app.settings import Settings
+from app.settings import MB, Settings
 from app.telemetry.prometheus import Metrics
 from pullback import __version__
 
@@ -42,21 +47,33 @@ def create_app(settings: Settings | None = None) -> ASGIApp:
     invalid.
     """
     settings = settings or Settings()
-    handler = origins(settings, keys(settings, limits(settings)))
+    keys = Keys(settings.keys_file, settings.key_inflight) if settings.keys_file else None
+    budget = Budget(settings.max_inflight_mb * MB)
+    limited = limits(settings, budget)
+    handler = origins(settings, with_key(keys, limited) if keys else limited)
     engine, metrics = build(settings)
-    plans, pages = Plans(engine), _pages(engine, metrics, settings)
+    log, shared = AccessLog(settings, metrics), dict[str, Any]({LIFECYCLE: engine.lifecycle})
+    express = Express(engine, budget, log, keys)
+    if settings.express:
+        shared[EXPRESS] = express
+    plans, pages = Plans(engine), _pages(engine, metrics, settings, shared)
     if metrics:
-        metrics.plans = plans
+        metrics.plans, metrics.express = plans, lambda: express.answered
     router = Router(engine, plans, pages, settings.protocols)
-    return cors(settings, observe(handler, router, pages, settings, engine.lifecycle, metrics=metrics))
+    return cors(settings, observe(handler, router, pages, log, engine.lifecycle))
 
 
-def _pages(engine: Engine, metrics: Metrics | None, settings: Settings) -> FastAPI:
-    """Return the pages that FastAPI serves: the catalogue, health, metrics, and the documentation of every path."""
+def _pages(engine: Engine, metrics: Metrics | None, settings: Settings, shared: Mapping[str, Any]) -> FastAPI:
+    """Return the pages that FastAPI serves: the catalogue, health, metrics, and the documentation of every path.
 
-    def lifespan(app: FastAPI) -> AbstractAsyncContextManager[dict[str, Any]]:
+    ``shared`` is the state that the application shares with the server while it runs.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncGenerator[Mapping[str, Any]]:
         del app
-        return running(engine, metrics, settings)
+        async with running(engine, metrics, settings):
+            yield shared
 
     # With its own copy of the scripts of the documentation: servers often have no access to the internet.
     fastapi = FastAPIOffline(

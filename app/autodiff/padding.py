@@ -40,7 +40,7 @@ def run(program: Program, mode: Mode, members: Sequence[Sequence[Array]], device
     for start in range(0, total, LENGTHS[-1]):
         count = min(total - start, LENGTHS[-1])
         leaves = [column[0] if i in numbers else _row(column, start, count) for i, column in enumerate(columns)]
-        parts.append(_remove_padding(modes.run(program, mode, leaves, device), len(leaves[0]), count))
+        parts.append(run_row(program, mode, leaves, device, count))
     whole = parts[0] if len(parts) == 1 else {key: _concatenate(parts, key) for key in parts[0]}
     if len(members) == 1 and members[0][0].ndim == 1:
         return [whole]
@@ -49,6 +49,14 @@ def run(program: Program, mode: Mode, members: Sequence[Sequence[Array]], device
         start, end, shape = end, end + leaves[0].size, leaves[0].shape
         results.append({key: None if row is None else row[start:end].reshape(shape) for key, row in whole.items()})
     return results
+
+
+def run_row(program: Program, mode: Mode, leaves: Sequence[Array], device: str, count: int) -> KeyedArrays:
+    """Return the first ``count`` numbers of the results of a program on leaves of one of the lengths.
+
+    Raises as ``run`` does.
+    """
+    return _remove_padding(modes.run(program, mode, leaves, device), len(leaves[0]), count)
 
 
 def length_for(count: int) -> int:

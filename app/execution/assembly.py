@@ -3,7 +3,6 @@
 import gc
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, nullcontext
-from typing import Any
 
 from prometheus_client import CollectorRegistry
 
@@ -12,7 +11,7 @@ from app.execution.batching import Batches
 from app.execution.check_places import CheckPlaces
 from app.execution.engine import Engine
 from app.execution.lane import Lane
-from app.execution.lifecycle import LIFECYCLE, Lifecycle, drain_on_term
+from app.execution.lifecycle import Lifecycle, drain_on_term
 from app.execution.warmup import warm_up
 from app.execution.watchdog import watchdog
 from app.runtime import cancellation, python_functions
@@ -61,11 +60,8 @@ def build(settings: Settings) -> tuple[Engine, Metrics | None]:
 
 
 @asynccontextmanager
-async def running(engine: Engine, metrics: Metrics | None, settings: Settings) -> AsyncGenerator[dict[str, Any]]:
-    """Inside this block the lane takes work, the watchdog and the warm-up run, and SIGTERM drains the service.
-
-    The value of the block is the state that the application shares with the server.
-    """
+async def running(engine: Engine, metrics: Metrics | None, settings: Settings) -> AsyncGenerator[None]:
+    """Inside this block the lane takes work, the watchdog and the warm-up run, and SIGTERM drains the service."""
     engine.lane.start()
     # The objects that exist now stay: the collector must not traverse TensorFlow's half a million objects every time.
     gc.collect()
@@ -76,7 +72,7 @@ async def running(engine: Engine, metrics: Metrics | None, settings: Settings) -
     with drain_on_term(engine.lifecycle, settings.drain_s), watchdog(engine.lane, patience_s):
         warmth = warm_up(engine) if settings.warm_up else nullcontext()
         async with metrics.kept_up() if metrics else nullcontext(), warmth:
-            yield {LIFECYCLE: engine.lifecycle}
+            yield
     make_elsewhere(())
     engine.lane.stop()
     # A worker process ends without the functions that the interpreter calls at its exit.

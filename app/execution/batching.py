@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 
 from app.autodiff import padding
 from app.autodiff.evaluation import Evaluation, run_together
+from app.autodiff.point import Spec
+from app.autodiff.programs import Program
 from app.errors import too_late
 from app.execution.fairness import Admission
 from app.execution.lane import Lane, Slot
@@ -165,7 +167,16 @@ class Batches:
 
     def is_brief(self, evaluation: Evaluation[Any]) -> bool:
         """Return whether an evaluation may run on the event loop: it is short, and does only arithmetic."""
-        return evaluation.batch_key is not None and self._brief.get(_cost(evaluation, evaluation.size), False)
+        if evaluation.batch_key is None:
+            return False
+        return self.is_brief_together(evaluation.program, evaluation.point.spec, evaluation.size) or False
+
+    def is_brief_together(self, program: Program, spec: Spec, size: int) -> bool | None:
+        """Return whether evaluations with ``size`` numbers in all may run on the event loop; ``None`` if unknown.
+
+        It becomes known when such a batch runs.
+        """
+        return self._brief.get(_cost(program, spec, size))
 
     def run_at_once(self, evaluation: Evaluation[Result], counters: Counters) -> Result:
         """Return the result of a brief evaluation, run on the event loop.
@@ -206,7 +217,8 @@ class Batches:
             batch.size += member.evaluation.size
 
     def _begin(self, batch_key: Hashable, batch: _Batch) -> None:
-        if self._brief.get(_cost(batch.members[0].evaluation, batch.size)):
+        first = batch.members[0].evaluation
+        if self.is_brief_together(first.program, first.point.spec, batch.size):
             self._close(batch_key, batch)
             with suppress(NotTraced):
                 self._measure(batch)
@@ -250,13 +262,13 @@ class Batches:
             is_arithmetic = modes.is_known_arithmetic(first.program, first.point.spec.mode)
             if len(self._brief) >= MEASURED:
                 self._brief.pop(next(iter(self._brief)), None)
-            self._brief[_cost(first, batch.size)] = is_arithmetic and ended - began < BRIEF_S
+            self._brief[_cost(first.program, first.point.spec, batch.size)] = is_arithmetic and ended - began < BRIEF_S
         batch.members[0].counters.batched([member.arrived for member in batch.members], began, ended)
 
 
-def _cost(evaluation: Evaluation[Any], size: int) -> Hashable:
+def _cost(program: Program, spec: Spec, size: int) -> Hashable:
     """Return an equal key for batches that take equally long: similar evaluations, with ``size`` numbers in all."""
-    return evaluation.program, evaluation.point.spec.mode, evaluation.point.spec.device, padding.length_for(size)
+    return program, spec.mode, spec.device, padding.length_for(size)
 
 
 def _answer(batch: _Batch) -> None:

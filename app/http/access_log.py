@@ -6,7 +6,7 @@ import logging
 import secrets
 import time
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import orjson
@@ -18,7 +18,7 @@ from app.http.body import ClientGone
 from app.http.problems import FAULT
 from app.http.request import Handler, Request, RouteTable
 from app.settings import Settings
-from app.telemetry.counters import FIRST_ERROR
+from app.telemetry.counters import FIRST_ERROR, Counters
 from app.telemetry.line_writer import STDERR
 from app.telemetry.prometheus import Metrics
 
@@ -29,25 +29,81 @@ PROBES = ("/health/", "/v2/health/", "/metrics")
 logger = logging.getLogger("pullback")
 
 
-def observe(
-    handler: Handler,
-    routes: RouteTable,
-    lifespan: ASGIApp,
-    settings: Settings,
-    lifecycle: Lifecycle,
-    *,
-    metrics: Metrics | None = None,
-) -> ASGIApp:
+class Answered(NamedTuple):
+    """A request that has been answered, as the log shows it.
+
+    ``path`` is as the client wrote it. ``began`` is a time of ``time.perf_counter``. ``received`` and ``sent`` count
+    the bytes of the bodies. ``key`` is the name of the key, empty if there is none.
+    """
+
+    method: str
+    path: str
+    status: int
+    began: float
+    received: int
+    sent: int
+    client: tuple[str, int] | None
+    id: bytes
+    key: str
+
+
+class AccessLog:
+    """A line for each request, and the ids of requests. With a file of keys, the log and the metrics name the keys."""
+
+    def __init__(self, settings: Settings, metrics: Metrics | None = None) -> None:
+        """Start with a random part of all ids; ``metrics`` count the requests of each key."""
+        self._as_json, self._has_keys, self._metrics = settings.log == "json", settings.keys_file is not None, metrics
+        self._prefix, self._numbers = secrets.token_hex(4).encode(), itertools.count(1)
+
+    def next_id(self) -> bytes:
+        """Return a new request id."""
+        return b"%s-%x" % (self._prefix, next(self._numbers))
+
+    def answered(self, request: Answered, counters: Counters) -> None:
+        """Count a request that has been answered, and write its line. Probes have one only if they fail."""
+        counters.answered(request.status, request.began)
+        if self._has_keys and self._metrics:
+            self._metrics.by_key[request.key, request.status] += 1
+        if request.status >= FIRST_ERROR or not request.path.startswith(PROBES):
+            STDERR.write(self._line(request))
+
+    def _line(self, request: Answered) -> bytes:
+        method, path, status, began, received, sent, client, request_id, key = request
+        host, port = client or ("-", 0)
+        seconds, ms = time.time(), round((time.perf_counter() - began) * 1000, 2)
+        # RFC 3339, in UTC, to the millisecond.
+        now = f"{_date_time(int(seconds))}.{int(seconds % 1 * 1000):03d}Z"
+        if not self._as_json:
+            named = f" key={key or '-'}" if self._has_keys else ""
+            return (
+                f"{now} {method} {path} {status} {ms}ms in={received} out={sent} "
+                f"client={host}:{port} id={request_id.decode()}{named}"
+            ).encode()
+        line: dict[str, Any] = {
+            "time": now,
+            "method": method,
+            "path": path,
+            "status": status,
+            "ms": ms,
+            "in": received,
+            "out": sent,
+            "client": f"{host}:{port}",
+            "id": request_id.decode(),
+        }
+        if self._has_keys:
+            line["key"] = key
+        return orjson.dumps(line)
+
+
+def observe(handler: Handler, routes: RouteTable, lifespan: ASGIApp, log: AccessLog, lifecycle: Lifecycle) -> ASGIApp:
     """Return the ASGI application: it counts every request in ``lifecycle``, logs it, and answers every exception.
 
-    ``lifespan`` gets all messages that are not about HTTP requests. With a file of keys, the log and ``metrics`` name
-    the key of each request.
+    ``lifespan`` gets all messages that are not about HTTP requests.
 
     A ``PullbackError`` goes to the client in the dialect of the route. ``ClientGone`` is logged as 499. Any other
     exception is described only in the log, and the client gets a 500.
     """
-    by_path, as_json, has_keys = routes.by_path, settings.log == "json", settings.keys_file is not None
-    prefix, numbers = secrets.token_hex(4).encode(), itertools.count(1)
+    by_path = routes.by_path
 
     async def fail(request: Request, error: PullbackError) -> None:
         # The server cuts off a response that has begun.
@@ -62,7 +118,7 @@ def observe(
             return
         path: str = scope["path"]
         route = by_path.get(path) or routes.other(path)
-        request = Request(scope, receive, send, route, b"%s-%x" % (prefix, next(numbers)), lifecycle=lifecycle)
+        request = Request(scope, receive, send, route, log.next_id(), lifecycle=lifecycle)
         lifecycle.in_flight += 1
         try:
             await handler(request)
@@ -79,45 +135,27 @@ def observe(
             await fail(request, InternalError(FAULT))
         finally:
             lifecycle.in_flight -= 1
-            request.counters.answered(request.status, request.began)
-            if has_keys and metrics:
-                metrics.by_key[request.key, request.status] += 1
-            if request.status >= FIRST_ERROR or not request.path.startswith(PROBES):
-                STDERR.write(_line(request, as_json, has_keys))
+            line = Answered(
+                request.method,
+                _path(request.scope),
+                request.status,
+                request.began,
+                request.received,
+                request.sent,
+                request.scope.get("client"),
+                request.id,
+                request.key,
+            )
+            log.answered(line, request.counters)
 
     return application
 
 
-def _line(request: Request, as_json: bool, has_keys: bool) -> bytes:
-    """Return the log line of a request, with the path as the client wrote it."""
-    raw: bytes = request.scope.get("raw_path") or quote(request.path).encode()
+def _path(scope: Scope) -> str:
+    """Return the path of a request as the client wrote it."""
+    raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
     path = raw[:MAX_PATH].decode("latin-1")
-    if not path.isprintable():
-        path = path.encode("unicode_escape").decode("ascii")
-    host, port = request.scope.get("client") or ("-", 0)
-    seconds, ms = time.time(), round((time.perf_counter() - request.began) * 1000, 2)
-    # RFC 3339, in UTC, to the millisecond.
-    now = f"{_date_time(int(seconds))}.{int(seconds % 1 * 1000):03d}Z"
-    if not as_json:
-        key = f" key={request.key or '-'}" if has_keys else ""
-        return (
-            f"{now} {request.method} {path} {request.status} {ms}ms in={request.received} out={request.sent} "
-            f"client={host}:{port} id={request.id.decode()}{key}"
-        ).encode()
-    line: dict[str, Any] = {
-        "time": now,
-        "method": request.method,
-        "path": path,
-        "status": request.status,
-        "ms": ms,
-        "in": request.received,
-        "out": request.sent,
-        "client": f"{host}:{port}",
-        "id": request.id.decode(),
-    }
-    if has_keys:
-        line["key"] = request.key
-    return orjson.dumps(line)
+    return path if path.isprintable() else path.encode("unicode_escape").decode("ascii")
 
 
 @lru_cache(maxsize=4)

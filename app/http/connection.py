@@ -9,7 +9,7 @@ import termios
 from collections.abc import Sized
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
+from typing import Protocol, cast
 
 import httptools
 from uvicorn._types import ASGI3Application
@@ -29,6 +29,34 @@ PIPELINED = 1000
 LINGER_S = 1
 CONNECTION, ZERO_COPY = "pullback.connection", "pullback.zero_copy"
 """The keys in a request's scope for the ``Link`` of its connection, and for its ``ZeroCopyBody`` if it has one."""
+EXPRESS, LESSON = "express", "pullback.lesson"
+"""The key of the ``ExpressWay`` in the state that the application shares with the server, and that of the ``Lesson`` in
+the scope of a request, if it has one."""
+
+
+class Lesson(Protocol):
+    """A request from whose response the express way learns; ``sent`` gets the bytes of the response."""
+
+    @property
+    def sent(self) -> list[bytes]:
+        """The pieces of the response, in order."""
+        ...
+
+
+class ExpressWay(Protocol):
+    """The part of ``app.express.express.Express`` that connections use."""
+
+    def receive(self, connection: "Connection", data: bytes) -> bytes:
+        """Take data; return what the parser must get."""
+        ...
+
+    def give_back(self, connection: "Connection") -> bytes:
+        """Let go of the connection; return what the parser must get."""
+        ...
+
+    def learn(self, lesson: Lesson) -> None:
+        """Learn from a request that has been answered."""
+        ...
 
 
 @dataclass(slots=True)
@@ -73,6 +101,9 @@ class Connection(HttpToolsProtocol):
 
     A server may ignore an ``Upgrade`` header, but httptools drops the body of a request that has one, so such a request
     is parsed a second time without it. Java's client sends it with its first request on a connection.
+
+    Between two requests, the express way gets the data first (``app.express``). ``is_with_express``: it has a request
+    of this connection, or a part of one. ``lesson`` is set while it learns from a request.
     """
 
     _read_size = 0
@@ -83,11 +114,18 @@ class Connection(HttpToolsProtocol):
     _is_refused = False
     _running: RequestResponseCycle | None = None
     _head_timer: asyncio.TimerHandle | None = None
+    _is_between = False
+    _answered_at = 0.0
+    _express: ExpressWay | None = None
+    _coalescing: HeadCoalescing
+    is_with_express = False
+    lesson: Lesson | None = None
     link: Link
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start to wait for the first request; refuse a connection over the limit."""
-        coalescing = cast(asyncio.Transport, HeadCoalescing(cast(asyncio.Transport, transport), self.loop))
+        self._coalescing = HeadCoalescing(cast(asyncio.Transport, transport), self.loop)
+        coalescing = cast(asyncio.Transport, self._coalescing)
         super().connection_made(coalescing)
         self.flow = PipelineFlow(coalescing, self.pipeline)
         self.link = Link(self.tasks, self.pipeline, coalescing)
@@ -97,17 +135,32 @@ class Connection(HttpToolsProtocol):
             self._refuse(Overloaded(f"expected at most {limit} connections at a time, got one more: try again later"))
         else:
             self._start_head_timer()
+            self._express, self._is_between = self.app_state.get(EXPRESS), True
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is in progress, and a new one may begin."""
+        return self._is_between and not self.is_with_express and not self.flow.write_paused
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting; tell the request in progress that its client has disconnected."""
         self._stop_head_timer()
         self.link.is_lost = True
+        if self.is_with_express and self._express is not None and (data := self._express.give_back(self)):
+            self.parse(data)
         if self._running is not None and not self._running.response_complete:
             self._running.disconnected = True
             self._running.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        """Offer the data to the express way, and parse what it does not take."""
+        if self._express is not None and (self.is_with_express or self.is_idle):
+            data = self._express.receive(self, data)
+        if data:
+            self.parse(data)
+
+    def parse(self, data: bytes) -> None:
         """Parse the data and enforce the limits; start zero-copy reading of a large body."""
         if self._is_refused:
             return
@@ -132,8 +185,20 @@ class Connection(HttpToolsProtocol):
             if size - len(self.cycle.body) >= LARGE:
                 self.scope[ZERO_COPY] = ZeroCopyBody(self, self.cycle, size)  # pyright: ignore[reportGeneralTypeIssues] - uvicorn's type of a scope is closed
 
+    def answer(self, response: bytes) -> None:
+        """Send a response of the express way, which is done with the request."""
+        self.is_with_express = False
+        if self._head_timer is not None:
+            self._stop_head_timer()
+        self._answered_at = self.loop.time()
+        if not self.link.is_lost and not self.transport.is_closing():
+            self._coalescing.write_response(response)
+            if self.timeout_keep_alive_task is None:
+                self._start_keep_alive_timer(self.timeout_keep_alive)
+
     def on_message_begin(self) -> None:
         """Start a request."""
+        self._is_between = False
         self._unset_keepalive_if_required()
         self._in_head, self._allowance = True, HEAD_LIMIT + self._read_size
         super().on_message_begin()
@@ -145,6 +210,9 @@ class Connection(HttpToolsProtocol):
             self._stop_head_timer()
         if self.url[:1] != b"/":
             self.url = path_of(self.url)
+        if self.lesson is not None:
+            self.scope[LESSON] = self.lesson  # pyright: ignore[reportGeneralTypeIssues] - uvicorn's type of a scope is closed
+            self._coalescing.copies = self.lesson.sent
         self.scope[CONNECTION] = self.link  # pyright: ignore[reportGeneralTypeIssues] - uvicorn's type of a scope is closed
         super().on_headers_complete()
         # The trailers of a chunked body are not headers.
@@ -162,16 +230,31 @@ class Connection(HttpToolsProtocol):
         self._in_body = False
         super().on_message_complete()
 
+    def on_response_complete(self) -> None:
+        """Go on with the next request, or wait for it."""
+        self._is_between = not (self.pipeline or self._in_head or self._in_body)
+        if self.lesson is not None and self._express is not None:
+            # After the request has ended, because to learn takes longer than to answer.
+            self.loop.call_soon(self._express.learn, self.lesson)
+            self.lesson = self._coalescing.copies = None
+        super().on_response_complete()
+
     def shutdown(self) -> None:
         """Close the connection when it has been idle for ``LINGER_S``; answer the requests that arrive until then."""
         self.timeout_keep_alive = LINGER_S
         if not self._in_head and (self._running is None or self.cycle.response_complete):
-            self._start_keep_alive_timer()
+            self._start_keep_alive_timer(LINGER_S)
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close the connection, unless a request has arrived that is not read yet."""
-        if has_unread(self.transport):
-            self._start_keep_alive_timer()
+        """Close the connection, unless a request has arrived that is not read yet, or it has not been idle so long.
+
+        The express way does not stop the timer for each request.
+        """
+        idle_s = self.loop.time() - self._answered_at
+        if self.is_with_express or has_unread(self.transport):
+            self._start_keep_alive_timer(self.timeout_keep_alive)
+        elif idle_s < self.timeout_keep_alive:
+            self._start_keep_alive_timer(self.timeout_keep_alive - idle_s)
         else:
             super().timeout_keep_alive_handler()
 
@@ -215,9 +298,9 @@ class Connection(HttpToolsProtocol):
     def _on_head_timeout(self) -> None:
         self._refuse(BodyTooSlow(f"expected the request headers within {HEAD_S:g} s"))
 
-    def _start_keep_alive_timer(self) -> None:
+    def _start_keep_alive_timer(self, seconds: float) -> None:
         self._unset_keepalive_if_required()
-        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
 
     def _refuse(self, error: PullbackError) -> None:
         """Read no more requests; send the error after the answers to those that have arrived, and close."""

@@ -40,6 +40,11 @@ class Deadline:
         self._reason: Exception | None = None
         self._has_ended = False
 
+    @property
+    def allowed_s(self) -> float:
+        """The time from the headers to the deadline."""
+        return self.at - self._began
+
     def start_work(self, until: float | None = None) -> None:
         """Allow the work to last until ``until``, by default the deadline; the body must have been read.
 

@@ -16,6 +16,8 @@ class HeadCoalescing:
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         """Wrap ``transport``."""
         self._transport, self._loop, self._head = transport, loop, b""
+        self.copies: list[bytes] | None = None
+        """Gets a copy of all data that are sent, if it is set."""
 
     def __getattr__(self, name: str) -> Any:
         """Return every other attribute of the wrapped transport."""
@@ -23,6 +25,8 @@ class HeadCoalescing:
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send ``data``, or keep a head until the body follows."""
+        if self.copies is not None:
+            self.copies.append(bytes(data))
         head, self._head = self._head, b""
         if not head and data[:5] == b"HTTP/":
             self._head = bytes(data)
@@ -33,6 +37,11 @@ class HeadCoalescing:
             if head:
                 self._transport.write(head)
             self._transport.write(data)
+
+    def write_response(self, data: bytes) -> None:
+        """Send a whole response."""
+        self._flush()
+        self._transport.write(data)
 
     def close(self) -> None:
         """Send a head that was kept, and close."""

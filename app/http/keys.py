@@ -18,7 +18,6 @@ from pathlib import Path
 
 from app.errors import CannotStart, TooManyRequests, Unauthorized
 from app.http.request import HEALTH, Handler, Request
-from app.settings import Settings
 from pullback.keys import NAME
 
 LINE = re.compile(rf"({NAME.pattern}):([0-9a-fA-F]{{64}})")
@@ -30,32 +29,52 @@ NOBODY = ("", bytes(32))
 logger = logging.getLogger("pullback")
 
 
-def keys(settings: Settings, handler: Handler) -> Handler:
-    """Return ``handler`` for requests with a key only; without a file of keys, ``handler`` itself.
+class Keys:
+    """The keys of the requests in progress in this process."""
 
-    ``/health/`` needs no key. Other requests raise ``Unauthorized`` without a valid key, and ``TooManyRequests`` when
-    ``settings.key_inflight`` requests with the same key are in progress in this process. Raises ``CannotStart`` when
-    the file is invalid.
+    def __init__(self, path: Path, limit: int) -> None:
+        """Read the file of keys; at most ``limit`` requests with one key may be in progress.
+
+        Raises ``CannotStart`` when the file is invalid.
+        """
+        self._file, self._limit, self._in_flight = KeyFile(path), limit, dict[str, int]()
+
+    def name_of(self, authorization: bytes) -> str:
+        """Return the name of the key in an ``Authorization`` header; raises ``Unauthorized`` without a valid one."""
+        return self._file.name_of(presented_key(authorization))
+
+    def enter(self, name: str) -> None:
+        """Begin a request, which ends with ``leave``; raises ``TooManyRequests`` when too many have the same key."""
+        own = self._in_flight.get(name, 0)
+        if own >= self._limit:
+            raise TooManyRequests(
+                f"expected at most {self._limit} requests at a time with the key {name}; try again soon"
+            )
+        self._in_flight[name] = own + 1
+
+    def leave(self, name: str) -> None:
+        """End a request."""
+        self._in_flight[name] -= 1
+        if not self._in_flight[name]:
+            del self._in_flight[name]
+
+
+def with_key(keys: Keys, handler: Handler) -> Handler:
+    """Return ``handler`` for requests with a key only; ``/health/`` needs none.
+
+    The handler raises ``Unauthorized`` and ``TooManyRequests`` as ``keys`` do.
     """
-    if settings.keys_file is None:
-        return handler
-    file, limit, in_flight = KeyFile(settings.keys_file), settings.key_inflight, dict[str, int]()
 
     async def handle(request: Request) -> None:
         if request.path.startswith(HEALTH):
             await handler(request)
             return
-        request.key = name = file.name_of(presented_key(request.headers.get(b"authorization", b"")))
-        own = in_flight.get(name, 0)
-        if own >= limit:
-            raise TooManyRequests(f"expected at most {limit} requests at a time with the key {name}; try again soon")
-        in_flight[name] = own + 1
+        request.key = name = keys.name_of(request.headers.get(b"authorization", b""))
+        keys.enter(name)
         try:
             await handler(request)
         finally:
-            in_flight[name] -= 1
-            if not in_flight[name]:
-                del in_flight[name]
+            keys.leave(name)
 
     return handle
 

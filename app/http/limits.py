@@ -16,7 +16,7 @@ JSON_LENGTH = b"inference-header-content-length"
 MAX_DIGITS = 18
 
 
-def limits(settings: Settings) -> Handler:
+def limits(settings: Settings, budget: Budget) -> Handler:
     """Return the handler that enforces the limits and calls the handler of the route.
 
     It raises the ``PullbackError`` for a limit that a request exceeds.
@@ -24,7 +24,7 @@ def limits(settings: Settings) -> Handler:
     The deadline counts from the headers. A body of declared size is taken from the budget before it is read, a chunked
     body as it arrives; both are returned when the request ends, however it ends. Each process has its own budget.
     """
-    budget, deadlines = Budget(settings.max_inflight_mb * MB), Deadlines()
+    deadlines = Deadlines()
     json_limit = min(settings.max_json_mb * MB, budget.limit)
     binary_limit = min(settings.max_body_mb * MB, budget.limit)
 

@@ -6,14 +6,14 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from starlette.types import Message, Receive, Scope, Send
 
 from app.errors import BodyTooSlow, Malformed, PullbackError
 from app.execution.lifecycle import Lifecycle
 from app.http.body import Budget, ClientGone, too_large
-from app.http.connection import CONNECTION, ZERO_COPY, Link
+from app.http.connection import CONNECTION, LESSON, ZERO_COPY, Link
 from app.http.deadlines import Deadline
 from app.http.problems import Dialect, Header, problem, render
 from app.http.zero_copy import ZeroCopyBody
@@ -58,13 +58,22 @@ class RouteTable(Protocol):
         ...
 
 
+class Lesson(Protocol):
+    """A request from which the express way learns."""
+
+    def note(self, request: "Request", reader: Any) -> None:
+        """Note the function that reads the body."""
+        ...
+
+
 class Request:
     """One request.
 
     ``began`` is a time of ``time.perf_counter``. ``received`` and ``sent`` count the bytes of the body and of the
     response body. ``limit`` bounds the body in bytes, as received and when inflated; ``json_limit`` bounds the JSON in
     it. ``held`` bytes of ``budget`` belong to this request until it ends. ``zero_copy`` is set for a large body.
-    ``key`` is the name of the key that the request has, empty if it has none.
+    ``key`` is the name of the key that the request has, empty if it has none. ``lesson`` is set if the express way
+    learns from this request.
     """
 
     __slots__ = (
@@ -81,6 +90,7 @@ class Request:
         "is_unread",
         "json_limit",
         "key",
+        "lesson",
         "lifecycle",
         "limit",
         "link",
@@ -112,6 +122,7 @@ class Request:
         self.has_body = self.is_unread = length != b"0" or b"transfer-encoding" in self.headers
         self.link: Link | None = scope.pop(CONNECTION, None)
         self.zero_copy: ZeroCopyBody | None = scope.pop(ZERO_COPY, None)
+        self.lesson: Lesson | None = scope.pop(LESSON, None)
         self.lifecycle = lifecycle
         self.status = self.received = self.sent = self.size = self.held = self.limit = self.json_limit = 0
         self.key = ""

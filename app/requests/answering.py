@@ -91,6 +91,8 @@ class Reader:
 
 async def answer(engine: Engine, request: Request, reader: Reader, body: Body) -> None:
     """Answer a request; raises the ``PullbackError`` for a request that is invalid, or cannot be answered."""
+    if request.lesson is not None:
+        request.lesson.note(request, reader)
     is_large = len(body) > SMALL_BODY
     if is_large and reader.is_binary:
         await send_reply(await _answer_on_lane(engine, request, reader, body), request)

@@ -5,18 +5,20 @@ and keep the numbers of several workers in files.
 """
 
 import time
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import Literal, TypeVar, TypeVarTuple, get_args
-
-from prometheus_client import Histogram
 
 from app.runtime.traces import NotTraced
 
 Stage = Literal["parse", "queue", "compute", "serialise"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
 FIRST_ERROR = 400
+
+# The upper bounds of the buckets of the histograms: seconds, and numbers of evaluations.
+DURATIONS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 60)
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 Args = TypeVarTuple("Args")
 Result = TypeVar("Result")
@@ -29,6 +31,9 @@ class Counters:
         """Return ``work(*args)``, and count its time for a stage."""
         del stage
         return work(*args)
+
+    def spent(self, stage: Stage, seconds: float) -> None:
+        """Count time for a stage."""
 
     def waiting(self) -> Callable[[], None]:
         """Start a wait in the queue; return the function to call at its end."""
@@ -82,22 +87,36 @@ class Sum:
         self.count, self.seconds = 0, 0.0
 
 
-class RecordedCounters(Counters):
-    """Counters that record: ``answers`` by status since the last scrape, and ``seconds`` by stage.
+class Distribution:
+    """The values of a histogram: their sum, and how many are in each bucket."""
 
-    Totals since the start are kept as well: responses that went ``well`` and that ``failed``, ``executions`` of the op,
-    and the end of the ``latest`` response, a time of ``time.perf_counter``.
+    def __init__(self, bounds: Sequence[float]) -> None:
+        """Start without values. ``bounds`` are the upper ones of the buckets; the last bucket has none."""
+        self.bounds, self.counts, self.sum = bounds, [0] * (len(bounds) + 1), 0.0
+
+    def observe(self, value: float) -> None:
+        """Count a value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+
+class RecordedCounters(Counters):
+    """Counters that record: ``answers`` by status since the last scrape, and totals since the start.
+
+    These are the ``durations`` of responses and the ``sizes`` of batches, the ``seconds`` by stage, the responses that
+    went ``well`` and that ``failed``, and the ``executions`` of the op. ``latest`` is the end of the latest response, a
+    time of ``time.perf_counter``.
 
     Responses are counted only on the event loop. Seconds are added on any thread without a lock: the interpreter
     switches threads at calls and at the ends of loops, and an addition contains neither.
     """
 
-    def __init__(self, durations: Callable[[], Histogram], sizes: Callable[[], Histogram]) -> None:
-        """Store the functions that create the histograms of request durations and batch sizes at their first value."""
+    def __init__(self) -> None:
+        """Start with nothing counted."""
         self.answers: Counter[int] = Counter()
         self.well, self.failed, self.executions, self.latest = Sum(), Sum(), 0, 0.0
         self.seconds: dict[Stage, float] = dict.fromkeys(STAGES, 0.0)
-        self._make_durations, self._make_sizes = durations, sizes
+        self.durations, self.sizes = Distribution(DURATIONS), Distribution(SIZES)
 
     def timed(self, stage: Stage, work: Callable[[*Args], Result], *args: *Args) -> Result:
         """Return ``work(*args)``, and count its time even if it raises."""
@@ -107,6 +126,10 @@ class RecordedCounters(Counters):
         finally:
             took = time.perf_counter() - began
             self.seconds[stage] += took
+
+    def spent(self, stage: Stage, seconds: float) -> None:
+        """Count time for a stage."""
+        self.seconds[stage] += seconds
 
     def waiting(self) -> Callable[[], None]:
         """Start a wait in the queue; return the function that counts its time. Abandoned work is not counted."""
@@ -133,7 +156,7 @@ class RecordedCounters(Counters):
         self.seconds["queue"] += waited
         self.seconds["compute"] += took
         self.executions += 1
-        self._sizes.observe(len(arrivals))
+        self.sizes.observe(len(arrivals))
 
     def answered(self, status: int, began: float) -> None:
         """Count a response and the time that the client has waited for it."""
@@ -142,12 +165,4 @@ class RecordedCounters(Counters):
         outcome.count += 1
         outcome.seconds += took
         self.answers[status] += 1
-        self._durations.observe(took)
-
-    @cached_property
-    def _durations(self) -> Histogram:
-        return self._make_durations()
-
-    @cached_property
-    def _sizes(self) -> Histogram:
-        return self._make_sizes()
+        self.durations.observe(took)

@@ -14,20 +14,19 @@ from collections.abc import AsyncGenerator, Callable, Sized
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, values
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from app.runtime.traces import TRACES, trace_counts
-from app.telemetry.counters import STAGES, RecordedCounters, Stage
+from app.telemetry.counters import DURATIONS, SIZES, STAGES, Distribution, RecordedCounters, Stage
 from app.telemetry.line_writer import STDERR
 
 FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 EVERY_S = 1.0
 
-DURATIONS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 60)
-SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 SPENT: dict[Stage, str] = {
     "parse": "reading requests: the body, its tensors and the point",
     "queue": "waiting for TensorFlow, summed over requests",
@@ -68,6 +67,7 @@ class _Families:
         self.plans_kept = gauge("pullback_plans_kept", "Validated requests in the cache, without their tensors.")
         self.traces_kept = gauge("pullback_traces_kept", "Traced functions in the cache.")
         self.compilations = counter("pullback_xla_compilations", "Traced functions compiled by XLA.")
+        self.express = counter("pullback_express_requests", "Requests answered the express way.")
         self.dropped = counter(
             "pullback_log_lines_dropped", "Lines of the log that were dropped: nothing read it in time."
         )
@@ -85,17 +85,20 @@ class Metrics:
     ) -> None:
         """Store the functions that return the work in the lane and in batches, and the requests in flight.
 
-        ``registry`` must be empty. The application sets ``plans`` to those that it keeps. The folder is
-        ``PROMETHEUS_MULTIPROC_DIR``; without it this process is the only one.
+        ``registry`` must be empty. The application sets ``plans`` to those that it keeps, and ``express``. The folder
+        is ``PROMETHEUS_MULTIPROC_DIR``; without it this process is the only one.
         """
         self._in_lane, self._in_batches, self._in_flight = in_lane, in_batches, in_flight
         self.plans: Sized = ()
+        # How many requests the express way has answered.
+        self.express: Callable[[], int] = lambda: 0
         # The answers by key and status since the last scrape; the key is empty for a request without a valid one.
         self.by_key: collections.Counter[tuple[str, int]] = collections.Counter()
         self._counters: dict[tuple[str, str], RecordedCounters] = {}
         self._published_seconds: dict[tuple[str, str, Stage], float] = {}
         self._published_executions: dict[tuple[str, str], int] = {}
-        self._published_traces = self._published_compilations = self._published_dropped = 0
+        self._published_values: dict[tuple[str, str, Histogram], tuple[list[int], float]] = {}
+        self._published_traces = self._published_compilations = self._published_dropped = self._published_express = 0
         self._registry = registry
         disable_created_metrics()
         if folder := os.environ.get(FOLDER_VARIABLE):
@@ -108,9 +111,7 @@ class Metrics:
         """Return the counters of an operation on an op; both become labels, so both must be known names."""
         counters = self._counters.get((op, operation))
         if counters is None:
-            histograms = (self._families.durations, self._families.batch_sizes)
-            counters = RecordedCounters(*(partial(histogram.labels, op, operation) for histogram in histograms))
-            self._counters[op, operation] = counters
+            counters = self._counters[op, operation] = RecordedCounters()
         return counters
 
     @asynccontextmanager
@@ -142,6 +143,8 @@ class Metrics:
             if executions > published:
                 self._families.executions.labels(op, operation).inc(executions - published)
                 self._published_executions[op, operation] = executions
+            self._publish(self._families.durations, op, operation, counters.durations)
+            self._publish(self._families.batch_sizes, op, operation, counters.sizes)
             for stage in STAGES:
                 published = self._published_seconds.get((op, operation, stage), 0.0)
                 seconds = counters.seconds[stage]
@@ -160,8 +163,24 @@ class Metrics:
         self._families.traces.inc(traces - self._published_traces)
         self._families.compilations.inc(compilations - self._published_compilations)
         self._published_traces, self._published_compilations = traces, compilations
+        self._families.express.inc((express := self.express()) - self._published_express)
+        self._published_express = express
         self._families.dropped.inc((dropped := STDERR.dropped) - self._published_dropped)
         self._published_dropped = dropped
+
+    def _publish(self, histogram: Histogram, op: str, operation: str, values: Distribution) -> None:
+        """Add the values since the last call to a histogram; its own method takes them one by one."""
+        counts, total = list(values.counts), values.sum
+        key = op, operation, histogram
+        before, total_before = self._published_values.get(key, ([0] * len(counts), 0.0))
+        if counts == before:
+            return
+        self._published_values[key] = counts, total
+        child: Any = histogram.labels(op, operation)
+        child._sum.inc(total - total_before)
+        for bucket, count, count_before in zip(child._buckets, counts, before, strict=True):
+            if count > count_before:
+                bucket.inc(count - count_before)
 
     def text(self, accept: str) -> tuple[bytes, str]:
         """Return the metrics as text, and its media type: the newest of Prometheus' formats that is accepted."""

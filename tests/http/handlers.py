@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.execution.lifecycle import Lifecycle
-from app.http.access_log import observe
+from app.http.access_log import AccessLog, observe
+from app.http.body import Budget
 from app.http.limits import limits
 from app.http.request import Handler, Request, Route
-from app.settings import Settings
+from app.settings import MB, Settings
 
 
 class OneRoute:
@@ -28,7 +29,8 @@ async def no_lifespan(scope: Scope, receive: Receive, send: Send) -> None:
 
 def application(handler: Handler, settings: Settings, lifecycle: Lifecycle | None = None) -> ASGIApp:
     """Return an application that answers every request with ``handler``."""
-    return observe(limits(settings), OneRoute(handler), no_lifespan, settings, lifecycle or Lifecycle())
+    limited = limits(settings, Budget(settings.max_inflight_mb * MB))
+    return observe(limited, OneRoute(handler), no_lifespan, AccessLog(settings), lifecycle or Lifecycle())
 
 
 def request_of(*pieces: bytes, ends: bool = True, handler: Handler | None = None, **headers: str) -> Request:

@@ -5,9 +5,10 @@ import asyncio
 import pytest
 
 from app.errors import Overloaded
+from app.http.body import Budget
 from app.http.limits import limits
 from app.http.request import Request
-from app.settings import Settings
+from app.settings import MB, Settings
 from tests.http.handlers import request_of
 
 
@@ -22,7 +23,7 @@ def test_an_unread_response_holds_its_bytes_until_the_request_ends():
         def request() -> Request:
             return request_of(b"{}", handler=handler, content_length="2", content_type="application/json")
 
-        limited = limits(Settings(max_inflight_mb=1))
+        limited = limits(Settings(), Budget(MB))
         silent = asyncio.create_task(limited(request()))
         await asyncio.sleep(0)
         with pytest.raises(Overloaded, match="try again"):

@@ -4,7 +4,7 @@ import asyncio
 import time
 
 import pytest
-from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client import CollectorRegistry
 
 from app.runtime.traces import NotTraced
 from app.telemetry.counters import NOT_RECORDED, RecordedCounters
@@ -13,10 +13,7 @@ from app.telemetry.prometheus import Metrics
 
 @pytest.fixture
 def counters() -> RecordedCounters:
-    def histogram() -> Histogram:
-        return Histogram("a_histogram", "Anything.", registry=None)
-
-    return RecordedCounters(histogram, histogram)
+    return RecordedCounters()
 
 
 def test_a_batch_counts_each_wait_and_one_computation(counters: RecordedCounters):

@@ -1,0 +1,128 @@
+"""Request bodies: the part that is the same in all requests of a loop, and the numbers that change.
+
+The numbers are flat lists in JSON, or ranges of bytes at fixed positions.
+"""
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import orjson
+import pybase64
+import simdjson
+from numpy.typing import NDArray
+
+from app.tensors.casting import NUMBERS
+
+Numbers: TypeAlias = list[float] | NDArray[np.float64]
+
+# From this size on, simdjson reads lists into arrays; below, a Python object per number costs less.
+LONG = 1 << 12
+# Stands for the numbers of a list. JSON has no such character, so no body is equal to a frame.
+HOLE = b"[\0]"
+SHAPES = (b'"shape":', b'"shape": ')
+
+
+# It has one result at a time, and the express way is on one thread.
+_PARSER = simdjson.Parser()
+
+
+class Range(NamedTuple):
+    """The bytes of a tensor in a body, or its base64 text."""
+
+    start: int
+    stop: int
+    is_base64: bool
+
+
+def split(body: bytes) -> tuple[bytes, list[bytes]]:
+    """Return a JSON body without the numbers of its flat lists, and the text of each such list.
+
+    A list of strings stays in the body, and so does a shape. The first part of the result and the texts determine the
+    body: ``join`` puts them together.
+    """
+    before, *parts = body.split(b"[")
+    frame, texts = [before], list[bytes]()
+    for part in parts:
+        text, bracket, after = part.partition(b"]")
+        if not bracket or b'"' in text or before.endswith(SHAPES):
+            frame += (b"[", part)
+            before = part
+        else:
+            frame += (HOLE, after)
+            texts.append(text)
+            before = after
+    return b"".join(frame), texts
+
+
+def join(frame: bytes, texts: Sequence[bytes]) -> bytes:
+    """Return the body with these texts in place of the numbers."""
+    parts = frame.split(HOLE)
+    return parts[0] + b"".join(b"[%b]%b" % pair for pair in zip(texts, parts[1:], strict=True))
+
+
+def read_lists(texts: Sequence[bytes]) -> tuple[Numbers, tuple[int, ...]] | None:
+    """Return the numbers of all lists, and the length of each list; ``None`` if one of them is not a list of numbers.
+
+    ``texts`` have no brackets, so each is read as exactly one list.
+    """
+    if sum(map(len, texts)) >= LONG:
+        return _read_long(texts)
+    try:
+        rows: list[list[Any]] = orjson.loads(b"[[%b]]" % b"],[".join(texts))
+    except orjson.JSONDecodeError:
+        return None
+    flat = rows[0] if len(rows) == 1 else list(chain.from_iterable(rows))
+    return (flat, tuple(map(len, rows))) if NUMBERS.issuperset(map(type, flat)) else None
+
+
+def _read_long(texts: Sequence[bytes]) -> tuple[Numbers, tuple[int, ...]] | None:
+    rows: list[NDArray[np.float64]] = []
+    for text in texts:
+        try:
+            part = _PARSER.parse(b"[%b]" % text)
+            if not isinstance(part, simdjson.Array):
+                return None
+            rows.append(np.frombuffer(part.as_buffer(of_type="d"), np.float64))
+        except (ValueError, TypeError, RuntimeError):  # from the parser
+            return None
+        del part  # the parser cannot be reused while its last result exists
+    return np.concatenate(rows), tuple(map(len, rows))
+
+
+def read_range(body: bytes, place: Range, dtype: np.dtype[Any]) -> NDArray[Any] | None:
+    """Return the tensor in a range of a body, flat; ``None`` if the text is not base64 as an encoder writes it."""
+    if not place.is_base64:
+        return np.frombuffer(body, dtype, (place.stop - place.start) // dtype.itemsize, place.start)
+    text = body[place.start : place.stop]
+    try:
+        raw = pybase64.b64decode(text, validate=True)
+    except ValueError:
+        return None
+    return np.frombuffer(raw, dtype) if pybase64.b64encode(raw) == text else None
+
+
+def find_range(body: bytes, array: NDArray[Any]) -> Range | None:
+    """Return where the bytes of a tensor are in a body, as they are or in base64; ``None`` unless at one place."""
+    raw = array.tobytes()
+    for text, is_base64 in ((raw, False), (pybase64.b64encode(raw), True)):
+        if body.count(text) == 1:
+            start = body.index(text)
+            return Range(start, start + len(text), is_base64)
+    return None
+
+
+def fill(body: bytes, places: Sequence[Range], arrays: Sequence[NDArray[Any]]) -> bytes:
+    """Return the body with these tensors in its ranges."""
+    filled = bytearray(body)
+    for place, array in zip(places, arrays, strict=True):
+        filled[place.start : place.stop] = pybase64.b64encode(array.tobytes()) if place.is_base64 else array.tobytes()
+    return bytes(filled)
+
+
+def without(body: bytes, places: Sequence[Range]) -> tuple[bytes, ...]:
+    """Return the parts of a body between its ranges, which are in order."""
+    starts = (0, *(place.stop for place in places))
+    stops = (*(place.start for place in places), len(body))
+    return tuple(body[start:stop] for start, stop in zip(starts, stops, strict=True))

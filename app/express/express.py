@@ -1,0 +1,296 @@
+"""The express way: one look at a request decides whether it is like an earlier one but for its numbers.
+
+It decides nothing by itself. The ordinary way teaches it heads and frames (``memory``, ``lessons``), and whatever it
+has not learned, or cannot answer now, goes through the ordinary way from its first byte: every error does.
+
+*What it takes*: a request that begins on an idle connection, is whole, and has a learned head (the bytes before the
+body, without the digits of ``Content-Length``) and a learned body (its bytes, without the numbers). Requests of one
+turn of the event loop whose evaluations may share a call are computed together, on the event loop.
+
+*What it leaves to the ordinary way*: a request while the service drains or the budget of bodies is used up; without a
+valid key, or over the limit of its key; with a deadline or a request id of its own; a call that is not known to be
+brief, or whose trace has been displaced; a number that overflows; a result that is no plain number of JSON.
+
+*What it forgets*: the heads that were not used for the longest time, and the oldest frames of a head. What it has
+learned stays true: ops, settings and plans do not change while the process lives. What does change is looked up each
+time: keys, the budget, the state of the service, traces, and which calls are brief.
+"""
+
+import asyncio
+import time
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, groupby, takewhile
+from typing import Any
+from weakref import WeakValueDictionary
+
+from app.autodiff.evaluation import Evaluation, present
+from app.autodiff.padding import LENGTHS, SHARED, length_for
+from app.errors import PullbackError
+from app.execution.engine import Engine
+from app.express.calls import Call
+from app.express.frames import Columns, Frame, write
+from app.express.heads import Cut, Head, Unknown, cut_off, read_head
+from app.express.lessons import Lesson
+from app.express.memory import Memory
+from app.http.access_log import CLIENT_GONE, AccessLog, Answered
+from app.http.body import Budget
+from app.http.connection import Connection
+from app.http.keys import Keys
+from app.runtime.traces import NotTraced
+
+# How long the rest of a request with a learned head may take. Then the ordinary way waits for it.
+PATIENCE_S = 0.05
+
+
+@dataclass(eq=False, slots=True)
+class Member:
+    """A request that waits for its call: all its bytes, ``size`` of them in the body, and the name of its key."""
+
+    connection: Connection
+    data: bytes
+    size: int
+    head: Head
+    frame: Frame
+    columns: Columns
+    key: str
+    began: float
+
+
+@dataclass(eq=False, slots=True)
+class Part:
+    """The first part of a request with a learned head; the whole body has ``size`` bytes."""
+
+    data: bytes
+    size: int
+    since: float
+
+
+class Express:
+    """The express way of a process. Everything runs on the event loop."""
+
+    def __init__(self, engine: Engine, budget: Budget, log: AccessLog, keys: Keys | None) -> None:
+        """Start without anything learned. ``answered`` counts the requests."""
+        self.answered = 0
+        self._batches, self._lifecycle, self._deadline_s = engine.batches, engine.lifecycle, engine.deadline_s
+        self._budget, self._log, self._keys, self._memory = budget, log, keys, Memory()
+        self._calls = WeakValueDictionary[Hashable, Call]()
+        self._waiting = dict[Call, list[Member]]()
+        self._parts = dict[Connection, Part]()
+        self._is_scheduled = self._is_sweeping = False
+
+    def receive(self, connection: Connection, data: bytes) -> bytes:
+        """Take the data of a connection that is idle, or with the express way; return what it does not take.
+
+        A request that it takes is answered in this turn of the event loop (``Connection.answer``), or given back
+        (``Connection.parse``).
+        """
+        if connection.is_with_express:
+            data = self.give_back(connection) + data
+            if not connection.is_idle:
+                return data
+        cut = None if self._lifecycle.draining else cut_off(data)
+        if cut is None or cut.size > self._budget.free:
+            return data
+        head = self._memory.find(cut.key)
+        if head is None:
+            self._meet(cut.key)
+            return data
+        if len(data) < cut.start + cut.size:
+            self._put_aside(connection, Part(data, cut.size, time.monotonic()))
+            return b""
+        return b"" if self._take(connection, data, cut, head) else data
+
+    def give_back(self, connection: Connection) -> bytes:
+        """Answer the request of a connection that waits, or return the part of one that was put aside."""
+        part = self._parts.pop(connection, None)
+        if part is None:
+            self._run()
+            return b""
+        connection.is_with_express = False
+        self._budget.free += part.size
+        return part.data
+
+    def learn(self, lesson: Lesson) -> None:
+        """Learn the frame of a request that the ordinary way has answered."""
+        head = self._memory.find(lesson.head)
+        if head is None:
+            return
+        try:
+            head.add(lesson.body, lesson.learn(self._deadline_s, self._call))
+            head.failures = 0
+        except NotTraced:
+            pass
+        except Exception:  # noqa: BLE001 - the ordinary way has answered, and will answer the next one
+            head.failures += 1
+
+    def _meet(self, key: bytes) -> None:
+        """Learn a head if it is familiar, and if its requests may have frames."""
+        if not self._memory.knows(key) and self._memory.is_familiar(key) and (head := read_head(key)) is not None:
+            self._memory.add(key, head)
+
+    def _take(self, connection: Connection, data: bytes, cut: Cut, head: Head) -> bool:
+        """Let a whole request wait for its call; return whether it may."""
+        began = time.perf_counter()
+        body = data[cut.start :]
+        found = head.find(body)
+        if isinstance(found, Unknown):
+            if self._memory.is_familiar((cut.key, found.likeness)):
+                connection.lesson = Lesson(cut.key, body)
+            return False
+        frame, columns = found
+        if columns is None:
+            return False
+        try:
+            name = self._enter(head)
+        except PullbackError:
+            return False
+        self._budget.free -= len(body)
+        self._lifecycle.in_flight += 1
+        connection.is_with_express = True
+        frame.parse_counters.spent("parse", time.perf_counter() - began)
+        member = Member(connection, data, len(body), head, frame, columns, name, began)
+        self._waiting.setdefault(frame.call, []).append(member)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            connection.loop.call_soon(self._run)
+        return True
+
+    def _enter(self, head: Head) -> str:
+        """Return the name of the key of a request that begins, empty if none is needed; raises as ``Keys`` does."""
+        if self._keys is None:
+            return ""
+        name = self._keys.name_of(head.authorization)
+        self._keys.enter(name)
+        return name
+
+    def _put_aside(self, connection: Connection, part: Part) -> None:
+        self._budget.free -= part.size
+        connection.is_with_express = True
+        self._parts[connection] = part
+        if not self._is_sweeping:
+            self._is_sweeping = True
+            connection.loop.call_later(PATIENCE_S, self._sweep, connection.loop)
+
+    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Give the parts of slow requests to the ordinary way."""
+        until = time.monotonic() - PATIENCE_S
+        for connection in [connection for connection, part in self._parts.items() if part.since <= until]:
+            connection.parse(self.give_back(connection))
+        self._is_sweeping = bool(self._parts)
+        if self._is_sweeping:
+            loop.call_later(PATIENCE_S, self._sweep, loop)
+
+    def _call(self, evaluation: Evaluation[Any]) -> Call:
+        """Return the call of an evaluation, the same for all that may share one."""
+        call = self._calls.get(evaluation.batch_key)
+        if call is None:
+            call = Call(evaluation.program, evaluation.point.spec, evaluation.leaves[0].dtype)
+            self._calls[evaluation.batch_key] = call
+        return call
+
+    def _run(self) -> None:
+        """Answer all requests that wait."""
+        self._is_scheduled = False
+        waiting, self._waiting = self._waiting, {}
+        for call, members in waiting.items():
+            for batch in self._batches_of(call, members):
+                self._answer(call, batch)
+
+    def _batches_of(self, call: Call, members: Sequence[Member]) -> Iterator[Sequence[Member]]:
+        """Yield the members in batches of a length that is known to be brief, and return the others.
+
+        If the best length is not known, the members that fill it go the ordinary way, which makes it known.
+        """
+        room = length_for(min(sum(member.frame.size for member in members), SHARED))
+        is_brief = self._batches.is_brief_together(call.program, call.spec, room)
+        if is_brief is None:
+            count = _count_within(members, room)
+            self._return(members[:count])
+            members = members[count:]
+        if not is_brief:
+            known = (self._batches.is_brief_together(call.program, call.spec, length) for length in LENGTHS)
+            room = max((length for length, brief in zip(LENGTHS, known, strict=True) if brief), default=0)
+        while count := _count_within(members, room):
+            yield members[:count]
+            members = members[count:]
+        self._return(members)
+
+    def _answer(self, call: Call, members: Sequence[Member]) -> None:
+        """Compute the members of a batch together, and answer each."""
+        began = time.perf_counter()
+        members = sorted(members, key=_frame_id)
+        try:
+            columns = list(zip(*(member.columns for member in members), strict=True))
+            results = call.run(columns, sum(member.frame.size for member in members))
+        except Exception:  # noqa: BLE001 - the ordinary way tells whose fault it is
+            self._return(members)
+            return
+        computed = time.perf_counter()
+        counters = members[0].frame.counters
+        counters.batched([member.began for member in members], began, computed)
+        end = 0
+        for frame, group in groupby(members, key=_frame_of):
+            alike = list(group)
+            start, end = end, end + len(alike) * frame.size
+            holes = frame.response.holes
+            texts = [write(present(results[hole.key])[start:end].reshape(len(alike), -1), hole) for hole in holes]
+            for member, numbers in zip(alike, zip(*texts, strict=True), strict=True):
+                self._respond(member, numbers)
+        counters.spent("serialise", time.perf_counter() - computed)
+
+    def _respond(self, member: Member, numbers: Sequence[bytes | None]) -> None:
+        """Send the response with these texts of the results, and log it; give the member back if one is missing."""
+        connection, response = member.connection, member.frame.response
+        body = response.body(numbers)
+        if body is None:
+            self._return([member])
+            return
+        self._release(member)
+        self.answered += 1
+        request_id, date = self._log.next_id(), connection.server_state.default_headers[0][1]
+        start, before_length, before_id, end = response.head
+        connection.answer(
+            b"%b%b%b%d%b%b%b%b" % (start, date, before_length, len(body), before_id, request_id, end, body)
+        )
+        self._log.answered(
+            Answered(
+                "POST",
+                member.head.path,
+                CLIENT_GONE if connection.link.is_lost else 200,
+                member.began,
+                member.size,
+                len(body),
+                connection.client,
+                request_id,
+                member.key,
+            ),
+            member.frame.counters,
+        )
+
+    def _return(self, members: Iterable[Member]) -> None:
+        """Let the ordinary way answer these members."""
+        for member in members:
+            self._release(member)
+            member.connection.is_with_express = False
+            member.connection.parse(member.data)
+
+    def _release(self, member: Member) -> None:
+        self._budget.free += member.size
+        self._lifecycle.in_flight -= 1
+        if self._keys:
+            self._keys.leave(member.key)
+
+
+def _count_within(members: Sequence[Member], room: int) -> int:
+    """Return how many members from the first on have at most ``room`` numbers in all."""
+    sizes = accumulate(member.frame.size for member in members)
+    return sum(1 for _ in takewhile(room.__ge__, sizes))
+
+
+def _frame_of(member: Member) -> Frame:
+    return member.frame
+
+
+def _frame_id(member: Member) -> int:
+    return id(member.frame)

@@ -1,0 +1,92 @@
+"""Heads: the bytes before the body of a request, without the digits of its length, and the frames of such bodies."""
+
+import re
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from app.express.bodies import read_lists, split
+from app.express.frames import Columns, Frame, ListFrame, RangeFrame
+from app.http.access_log import MAX_PATH
+from app.requests.answering import SMALL_BODY
+
+LENGTH = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: ([1-9][0-9]{0,4})\r\n")
+TARGET = re.compile(rb"POST (/[!->@-~]*)(?:\?[!-~]*)? HTTP/1\.1\r\n")
+AUTHORIZATION = re.compile(rb"\r\nauthorization:[ \t]*([^\r]*)\r\n", re.IGNORECASE)
+# With these headers, a response depends on more than the bytes of the request.
+OWN_WAY = re.compile(rb"\r\n(?:x-request-id|pullback-deadline-ms|expect|connection:[^\r]*close)", re.IGNORECASE)
+END, MAX_HEAD = b"\r\n\r\n", 1 << 11
+# The most frames of one head. A frame takes at most some 100 KiB, and most take 2.
+FRAMES = 16
+
+
+class Cut(NamedTuple):
+    """Where the body of a request starts, its size, and the head without the digits of the size."""
+
+    start: int
+    size: int
+    key: bytes
+
+
+class Unknown(NamedTuple):
+    """A body without a frame; bodies that may have the same frame have the same ``likeness``."""
+
+    likeness: Hashable
+
+
+@dataclass(eq=False, slots=True)
+class Head:
+    """A learned head: the path for the log, the key of its requests, and the frames of its bodies.
+
+    ``failures`` counts the requests in a row from which no frame could be learned.
+    """
+
+    path: str
+    authorization: bytes
+    lists: OrderedDict[Hashable, ListFrame] = field(default_factory=OrderedDict[Hashable, ListFrame])
+    ranges: OrderedDict[int, RangeFrame] = field(default_factory=OrderedDict[int, RangeFrame])
+    failures: int = 0
+
+    def find(self, body: bytes) -> tuple[Frame, Columns | None] | Unknown:
+        """Return the frame of a body and the leaves in it, ``None`` if they cannot be read."""
+        in_bytes = self.ranges.get(len(body))
+        if in_bytes is not None and in_bytes.fits(body):
+            return in_bytes, in_bytes.columns(body)
+        text, lists = split(body)
+        found = read_lists(lists) if lists else None
+        if found is None:
+            return Unknown(len(body))
+        numbers, lengths = found
+        in_lists = self.lists.get((text, lengths))
+        return Unknown((len(text), lengths)) if in_lists is None else (in_lists, in_lists.columns(numbers))
+
+    def add(self, body: bytes, frame: Frame) -> None:
+        """Keep the frame of a body; the oldest one makes room."""
+        if isinstance(frame, ListFrame):
+            self.lists[frame.text, frame.lengths] = frame
+        elif isinstance(frame, RangeFrame):
+            self.ranges[len(body)] = frame
+        for frames in (self.lists, self.ranges):
+            if len(frames) > FRAMES:
+                frames.popitem(last=False)
+
+
+def cut_off(data: bytes) -> Cut | None:
+    """Cut off the head of a small request, of whose body a part may be missing; ``None`` for any other data."""
+    match = LENGTH.search(data, 0, MAX_HEAD) if data.startswith(b"POST ") else None
+    if match is None:
+        return None
+    (first, last), size = match.span(1), int(match[1])
+    start = data.find(END) + len(END)
+    if not last < start <= MAX_HEAD or size > SMALL_BODY or len(data) > start + size:
+        return None
+    return Cut(start, size, data[:first] + data[last:start])
+
+
+def read_head(key: bytes) -> Head | None:
+    """Return a head that was cut off, without frames; ``None`` if its requests must go the ordinary way."""
+    target, authorization = TARGET.match(key), AUTHORIZATION.search(key)
+    if target is None or OWN_WAY.search(key) is not None:
+        return None
+    return Head(target[1][:MAX_PATH].decode("ascii"), authorization[1].strip() if authorization else b"")

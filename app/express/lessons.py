@@ -1,0 +1,237 @@
+"""Lessons: how the express way learns a frame, by asking the ordinary way what it does with marked numbers.
+
+The ordinary way has answered a request. Its reader then reads the body twice more, with marks in place of the numbers:
+that shows which number of the body is which element of which leaf. Its writer writes marked results: that shows where
+each result is in the response. The marks differ in every position, and in their signs from one reading to the next. If
+anything else differs between the two, or if the learned frame would have answered the request with other bytes, there
+is no frame.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import orjson
+import pybase64
+from numpy.typing import NDArray
+
+from app.autodiff import padding
+from app.autodiff.evaluation import Evaluation, present
+from app.express import bodies
+from app.express.bodies import Range
+from app.express.calls import Call
+from app.express.frames import Form, Frame, Hole, ListFrame, RangeFrame, Response, write
+from app.http.deadlines import Deadline
+from app.http.request import Request
+from app.requests.answering import Job, Reader
+from app.runtime.modes import KeyedArrays
+from app.telemetry.counters import Counters
+from app.tensors import dtypes
+from ops import Array
+
+DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
+# The most results of a program, and the most bytes of a body and of a response besides the numbers.
+MAX_RESULTS, MAX_TEXT = 8, 1 << 12
+# The distance between the marks of two tensors. With it, all marks are exact in float32.
+APART = 1 << 20
+SIGNS = (1, -1)
+HEAD = re.compile(
+    rb"(HTTP/1\.1 200 OK\r\ndate: )[^\r]+(\r\n(?:[^\r]+\r\n)*content-length: )[0-9]+"
+    rb"(\r\n(?:[^\r]+\r\n)*x-request-id: )[A-Za-z0-9._-]+(\r\n(?:[^\r]+\r\n)*\r\n)"
+)
+
+
+Common: TypeAlias = tuple[Call, int, Response, Counters, Counters]
+"""The fields of ``Frame``."""
+
+
+class Unteachable(Exception):
+    """The request has no frame."""
+
+
+@dataclass(eq=False)
+class Lesson:
+    """A request of the ordinary way: its head and body, its reader and deadline, and the bytes of its response."""
+
+    head: bytes
+    body: bytes
+    sent: list[bytes] = field(default_factory=list[bytes])
+    reader: Reader | None = None
+    deadline: Deadline | None = None
+
+    def note(self, request: Request, reader: Reader) -> None:
+        """Note the reader and the deadline of the request."""
+        self.reader, self.deadline = reader, request.deadline
+
+    def learn(self, allowed_s: float, call_of: Callable[[Evaluation[Any]], Call]) -> Frame:
+        """Return the frame of the request; ``call_of`` returns the call of its evaluation.
+
+        A request with less time than ``allowed_s`` has a deadline of its own, and so no frame. Raises ``Unteachable``,
+        and whatever the reader, the program and the writer raise.
+        """
+        head, _, body = b"".join(self.sent).partition(b"\r\n\r\n")
+        match = HEAD.fullmatch(head + b"\r\n\r\n")
+        if match is None or b"\r\nconnection:" in head.lower() or self.reader is None or self.deadline is None:
+            raise Unteachable
+        job = self.reader.read(self.body)
+        evaluation = _evaluation(job)
+        reading = _lists(self.reader, self.body, evaluation) or _ranges(self.reader, self.body, evaluation)
+        if reading is None or self.deadline.allowed_s < allowed_s:
+            raise Unteachable
+        results = _results(evaluation)
+        (texts, holes), second = (
+            _marked_response(job, results, sign) for job, sign in zip(reading.jobs, SIGNS, strict=True)
+        )
+        if not holes or (texts, holes) != second or sum(map(len, texts)) > MAX_TEXT:
+            raise Unteachable
+        start, before_length, before_id, end = match.groups()
+        response = Response((start, before_length, before_id, end), texts, holes)
+        if response.body([write(present(results[hole.key]).reshape(1, -1), hole)[0] for hole in holes]) != body:
+            raise Unteachable
+        return reading.frame(call_of(evaluation), evaluation.size, response, job.counters, self.reader.counters)
+
+
+class _Reading(NamedTuple):
+    """What two readings of marked bodies have shown: their jobs, and a function that returns the frame."""
+
+    jobs: Sequence[Job]
+    frame: Callable[[*Common], Frame]
+
+
+def _lists(reader: Reader, body: bytes, evaluation: Evaluation[Any]) -> _Reading | None:
+    """Return the readings of a body whose numbers are in lists, ``None`` if it is no such body."""
+    text, lists = bodies.split(body)
+    found = bodies.read_lists(lists) if lists else None
+    if found is None or len(text) > MAX_TEXT:
+        return None
+    _, lengths = found
+    size, marks = evaluation.size, [_marks(sum(lengths), 0, sign) for sign in SIGNS]
+    jobs = [reader.read(bodies.join(text, _lists_of(row, lengths))) for row in marks]
+    leaves = list[slice | Array]()
+    for of_job in _leaves(jobs, evaluation):
+        place = slice(start := int(of_job[0][0]), start + size)
+        is_marked = all(np.array_equal(leaf, row[place]) for leaf, row in zip(of_job, marks, strict=True))
+        leaves.append(place if is_marked else _constant(of_job))
+    if sorted(leaf.start for leaf in leaves if isinstance(leaf, slice)) != list(range(0, sum(lengths), size)):
+        # A number of the body is in no leaf, or in two.
+        return None
+    row = dtypes.of(evaluation.leaves[0].dtype)
+
+    def frame(*common: *Common) -> Frame:
+        return ListFrame(*common, text, lengths, tuple(leaves), row.low, row.high)
+
+    return _Reading(jobs, frame)
+
+
+def _ranges(reader: Reader, body: bytes, evaluation: Evaluation[Any]) -> _Reading | None:
+    """Return the readings of a body whose tensors are ranges of bytes, ``None`` if it is no such body."""
+    places = sorted({place for leaf in _tensors(evaluation) if (place := bodies.find_range(body, leaf))})
+    around = bodies.without(body, places)
+    overlaps = any(one.stop > other.start for one, other in pairwise(places))
+    if not places or overlaps or sum(map(len, around)) > MAX_TEXT:
+        return None
+    dtype, numbers = evaluation.leaves[0].dtype, range(len(places))
+    marks = [[_marks(evaluation.size, number, sign).astype(dtype) for number in numbers] for sign in SIGNS]
+    jobs = [reader.read(bodies.fill(body, places, tensors)) for tensors in marks]
+    leaves = list[int | Array]()
+    for of_job in _leaves(jobs, evaluation):
+        number = int(of_job[0][0]) // APART
+        is_marked = number in numbers and all(
+            np.array_equal(leaf, tensors[number]) for leaf, tensors in zip(of_job, marks, strict=True)
+        )
+        leaves.append(number if is_marked else _constant(of_job))
+    if sorted(leaf for leaf in leaves if isinstance(leaf, int)) != list(numbers):
+        # A tensor of the body is no leaf, or two.
+        return None
+
+    def frame(*common: *Common) -> Frame:
+        return RangeFrame(*common, tuple(leaves), tuple(places), around)
+
+    return _Reading(jobs, frame)
+
+
+def _marks(size: int, number: int, sign: int) -> NDArray[np.float64]:
+    """Return marks for the tensor with this number: exact in float32, and different from those of all others."""
+    return sign * (np.arange(size, dtype=np.float64) + (APART * number + 0.5))
+
+
+def _lists_of(row: NDArray[np.float64], lengths: Sequence[int]) -> list[bytes]:
+    """Return a row of marks as the items of lists of these lengths."""
+    stops = accumulate(lengths)
+    return [orjson.dumps(row[stop - length : stop].tolist())[1:-1] for length, stop in zip(lengths, stops, strict=True)]
+
+
+def _leaves(jobs: Sequence[Job], evaluation: Evaluation[Any]) -> Iterator[tuple[Array, ...]]:
+    """Yield each leaf of the evaluations of the jobs, flat; they must be alike in all but these."""
+    others = [_evaluation(job) for job in jobs]
+    if any(other.batch_key != evaluation.batch_key or other.size != evaluation.size for other in others):
+        raise Unteachable
+    for leaves in zip(*map(_tensors, others), strict=True):
+        yield tuple(leaf.reshape(-1) for leaf in leaves)
+
+
+def _constant(leaves: Sequence[Array]) -> Array:
+    """Return a leaf that does not depend on the body."""
+    first, *others = leaves
+    if any(first.tobytes() != other.tobytes() for other in others):
+        raise Unteachable
+    return first.copy()
+
+
+def _evaluation(job: Job) -> Evaluation[Any]:
+    """Return the evaluation of a job if requests may share its call, and if all numbers are valid for its op."""
+    work = job.work
+    if job.is_long or not isinstance(work, Evaluation) or work.batch_key is None or work.point.op.validate is not None:
+        raise Unteachable
+    kinds = {(leaf.dtype, leaf.size) for leaf in _tensors(work)}
+    if len(kinds) != 1 or next(iter(kinds))[0] not in DTYPES:
+        raise Unteachable
+    return work
+
+
+def _tensors(evaluation: Evaluation[Any]) -> list[Array]:
+    """Return the leaves of an evaluation without the number attributes."""
+    first, count = len(evaluation.program.op.inputs), len(evaluation.point.spec.numbers)
+    return [*evaluation.leaves[:first], *evaluation.leaves[first + count :]]
+
+
+def _results(evaluation: Evaluation[Any]) -> KeyedArrays:
+    spec = evaluation.point.spec
+    [results] = padding.run(evaluation.program, spec.mode, [evaluation.leaves], spec.device)
+    arrays = [array for array in results.values() if array is not None]
+    if len(arrays) > MAX_RESULTS or any(array.dtype not in DTYPES for array in arrays):
+        raise Unteachable
+    return results
+
+
+def _marked_response(job: Job, results: KeyedArrays, sign: int) -> tuple[tuple[bytes, ...], tuple[Hole, ...]]:
+    """Return the response of a job to marked results: its texts around the results, and the place of each."""
+    marked: KeyedArrays = dict(results)
+    for number, (key, array) in enumerate(results.items(), 1):
+        if array is not None:
+            marked[key] = _marks(array.size, number, sign).astype(array.dtype).reshape(array.shape)
+    body = b"".join(job.write(_evaluation(job).finish(marked)).pieces)
+    found = list[tuple[int, int, Hole]]()
+    for key, array in marked.items():
+        if array is None:
+            continue
+        for form, text in _texts(array):
+            if count := body.count(text):
+                if count > 1:
+                    raise Unteachable
+                found.append((at := body.index(text), at + len(text), Hole(key, form, array.shape)))
+                break
+    found.sort(key=lambda each: each[:2])
+    places = [Range(start, stop, is_base64=False) for start, stop, _ in found]
+    return bodies.without(body, places), tuple(hole for *_, hole in found)
+
+
+def _texts(array: Array) -> Iterator[tuple[Form, bytes]]:
+    """Yield an array in every form in which a response may have it."""
+    yield "list", orjson.dumps(array.reshape(-1).tolist())[1:-1]
+    yield "nested", orjson.dumps(array.tolist())
+    yield "base64", pybase64.b64encode(array.tobytes())
+    yield "bytes", array.tobytes()

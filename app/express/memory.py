@@ -1,0 +1,49 @@
+"""What the express way has learned, bounded, and how often it has seen what it has not learned."""
+
+from collections import OrderedDict
+from collections.abc import Hashable
+
+from app.express.heads import Head
+
+# The most heads that are kept.
+HEADS = 128
+# How often something must be seen before it is learned: that takes as long as to answer several requests.
+SEEN, SIGHTS = 3, 4096
+# After so many requests in a row without a frame, nothing more is learned under a head.
+FAILURES = 8
+
+
+class Memory:
+    """The heads of a process, and how often others have been seen."""
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self._heads = OrderedDict[bytes, Head]()
+        self._seen = OrderedDict[int, int]()
+
+    def find(self, key: bytes) -> Head | None:
+        """Return the head with these bytes, ``None`` if it is unknown, or known for requests without frames."""
+        head = self._heads.get(key)
+        if head is None:
+            return None
+        self._heads.move_to_end(key)
+        return head if head.failures < FAILURES else None
+
+    def knows(self, key: bytes) -> bool:
+        """Return whether a head has been added, and not been forgotten."""
+        return key in self._heads
+
+    def add(self, key: bytes, head: Head) -> None:
+        """Keep a head; the one that has not been used for the longest time makes room."""
+        self._heads[key] = head
+        if len(self._heads) > HEADS:
+            self._heads.popitem(last=False)
+
+    def is_familiar(self, thing: Hashable) -> bool:
+        """Note that something has been seen; return whether that was often enough to learn it."""
+        mark = hash(thing)
+        count = self._seen.pop(mark, 0) + 1
+        self._seen[mark] = count
+        if len(self._seen) > SIGHTS:
+            self._seen.popitem(last=False)
+        return count >= SEEN
