@@ -30,10 +30,10 @@ from app.errors import PullbackError
 from app.execution.engine import Engine
 from app.express.calls import Call
 from app.express.frames import Columns, Frame, write
-from app.express.heads import Cut, Head, Unknown, cut_off, read_head
+from app.express.heads import Head, Unknown, cut_off, read_head
 from app.express.lessons import Lesson
 from app.express.memory import Memory
-from app.http.access_log import CLIENT_GONE, AccessLog, Answered
+from app.http.access_log import CLIENT_GONE, AccessLog
 from app.http.body import Budget
 from app.http.connection import Connection
 from app.http.keys import Keys
@@ -45,16 +45,29 @@ PATIENCE_S = 0.05
 
 @dataclass(eq=False, slots=True)
 class Member:
-    """A request that waits for its call: all its bytes, ``size`` of them in the body, and the name of its key."""
+    """A request that waits for its call: all its ``data``, and what the log shows of it.
+
+    ``parsed`` is the end of its reading; that and ``began`` are times of ``time.perf_counter``.
+    """
 
     connection: Connection
     data: bytes
-    size: int
-    head: Head
     frame: Frame
     columns: Columns
+    target: str
+    received: int
     key: str
     began: float
+    parsed: float
+    method: str = "POST"
+    status: int = 200
+    sent: int = 0
+    id: bytes = b""
+
+    @property
+    def client(self) -> tuple[str, int] | None:
+        """The address and the port of the client."""
+        return self.connection.client
 
 
 @dataclass(eq=False, slots=True)
@@ -90,16 +103,19 @@ class Express:
             if not connection.is_idle:
                 return data
         cut = None if self._lifecycle.draining else cut_off(data)
-        if cut is None or cut.size > self._budget.free:
+        if cut is None:
             return data
-        head = self._memory.find(cut.key)
+        key, start, end = cut
+        head = self._memory.find(key)
         if head is None:
-            self._meet(cut.key)
+            self._meet(key)
             return data
-        if len(data) < cut.start + cut.size:
-            self._put_aside(connection, Part(data, cut.size, time.monotonic()))
+        if end - start > self._budget.free:
+            return data
+        if len(data) < end:
+            self._put_aside(connection, Part(data, end - start, time.monotonic()))
             return b""
-        return b"" if self._take(connection, data, cut, head) else data
+        return b"" if self._take(connection, data, data[start:], key, head) else data
 
     def give_back(self, connection: Connection) -> bytes:
         """Answer the request of a connection that waits, or return the part of one that was put aside."""
@@ -119,50 +135,45 @@ class Express:
         try:
             head.add(lesson.body, lesson.learn(self._deadline_s, self._call))
             head.failures = 0
+            self._memory.make_room()
         except NotTraced:
             pass
         except Exception:  # noqa: BLE001 - the ordinary way has answered, and will answer the next one
             head.failures += 1
 
     def _meet(self, key: bytes) -> None:
-        """Learn a head if it is familiar, and if its requests may have frames."""
-        if not self._memory.knows(key) and self._memory.is_familiar(key) and (head := read_head(key)) is not None:
-            self._memory.add(key, head)
+        """Learn a head if it is familiar."""
+        if not self._memory.knows(key) and self._memory.is_familiar(key):
+            self._memory.add(key, read_head(key))
 
-    def _take(self, connection: Connection, data: bytes, cut: Cut, head: Head) -> bool:
+    def _take(self, connection: Connection, data: bytes, body: bytes, key: bytes, head: Head) -> bool:
         """Let a whole request wait for its call; return whether it may."""
         began = time.perf_counter()
-        body = data[cut.start :]
         found = head.find(body)
         if isinstance(found, Unknown):
-            if self._memory.is_familiar((cut.key, found.likeness)):
-                connection.lesson = Lesson(cut.key, body)
+            if self._memory.is_familiar((key, found.likeness)):
+                connection.lesson = Lesson(key, body)
             return False
         frame, columns = found
         if columns is None:
             return False
-        try:
-            name = self._enter(head)
-        except PullbackError:
-            return False
+        name = ""
+        if self._keys is not None:
+            try:
+                name = self._keys.name_of(head.authorization)
+                self._keys.enter(name)
+            except PullbackError:
+                return False
         self._budget.free -= len(body)
         self._lifecycle.in_flight += 1
         connection.is_with_express = True
-        frame.parse_counters.spent("parse", time.perf_counter() - began)
-        member = Member(connection, data, len(body), head, frame, columns, name, began)
+        parsed = time.perf_counter()
+        member = Member(connection, data, frame, columns, head.target, len(body), name, began, parsed)
         self._waiting.setdefault(frame.call, []).append(member)
         if not self._is_scheduled:
             self._is_scheduled = True
             connection.loop.call_soon(self._run)
         return True
-
-    def _enter(self, head: Head) -> str:
-        """Return the name of the key of a request that begins, empty if none is needed; raises as ``Keys`` does."""
-        if self._keys is None:
-            return ""
-        name = self._keys.name_of(head.authorization)
-        self._keys.enter(name)
-        return name
 
     def _put_aside(self, connection: Connection, part: Part) -> None:
         self._budget.free -= part.size
@@ -227,8 +238,7 @@ class Express:
             self._return(members)
             return
         computed = time.perf_counter()
-        counters = members[0].frame.counters
-        counters.batched([member.began for member in members], began, computed)
+        date = members[0].connection.server_state.default_headers[0][1]
         end = 0
         for frame, group in groupby(members, key=_frame_of):
             alike = list(group)
@@ -236,37 +246,26 @@ class Express:
             holes = frame.response.holes
             texts = [write(present(results[hole.key])[start:end].reshape(len(alike), -1), hole) for hole in holes]
             for member, numbers in zip(alike, zip(*texts, strict=True), strict=True):
-                self._respond(member, numbers)
+                body = frame.response.body(numbers)
+                if body is None:
+                    self._return([member])
+                else:
+                    self._respond(member, date, body)
+        counters, spent = members[0].frame.counters, sum(member.parsed - member.began for member in members)
+        members[0].frame.parse_counters.spent("parse", spent)
+        counters.batched([member.parsed for member in members], began, computed)
         counters.spent("serialise", time.perf_counter() - computed)
 
-    def _respond(self, member: Member, numbers: Sequence[bytes | None]) -> None:
-        """Send the response with these texts of the results, and log it; give the member back if one is missing."""
-        connection, response = member.connection, member.frame.response
-        body = response.body(numbers)
-        if body is None:
-            self._return([member])
-            return
+    def _respond(self, member: Member, date: bytes, body: bytes) -> None:
+        """Send a response with this body, count it, and log it."""
+        connection, head = member.connection, member.frame.response.head
         self._release(member)
         self.answered += 1
-        request_id, date = self._log.next_id(), connection.server_state.default_headers[0][1]
-        start, before_length, before_id, end = response.head
-        connection.answer(
-            b"%b%b%b%d%b%b%b%b" % (start, date, before_length, len(body), before_id, request_id, end, body)
-        )
-        self._log.answered(
-            Answered(
-                "POST",
-                member.head.path,
-                CLIENT_GONE if connection.link.is_lost else 200,
-                member.began,
-                member.size,
-                len(body),
-                connection.client,
-                request_id,
-                member.key,
-            ),
-            member.frame.counters,
-        )
+        member.id, member.sent = self._log.next_id(), len(body)
+        connection.answer(b"%b%b%b%d%b%b%b%b" % (head[0], date, head[1], len(body), head[2], member.id, head[3], body))
+        if connection.link.is_lost:
+            member.status = CLIENT_GONE
+        self._log.answered(member, member.frame.counters)
 
     def _return(self, members: Iterable[Member]) -> None:
         """Let the ordinary way answer these members."""
@@ -276,7 +275,7 @@ class Express:
             member.connection.parse(member.data)
 
     def _release(self, member: Member) -> None:
-        self._budget.free += member.size
+        self._budget.free += member.received
         self._lifecycle.in_flight -= 1
         if self._keys:
             self._keys.leave(member.key)

@@ -1,6 +1,6 @@
 """Frames: what the ordinary way made of a request, with the numbers left out of the request and of its response."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -18,6 +18,8 @@ from ops import Array
 Columns: TypeAlias = list[Numbers | Array]
 Form: TypeAlias = Literal["list", "nested", "base64", "bytes"]
 # The text of the only float32 that orjson does not write exactly (``app.tensors.json``), and that of a NaN.
+# The bytes of a frame without its texts and constants.
+BARE = 2000
 NUMPY = orjson.OPT_SERIALIZE_NUMPY
 NOT_PLAIN = (b"7.038531e-26", b"null")
 
@@ -66,6 +68,11 @@ class Frame:
     counters: Counters
     parse_counters: Counters
 
+    @property
+    def weight(self) -> int:
+        """The bytes of memory that the frame takes, about."""
+        return BARE + sum(map(len, (*self.response.head, *self.response.texts)))
+
 
 @dataclass(frozen=True, eq=False)
 class ListFrame(Frame):
@@ -82,11 +89,19 @@ class ListFrame(Frame):
     low: float
     high: float
 
+    @property
+    def weight(self) -> int:
+        """The bytes of memory that the frame takes, about."""
+        return super().weight + len(self.text) + _bytes_of(self.leaves)
+
     def columns(self, numbers: Numbers) -> Columns | None:
         """Return the leaves for the numbers of a body; ``None`` if a number may overflow the dtype."""
         if self.call.dtype != np.float64 and not (self.low < min(numbers) and max(numbers) < self.high):
             return None
-        return [numbers[leaf] if isinstance(leaf, slice) else leaf for leaf in self.leaves]
+        leaves: Columns = []
+        for leaf in self.leaves:
+            leaves.append(numbers[leaf] if isinstance(leaf, slice) else leaf)
+        return leaves
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +114,11 @@ class RangeFrame(Frame):
     leaves: tuple[int | Array, ...]
     ranges: tuple[Range, ...]
     around: tuple[bytes, ...]
+
+    @property
+    def weight(self) -> int:
+        """The bytes of memory that the frame takes, about."""
+        return super().weight + sum(map(len, self.around)) + _bytes_of(self.leaves)
 
     def fits(self, body: bytes) -> bool:
         """Return whether a body of the same length differs from the learned one in its ranges only."""
@@ -113,6 +133,10 @@ class RangeFrame(Frame):
                 return None
             tensors.append(tensor)
         return [tensors[leaf] if isinstance(leaf, int) else leaf for leaf in self.leaves]
+
+
+def _bytes_of(leaves: Iterable[object]) -> int:
+    return sum(leaf.nbytes for leaf in leaves if isinstance(leaf, np.ndarray))
 
 
 def write(rows: NDArray[Any], hole: Hole) -> Sequence[bytes | None]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from app.express.bodies import read_lists, split
 from app.express.frames import Columns, Frame, ListFrame, RangeFrame
-from app.http.access_log import MAX_PATH
+from app.http.request import MAX_PATH
 from app.requests.answering import SMALL_BODY
 
 LENGTH = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: ([1-9][0-9]{0,4})\r\n")
@@ -17,16 +17,8 @@ AUTHORIZATION = re.compile(rb"\r\nauthorization:[ \t]*([^\r]*)\r\n", re.IGNORECA
 # With these headers, a response depends on more than the bytes of the request.
 OWN_WAY = re.compile(rb"\r\n(?:x-request-id|pullback-deadline-ms|expect|connection:[^\r]*close)", re.IGNORECASE)
 END, MAX_HEAD = b"\r\n\r\n", 1 << 11
-# The most frames of one head. A frame takes at most some 100 KiB, and most take 2.
+# The most frames of one head, of each kind.
 FRAMES = 16
-
-
-class Cut(NamedTuple):
-    """Where the body of a request starts, its size, and the head without the digits of the size."""
-
-    start: int
-    size: int
-    key: bytes
 
 
 class Unknown(NamedTuple):
@@ -37,16 +29,21 @@ class Unknown(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Head:
-    """A learned head: the path for the log, the key of its requests, and the frames of its bodies.
+    """A learned head: its target for the log, the key of its requests, and the frames of its bodies.
 
     ``failures`` counts the requests in a row from which no frame could be learned.
     """
 
-    path: str
+    target: str
     authorization: bytes
     lists: OrderedDict[Hashable, ListFrame] = field(default_factory=OrderedDict[Hashable, ListFrame])
     ranges: OrderedDict[int, RangeFrame] = field(default_factory=OrderedDict[int, RangeFrame])
     failures: int = 0
+
+    @property
+    def weight(self) -> int:
+        """The bytes of memory that the frames take, about."""
+        return sum(frame.weight for frames in (self.lists, self.ranges) for frame in frames.values())
 
     def find(self, body: bytes) -> tuple[Frame, Columns | None] | Unknown:
         """Return the frame of a body and the leaves in it, ``None`` if they cannot be read."""
@@ -72,8 +69,11 @@ class Head:
                 frames.popitem(last=False)
 
 
-def cut_off(data: bytes) -> Cut | None:
-    """Cut off the head of a small request, of whose body a part may be missing; ``None`` for any other data."""
+def cut_off(data: bytes) -> tuple[bytes, int, int] | None:
+    """Return the head of a small request, and where its body starts and ends; ``None`` for any other data.
+
+    A part of the body may be missing.
+    """
     match = LENGTH.search(data, 0, MAX_HEAD) if data.startswith(b"POST ") else None
     if match is None:
         return None
@@ -81,7 +81,7 @@ def cut_off(data: bytes) -> Cut | None:
     start = data.find(END) + len(END)
     if not last < start <= MAX_HEAD or size > SMALL_BODY or len(data) > start + size:
         return None
-    return Cut(start, size, data[:first] + data[last:start])
+    return data[:first] + data[last:start], start, start + size
 
 
 def read_head(key: bytes) -> Head | None:

@@ -5,8 +5,8 @@ from collections.abc import Hashable
 
 from app.express.heads import Head
 
-# The most heads that are kept.
-HEADS = 128
+# The most heads that are kept, and the most bytes of all their frames.
+HEADS, FRAME_BYTES = 256, 1 << 24
 # How often something must be seen before it is learned: that takes as long as to answer several requests.
 SEEN, SIGHTS = 3, 4096
 # After so many requests in a row without a frame, nothing more is learned under a head.
@@ -18,11 +18,11 @@ class Memory:
 
     def __init__(self) -> None:
         """Start with none."""
-        self._heads = OrderedDict[bytes, Head]()
+        self._heads = OrderedDict[bytes, Head | None]()
         self._seen = OrderedDict[int, int]()
 
     def find(self, key: bytes) -> Head | None:
-        """Return the head with these bytes, ``None`` if it is unknown, or known for requests without frames."""
+        """Return the head with these bytes, ``None`` if it is unknown, or known for requests that have no frames."""
         head = self._heads.get(key)
         if head is None:
             return None
@@ -33,11 +33,17 @@ class Memory:
         """Return whether a head has been added, and not been forgotten."""
         return key in self._heads
 
-    def add(self, key: bytes, head: Head) -> None:
-        """Keep a head; the one that has not been used for the longest time makes room."""
+    def add(self, key: bytes, head: Head | None) -> None:
+        """Keep a head, ``None`` for one whose requests go the ordinary way."""
         self._heads[key] = head
-        if len(self._heads) > HEADS:
-            self._heads.popitem(last=False)
+        self.make_room()
+
+    def make_room(self) -> None:
+        """Forget the heads that have not been used for the longest time, if there are too many, or too many frames."""
+        weight = sum(head.weight for head in self._heads.values() if head is not None)
+        while len(self._heads) > HEADS or weight > FRAME_BYTES:
+            _, head = self._heads.popitem(last=False)
+            weight -= head.weight if head is not None else 0
 
     def is_familiar(self, thing: Hashable) -> bool:
         """Note that something has been seen; return whether that was often enough to learn it."""

@@ -5,9 +5,7 @@ import itertools
 import logging
 import secrets
 import time
-from functools import lru_cache
-from typing import Any, NamedTuple
-from urllib.parse import quote
+from typing import Any, Protocol
 
 import orjson
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -23,28 +21,58 @@ from app.telemetry.line_writer import STDERR
 from app.telemetry.prometheus import Metrics
 
 CLIENT_GONE = 499
-MAX_PATH = 300
 PROBES = ("/health/", "/v2/health/", "/metrics")
 
 logger = logging.getLogger("pullback")
 
 
-class Answered(NamedTuple):
-    """A request that has been answered, as the log shows it.
+class Answered(Protocol):
+    """A request that has been answered, as the log shows it."""
 
-    ``path`` is as the client wrote it. ``began`` is a time of ``time.perf_counter``. ``received`` and ``sent`` count
-    the bytes of the bodies. ``key`` is the name of the key, empty if there is none.
-    """
+    @property
+    def method(self) -> str:
+        """The method."""
+        ...
 
-    method: str
-    path: str
-    status: int
-    began: float
-    received: int
-    sent: int
-    client: tuple[str, int] | None
-    id: bytes
-    key: str
+    @property
+    def target(self) -> str:
+        """The path as the client wrote it."""
+        ...
+
+    @property
+    def status(self) -> int:
+        """The status of the response, 499 if the client left before."""
+        ...
+
+    @property
+    def began(self) -> float:
+        """When it began, a time of ``time.perf_counter``."""
+        ...
+
+    @property
+    def received(self) -> int:
+        """The bytes of its body."""
+        ...
+
+    @property
+    def sent(self) -> int:
+        """The bytes of the body of the response."""
+        ...
+
+    @property
+    def client(self) -> tuple[str, int] | None:
+        """The address and the port of the client."""
+        ...
+
+    @property
+    def id(self) -> bytes:
+        """The request id."""
+        ...
+
+    @property
+    def key(self) -> str:
+        """The name of its key, empty if it has none."""
+        ...
 
 
 class AccessLog:
@@ -54,6 +82,7 @@ class AccessLog:
         """Start with a random part of all ids; ``metrics`` count the requests of each key."""
         self._as_json, self._has_keys, self._metrics = settings.log == "json", settings.keys_file is not None, metrics
         self._prefix, self._numbers = secrets.token_hex(4).encode(), itertools.count(1)
+        self._now, self._time = 0, ""
 
     def next_id(self) -> bytes:
         """Return a new request id."""
@@ -64,34 +93,37 @@ class AccessLog:
         counters.answered(request.status, request.began)
         if self._has_keys and self._metrics:
             self._metrics.by_key[request.key, request.status] += 1
-        if request.status >= FIRST_ERROR or not request.path.startswith(PROBES):
+        if request.status >= FIRST_ERROR or not request.target.startswith(PROBES):
             STDERR.write(self._line(request))
 
     def _line(self, request: Answered) -> bytes:
-        method, path, status, began, received, sent, client, request_id, key = request
-        host, port = client or ("-", 0)
-        seconds, ms = time.time(), round((time.perf_counter() - began) * 1000, 2)
-        # RFC 3339, in UTC, to the millisecond.
-        now = f"{_date_time(int(seconds))}.{int(seconds % 1 * 1000):03d}Z"
+        host, port = request.client or ("-", 0)
+        ms, client = round((time.perf_counter() - request.began) * 1000, 2), f"{host}:{port}"
+        now = int(time.time() * 1000)
+        # Many requests end in the same millisecond.
+        if now != self._now:
+            # RFC 3339, in UTC, to the millisecond.
+            self._now, seconds = now, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now // 1000))
+            self._time = f"{seconds}.{now % 1000:03d}Z"
         if not self._as_json:
-            named = f" key={key or '-'}" if self._has_keys else ""
+            named = f" key={request.key or '-'}" if self._has_keys else ""
             return (
-                f"{now} {method} {path} {status} {ms}ms in={received} out={sent} "
-                f"client={host}:{port} id={request_id.decode()}{named}"
+                f"{self._time} {request.method} {request.target} {request.status} {ms}ms in={request.received} "
+                f"out={request.sent} client={client} id={request.id.decode()}{named}"
             ).encode()
         line: dict[str, Any] = {
-            "time": now,
-            "method": method,
-            "path": path,
-            "status": status,
+            "time": self._time,
+            "method": request.method,
+            "path": request.target,
+            "status": request.status,
             "ms": ms,
-            "in": received,
-            "out": sent,
-            "client": f"{host}:{port}",
-            "id": request_id.decode(),
+            "in": request.received,
+            "out": request.sent,
+            "client": client,
+            "id": request.id.decode(),
         }
         if self._has_keys:
-            line["key"] = key
+            line["key"] = request.key
         return orjson.dumps(line)
 
 
@@ -135,29 +167,6 @@ def observe(handler: Handler, routes: RouteTable, lifespan: ASGIApp, log: Access
             await fail(request, InternalError(FAULT))
         finally:
             lifecycle.in_flight -= 1
-            line = Answered(
-                request.method,
-                _path(request.scope),
-                request.status,
-                request.began,
-                request.received,
-                request.sent,
-                request.scope.get("client"),
-                request.id,
-                request.key,
-            )
-            log.answered(line, request.counters)
+            log.answered(request, request.counters)
 
     return application
-
-
-def _path(scope: Scope) -> str:
-    """Return the path of a request as the client wrote it."""
-    raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
-    path = raw[:MAX_PATH].decode("latin-1")
-    return path if path.isprintable() else path.encode("unicode_escape").decode("ascii")
-
-
-@lru_cache(maxsize=4)
-def _date_time(seconds: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))

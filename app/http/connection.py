@@ -139,8 +139,8 @@ class Connection(HttpToolsProtocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is in progress, and a new one may begin."""
-        return self._is_between and not self.is_with_express and not self.flow.write_paused
+        """Whether no request of the ordinary way is in progress, and the client reads its responses."""
+        return self._is_between and not self.flow.write_paused
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting; tell the request in progress that its client has disconnected."""
@@ -155,7 +155,7 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Offer the data to the express way, and parse what it does not take."""
-        if self._express is not None and (self.is_with_express or self.is_idle):
+        if self._express is not None and (self.is_with_express or (self._is_between and not self.flow.write_paused)):
             data = self._express.receive(self, data)
         if data:
             self.parse(data)

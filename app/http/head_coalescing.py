@@ -40,7 +40,8 @@ class HeadCoalescing:
 
     def write_response(self, data: bytes) -> None:
         """Send a whole response."""
-        self._flush()
+        if self._head:
+            self._flush()
         self._transport.write(data)
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
+from urllib.parse import quote
 
 from starlette.types import Message, Receive, Scope, Send
 
@@ -26,6 +27,8 @@ LINGER_S = 2.0
 CLOSE = (b"connection", b"close")
 # The paths of probes, which have no key and use addresses as the host.
 HEALTH = "/health/"
+# How much of a path the log shows.
+MAX_PATH = 300
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 Handler: TypeAlias = Callable[["Request"], Awaitable[None]]
@@ -127,6 +130,18 @@ class Request:
         self.status = self.received = self.sent = self.size = self.held = self.limit = self.json_limit = 0
         self.key = ""
         self._receive, self._send = receive, send
+
+    @property
+    def target(self) -> str:
+        """The path as the client wrote it, for the log."""
+        raw: bytes = self.scope.get("raw_path") or quote(self.path).encode()
+        path = raw[:MAX_PATH].decode("latin-1")
+        return path if path.isprintable() else path.encode("unicode_escape").decode("ascii")
+
+    @property
+    def client(self) -> tuple[str, int] | None:
+        """The address and the port of the client."""
+        return self.scope.get("client")
 
     @property
     def is_alone(self) -> bool:
