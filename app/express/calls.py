@@ -46,6 +46,6 @@ def joined(parts: Sequence[Numbers | Array]) -> NDArray[Any]:
     """Return lists and arrays of numbers as one array; the numbers of lists become float64."""
     if len(parts) == 1:
         return np.asarray(parts[0], None if isinstance(parts[0], np.ndarray) else np.float64)
-    if any(isinstance(part, np.ndarray) for part in parts):
-        return np.concatenate([np.asarray(p, None if isinstance(p, np.ndarray) else np.float64) for p in parts])
-    return np.array(list(chain.from_iterable(parts)), np.float64)
+    if set(map(type, parts)) == {list}:
+        return np.array(list(chain.from_iterable(parts)), np.float64)
+    return np.concatenate([np.asarray(part, None if isinstance(part, np.ndarray) else np.float64) for part in parts])

@@ -20,8 +20,9 @@ import asyncio
 import time
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, groupby, takewhile
-from typing import Any
+from itertools import chain
+from operator import mul
+from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
 from app.autodiff.evaluation import Evaluation, present
@@ -55,6 +56,7 @@ class Member:
     frame: Frame
     columns: Columns
     target: str
+    client: tuple[str, int] | None
     received: int
     key: str
     began: float
@@ -64,10 +66,9 @@ class Member:
     sent: int = 0
     id: bytes = b""
 
-    @property
-    def client(self) -> tuple[str, int] | None:
-        """The address and the port of the client."""
-        return self.connection.client
+
+Batch: TypeAlias = dict[Frame, list[Member]]
+"""The members of a batch by their frames."""
 
 
 @dataclass(eq=False, slots=True)
@@ -88,7 +89,7 @@ class Express:
         self._batches, self._lifecycle, self._deadline_s = engine.batches, engine.lifecycle, engine.deadline_s
         self._budget, self._log, self._keys, self._memory = budget, log, keys, Memory()
         self._calls = WeakValueDictionary[Hashable, Call]()
-        self._waiting = dict[Call, list[Member]]()
+        self._waiting = dict[Call, Batch]()
         self._parts = dict[Connection, Part]()
         self._is_scheduled = self._is_sweeping = False
 
@@ -168,8 +169,9 @@ class Express:
         self._lifecycle.in_flight += 1
         connection.is_with_express = True
         parsed = time.perf_counter()
-        member = Member(connection, data, frame, columns, head.target, len(body), name, began, parsed)
-        self._waiting.setdefault(frame.call, []).append(member)
+        client, size = connection.client, len(body)
+        member = Member(connection, data, frame, columns, head.target, client, size, name, began, parsed)
+        self._waiting.setdefault(frame.call, {}).setdefault(frame, []).append(member)
         if not self._is_scheduled:
             self._is_scheduled = True
             connection.loop.call_soon(self._run)
@@ -204,92 +206,82 @@ class Express:
         """Answer all requests that wait."""
         self._is_scheduled = False
         waiting, self._waiting = self._waiting, {}
-        for call, members in waiting.items():
-            for batch in self._batches_of(call, members):
+        for call, groups in waiting.items():
+            for member in chain.from_iterable(groups.values()):
+                self._budget.free += member.received
+                self._lifecycle.in_flight -= 1
+                if self._keys is not None:
+                    self._keys.leave(member.key)
+            for batch in self._batches_of(call, groups):
                 self._answer(call, batch)
 
-    def _batches_of(self, call: Call, members: Sequence[Member]) -> Iterator[Sequence[Member]]:
+    def _batches_of(self, call: Call, groups: Batch) -> Iterator[Batch]:
         """Yield the members in batches of a length that is known to be brief, and return the others.
 
         If the best length is not known, the members that fill it go the ordinary way, which makes it known.
         """
-        room = length_for(min(sum(member.frame.size for member in members), SHARED))
-        is_brief = self._batches.is_brief_together(call.program, call.spec, room)
-        if is_brief is None:
-            count = _count_within(members, room)
-            self._return(members[:count])
-            members = members[count:]
-        if not is_brief:
-            known = (self._batches.is_brief_together(call.program, call.spec, length) for length in LENGTHS)
-            room = max((length for length, brief in zip(LENGTHS, known, strict=True) if brief), default=0)
-        while count := _count_within(members, room):
-            yield members[:count]
-            members = members[count:]
-        self._return(members)
+        total = 0
+        for frame, members in groups.items():
+            total += frame.size * len(members)
+        best = length_for(min(total, SHARED))
+        is_brief = self._batches.is_brief_together(call.program, call.spec, best)
+        if is_brief and total <= SHARED:
+            yield groups
+            return
+        lengths = [each for each in LENGTHS if self._batches.is_brief_together(call.program, call.spec, each)]
+        for frame, members in groups.items():
+            left = members
+            if is_brief is None:
+                self._return(left[: best // frame.size])
+                left = left[best // frame.size :]
+            if not lengths or frame.size > lengths[-1]:
+                self._return(left)
+                continue
+            count = lengths[-1] // frame.size
+            for first in range(0, len(left), count):
+                yield {frame: left[first : first + count]}
 
-    def _answer(self, call: Call, members: Sequence[Member]) -> None:
+    def _answer(self, call: Call, batch: Batch) -> None:
         """Compute the members of a batch together, and answer each."""
-        began = time.perf_counter()
-        members = sorted(members, key=_frame_id)
+        began, members = time.perf_counter(), list(chain.from_iterable(batch.values()))
+        count = sum(map(mul, map(len, batch.values()), [frame.size for frame in batch]))
         try:
-            columns = list(zip(*(member.columns for member in members), strict=True))
-            results = call.run(columns, sum(member.frame.size for member in members))
+            results = call.run(list(zip(*[member.columns for member in members], strict=True)), count)
         except Exception:  # noqa: BLE001 - the ordinary way tells whose fault it is
             self._return(members)
             return
-        computed = time.perf_counter()
-        date = members[0].connection.server_state.default_headers[0][1]
-        end = 0
-        for frame, group in groupby(members, key=_frame_of):
-            alike = list(group)
+        computed, end = time.perf_counter(), 0
+        first = members[0]
+        first.frame.counters.batched([member.parsed for member in members], began, computed)
+        date = first.connection.server_state.default_headers[0][1]
+        for frame, alike in batch.items():
             start, end = end, end + len(alike) * frame.size
-            holes = frame.response.holes
-            texts = [write(present(results[hole.key])[start:end].reshape(len(alike), -1), hole) for hole in holes]
+            response = frame.response
+            texts = [
+                write(present(results[hole.key])[start:end].reshape(len(alike), -1), hole) for hole in response.holes
+            ]
             for member, numbers in zip(alike, zip(*texts, strict=True), strict=True):
-                body = frame.response.body(numbers)
-                if body is None:
+                if (body := response.body(numbers)) is None:
                     self._return([member])
                 else:
-                    self._respond(member, date, body)
-        counters, spent = members[0].frame.counters, sum(member.parsed - member.began for member in members)
-        members[0].frame.parse_counters.spent("parse", spent)
-        counters.batched([member.parsed for member in members], began, computed)
-        counters.spent("serialise", time.perf_counter() - computed)
+                    self._respond(member, response.head, date, body)
+            self._log.answered([member for member in alike if member.id], frame.counters)
+        first.frame.parse_counters.spent("parse", sum([member.parsed - member.began for member in members]))
+        first.frame.counters.spent("serialise", time.perf_counter() - computed)
 
-    def _respond(self, member: Member, date: bytes, body: bytes) -> None:
-        """Send a response with this body, count it, and log it."""
-        connection, head = member.connection, member.frame.response.head
-        self._release(member)
-        self.answered += 1
-        member.id, member.sent = self._log.next_id(), len(body)
-        connection.answer(b"%b%b%b%d%b%b%b%b" % (head[0], date, head[1], len(body), head[2], member.id, head[3], body))
+    def _respond(self, member: Member, head: Sequence[bytes], date: bytes, body: bytes) -> None:
+        """Send a response with this head and body."""
+        start, before_length, before_id, end = head
+        member.id, member.sent, connection = self._log.next_id(), len(body), member.connection
+        connection.answer(
+            b"%b%b%b%d%b%b%b%b" % (start, date, before_length, len(body), before_id, member.id, end, body)
+        )
         if connection.link.is_lost:
             member.status = CLIENT_GONE
-        self._log.answered(member, member.frame.counters)
+        self.answered += 1
 
     def _return(self, members: Iterable[Member]) -> None:
         """Let the ordinary way answer these members."""
         for member in members:
-            self._release(member)
             member.connection.is_with_express = False
             member.connection.parse(member.data)
-
-    def _release(self, member: Member) -> None:
-        self._budget.free += member.received
-        self._lifecycle.in_flight -= 1
-        if self._keys:
-            self._keys.leave(member.key)
-
-
-def _count_within(members: Sequence[Member], room: int) -> int:
-    """Return how many members from the first on have at most ``room`` numbers in all."""
-    sizes = accumulate(member.frame.size for member in members)
-    return sum(1 for _ in takewhile(room.__ge__, sizes))
-
-
-def _frame_of(member: Member) -> Frame:
-    return member.frame
-
-
-def _frame_id(member: Member) -> int:
-    return id(member.frame)

@@ -5,6 +5,7 @@ import itertools
 import logging
 import secrets
 import time
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import orjson
@@ -88,13 +89,16 @@ class AccessLog:
         """Return a new request id."""
         return b"%s-%x" % (self._prefix, next(self._numbers))
 
-    def answered(self, request: Answered, counters: Counters) -> None:
-        """Count a request that has been answered, and write its line. Probes have one only if they fail."""
-        counters.answered(request.status, request.began)
-        if self._has_keys and self._metrics:
-            self._metrics.by_key[request.key, request.status] += 1
-        if request.status >= FIRST_ERROR or not request.target.startswith(PROBES):
-            STDERR.write(self._line(request))
+    def answered(self, requests: Sequence[Answered], counters: Counters) -> None:
+        """Count requests that have just been answered, and write their lines. Probes have one only if they fail."""
+        lines: list[bytes] = []
+        for request in requests:
+            counters.answered(request.status, request.began)
+            if self._has_keys and self._metrics:
+                self._metrics.by_key[request.key, request.status] += 1
+            if request.status >= FIRST_ERROR or not request.target.startswith(PROBES):
+                lines.append(self._line(request))
+        STDERR.write(lines)
 
     def _line(self, request: Answered) -> bytes:
         host, port = request.client or ("-", 0)
@@ -167,6 +171,6 @@ def observe(handler: Handler, routes: RouteTable, lifespan: ASGIApp, log: Access
             await fail(request, InternalError(FAULT))
         finally:
             lifecycle.in_flight -= 1
-            log.answered(request, request.counters)
+            log.answered((request,), request.counters)
 
     return application

@@ -191,10 +191,9 @@ class Connection(HttpToolsProtocol):
         if self._head_timer is not None:
             self._stop_head_timer()
         self._answered_at = self.loop.time()
-        if not self.link.is_lost and not self.transport.is_closing():
-            self._coalescing.write_response(response)
-            if self.timeout_keep_alive_task is None:
-                self._start_keep_alive_timer(self.timeout_keep_alive)
+        self._coalescing.write_response(response)
+        if self.timeout_keep_alive_task is None and not self.link.is_lost:
+            self._start_keep_alive_timer(self.timeout_keep_alive)
 
     def on_message_begin(self) -> None:
         """Start a request."""

@@ -39,10 +39,11 @@ class HeadCoalescing:
             self._transport.write(data)
 
     def write_response(self, data: bytes) -> None:
-        """Send a whole response."""
+        """Send a whole response, unless the transport is closing."""
         if self._head:
             self._flush()
-        self._transport.write(data)
+        if not self._transport.is_closing():
+            self._transport.write(data)
 
     def close(self) -> None:
         """Send a head that was kept, and close."""

@@ -94,11 +94,6 @@ class Distribution:
         """Start without values. ``bounds`` are the upper ones of the buckets; the last bucket has none."""
         self.bounds, self.counts, self.sum = bounds, [0] * (len(bounds) + 1), 0.0
 
-    def observe(self, value: float) -> None:
-        """Count a value."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.sum += value
-
 
 class RecordedCounters(Counters):
     """Counters that record: ``answers`` by status since the last scrape, and totals since the start.
@@ -156,7 +151,9 @@ class RecordedCounters(Counters):
         self.seconds["queue"] += waited
         self.seconds["compute"] += took
         self.executions += 1
-        self.sizes.observe(len(arrivals))
+        sizes = self.sizes
+        sizes.counts[bisect_left(sizes.bounds, len(arrivals))] += 1
+        sizes.sum += len(arrivals)
 
     def answered(self, status: int, began: float) -> None:
         """Count a response and the time that the client has waited for it."""
@@ -165,4 +162,6 @@ class RecordedCounters(Counters):
         outcome.count += 1
         outcome.seconds += took
         self.answers[status] += 1
-        self.durations.observe(took)
+        durations = self.durations
+        durations.counts[bisect_left(durations.bounds, took)] += 1
+        durations.sum += took

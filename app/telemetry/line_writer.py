@@ -10,6 +10,7 @@ import select
 import threading
 import time
 from collections import deque
+from collections.abc import Iterable
 
 # The most bytes of lines that may wait to be written; further ones are dropped and counted.
 BUFFER = 1 << 20
@@ -31,15 +32,16 @@ class LineWriter:
         self._start()
         os.register_at_fork(after_in_child=self._start)
 
-    def write(self, line: bytes) -> None:
-        """Write a line, without its end, soon; drop it if too many wait."""
+    def write(self, lines: Iterable[bytes]) -> None:
+        """Write lines, without their ends, soon; drop those for which there is no room."""
         with self._lock:
-            if self._size + len(line) >= BUFFER:
-                self.dropped += 1
-                return
-            self._lines.append(line + b"\n")
-            self._size += len(line) + 1
-            if self._is_awake:
+            for line in lines:
+                if self._size + len(line) >= BUFFER:
+                    self.dropped += 1
+                else:
+                    self._lines.append(line + b"\n")
+                    self._size += len(line) + 1
+            if self._is_awake or not self._lines:
                 return
             self._is_awake = True
             if self._thread is None:

@@ -46,7 +46,7 @@ class Handler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record."""
         try:
-            STDERR.write(self.format(record).encode())
+            STDERR.write((self.format(record).encode(),))
         except Exception:  # noqa: BLE001 - as every handler of the standard library does
             self.handleError(record)
 

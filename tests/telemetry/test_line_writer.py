@@ -41,7 +41,7 @@ def test_lines_of_several_threads_arrive_whole_and_in_order(pipe):
 
     def write(letter: bytes) -> None:
         for i in range(500):
-            writer.write(b"%c %06d %s" % (letter, i, letter * (i % 97)))
+            writer.write([b"%c %06d %s" % (letter, i, letter * (i % 97))])
 
     threads = [threading.Thread(target=write, args=(letter,)) for letter in (b"a", b"b", b"c")]
     for thread in threads:
@@ -59,14 +59,14 @@ def test_lines_that_nobody_reads_are_dropped_and_counted(pipe):
     reader, writing = pipe
     writer = LineWriter(writing)
     for i in range(MANY):
-        writer.write(LINE % i)
+        writer.write([LINE % i])
     assert 0 < writer.dropped < MANY
     found = read_lines(reader, b"pullback: ")
     *kept, last = found
     assert kept == [LINE % i + b"\n" for i in range(len(kept))]
     count = int(last.split()[1])
     assert 0 < count <= writer.dropped
-    writer.write(b"end")
+    writer.write([b"end"])
     rest = read_lines(reader, b"end")
     counts = [count, *(int(line.split()[1]) for line in rest if line.startswith(b"pullback: "))]
     numbered = [line for line in (*found, *rest) if line[:1].isdigit()]
@@ -77,11 +77,11 @@ def test_a_flush_waits_for_the_lines_but_not_for_a_reader(pipe, monkeypatch):
     monkeypatch.setattr(line_writer, "FLUSH_S", 0.2)
     reader, writing = pipe
     writer = LineWriter(writing)
-    writer.write(b"one")
+    writer.write([b"one"])
     writer.flush()
     assert os.read(reader.fileno(), 100) == b"one\n"
     for i in range(MANY):
-        writer.write(LINE % i)
+        writer.write([LINE % i])
     writer.flush()
 
 
@@ -89,7 +89,7 @@ def test_a_closed_descriptor_is_not_an_error():
     reading, writing = os.pipe()
     os.close(reading)
     writer = LineWriter(writing)
-    writer.write(b"one")
+    writer.write([b"one"])
     writer.flush()
     os.close(writing)
     assert writer.dropped == 0
