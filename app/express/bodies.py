@@ -21,7 +21,8 @@ Numbers: TypeAlias = list[float] | NDArray[np.float64]
 LONG = 1 << 12
 # Stands for the numbers of a list. JSON has no such character, so no body is equal to a frame.
 HOLE = b"[\0]"
-SHAPES = (b'"shape":', b'"shape": ')
+# A list of digits up to this length may be a shape. It is a part of the frame, whatever it is.
+SHORT = 64
 
 
 # It has one result at a time, and the express way is on one thread.
@@ -39,20 +40,18 @@ class Range(NamedTuple):
 def split(body: bytes) -> tuple[bytes, list[bytes]]:
     """Return a JSON body without the numbers of its flat lists, and the text of each such list.
 
-    A list of strings stays in the body, and so does a shape. The first part of the result and the texts determine the
-    body: ``join`` puts them together.
+    A list of strings stays in the body, and so does a short list of digits, such as a shape. The first part of the
+    result and the texts determine the body: ``join`` puts them together.
     """
     before, *parts = body.split(b"[")
     frame, texts = [before], list[bytes]()
     for part in parts:
         text, bracket, after = part.partition(b"]")
-        if not bracket or b'"' in text or before.endswith(SHAPES):
+        if not bracket or b'"' in text or (len(text) <= SHORT and text.translate(None, b", ").isdigit()):
             frame += (b"[", part)
-            before = part
         else:
             frame += (HOLE, after)
             texts.append(text)
-            before = after
     return b"".join(frame), texts
 
 

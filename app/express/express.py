@@ -17,6 +17,7 @@ time: keys, the budget, the state of the service, traces, and which calls are br
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -40,6 +41,8 @@ from app.http.connection import Connection
 from app.http.keys import Keys
 from app.runtime.traces import NotTraced
 
+logger = logging.getLogger("pullback")
+
 # How long the rest of a request with a learned head may take. Then the ordinary way waits for it.
 PATIENCE_S = 0.05
 
@@ -48,7 +51,8 @@ PATIENCE_S = 0.05
 class Member:
     """A request that waits for its call: all its ``data``, and what the log shows of it.
 
-    ``parsed`` is the end of its reading; that and ``began`` are times of ``time.perf_counter``.
+    ``parsed`` is the end of its reading; that and ``began`` are times of ``time.perf_counter``. ``is_done``: it has been
+    answered, or given back.
     """
 
     connection: Connection
@@ -61,6 +65,7 @@ class Member:
     key: str
     began: float
     parsed: float
+    is_done: bool = False
     method: str = "POST"
     status: int = 200
     sent: int = 0
@@ -207,13 +212,18 @@ class Express:
         self._is_scheduled = False
         waiting, self._waiting = self._waiting, {}
         for call, groups in waiting.items():
-            for member in chain.from_iterable(groups.values()):
+            members = list(chain.from_iterable(groups.values()))
+            for member in members:
                 self._budget.free += member.received
                 self._lifecycle.in_flight -= 1
                 if self._keys is not None:
                     self._keys.leave(member.key)
-            for batch in self._batches_of(call, groups):
-                self._answer(call, batch)
+            try:
+                for batch in self._batches_of(call, groups):
+                    self._answer(call, batch)
+            except Exception:
+                logger.exception("the express way failed, and leaves its requests to the ordinary one")
+                self._return([member for member in members if not member.is_done])
 
     def _batches_of(self, call: Call, groups: Batch) -> Iterator[Batch]:
         """Yield the members in batches of a length that is known to be brief, and return the others.
@@ -272,7 +282,8 @@ class Express:
     def _respond(self, member: Member, head: Sequence[bytes], date: bytes, body: bytes) -> None:
         """Send a response with this head and body."""
         start, before_length, before_id, end = head
-        member.id, member.sent, connection = self._log.next_id(), len(body), member.connection
+        member.is_done, connection = True, member.connection
+        member.id, member.sent = self._log.next_id(), len(body)
         connection.answer(
             b"%b%b%b%d%b%b%b%b" % (start, date, before_length, len(body), before_id, member.id, end, body)
         )
@@ -283,5 +294,5 @@ class Express:
     def _return(self, members: Iterable[Member]) -> None:
         """Let the ordinary way answer these members."""
         for member in members:
-            member.connection.is_with_express = False
+            member.is_done, member.connection.is_with_express = True, False
             member.connection.parse(member.data)
