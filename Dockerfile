@@ -35,7 +35,7 @@ LABEL org.opencontainers.image.title="Pullback" \
 # C++ ops. Files that only the build needs are removed: TensorFlow's headers, the clang library that it requires, pip.
 FROM compiler AS build-cpu
 COPY requirements/pip.txt requirements/cpu.txt requirements/
-RUN make .venv/.installed-cpu MODULES=--compile
+RUN make .venv/.installed-cpu
 COPY ops/*.cc ops/
 RUN make native \
     && rm -rf .venv/bin/pip* \
@@ -54,7 +54,7 @@ LABEL org.opencontainers.image.version="${VERSION}" org.opencontainers.image.rev
 
 FROM compiler AS build-gpu
 COPY requirements/pip.txt requirements/gpu.txt requirements/
-RUN make .venv/.installed-gpu MODULES=--compile
+RUN make .venv/.installed-gpu
 COPY ops/*.cc ops/
 RUN make native BUILD=gpu \
     && rm -rf .venv/bin/pip* \

@@ -62,7 +62,7 @@ framework-environments:
 	@$(MAKE) --no-print-directory --jobs=2 $(patsubst %,build/frameworks/%/.installed-$(MINOR),$(filter-out tensorflow,$(FRAMEWORKS)))
 
 # The lock names every package, so pip need not resolve dependencies; its markers select the versions for this Python.
-# The pip of $(VENV) installs it: none has a pip of its own.
+# The pip of $(VENV) installs it: none has a pip of its own. Most modules never run, so none is compiled here.
 build/clients/%/.installed-$(MINOR): requirements/clients-%.txt | $(VENV)/.made-$(MINOR)
 	$(MAKE_ENVIRONMENT)
 build/frameworks/%/.installed-$(MINOR): requirements/frameworks-%.txt | $(VENV)/.made-$(MINOR)
@@ -187,9 +187,9 @@ $(VENV)/bin/pullback: pyproject.toml | $(VENV)/.installed-cpu
 
 INSTALL := install -qq --no-input --disable-pip-version-check
 PIP := $(VENV)/bin/python -m pip $(INSTALL)
-# Most modules never run, and Python compiles the others when it first imports them. An image, whose files its user
-# cannot change, is built with MODULES=--compile.
-MODULES := --no-compile
+# Most modules never run, and Python compiles the others as it imports them, if it may write into $(VENV) then. Where it
+# may, MODULES=--no-compile saves half a minute.
+MODULES ?= --compile
 
 # A stamp is written only after its step has succeeded, so an interrupted step runs again.
 $(VENV)/.installed-%: requirements/%.txt $(VENV)/.made-$(MINOR)
