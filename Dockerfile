@@ -34,7 +34,7 @@ LABEL org.opencontainers.image.title="Pullback" \
 # Slow steps come first, so that a change to app/ or ops/*.py does not repeat them: the pinned dependencies, then the
 # C++ ops. Files that only the build needs are removed: TensorFlow's headers, the clang library that it requires, pip.
 FROM compiler AS build-cpu
-COPY requirements/cpu.txt requirements/
+COPY requirements/pip.txt requirements/cpu.txt requirements/
 RUN make .venv/.installed-cpu
 COPY ops/*.cc ops/
 RUN make native \
@@ -53,7 +53,7 @@ ARG REVISION=unknown
 LABEL org.opencontainers.image.version="${VERSION}" org.opencontainers.image.revision="${REVISION}"
 
 FROM compiler AS build-gpu
-COPY requirements/gpu.txt requirements/
+COPY requirements/pip.txt requirements/gpu.txt requirements/
 RUN make .venv/.installed-gpu
 COPY ops/*.cc ops/
 RUN make native BUILD=gpu \

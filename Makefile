@@ -8,7 +8,7 @@ MINOR := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve native libraries test test-thorough test-clients test-clients-full client-environments test-frameworks test-frameworks-full framework-environments docker-test sanitize bench accuracy schemathesis trust mutants hostile format lock clean
+.PHONY: help serve native libraries test test-thorough test-clients test-clients-full client-environments test-frameworks test-frameworks-full framework-environments installer docker-test sanitize bench accuracy schemathesis trust mutants hostile format lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -61,17 +61,17 @@ test-frameworks-full: ## the same, plus PyMC's sampler
 framework-environments:
 	@$(MAKE) --no-print-directory --jobs=2 $(patsubst %,build/frameworks/%/.installed-$(MINOR),$(filter-out tensorflow,$(FRAMEWORKS)))
 
-# The lock names every package, so pip need not resolve dependencies. Most modules never run, so none is compiled here.
-# Markers in a lock select the versions for this Python.
-build/clients/%/.installed-$(MINOR): requirements/clients-%.txt
+# The lock names every package, so pip need not resolve dependencies; its markers select the versions for this Python.
+# The pip of $(VENV) installs it: none has a pip of its own. Most modules never run, so none is compiled here.
+build/clients/%/.installed-$(MINOR): requirements/clients-%.txt | $(VENV)/.made-$(MINOR)
 	$(MAKE_ENVIRONMENT)
-build/frameworks/%/.installed-$(MINOR): requirements/frameworks-%.txt
+build/frameworks/%/.installed-$(MINOR): requirements/frameworks-%.txt | $(VENV)/.made-$(MINOR)
 	$(MAKE_ENVIRONMENT)
 
 define MAKE_ENVIRONMENT
 @echo "Installing $< into $(@D)"
-@rm -rf $(@D) && $(PYTHON) -m venv $(@D)
-@$(@D)/bin/python -m pip install -qq --no-input --disable-pip-version-check --no-compile --no-deps --require-hashes -r $<
+@rm -rf $(@D) && $(PYTHON) -m venv --without-pip $(@D)
+@$(VENV)/bin/python -m pip --python $(@D)/bin/python $(INSTALL) --no-compile --no-deps --require-hashes -r $<
 @touch $@
 endef
 
@@ -169,6 +169,7 @@ COMPILE := CUSTOM_COMPILE_COMMAND='make lock' ../$(VENV)/bin/python pip_compile.
 
 lock: $(VENV)/.installed-dev ## compile requirements/*.in into *.txt, with hashes (UPGRADE=1 takes the newest versions)
 	@echo "Compiling the locks, which takes some minutes."
+	cd requirements && $(COMPILE) --output-file pip.txt pip.in
 	cd requirements && $(COMPILE) --output-file cpu.txt cpu.in
 	cd requirements && $(COMPILE) --output-file dev.txt dev.in
 	cd requirements && $(COMPILE) --output-file bench.txt bench.in
@@ -184,13 +185,20 @@ $(VENV)/bin/pullback: pyproject.toml | $(VENV)/.installed-cpu
 	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-PIP := $(VENV)/bin/python -m pip install -qq --no-input --disable-pip-version-check
+INSTALL := install -qq --no-input --disable-pip-version-check
+PIP := $(VENV)/bin/python -m pip $(INSTALL)
+# Most modules never run, and Python compiles the others as it imports them, if it may write into $(VENV) then. Where it
+# may, MODULES=--no-compile saves half a minute.
+MODULES ?= --compile
 
 # A stamp is written only after its step has succeeded, so an interrupted step runs again.
 $(VENV)/.installed-%: requirements/%.txt $(VENV)/.made-$(MINOR)
 	@echo "Installing $< into $(VENV) (a minute or two the first time)"
-	@$(PIP) --require-hashes -r $<
+	@$(PIP) $(MODULES) --require-hashes -r $<
 	@touch $@
+
+# The pip that installs everything else: that of Python takes three times as long for a lock.
+installer: $(VENV)/.made-$(MINOR)
 
 # .venv is recreated if it is incomplete, has another minor version, or if its Python is gone. The old one is removed by
 # name, not emptied: .venv may be a link to a folder that others use.
@@ -202,6 +210,7 @@ $(VENV)/.made-$(MINOR): $(VENV)/bin/python$(MINOR)
 	@rm -rf $(VENV)
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	    echo "Expected '$(PYTHON) -m venv' to work. On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	@$(PIP) --require-hashes -r requirements/pip.txt
 	@touch $@
 
 # No recipe, on purpose: if this file is missing, make treats it as new and runs the rule above.

@@ -33,10 +33,16 @@ def head(*lines: str, path: str = SQUARE) -> bytes:
 
 
 def raw(one, request: bytes) -> tuple[int, dict[str, str], bytes]:
-    """Send bytes, read until the server closes, and return the response."""
+    """Send bytes, read until the server closes, and return the response.
+
+    The server waits for the rest of a body that it has refused, unless the client ends its side.
+    """
     with connected(one) as sock:
         sock.sendall(request)
-        return parse(read_all(sock))
+        first = sock.recv(1 << 16)
+        with contextlib.suppress(OSError):
+            sock.shutdown(socket.SHUT_WR)
+        return parse(first + read_all(sock))
 
 
 def read_all(sock: socket.socket) -> bytes:
