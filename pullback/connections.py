@@ -143,12 +143,11 @@ class Connection:
 
     def exchange(self, head: bytes, call: Call[Any], limit: Limit) -> Response:
         """Send a request and return the response; raise a ``PullbackError`` if there is none."""
-        answer = Answer()
         try:
             # A server that refuses a request may close the connection before the end; its response says why.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 self._send(head, call, limit)
-            self._receive(answer, limit)
+            answer = self._receive(limit)
         except TimeoutError as error:
             raise self._address.timed_out(limit) from error
         except httptools.HttpParserError as error:
@@ -176,17 +175,19 @@ class Connection:
             self._wait(limit)
             self._socket.sendall(chunk)
 
-    def _receive(self, answer: "Answer", limit: Limit) -> None:
+    def _receive(self, limit: Limit) -> "Answer":
+        answer = Answer()
         while not answer.is_complete:
             self._wait(limit)
             data = self._socket.recv(READ)
             if not data:
                 answer.end()
-                return
+                break
             answer.feed(data)
             if (rest := answer.rest()) is not None:
                 self._fill(rest, limit)
                 answer.is_complete = True
+        return answer
 
     def _fill(self, rest: memoryview, limit: Limit) -> None:
         while rest:
