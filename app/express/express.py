@@ -51,8 +51,8 @@ PATIENCE_S = 0.05
 class Member:
     """A request that waits for its call: all its ``data``, and what the log shows of it.
 
-    ``parsed`` is the end of its reading; that and ``began`` are times of ``time.perf_counter``. ``is_done``: it has been
-    answered, or given back.
+    ``parsed`` is the end of its reading; that and ``began`` are times of ``time.perf_counter``. ``is_done``: it has
+    been answered, or given back.
     """
 
     connection: Connection
