@@ -12,8 +12,8 @@ from app.http.request import MAX_PATH
 from app.requests.answering import SMALL_BODY
 
 LENGTH = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: ([1-9][0-9]{0,4})\r\n")
-TARGET = re.compile(rb"POST (/[!->@-~]*)(?:\?[!-~]*)? HTTP/1\.1\r\n")
-AUTHORIZATION = re.compile(rb"\r\nauthorization:[ \t]*([^\r]*)\r\n", re.IGNORECASE)
+TARGET = re.compile(rb"POST (/[!\"$->@-~]*)(?:\?[!\"$-~]*)? HTTP/1\.1\r\n")
+AUTHORIZATION = re.compile(rb"\r\nauthorization:([^\r]*)", re.IGNORECASE)
 # With these headers, a response depends on more than the bytes of the request.
 OWN_WAY = re.compile(rb"\r\n(?:x-request-id|pullback-deadline-ms|expect|connection:[^\r]*close)", re.IGNORECASE)
 END, MAX_HEAD = b"\r\n\r\n", 1 << 11
@@ -86,7 +86,8 @@ def cut_off(data: bytes) -> tuple[bytes, int, int] | None:
 
 def read_head(key: bytes) -> Head | None:
     """Return a head that was cut off, without frames; ``None`` if its requests must go the ordinary way."""
-    target, authorization = TARGET.match(key), AUTHORIZATION.search(key)
+    # Of two headers with one name, the last counts.
+    target, (*_, authorization) = TARGET.match(key), [b"", *AUTHORIZATION.findall(key)]
     if target is None or OWN_WAY.search(key) is not None:
         return None
-    return Head(target[1][:MAX_PATH].decode("ascii"), authorization[1].strip() if authorization else b"")
+    return Head(target[1][:MAX_PATH].decode("ascii"), authorization.strip())
