@@ -1,8 +1,9 @@
 """Which tests share a process, and in what order the processes take them.
 
 ``pytest -n`` gives each process one unit after the other. The tests of the session services are a unit: each service
-starts once and traces each op once. In the files that go through all ops, the tests of one op are a unit: they share
-its traces. Any other file is a unit. Long units come first, so that all processes end at about the same time.
+starts once and traces each op once. So are those of the two ways. In the files that go through all ops, the tests of
+one op are a unit: they share its traces. Any other file is a unit. Long units come first, so that all processes end at
+about the same time.
 """
 
 import re
@@ -10,9 +11,10 @@ import re
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-THE_SERVICE = "the service"
+THE_SERVICE, BOTH_WAYS = "the service", "both ways"
 FOLDERS_OF_THE_SERVICE = ("tests/http/", "tests/client/", "tests/docs/")
 FILES_OF_THE_SERVICE = ("tests/runtime/test_traces.py",)
+FOLDER_OF_BOTH_WAYS = "tests/express/"
 # Their tests start services of their own, or need none.
 APART = (
     "tests/http/test_launcher.py",
@@ -30,6 +32,8 @@ APART = (
     "tests/http/test_garbage.py",
     "tests/http/test_schemathesis.py",
     "tests/client/test_client_faults.py",
+    "tests/express/test_services.py",
+    "tests/express/test_memory.py",
 )
 THROUGH_ALL_OPS = (
     "tests/ops/test_table.py",
@@ -54,12 +58,14 @@ def unit_of(nodeid: str) -> str:
         return f"the op {found[1]}"
     if (file.startswith(FOLDERS_OF_THE_SERVICE) and file not in APART) or file in FILES_OF_THE_SERVICE:
         return THE_SERVICE
+    if file.startswith(FOLDER_OF_BOTH_WAYS) and file not in APART:
+        return BOTH_WAYS
     return file
 
 
 def place_of(unit: str) -> int:
     """Return the place of a unit among the others: the service, files with processes of their own, ops, the rest."""
-    order = (THE_SERVICE, *APART)
+    order = (THE_SERVICE, BOTH_WAYS, *APART)
     return order.index(unit) if unit in order else len(order) + (not unit.startswith("the op "))
 
 

@@ -4,7 +4,7 @@ import json
 import random
 import socket
 import time
-from itertools import count
+from itertools import count, pairwise
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -298,7 +298,7 @@ def check_framing(both: Both, config: settings) -> None:
     def check(names: list[str], cuts: list[float], pause_s: float) -> None:
         data = b"".join(known.get(name) or small(number) for number, name in enumerate(names))
         places = sorted({0, len(data), *(int(cut * len(data)) for cut in cuts)})
-        pieces = [data[start:stop] for start, stop in zip(places, places[1:], strict=False)]
+        pieces = [data[start:stop] for start, stop in pairwise(places)]
         both.exchange(*pieces, count=len(names), pause_s=pause_s)
 
     check()

@@ -216,9 +216,7 @@ def test_infinities_and_nan_in_bytes(both, dtype):
         both.same(*(of(np.array([first, second], dtype), accept) for first in words for second in words))
 
 
-@pytest.mark.parametrize(
-    "text", ["AAAAAAAAAA==", "AAAAAAAAAAAA", "AAAAAAAAAAB=", "AAAA-AAAAAA=", "AAAAAAAA AA=", "AAAAAAAAAAA\u0041"]
-)
+@pytest.mark.parametrize("text", ["AAAAAAAAAA==", "AAAAAAAAAAAA", "AAAAAAAAAAB=", "AAAA-AAAAAA=", "AAAAAAAA AA="])
 def test_base64_of_other_lengths(both, tag, text):
     def of(data: str) -> bytes:
         body = f'{{"inputs":{{"x":{{"dtype":"float32","shape":[2],"base64":"{data}"}}}}}}'

@@ -213,31 +213,3 @@ def test_draining_loses_nothing(start):
         assert answers[-1].is_last
         assert b"\r\nconnection: close\r\n" in answers[-1].head
     assert "Traceback" not in one.log()
-
-
-def test_requests_that_cannot_share_a_call_stay_off_the_event_loop(two_services):
-    """An op that sleeps is never learned: the service answers others meanwhile."""
-    service, stop, slowest = two_services[0], threading.Event(), [0.0]
-
-    def probe() -> None:
-        with Wire(service.port) as wire:
-            while not stop.is_set():
-                began = time.monotonic()
-                wire.send(GET % b"/health/live")
-                wire.answer()
-                slowest[0] = max(slowest[0], time.monotonic() - began)
-
-    thread = threading.Thread(target=probe)
-    with Wire(service.port) as wire:
-        for number in range(3):
-            wire.send(post("/v1/ops/dawdling/forward", b'{"inputs":{"x":[%d.5,1.5]}}' % number))
-            wire.answer()
-        thread.start()
-        began = time.monotonic()
-        for number in range(6):
-            wire.send(post("/v1/ops/dawdling/forward", b'{"inputs":{"x":[%d.5,1.5]}}' % number))
-            assert wire.answer().status == 200
-        took = time.monotonic() - began
-        stop.set()
-        thread.join()
-    assert slowest[0] < took / 8, (slowest, took)

@@ -21,7 +21,18 @@ from rich.console import Console
 
 from tests.hostile.corpus import corpus
 from tests.hostile.findings import FOLDER, Findings
-from tests.hostile.phases import departures, evil_ops, fuzz, memory, overload, sigkill, sigterm, slow, stalled_log
+from tests.hostile.phases import (
+    departures,
+    evil_ops,
+    express,
+    fuzz,
+    memory,
+    overload,
+    sigkill,
+    sigterm,
+    slow,
+    stalled_log,
+)
 from tests.hostile.report import progress, report
 from tests.hostile.stage import Stage
 from tests.hostile.target import Target
@@ -49,6 +60,7 @@ class Phase:
 
 PHASES = (
     Phase("fuzz", fuzz.attack, "one process", 0.4, 20.0),
+    Phase("express", express.attack, "one process", 0.05, 8.0),
     Phase("memory", memory.attack, "one process", 0.14, 20.0),
     Phase("overload", overload.attack, "one process", 0.1),
     Phase("slow clients", slow.attack, "one process", 0.12),
