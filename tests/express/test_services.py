@@ -177,6 +177,28 @@ def test_more_requests_than_a_key_may_have(guarded):
     assert statuses[429]
 
 
+def test_what_requests_take_is_given_back(start):
+    """Bodies of more bytes in all than the budget has, whole or in parts, leave it free, and no request in progress."""
+    two = [start(EXPRESS=express, MAX_INFLIGHT_MB="1").wait_until_ready() for express in "10"]
+    both = Both(*two)
+
+    def request(number: int) -> bytes:
+        numbers = ",".join(f"{number + each / 8 + 0.0625:.4f}" for each in range(3000))
+        return with_head(PATH, (JSON,), b'{"inputs":{"x":[%b]}}' % numbers.encode())
+
+    both.teach(request)
+    with both.takes(80):
+        assert {answer.status for answer in both.same(*(request(number) for number in range(60)))} == {200}
+        for number in range(60):
+            data = request(number)
+            assert both.exchange(data[:20000], data[20000:], pause_s=0.001)[0].status == 200
+    for service in both.services:
+        with Wire(service.port) as wire:
+            wire.send(GET % b"/metrics")
+            assert b"\npullback_in_flight_requests 1.0\n" in wire.answer().body
+    both.close()
+
+
 def test_draining_loses_nothing(start):
     one = start(EXPRESS="1", DRAIN_S="1").wait_until_ready()
     results: list[list[Answer]] = [[] for _ in range(16)]
