@@ -325,6 +325,15 @@ def test_answers_name_different_requests(taught):
         assert len(prefixes) == 1
 
 
+def test_a_request_keeps_its_own_id(taught):
+    with Wire(taught.services[0].port) as wire:
+        for number in range(12):
+            body = b'{"inputs":{"x":[%d.5,1.5]}}' % number
+            wire.send(post(PATH, body, JSON, "X-Request-ID: mine"))
+            wire.answer()
+        assert wire.ids == [b"mine"] * 12
+
+
 def test_the_date_is_that_of_the_second(taught):
     with Wire(taught.services[0].port) as wire:
         seen = set[bytes]()

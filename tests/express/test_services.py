@@ -199,6 +199,24 @@ def test_what_requests_take_is_given_back(start):
     both.close()
 
 
+def test_the_rest_of_a_body_that_never_comes(start):
+    """The ordinary way waits for it until the deadline, and says so."""
+    both = Both(*(start(EXPRESS=express, DEADLINE_S="8").wait_until_ready() for express in "10"))
+    both.teach(small)
+    answers: list[Answer] = []
+    wires = [Wire(service.port) for service in both.services]
+    for wire in wires:
+        wire.send(small(1))
+        wire.answer()
+        wire.send(small(2)[:-3])
+    for wire in wires:
+        answers.append(wire.answer())
+        wire.socket.close()
+    assert answers[0] == answers[1]
+    assert answers[0].status == 408
+    both.close()
+
+
 def test_draining_loses_nothing(start):
     one = start(EXPRESS="1", DRAIN_S="1").wait_until_ready()
     results: list[list[Answer]] = [[] for _ in range(16)]

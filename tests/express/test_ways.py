@@ -169,6 +169,18 @@ def test_an_attribute_is_a_part_of_the_frame(both):
     assert first.body != second.body
 
 
+def test_other_bytes_around_the_tensors(both):
+    """Bodies of one length that differ in an attribute, or in a name: each is another frame."""
+
+    def request(count: int, a: float, names: str = "xz") -> bytes:
+        tensors = {name: numbers(count + 10**6 * number, (3,), "float64") for number, name in enumerate(names)}
+        return in_safetensors("/v1/ops/paired/forward", {"inputs": tensors}, "float64", attrs={"a": a})
+
+    both.teach(partial(request, a=0.5))
+    for count in range(8):
+        both.same(request(count, 2.5), request(count, 0.5), request(count, 0.5, "zx"), request(count, 0.5, "xy"))
+
+
 @pytest.mark.parametrize("op", ["log1pexp.vjp", "log1pexp.jvp", "square.vjp.vjp"])
 def test_a_derived_op(both, op):
     contract = json.loads(both.same(b"GET /v1/ops/%b HTTP/1.1\r\nhost: localhost\r\n\r\n" % op.encode())[0].body)
