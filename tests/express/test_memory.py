@@ -35,20 +35,25 @@ def frame(number: int, size: int = 0) -> ListFrame:
     return ListFrame(**fields)
 
 
-def test_sights_and_heads_are_bounded():
-    memory, known = Memory(), 0
+def test_sights_are_bounded():
+    memory = Memory()
     for number in range(MANY):
+        for _ in range(SEEN - 1):
+            assert not memory.is_familiar(HEAD % number)
+        assert memory.is_familiar(HEAD % number)
+    assert len(vars(memory)["_seen"]) == SIGHTS
+
+
+def test_heads_are_bounded():
+    memory = Memory()
+    for number in range(3 * HEADS):
         key = HEAD % number
         assert memory.find(key) is None
-        for _ in range(SEEN - 1):
-            assert not memory.is_familiar(key)
-        assert memory.is_familiar(key)
         memory.add(key, read_head(key))
-    heads, seen = vars(memory)["_heads"], vars(memory)["_seen"]
-    assert (len(heads), len(seen)) == (HEADS, SIGHTS)
-    assert memory.find(HEAD % (MANY - 1)) is not None
+        assert memory.knows(key)
+    assert len(vars(memory)["_heads"]) == HEADS
+    assert memory.find(HEAD % (3 * HEADS - 1)) is not None
     assert memory.find(HEAD % 0) is None
-    assert known == 0
 
 
 def test_a_head_in_use_is_kept():
