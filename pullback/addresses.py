@@ -88,7 +88,7 @@ class Address:
         path = location.raw_path.rstrip(b"/") + call.path.encode("ascii")
         options: dict[str, Any] = {
             "url": location.copy_with(raw_path=path),
-            "headers": {**self.headers, **call.headers(), **limit.headers()},
+            "headers": {**self.headers, **call.content.headers(), **limit.headers()},
         }
         if limit.seconds is not None:
             options["timeout"] = limit.wait(self.timeout)

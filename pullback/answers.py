@@ -137,8 +137,10 @@ def _arrays(tree: Mapping[str, Any], absent: Mapping[str, Any]) -> dict[str, Any
     """Return nested objects with an array in place of each tensor, and ``None`` where there is none for a reason."""
     found = {name: _leaf_or_tree(value, absent.get(name, {})) for name, value in tree.items()}
     # Safetensors leaves out what is null in JSON.
-    missing = {name: _leaf_or_tree({}, reasons) for name, reasons in absent.items() if name not in tree}
-    return found | missing
+    for name, reasons in absent.items():
+        if name not in tree:
+            found[name] = _leaf_or_tree({}, reasons)
+    return found
 
 
 def _leaf_or_tree(value: Any, absent: Any) -> Any:

@@ -1,6 +1,6 @@
 """Conversion of arguments to arrays, and of arrays to JSON and back."""
 
-import base64
+import binascii
 import math
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -26,6 +26,8 @@ def array_or_json(value: ArrayLike, name: str = "the array") -> Any:
 
     Lists take the dtype that the op expects; everything else keeps its dtype. Raises ``BadArgument``.
     """
+    if type(value) is np.ndarray and name_of(value.dtype) in DTYPES:
+        return value
     try:
         return plain(value) if _has_no_dtype(value) else _array(value, name)
     except RecursionError:
@@ -40,8 +42,12 @@ def array_or_json(value: ArrayLike, name: str = "the array") -> Any:
 
 def encode(array: Array) -> dict[str, Any]:
     """Return an array as JSON: its dtype, its shape, and its data in base64, little-endian and row-major."""
-    data = base64.b64encode(np.asarray(array, little_endian(array.dtype)).tobytes()).decode("ascii")
-    return {"dtype": name_of(array.dtype), "shape": list(array.shape), "base64": data}
+    return {"dtype": name_of(array.dtype), "shape": list(array.shape), "base64": base64(array).decode("ascii")}
+
+
+def base64(array: Array) -> bytes:
+    """Return the data of an array in base64, little-endian and row-major."""
+    return binascii.b2a_base64(np.asarray(array, little_endian(array.dtype)).tobytes(), newline=False)
 
 
 def plain(value: Any) -> Any:
@@ -57,8 +63,8 @@ def plain(value: Any) -> Any:
 
 def decode(tensor: Mapping[str, Any]) -> Array:
     """Return a tensor of a response as an array that owns its data; see ``native``."""
-    raw = bytearray(base64.b64decode(tensor["base64"], validate=True))
-    return native(np.ndarray(tuple(tensor["shape"]), wire(tensor["dtype"]), raw), tensor["dtype"])
+    raw = bytearray(binascii.a2b_base64(tensor["base64"], strict_mode=True))
+    return native(np.ndarray(tensor["shape"], wire(tensor["dtype"]), raw), tensor["dtype"])
 
 
 def native(bits: Array, name: str) -> Array:
@@ -94,11 +100,11 @@ def wire(name: str) -> np.dtype[Any]:
     return little_endian(np.dtype("u2" if name == "bfloat16" else name))
 
 
-def shared_float(tensors: Iterable[Any]) -> str | None:
+def shared_float(tensors: Iterable[Mapping[str, Any]]) -> str | None:
     """Return the float dtype of the arrays that have one; ``None`` if there is none or they differ."""
-    arrays = (cast(Array, tensor) for tensor in tensors if isinstance(tensor, np.ndarray))
-    names = {name for array in arrays if (name := name_of(array.dtype)) in FLOATS}
-    return names.pop() if len(names) == 1 else None
+    names = {name_of(cast(Array, x).dtype) for named in tensors for x in named.values() if isinstance(x, np.ndarray)}
+    floats = names.intersection(FLOATS)
+    return floats.pop() if len(floats) == 1 else None
 
 
 def _has_no_dtype(value: ArrayLike) -> bool:

@@ -1,14 +1,14 @@
 """The bodies of requests: JSON with small tensors in base64, safetensors with large ones."""
 
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from pullback import safetensors
-from pullback.arrays import encode, plain
+from pullback.arrays import Array, base64, encode, name_of, plain
 from pullback.errors import BadArgument
 from pullback.safetensors import Buffer
 
@@ -18,8 +18,7 @@ BINARY_BYTES = 1 << 12
 CHUNK = 1 << 20
 
 
-@dataclass(frozen=True)
-class Body:
+class Body(NamedTuple):
     """A body, in pieces that are sent one after the other; arrays are not copied."""
 
     media_type: str
@@ -51,8 +50,10 @@ class Body:
             yield bytes(chunk)
 
 
-Tensors = Mapping[str, Mapping[str, Any] | None]
+Tensors: TypeAlias = Mapping[str, Mapping[str, Any]]
 """Tensors by field and name: arrays, or what has no dtype as JSON values."""
+Places: TypeAlias = tuple[tuple[str, tuple[tuple[str, np.dtype[Any], tuple[int, ...]], ...]], ...]
+"""Fields, each with the names, dtypes and shapes of its arrays."""
 
 
 def write(fields: Mapping[str, Any], tensors: Tensors) -> Body:
@@ -60,21 +61,17 @@ def write(fields: Mapping[str, Any], tensors: Tensors) -> Body:
 
     Raises ``BadArgument`` for a value that JSON cannot hold.
     """
-    given = {field: named for field, named in tensors.items() if named is not None}
-    arrays = {f"{field}/{name}": x for field, named in given.items() for name, x in named.items() if is_array(x)}
-    if sum(array.nbytes for array in arrays.values()) >= BINARY_BYTES:
-        rest = {field: {name: x for name, x in named.items() if not is_array(x)} for field, named in given.items()}
-        pieces = safetensors.write(arrays, _dump({**fields, **rest}).decode())
-        if len(pieces[0]) <= safetensors.MAX_HEADER:
-            return Body(safetensors.MEDIA_TYPE, tuple(pieces))
-    return write_json(fields, tensors)
+    values = [x for named in tensors.values() for x in named.values()]
+    arrays: list[Array] = [x for x in values if is_array(x)]
+    if sum(array.nbytes for array in arrays) >= BINARY_BYTES:
+        return _write_binary(fields, tensors) or write_json(fields, tensors)
+    return _write_framed(fields, tensors, arrays) if len(arrays) == len(values) else write_json(fields, tensors)
 
 
 def write_json(fields: Mapping[str, Any], tensors: Tensors) -> Body:
     """Return the body of a request in JSON, with its arrays in base64."""
     encoded = {
-        field: None if named is None else {name: encode(x) if is_array(x) else x for name, x in named.items()}
-        for field, named in tensors.items()
+        field: {name: encode(x) if is_array(x) else x for name, x in named.items()} for field, named in tensors.items()
     }
     return Body(JSON, (_dump({**fields, **encoded}),))
 
@@ -82,6 +79,42 @@ def write_json(fields: Mapping[str, Any], tensors: Tensors) -> Body:
 def is_array(value: Any) -> bool:
     """Report whether a tensor is an array, not JSON."""
     return isinstance(value, np.ndarray)
+
+
+def _write_binary(fields: Mapping[str, Any], tensors: Tensors) -> Body | None:
+    """Return the body in safetensors; ``None`` if its header is longer than the service allows."""
+    arrays = {f"{field}/{name}": x for field, named in tensors.items() for name, x in named.items() if is_array(x)}
+    rest = {field: {name: x for name, x in named.items() if not is_array(x)} for field, named in tensors.items()}
+    pieces = safetensors.write(arrays, _dump({**fields, **rest}).decode())
+    return Body(safetensors.MEDIA_TYPE, tuple(pieces)) if len(pieces[0]) <= safetensors.MAX_HEADER else None
+
+
+def _write_framed(fields: Mapping[str, Any], tensors: Tensors, arrays: Sequence[Array]) -> Body:
+    """Return the body in JSON; of calls that differ only in their numbers and attributes, the rest is written once."""
+    places = [
+        (field, tuple([(name, x.dtype, x.shape) for name, x in named.items()])) for field, named in tensors.items()
+    ]
+    try:
+        frame = _frame(tuple(places), **{**fields, "attrs": None})
+    except TypeError:
+        # A field that cannot be hashed, such as an order that is an array.
+        return write_json(fields, tensors)
+    attrs = fields.get("attrs")
+    pieces = [b"{" if attrs is None else _dump({"attrs": attrs})[:-1] + b","]
+    for piece, array in zip(frame, arrays, strict=False):
+        pieces += (piece, base64(array))
+    return Body(JSON, (b"".join((*pieces, frame[-1])),))
+
+
+@lru_cache(maxsize=256, typed=True)
+def _frame(places: Places, /, **fields: Any) -> tuple[bytes, ...]:
+    """Return the JSON of a body after its first brace, split where the data of the arrays belong."""
+    tensors = {
+        field: {name: {"dtype": name_of(dtype), "shape": shape, "base64": ""} for name, dtype, shape in named}
+        for field, named in places
+    }
+    # Within a string, the quotation marks would be escaped, and so would be a null byte.
+    return tuple(_dump({**fields, **tensors})[1:].replace(b'"base64":""', b'"base64":"\0"').split(b"\0"))
 
 
 def _dump(document: Mapping[str, Any]) -> bytes:

@@ -1,9 +1,8 @@
 """Requests, each with the function that reads its response. This module does no I/O."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Generic, TypeAlias, TypedDict, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypedDict, TypeVar
 from urllib.parse import quote
 
 from pullback import answers, bodies, catalogue, reports, safetensors
@@ -50,8 +49,21 @@ class CheckOptions(TypedDict, total=False):
     deadline: float | None
 
 
-@dataclass(frozen=True)
-class Call(Generic[T]):
+class Content(NamedTuple):
+    """The media type of a response, and the media type and the size of the body of the request, if it has one."""
+
+    accept: str
+    media_type: str | None = None
+    size: int = 0
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers that describe it."""
+        if self.media_type is None:
+            return {"Accept": self.accept}
+        return {"Accept": self.accept, "Content-Type": self.media_type, "Content-Length": str(self.size)}
+
+
+class Call(NamedTuple, Generic[T]):
     """A request, and the function that reads its response; a GET has no ``body``.
 
     ``accept`` is the media type of the response; ``deadline`` limits the whole call, in seconds.
@@ -68,11 +80,10 @@ class Call(Generic[T]):
         """The HTTP method, GET or POST."""
         return "GET" if self.body is None else "POST"
 
-    def headers(self) -> dict[str, str]:
-        """Return the headers that describe the call, without those of the client."""
-        if self.body is None:
-            return {"Accept": self.accept}
-        return {"Accept": self.accept, "Content-Type": self.body.media_type, "Content-Length": str(self.body.size)}
+    @property
+    def content(self) -> Content:
+        """The media types and the size of the bodies."""
+        return Content(self.accept) if self.body is None else Content(self.accept, self.body.media_type, self.body.size)
 
 
 def ops() -> Call[list[catalogue.OpSummary]]:
@@ -164,7 +175,11 @@ def checks(ops: Iterable[str] | None, options: CheckOptions) -> Call[None]:
     """Request the checks of many ops; the response is a stream for ``reports.event``."""
     body = bodies.write_json({**_selections(options), "ops": _names("ops", ops)}, {})
     deadline = _deadline(options.get("deadline"))
-    return Call("/v1/checks", lambda document: None, body, accept=LINES, deadline=deadline)
+    return Call("/v1/checks", _nothing, body, accept=LINES, deadline=deadline)
+
+
+def _nothing(document: Mapping[str, Any]) -> None:
+    """Read no result: that of a stream are its events."""
 
 
 def _operation(
@@ -184,15 +199,14 @@ def _operation(
 
 def _fields(common: Common, tensors: bodies.Tensors) -> dict[str, Any]:
     """Return the fields that describe the tensors; the dtype is the one requested, or the one that they share."""
-    values = [value for named in tensors.values() if named is not None for value in named.values()]
-    fields = {key: value for key, value in common.items() if key != "deadline"}
-    return {**fields, "dtype": common.get("dtype") or shared_float(values)}
+    return {**common, "deadline": None, "dtype": common.get("dtype") or shared_float(tensors.values())}
 
 
 def _tensors(tensors: Mapping[str, Arrays | None]) -> bodies.Tensors:
     return {
-        field: None if named is None else {name: array_or_json(x, f"{field}.{name}") for name, x in named.items()}
+        field: {name: array_or_json(x, f"{field}.{name}") for name, x in named.items()}
         for field, named in tensors.items()
+        if named is not None
     }
 
 
@@ -202,11 +216,11 @@ def _deadline(seconds: float | None) -> float | None:
     return seconds
 
 
-def _names(field: str, names: Names) -> list[str] | None:
-    """Return names as a list; refuse a single string, which would be split into letters."""
+def _names(field: str, names: Names) -> tuple[str, ...] | None:
+    """Return names as a tuple; refuse a single string, which would be split into letters."""
     if isinstance(names, str):
         raise BadArgument(f"{field}: expected a list of names, such as [{names!r}], got {names!r}")
-    return None if names is None else list(names)
+    return None if names is None else tuple(names)
 
 
 def _selections(options: CheckOptions) -> dict[str, Any]:

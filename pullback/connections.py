@@ -11,7 +11,7 @@ import ssl
 import time
 from collections import deque
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import httptools
@@ -19,7 +19,7 @@ import httpx
 import numpy as np
 
 from pullback.addresses import CONNECT_S, Address
-from pullback.calls import Call
+from pullback.calls import Call, Content
 from pullback.limits import Limit
 from pullback.responses import Response
 from pullback.safetensors import Buffer
@@ -27,6 +27,7 @@ from pullback.safetensors import Buffer
 IDLE_S = 30.0
 """How long a connection may be idle and still be used again, in seconds: less than the patience of load balancers."""
 READ = 1 << 16
+HEADERS = {name.encode(): name for name in ("content-length", "content-type", "retry-after", "transfer-encoding")}
 MAX_HEAD = 1 << 18
 JOINED = 1 << 16
 """Up to this many bytes, the head and the body are copied into one piece, for one send."""
@@ -117,8 +118,9 @@ class Connections:
 
     def _head(self, call: Call[Any], limit: Limit) -> bytes:
         path, lines = self._fixed
-        own = _lines(call.headers() | limit.headers())
-        return f"{call.method} {path}{call.path} HTTP/1.1\r\n{lines}{own}\r\n".encode("ascii")
+        deadline = "" if limit.seconds is None else _lines(limit.headers())
+        own = _content_lines(call.content)
+        return f"{call.method} {path}{call.path} HTTP/1.1\r\n{lines}{own}{deadline}\r\n".encode("ascii")
 
 
 class Connection:
@@ -141,12 +143,11 @@ class Connection:
 
     def exchange(self, head: bytes, call: Call[Any], limit: Limit) -> Response:
         """Send a request and return the response; raise a ``PullbackError`` if there is none."""
-        answer = Answer()
         try:
             # A server that refuses a request may close the connection before the end; its response says why.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 self._send(head, call, limit)
-            self._receive(answer, limit)
+            answer = self._receive(limit)
         except TimeoutError as error:
             raise self._address.timed_out(limit) from error
         except httptools.HttpParserError as error:
@@ -174,17 +175,19 @@ class Connection:
             self._wait(limit)
             self._socket.sendall(chunk)
 
-    def _receive(self, answer: "Answer", limit: Limit) -> None:
+    def _receive(self, limit: Limit) -> "Answer":
+        answer = Answer()
         while not answer.is_complete:
             self._wait(limit)
             data = self._socket.recv(READ)
             if not data:
                 answer.end()
-                return
+                break
             answer.feed(data)
             if (rest := answer.rest()) is not None:
                 self._fill(rest, limit)
                 answer.is_complete = True
+        return answer
 
     def _fill(self, rest: memoryview, limit: Limit) -> None:
         while rest:
@@ -214,7 +217,10 @@ class Answer:
         self.keeps_alive = False
         self._is_final = False
         self._size = 0
+        self._fields: dict[bytes, bytes] = {}
         self._chunks: list[bytes] = []
+        self.on_header = self._fields.__setitem__
+        self.on_body = self._chunks.append
         self._parser = httptools.HttpResponseParser(self)
 
     def feed(self, data: bytes) -> None:
@@ -251,26 +257,25 @@ class Answer:
         if self.is_complete:
             raise httptools.HttpParserError("expected one response")
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Store a header."""
-        self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
-
     def on_headers_complete(self) -> None:
-        """Store the status; forget the headers of an informational response, such as 103: another one follows."""
+        """Store the head; forget the headers of an informational response, such as 103: another one follows."""
         self.status, self.keeps_alive = self._parser.get_status_code(), self._parser.should_keep_alive()
         self._is_final = self.status >= 200  # noqa: PLR2004 - the first final status
-        if not self._is_final:
-            self.headers.clear()
-
-    def on_body(self, chunk: bytes) -> None:
-        """Store a part of the content."""
-        self._chunks.append(chunk)
+        if self._is_final:
+            fields = {name.lower(): value for name, value in self._fields.items()}
+            self.headers = {name: fields[key].decode("latin-1") for key, name in HEADERS.items() if key in fields}
+        self._fields.clear()
 
     def on_message_complete(self) -> None:
         """Join the content of the final response."""
         if self._is_final:
             self.content = b"".join(self._chunks)
             self.is_complete = True
+
+
+@lru_cache(maxsize=256)
+def _content_lines(content: Content) -> str:
+    return _lines(content.headers())
 
 
 def _lines(headers: Mapping[str, str]) -> str:

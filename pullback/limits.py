@@ -53,7 +53,9 @@ class Retries:
 
     def pause(self, response: Response) -> float | None:
         """Return the seconds to wait before the next try, or ``None`` to give up."""
-        wait = retry_after(response) if response.status in TRY_AGAIN else None
+        if response.status not in TRY_AGAIN:
+            return None
+        wait = retry_after(response)
         if wait is None or self._left < 1 or not wait <= self._seconds:
             return None
         self._left -= 1

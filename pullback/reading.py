@@ -18,8 +18,9 @@ T = TypeVar("T")
 PROBLEM = "application/problem+json"
 SUCCESS = range(200, 300)
 
+_DECODER = json.JSONDecoder()
 _READERS: Mapping[str, Callable[[Buffer], Any]] = {
-    JSON: lambda content: json.loads(bytes(content)),
+    JSON: lambda content: _DECODER.decode(str(content, "utf-8")),
     safetensors.MEDIA_TYPE: safetensors.read,
 }
 

@@ -3,14 +3,13 @@
 import email.utils
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pullback.safetensors import Buffer
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
-    """A complete response; the names of the headers are in lower case."""
+class Response(NamedTuple):
+    """A complete response; the names of the headers are in lower case, and those that nothing reads may lack."""
 
     status: int
     headers: Mapping[str, str]

@@ -6,7 +6,7 @@ many evaluations, a single evaluation is padded too, and a long array is split i
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -37,8 +37,7 @@ def run(program: Program, mode: Mode, members: Sequence[Sequence[Array]], device
     for leaves in members:
         total += leaves[0].size
     parts: list[KeyedArrays] = []
-    for start in range(0, total, LENGTHS[-1]):
-        count = min(total - start, LENGTHS[-1])
+    for start, count in _pieces(total):
         leaves = [column[0] if i in numbers else _row(column, start, count) for i, column in enumerate(columns)]
         parts.append(run_row(program, mode, leaves, device, count))
     whole = parts[0] if len(parts) == 1 else {key: _concatenate(parts, key) for key in parts[0]}
@@ -62,6 +61,21 @@ def run_row(program: Program, mode: Mode, leaves: Sequence[Array], device: str, 
 def length_for(count: int) -> int:
     """Return the length that ``count`` numbers are padded to; ``count`` is at most the last of ``LENGTHS``."""
     return LENGTHS[bisect_left(LENGTHS, count)]
+
+
+def _pieces(total: int) -> Iterator[tuple[int, int]]:
+    """Yield the start and the count of the pieces of a row of ``total`` numbers.
+
+    A long piece fills at least half of its length: to compute twice as many numbers would take longer than a call.
+    """
+    start = 0
+    while start < total:
+        place = bisect_left(LENGTHS, min(total - start, LENGTHS[-1]))
+        if LENGTHS[place] > max(SHARED, 2 * (total - start)):
+            place -= 1
+        count = min(total - start, LENGTHS[place])
+        yield start, count
+        start += count
 
 
 def _row(arrays: Sequence[Array], start: int, count: int) -> Array:

@@ -21,7 +21,7 @@ Form: TypeAlias = Literal["list", "nested", "base64", "bytes"]
 # The bytes of a frame without its texts and constants.
 BARE = 2000
 NUMPY = orjson.OPT_SERIALIZE_NUMPY
-NOT_PLAIN = (b"7.038531e-26", b"null")
+AMBIGUOUS, NULL = b"7.038531e-26", b"null"
 
 
 @dataclass(frozen=True)
@@ -157,4 +157,4 @@ def write(rows: NDArray[Any], hole: Hole) -> Sequence[bytes | None]:
 
 def _plain(text: bytes) -> bytes | None:
     """Return a text of numbers that orjson has written as the ordinary way writes them, ``None`` for another."""
-    return None if any(mark in text for mark in NOT_PLAIN) else text
+    return None if AMBIGUOUS in text or NULL in text else text

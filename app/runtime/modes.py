@@ -4,14 +4,17 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from typing import Protocol, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
 # Private, because the public API for calling functions and creating tensors takes several times as long as the work.
-from tensorflow.python.eager import context
-from tensorflow.python.framework.ops import EagerTensor  # for the same reason
+# They return in microseconds what the context of TensorFlow would look up again for each call.
+from tensorflow.python.eager import cancellation, context, core
+from tensorflow.python.framework.ops import EagerTensor
+from tensorflow.python.pywrap_tfe import TFE_Py_Execute, TFE_Py_ExecuteCancelable
 
 from app.runtime import traces
 from app.runtime.arithmetic import is_arithmetic
@@ -64,10 +67,10 @@ def run(program: Traceable, mode: Mode, leaves: Sequence[Array], device: str) ->
 
     Raises ``NotTraced`` if the mode needs a new trace that this thread must not make, and whatever TensorFlow raises.
     """
-    with tf.device(device):
-        if mode == "eager":
-            return _run_eagerly(program, leaves)
+    if mode != "eager":
         return trace_of(program, mode, leaves, device)(leaves)
+    with tf.device(device):
+        return _run_eagerly(program, leaves)
 
 
 def trace_of(program: Traceable, mode: Mode, leaves: Sequence[Array], device: str) -> "Trace":
@@ -107,15 +110,34 @@ class Function:
     """A concrete function, called on NumPy arrays without the layers that check arguments and search for tapes."""
 
     def __init__(self, function: tf.types.experimental.ConcreteFunction) -> None:
-        """Keep a reference to the function, because the runtime drops its own when the function is deleted."""
-        self._function = function
-        self._name, self._captured, self._count = function.name, list(function.captured_inputs), len(function.outputs)
+        """Keep a reference to the function, because the runtime drops its own when the function is deleted.
+
+        It runs on the device of the scope around this call.
+        """
+        self._function, now = function, context.context()
+        self._name, self._captured, self._count = (
+            function.name.decode(),
+            list(function.captured_inputs),
+            len(function.outputs),
+        )
+        self._device, self._attrs = (
+            now.device_name,
+            tuple(chain.from_iterable(now.function_call_options.as_attrs().items())),
+        )
 
     def __call__(self, leaves: Sequence[Array]) -> list[Array]:
         """Call the function. Tensors share the memory of aligned leaves, and the read-only results that of tensors."""
-        now = context.context()
-        tensors = [EagerTensor(leaf, now.device_name, None) for leaf in leaves]
-        outputs = now.call_function(self._name, [*tensors, *self._captured], self._count) or ()
+        handle, device, manager = context.context()._handle, self._device, cancellation.context()
+        tensors = [EagerTensor(leaf, device, None) for leaf in leaves] + self._captured
+        try:
+            if manager is None:
+                outputs = TFE_Py_Execute(handle, device, self._name, tensors, self._attrs, self._count)
+            else:
+                outputs = TFE_Py_ExecuteCancelable(
+                    handle, device, self._name, tensors, self._attrs, manager._impl, self._count
+                )
+        except core._NotOkStatusException as error:  # pyright: ignore[reportPrivateUsage] - it has no public name
+            raise core._status_to_exception(error) from None  # pyright: ignore[reportPrivateUsage] - the same
         arrays = [np.asarray(tensor._numpy()) for tensor in outputs]
         for array in arrays:
             array.flags.writeable = False
@@ -187,7 +209,7 @@ class Trace:
 
 def _new_trace(program: Traceable, mode: Mode, leaves: Sequence[Array], device: str, *, in_session: bool) -> Trace:
     """Return a new trace for leaves like these; raise the clearest error if tracing or compiling fails."""
-    with uninterrupted():
+    with uninterrupted(), tf.device(device):
         try:
             specs = [_spec(leaf, rank, mode) for leaf, rank in zip(leaves, program.ranks, strict=True)]
             trace = Trace(program, mode, specs, device, in_session=in_session)

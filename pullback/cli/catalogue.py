@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, cast
 
 from rich.console import Console
@@ -27,7 +26,7 @@ def print_ops(out: Console, ops: Iterable[OpSummary]) -> None:
 
 def print_json(service: Client, call: Call[Any]) -> None:
     """Print the response of a call as the service sent it, indented."""
-    print(json.dumps(service.send(replace(call, read=dict)), ensure_ascii=False, indent=1))
+    print(json.dumps(service.send(Call(call.path, dict)), ensure_ascii=False, indent=1))
 
 
 def claim_of(op: OpSummary) -> str:

@@ -69,6 +69,14 @@ class Derivative:
             return tuple(i for i, slot in enumerate(self.remote.contract().outputs) if is_live(slot))
         return tuple(range(len(self.parent.live_inputs if self.path[-1] == "vjp" else self.parent.live_outputs)))
 
+    @cached_property
+    def _integers(self) -> Sequence[tuple[int, str, str]]:
+        """The position, the dtype and the name of each input that takes integers of one dtype."""
+        slots = enumerate(self.remote.contract().inputs)
+        return [
+            (i, slot.dtypes[0], slot.name) for i, slot in slots if len(slot.dtypes) == 1 and slot.dtypes[0] in INTEGERS
+        ]
+
     def types(self, inputs: Sequence[TensorType], *, batched: bool = False) -> list[TensorType]:
         """Return the types of the results for inputs of these types, without a request.
 
@@ -92,12 +100,10 @@ class Derivative:
         Frameworks have defaults of their own for integers. Floats keep their dtype. Raises ``BadArgument``.
         """
         self._check_arity(len(arrays))
-        slots = self.remote.contract().inputs
-        cast = [
-            _fitted(x, slot.dtypes[0], slot.name) if len(slot.dtypes) == 1 else x
-            for x, slot in zip(arrays, slots, strict=False)
-        ]
-        return [*cast, *arrays[len(slots) :]]
+        cast = list(arrays)
+        for i, dtype, name in self._integers:
+            cast[i] = _fitted(cast[i], dtype, name)
+        return cast
 
     def _check_arity(self, count: int) -> None:
         if count != self.arity:
@@ -109,7 +115,7 @@ class Derivative:
 
 def _fitted(array: Array, dtype: str, name: str) -> Array:
     given = name_of(array.dtype)
-    if given == dtype or given not in INTEGERS or dtype not in INTEGERS:
+    if given == dtype or given not in INTEGERS:
         return array
     cast = array.astype(dtype)
     if not np.array_equal(cast, array):

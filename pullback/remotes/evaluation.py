@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.arrays import Array
+from pullback.arrays import Array, name_of
 from pullback.remotes import products
 from pullback.remotes.derivatives import Derivative
 from pullback.remotes.shapes import TensorType
@@ -33,7 +33,7 @@ def _requested(p: Derivative, arrays: Sequence[Array], *, batched: bool) -> list
     if not p.path:
         # The client's default for an op that takes floats and integers is a float.
         variable = next(
-            (x.dtype.name for x, slot in zip(arrays, contract.inputs, strict=True) if len(slot.dtypes) > 1), None
+            (name_of(x.dtype) for x, slot in zip(arrays, contract.inputs, strict=True) if len(slot.dtypes) > 1), None
         )
         outputs = op.forward(inputs, **{**common, "dtype": variable}).outputs
         return [outputs[slot.name] for slot in contract.outputs]

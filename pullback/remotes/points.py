@@ -2,12 +2,8 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, TypeAlias
-
-import numpy as np
 
 from pullback.arrays import Array, name_of
 
@@ -31,10 +27,9 @@ class Point:
         for array in (*self.outputs, *(array for order in self.derivatives for array in order)):
             array.flags.writeable = False
 
-    @cached_property
-    def is_finite(self) -> bool:
-        """Whether no derivative is NaN or infinite. A product with such a number is not that of the op."""
-        return all(bool(np.isfinite(array).all()) for order in self.derivatives for array in order)
+    def values(self) -> list[Array]:
+        """Return the outputs, as arrays that the caller owns."""
+        return [array.copy() for array in self.outputs]
 
 
 class LastPoint:
@@ -43,42 +38,50 @@ class LastPoint:
     def __init__(self) -> None:
         """Start without one."""
         self._lock = threading.Lock()
-        self._last: tuple[Key, Future[Point]] | None = None
+        self._last: _Request | None = None
 
-    def known(self, at: Key) -> Point | None:
+    def known(self, inputs: Sequence[Array]) -> Point | None:
         """Return the last point if it is this one, without a request."""
         last = self._last
-        if last is None or last[0] != at:
-            return None
-        return _result(last[1])
+        return None if last is None or last.at != key(inputs) else last.result()
 
-    def get(self, at: Key, request: Callable[[], Point]) -> Point:
+    def get(self, inputs: Sequence[Array], request: Callable[[], Point]) -> Point:
         """Return the point, by ``request`` unless it is the last one; what ``request`` raises is raised."""
+        at = key(inputs)
         with self._lock:
             last, is_new = self._last, False
-            if last is None or last[0] != at:
-                last, is_new = (at, Future[Point]()), True
+            if last is None or last.at != at:
+                last, is_new = _Request(at), True
                 self._last = last
         if not is_new:
-            return _result(last[1]) or request()
+            return last.result() or request()
         try:
-            point = request()
+            last.point = request()
         except BaseException:
             with self._lock:
                 if self._last is last:
                     self._last = None
-            last[1].cancel()
             raise
-        last[1].set_result(point)
-        return point
+        finally:
+            last.in_progress.release()
+        return last.point
 
     def __reduce__(self) -> tuple[Any, ...]:
         return LastPoint, ()
 
 
-def _result(future: Future[Point]) -> Point | None:
-    """Wait for the request of another thread; ``None`` if it failed."""
-    try:
-        return future.result()
-    except CancelledError:
-        return None
+class _Request:
+    """A request for a point, in progress until its lock is released."""
+
+    def __init__(self, at: Key) -> None:
+        """Begin."""
+        self.at = at
+        self.point: Point | None = None
+        # Making a Future takes longer than everything else here.
+        self.in_progress = threading.Lock()
+        self.in_progress.acquire()
+
+    def result(self) -> Point | None:
+        """Wait for the request of another thread; ``None`` if it failed."""
+        with self.in_progress:
+            return self.point

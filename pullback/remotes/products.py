@@ -13,7 +13,7 @@ import numpy as np
 from pullback.arrays import Array, name_of
 from pullback.errors import OpFailed, Unprocessable
 from pullback.remotes.derivatives import Derivative
-from pullback.remotes.points import Point, key
+from pullback.remotes.points import Point
 from pullback.remotes.remote import Remote, is_live
 from pullback.remotes.shapes import TensorType, output_types
 
@@ -26,22 +26,21 @@ def local(p: Derivative, arrays: Sequence[Array], *, batched: bool, ahead: bool)
 
     ``None``: the service must compute them.
     """
+    if not p.path and not ahead:
+        point = p.remote.point.known(arrays)
+        return None if point is None else point.values()
     count = len(p.remote.contract().inputs)
     inputs, directions = arrays[:count], arrays[count:]
     rule = _rule(p.remote, inputs)
     if rule is None or not rule.covers(p) or not _fit(p, directions, rule.cotangent, batched=batched):
         return None
-    at, memory = key(inputs), p.remote.point
-    point = memory.get(at, lambda: rule.request(inputs)) if p.path or ahead else memory.known(at)
-    if point is None:
-        return None
+    point = p.remote.point.get(inputs, lambda: rule.request(inputs))
     if not p.path:
-        return [array.copy() for array in point.outputs]
-    # The op may select where a product has NaN: 0 times infinity.
-    if not point.is_finite or not all(np.isfinite(direction).all() for direction in directions):
-        return None
+        return point.values()
     with np.errstate(all="ignore"):
-        return [np.asarray(x) for x in rule.products(p, point, directions)]
+        found = [np.asarray(x) for x in rule.products(p, point, directions)]
+    # The op may select where a product has NaN: 0 times infinity. A finite product has only finite factors.
+    return found if all(np.isfinite(x).all() for x in found) else None
 
 
 class _Elementwise:
@@ -50,7 +49,7 @@ class _Elementwise:
     def __init__(self, remote: Remote, inputs: Sequence[Array]) -> None:
         """Set the op."""
         self._remote = remote
-        self.cotangent = TensorType.of(inputs[0])
+        self.cotangent = TensorType(inputs[0].shape, inputs[0].dtype)
 
     def covers(self, p: Derivative) -> bool:
         """Report whether there are products for an order."""
@@ -124,9 +123,11 @@ def _rule(remote: Remote, inputs: Sequence[Array]) -> _Elementwise | _OneNumber 
 
 def _fit(p: Derivative, directions: Sequence[Array], cotangent: TensorType, *, batched: bool) -> bool:
     """Report whether the directions have the right shapes and dtypes; if not, the service says so."""
-    last = len(p.parent.live_inputs if p.path[-1] == "jvp" else p.parent.live_outputs) if p.path else 0
-    lead = [x.shape[1:] if batched and i >= len(directions) - last else x.shape for i, x in enumerate(directions)]
-    return all(s == cotangent.shape and x.dtype == cotangent.dtype for s, x in zip(lead, directions, strict=True))
+    shapes = [x.shape for x in directions]
+    if batched:
+        count = p.arity - p.parent.arity
+        shapes[-count:] = [shape[1:] for shape in shapes[-count:]]
+    return shapes == [cotangent.shape] * len(shapes) and all(x.dtype == cotangent.dtype for x in directions)
 
 
 def _or_zeros(derivative: Any, like: Array) -> Array:

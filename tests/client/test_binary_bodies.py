@@ -40,6 +40,43 @@ def test_large_arrays_are_not_copied() -> None:
     assert np.shares_memory(np.frombuffer(piece), x)
 
 
+ODD_NAMES = ["x", "base64", 'quoted"base64":""', "zero\0byte", "\u00fc", "", 1]
+FIELDS = [
+    {},
+    {"order": 1, "wrt": None},
+    {"order": True},
+    {"order": 1.0},
+    {"order": np.int64(2)},
+    {"order": np.array(2)},
+    {"wrt": ("x", "w"), "outputs": True, "batched": False},
+    {"wrt": ['"base64":""'], "mode": '"base64":""'},
+    {"attrs": {"base64": "", "k": np.float64(np.nan)}},
+    {"attrs": {"base64": "", "k": [1, 2]}, "mode": "xla"},
+    {"attrs": {}},
+]
+
+
+@pytest.mark.parametrize("fields", FIELDS, ids=str)
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_a_body_is_the_same_whether_or_not_its_frame_is_kept(fields: dict, name) -> None:
+    for x in (np.arange(3.0), np.zeros((2, 0), ">i4"), np.array(1.5, ml_dtypes.bfloat16), np.ones((2, 3))[:, ::2]):
+        for tensors in ({"inputs": {name: x}}, {"inputs": {}, "cotangents": {name: x, "other": -x}}):
+            expected = json.loads(bodies.write_json(fields, tensors).pieces[0])
+            for _ in range(2):
+                body = bodies.write(fields, tensors)
+                text = str(body.pieces[0], "utf-8")
+                assert json.loads(text) == expected
+                # True == 1 == 1.0 in Python, but not in JSON.
+                assert repr(json.loads(text).get("order")) == repr(expected.get("order"))
+
+
+def test_values_that_json_cannot_hold_are_refused_each_time() -> None:
+    for fields in ({"order": float("nan")}, {"mode": "\ud800"}, {"attrs": {"k": object()}}):
+        for _ in range(2):
+            with pytest.raises(pullback.BadArgument, match="cannot write an argument as JSON"):
+                bodies.write(fields, {"inputs": {"x": np.ones(2)}})
+
+
 def numpy_dtype(name: str) -> np.dtype:
     return np.dtype(getattr(ml_dtypes, name, name))
 

@@ -113,10 +113,14 @@ def test_threads_share_the_connections(raw_server) -> None:
             b'4\r\n{"op\r\n7\r\ns": []}\r\n',
             b"0\r\n\r\n",
         ),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n",
+            b'b\r\n{"ops": []}\r\n0\r\nContent-Type: text/html\r\n\r\n',
+        ),
         (b'HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n{"ops": []}', b""),
         (b'HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: application/json\r\n\r\n{"ops"', b": []}", b""),
     ],
-    ids=["byte by byte", "informational", "chunked", "HTTP/1.0", "until the close"],
+    ids=["byte by byte", "informational", "chunked", "trailers", "HTTP/1.0", "until the close"],
 )
 def test_every_framing_is_read(raw_server, pieces: tuple[bytes, ...]) -> None:
     server = raw_server(*pieces)

@@ -14,7 +14,7 @@ import pytest
 
 import pullback
 from pullback.remotes import Derivative, Remote, TensorType, evaluate
-from pullback.remotes.points import LastPoint, Point, key
+from pullback.remotes.points import LastPoint, Point
 
 X, ONES = np.array([-0.5, 0.25, 2.0]), np.ones(3)
 LOGITS, LABELS = np.array([[1.0, -0.5, 2.0], [0.25, 0.0, -3.0]]), np.array([2, 0], np.int32)
@@ -191,7 +191,7 @@ def test_threads_get_the_answers_for_their_own_points(remote) -> None:
 
 
 def test_threads_at_one_point_share_a_request_and_survive_its_failure() -> None:
-    memory, at = LastPoint(), key([X])
+    memory = LastPoint()
     is_waiting, calls = threading.Event(), list[str]()
 
     def failing() -> Point:
@@ -203,15 +203,15 @@ def test_threads_at_one_point_share_a_request_and_survive_its_failure() -> None:
         return Point((X.copy(),), ())
 
     with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(memory.get, at, failing)
+        first = pool.submit(memory.get, [X], failing)
         while memory._last is None:
             pass
-        second = pool.submit(memory.get, at, working)
+        second = pool.submit(memory.get, [X], working)
         is_waiting.set()
         assert isinstance(first.exception(10), pullback.TimedOut)
         np.testing.assert_array_equal(second.result(10).outputs[0], X)
-    memory.get(at, working)
-    memory.get(at, working)
+    memory.get([X], working)
+    memory.get([X], working)
     assert len(calls) == 2
 
 

@@ -25,7 +25,7 @@ from app.http.connection import HEAD_LIMIT, Connection
 from app.http.limits import limits
 from app.http.problems import HANDLERS
 from app.http.request import Request
-from app.settings import Settings
+from app.settings import MB, Settings
 from tests.http.handlers import application, request_of
 from tests.patience import PATIENCE_S
 
@@ -162,7 +162,7 @@ def serving(keep_alive_s: int = 5, **changes):
 def lines(monkeypatch) -> "queue.Queue[bytes]":
     """The log lines of requests, which may arrive after the responses."""
     found: queue.Queue[bytes] = queue.Queue()
-    monkeypatch.setattr(access_log.STDERR, "write", found.put)
+    monkeypatch.setattr(access_log.STDERR, "write", lambda lines: list(map(found.put, lines)))
     return found
 
 
@@ -221,7 +221,7 @@ def read(size: int, *pieces: bytes, ends: bool = True):
             bodies.append(await request.read(is_binary=True))
 
         kind = "application/octet-stream"
-        await limits(Settings())(
+        await limits(Settings(), Budget(MB))(
             request_of(*pieces, ends=ends, handler=handler, content_type=kind, content_length=str(size))
         )
         return bodies[0]

@@ -27,7 +27,7 @@ LATE = b"GET /late HTTP/1.1\r\nhost: x\r\n\r\n"
 def lines(monkeypatch) -> "queue.Queue[bytes]":
     """The log lines of requests."""
     found: queue.Queue[bytes] = queue.Queue()
-    monkeypatch.setattr(access_log.STDERR, "write", found.put)
+    monkeypatch.setattr(access_log.STDERR, "write", lambda lines: list(map(found.put, lines)))
     return found
 
 

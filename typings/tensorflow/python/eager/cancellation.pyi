@@ -5,6 +5,7 @@ from collections.abc import Callable
 from tensorflow.types.experimental import ConcreteFunction
 
 class CancellationManager:
+    _impl: object
     def __init__(self) -> None: ...
     @property
     def is_cancelled(self) -> bool: ...

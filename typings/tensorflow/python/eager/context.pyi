@@ -1,15 +1,15 @@
-"""``tensorflow.python.eager.context``, private: calls a function by its name, without a look at tapes."""
+"""``tensorflow.python.eager.context``, private: what every call of a function passes to the runtime."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
-from tensorflow import Tensor
-from tensorflow.python.framework.ops import EagerTensor
+class FunctionCallOptions:
+    def as_attrs(self) -> Mapping[str, object]: ...
 
 class Context:
+    _handle: object
     @property
     def device_name(self) -> str | None: ...
-    def call_function(
-        self, name: bytes, tensor_inputs: Sequence[Tensor], num_outputs: int
-    ) -> Sequence[EagerTensor] | None: ...
+    @property
+    def function_call_options(self) -> FunctionCallOptions: ...
 
 def context() -> Context: ...
