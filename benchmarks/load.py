@@ -81,10 +81,9 @@ class Posted:
         done = subprocess.run(
             command, env=environment(), capture_output=True, text=True, timeout=seconds + GRACE_S, check=False
         )
-        after = server.cpu_s()
+        cpu = server.cpu_since(before)
         if done.returncode:
             raise RuntimeError(f"the load exited with {done.returncode}: {done.stderr.strip()[-300:]}")
-        cpu = sum(seconds - before.get(process, 0.0) for process, seconds in after.items())
         return Sample(**json.loads(done.stdout), cpu=cpu)
 
 

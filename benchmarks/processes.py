@@ -195,6 +195,10 @@ class Server:
                 found[pid] = time.clock_gettime(~pid << 3 | CPU_CLOCK)
         return found
 
+    def cpu_since(self, before: Mapping[int, float]) -> float:
+        """Return the CPU seconds that it has spent since ``cpu_s`` returned ``before``."""
+        return sum(seconds - before.get(pid, 0.0) for pid, seconds in self.cpu_s().items())
+
     def send_signal(self, number: signal.Signals) -> None:
         """Send a signal to its process."""
         self._process.send_signal(number)
