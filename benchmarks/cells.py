@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeAlias
 from benchmarks.load import Sample
 
 LARGE = 1_000_000
+MOST_US = 10_000
 
 
 class Cell(NamedTuple):
@@ -71,3 +72,8 @@ def ratio(one: Sequence[float], other: Sequence[float]) -> float | None:
 def figure(value: float) -> str:
     """Return a number with three significant digits, or with all digits before the decimal point."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"  # noqa: PLR2004 - three digits
+
+
+def duration(microseconds: float) -> str:
+    """Return a time with its unit."""
+    return f"{figure(microseconds)} µs" if microseconds < MOST_US else f"{figure(microseconds / 1e3)} ms"

@@ -13,7 +13,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def marked(name: str, text: str) -> str:
     """Return text between the lines that mark the part of a page."""
     begin, end = _marks(name)
-    return f"{begin}\n\n{text}\n{end}\n"
+    return f"{begin}\n\n{text}\n\n{end}\n"
 
 
 def replace(page: Path, name: str, text: str) -> None:

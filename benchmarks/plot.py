@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from benchmarks.candidates import CANDIDATES
-from benchmarks.cells import Found, Outcomes, figure
+from benchmarks.cells import Found, Outcomes, duration, figure
 
 COLOURS = {"ours": "#c2410c", "peer": "#64748b", "limit": "#a3b8cc"}
 COLUMNS = 2
@@ -49,7 +49,7 @@ def panel(axis: Axes, names: list[str], outcomes: Outcomes) -> None:
         colour = COLOURS[CANDIDATES[name].side]
         axis.plot([min(rates), max(rates)], [place, place], color=colour, linewidth=2.2)
         axis.plot([middle], [place], "o", color=colour, markersize=8)
-        text = f"{figure(middle)}  ({figure(statistics.median(outcome.cpu_us))} µs)"
+        text = f"{figure(middle)}  ({duration(statistics.median(outcome.cpu_us))})"
         axis.annotate(text, (max(rates), place), (8, 0), textcoords="offset points", va="center", fontsize=8)
     axis.set_yticks(range(len(names)), [CANDIDATES[name].title for name in names], fontsize=9)
     axis.set_ylim(len(names) - 0.4, -0.6)

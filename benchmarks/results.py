@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks import clients
 from benchmarks.alone import Alone
 from benchmarks.candidates import CANDIDATES
-from benchmarks.cells import LARGE, Cell, Outcome, figure
+from benchmarks.cells import LARGE, Cell, Outcome, duration, figure
 from benchmarks.express import Express, Pair
 from benchmarks.pages import table
 from benchmarks.processes import versions
@@ -100,18 +100,19 @@ def _text(run: Run, cell: Cell, name: str, rounds_of: Callable[[Outcome], Sequen
 
 
 def summary(run: Run) -> str:
-    """Return the table of the README: medians of requests per second, and of CPU microseconds per request."""
+    """Return the README's part: a table of the medians of requests per second and of CPU microseconds per request."""
     rows = list[list[str]]()
     for cell, ours in SUMMARY.items():
         outcomes = [run.found[cell].get(name) for name in (ours, *SUMMARIZED.values())]
         rows.append([f"{cell.n:,}", str(cell.connections), *map(_both, outcomes)])
-    return table(("numbers", "connections", "Pullback", *SUMMARIZED), rows)
+    head = ("numbers", "connections", "Pullback", *SUMMARIZED)
+    return f"Gradients per second, and in brackets the server's CPU time per gradient:\n\n{table(head, rows)}"
 
 
 def _both(outcome: Outcome | None) -> str:
     if outcome is None or not outcome.rates:
         return "–"
-    return f"{figure(statistics.median(outcome.rates))} ({figure(statistics.median(outcome.cpu_us))} µs)"
+    return f"{figure(statistics.median(outcome.rates))} ({duration(statistics.median(outcome.cpu_us))})"
 
 
 def by_express(express: Express) -> str:
@@ -120,7 +121,7 @@ def by_express(express: Express) -> str:
     if express.calls is not None:
         lines.append(f"- A repeated request calls {express.calls:.1f} Python functions, at c = 16.")
     rows = [
-        (pair.load.title, *(f"{figure(statistics.median(us))} us" for us in (pair.on, pair.off)), _spread(pair))
+        (pair.load.title, *(duration(statistics.median(us)) for us in (pair.on, pair.off)), _spread(pair))
         for pair in express.pairs
     ]
     head = ("requests, c = 16", "CPU per request with the express way", "without it", "with / without")
