@@ -128,7 +128,7 @@ def _lists(reader: Reader, body: bytes, evaluation: Evaluation[Any]) -> _Reading
 
 def _ranges(reader: Reader, body: bytes, evaluation: Evaluation[Any]) -> _Reading | None:
     """Return the readings of a body whose tensors are ranges of bytes, ``None`` if it is no such body."""
-    places = sorted({place for leaf in _tensors(evaluation) if (place := bodies.find_range(body, leaf))})
+    places = sorted({place for leaf in _tensors(evaluation) for place in bodies.find_ranges(body, leaf)})
     around = bodies.without(body, places)
     overlaps = any(one.stop > other.start for one, other in pairwise(places))
     if not places or overlaps or sum(map(len, around)) > MAX_TEXT:

@@ -9,8 +9,8 @@ from app.express.heads import Head
 HEADS, FRAME_BYTES = 256, 1 << 24
 # How often something must be seen before it is learned: that takes as long as to answer several requests.
 SEEN, SIGHTS = 3, 4096
-# After so many requests in a row without a frame, nothing more is learned under a head.
-FAILURES = 8
+# After so many requests in a row without a frame, a head rests: the next ones go the ordinary way at once.
+FAILURES, REST = 8, 1000
 
 
 class Memory:
@@ -22,12 +22,15 @@ class Memory:
         self._seen = OrderedDict[int, int]()
 
     def find(self, key: bytes) -> Head | None:
-        """Return the head with these bytes, ``None`` if it is unknown, or known for requests that have no frames."""
+        """Return the head with these bytes, ``None`` if it is unknown, or rests."""
         head = self._heads.get(key)
         if head is None:
             return None
         self._heads.move_to_end(key)
-        return head if head.failures < FAILURES else None
+        if head.failures >= FAILURES:
+            head.failures = FAILURES - 1 if head.failures >= REST else head.failures + 1
+            return None
+        return head
 
     def knows(self, key: bytes) -> bool:
         """Return whether a head has been added, and not been forgotten."""

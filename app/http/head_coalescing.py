@@ -5,6 +5,7 @@ from typing import Any
 
 # Longer pieces are written separately: copying them would cost more than the system call that it saves.
 JOINED = 1 << 15
+COPIED = 1 << 18
 
 
 class HeadCoalescing:
@@ -17,7 +18,7 @@ class HeadCoalescing:
         """Wrap ``transport``."""
         self._transport, self._loop, self._head = transport, loop, b""
         self.copies: list[bytes] | None = None
-        """Gets a copy of all data that are sent, if it is set."""
+        """Gets a copy of the data that are sent, if it is set; not of large pieces, from which nobody learns."""
 
     def __getattr__(self, name: str) -> Any:
         """Return every other attribute of the wrapped transport."""
@@ -25,7 +26,7 @@ class HeadCoalescing:
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send ``data``, or keep a head until the body follows."""
-        if self.copies is not None:
+        if self.copies is not None and len(data) <= COPIED:
             self.copies.append(bytes(data))
         head, self._head = self._head, b""
         if not head and data[:5] == b"HTTP/":
