@@ -99,9 +99,10 @@ def read_range(body: bytes, place: Range, dtype: np.dtype[Any]) -> NDArray[Any] 
     text = body[place.start : place.stop]
     try:
         raw = pybase64.b64decode(text, validate=True)
+        tensor = np.frombuffer(raw, dtype)  # its padding may stand for other bytes
     except ValueError:
         return None
-    return np.frombuffer(raw, dtype) if pybase64.b64encode(raw) == text else None
+    return tensor if pybase64.b64encode(raw) == text else None
 
 
 def find_ranges(body: bytes, array: NDArray[Any]) -> list[Range]:

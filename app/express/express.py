@@ -104,7 +104,9 @@ class Express:
         A request that it takes is answered in this turn of the event loop (``Connection.answer``), or given back
         (``Connection.parse``).
         """
+        part = None
         if connection.is_with_express:
+            part = self._parts.get(connection)
             data = self.give_back(connection) + data
             if not connection.is_idle:
                 return data
@@ -119,7 +121,9 @@ class Express:
         if end - start > self._budget.free:
             return data
         if len(data) < end:
-            self._put_aside(connection, Part(data, end - start, time.monotonic()))
+            # The patience begins with the first part.
+            since = time.monotonic() if part is None else part.since
+            self._put_aside(connection, Part(data, end - start, since))
             return b""
         return b"" if self._take(connection, data, data[start:], key, head) else data
 

@@ -25,6 +25,7 @@ from app.express.bodies import Range
 from app.express.calls import Call
 from app.express.frames import Form, Frame, Hole, ListFrame, RangeFrame, Response, write
 from app.http.deadlines import Deadline
+from app.http.problems import Header
 from app.http.request import Request
 from app.requests.answering import Job, Reader
 from app.runtime.modes import KeyedArrays
@@ -82,10 +83,10 @@ class Lesson:
         if reading is None or self.deadline.allowed_s < allowed_s:
             raise Unteachable
         results = _results(evaluation)
-        (texts, holes), second = (
-            _marked_response(job, results, sign) for job, sign in zip(reading.jobs, SIGNS, strict=True)
-        )
-        if not holes or (texts, holes) != second or sum(map(len, texts)) > MAX_TEXT:
+        # A header may depend on the length of the numbers, which differs with their sign.
+        first, second = (_marked_response(job, results, sign) for job, sign in zip(reading.jobs, SIGNS, strict=True))
+        texts, holes, _ = first
+        if not holes or first != second or sum(map(len, texts)) > MAX_TEXT:
             raise Unteachable
         start, before_length, before_id, end = match.groups()
         response = Response((start, before_length, before_id, end), texts, holes)
@@ -207,13 +208,16 @@ def _results(evaluation: Evaluation[Any]) -> KeyedArrays:
     return results
 
 
-def _marked_response(job: Job, results: KeyedArrays, sign: int) -> tuple[tuple[bytes, ...], tuple[Hole, ...]]:
-    """Return the response of a job to marked results: its texts around the results, and the place of each."""
+def _marked_response(
+    job: Job, results: KeyedArrays, sign: int
+) -> tuple[tuple[bytes, ...], tuple[Hole, ...], Sequence[Header]]:
+    """Return the response of a job to marked results: its texts around them, the place of each, and its headers."""
     marked: KeyedArrays = dict(results)
     for number, (key, array) in enumerate(results.items(), 1):
         if array is not None:
             marked[key] = _marks(array.size, number, sign).astype(array.dtype).reshape(array.shape)
-    body = b"".join(job.write(_evaluation(job).finish(marked)).pieces)
+    reply = job.write(_evaluation(job).finish(marked))
+    body = b"".join(reply.pieces)
     found = list[tuple[int, int, Hole]]()
     for key, array in marked.items():
         if array is None:
@@ -226,7 +230,7 @@ def _marked_response(job: Job, results: KeyedArrays, sign: int) -> tuple[tuple[b
                 break
     found.sort(key=lambda each: each[:2])
     places = [Range(start, stop, is_base64=False) for start, stop, _ in found]
-    return bodies.without(body, places), tuple(hole for *_, hole in found)
+    return bodies.without(body, places), tuple(hole for *_, hole in found), reply.headers
 
 
 def _texts(array: Array) -> Iterator[tuple[Form, bytes]]:

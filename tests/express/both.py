@@ -1,0 +1,99 @@
+"""The two ways side by side: every request goes to a service with the express way and to one without it."""
+
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from tests.conftest import Service
+from tests.express.wire import Answer, Wire
+
+GET = b"GET %b HTTP/1.1\r\nhost: localhost\r\n\r\n"
+TAKEN = b"\npullback_express_requests_total "
+# How many like requests teach the express way a head and a frame.
+LESSONS, PATIENCE = 8, 200
+Requests = Callable[[int], bytes]
+"""Returns one request of a loop: the same but for its numbers, other ones for each count."""
+
+
+class Both:
+    """A connection to each service, opened again after its end."""
+
+    def __init__(self, express: Service, ordinary: Service) -> None:
+        self.services = express, ordinary
+        self._wires: list[Wire] = []
+        self._scrape = Wire(express.port)
+
+    def close(self) -> None:
+        for wire in (*self._wires, self._scrape):
+            wire.socket.close()
+        self._wires = []
+
+    def same(self, *requests: bytes) -> list[Answer]:
+        """Send each request both ways, one at a time; return the answers, which must be the same."""
+        return [self.exchange(request)[0] for request in requests]
+
+    def exchange(self, *pieces: bytes, count: int = 1, pause_s: float = 0.0) -> list[Answer]:
+        """Send the pieces of ``count`` requests both ways; return the answers, which must be the same."""
+        if not self._wires:
+            self._wires = [Wire(service.port) for service in self.services]
+        for wire in self._wires:
+            wire.send(*pieces, pause_s=pause_s)
+        express, ordinary = (wire.answers(count) for wire in self._wires)
+        assert express == ordinary, b"".join(pieces)[:2000]
+        if ordinary[-1].is_last:
+            for wire in self._wires:
+                wire.rest()
+                wire.socket.close()
+            self._wires = []
+        return ordinary
+
+    def on_new(self, *pieces: bytes, pause_s: float = 0.0, half_close: bool = False) -> bytes:
+        """Send the pieces on connections of their own until the end; return all answers, which must be the same."""
+        found: list[list[Answer]] = []
+        for service in self.services:
+            with Wire(service.port) as wire:
+                try:
+                    wire.send(*pieces, pause_s=pause_s)
+                    if half_close:
+                        # A service that has not read everything by then need not answer it.
+                        time.sleep(0.1)
+                        wire.socket.shutdown(socket.SHUT_WR)
+                except OSError:  # it has closed the connection
+                    pass
+                answers = [wire.answer()]
+                while not answers[-1].is_last:
+                    answers.append(wire.answer())
+                found.append(answers)
+        assert found[0] == found[1], b"".join(pieces)[:2000]
+        return b"".join(head + body for head, body in found[1])
+
+    def taken(self) -> int:
+        """Return how many requests the express way has answered."""
+        self._scrape.send(GET % b"/metrics")
+        return int(float(self._scrape.answer().body.partition(TAKEN)[2].split(b"\n", 1)[0]))
+
+    @contextmanager
+    def takes(self, least: int, most: int | None = None) -> Iterator[None]:
+        """Expect that the express way answers so many of the requests in the block."""
+        before = self.taken()
+        yield
+        taken = self.taken() - before
+        assert least <= taken <= (taken if most is None else most), f"it took {taken} requests"
+
+    def teach(self, requests: Requests) -> list[Answer]:
+        """Send requests until the express way takes them, which a busy machine may delay; return the answers."""
+        answers, before = self.learn(requests), self.taken()
+        while self.taken() == before:
+            assert len(answers) < PATIENCE, "the express way does not learn this request"
+            answers += self.same(requests(len(answers)))
+        return answers
+
+    def learn(self, requests: Requests) -> list[Answer]:
+        """Send enough requests to teach the express way."""
+        return self.same(*(requests(number) for number in range(LESSONS)))
+
+
+def requests_of(make: Callable[..., bytes], *rows: Sequence[float]) -> Requests:
+    """Return requests whose rows of numbers differ in each."""
+    return lambda number: make(*([value * (1 + 0.125 * number) for value in row] for row in rows))

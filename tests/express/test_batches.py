@@ -1,0 +1,147 @@
+"""Many connections at once: every answer is the ordinary one, and belongs to its connection."""
+
+import itertools
+import json
+import random
+import threading
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from tests.express.both import GET, Both
+from tests.express.wire import Answer, Wire, post, with_head
+from tests.http.openinference_client import LENGTH, OCTETS, binary, in_json
+
+CONNECTIONS, ROUNDS = 32, 25
+Loop = Callable[[float], bytes]
+
+
+def lists(op: str, operation: str, size: int, **fields: object) -> Loop:
+    def request(number: float) -> bytes:
+        x = [number + each + 0.25 for each in range(size)]
+        tree: dict[str, object] = {"inputs": {"x": x}}
+        if operation == "vjp":
+            tree["cotangents"] = {"y": [number * 2 - each + 0.5 for each in range(size)]}
+        return post(f"/v1/ops/{op}/{operation}", json.dumps(tree | fields).encode())
+
+    return request
+
+
+def paired(number: float) -> bytes:
+    tree = {"inputs": {"x": [number + 0.25], "z": [0.5 - number]}, "attrs": {"a": 0.5}}
+    return post("/v1/ops/paired/forward", json.dumps(tree).encode())
+
+
+def inference(number: float) -> bytes:
+    body, headers = binary({"x": np.array([number + 0.25, -number], np.float32)})
+    lines = (f"content-type: {OCTETS}", f"{LENGTH}: {headers[LENGTH]}")
+    return with_head("/v2/models/log1pexp/infer", lines, body)
+
+
+def inference_in_json(number: float) -> bytes:
+    body = {"inputs": in_json({"x": np.array([number + 0.25, -number - 0.5], np.float32)})}
+    return post("/v2/models/log1pexp/infer", json.dumps(body).encode())
+
+
+def umbridge(number: float) -> bytes:
+    body = {"name": "log1pexp", "input": [[number + 0.25, 1.5]], "config": {"shape": {"x": [2]}}}
+    return post("/Evaluate", json.dumps(body).encode())
+
+
+LOOPS: tuple[Loop, ...] = (
+    lists("log1pexp", "vjp", 3),
+    lists("log1pexp", "vjp", 4),
+    lists("log1pexp", "vjp", 3, outputs=True),
+    lists("log1pexp", "vjp", 3, dtype="float64"),
+    lists("log1pexp", "vjp", 3, encoding="base64"),
+    lists("log1pexp", "forward", 3),
+    lists("square", "forward", 3),
+    lists("square", "forward", 700),
+    paired,
+    inference,
+    inference_in_json,
+    umbridge,
+)
+OTHERS = (
+    GET % b"/health/live",
+    post("/v1/ops/log1pexp/vjp", b'{"inputs":{"x":[1e39]}}'),
+    post("/v1/ops/log1pexp/vjp", b"{"),
+    post("/v1/ops/log1pexp/jacobian", b'{"inputs":{"x":[1.5]}}'),
+    post("/v1/ops/square/forward", b'{"inputs":{"x":[1e38,2.5,3.5]}}'),
+    post("/v1/ops/square/forward", b'{"inputs":{"x":[7.038531e-26,2.5,3.5]}}'),
+)
+
+
+@pytest.fixture
+def taught(both) -> Both:
+    for loop in LOOPS:
+        both.teach(loop)
+    return both
+
+
+def in_turns(port: int, turns: Sequence[Sequence[bytes]]) -> list[list[Answer]]:
+    """Send each turn's requests at once, one on each connection; return the answers, turn by turn."""
+    wires = [Wire(port) for _ in turns[0]]
+    try:
+        found: list[list[Answer]] = []
+        for turn in turns:
+            for wire, request in zip(wires, turn, strict=True):
+                wire.send(request)
+            found.append([wire.answer() for wire in wires])
+        return found
+    finally:
+        for wire in wires:
+            wire.socket.close()
+
+
+def test_many_connections(taught):
+    """Every request differs from all others, so each answer shows whose it is."""
+    rng, numbers = random.Random(4), itertools.count()
+    turns = [
+        [rng.choice(LOOPS)(next(numbers) / 8) if rng.random() < 0.9 else rng.choice(OTHERS) for _ in range(CONNECTIONS)]
+        for _ in range(ROUNDS)
+    ]
+    with taught.takes(CONNECTIONS * ROUNDS // 4):
+        express = in_turns(taught.services[0].port, turns)
+    alone = taught.same(*itertools.chain.from_iterable(turns))
+    assert list(itertools.chain.from_iterable(express)) == alone
+
+
+def test_many_connections_of_one_loop(taught):
+    """More numbers than the shortest length of a call has, and than a shared call may have."""
+    for size in (1, 100, 700, 1500):
+        loop = lists("square", "forward", size)
+        taught.teach(loop)
+        turns = [[loop(turn * 100 + each + 0.125) for each in range(CONNECTIONS)] for turn in range(6)]
+        express = in_turns(taught.services[0].port, turns)
+        alone = taught.same(*itertools.chain.from_iterable(turns))
+        assert list(itertools.chain.from_iterable(express)) == alone
+
+
+def test_threads_of_clients(taught):
+    """Clients that do not wait for each other, each with its own loop of requests."""
+    failed: list[object] = []
+
+    def client(seed: int) -> None:
+        rng = random.Random(seed)
+        requests = [rng.choice(LOOPS)(seed * 1000 + each + 0.5) for each in range(40)]
+        requests += rng.choices(OTHERS, k=8)
+        rng.shuffle(requests)
+        found: list[list[Answer]] = []
+        for service in taught.services:
+            with Wire(service.port) as wire:
+                answers: list[Answer] = []
+                for request in requests:
+                    wire.send(request)
+                    answers.append(wire.answer())
+                found.append(answers)
+        if found[0] != found[1]:
+            failed.append(seed)
+
+    threads = [threading.Thread(target=client, args=(seed,)) for seed in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed

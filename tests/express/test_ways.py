@@ -1,0 +1,317 @@
+"""Every operation, format and protocol: the express way answers as the ordinary one, and takes what it should."""
+
+import base64
+import json
+import random
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.tensors import safetensors
+from ops import Op, discover
+from tests.express.both import Both, Requests
+from tests.express.wire import post, with_head
+from tests.http.openinference_client import LENGTH, OCTETS, binary, in_json
+
+SAFETENSORS = ("content-type: application/vnd.safetensors", "accept: application/vnd.safetensors")
+SHARE = 6
+DTYPES = {"float32": np.float32, "float64": np.float64}
+Arrays = Mapping[str, np.ndarray]
+ALL = discover().ops
+ELEMENTWISE = [op for op in ALL.values() if op.batching == "elementwise"]
+Form = Callable[..., bytes]
+
+
+def numbers(count: int, shape: tuple[int, ...], dtype: str = "float32") -> np.ndarray:
+    """Return numbers that differ with the count, none of them an integer."""
+    return np.random.default_rng(count).uniform(-3, 3, shape).astype(dtype)
+
+
+def lists(path: str, tensors: Mapping[str, Arrays], dtype: str, **fields: Any) -> bytes:
+    tree = {field: {name: x.tolist() for name, x in values.items()} for field, values in tensors.items()}
+    return post(path, json.dumps(tree | fields | {"dtype": dtype}).encode())
+
+
+def compact(path: str, tensors: Mapping[str, Arrays], dtype: str, **fields: Any) -> bytes:
+    tree = {field: {name: x.tolist() for name, x in values.items()} for field, values in tensors.items()}
+    return post(path, json.dumps(fields | {"dtype": dtype} | tree, separators=(",", ":")).encode())
+
+
+def typed(path: str, tensors: Mapping[str, Arrays], dtype: str, **fields: Any) -> bytes:
+    def tensor(x: np.ndarray) -> Any:
+        return {"dtype": dtype, "shape": list(x.shape), "data": x.reshape(-1).tolist()}
+
+    tree = {field: {name: tensor(x) for name, x in values.items()} for field, values in tensors.items()}
+    return post(path, json.dumps(tree | fields | {"dtype": dtype}).encode())
+
+
+def in_base64(path: str, tensors: Mapping[str, Arrays], dtype: str, **fields: Any) -> bytes:
+    def tensor(x: np.ndarray) -> Any:
+        return {"dtype": dtype, "shape": list(x.shape), "base64": base64.b64encode(x.tobytes()).decode()}
+
+    tree = {field: {name: tensor(x) for name, x in values.items()} for field, values in tensors.items()}
+    return post(path, json.dumps(tree | fields | {"dtype": dtype}).encode())
+
+
+def in_safetensors(path: str, tensors: Mapping[str, Arrays], dtype: str, **fields: Any) -> bytes:
+    named = {f"{field}/{name}": x for field, values in tensors.items() for name, x in values.items()}
+    body = b"".join(bytes(part) for part in safetensors.write(named, fields | {"dtype": dtype}))
+    return with_head(path, SAFETENSORS, body)
+
+
+FORMS: tuple[Form, ...] = (lists, compact, typed, in_base64, in_safetensors)
+ENCODINGS = ("nested", "flat", "base64")
+
+
+def taught(both: Both, requests: Requests) -> None:
+    """Teach the express way a request, and check that it takes those that follow."""
+    answers = both.teach(requests)
+    assert {answer.status for answer in answers} == {200}
+    with both.takes(SHARE - 1):  # a busy machine may displace what is brief
+        both.same(*(requests(1000 + number) for number in range(SHARE)))
+
+
+def native(form: Form, operation: str, op: str, shape: tuple[int, ...], dtype: str, **fields: Any) -> Requests:
+    def request(count: int) -> bytes:
+        x, y = numbers(count, shape, dtype), numbers(count + 10**6, shape, dtype)
+        tensors: dict[str, Arrays] = {"inputs": {"x": x}}
+        match operation:
+            case "vjp":
+                tensors["cotangents"] = {"y": y}
+            case "jvp":
+                tensors["tangents"] = {"x": y}
+            case "hvp":
+                tensors["vectors"] = {"x": y}
+        return form(f"/v1/ops/{op}/{operation}", tensors, dtype, **fields)
+
+    return request
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("operation", ["vjp", "forward", "jvp", "hvp", "gradients"])
+def test_an_operation_in_a_format(both, operation, form, dtype):
+    taught(both, native(form, operation, "log1pexp", (2, 3), dtype))
+
+
+@pytest.mark.parametrize("order", [2, 3, 4])
+def test_gradients_of_higher_order(both, order):
+    taught(both, native(lists, "gradients", "log1pexp", (3,), "float64", order=order))
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1), (7,), (3, 1), (2, 2, 2), (300,), (1500,), (30, 50)])
+def test_a_shape_in_an_encoding(both, shape, encoding):
+    form = typed if shape == () else lists
+    requests = native(form, "vjp", "square", shape, "float32", encoding=encoding)
+    if shape == () and encoding != "base64":
+        both.learn(requests)
+    else:
+        taught(both, requests)
+
+
+# The kernel of relu is not known to be brief.
+@pytest.mark.parametrize("op", [op.name for op in ELEMENTWISE if op.validate is None and op.name != "relu"])
+def test_an_elementwise_op(both, op):
+    taught(both, native(lists, "vjp", op, (5,), "float32"))
+    taught(both, native(in_safetensors, "vjp", op, (5,), "float32"))
+
+
+def pairs(form: Form, operation: str, names: Mapping[str, str], shape: tuple[int, ...], **fields: Any) -> Requests:
+    """Return requests to the op of two inputs and two outputs."""
+
+    def request(count: int) -> bytes:
+        tensors: dict[str, dict[str, np.ndarray]] = {}
+        for number, (name, field) in enumerate({"x": "inputs", "z": "inputs", **names}.items()):
+            tensors.setdefault(field, {})[name] = numbers(count + 10**6 * number, shape, "float64")
+        return form(f"/v1/ops/paired/{operation}", tensors, "float64", **fields)
+
+    return request
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "requests",
+    [
+        partial(pairs, operation="forward", names={}),
+        partial(pairs, operation="forward", names={}, attrs={"a": -0.75}),
+        partial(pairs, operation="vjp", names={"p": "cotangents", "q": "cotangents"}, outputs=True),
+        partial(pairs, operation="vjp", names={"p": "cotangents"}, wrt=["z"]),
+        partial(pairs, operation="gradients", names={"q": "cotangents"}),
+    ],
+)
+def test_two_inputs_and_two_outputs(both, requests, form):
+    taught(both, requests(form=form, shape=(4,)))
+
+
+def test_an_order_of_names(both):
+    """The inputs change places in the body: each frame has its own order."""
+
+    def request(count: int, names: str) -> bytes:
+        inputs = {name: numbers(count + ord(name), (4,)).tolist() for name in names}
+        return post("/v1/ops/paired/vjp", json.dumps({"inputs": inputs}).encode())
+
+    for names in ("xz", "zx"):
+        taught(both, partial(request, names=names))
+    both.same(*(request(count, names) for count in range(5) for names in ("xz", "zx")))
+
+
+def test_an_attribute_is_a_part_of_the_frame(both):
+    def request(count: int, a: float) -> bytes:
+        return pairs(lists, "forward", {}, (3,), attrs={"a": a})(count)
+
+    taught(both, partial(request, a=0.5))
+    taught(both, partial(request, a=2.5))
+    first, second = (both.same(request(7, a))[0] for a in (0.5, 2.5))
+    assert first.body != second.body
+
+
+@pytest.mark.parametrize("op", ["log1pexp.vjp", "log1pexp.jvp", "square.vjp.vjp"])
+def test_a_derived_op(both, op):
+    contract = json.loads(both.same(b"GET /v1/ops/%b HTTP/1.1\r\nhost: localhost\r\n\r\n" % op.encode())[0].body)
+
+    def request(count: int) -> bytes:
+        names = [slot["name"] for slot in contract["inputs"]]
+        inputs = {name: numbers(count + 10**6 * number, (3,)) for number, name in enumerate(names)}
+        return lists(f"/v1/ops/{op}/vjp", {"inputs": inputs}, "float32")
+
+    taught(both, request)
+
+
+@pytest.mark.parametrize("path", ["/Evaluate", "/Gradient", "/ApplyJacobian", "/ApplyHessian"])
+def test_umbridge(both, path):
+    def request(count: int) -> bytes:
+        x, y, z = (numbers(count + 10**6 * number, (4,), "float64").tolist() for number in range(3))
+        body: dict[str, Any] = {"name": "log1pexp", "input": [x], "config": {"shape": {"x": [4]}}}
+        match path:
+            case "/Gradient":
+                body |= {"outWrt": 0, "inWrt": 0, "sens": y}
+            case "/ApplyJacobian":
+                body |= {"outWrt": 0, "inWrt": 0, "vec": y}
+            case "/ApplyHessian":
+                body |= {"outWrt": 0, "inWrt1": 0, "inWrt2": 0, "sens": y, "vec": z}
+        return post(path, json.dumps(body).encode(), "user-agent: python-requests/2.32")
+
+    if path in ("/Evaluate", "/Gradient"):
+        taught(both, request)
+    else:
+        both.learn(request)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("model", ["log1pexp", "log1pexp.vjp", "paired"])
+@pytest.mark.parametrize("is_binary", [False, True])
+def test_open_inference(both, model, dtype, is_binary):
+    names = {"log1pexp": "x", "log1pexp.vjp": ("x", "dy"), "paired": "xz"}[model]
+
+    def request(count: int) -> bytes:
+        tensors = {name: numbers(count + 10**6 * number, (4,), dtype) for number, name in enumerate(names)}
+        path = f"/v2/models/{model}/infer"
+        if not is_binary:
+            return post(path, json.dumps({"inputs": in_json(tensors), "id": "1"}).encode())
+        body, headers = binary(tensors)
+        return with_head(path, (f"content-type: {OCTETS}", f"{LENGTH}: {headers[LENGTH]}"), body)
+
+    taught(both, request)
+
+
+def test_a_string_that_has_a_list(both):
+    """It is echoed, so it is no list of numbers."""
+
+    def request(count: int) -> bytes:
+        body = {"id": f"a [{count + 0.5}] b", "inputs": in_json({"x": numbers(count, (1,))})}
+        return post("/v2/models/square/infer", json.dumps(body).encode())
+
+    both.learn(request)
+
+
+def test_open_inference_with_a_part_in_json(both):
+    """The length of the JSON is in a header of the answer."""
+
+    def request(count: int) -> bytes:
+        tensors = {"x": numbers(count, (1,)) * 10.0 ** (count % 7), "z": numbers(-count % 99, (1,))}
+        outputs = [{"name": "p", "parameters": {"binary_data": True}}, {"name": "q"}]
+        return post("/v2/models/paired/infer", json.dumps({"inputs": in_json(tensors), "outputs": outputs}).encode())
+
+    both.same(*(request(count) for count in range(20)))
+
+
+def test_tesseract(both):
+    def tensor(x: np.ndarray) -> Any:
+        buffer = base64.b64encode(x.tobytes()).decode()
+        return {"shape": list(x.shape), "dtype": "float32", "data": {"buffer": buffer, "encoding": "base64"}}
+
+    def request(count: int, endpoint: str, form: Callable[[np.ndarray], Any]) -> bytes:
+        x, y = numbers(count, (3,)), numbers(count + 10**6, (3,))
+        body: dict[str, Any] = {"inputs": {"x": form(x)}}
+        match endpoint:
+            case "vector_jacobian_product":
+                body |= {"vjp_inputs": ["x"], "vjp_outputs": ["y"], "cotangent_vector": {"y": form(y)}}
+            case "jacobian_vector_product":
+                body |= {"jvp_inputs": ["x"], "jvp_outputs": ["y"], "tangent_vector": {"x": form(y)}}
+        return post(f"/tesseract/log1pexp/{endpoint}", json.dumps(body).encode())
+
+    for endpoint in ("apply", "vector_jacobian_product", "jacobian_vector_product"):
+        for form in (tensor, np.ndarray.tolist):
+            both.learn(partial(request, endpoint=endpoint, form=form))
+
+
+def example_of(op: Op, dtype: str) -> Mapping[str, Any]:
+    given = op.examples[0]
+    return {"inputs": dict(given.inputs), "attrs": dict(given.attrs), "dtype": dtype}
+
+
+def other_ways(op: Op, operation: str) -> Requests:
+    body = json.loads(json.dumps(example_of(op, "float32"), default=np.ndarray.tolist))
+
+    def request(count: int) -> bytes:
+        return post(f"/v1/ops/{op.name}/{operation}", json.dumps(scaled(body, count)).encode())
+
+    return request
+
+
+def scaled(tree: Any, count: int) -> Any:
+    """Return a document whose tensors have other numbers, as far as they are floats."""
+    if isinstance(tree, dict):
+        return {name: value if name == "attrs" else scaled(value, count) for name, value in tree.items()}
+    if isinstance(tree, list):
+        return [scaled(item, count) for item in tree]
+    return tree * (1 - count / 64) if isinstance(tree, float) else tree
+
+
+OTHERS = [op for op in ALL.values() if op not in ELEMENTWISE]
+
+
+@pytest.mark.parametrize("op", OTHERS, ids=[op.name for op in OTHERS])
+def test_other_ops_pass_through(both, op):
+    with both.takes(0, 0):
+        both.learn(other_ways(op, "forward"))
+
+
+@pytest.mark.parametrize("operation", ["vjp", "gradients", "jvp", "hvp", "jacobian", "hessian", "check"])
+@pytest.mark.parametrize("op", [pytest.param(op, id=op.name, marks=pytest.mark.thorough) for op in ALL.values()])
+def test_all_operations_of_all_ops(both, op, operation):
+    both.learn(other_ways(op, operation))
+
+
+@pytest.mark.parametrize("body", [{"dtype": "float16"}, {"dtype": "bfloat16"}, {"mode": "eager"}])
+def test_other_dtypes_and_modes_pass_through(both, body):
+    def request(count: int) -> bytes:
+        return post("/v1/ops/log1pexp/vjp", json.dumps({"inputs": {"x": [0.5 + count, 1.5]}} | body).encode())
+
+    with both.takes(0, 0):
+        both.learn(request)
+
+
+def test_what_is_learned_is_forgotten(both):
+    """More frames than a head keeps: each is learned again when it comes again."""
+    sizes = list(range(1, 24))
+    for _ in range(2):
+        for size in sizes:
+            both.learn(native(lists, "forward", "square", (size,), "float32"))
+    mixed = [native(lists, "forward", "square", (size,), "float32")(3) for size in sizes] * 3
+    random.Random(1).shuffle(mixed)
+    both.same(*mixed)
