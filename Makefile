@@ -132,7 +132,8 @@ sanitize: $(VENV)/.installed-dev $(SANITIZED) ## run the tests of the C++ ops wi
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 	    $(VENV)/bin/python -m tests.ops.sanitized
 
-bench: $(VENV)/.installed-bench native ## measure speed next to other servers
+bench: CLIENTS := umbridge tesseract triton
+bench: $(VENV)/.installed-bench native client-environments ## measure speed next to other servers
 	@$(VENV)/bin/python -m benchmarks.native
 	@$(VENV)/bin/python -m benchmarks.serving
 

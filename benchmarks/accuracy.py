@@ -22,9 +22,10 @@ import numpy as np
 from scipy import differentiate
 
 from app.gradcheck.numeric import Trouble, slopes
+from benchmarks.pages import marked, replace
 from tests.gradcheck.functions import BARS, CONFIDENTLY_WRONG, FUNCTIONS, UNIT, Function, scale
 
-BEGIN, END = "<!-- accuracy table: begin -->", "<!-- accuracy table: end -->"
+PART = "accuracy table"
 EXACT_ULPS = 4
 """How many units in the last place count as none: the closed forms are rounded too, and some are a few units off."""
 
@@ -200,16 +201,7 @@ def part() -> str:
     )
     columns = [f"{method}, {unit}" for unit in ("bars", "relative") for method in IN_DETAIL]
     details = table(("worst error of", *columns), (detail(name, of) for name, of in found.items()))
-    return f"{BEGIN}\n\n{about}\n{totals}\n{details}\n{END}\n"
-
-
-def write(page: Path, text: str) -> None:
-    """Replace the part in the page."""
-    before, begin, rest = page.read_text().partition(BEGIN)
-    _, end, after = rest.partition(f"{END}\n")
-    if not begin or not end:
-        raise SystemExit(f"expected the lines {BEGIN} and {END} in {page}, got a page without them")
-    page.write_text(before + text + after)
+    return f"{about}\n{totals}\n{details.rstrip()}"
 
 
 def main() -> None:
@@ -218,9 +210,9 @@ def main() -> None:
     with np.errstate(all="ignore"):
         text = part()
     if pages := sys.argv[1:]:
-        write(Path(pages[0]), text)
+        replace(Path(pages[0]), PART, text)
     else:
-        print(text, end="")
+        print(marked(PART, text), end="")
 
 
 if __name__ == "__main__":

@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import starmap
 from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.candidates import Request, numbers, pullback_base64, pullback_json, pullback_safetensors
+from benchmarks.candidates import Request, draws, numbers, pullback_base64, pullback_json, pullback_safetensors
+from benchmarks.cells import LARGE
 from benchmarks.load import Posted, Sample
 from benchmarks.processes import HOST, Server
 
@@ -86,8 +88,8 @@ def many_shapes(server: Server, found: Alone, requests: int, shapes: int) -> Non
 
 
 def _post_shapes(server: Server, shapes: list[tuple[int, ...]], requests: int) -> None:
-    with Posted(*map(_shaped, shapes)) as posted:
-        sample = posted.by_sockets(server.port, CONNECTIONS, seconds=120, count=requests)
+    with Posted(map(_shaped, shapes)) as posted:
+        sample = posted.load(server, CONNECTIONS, seconds=120, count=requests)
     if sample.requests < requests or sample.refused or sample.failed:
         raise RuntimeError(f"expected {requests} answers to requests of many shapes, got {sample}")
 
@@ -105,36 +107,28 @@ def _traces(server: Server) -> tuple[int, int]:
 def costs(server: Server, found: Alone, seconds: float) -> None:
     """Return the seconds per number at every size, one request at a time, as safetensors."""
     for n in SIZES:
-        with Posted(pullback_safetensors(*numbers(n))) as posted:
-            first = posted.by_sockets(server.port, 1, 0, count=1)
+        with Posted(starmap(pullback_safetensors, draws(n))) as posted:
+            first = posted.load(server, 1, 0, count=1)
             if first.refused or first.failed:
                 found.nots.append("the cost of a number: safetensors were refused")
                 return
-            found.costs[n] = posted.by_sockets(server.port, 1, seconds).p50 / n
+            found.costs[n] = posted.load(server, 1, seconds).p50 / n
 
 
 def healths(server: Server, found: Alone, seconds: int) -> None:
     """Measure /health/live under each load."""
-    small, large = numbers(10), numbers(1_000_000)
-
-    def many_small(posted: Posted) -> Sample:
-        return posted.by_wrk(server.port, 64, seconds)
-
-    def few_large(posted: Posted) -> Sample:
-        return posted.by_sockets(server.port, 4, seconds)
-
     loads = (
-        ("n = 10 as JSON, c = 64", pullback_json(*small), many_small),
-        ("n = 1,000,000 as JSON, c = 4", pullback_json(*large), few_large),
-        ("n = 1,000,000 in base64, c = 4", pullback_base64(*large), few_large),
-        ("n = 1,000,000 as safetensors, c = 4", pullback_safetensors(*large), few_large),
+        ("n = 10 as JSON, c = 64", 10, 64, pullback_json),
+        ("n = 1,000,000 as JSON, c = 4", LARGE, 4, pullback_json),
+        ("n = 1,000,000 in base64, c = 4", LARGE, 4, pullback_base64),
+        ("n = 1,000,000 as safetensors, c = 4", LARGE, 4, pullback_safetensors),
     )
-    for title, request, post in loads:
-        with Posted(request) as posted:
-            if (first := posted.by_sockets(server.port, 1, 0, count=1)).refused or first.failed:
+    for title, n, connections, request in loads:
+        with Posted(starmap(request, draws(n))) as posted:
+            if (first := posted.load(server, 1, 0, count=1)).refused or first.failed:
                 found.nots.append(f"/health/live under {title}: the load was refused")
                 continue
-            found.health.append(_probed(server, title, partial(post, posted)))
+            found.health.append(_probed(server, title, partial(posted.load, server, connections, seconds)))
 
 
 def _probed(server: Server, title: str, load: Callable[[], Sample]) -> Health:

@@ -3,7 +3,7 @@
 import base64
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -14,6 +14,7 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[np.float32]]
 Format = Literal["JSON", "base64", "binary", "none"]
 
 SAFETENSORS = "application/vnd.safetensors"
+MOST_DRAWS, LEAST_DRAWS, MOST_NUMBERS = 1_000, 3, 500_000
 VJP = "/v1/ops/log1pexp/vjp"
 
 
@@ -41,10 +42,21 @@ class Candidate:
     gradient: Callable[[bytes], Array] | None = field(repr=False)
 
 
-def numbers(n: int) -> tuple[Array, Array]:
-    """Return x and dy, the same in every call."""
-    rng = np.random.default_rng(n)
-    return rng.normal(0, 3, n).astype(np.float32), rng.normal(0, 1, n).astype(np.float32)
+def numbers(n: int, draw: int = 0) -> tuple[Array, Array]:
+    """Return x and dy, the same for the same draw; their texts have 1 to 9 digits after the point."""
+    rng = np.random.default_rng((n, draw))
+    x, dy = (np.round(array * 10**digits) / 10**digits for array, digits in _drawn(rng, n))
+    return x.astype(np.float32), dy.astype(np.float32)
+
+
+def _drawn(rng: np.random.Generator, n: int) -> Iterator[tuple[Any, Any]]:
+    for scale in (3, 1):
+        yield rng.normal(0, scale, n), rng.integers(1, 10, n).astype(float)
+
+
+def draws(n: int) -> Iterator[tuple[Array, Array]]:
+    """Yield many x and dy, all different, and fewer if they are large: a load must not repeat one body."""
+    return (numbers(n, draw) for draw in range(min(MOST_DRAWS, max(LEAST_DRAWS, MOST_NUMBERS // n))))
 
 
 def is_gradient(found: Array, x: Array, dy: Array) -> bool:

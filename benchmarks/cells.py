@@ -1,14 +1,14 @@
 """The cells of the comparison, the outcome of each candidate in a cell, and their ratios."""
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from benchmarks.candidates import CANDIDATES
 from benchmarks.load import Sample
 
 LARGE = 1_000_000
+MOST_US = 10_000
 
 
 class Cell(NamedTuple):
@@ -35,11 +35,16 @@ class Outcome:
         """Requests per second, for each round."""
         return [] if self.why else [sample.rate for sample in self.samples]
 
-    def text(self) -> str:
-        """The median rate, with the minimum and the maximum."""
-        if not self.rates:
+    @property
+    def cpu_us(self) -> list[float]:
+        """The server's CPU time per request in microseconds, for each round."""
+        return [] if self.why else [sample.cpu_us for sample in self.samples]
+
+    def text(self, rounds: Sequence[float]) -> str:
+        """The median of figures of the rounds, with the minimum and the maximum, or why there are none."""
+        if not rounds:
             return self.why or "–"
-        return f"{figure(statistics.median(self.rates))} ({figure(min(self.rates))}–{figure(max(self.rates))})"
+        return f"{figure(statistics.median(rounds))} ({figure(min(rounds))}–{figure(max(rounds))})"
 
 
 Outcomes: TypeAlias = dict[str, Outcome]
@@ -59,23 +64,16 @@ def wanted(name: str, cell: Cell) -> bool:
     return cell != Cell(LARGE, 4) or not name.startswith("umbridge")
 
 
-def ratio(outcomes: Mapping[str, Outcome], one: str, other: str) -> float | None:
-    """Return the rate of ``one`` divided by that of ``other``, the median over the rounds."""
-    pair = [outcomes[name].rates for name in (one, other) if name in outcomes]
-    if len(pair) != len((one, other)) or not all(pair):
-        return None
-    return statistics.median(a / b for a, b in zip(*pair, strict=False) if b)
-
-
-def fastest_peer(outcomes: Mapping[str, Outcome]) -> str | None:
-    """Return the name of the peer with the highest median rate."""
-    return max(
-        (name for name, outcome in outcomes.items() if CANDIDATES[name].side == "peer" and outcome.rates),
-        key=lambda name: statistics.median(outcomes[name].rates),
-        default=None,
-    )
+def ratio(one: Sequence[float], other: Sequence[float]) -> float | None:
+    """Return a figure divided by another, the median over the rounds; ``None`` if one was not measured."""
+    return statistics.median(a / b for a, b in zip(one, other, strict=False)) if one and other else None
 
 
 def figure(value: float) -> str:
     """Return a number with three significant digits, or with all digits before the decimal point."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"  # noqa: PLR2004 - three digits
+
+
+def duration(microseconds: float) -> str:
+    """Return a time with its unit."""
+    return f"{figure(microseconds)} µs" if microseconds < MOST_US else f"{figure(microseconds / 1e3)} ms"

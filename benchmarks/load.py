@@ -1,7 +1,6 @@
-"""Load from a separate process: wrk for many small requests, ``sockets.py`` for few large ones.
+"""Load from a separate process, ``load.cc``, and the CPU time that it costs the server.
 
-wrk counts the requests that end within its time, which cannot measure a request that takes as long. It reads 8 KiB at
-a time, so large responses keep it as busy as the server.
+The rate depends on what else the machine does; the server's CPU time a request hardly does.
 """
 
 import json
@@ -9,16 +8,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from benchmarks.candidates import Request
-from benchmarks.processes import HOST, ROOT, environment
+from benchmarks.processes import BUILD, HOST, ROOT, Server, environment
 
-SCRIPT = Path(__file__).with_name("load.lua")
+SOURCE = Path(__file__).with_suffix(".cc")
+COMPILER = "g++"
 # Extra time for a load, for the requests in flight at its end.
 GRACE_S = 90
 
@@ -27,7 +27,8 @@ GRACE_S = 90
 class Sample:
     """The result of a load: the number of answered requests, the duration in seconds, and the latencies in seconds.
 
-    ``refused`` responses had a status outside 200 to 399; ``failed`` ones did not arrive.
+    ``refused`` responses had a status of 400 or more; ``failed`` ones did not arrive. ``cpu`` is the CPU time of the
+    server in seconds, of all its threads and child processes.
     """
 
     requests: int
@@ -35,6 +36,7 @@ class Sample:
     p50: float
     p99: float
     longest: float
+    cpu: float
     refused: int = 0
     failed: int = 0
 
@@ -43,26 +45,20 @@ class Sample:
         """Successful responses per second."""
         return (self.requests - self.refused) / self.seconds
 
-
-def wrk_version() -> str | None:
-    """Return wrk's version, ``None`` without wrk."""
-    if shutil.which("wrk") is None:
-        return None
-    # It prints its version and its usage, and exits with 1.
-    words = subprocess.run(["wrk", "-v"], capture_output=True, text=True, check=False).stdout.split()
-    return f"{words[0]} {words[1]}"
+    @property
+    def cpu_us(self) -> float:
+        """The server's CPU time per request, in microseconds."""
+        return 1e6 * self.cpu / max(self.requests, 1)
 
 
 class Posted:
-    """Requests in files that the loads read; removed at the end of the context."""
+    """Requests in a file that the loads read; removed at the end of the context."""
 
-    def __init__(self, *requests: Request) -> None:
-        """Take the requests; wrk uses only the first."""
-        self._requests = requests
+    def __init__(self, requests: Iterable[Request]) -> None:
+        """Write the requests."""
         self._folder = tempfile.TemporaryDirectory(prefix="pullback-bench-")
-        self._body, self._raw = Path(self._folder.name, "body"), Path(self._folder.name, "raw")
-        self._body.write_bytes(requests[0].body)
-        with self._raw.open("wb") as file:
+        self._file = Path(self._folder.name, "requests")
+        with self._file.open("wb") as file:
             file.writelines(framed(map(whole, requests)))
 
     def __enter__(self) -> Self:
@@ -72,20 +68,34 @@ class Posted:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Remove the files."""
+        """Remove the file."""
         self._folder.cleanup()
 
-    def by_wrk(self, port: int, connections: int, seconds: int) -> Sample:
-        """Post the first request for ``seconds``, on one thread of wrk."""
-        path, headers, _ = self._requests[0]
-        command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout=30s", "-s", str(SCRIPT)]
-        lines = [f"{name}: {value}" for name, value in headers.items()]
-        return _sample([*command, f"http://{HOST}:{port}{path}", "--", str(self._body), *lines], seconds)
+    def load(self, server: Server, connections: int, seconds: float, count: int = sys.maxsize) -> Sample:
+        """Post the requests in turn for ``seconds``, ``count`` at most, but at least one on every connection.
 
-    def by_sockets(self, port: int, connections: int, seconds: float, count: int = sys.maxsize) -> Sample:
-        """Post the requests in turn for ``seconds``, ``count`` at most, but at least one on every connection."""
-        command = [sys.executable, "-m", "benchmarks.sockets", str(port), str(self._raw)]
-        return _sample([*command, str(connections), str(seconds), str(count)], seconds)
+        Raises ``RuntimeError`` if the load fails, and ``subprocess.TimeoutExpired`` if it does not end.
+        """
+        command = [str(program()), str(server.port), str(self._file), str(connections), str(seconds), str(count)]
+        before = server.cpu_s()
+        done = subprocess.run(
+            command, env=environment(), capture_output=True, text=True, timeout=seconds + GRACE_S, check=False
+        )
+        cpu = server.cpu_since(before)
+        if done.returncode:
+            raise RuntimeError(f"the load exited with {done.returncode}: {done.stderr.strip()[-300:]}")
+        return Sample(**json.loads(done.stdout), cpu=cpu)
+
+
+def program() -> Path:
+    """Return the compiled load; compile it if it is missing or older than its source."""
+    compiled = BUILD / SOURCE.stem
+    if not compiled.exists() or compiled.stat().st_mtime < SOURCE.stat().st_mtime:
+        if shutil.which(COMPILER) is None:
+            raise SystemExit(f"Expected {COMPILER}, which compiles {SOURCE.relative_to(ROOT)}.")
+        BUILD.mkdir(parents=True, exist_ok=True)
+        subprocess.run([COMPILER, "-std=c++17", "-O2", "-Wall", "-o", str(compiled), str(SOURCE)], check=True)
+    return compiled
 
 
 def whole(request: Request) -> bytes:
@@ -95,18 +105,8 @@ def whole(request: Request) -> bytes:
     return f"POST {request.path} HTTP/1.1\r\n{head}\r\n".encode() + request.body
 
 
-def framed(messages: Iterable[bytes]) -> Iterable[bytes]:
+def framed(messages: Iterable[bytes]) -> Iterator[bytes]:
     """Yield each message after its length in 8 bytes."""
     for message in messages:
         yield len(message).to_bytes(8, "little")
         yield message
-
-
-def _sample(command: list[str], seconds: float) -> Sample:
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=seconds + GRACE_S, check=False
-    )
-    if done.returncode:
-        raise RuntimeError(f"{command[0]} exited with {done.returncode}: {done.stderr.strip()[-300:]}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return Sample(**found)

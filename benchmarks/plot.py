@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from benchmarks.candidates import CANDIDATES
-from benchmarks.cells import Found, Outcomes, figure
+from benchmarks.cells import Found, Outcomes, duration, figure
 
 COLOURS = {"ours": "#c2410c", "peer": "#64748b", "limit": "#a3b8cc"}
 COLUMNS = 2
@@ -26,7 +26,9 @@ def plot(found: Found, path: Path) -> None:
     for axis, (cell, outcomes) in zip(axes.flat, found.items(), strict=False):
         panel(axis, names, outcomes)
         axis.set_title(cell.title, loc="left", fontsize=11, fontweight="bold")
-    figure_.suptitle("Gradients a second: the median, and a line from the least round to the greatest")
+    figure_.suptitle(
+        "Gradients a second, and the server's CPU per gradient: medians, and lines from the least rate to the greatest"
+    )
     figure_.savefig(path, dpi=100)
     plt.close(figure_)
 
@@ -36,7 +38,7 @@ def panel(axis: Axes, names: list[str], outcomes: Outcomes) -> None:
     greatest = max((max(outcome.rates) for outcome in outcomes.values() if outcome.rates), default=1.0)
     least = min((min(outcome.rates) for outcome in outcomes.values() if outcome.rates), default=0.1)
     axis.set_xscale("log")
-    axis.set_xlim(least / 2, greatest * 2.5)
+    axis.set_xlim(least / 2, greatest * 8)
     for place, name in enumerate(names):
         outcome = outcomes.get(name)
         if outcome is None or not outcome.rates:
@@ -47,7 +49,8 @@ def panel(axis: Axes, names: list[str], outcomes: Outcomes) -> None:
         colour = COLOURS[CANDIDATES[name].side]
         axis.plot([min(rates), max(rates)], [place, place], color=colour, linewidth=2.2)
         axis.plot([middle], [place], "o", color=colour, markersize=8)
-        axis.annotate(figure(middle), (max(rates), place), (8, 0), textcoords="offset points", va="center", fontsize=8)
+        text = f"{figure(middle)}  ({duration(statistics.median(outcome.cpu_us))})"
+        axis.annotate(text, (max(rates), place), (8, 0), textcoords="offset points", va="center", fontsize=8)
     axis.set_yticks(range(len(names)), [CANDIDATES[name].title for name in names], fontsize=9)
     axis.set_ylim(len(names) - 0.4, -0.6)
     axis.tick_params(axis="y", length=0)

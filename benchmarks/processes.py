@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +25,8 @@ HOST = "127.0.0.1"
 DEBIAN_PYTHON = "/usr/bin/python3.11"
 START_S, STOP_S, INSTALL_S = 120.0, 10.0, 1200.0
 JSON_MB, DRAIN_S = 64, 0
+# Linux has a clock for the CPU time of every process; clock_getcpuclockid(3) composes its number like this.
+CPU_CLOCK = 2
 # A placeholder for a temporary folder of the server, removed when it stops: Tesseract records every request.
 SCRATCH = "{scratch}"
 
@@ -62,13 +64,16 @@ def tesseract(python: Path, port: int) -> list[str]:
     return [str(python.with_name("tesseract-runtime")), "serve", "--host", HOST, "--port", str(port)]
 
 
+def pullback(module: str, **variables: str) -> Recipe:
+    """Return the recipe for a module that runs Pullback."""
+    own = {"PULLBACK_MAX_JSON_MB": str(JSON_MB), "PULLBACK_DRAIN_S": str(DRAIN_S), "TF_CPP_MIN_LOG_LEVEL": "2"}
+    return Recipe(lambda python, port: [str(python), "-m", module], "/health/ready", {**own, **variables}, pinned=False)
+
+
 RECIPES = {
-    "pullback": Recipe(
-        lambda python, port: [str(python), "-m", "app"],
-        "/health/ready",
-        {"PULLBACK_MAX_JSON_MB": str(JSON_MB), "PULLBACK_DRAIN_S": str(DRAIN_S), "TF_CPP_MIN_LOG_LEVEL": "2"},
-        pinned=False,
-    ),
+    "pullback": pullback("app"),
+    "pullback_ordinary": pullback("app", PULLBACK_EXPRESS="0"),
+    "pullback_counted": pullback("benchmarks.servers.counted", COUNT_FILE=f"{SCRATCH}/calls"),
     "umbridge_numpy": Recipe(script("umbridge_numpy"), "/Info"),
     "umbridge_tensorflow": Recipe(script("umbridge_tensorflow"), "/Info", {"TF_CPP_MIN_LOG_LEVEL": "2"}),
     "tesseract": Recipe(
@@ -152,6 +157,7 @@ class Server:
         (BUILD / "logs").mkdir(parents=True, exist_ok=True)
         self._log = BUILD / "logs" / f"{name}.log"
         self._scratch = tempfile.TemporaryDirectory(prefix="pullback-bench-")
+        self.scratch = Path(self._scratch.name)
         own = {"PULLBACK_HOST": HOST, "PULLBACK_PORT": str(self.port)}
         variables = {key: value.replace(SCRATCH, self._scratch.name) for key, value in recipe.environment.items()}
         with self._log.open("wb") as log:
@@ -180,6 +186,22 @@ class Server:
         """Return its resident memory in MB."""
         status = Path(f"/proc/{self._process.pid}/status").read_text()
         return next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmRSS:"))
+
+    def cpu_s(self) -> dict[int, float]:
+        """Return the CPU seconds of its process and of each descendant, by id; threads that have ended count too."""
+        found = dict[int, float]()
+        for pid in _family(self._process.pid):
+            with suppress(OSError):
+                found[pid] = time.clock_gettime(~pid << 3 | CPU_CLOCK)
+        return found
+
+    def cpu_since(self, before: Mapping[int, float]) -> float:
+        """Return the CPU seconds that it has spent since ``cpu_s`` returned ``before``."""
+        return sum(seconds - before.get(pid, 0.0) for pid, seconds in self.cpu_s().items())
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal to its process."""
+        self._process.send_signal(number)
 
     def get(self, path: str, timeout_s: float = 10.0) -> tuple[int, bytes]:
         """Return the status and the body of a GET."""
@@ -217,6 +239,15 @@ class Server:
     def _last_words(self) -> str:
         lines = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
         return quoted(lines[-1]) if lines else "no word of why"
+
+
+def _family(pid: int) -> Iterator[int]:
+    yield pid
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        # A thread may end meanwhile.
+        with suppress(OSError):
+            for child in path.read_text().split():
+                yield from _family(int(child))
 
 
 def quoted(line: str) -> str:

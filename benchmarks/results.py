@@ -2,16 +2,19 @@
 
 import os
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+import statistics
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import NamedTuple
 
+from benchmarks import clients
 from benchmarks.alone import Alone
-from benchmarks.candidates import CANDIDATES, Candidate
-from benchmarks.cells import Cell, Found, figure
-from benchmarks.load import wrk_version
+from benchmarks.candidates import CANDIDATES
+from benchmarks.cells import LARGE, Cell, Outcome, duration, figure
+from benchmarks.express import Express, Pair
+from benchmarks.pages import table
 from benchmarks.processes import versions
+from benchmarks.run import Run
 from benchmarks.targets import judged
 
 PEERS = {
@@ -27,58 +30,107 @@ HEAD = """\
 # Serving, side by side
 
 `python -m benchmarks.serving` writes this page. Each request is one VJP of y = log1p(eˣ) at n float32 numbers, with the
-cotangent, over c connections. Figures are requests per second: the median of the rounds (minimum–maximum). They depend
-on the machine; compare the ratios within this run.
+cotangent, over c connections. A load repeats up to 1,000 requests with different numbers, whose texts have different
+lengths. CPU is the time of all threads and child processes of the server. Figures are the median of the rounds
+(minimum–maximum). Rates depend on the machine and on what else it does, CPU less so; compare the ratios within this
+run.
 """
 FOOT = """\
 "–": not measured, because it would show nothing new: without HTTP there are no connections, and UM-Bridge computes
 large requests one after the other. The echo returns half of the bytes that it receives, because a gradient is half the
 size of its inputs."""
-
-
-class Run(NamedTuple):
-    """A run: the candidates, their outcomes, the reasons for missing servers, and the kind of run."""
-
-    names: Sequence[str]
-    found: Found
-    absent: Mapping[str, str]
-    alone: Alone | None
-    kind: str
+TARGETS = """\
+A ratio is the median of the rounds' ratios. "Requests per second of CPU" is the other server's CPU per request divided
+by Pullback's.
+"""
+SUMMARY = {
+    Cell(10, 1): "pullback-json",
+    Cell(10, 16): "pullback-json",
+    Cell(10, 64): "pullback-json",
+    Cell(1000, 16): "pullback-safetensors",
+    Cell(LARGE, 1): "pullback-safetensors",
+    Cell(LARGE, 4): "pullback-safetensors",
+}
+"""The cells of the README's table, with the format of Pullback in each."""
+SUMMARIZED = {
+    "TensorFlow in UM-Bridge": "umbridge-tf",
+    "NumPy in UM-Bridge": "umbridge",
+    "NumPy in Triton": "triton",
+    "NumPy in Tesseract": "tesseract",
+}
 
 
 def markdown(run: Run) -> str:
     """Return the page."""
     parts = [HEAD]
     if run.found:
-        parts += ["![Requests per second](serving.png)\n", beside(run), "", FOOT, ""]
-    rows = (one.row() for one in judged(run.found, run.alone))
-    parts += ["## Targets\n", table(("figure", "measured", "target", ""), rows), ""]
+        parts += ["![Requests per second, and CPU per request](serving.png)\n"]
+        parts += ["## Requests per second\n", beside(run, lambda outcome: outcome.rates), ""]
+        parts += ["## CPU microseconds per request\n", beside(run, lambda outcome: outcome.cpu_us), "", FOOT, ""]
+    rows = (one.row() for one in judged(run))
+    parts += ["## Targets\n", TARGETS, table(("figure", "measured", "target", ""), rows), ""]
+    if run.express:
+        parts += ["## The express way\n", by_express(run.express), ""]
+    if run.clients:
+        parts += ["## Stock clients\n", clients.markdown(run.clients), ""]
     if run.alone:
         parts += ["## Pullback by itself\n", by_itself(run.alone), ""]
     parts += ["## Environment\n", where(run)]
     return "\n".join(parts) + "\n"
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def beside(run: Run, rounds_of: Callable[[Outcome], Sequence[float]]) -> str:
+    """Return one line per candidate, with one kind of figure."""
+    head = ["", *(cell.title for cell in run.found)]
+    return table(
+        head, [[_title(name), *(_text(run, cell, name, rounds_of) for cell in run.found)] for name in run.names]
+    )
 
 
-def beside(run: Run) -> str:
-    """Return one line per candidate."""
-    rows = [[_title(CANDIDATES[name]), *(_text(run, cell, name) for cell in run.found)] for name in run.names]
-    return table(["", *(cell.title for cell in run.found)], rows)
-
-
-def _title(candidate: Candidate) -> str:
+def _title(name: str) -> str:
+    candidate = CANDIDATES[name]
     return f"**{candidate.title}**" if candidate.side == "ours" else candidate.title
 
 
-def _text(run: Run, cell: Cell, name: str) -> str:
+def _text(run: Run, cell: Cell, name: str, rounds_of: Callable[[Outcome], Sequence[float]]) -> str:
     if CANDIDATES[name].server in run.absent:
         return "left out"
-    return run.found[cell][name].text() if name in run.found[cell] else "–"
+    outcome = run.found[cell].get(name)
+    return outcome.text(rounds_of(outcome)) if outcome else "–"
+
+
+def summary(run: Run) -> str:
+    """Return the README's part: a table of the medians of requests per second and of CPU microseconds per request."""
+    rows = list[list[str]]()
+    for cell, ours in SUMMARY.items():
+        outcomes = [run.found[cell].get(name) for name in (ours, *SUMMARIZED.values())]
+        rows.append([f"{cell.n:,}", str(cell.connections), *map(_both, outcomes)])
+    head = ("numbers", "connections", "Pullback", *SUMMARIZED)
+    return f"Gradients per second, and in brackets the server's CPU time per gradient:\n\n{table(head, rows)}"
+
+
+def _both(outcome: Outcome | None) -> str:
+    if outcome is None or not outcome.rates:
+        return "–"
+    return f"{figure(statistics.median(outcome.rates))} ({duration(statistics.median(outcome.cpu_us))})"
+
+
+def by_express(express: Express) -> str:
+    """Return the results of the express way, as a sentence and a table."""
+    lines = [f"- Not measured: {what}." for what in express.nots]
+    if express.calls is not None:
+        lines.append(f"- A repeated request calls {express.calls:.1f} Python functions, at c = 16.")
+    rows = [
+        (pair.load.title, *(duration(statistics.median(us)) for us in (pair.on, pair.off)), _spread(pair))
+        for pair in express.pairs
+    ]
+    head = ("requests, c = 16", "CPU per request with the express way", "without it", "with / without")
+    return "\n".join([*lines, "", table(head, rows)])
+
+
+def _spread(pair: Pair) -> str:
+    ratios = [on / off for on, off in zip(pair.on, pair.off, strict=True)]
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"
 
 
 def by_itself(alone: Alone) -> str:
@@ -114,7 +166,7 @@ def where(run: Run) -> str:
         f"- Pullback and the echo: {own}.",
         *(f"- {server}: {versions(server, *PEERS[server])}." for server in servers if server in PEERS),
         *(f"- {server} is missing: {why}." for server, why in run.absent.items()),
-        f"- Load: {wrk_version()}, one thread; at n = 1,000,000 `benchmarks/sockets.py`.",
+        "- Load: `benchmarks/load.cc`, one thread.",
     ]
     return "\n".join(lines)
 

@@ -6,8 +6,9 @@ Every candidate's response is checked once against NumPy. In every cell each can
 loads each of them once, in turn, so that other load on the machine affects all of them alike. Results are the median
 of the rounds with the minimum and the maximum; a ratio is the median of the rounds' ratios.
 
-``--quick`` runs a short version, and ``--only NAME,...`` selects candidates (``alone`` is Pullback by itself); their
-results go to ``build/bench/results``, those of a whole run to ``benchmarks/results``.
+``--quick`` runs a short version, and ``--only NAME,...`` selects candidates and parts: ``express``, ``clients``, and
+``alone``, which is Pullback by itself. Their results go to ``build/bench/results``, those of a whole run to
+``benchmarks/results`` and into the README's table.
 """
 
 import argparse
@@ -20,21 +21,28 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from itertools import islice, starmap
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from benchmarks.alone import Alone
 from benchmarks.alone import measure as measure_alone
-from benchmarks.candidates import CANDIDATES, Candidate, Request, is_gradient, numbers
+from benchmarks.candidates import CANDIDATES, Candidate, Request, draws, is_gradient
 from benchmarks.cells import CELLS, LARGE, Cell, Found, Outcome, wanted
-from benchmarks.load import Posted, Sample, wrk_version
+from benchmarks.clients import MIXED
+from benchmarks.clients import measure as measure_clients
+from benchmarks.express import measure as measure_express
+from benchmarks.load import Posted, Sample
+from benchmarks.pages import replace
 from benchmarks.plot import plot
 from benchmarks.processes import BUILD, HOST, ROOT, Server, Unavailable, environment
-from benchmarks.results import Run, markdown
+from benchmarks.results import markdown, summary
+from benchmarks.run import Run
 
-ALONE = "alone"
+ALONE, EXPRESS, CLIENTS = "alone", "express", "clients"
+README_PART = "serving table"
 ANSWER_S = 60.0
-CHOICES = (*CANDIDATES, ALONE)
+CHECKED = 5
+CHOICES = (*CANDIDATES, EXPRESS, CLIENTS, ALONE)
 
 
 class Plan(NamedTuple):
@@ -109,9 +117,10 @@ def measure(cell: Cell, names: Sequence[str], running: Running, plan: Plan) -> d
     rounds, seconds = plan.of(cell)
     outcomes = {name: Outcome() for name in names if wanted(name, cell) and CANDIDATES[name].server in running}
     print(f"{cell.title}: {rounds} rounds of {len(outcomes)} candidates, {seconds} s each", flush=True)
-    x, dy = numbers(cell.n)
     with ExitStack() as stack:
-        posted = {name: stack.enter_context(Posted(CANDIDATES[name].request(x, dy))) for name in outcomes}
+        posted = {
+            name: stack.enter_context(Posted(starmap(CANDIDATES[name].request, draws(cell.n)))) for name in outcomes
+        }
         for name, outcome in outcomes.items():
             outcome.why = check(CANDIDATES[name], running, cell)
             if not outcome.why:
@@ -122,7 +131,8 @@ def measure(cell: Cell, names: Sequence[str], running: Running, plan: Plan) -> d
                 if not outcome.why:
                     load(outcome, cell, running[CANDIDATES[name].server], posted[name], seconds)
     for name, outcome in outcomes.items():
-        print(f"  {CANDIDATES[name].title:<28} {outcome.text()}", flush=True)
+        cpu = f"{outcome.text(outcome.cpu_us)} us of CPU" if outcome.cpu_us else ""
+        print(f"  {CANDIDATES[name].title:<28} {outcome.text(outcome.rates):<32} {cpu}", flush=True)
     return outcomes
 
 
@@ -131,10 +141,8 @@ def load(outcome: Outcome, cell: Cell, server: Server | InProcess, posted: Poste
     try:
         if isinstance(server, InProcess):
             sample = server.sample(cell.n, seconds)
-        elif cell.n >= LARGE:
-            sample = posted.by_sockets(server.port, cell.connections, seconds)
         else:
-            sample = posted.by_wrk(server.port, cell.connections, seconds)
+            sample = posted.load(server, cell.connections, seconds)
     except (RuntimeError, subprocess.TimeoutExpired) as error:
         outcome.why = "failed"
         print(f"  failed: {error}", flush=True)
@@ -145,20 +153,20 @@ def load(outcome: Outcome, cell: Cell, server: Server | InProcess, posted: Poste
 
 
 def check(candidate: Candidate, running: Running, cell: Cell) -> str:
-    """Send one request, and return the error of its response."""
+    """Send a few requests, and return the error of a response: a server may answer the first by another way."""
     server = running[candidate.server]
     if isinstance(server, InProcess):
         return ""
-    x, dy = numbers(cell.n)
-    try:
-        status, answer = post(server.port, candidate.request(x, dy))
-    except OSError as error:
-        return f"no answer: {error}"
-    if status != http.client.OK:
-        print(f"  {candidate.title}: refused with {status}: {answer[:200]!r}", flush=True)
-        return "refused"
-    if candidate.gradient is not None and not is_gradient(candidate.gradient(answer), x, dy):
-        return "wrong numbers"
+    for x, dy in islice(draws(cell.n), CHECKED if cell.n < LARGE else 1):
+        try:
+            status, answer = post(server.port, candidate.request(x, dy))
+        except OSError as error:
+            return f"no answer: {error}"
+        if status != http.client.OK:
+            print(f"  {candidate.title}: refused with {status}: {answer[:200]!r}", flush=True)
+            return "refused"
+        if candidate.gradient is not None and not is_gradient(candidate.gradient(answer), x, dy):
+            return "wrong numbers"
     return ""
 
 
@@ -177,7 +185,7 @@ def options() -> argparse.Namespace:
     """Return the command line options."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.serving", description="Pullback beside other servers.")
     parser.add_argument("--quick", action="store_true", help="a short version, for use while tuning")
-    parser.add_argument("--only", metavar="NAME,...", help=f"candidates, of {', '.join(CHOICES)}")
+    parser.add_argument("--only", metavar="NAME,...", help=f"candidates and parts, of {', '.join(CHOICES)}")
     chosen = parser.parse_args()
     only = chosen.only.split(",") if chosen.only else CHOICES
     chosen.names = [name for name in CHOICES if name in only]
@@ -195,30 +203,33 @@ def stop(number: int, frame: object) -> None:
 def main() -> None:
     """Run, print and write."""
     chosen = options()
-    if wrk_version() is None:
-        sys.exit("Expected wrk, which makes the load. On Debian and Ubuntu: apt install wrk")
     signal.signal(signal.SIGTERM, stop)
     began, busy = time.monotonic(), os.getloadavg()[0]
-    names = [name for name in chosen.names if name != ALONE]
+    names = [name for name in chosen.names if name in CANDIDATES]
     found, plan = Found(), QUICK if chosen.quick else FULL
     with ExitStack() as stack:
         running, absent = start_servers(names, stack)
         for cell in CELLS if names else ():
             found[cell] = measure(cell, names, running, plan)
-    alone: Alone | None = measure_alone(quick=chosen.quick) if ALONE in chosen.names else None
+    express = measure_express(quick=chosen.quick) if EXPRESS in chosen.names else None
+    clients = measure_clients(tuple(MIXED), quick=chosen.quick) if CLIENTS in chosen.names else None
+    alone = measure_alone(quick=chosen.quick) if ALONE in chosen.names else None
     minutes = (time.monotonic() - began) / 60
     kind = f"{'A quick' if chosen.quick else 'The whole'} run of {minutes:.0f} minutes, load {busy:.1f} before it"
-    text = markdown(Run(names, found, absent, alone, kind))
-    folder = ROOT / "benchmarks" / "results" if not (chosen.quick or chosen.only) else BUILD / "results"
-    write(folder, text, found)
+    run = Run(names, found, absent, express, clients, alone, kind)
+    if chosen.quick or chosen.only:
+        write(BUILD / "results", run)
+    else:
+        write(ROOT / "benchmarks" / "results", run)
+        replace(ROOT / "README.md", README_PART, summary(run))
 
 
-def write(folder: Path, text: str, found: Found) -> None:
+def write(folder: Path, run: Run) -> None:
     """Write the page and the plot, and print the page."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "serving.md").write_text(text)
-    if found:
-        plot(found, folder / "serving.png")
+    (folder / "serving.md").write_text(text := markdown(run))
+    if run.found:
+        plot(run.found, folder / "serving.png")
     print(f"\n{text}\nWritten to {folder.relative_to(ROOT)}")
 
 

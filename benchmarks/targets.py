@@ -6,9 +6,14 @@ from typing import NamedTuple
 
 from benchmarks.alone import Alone
 from benchmarks.candidates import CANDIDATES
-from benchmarks.cells import LARGE, Cell, Found, fastest_peer, figure, ratio, wanted
+from benchmarks.cells import LARGE, Cell, Found, figure, ratio
+from benchmarks.clients import Clients
+from benchmarks.express import Express
+from benchmarks.run import Run
 
 JSON, BINARY = "pullback-json", "pullback-safetensors"
+# Both ways are the same code here, so a difference is the cost of asking the express way, and noise.
+NO_SLOWER = 1.05
 
 
 class Judged(NamedTuple):
@@ -34,45 +39,65 @@ class Judged(NamedTuple):
         return self.what, found, f"{bound} {figure(self.target)}{self.unit}", self.verdict
 
 
-def judged(found: Found, alone: Alone | None) -> list[Judged]:
+def judged(run: Run) -> list[Judged]:
     """Return every figure that has a target."""
-    return [*_beside_others(found), *_tail(found), *(_by_itself(alone) if alone else ())]
+    return [
+        *_beside_others(run.found),
+        *_tail(run.found),
+        *(_stock_clients(run.clients) if run.clients else ()),
+        *(_express(run.express) if run.express else ()),
+        *(_by_itself(run.alone) if run.alone else ()),
+    ]
 
 
 def _beside_others(found: Found) -> Iterator[Judged]:
-    for c, least in ((1, 1), (16, 2), (64, 2)):
-        yield _against_fastest(found, Cell(10, c), JSON, least)
+    for c, least in ((1, 1.3), (16, 2), (64, 4)):
+        yield from _against(found, Cell(10, c), JSON, "umbridge", least)
         if c > 1:
-            yield _against(found, Cell(10, c), JSON, "tesseract", 10)
-    yield _against_fastest(found, Cell(1000, 16), BINARY, 3)
+            yield from _against(found, Cell(10, c), JSON, "tesseract", 10)
+    cpu_us = statistics.median(spent) if (spent := _cpu_us(found, Cell(10, 1), JSON)) else None
+    yield Judged("n = 10, c = 1: JSON, CPU per request", cpu_us, 100, " us")
+    yield from _against(found, Cell(1000, 16), JSON, "umbridge", 8)
+    yield from _against(found, Cell(1000, 16), BINARY, "triton", 4)
     for c in (1, 4):
-        yield _against_fastest(found, Cell(LARGE, c), BINARY, 3)
-    for c in (1, 4):
-        slower = ratio(found.get(Cell(LARGE, c), {}), "in-process", BINARY)
-        what = f"{Cell(LARGE, c).title}: safetensors, time relative to one caller without HTTP"
-        yield Judged(what, slower, 2, "")
-    yield _against(found, Cell(LARGE, 1), JSON, "umbridge", 10)
+        yield from _against(found, Cell(LARGE, c), BINARY, "triton", 5)
+        cell = Cell(LARGE, c)
+        slower = ratio(_rates(found, cell, "in-process"), _rates(found, cell, BINARY))
+        yield Judged(f"{cell.title}: safetensors, time relative to one caller without HTTP", slower, 2, "")
+    yield from _against(found, Cell(LARGE, 1), JSON, "umbridge", 10)
 
 
-def _against(found: Found, cell: Cell, ours: str, peer: str, least: float) -> Judged:
-    what = f"{cell.title}: {CANDIDATES[ours].format} against {CANDIDATES[peer].title}"
-    return Judged(what, ratio(found.get(cell, {}), ours, peer), least, "x", at_least=True)
+def _against(found: Found, cell: Cell, ours: str, peer: str, least: float) -> Iterator[Judged]:
+    what = f"{cell.title}: {CANDIDATES[ours].title.removeprefix('Pullback, ')} against {CANDIDATES[peer].title}"
+    faster = ratio(_rates(found, cell, ours), _rates(found, cell, peer))
+    cheaper = ratio(_cpu_us(found, cell, peer), _cpu_us(found, cell, ours))
+    yield Judged(f"{what}, requests per second", faster, least, "x", at_least=True)
+    yield Judged(f"{what}, requests per second of CPU", cheaper, least, "x", at_least=True)
 
 
-def _against_fastest(found: Found, cell: Cell, ours: str, least: float) -> Judged:
-    outcomes = found.get(cell, {})
-    if peer := fastest_peer(outcomes):
-        # The fastest of a few peers is a weaker claim, so the row gives their number.
-        there = sum(bool(outcome.rates) for name, outcome in outcomes.items() if CANDIDATES[name].side == "peer")
-        peers = sum(candidate.side == "peer" and wanted(name, cell) for name, candidate in CANDIDATES.items())
-        among = "the fastest peer" if there == peers else f"the fastest of {there} out of {peers} peers"
-        what = f"{cell.title}: {_format(ours)} against {among} ({CANDIDATES[peer].title})"
-        return Judged(what, ratio(outcomes, ours, peer), least, "x", at_least=True)
-    return Judged(f"{cell.title}: {_format(ours)} against the fastest peer", None, least, "x", at_least=True)
+def _rates(found: Found, cell: Cell, name: str) -> list[float]:
+    outcome = found.get(cell, {}).get(name)
+    return outcome.rates if outcome else []
 
 
-def _format(ours: str) -> str:
-    return CANDIDATES[ours].title.removeprefix("Pullback, ")
+def _cpu_us(found: Found, cell: Cell, name: str) -> list[float]:
+    outcome = found.get(cell, {}).get(name)
+    return outcome.cpu_us if outcome else []
+
+
+def _stock_clients(clients: Clients) -> Iterator[Judged]:
+    speedups = {one.client: statistics.median(one.speedups) for one in clients.found}
+    for client, least in (("umbridge", 1.1), ("triton", 2.5)):
+        what = f"the client {client}, calls per second against its own server"
+        yield Judged(what, speedups.get(client), least, "x", at_least=True)
+
+
+def _express(express: Express) -> Iterator[Judged]:
+    yield Judged("express way, c = 16: Python function calls per request", express.calls, 20, "")
+    for pair in express.pairs:
+        if not pair.load.is_express:
+            what = f"{pair.load.title}, c = 16: CPU with the express way relative to without it"
+            yield Judged(what, ratio(pair.on, pair.off), NO_SLOWER, "")
 
 
 def _tail(found: Found) -> Iterator[Judged]:

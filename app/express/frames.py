@@ -96,8 +96,12 @@ class ListFrame(Frame):
 
     def columns(self, numbers: Numbers) -> Columns | None:
         """Return the leaves for the numbers of a body; ``None`` if a number may overflow the dtype."""
-        if self.call.dtype != np.float64 and not (self.low < min(numbers) and max(numbers) < self.high):
-            return None
+        if self.call.dtype != np.float64:
+            # Python's min and max would take an array apart, number by number.
+            is_array = isinstance(numbers, np.ndarray)
+            least, greatest = (numbers.min(), numbers.max()) if is_array else (min(numbers), max(numbers))
+            if not (self.low < least and greatest < self.high):
+                return None
         leaves: Columns = []
         for leaf in self.leaves:
             leaves.append(numbers[leaf] if isinstance(leaf, slice) else leaf)

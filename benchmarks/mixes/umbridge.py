@@ -1,5 +1,6 @@
 """The calls of UM-Bridge's client: sizes, values and all three derivatives. ``python umbridge.py URL ROUNDS``."""
 
+import random
 import sys
 import time
 
@@ -15,7 +16,7 @@ def main(url: str, rounds: int) -> None:
 
     def round_of_calls() -> int:
         for n in SIZES:
-            config, x, v = {"shape": [n]}, [[0.01 * i - 1 for i in range(n)]], [1.0] * n
+            config, x, v = {"shape": [n]}, [[random.gauss(0, 3) for _ in range(n)]], [random.random() for _ in range(n)]
             model.get_input_sizes(config)
             assert len(model(x, config)[0]) == n
             assert len(model.gradient(0, 0, x, v, config)) == n
