@@ -11,10 +11,9 @@ import numpy as np
 import tensorflow as tf
 
 # Private, because the public API for calling functions and creating tensors takes several times as long as the work.
-# They return in microseconds what the context of TensorFlow would look up again for each call.
 from tensorflow.python.eager import cancellation, context, core
-from tensorflow.python.framework.ops import EagerTensor
-from tensorflow.python.pywrap_tfe import TFE_Py_Execute, TFE_Py_ExecuteCancelable
+from tensorflow.python.framework.ops import EagerTensor  # for the same reason
+from tensorflow.python.pywrap_tfe import TFE_Py_Execute, TFE_Py_ExecuteCancelable  # for the same reason
 
 from app.runtime import traces
 from app.runtime.arithmetic import is_arithmetic
