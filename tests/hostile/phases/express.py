@@ -24,9 +24,10 @@ PATHS = ("/v1/ops/log1pexp/vjp", "/v1/ops/square/forward", "/v1/ops/log1pexp/gra
 
 def attack(stage: Stage) -> None:
     """Send mixes of requests both ways until the time is over."""
-    rng, until = random.Random(stage.seed), time.monotonic() + stage.seconds
+    rng = random.Random(stage.seed)
     with Target("ordinary", EXPRESS="0") as ordinary:
         ports = stage.target.port, ordinary.wait_until_ready().port
+        until = time.monotonic() + stage.seconds
         makers = _makers(rng, [good.request for good in stage.goods if good.request.body])
         while time.monotonic() < until and stage.target.is_alive():
             _compare_on_a_connection(stage, ports, rng, makers, until)
