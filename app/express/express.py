@@ -140,7 +140,7 @@ class Express:
     def learn(self, lesson: Lesson) -> None:
         """Learn the frame of a request that the ordinary way has answered."""
         head = self._memory.find(lesson.head)
-        if head is None:
+        if head is None or not lesson.has_succeeded:
             return
         try:
             head.add(lesson.body, lesson.learn(self._deadline_s, self._call))
@@ -204,7 +204,12 @@ class Express:
             loop.call_later(PATIENCE_S, self._sweep, loop)
 
     def _call(self, evaluation: Evaluation[Any]) -> Call:
-        """Return the call of an evaluation, the same for all that may share one."""
+        """Return the call of an evaluation, the same for all that may share one.
+
+        Raises ``NotTraced`` if it may not run on the event loop, as far as is known.
+        """
+        if not self._batches.is_brief(evaluation):
+            raise NotTraced
         call = self._calls.get(evaluation.batch_key)
         if call is None:
             call = Call(evaluation.program, evaluation.point.spec, evaluation.leaves[0].dtype)

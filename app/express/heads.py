@@ -4,6 +4,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 from app.express.bodies import read_lists, split
@@ -17,8 +18,8 @@ AUTHORIZATION = re.compile(rb"\r\nauthorization:([^\r]*)", re.IGNORECASE)
 # With these headers, a response depends on more than the bytes of the request.
 OWN_WAY = re.compile(rb"\r\n(?:x-request-id|pullback-deadline-ms|expect|connection:[^\r]*close)", re.IGNORECASE)
 END, MAX_HEAD = b"\r\n\r\n", 1 << 11
-# The most frames of one head, of each kind.
-FRAMES = 16
+# The most frames of one head, of each kind, and of those whose bodies have one length.
+FRAMES, ALIKE = 16, 4
 
 
 class Unknown(NamedTuple):
@@ -37,19 +38,19 @@ class Head:
     target: str
     authorization: bytes
     lists: OrderedDict[Hashable, ListFrame] = field(default_factory=OrderedDict[Hashable, ListFrame])
-    ranges: OrderedDict[int, RangeFrame] = field(default_factory=OrderedDict[int, RangeFrame])
+    ranges: OrderedDict[int, list[RangeFrame]] = field(default_factory=OrderedDict[int, list[RangeFrame]])
     failures: int = 0
 
     @property
     def weight(self) -> int:
         """The bytes of memory that the frames take, about."""
-        return sum(frame.weight for frames in (self.lists, self.ranges) for frame in frames.values())
+        return sum(frame.weight for frame in (*self.lists.values(), *chain.from_iterable(self.ranges.values())))
 
     def find(self, body: bytes) -> tuple[Frame, Columns | None] | Unknown:
         """Return the frame of a body and the leaves in it, ``None`` if they cannot be read."""
-        in_bytes = self.ranges.get(len(body))
-        if in_bytes is not None and in_bytes.fits(body):
-            return in_bytes, in_bytes.columns(body)
+        for in_bytes in self.ranges.get(len(body), ()):
+            if in_bytes.fits(body):
+                return in_bytes, in_bytes.columns(body)
         text, lists = split(body)
         found = read_lists(lists) if lists else None
         if found is None:
@@ -63,7 +64,7 @@ class Head:
         if isinstance(frame, ListFrame):
             self.lists[frame.text, frame.lengths] = frame
         elif isinstance(frame, RangeFrame):
-            self.ranges[len(body)] = frame
+            self.ranges[len(body)] = [frame, *self.ranges.get(len(body), ())][:ALIKE]
         for frames in (self.lists, self.ranges):
             if len(frames) > FRAMES:
                 frames.popitem(last=False)

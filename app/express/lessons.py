@@ -27,7 +27,7 @@ from app.express.frames import Form, Frame, Hole, ListFrame, RangeFrame, Respons
 from app.http.deadlines import Deadline
 from app.http.problems import Header
 from app.http.request import Request
-from app.requests.answering import Job, Reader
+from app.requests.answering import PIECE, Job, Reader
 from app.runtime.modes import KeyedArrays
 from app.telemetry.counters import Counters
 from app.tensors import dtypes
@@ -36,6 +36,8 @@ from ops import Array
 DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 # The most results of a program, and the most bytes of a body and of a response besides the numbers.
 MAX_RESULTS, MAX_TEXT = 8, 1 << 12
+# The most characters of a number and its comma.
+MAX_DIGITS = 25
 # The distance between the marks of two tensors. With it, all marks are exact in float32.
 APART = 1 << 20
 SIGNS = (1, -1)
@@ -67,8 +69,13 @@ class Lesson:
         """Note the reader and the deadline of the request."""
         self.reader, self.deadline = reader, request.deadline
 
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether the request was answered, and not refused."""
+        return bool(self.sent) and self.sent[0].startswith(b"HTTP/1.1 200")
+
     def learn(self, allowed_s: float, call_of: Callable[[Evaluation[Any]], Call]) -> Frame:
-        """Return the frame of the request; ``call_of`` returns the call of its evaluation.
+        """Return the frame of the request; ``call_of`` returns the call of its evaluation, which runs once.
 
         A request with less time than ``allowed_s`` has a deadline of its own, and so no frame. Raises ``Unteachable``,
         and whatever the reader, the program and the writer raise.
@@ -82,17 +89,18 @@ class Lesson:
         reading = _lists(self.reader, self.body, evaluation) or _ranges(self.reader, self.body, evaluation)
         if reading is None or self.deadline.allowed_s < allowed_s:
             raise Unteachable
-        results = _results(evaluation)
+        call, results = call_of(evaluation), _results(evaluation)
         # A header may depend on the length of the numbers, which differs with their sign.
         first, second = (_marked_response(job, results, sign) for job, sign in zip(reading.jobs, SIGNS, strict=True))
         texts, holes, _ = first
-        if not holes or first != second or sum(map(len, texts)) > MAX_TEXT:
+        is_large = evaluation.size * len(holes) * MAX_DIGITS > PIECE
+        if not holes or first != second or is_large or sum(map(len, texts)) > MAX_TEXT:
             raise Unteachable
         start, before_length, before_id, end = match.groups()
         response = Response((start, before_length, before_id, end), texts, holes)
         if response.body([write(present(results[hole.key]).reshape(1, -1), hole)[0] for hole in holes]) != body:
             raise Unteachable
-        return reading.frame(call_of(evaluation), evaluation.size, response, job.counters, self.reader.counters)
+        return reading.frame(call, evaluation.size, response, job.counters, self.reader.counters)
 
 
 class _Reading(NamedTuple):

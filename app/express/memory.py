@@ -7,8 +7,8 @@ from app.express.heads import Head
 
 # The most heads that are kept, and the most bytes of all their frames.
 HEADS, FRAME_BYTES = 256, 1 << 24
-# How often something must be seen before it is learned: that takes as long as to answer several requests.
-SEEN, SIGHTS = 3, 4096
+# How often something must be seen before it is learned, which takes as long as to answer several requests.
+SEEN, SIGHTS = 2, 4096
 # After so many requests in a row without a frame, a head rests: the next ones go the ordinary way at once.
 FAILURES, REST = 8, 1000
 
@@ -49,10 +49,14 @@ class Memory:
             weight -= head.weight if head is not None else 0
 
     def is_familiar(self, thing: Hashable) -> bool:
-        """Note that something has been seen; return whether that was often enough to learn it."""
+        """Note that something has been seen; return whether to learn it now.
+
+        That is so when it has been seen ``SEEN`` times, and then at each doubling: what is still unknown by then may
+        differ from request to request.
+        """
         mark = hash(thing)
         count = self._seen.pop(mark, 0) + 1
         self._seen[mark] = count
         if len(self._seen) > SIGHTS:
             self._seen.popitem(last=False)
-        return count >= SEEN
+        return count >= SEEN and count.bit_count() == 1
