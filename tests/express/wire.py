@@ -1,5 +1,6 @@
 """A connection that sends any bytes and returns answers as they came, but for the date and the request id."""
 
+import contextlib
 import re
 import socket
 import time
@@ -50,11 +51,12 @@ class Wire:
         self.socket.close()
 
     def send(self, *pieces: bytes, pause_s: float = 0.0) -> None:
-        """Send the pieces, with a pause between two of them."""
-        for number, piece in enumerate(pieces):
-            if number and pause_s:
-                time.sleep(pause_s)
-            self.socket.sendall(piece)
+        """Send the pieces, with a pause between two of them, until the service closes the connection."""
+        with contextlib.suppress(ConnectionError):
+            for number, piece in enumerate(pieces):
+                if number and pause_s:
+                    time.sleep(pause_s)
+                self.socket.sendall(piece)
 
     def answer(self) -> Answer:
         """Return the next answer; ``END`` if the connection ends before its last byte."""
