@@ -256,6 +256,7 @@ def both_free(both: Both) -> list[bytes]:
     return found
 
 
+@pytest.mark.thorough
 def test_half_closed(taught):
     for _ in range(5):
         for data in (small(1), small(1) + small(2), LIVE + small(2)):

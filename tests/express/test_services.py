@@ -204,6 +204,7 @@ def test_what_requests_take_is_given_back(start):
     both.close()
 
 
+@pytest.mark.thorough
 def test_the_rest_of_a_body_that_never_comes(start):
     """The ordinary way waits for it until the deadline, and says so."""
     both = Both(*(start(EXPRESS=express, DEADLINE_S="8").wait_until_ready() for express in "10"))
