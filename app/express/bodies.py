@@ -42,14 +42,14 @@ class Range(NamedTuple):
 def split(body: bytes) -> tuple[bytes, list[bytes]]:
     """Return a JSON body without the numbers of its flat lists, and the text of each such list.
 
-    A list of strings stays in the body, and so does a short list of digits, such as a shape. The first part of the
-    result and the texts determine the body: ``join`` puts them together.
+    A list of strings stays in the body, and so does a short list of digits, such as a shape, or an empty one. The first
+    part of the result and the texts determine the body: ``join`` puts them together.
     """
     before, *parts = body.split(b"[")
     frame, texts = [before], list[bytes]()
     for part in parts:
         text, bracket, after = part.partition(b"]")
-        if not bracket or b'"' in text or (len(text) <= SHORT and text.translate(None, b", ").isdigit()):
+        if not bracket or b'"' in text or (len(text) <= SHORT and not text.translate(None, b"0123456789, ")):
             frame += (b"[", part)
         else:
             frame += (HOLE, after)

@@ -159,7 +159,11 @@ class Express:
     def _take(self, connection: Connection, data: bytes, body: bytes, key: bytes, head: Head) -> bool:
         """Let a whole request wait for its call; return whether it may."""
         began = time.perf_counter()
-        found = head.find(body)
+        try:
+            found = head.find(body)
+        except Exception:
+            logger.exception("the express way cannot read a request, and leaves it to the ordinary one")
+            return False
         if isinstance(found, Unknown):
             if self._memory.is_familiar((key, found.likeness)):
                 connection.lesson = Lesson(key, body)

@@ -114,7 +114,7 @@ def _lists(reader: Reader, body: bytes, evaluation: Evaluation[Any]) -> _Reading
     """Return the readings of a body whose numbers are in lists, ``None`` if it is no such body."""
     text, lists = bodies.split(body)
     found = bodies.read_lists(lists) if lists else None
-    if found is None or len(text) > MAX_TEXT:
+    if found is None or len(text) > MAX_TEXT or not sum(found[1]):
         return None
     _, lengths = found
     size, marks = evaluation.size, [_marks(sum(lengths), 0, sign) for sign in SIGNS]
