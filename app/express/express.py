@@ -147,7 +147,7 @@ class Express:
             head.failures = 0
             self._memory.make_room()
         except NotTraced:
-            pass
+            self._memory.defer(lesson.likeness)
         except Exception:  # noqa: BLE001 - the ordinary way has answered, and will answer the next one
             head.failures += 1
 
@@ -165,8 +165,9 @@ class Express:
             logger.exception("the express way cannot read a request, and leaves it to the ordinary one")
             return False
         if isinstance(found, Unknown):
-            if self._memory.is_familiar((key, found.likeness)):
-                connection.lesson = Lesson(key, body)
+            likeness = key, found.likeness
+            if self._memory.is_familiar(likeness):
+                connection.lesson = Lesson(key, body, likeness)
             return False
         frame, columns = found
         if columns is None:

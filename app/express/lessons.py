@@ -8,7 +8,7 @@ is no frame.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple, TypeAlias
@@ -57,10 +57,14 @@ class Unteachable(Exception):
 
 @dataclass(eq=False)
 class Lesson:
-    """A request of the ordinary way: its head and body, its reader and deadline, and the bytes of its response."""
+    """A request of the ordinary way: its head and body, its reader and deadline, and the bytes of its response.
+
+    Requests that may have the same frame have the same ``likeness``.
+    """
 
     head: bytes
     body: bytes
+    likeness: Hashable = None
     sent: list[bytes] = field(default_factory=list[bytes])
     reader: Reader | None = None
     deadline: Deadline | None = None
@@ -86,10 +90,11 @@ class Lesson:
             raise Unteachable
         job = self.reader.read(self.body)
         evaluation = _evaluation(job)
+        call = call_of(evaluation)
         reading = _lists(self.reader, self.body, evaluation) or _ranges(self.reader, self.body, evaluation)
         if reading is None or self.deadline.allowed_s < allowed_s:
             raise Unteachable
-        call, results = call_of(evaluation), _results(evaluation)
+        results = _results(evaluation)
         # A header may depend on the length of the numbers, which differs with their sign.
         first, second = (_marked_response(job, results, sign) for job, sign in zip(reading.jobs, SIGNS, strict=True))
         texts, holes, _ = first
