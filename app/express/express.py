@@ -7,9 +7,10 @@ has not learned, or cannot answer now, goes through the ordinary way from its fi
 body, without the digits of ``Content-Length``) and a learned body (its bytes, without the numbers). Requests of one
 turn of the event loop whose evaluations may share a call are computed together, on the event loop.
 
-*What it leaves to the ordinary way*: a request while the service drains or the budget of bodies is used up; without a
-valid key, or over the limit of its key; with a deadline or a request id of its own; a call that is not known to be
-brief, or whose trace has been displaced; a number that overflows; a result that is no plain number of JSON.
+*What it leaves to the ordinary way*: every request while the service drains or the budget of bodies is used up; a
+request without a valid key, over the limit of its key, or with a header that sets its deadline or its id; a call that
+no run has shown to be brief, or whose trace the cache has dropped; numbers that overflow; results such as NaN, for
+which JSON has no number.
 
 *What it forgets*: the heads that were not used for the longest time, and the oldest frames of a head. What it has
 learned stays true: ops, settings and plans do not change while the process lives. What does change is looked up each
@@ -20,10 +21,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from operator import mul
-from typing import Any, TypeAlias
+from typing import Any
 from weakref import WeakValueDictionary
 
 from app.autodiff.evaluation import Evaluation, present
@@ -31,9 +31,10 @@ from app.autodiff.padding import LENGTHS, SHARED, length_for
 from app.errors import PullbackError
 from app.execution.engine import Engine
 from app.express.calls import Call
-from app.express.frames import Columns, Frame, write
+from app.express.frames import write
 from app.express.heads import Head, Unknown, cut_off, read_head
 from app.express.lessons import Lesson
+from app.express.members import Batch, Member, Part
 from app.express.memory import Memory
 from app.http.access_log import CLIENT_GONE, AccessLog
 from app.http.body import Budget
@@ -45,44 +46,6 @@ logger = logging.getLogger("pullback")
 
 # How long the rest of a request with a learned head may take. Then the ordinary way waits for it.
 PATIENCE_S = 0.05
-
-
-@dataclass(eq=False, slots=True)
-class Member:
-    """A request that waits for its call: all its ``data``, and what the log shows of it.
-
-    ``parsed`` is the end of its reading; that and ``began`` are times of ``time.perf_counter``. ``is_done``: it has
-    been answered, or given back.
-    """
-
-    connection: Connection
-    data: bytes
-    frame: Frame
-    columns: Columns
-    target: str
-    client: tuple[str, int] | None
-    received: int
-    key: str
-    began: float
-    parsed: float
-    is_done: bool = False
-    method: str = "POST"
-    status: int = 200
-    sent: int = 0
-    id: bytes = b""
-
-
-Batch: TypeAlias = dict[Frame, list[Member]]
-"""The members of a batch by their frames."""
-
-
-@dataclass(eq=False, slots=True)
-class Part:
-    """The first part of a request with a learned head; the whole body has ``size`` bytes."""
-
-    data: bytes
-    size: int
-    since: float
 
 
 class Express:
@@ -116,7 +79,8 @@ class Express:
         key, start, end = cut
         head = self._memory.find(key)
         if head is None:
-            self._meet(key)
+            if not self._memory.knows(key) and self._memory.is_familiar(key):
+                self._memory.add(key, read_head(key))
             return data
         if end - start > self._budget.free:
             return data
@@ -150,11 +114,6 @@ class Express:
             self._memory.defer(lesson.likeness)
         except Exception:  # noqa: BLE001 - the ordinary way has answered, and will answer the next one
             head.failures += 1
-
-    def _meet(self, key: bytes) -> None:
-        """Learn a head if it is familiar."""
-        if not self._memory.knows(key) and self._memory.is_familiar(key):
-            self._memory.add(key, read_head(key))
 
     def _take(self, connection: Connection, data: bytes, body: bytes, key: bytes, head: Head) -> bool:
         """Let a whole request wait for its call; return whether it may."""

@@ -17,10 +17,10 @@ from ops import Array
 
 Columns: TypeAlias = list[Numbers | Array]
 Form: TypeAlias = Literal["list", "nested", "base64", "bytes"]
-# The text of the only float32 that orjson does not write exactly (``app.tensors.json``), and that of a NaN.
 # The bytes of a frame without its texts and constants.
 BARE = 2000
 NUMPY = orjson.OPT_SERIALIZE_NUMPY
+# The text of the only float32 that orjson does not write exactly (``app.tensors.json``), and that of a NaN.
 AMBIGUOUS, NULL = b"7.038531e-26", b"null"
 
 

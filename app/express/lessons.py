@@ -3,8 +3,8 @@
 The ordinary way has answered a request. Its reader then reads the body twice more, with marks in place of the numbers:
 that shows which number of the body is which element of which leaf. Its writer writes marked results: that shows where
 each result is in the response. The marks differ in every position, and in their signs from one reading to the next. If
-anything else differs between the two, or if the learned frame would have answered the request with other bytes, there
-is no frame.
+anything else differs between the two, or if the learned frame would have answered the request with other bytes, the
+express way learns nothing.
 """
 
 import re
@@ -81,7 +81,7 @@ class Lesson:
     def learn(self, allowed_s: float, call_of: Callable[[Evaluation[Any]], Call]) -> Frame:
         """Return the frame of the request; ``call_of`` returns the call of its evaluation, which runs once.
 
-        A request with less time than ``allowed_s`` has a deadline of its own, and so no frame. Raises ``Unteachable``,
+        A client that allows less time than ``allowed_s`` has set a deadline, and gets no frame. Raises ``Unteachable``,
         and whatever the reader, the program and the writer raise.
         """
         head, _, body = b"".join(self.sent).partition(b"\r\n\r\n")
@@ -116,7 +116,7 @@ class _Reading(NamedTuple):
 
 
 def _lists(reader: Reader, body: bytes, evaluation: Evaluation[Any]) -> _Reading | None:
-    """Return the readings of a body whose numbers are in lists, ``None`` if it is no such body."""
+    """Return the readings of a body that has its numbers in lists, ``None`` for any other body."""
     text, lists = bodies.split(body)
     found = bodies.read_lists(lists) if lists else None
     if found is None or len(text) > MAX_TEXT or not sum(found[1]):
@@ -130,7 +130,7 @@ def _lists(reader: Reader, body: bytes, evaluation: Evaluation[Any]) -> _Reading
         is_marked = all(np.array_equal(leaf, row[place]) for leaf, row in zip(of_job, marks, strict=True))
         leaves.append(place if is_marked else _constant(of_job))
     if sorted(leaf.start for leaf in leaves if isinstance(leaf, slice)) != list(range(0, sum(lengths), size)):
-        # A number of the body is in no leaf, or in two.
+        # Not every number of the body is in exactly one leaf.
         return None
     row = dtypes.of(evaluation.leaves[0].dtype)
 
@@ -141,7 +141,7 @@ def _lists(reader: Reader, body: bytes, evaluation: Evaluation[Any]) -> _Reading
 
 
 def _ranges(reader: Reader, body: bytes, evaluation: Evaluation[Any]) -> _Reading | None:
-    """Return the readings of a body whose tensors are ranges of bytes, ``None`` if it is no such body."""
+    """Return the readings of a body that has its tensors in ranges of bytes, ``None`` for any other body."""
     places = sorted({place for leaf in _tensors(evaluation) for place in bodies.find_ranges(body, leaf)})
     around = bodies.without(body, places)
     overlaps = any(one.stop > other.start for one, other in pairwise(places))
@@ -158,7 +158,7 @@ def _ranges(reader: Reader, body: bytes, evaluation: Evaluation[Any]) -> _Readin
         )
         leaves.append(number if is_marked else _constant(of_job))
     if sorted(leaf for leaf in leaves if isinstance(leaf, int)) != list(numbers):
-        # A tensor of the body is no leaf, or two.
+        # Not every tensor of the body is exactly one leaf.
         return None
 
     def frame(*common: *Common) -> Frame:

@@ -209,7 +209,8 @@ class Connection(HttpToolsProtocol):
             self._stop_head_timer()
         if self.url[:1] != b"/":
             self.url = path_of(self.url)
-        if self.lesson is not None:
+        # A second request on the connection must not take the place of the one that the lesson is about.
+        if self.lesson is not None and self._coalescing.copies is None:
             self.scope[LESSON] = self.lesson  # pyright: ignore[reportGeneralTypeIssues] - uvicorn's type of a scope is closed
             self._coalescing.copies = self.lesson.sent
         self.scope[CONNECTION] = self.link  # pyright: ignore[reportGeneralTypeIssues] - uvicorn's type of a scope is closed

@@ -18,7 +18,7 @@ class HeadCoalescing:
         """Wrap ``transport``."""
         self._transport, self._loop, self._head = transport, loop, b""
         self.copies: list[bytes] | None = None
-        """Gets a copy of the data that are sent, if it is set; not of large pieces, from which nobody learns."""
+        """If it is set, ``write`` appends a copy of each piece of at most ``COPIED`` bytes."""
 
     def __getattr__(self, name: str) -> Any:
         """Return every other attribute of the wrapped transport."""

@@ -228,7 +228,7 @@ def test_base64_of_other_lengths(both, tag, text):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_tensors_of_no_dimension_and_of_no_numbers(both, dtype):
+def test_tensors_of_no_dimension_and_of_no_numbers(both, dtype, tag):
     """Their shapes are lists without numbers, beside numbers that are not in lists."""
     for shape, text in (([], "AAAAAAAA8D8="), ([0, 4], ""), ([2, 0], "")):
         encoded = text if dtype == "float64" else text and "AACAPw=="
@@ -236,4 +236,4 @@ def test_tensors_of_no_dimension_and_of_no_numbers(both, dtype):
         flat = {"dtype": dtype, "shape": shape, "data": [1.5] if text else []}
         for x in (tensor, flat):
             body = json.dumps({"inputs": {"x": x}, "dtype": dtype}).encode()
-            both.same(*(post("/v1/ops/square/vjp", body) for _ in range(12)))
+            both.same(*(post("/v1/ops/square/vjp", body, "content-type: application/json", tag) for _ in range(12)))
