@@ -21,6 +21,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain
 from operator import mul
 from typing import Any
@@ -33,7 +34,7 @@ from app.execution.engine import Engine
 from app.express.calls import Call
 from app.express.frames import write
 from app.express.heads import Head, Unknown, cut_off, read_head
-from app.express.lessons import Lesson
+from app.express.lessons import Lesson, Unteachable
 from app.express.members import Batch, Member, Part
 from app.express.memory import Memory
 from app.http.access_log import CLIENT_GONE, AccessLog
@@ -60,6 +61,7 @@ class Express:
         self._waiting = dict[Call, Batch]()
         self._parts = dict[Connection, Part]()
         self._is_scheduled = self._is_sweeping = False
+        self._trial: asyncio.Task[None] | None = None
 
     def receive(self, connection: Connection, data: bytes) -> bytes:
         """Take the data of a connection that is idle, or with the express way; return what it does not take.
@@ -145,7 +147,10 @@ class Express:
         client, size = connection.client, len(body)
         member = Member(connection, data, frame, columns, head.target, client, size, name, began, parsed)
         self._waiting.setdefault(frame.call, {}).setdefault(frame, []).append(member)
-        if not self._is_scheduled:
+        if len(connection.connections) == 1:
+            # Nothing else can arrive in this turn.
+            self._run()
+        elif not self._is_scheduled:
             self._is_scheduled = True
             connection.loop.call_soon(self._run)
         return True
@@ -170,15 +175,24 @@ class Express:
     def _call(self, evaluation: Evaluation[Any]) -> Call:
         """Return the call of an evaluation, the same for all that may share one.
 
-        Raises ``NotTraced`` if it may not run on the event loop, as far as is known.
+        It must be known to be brief. If it is not, a thread tries it, because under load it may never run by itself.
+        Raises ``NotTraced`` if nothing was known, ``Unteachable`` if it was not brief the last time.
         """
-        if not self._batches.is_brief(evaluation):
-            raise NotTraced
+        is_brief = self._batches.is_brief_together(evaluation.program, evaluation.point.spec, evaluation.size)
+        if not is_brief:
+            if self._trial is None or self._trial.done():
+                self._trial = asyncio.get_running_loop().create_task(self._try(evaluation))
+            raise NotTraced if is_brief is None else Unteachable
         call = self._calls.get(evaluation.batch_key)
         if call is None:
             call = Call(evaluation.program, evaluation.point.spec, evaluation.leaves[0].dtype)
             self._calls[evaluation.batch_key] = call
         return call
+
+    async def _try(self, evaluation: Evaluation[Any]) -> None:
+        """Run an evaluation, so that it becomes known whether it is brief; its errors are for the ordinary way."""
+        with suppress(Exception):
+            await self._batches.warm(evaluation, deadline=time.monotonic() + self._deadline_s)
 
     def _run(self) -> None:
         """Answer all requests that wait."""
@@ -201,7 +215,7 @@ class Express:
     def _batches_of(self, call: Call, groups: Batch) -> Iterator[Batch]:
         """Yield the members in batches of a length that is known to be brief, and return the others.
 
-        If the best length is not known, the members that fill it go the ordinary way, which makes it known.
+        If the best length is not known to be brief, the members that fill it go the ordinary way, which measures it.
         """
         total = 0
         for frame, members in groups.items():
@@ -214,7 +228,7 @@ class Express:
         lengths = [each for each in LENGTHS if self._batches.is_brief_together(call.program, call.spec, each)]
         for frame, members in groups.items():
             left = members
-            if is_brief is None:
+            if not is_brief:
                 self._return(left[: best // frame.size])
                 left = left[best // frame.size :]
             if not lengths or frame.size > lengths[-1]:

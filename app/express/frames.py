@@ -13,6 +13,7 @@ from app.express.bodies import Numbers, Range, read_range
 from app.express.calls import Call
 from app.runtime.modes import Key
 from app.telemetry.counters import Counters
+from app.tensors.json import plain_mask
 from ops import Array
 
 Columns: TypeAlias = list[Numbers | Array]
@@ -22,6 +23,8 @@ BARE = 2000
 NUMPY = orjson.OPT_SERIALIZE_NUMPY
 # The text of the only float32 that orjson does not write exactly (``app.tensors.json``), and that of a NaN.
 AMBIGUOUS, NULL = b"7.038531e-26", b"null"
+# Up to this length, rows are written together. To search the text of longer ones takes longer than to write each.
+SHORT_ROW = 64
 
 
 @dataclass(frozen=True)
@@ -152,6 +155,12 @@ def write(rows: NDArray[Any], hole: Hole) -> Sequence[bytes | None]:
             return [pybase64.b64encode(row.tobytes()) for row in rows]
         case "nested":
             return [_plain(orjson.dumps(row.reshape(hole.shape), option=NUMPY)) for row in rows]
+        case "list" if rows.shape[1] > SHORT_ROW:
+            is_plain = np.all(plain_mask(rows), axis=1)
+            return [
+                orjson.dumps(row, option=NUMPY)[1:-1] if plain else None
+                for row, plain in zip(rows, is_plain, strict=True)
+            ]
         case "list":
             text = orjson.dumps(rows, option=NUMPY)[2:-2]
             if _plain(text) is not None:

@@ -28,7 +28,7 @@ from app.tensors.casting import Numbers
 from app.tensors.dtypes import DTYPES, MAX_BYTES, MAX_DIMENSION, MAX_RANK, DType
 from app.tensors.strict_json import dumps, parse
 
-__all__ = ["Encoding", "decode", "dumps", "encode", "parse", "read_shape", "refuse_cast"]
+__all__ = ["Encoding", "decode", "dumps", "encode", "parse", "plain_mask", "read_shape", "refuse_cast"]
 
 Encoding = Literal["nested", "flat", "base64"]
 Shape = tuple[int, ...]
@@ -111,10 +111,10 @@ def _is_plain(array: NDArray[Any]) -> bool:
     if array.size <= _SHORT:  # Python is faster than NumPy for so few numbers
         numbers = array.reshape(-1).tolist()
         return all(map(math.isfinite, numbers)) and not (_AMBIGUOUS in numbers or -_AMBIGUOUS in numbers)
-    return bool(_plain_mask(array).all())
+    return bool(plain_mask(array).all())
 
 
-def _plain_mask(array: NDArray[Any]) -> NDArray[np.bool_]:
+def plain_mask(array: NDArray[Any]) -> NDArray[np.bool_]:
     """Return which of these floats orjson writes correctly."""
     plain = np.isfinite(array)
     return plain & (np.abs(array) != np.float32(_AMBIGUOUS)) if array.dtype == np.float32 else plain
@@ -125,7 +125,7 @@ def _nested_lists(array: NDArray[Any]) -> Any:
 
     Other numbers go through orjson and back, so that a float32 keeps its short text.
     """
-    plain = _plain_mask(array)
+    plain = plain_mask(array)
     text = dumps(np.where(plain, array, array.dtype.type(0)).reshape(-1))
     items = np.array(orjson.loads(text), object).reshape(array.shape)
     for word, value in casting.NONFINITE.items():

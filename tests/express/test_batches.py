@@ -10,11 +10,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from tests.express.both import GET, Both
+from tests.express.both import GET, PATIENCE, Both
 from tests.express.wire import Answer, Wire, post, with_head
 from tests.http.openinference_client import LENGTH, OCTETS, binary, in_json
 
 CONNECTIONS, ROUNDS = 32, 25
+# The float32 that orjson does not write exactly.
+AMBIGUOUS = "7.038531e-26"
 Loop = Callable[[float], bytes]
 
 
@@ -72,7 +74,7 @@ OTHERS = (
     post("/v1/ops/log1pexp/vjp", b"{", *OTHER),
     post("/v1/ops/log1pexp/jacobian", b'{"inputs":{"x":[1.5]}}', *OTHER),
     post("/v1/ops/square/forward", b'{"inputs":{"x":[1e38,2.5,3.5]}}', *OTHER),
-    post("/v1/ops/square/forward", b'{"inputs":{"x":[7.038531e-26,2.5,3.5]}}', *OTHER),
+    post("/v1/ops/square/forward", b'{"inputs":{"x":[%b,2.5,3.5]}}' % AMBIGUOUS.encode(), *OTHER),
 )
 
 
@@ -120,6 +122,32 @@ def test_many_connections_of_one_loop(taught):
         express = in_turns(taught.services[0].port, turns)
         alone = taught.same(*itertools.chain.from_iterable(turns))
         assert list(itertools.chain.from_iterable(express)) == alone
+
+
+def test_a_loop_whose_requests_always_share_a_batch(both):
+    """No request runs by itself, so a trial must show how long one takes."""
+    loop, before = lists("log1pexp", "gradients", 700, dtype="float64"), both.taken()
+    for turn in range(PATIENCE):
+        requests = [loop(turn * CONNECTIONS + each + 0.125) for each in range(CONNECTIONS)]
+        [express] = in_turns(both.services[0].port, [requests])
+        if both.taken() > before:
+            break
+    else:
+        pytest.fail("the express way does not learn this request")
+    assert express == both.same(*requests)
+
+
+def test_long_rows_that_json_writes_in_other_ways(taught):
+    """A row that holds a number that only the ordinary way writes, among rows that do not."""
+    for size, numbers in itertools.product((64, 65, 700), ("1e30", "-1e30", AMBIGUOUS, f"-{AMBIGUOUS}")):
+        taught.teach(lists("square", "vjp", size))
+        plain, edge = ["0.5"] * size, ["0.5"] * (size - 1) + [numbers]
+        turn = [
+            post("/v1/ops/square/vjp", b'{"inputs": {"x": [%b]}, "cotangents": {"y": [%b]}}' % (x, dy))
+            for x, dy in itertools.product([", ".join(row).encode() for row in (plain, edge)], repeat=2)
+        ]
+        [express] = in_turns(taught.services[0].port, [turn])
+        assert express == taught.same(*turn)
 
 
 def test_threads_of_clients(taught):
