@@ -184,7 +184,7 @@ def _check_directions(point: Point, op: DerivedOp) -> None:
 def _check_shape(evaluation: Evaluation[Result], results: KeyedArrays, key: Key, value: Array) -> None:
     """Raise ``OpFault`` for an output or a gradient of the wrong shape, which TensorFlow would broadcast silently."""
     (level, name), site = key, evaluation.program.sites[key]
-    if str(level).endswith("shape"):
+    if modes.is_shape(key):
         shape = tuple(value.tolist())
     else:
         shape = value.shape[int(evaluation.batched and level == len(evaluation.word)) :]

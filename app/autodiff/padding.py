@@ -12,7 +12,7 @@ import numpy as np
 
 from app.autodiff.programs import Program
 from app.runtime import modes
-from app.runtime.modes import Key, KeyedArrays
+from app.runtime.modes import Key, KeyedArrays, is_shape
 from app.tensors.memory import ALIGNMENT, aligned
 from ops import Array, Mode
 
@@ -106,11 +106,10 @@ def _remove_padding(results: KeyedArrays, length: int, count: int) -> KeyedArray
     """
     kept: KeyedArrays = {}
     for key, value in results.items():
-        what, name = key
-        is_shape = str(what).endswith("shape")
-        if value is not None and (shape := tuple(value.tolist()) if is_shape else value.shape) != (length,):
-            raise NotElementwise(f"{name} has shape {list(shape)}, and the inputs {[length]}")
-        if not is_shape:
+        is_check = is_shape(key)
+        if value is not None and (shape := tuple(value.tolist()) if is_check else value.shape) != (length,):
+            raise NotElementwise(f"{key[1]} has shape {list(shape)}, and the inputs {[length]}")
+        if not is_check:
             kept[key] = None if value is None else value[:count]
     return kept
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from app.autodiff.programs import Program
 from app.runtime.calculus import Calculus
-from app.runtime.modes import Results, Trace
+from app.runtime.modes import Results, Trace, is_shape
 from ops import Tensor
 
 
@@ -66,7 +66,7 @@ class MappedProgram(Variant):
     def build(self, calculus: Calculus, leaves: Sequence[Tensor]) -> Results:
         """Return the program's results at each point, ``None`` for missing ones, without results that are shapes."""
         # TensorFlow prunes what computes the others.
-        kinds = {key: kind for key, kind in self.trace.kinds.items() if not str(key[0]).endswith("shape")}
+        kinds = {key: kind for key, kind in self.trace.kinds.items() if not is_shape(key)}
 
         def at_point(rows: Sequence[Tensor]) -> list[Tensor]:
             results = self.trace.within_graph(rows)

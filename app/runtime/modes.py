@@ -24,10 +24,15 @@ from app.runtime.frames import keep_author_line
 from ops import Array, Mode, OpFault, Tensor
 
 Key: TypeAlias = tuple[str | int, str]
-"""The kind of a result, and the name of its input or output."""
+"""The kind of a result, and the name of its input or output; see ``is_shape``."""
 Results: TypeAlias = Mapping[Key, Tensor | None]
 KeyedArrays: TypeAlias = dict[Key, Array | None]
 """Results as NumPy arrays, ``None`` for missing derivatives."""
+
+
+def is_shape(key: Key) -> bool:
+    """Return whether a result is the shape of a tensor, which is only for checks: then its kind ends in "shape"."""
+    return str(key[0]).endswith("shape")
 
 
 class Traceable(Protocol):
@@ -146,7 +151,8 @@ class Function:
 class Trace:
     """The trace of a program: a graph function, or a v1 graph with its session; either may be compiled.
 
-    ``kinds`` has the dtype of each result, and ``missing`` the keys of missing derivatives.
+    ``kinds`` has the dtype of each result that a call computes, ``shapes`` those that are known beforehand, as they are
+    under XLA, and ``missing`` the keys of missing derivatives.
     """
 
     def __init__(
@@ -155,6 +161,7 @@ class Trace:
         """Trace a program for leaves of these types on a device; raise whatever the op and TensorFlow raise."""
         self.is_arithmetic = False
         self.kinds: dict[Key, tf.DType] = {}
+        self.shapes: KeyedArrays = {}
         self.missing: list[Key] = []
         self._function: tf.types.experimental.ConcreteFunction | None = None
         if in_session:
@@ -166,7 +173,7 @@ class Trace:
     def __call__(self, leaves: Sequence[Array]) -> KeyedArrays:
         """Run the program on leaves of the types that it was traced for."""
         values = self._call(leaves) if self.kinds else []
-        return {**dict(zip(self.kinds, values, strict=True)), **dict.fromkeys(self.missing)}
+        return {**dict(zip(self.kinds, values, strict=True)), **self.shapes, **dict.fromkeys(self.missing)}
 
     def within_graph(self, leaves: Sequence[Tensor]) -> dict[Key, Tensor]:
         """Return the results that are not missing, for tensors of a graph that is being built; not in mode v1."""
@@ -175,9 +182,13 @@ class Trace:
 
     def _build(self, program: Traceable, *tensors: Tensor) -> list[Tensor]:
         results = program.build(Graph(), tensors)
-        self.kinds = {key: tensor.dtype for key, tensor in results.items() if tensor is not None}
+        found = {key: tensor for key, tensor in results.items() if tensor is not None}
+        shapes = {key: tf.get_static_value(tensor) for key, tensor in found.items() if is_shape(key)}
+        self.shapes = {key: shape for key, shape in shapes.items() if shape is not None}
+        computed = {key: tensor for key, tensor in found.items() if key not in self.shapes}
+        self.kinds = {key: tensor.dtype for key, tensor in computed.items()}
         self.missing = [key for key, tensor in results.items() if tensor is None]
-        return [tensor for tensor in results.values() if tensor is not None]
+        return list(computed.values())
 
     def _concrete(
         self, program: Traceable, mode: Mode, specs: Sequence[tf.TensorSpec]
