@@ -106,7 +106,11 @@ class Express:
     def learn(self, lesson: Lesson) -> None:
         """Learn the frame of a request that the ordinary way has answered."""
         head = self._memory.find(lesson.head)
-        if head is None or not lesson.has_succeeded:
+        if head is None:
+            return
+        if not lesson.has_succeeded:
+            # The next one may succeed.
+            self._memory.defer(lesson.likeness)
             return
         try:
             head.add(lesson.body, lesson.learn(self._deadline_s, self._call))

@@ -9,7 +9,7 @@ from app.express.heads import Head
 HEADS, FRAME_BYTES = 256, 1 << 24
 # How often something must be seen before it is learned, which takes as long as to answer several requests.
 SEEN, SIGHTS = 2, 4096
-# The sights after which it is tried again if the call was not known to be brief; a power of two.
+# The sights after which it is tried again if the last request did not show whether it can be learned; a power of two.
 SOON = 4
 # After so many requests in a row without a frame, a head rests: the next ones go the ordinary way at once.
 FAILURES, REST = 8, 1000
@@ -64,5 +64,5 @@ class Memory:
         return count >= SEEN and count.bit_count() == 1
 
     def defer(self, thing: Hashable) -> None:
-        """Learn something that is familiar after ``SOON`` more sights: what it needs was not known."""
+        """Learn something that is familiar after ``SOON`` more sights: the last one did not show whether it can be."""
         self._seen[hash(thing)] = SOON

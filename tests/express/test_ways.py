@@ -12,7 +12,7 @@ import pytest
 
 from app.tensors import safetensors
 from ops import Op, discover
-from tests.express.both import Both, Requests
+from tests.express.both import PATIENCE, Both, Requests
 from tests.express.wire import post, with_head
 from tests.http.openinference_client import LENGTH, OCTETS, binary, in_json
 
@@ -327,3 +327,14 @@ def test_what_is_learned_is_forgotten(both):
     mixed = [native(lists, "forward", "square", (size,), "float32")(3) for size in sizes] * 3
     random.Random(1).shuffle(mixed)
     both.same(*mixed)
+
+
+def test_refused_requests_do_not_delay_the_right_one(both):
+    """They are like it but for a name."""
+
+    def request(name: str, count: int) -> bytes:
+        body = json.dumps({"inputs": {name: [0.5 + count, 1.5]}}).encode()
+        return post("/v1/ops/square/forward", body, "content-type: application/json", "x-tag: refused")
+
+    assert {answer.status for answer in both.same(*(request("z", count) for count in range(300)))} == {422}
+    assert len(both.teach(lambda count: request("x", count))) < PATIENCE // 4
