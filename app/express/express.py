@@ -23,7 +23,6 @@ import time
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
-from operator import mul
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -210,14 +209,14 @@ class Express:
                 if self._keys is not None:
                     self._keys.leave(member.key)
             try:
-                for batch in self._batches_of(call, groups):
-                    self._answer(call, batch)
+                for batch, count in self._batches_of(call, groups):
+                    self._answer(call, batch, count)
             except Exception:
                 logger.exception("the express way failed, and leaves its requests to the ordinary one")
                 self._return([member for member in members if not member.is_done])
 
-    def _batches_of(self, call: Call, groups: Batch) -> Iterator[Batch]:
-        """Yield the members in batches of a length that is known to be brief, and return the others.
+    def _batches_of(self, call: Call, groups: Batch) -> Iterator[tuple[Batch, int]]:
+        """Yield batches of a length that is known to be brief, each with its count of numbers; return the others.
 
         If the best length is not known to be brief, the members that fill it go the ordinary way, which measures it.
         """
@@ -227,7 +226,7 @@ class Express:
         best = length_for(min(total, SHARED))
         is_brief = self._batches.is_brief_together(call.program, call.spec, best)
         if is_brief and total <= SHARED:
-            yield groups
+            yield groups, total
             return
         lengths = [each for each in LENGTHS if self._batches.is_brief_together(call.program, call.spec, each)]
         for frame, members in groups.items():
@@ -238,14 +237,14 @@ class Express:
             if not lengths or frame.size > lengths[-1]:
                 self._return(left)
                 continue
-            count = lengths[-1] // frame.size
-            for first in range(0, len(left), count):
-                yield {frame: left[first : first + count]}
+            most = lengths[-1] // frame.size
+            for first in range(0, len(left), most):
+                part = left[first : first + most]
+                yield {frame: part}, frame.size * len(part)
 
-    def _answer(self, call: Call, batch: Batch) -> None:
-        """Compute the members of a batch together, and answer each."""
+    def _answer(self, call: Call, batch: Batch, count: int) -> None:
+        """Compute the ``count`` numbers of a batch together, and answer its members."""
         began, members = time.perf_counter(), list(chain.from_iterable(batch.values()))
-        count = sum(map(mul, map(len, batch.values()), [frame.size for frame in batch]))
         try:
             results = call.run(list(zip(*[member.columns for member in members], strict=True)), count)
         except Exception:  # noqa: BLE001 - the ordinary way tells whose fault it is

@@ -18,6 +18,8 @@ from ops import Array
 
 Columns: TypeAlias = list[Numbers | Array]
 Form: TypeAlias = Literal["list", "nested", "base64", "bytes"]
+# The most bytes of a body, and of the body of a response, besides the numbers.
+MAX_TEXT = 1 << 12
 # The bytes of a frame without its texts and constants.
 BARE = 2000
 NUMPY = orjson.OPT_SERIALIZE_NUMPY

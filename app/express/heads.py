@@ -7,17 +7,19 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
+from app.autodiff.padding import SHARED
 from app.express.bodies import read_lists, split
-from app.express.frames import Columns, Frame, ListFrame, RangeFrame
+from app.express.frames import MAX_TEXT, Columns, Frame, ListFrame, RangeFrame
 from app.http.request import MAX_PATH
-from app.requests.answering import SMALL_BODY
 
-LENGTH = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: ([1-9][0-9]{0,4})\r\n")
+LENGTH = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: ([1-9][0-9]{0,5})\r\n")
 TARGET = re.compile(rb"POST (/[!\"$->@-~]*)(?:\?[!\"$-~]*)? HTTP/1\.1\r\n")
 AUTHORIZATION = re.compile(rb"\r\nauthorization:([^\r]*)", re.IGNORECASE)
 # With these headers, a response depends on more than the bytes of the request.
 OWN_WAY = re.compile(rb"\r\n(?:x-request-id|pullback-deadline-ms|expect|connection:[^\r]*close)", re.IGNORECASE)
 END, MAX_HEAD = b"\r\n\r\n", 1 << 11
+# Room for two float32 tensors of the most numbers that may share a call. Larger bodies would hold up the event loop.
+MAX_BODY = 2 * 4 * SHARED + MAX_TEXT
 # The most frames of one head, of each kind, and of those whose bodies have one length.
 FRAMES, ALIKE = 16, 4
 
@@ -71,7 +73,7 @@ class Head:
 
 
 def cut_off(data: bytes) -> tuple[bytes, int, int] | None:
-    """Return the head of a small request, and where its body starts and ends; ``None`` for any other data.
+    """Return the head of a request that is not large, and where its body starts and ends; ``None`` for any other data.
 
     A part of the body may be missing.
     """
@@ -80,7 +82,7 @@ def cut_off(data: bytes) -> tuple[bytes, int, int] | None:
         return None
     (first, last), size = match.span(1), int(match[1])
     start = data.find(END) + len(END)
-    if not last < start <= MAX_HEAD or size > SMALL_BODY or len(data) > start + size:
+    if not last < start <= MAX_HEAD or size > MAX_BODY or len(data) > start + size:
         return None
     return data[:first] + data[last:start], start, start + size
 

@@ -23,7 +23,7 @@ from app.autodiff.evaluation import Evaluation, present
 from app.express import bodies
 from app.express.bodies import Range
 from app.express.calls import Call
-from app.express.frames import Form, Frame, Hole, ListFrame, RangeFrame, Response, write
+from app.express.frames import MAX_TEXT, Form, Frame, Hole, ListFrame, RangeFrame, Response, write
 from app.http.deadlines import Deadline
 from app.http.problems import Header
 from app.http.request import Request
@@ -34,8 +34,8 @@ from app.tensors import dtypes
 from ops import Array
 
 DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
-# The most results of a program, and the most bytes of a body and of a response besides the numbers.
-MAX_RESULTS, MAX_TEXT = 8, 1 << 12
+# The most results of a program.
+MAX_RESULTS = 8
 # The most characters of a number and its comma.
 MAX_DIGITS = 25
 # The distance between the marks of two tensors. With it, all marks are exact in float32.

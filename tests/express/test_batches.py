@@ -114,8 +114,8 @@ def test_many_connections(taught):
 
 
 def test_many_connections_of_one_loop(taught):
-    """More numbers than the shortest length of a call has, and than a shared call may have."""
-    for size in (1, 100, 700, 1500):
+    """More numbers than the shortest length of a call has, and than a shared call may have; bodies in several parts."""
+    for size in (1, 100, 700, 1500, 9000):
         loop = lists("square", "forward", size)
         taught.teach(loop)
         turns = [[loop(turn * 100 + each + 0.125) for each in range(CONNECTIONS)] for turn in range(6)]
