@@ -72,7 +72,7 @@ def types(*arrays: np.ndarray) -> list[TensorType]:
         ("scale_gradient", {"scale": 0.5}, [X]),
         ("safe_norm", {}, [X]),
         ("softmax_cross_entropy", {}, [LOGITS, LABELS]),
-        ("self_adjoint_eig", {}, [SYMMETRIC]),
+        pytest.param("self_adjoint_eig", {}, [SYMMETRIC], marks=pytest.mark.thorough),
         ("zero_out_indexed", {}, [X.astype(np.float32)]),
         ("roi_pool", {"pooled_height": 1}, [np.arange(32.0).reshape(1, 4, 4, 2), np.array([[0.0, 0, 0, 3, 3]] * 3)]),
     ],
