@@ -70,8 +70,11 @@ class Both:
 
     def taken(self) -> int:
         """Return how many requests the express way has answered."""
-        self._scrape.send(GET % b"/metrics")
-        return int(float(self._scrape.answer().body.partition(TAKEN)[2].split(b"\n", 1)[0]))
+        return metric(self._scrape, TAKEN)
+
+    def batches(self, op: str, operation: str) -> int:
+        """Return how many calls of TensorFlow have answered requests for an operation."""
+        return metric(self._scrape, f'\npullback_batch_size_count{{op="{op}",operation="{operation}"}} '.encode())
 
     @contextmanager
     def takes(self, least: int, most: int | None = None) -> Iterator[None]:
@@ -92,6 +95,12 @@ class Both:
     def learn(self, requests: Requests) -> list[Answer]:
         """Send enough requests to teach the express way."""
         return self.same(*(requests(number) for number in range(LESSONS)))
+
+
+def metric(wire: Wire, name: bytes) -> int:
+    """Return a metric of the service, whose name stands between the end of a line and a space; 0 if it has none."""
+    wire.send(GET % b"/metrics")
+    return int(float(wire.answer().body.partition(name)[2].split(b"\n", 1)[0] or 0))
 
 
 def requests_of(make: Callable[..., bytes], *rows: Sequence[float]) -> Requests:

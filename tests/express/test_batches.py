@@ -137,6 +137,20 @@ def test_a_loop_whose_requests_always_share_a_batch(both):
     assert express == both.same(*requests)
 
 
+@pytest.mark.parametrize("size", [400, 700])
+def test_the_requests_of_a_turn_share_calls(both, size):
+    """The first run of a length compiles, so it is not brief. The numbers of a turn fill one call or more."""
+    loop = lists("square", "gradients", size, dtype="float64")
+    both.teach(loop)
+    for turn in range(PATIENCE):
+        taken, batches = both.taken(), both.batches("square", "gradients")
+        in_turns(both.services[0].port, [[loop(turn * CONNECTIONS + each + 0.125) for each in range(CONNECTIONS)]])
+        taken, batches = both.taken() - taken, both.batches("square", "gradients") - batches
+        if taken == CONNECTIONS and batches <= CONNECTIONS // 2:
+            return
+    pytest.fail(f"the last turn took {batches} calls, and {taken} requests went the express way")
+
+
 def test_long_rows_that_json_writes_in_other_ways(taught):
     """A row that holds a number that only the ordinary way writes, among rows that do not."""
     for size, numbers in itertools.product((64, 65, 700), ("1e30", "-1e30", AMBIGUOUS, f"-{AMBIGUOUS}")):

@@ -12,8 +12,8 @@ import pytest
 
 from app.tensors import safetensors
 from ops import Op, discover
-from tests.express.both import PATIENCE, Both, Requests
-from tests.express.wire import post, with_head
+from tests.express.both import PATIENCE, TAKEN, Both, Requests, metric
+from tests.express.wire import Answer, Wire, post, with_head
 from tests.http.openinference_client import LENGTH, OCTETS, binary, in_json
 
 SAFETENSORS = ("content-type: application/vnd.safetensors", "accept: application/vnd.safetensors")
@@ -338,3 +338,18 @@ def test_refused_requests_do_not_delay_the_right_one(both):
 
     assert {answer.status for answer in both.same(*(request("z", count) for count in range(300)))} == {422}
     assert len(both.teach(lambda count: request("x", count))) < PATIENCE // 4
+
+
+def test_the_only_connection(two_services):
+    """Its requests do not wait for others, which cannot come."""
+    found = list[list[Answer]]()
+    for service in two_services:
+        with Wire(service.port) as wire:
+            answers = list[Answer]()
+            before = metric(wire, TAKEN)
+            for count in range(PATIENCE):
+                wire.send(native(lists, "forward", "square", (5,), "float64")(count))
+                answers.append(wire.answer())
+            assert metric(wire, TAKEN) - before >= (PATIENCE // 2 if service is two_services[0] else 0)
+            found.append(answers)
+    assert found[0] == found[1]
