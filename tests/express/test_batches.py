@@ -137,7 +137,7 @@ def test_a_loop_whose_requests_always_share_a_batch(both):
     assert express == both.same(*requests)
 
 
-@pytest.mark.parametrize("size", [400, 700])
+@pytest.mark.parametrize("size", [400, 1500])
 def test_the_requests_of_a_turn_share_calls(both, size):
     """The first run of a length compiles, so it is not brief. The numbers of a turn fill one call or more."""
     loop = lists("square", "gradients", size, dtype="float64")
