@@ -1,6 +1,7 @@
 """The service as its users meet it: a process of its own, on a free port."""
 
 import contextlib
+import gc
 import importlib
 import os
 import queue
@@ -178,6 +179,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = in_order(items)
+
+
+def pytest_collection_finish() -> None:
+    """Leave what the imports created, most of it TensorFlow's, out of every later collection of garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
