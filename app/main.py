@@ -15,7 +15,7 @@ from app.execution.lifecycle import LIFECYCLE
 from app.express.express import Express
 from app.http.access_log import AccessLog, observe
 from app.http.body import Budget
-from app.http.connection import EXPRESS
+from app.http.express_way import EXPRESS
 from app.http.keys import Keys, with_key
 from app.http.limits import limits
 from app.http.origins import cors, origins

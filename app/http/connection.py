@@ -4,20 +4,17 @@ By default uvicorn on httptools accepts headers of any size, and waits for them 
 """
 
 import asyncio
-import fcntl
-import termios
-from collections.abc import Sized
-from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, cast
+from typing import cast
 
 import httptools
 from uvicorn._types import ASGI3Application
-from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from app.errors import BodyTooSlow, HeadTooLarge, Malformed, Overloaded, PullbackError, clip
+from app.http.express_way import EXPRESS, LESSON, ExpressWay, Lesson
 from app.http.head_coalescing import HeadCoalescing
+from app.http.link import CONNECTION, Link, PipelineFlow, has_unread
 from app.http.problems import render
 from app.http.zero_copy import LARGE, ZeroCopyBody, new_parser
 
@@ -27,68 +24,8 @@ HEAD_S = 20.0
 PIPELINED = 1000
 # How long a connection may still be idle once the server stops.
 LINGER_S = 1
-CONNECTION, ZERO_COPY = "pullback.connection", "pullback.zero_copy"
-"""The keys in a request's scope for the ``Link`` of its connection, and for its ``ZeroCopyBody`` if it has one."""
-EXPRESS, LESSON = "express", "pullback.lesson"
-"""The key of the ``ExpressWay`` in the state that the application shares with the server, and that of the ``Lesson`` in
-the scope of a request, if it has one."""
-
-
-class Lesson(Protocol):
-    """A request from whose response the express way learns; ``sent`` gets the bytes of the response."""
-
-    @property
-    def sent(self) -> list[bytes]:
-        """The pieces of the response, in order."""
-        ...
-
-
-class ExpressWay(Protocol):
-    """The part of ``app.express.express.Express`` that connections use."""
-
-    def receive(self, connection: "Connection", data: bytes) -> bytes:
-        """Take data; return what the parser must get."""
-        ...
-
-    def give_back(self, connection: "Connection") -> bytes:
-        """Let go of the connection; return what the parser must get."""
-        ...
-
-    def learn(self, lesson: Lesson) -> None:
-        """Learn from a request that has been answered."""
-        ...
-
-
-@dataclass(slots=True)
-class Link:
-    """What the requests of a connection know about it.
-
-    ``tasks`` are those of all requests in this process. ``waiting`` are the requests on this connection that follow the
-    one in progress. ``is_lost``: the client has disconnected.
-    """
-
-    tasks: set[asyncio.Task[None]]
-    waiting: Sized = ()
-    transport: asyncio.Transport | None = None
-    is_lost: bool = False
-
-    def has_more(self) -> bool:
-        """Return whether another request of this connection has arrived, or a part of one."""
-        return bool(self.waiting) or (self.transport is not None and has_unread(self.transport))
-
-
-class PipelineFlow(FlowControl):
-    """Flow control that reads nothing while requests wait on the connection, whoever asks for it."""
-
-    def __init__(self, transport: asyncio.Transport, waiting: Sized) -> None:
-        """Control the reading of ``transport``; ``waiting`` are the requests that follow the one in progress."""
-        super().__init__(transport)
-        self._waiting = waiting
-
-    def resume_reading(self) -> None:
-        """Read on if no request waits."""
-        if not self._waiting:
-            super().resume_reading()
+ZERO_COPY = "pullback.zero_copy"
+"""The key in a request's scope for its ``ZeroCopyBody``, if it has one."""
 
 
 class Connection(HttpToolsProtocol):
@@ -116,7 +53,7 @@ class Connection(HttpToolsProtocol):
     _head_timer: asyncio.TimerHandle | None = None
     _is_between = False
     _answered_at = 0.0
-    _express: ExpressWay | None = None
+    _express: "ExpressWay[Connection] | None" = None
     _coalescing: HeadCoalescing
     is_with_express = False
     lesson: Lesson | None = None
@@ -345,11 +282,3 @@ def path_of(target: bytes) -> bytes:
         got = clip(repr(target.decode("latin-1")), 80)
         raise Malformed(f"expected a path that begins with '/', or a URL, as the target of the request, got {got}")
     return (url.path or b"/") + (b"?" + url.query if url.query else b"")
-
-
-def has_unread(transport: asyncio.Transport) -> bool:
-    """Return whether the kernel holds bytes that this transport has not read."""
-    if transport.is_closing():
-        return False
-    count = fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.FIONREAD, bytes(4))
-    return any(count)

@@ -14,8 +14,10 @@ from starlette.types import Message, Receive, Scope, Send
 from app.errors import BodyTooSlow, Malformed, PullbackError
 from app.execution.lifecycle import Lifecycle
 from app.http.body import Budget, ClientGone, too_large
-from app.http.connection import CONNECTION, LESSON, ZERO_COPY, Link
+from app.http.connection import ZERO_COPY
 from app.http.deadlines import Deadline
+from app.http.express_way import LESSON
+from app.http.link import CONNECTION, Link
 from app.http.problems import Dialect, Header, problem, render
 from app.http.zero_copy import ZeroCopyBody
 from app.telemetry.counters import NOT_RECORDED, Counters

@@ -7,7 +7,7 @@ import pytest
 
 from app.execution import batching
 from app.execution.batching import Batches
-from app.http.connection import CONNECTION, Link
+from app.http.link import CONNECTION, Link
 from tests.http.handlers import request_of
 from tests.http.in_process import post, running
 
