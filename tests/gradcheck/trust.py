@@ -1,7 +1,8 @@
 """``python -m tests.gradcheck.trust --seeds 20``: how far the verdicts of the checker can be trusted.
 
 It checks every wrong op, which a check that is meant to must fail, and every right one, the registered ops among them,
-with many seeds, where no check may fail. It prints each miss and each alarm as it finds them, and a table at the end.
+with many seeds, where no check may fail. It prints each miss and each alarm as it finds them, and a table at the end;
+Ctrl-C ends it early, with the table of the ops so far.
 
 An alarm is deserved if the op's own answer is off from the true one, in 60 digits, by more than rounding explains; and
 if two evaluations or traces differ in a bit, for the checks that compare bits.
@@ -9,9 +10,11 @@ if two evaluations or traces differ in a bit, for the checks that compare bits.
 
 import argparse
 import os
+import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from typing import Any
@@ -139,23 +142,32 @@ def _one(task: tuple[str, str, Sequence[int]]) -> Tally:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Print what is found; return 1 if a fault was missed, or an alarm undeserved."""
+    """Print what is found; return 1 if a fault was missed, or an alarm undeserved, or if it was interrupted."""
     right = [*HARD, *discover().ops]
     names = [("wrong", name) for name in WRONG] + [("right", name) for name in right]
     chosen = [(kind, name) for kind, name in names if not arguments.names or name in arguments.names]
     seeds = range(arguments.first, arguments.first + arguments.seeds)
     tasks = [(kind, name, seeds) for kind, name in chosen]
-    total = Tally()
+    total, done = Tally(), 0
     # TensorFlow keeps the memory of each trace. (A ProcessPoolExecutor may hang when it replaces its processes.)
-    with get_context("spawn").Pool(arguments.processes, maxtasksperchild=20) as pool:
-        for done, tally in enumerate(pool.imap(_one, tasks), 1):
+    with (
+        get_context("spawn").Pool(arguments.processes, _leave_interrupts, maxtasksperchild=20) as pool,
+        suppress(KeyboardInterrupt),
+    ):
+        for tally in pool.imap(_one, tasks):
+            done += 1
             total.add(tally)
             for line in tally.lines:
                 print(line, flush=True)
             if done % 10 == 0:
                 print(f"{done} of {len(tasks)} ops", file=sys.stderr, flush=True)
-    print(*total.table(), sep="\n")
-    return 1 if total.missed or total.undeserved else 0
+    print(f"{done} of {len(tasks)} ops, {arguments.seeds} seeds each", *total.table(), sep="\n")
+    return 1 if total.missed or total.undeserved or done < len(tasks) else 0
+
+
+def _leave_interrupts() -> None:
+    """Leave Ctrl-C, which reaches every process of a terminal, to the parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 if __name__ == "__main__":
