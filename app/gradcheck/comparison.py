@@ -66,9 +66,9 @@ def compare_with_formula(target: Target, sample: Sample, gradient: Gradient, for
     rng = np.random.default_rng(0)
     with blame_op(sample.point.op, "claim"), np.errstate(all="ignore"):
         expected = formula(inputs)
-        units = rounding.units(
+        units = rounding.measured(
             lambda sets: list(map(formula, sets)), inputs, rng, elementwise=sample.is_elementwise, ones=lambda name: 1.0
-        )
+        ).units
         values = {
             name: np.broadcast_to(expected.get(name, np.zeros(())), part.shape) for name, part in gradient.parts.items()
         }

@@ -45,10 +45,13 @@ def points(leaves: Mapping[K, Array], units: Mapping[K, float], rng: np.random.G
     return [*_few_ulps(leaves, units, alike), *_line(leaves, alike)]
 
 
-def measured(values: Sequence[Mapping[Q, Array]], at: Mapping[Q, Array]) -> dict[Q, Array]:
+def measured(
+    values: Sequence[Mapping[Q, Array]], at: Mapping[Q, Array], *, may_be_narrower: bool = True
+) -> dict[Q, Array]:
     """Return the size of the noise of each number of each result.
 
-    ``values`` are the results at the ``points``, and ``at`` those at the leaves themselves, all in float64.
+    ``values`` are the results at the ``points``, and ``at`` those at the leaves themselves, all in float64. Noise like
+    that of a narrower dtype counts unless it ``may_be_narrower``.
     """
     few, line = values[: 2 * DRAWS], values[2 * DRAWS :]
     zero, found = int(np.argmin(np.abs(NODES))), dict[Q, Array]()
@@ -57,7 +60,7 @@ def measured(values: Sequence[Mapping[Q, Array]], at: Mapping[Q, Array]) -> dict
         with np.errstate(invalid="ignore", over="ignore"):
             noise = np.zeros_like(middle)
             widen(noise, _on_line(np.stack([*on_line[:zero], middle, *on_line[zero:]])))
-            if _is_of_narrower_dtype(noise, middle):
+            if may_be_narrower and _is_of_narrower_dtype(noise, middle):
                 noise = np.zeros_like(middle)
             for right, left in zip(few[::2], few[1::2], strict=True):
                 widen(noise, right[name] - 2 * middle + left[name])

@@ -1,30 +1,41 @@
 """Draw the points of a check: random ones, many that are spread over the domain, and special places."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from app.autodiff.point import blame_op
 from ops import BOOL, FLOATS, Array, Input, Op
 
-SIZES: Mapping[str, tuple[int, ...]] = {"...": (4,)}
+Sizes: TypeAlias = Mapping[str, tuple[int, ...]]
+"""The sizes of the dimensions that a symbol stands for; of those that are not named, one of 3."""
+THREES: Sizes = {}
+SCALAR: Sizes = {"...": ()}
 # How far random numbers stay from kinks and poles, as a fraction of the domain.
 APART = 1 / 32
 # The distance of numbers on either side of a kink, as a fraction of the domain.
 BESIDE = 2.0**-10
+# Further special numbers of elementwise ops: of any, and of those that declare no domain.
+ELEMENTWISE, BEYOND = (1.0, -1.0), (-40.0, -10.0, 10.0, 40.0)
+
+
+def uneven_sizes(op: Op) -> Sizes:
+    """Return a size for each symbol of the inputs, all different, because an op may confuse sizes that are equal."""
+    symbols = dict.fromkeys(size for slot in op.inputs for size in slot.shape if isinstance(size, str))
+    return {symbol: (size,) for symbol, size in zip(symbols, (2, *range(4, 4 + len(symbols))), strict=False)}
 
 
 def draw(
-    op: Op, attrs: Mapping[str, Any], dtype: str, rng: np.random.Generator, ellipsis: tuple[int, ...]
+    op: Op, attrs: Mapping[str, Any], dtype: str, rng: np.random.Generator, sizes: Sizes = THREES
 ) -> dict[str, Array]:
-    """Draw a valid point, away from kinks and poles; ``ellipsis`` is the shape of ``...``."""
+    """Draw a valid point, away from kinks and poles."""
     if op.sample is not None:
         model = op.attrs.model_validate(attrs)
         with blame_op(op, "sample"):
             drawn = dict(op.sample(rng, dtype, model))
             return {**drawn, **{slot.name: np.asarray(drawn[slot.name]) for slot in op.inputs}}
-    return {slot.name: _in_slot(op, slot, dtype, rng, rng.uniform(size=_shape(slot, ellipsis))) for slot in op.inputs}
+    return {slot.name: _in_slot(op, slot, dtype, rng, rng.uniform(size=_shape(slot, sizes))) for slot in op.inputs}
 
 
 def spread(
@@ -34,12 +45,12 @@ def spread(
 
     Those of an elementwise op are single numbers, unless ``Op.sample`` draws more.
     """
-    ellipsis = () if op.batching == "elementwise" else (3,)
+    sizes = SCALAR if op.batching == "elementwise" else THREES
     if op.sample is not None:
-        return [draw(op, attrs, dtype, rng, ellipsis) for _ in range(count)]
+        return [draw(op, attrs, dtype, rng, sizes) for _ in range(count)]
     columns: dict[str, Array] = {}
     for slot in op.inputs:
-        shape = _shape(slot, ellipsis)
+        shape = _shape(slot, sizes)
         strata = rng.permuted(np.broadcast_to(np.arange(count), (*shape, count)), axis=-1)
         fractions = np.moveaxis((strata + rng.uniform(size=strata.shape)) / count, -1, 0)
         columns[slot.name] = _in_slot(op, slot, dtype, rng, fractions)
@@ -51,24 +62,30 @@ def special(op: Op, attrs: Mapping[str, Any], dtype: str, rng: np.random.Generat
 
     Inputs that have no such place are drawn. The op may reject some of these points.
     """
-    choices = {slot.name: special_numbers(slot) for slot in op.inputs if op.dtype_of(slot, dtype) in FLOATS}
+    choices = {slot.name: _special_numbers(op, slot) for slot in op.inputs if op.dtype_of(slot, dtype) in FLOATS}
     for name, numbers in choices.items():
         for number in numbers:
-            yield {**draw(op, attrs, dtype, rng, (3,)), name: np.full(_shape(_slot(op, name), (3,)), number)}
+            yield {**draw(op, attrs, dtype, rng), name: np.full(_shape(_slot(op, name), THREES), number)}
     for _ in range(3):
         yield {slot.name: _from_few(op, slot, dtype, rng, choices.get(slot.name, ())) for slot in op.inputs}
-    yield _equal_inputs(draw(op, attrs, dtype, rng, (3,)))
-    rows = draw(op, attrs, dtype, rng, (3,))
+    yield _equal_inputs(draw(op, attrs, dtype, rng))
+    rows = draw(op, attrs, dtype, rng)
     yield {name: np.broadcast_to(x[:1], x.shape).copy() if x.ndim > 1 else x for name, x in rows.items()}
 
 
-def special_numbers(slot: Input) -> list[float]:
-    """Return the special numbers of an input, within its domain."""
+def _special_numbers(op: Op, slot: Input) -> list[float]:
+    """Return the special numbers of an input, within its domain.
+
+    Those of an elementwise op take no time: 1 and -1, where powers and logarithms are special, and, if no domain is
+    declared, some beyond the default one.
+    """
     low, high = slot.domain
     beside = BESIDE * (high - low)
     kinks = [number for kink in slot.kinks for number in (kink - beside, kink, kink + beside)]
-    numbers = [0.0, -0.0, low, high, *kinks]
+    numbers = [0.0, -0.0, low, high, *kinks, *(ELEMENTWISE if op.batching == "elementwise" else ())]
     distinct = {(number, np.signbit(number)): number for number in numbers if low <= number <= high}
+    if op.batching == "elementwise" and not slot.has_domain and op.sample is None:
+        distinct |= {(number, False): number for number in BEYOND}
     return [number for number in distinct.values() if number not in slot.poles]
 
 
@@ -83,8 +100,7 @@ def _slot(op: Op, name: str) -> Input:
     return next(slot for slot in op.inputs if slot.name == name)
 
 
-def _shape(slot: Input, ellipsis: tuple[int, ...]) -> tuple[int, ...]:
-    sizes = {**SIZES, "...": ellipsis}
+def _shape(slot: Input, sizes: Sizes) -> tuple[int, ...]:
     return tuple(n for s in slot.shape for n in ([s] if isinstance(s, int) else sizes.get(s, (3,))))
 
 
@@ -92,7 +108,7 @@ def _from_few(op: Op, slot: Input, dtype: str, rng: np.random.Generator, numbers
     """Draw an input from two or three numbers, so that some are equal; special numbers are among them."""
     few = _in_slot(op, slot, dtype, rng, rng.uniform(size=2))
     some = rng.choice(np.asarray(numbers), 1) if len(numbers) else few[:0]
-    return rng.choice(np.concatenate([few, some]), _shape(slot, (3,)))
+    return rng.choice(np.concatenate([few, some]), _shape(slot, THREES))
 
 
 def _in_slot(op: Op, slot: Input, dtype: str, rng: np.random.Generator, fractions: Array) -> Array:

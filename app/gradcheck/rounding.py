@@ -9,7 +9,8 @@ rounds more than that; its *noise* is measured, and added.
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar, cast
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 import ml_dtypes
 import numpy as np
@@ -50,28 +51,45 @@ def largest(dtype: str) -> float:
     return float(_limits(dtype).max)
 
 
-def units(
+@dataclass(frozen=True)
+class Rounding(Generic[Q]):
+    """The rounding error that each number of each result may have, in units of ``eps`` of its dtype, and its noise.
+
+    ``noises`` has the median over the numbers of a result.
+    """
+
+    units: dict[Q, Array]
+    noises: dict[Q, float]
+
+
+def measured(
     evaluate: Evaluate[K, Q],
     leaves: Mapping[K, Array],
     rng: np.random.Generator,
     *,
     elementwise: bool,
     ones: Callable[[Q], float],
-) -> dict[Q, Array]:
-    """Return the rounding error that each number of each result may have, in units of ``eps`` of its dtype.
+    elsewhere: Mapping[Q, float] | None = None,
+) -> Rounding[Q]:
+    """Return the rounding of an op's results at its leaves.
 
     The sensitivity is measured with random relative changes of the leaves: element by element for an elementwise op,
     else relative to the largest element of each leaf. Only the part of a change that halves with the step counts, so a
     jump, which is as large at half the step, does not. Sums over n elements add n roundings. ``ones`` returns the size
     of the op's constants, which are about 1, in each result, which is linear in its directions. The measured noise is
     added.
+
+    At special places, ``elsewhere`` has the noises at other leaves: numbers that are 0 show none, because relative
+    changes do not move them, and a few equal numbers do not tell that noise is that of a narrower dtype.
     """
     steps = list(_steps(leaves, rng, elementwise=elementwise))
     points = noise.points(leaves, {name: eps(str(leaf.dtype)) for name, leaf in leaves.items()}, rng)
     results, *others = evaluate([leaves, *steps, *points])
     at, *moved = map(_widened, (results, *others))
     sensitivity = _sensitivity(moved[: len(steps)], at, _step(leaves), elementwise=elementwise)
-    noises = noise.measured(moved[len(steps) :], at)
+    noises = noise.measured(moved[len(steps) :], at, may_be_narrower=elsewhere is None)
+    for name, floor in (elsewhere or {}).items():
+        noises[name] = np.where(noises[name] == 0, floor, noises[name])
     terms = 1 if elementwise else max((max(leaf.shape, default=1) for leaf in leaves.values()), default=1)
     found: dict[Q, Array] = {}
     for name, value in at.items():
@@ -83,7 +101,7 @@ def units(
             # Where most numbers are noisy, one that seems quiet is so by chance.
             of_noise = np.fmax(of_noise, np.median(of_noise))
         found[name] = stable * (ROUNDINGS * terms + NOISES * of_noise)
-    return found
+    return Rounding(found, {name: float(np.median(size)) for name, size in noises.items() if size.size})
 
 
 def spread(

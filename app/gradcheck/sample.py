@@ -12,6 +12,7 @@ from app.autodiff.derivatives import output_shapes, second
 from app.autodiff.point import Arrays, Point, blame_op
 from app.errors import OpFailed, Unprocessable
 from app.gradcheck import rounding
+from app.gradcheck.rounding import Rounding
 from app.gradcheck.rows import Rows
 from app.runtime.modes import Key
 from app.tensors.dtypes import DTYPES
@@ -38,6 +39,8 @@ class Sample:
     vectors: Arrays
     sizes: Mapping[Key, float] = field(default_factory=dict[Key, float], kw_only=True)
     """How large each of the values is elsewhere, where the target knows it: a constant of the op may hide here."""
+    noises: Mapping[Key, float] | None = field(default=None, kw_only=True)
+    """At a special place, the noise of each of the values elsewhere."""
     troubles: dict[str, Array] = field(default_factory=dict[str, Array], init=False)
     """The troubles that check derivative found in forward, by input and coordinate."""
 
@@ -55,15 +58,22 @@ class Sample:
         """The values, gradients and second order here: see ``app.autodiff.derivatives.second``."""
         return second(self.point, self.cotangents, self.vectors).run()
 
-    @cached_property
+    @property
     def units(self) -> dict[Key, Array]:
         """The rounding error that each of the values may have, in units of ``eps`` of any dtype."""
+        return self.rounding.units
+
+    @cached_property
+    def rounding(self) -> Rounding[Key]:
+        """The rounding of the values."""
         rng = np.random.default_rng(0)
 
         def ones(key: Key) -> float:
             return max(ONES[str(key[0])], min(MOST, self.sizes.get(key, 0.0)))
 
-        return rounding.units(self._evaluate, self._leaves, rng, elementwise=self.is_elementwise, ones=ones)
+        return rounding.measured(
+            self._evaluate, self._leaves, rng, elementwise=self.is_elementwise, ones=ones, elsewhere=self.noises
+        )
 
     @cached_property
     def is_computable(self) -> bool:
@@ -124,6 +134,7 @@ class Sample:
             self.cotangents,
             self.vectors,
             sizes=self.sizes,
+            noises=self.noises,
         )
 
     def cast(self, point: Point) -> "Sample":
@@ -131,7 +142,7 @@ class Sample:
         of, to = point.spec.inputs.dtypes, point.spec.outputs.dtypes
         dys = {name: dy.astype(DTYPES[to[name]].numpy) for name, dy in self.cotangents.items()}
         vectors = {name: v.astype(DTYPES[of[name]].numpy) for name, v in self.vectors.items()}
-        return Sample(point, dys, vectors, sizes=self.sizes)
+        return Sample(point, dys, vectors, sizes=self.sizes, noises=self.noises)
 
     def redrawn(self, point: Point, rng: np.random.Generator) -> "Sample":
         """Return a sample at another point of the same shapes, with new random directions."""
@@ -139,7 +150,7 @@ class Sample:
             {name: draw(rng, x.shape).astype(x.dtype) for name, x in named.items()}
             for named in (self.cotangents, self.vectors)
         )
-        return Sample(point, dys, vectors, sizes=self.sizes)
+        return Sample(point, dys, vectors, sizes=self.sizes, noises=self.noises)
 
     @property
     def _fields(self) -> tuple[Arrays, Arrays, Arrays]:
@@ -206,14 +217,19 @@ def nowhere(i: int) -> None:
     del i
 
 
-def sample_at(point: Point, rng: np.random.Generator, sizes: Mapping[Key, float] | None = None) -> Sample:
+def sample_at(
+    point: Point,
+    rng: np.random.Generator,
+    sizes: Mapping[Key, float] | None = None,
+    noises: Mapping[Key, float] | None = None,
+) -> Sample:
     """Return a sample at a point, with random directions."""
     shapes, dtypes = output_shapes(point), point.spec.outputs.dtypes
     outputs = {name: shapes[name] for name in point.spec.outputs.live}
     inputs = {name: point.inputs[name].shape for name in point.spec.inputs.live}
     dys = {name: draw(rng, shape).astype(DTYPES[dtypes[name]].numpy) for name, shape in outputs.items()}
     vectors = {name: draw(rng, shape).astype(point.inputs[name].dtype) for name, shape in inputs.items()}
-    return Sample(point, dys, vectors, sizes=sizes or {})
+    return Sample(point, dys, vectors, sizes=sizes or {}, noises=noises)
 
 
 def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:

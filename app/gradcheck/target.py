@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from app.autodiff.binding import Decode, bind
+from app.autodiff.derivatives import values_of
 from app.autodiff.point import Point
 from app.errors import Loc, OpFailed, Unprocessable
 from app.gradcheck import points as points_of
@@ -114,14 +115,28 @@ class Target:
             return [self._gather(points)]
         rng = self.rng("points")
         count = POINTS if self.has_example else 1
-        drawn = (points_of.draw(self.op, self.attrs, self.widest, rng, (3,)) for _ in range(count))
+        drawn = (points_of.draw(self.op, self.attrs, self.widest, rng) for _ in range(count))
         return points + [self.bind(inputs, self.widest) for inputs in drawn]
 
     @cached_property
     def samples(self) -> list[Sample]:
         """The points, in the widest dtype and mode graph."""
         rng = self.rng("directions")
-        return [sample_at(point, rng, self.sizes) for point in self.points]
+        samples = [sample_at(point, rng, self.sizes) for point in self.points]
+        if self.inputs is None and self.op.batching != "elementwise" and self.has_example and self.op.sample is None:
+            # Before the last one, of whose shape XLA compiles.
+            samples[-1:-1] = self._uneven_samples()
+        return samples
+
+    def _uneven_samples(self) -> list[Sample]:
+        """Return a sample whose dimensions have different sizes, unless the op rejects them."""
+        rng = self.rng("sizes")
+        inputs = points_of.draw(self.op, self.attrs, self.widest, rng, points_of.uneven_sizes(self.op))
+        with contextlib.suppress(OpFailed, Unprocessable):
+            point = self.bind(inputs, self.widest)
+            if values_of(point).run() and _has_reference(point):
+                return [sample_at(point, rng, self.sizes)]
+        return []
 
     @cached_property
     def many(self) -> list[Sample]:
@@ -179,8 +194,15 @@ class Target:
                     accepted.append(point)
         if self.op.batching == "elementwise" and accepted:
             accepted = [self._join([point.inputs for point in accepted])]
-        samples = [sample_at(point, rng, self.sizes) for point in accepted]
+        samples = [sample_at(point, rng, self.sizes, self._noises()) for point in accepted]
         return [sample for sample in samples if not sample.is_singular]
+
+    def _noises(self) -> dict[Key, float]:
+        """Return the least noise of each of the values among the samples, 0 where the op fails at one of them."""
+        with contextlib.suppress(OpFailed, Unprocessable):
+            every = [sample.rounding.noises for sample in self.subsamples]
+            return {key: min(noises.get(key, 0.0) for noises in every) for key in every[0]}
+        return {}
 
     @property
     def smooth(self) -> list[Sample]:

@@ -87,10 +87,10 @@ def _expected_gradients(
     elementwise = point.op.batching == "elementwise"
     largest = max((float(np.abs(dy).max(initial=0)) for dy in (cotangents or {}).values()), default=1.0)
     rng = np.random.default_rng(0)
-    units = rounding.units(
+    found = rounding.measured(
         lambda sets: list(map(gradients, sets)), leaves, rng, elementwise=elementwise, ones=lambda name: largest
     )
-    return gradients(leaves), units
+    return gradients(leaves), found.units
 
 
 @dataclass(frozen=True)

@@ -111,6 +111,24 @@ def second_slot_twice(x, dy, ddx):
     return 6 * x * dy * ddx, 6 * x * x * ddx
 
 
+def mean_of_rows(x, w):
+    return tf.reduce_mean(x * w, axis=-1)
+
+
+def divided_by_rows(x, w, dy):
+    """Divide by the number of rows in place of the columns: right where the matrix is square."""
+    of_each = dy[:, None] / tf.cast(tf.shape(x)[0], x.dtype)
+    return of_each * w, tf.reduce_sum(of_each * x, axis=0)
+
+
+def wrong_at_one(x, dy):
+    return tf.where(tf.equal(x, 1), 2 * dy, cube_vjp(x, dy))
+
+
+def saturated(x, dy):
+    return tf.where(x > 30, tf.zeros_like(x), tf.sigmoid(x)) * dy
+
+
 def transposed(x, w, dy):
     dx, dw = matvec_vjp(x, w, dy)
     return tf.transpose(dx), dw
@@ -228,8 +246,15 @@ PLANTED = {
     "second order halved": (made(second=second_half), "second", "all are 0.5 times"),
     "dy slot missing": (made(second=second_without_slot), "second", "d⟨vjp, v⟩/ddy"),
     "dy slot doubled": (made(second=second_slot_twice), "adjoint", ""),
-    "transposed": (rows(custom_gradient(matvec, transposed)), "derivative", "dx["),
-    "weights along the wrong axis": (rows(custom_gradient(matvec, swapped)), "derivative", "dx["),
+    "transposed": (rows(custom_gradient(matvec, transposed)), "contract", "expected shape [2, 4], got [4, 2]"),
+    "rows counted in place of columns": (
+        rows(custom_gradient(mean_of_rows, divided_by_rows)),
+        "derivative",
+        "all are 2 times",
+    ),
+    "wrong at 1 alone": (made(wrong_at_one), "derivative", "at x = 1 "),
+    "0 where it saturates": (made(saturated, value=tf.nn.softplus), "derivative", "at x = 40 "),
+    "weights along the wrong axis": (rows(custom_gradient(matvec, swapped)), "contract", "Incompatible shapes"),
     "a scatter off by one": (rows(custom_gradient(matvec, shifted)), "derivative", "dx["),
     "rows lost in a sum": (rows(custom_gradient(matvec, one_row_lost)), "derivative", "dw["),
     "asymmetric Hessian": (rows(custom_gradient(matvec, matvec_vjp, asymmetric)), "symmetry", "its transpose"),

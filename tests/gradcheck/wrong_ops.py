@@ -26,8 +26,8 @@ def matvec(x, w):
     return tf.linalg.matvec(x * x, w)
 
 
-def swapped(x, w, dy):
-    return 2 * x * w[:, None] * dy, tf.linalg.matvec(x * x, dy, transpose_a=True)
+def reversed_rows(x, w, dy):
+    return 2 * tf.reverse(x, [1]) * w * dy[:, None], tf.linalg.matvec(x * x, dy, transpose_a=True)
 
 
 def asymmetric(x, w, dy, ddx, ddw):
@@ -110,7 +110,7 @@ def masked_vjp(x, keep, dy):
 MATVEC = {"examples": (Example("one", {"x": [[1.0, -2.0], [0.5, 3.0]], "w": [1.5, -0.75]}),)}
 OPS: dict[str, Op] = {
     "steep": elementwise(custom_gradient(cube_of, steep_vjp), attrs=Steep),
-    "many_rows": rows(custom_gradient(matvec, swapped), **MATVEC),
+    "many_rows": rows(custom_gradient(matvec, reversed_rows), **MATVEC),
     "asymmetric": rows(custom_gradient(matvec, matvec_vjp, asymmetric), **MATVEC),
     "asymmetric_pairs": elementwise(
         custom_gradient(pairs, pairs_vjp, pairs_second),
