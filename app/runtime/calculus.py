@@ -106,7 +106,10 @@ def _tape_gradients(
 
 
 def _graph_gradients(ys: list[Tensor], xs: list[Tensor], dys: Sequence[Tensor] | None) -> Gradients:
-    return _dense(tf.gradients(ys, xs, grad_ys=None if dys is None else list(dys)))
+    # Sums of two terms: the kernel that sums more begins with whichever input's memory it may reuse, which depends on
+    # the order in which threads happen to finish, and so do the last bits.
+    method = tf.AggregationMethod.EXPERIMENTAL_TREE
+    return _dense(tf.gradients(ys, xs, grad_ys=None if dys is None else list(dys), aggregation_method=method))
 
 
 def _dense(gradients: Sequence[Any]) -> Gradients:

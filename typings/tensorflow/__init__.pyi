@@ -357,6 +357,9 @@ def vectorized_map(
 
 # Gradients
 
+class AggregationMethod:
+    EXPERIMENTAL_TREE: int
+
 class UnconnectedGradients(Enum):
     NONE = "none"
     ZERO = "zero"
