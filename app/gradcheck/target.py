@@ -234,9 +234,9 @@ class Target:
         return sample.cast(self.bind(sample.point.inputs, self.widest))
 
     def _decode(self, value: Any, dtype: str, loc: Loc) -> Array:
-        if isinstance(value, np.ndarray):
+        if isinstance(value, np.ndarray | np.generic):  # NumPy draws a scalar for an input without dimensions
             with np.errstate(over="ignore"):
-                return cast(Array, value).astype(DTYPES[dtype].numpy)
+                return np.asarray(cast(Array, value)).astype(DTYPES[dtype].numpy)
         return self.decode(value, dtype, loc)
 
     def _gather(self, points: list[Point]) -> Point:

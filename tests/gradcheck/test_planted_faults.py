@@ -111,6 +111,13 @@ def second_slot_twice(x, dy, ddx):
     return 6 * x * dy * ddx, 6 * x * x * ddx
 
 
+def scaled_sums(x, t):
+    return tf.reduce_sum(tf.sin(x * t), axis=-1)
+
+
+SCALAR_EXAMPLE = (Example("one", {"x": [[1.0, -2.0], [0.5, 3.0]], "t": 1.5}),)
+
+
 def mean_of_rows(x, w):
     return tf.reduce_mean(x * w, axis=-1)
 
@@ -356,6 +363,7 @@ def test_there_is_a_planted_fault_for_every_check() -> None:
         made(second=cube_vjp_vjp),
         made(dtypes=FLOATS),
         rows(custom_gradient(matvec, matvec_vjp)),
+        rows(scaled_sums, inputs=(Input("x", WIDE, ("N", "M")), Input("t", WIDE, ())), examples=SCALAR_EXAMPLE),
         claiming(Claim(Derivative(), Derivative())),
     ],
 )
