@@ -82,10 +82,13 @@ def _special_numbers(op: Op, slot: Input) -> list[float]:
     low, high = slot.domain
     beside = BESIDE * (high - low)
     kinks = [number for kink in slot.kinks for number in (kink - beside, kink, kink + beside)]
-    numbers = [0.0, -0.0, low, high, *kinks, *(ELEMENTWISE if op.batching == "elementwise" else ())]
-    distinct = {(number, np.signbit(number)): number for number in numbers if low <= number <= high}
-    if op.batching == "elementwise" and not slot.has_domain and op.sample is None:
-        distinct |= {(number, False): number for number in BEYOND}
+    numbers = [0.0, -0.0, low, high, *kinks]
+    beyond: tuple[float, ...] = ()
+    if op.batching == "elementwise":
+        numbers += ELEMENTWISE
+        beyond = () if slot.has_domain or op.sample is not None else BEYOND
+    places = [*(number for number in numbers if low <= number <= high), *beyond]
+    distinct = {(number, np.signbit(number)): number for number in places}
     return [number for number in distinct.values() if number not in slot.poles]
 
 

@@ -118,6 +118,9 @@ def scaled_sums(x, t):
 SCALAR_EXAMPLE = (Example("one", {"x": [[1.0, -2.0], [0.5, 3.0]], "t": 1.5}),)
 
 
+SQUARE = {"inputs": (Input("x", WIDE, ("N", "N")), Input("w", WIDE, ("N",)))}
+
+
 def mean_of_rows(x, w):
     return tf.reduce_mean(x * w, axis=-1)
 
@@ -262,6 +265,12 @@ PLANTED = {
     "wrong at 1 alone": (made(wrong_at_one), "derivative", "at x = 1 "),
     "0 where it saturates": (made(saturated, value=tf.nn.softplus), "derivative", "at x = 40 "),
     "weights along the wrong axis": (rows(custom_gradient(matvec, swapped)), "contract", "Incompatible shapes"),
+    "a square matrix transposed": (rows(custom_gradient(matvec, transposed), **SQUARE), "derivative", "dx["),
+    "weights along the wrong axis of a square": (
+        rows(custom_gradient(matvec, swapped), **SQUARE),
+        "derivative",
+        "dx[",
+    ),
     "a scatter off by one": (rows(custom_gradient(matvec, shifted)), "derivative", "dx["),
     "rows lost in a sum": (rows(custom_gradient(matvec, one_row_lost)), "derivative", "dw["),
     "asymmetric Hessian": (rows(custom_gradient(matvec, matvec_vjp, asymmetric)), "symmetry", "its transpose"),
