@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from app.gradcheck import noise
+from app.gradcheck import noise, rounding
 
 X = np.random.default_rng(7).uniform(-3, 3, 256)
 
@@ -57,3 +57,17 @@ def test_equal_numbers_move_alike_and_zero_stays() -> None:
     for moved in noise.points({"x": x}, {"x": 2.0**-52}, np.random.default_rng(0)):
         assert moved["x"][0] == moved["x"][2]
         assert moved["x"][1] == 0
+
+
+def test_at_special_places_the_noise_of_a_narrower_dtype_counts() -> None:
+    def rounded(sets):
+        return [{"y": leaves["x"].astype(np.float32).astype(np.float64)} for leaves in sets]
+
+    leaves, rng = {"x": np.linspace(0.5, 3, 200)}, np.random.default_rng(0)
+    regular, special = (
+        rounding.measured(rounded, leaves, rng, elementwise=True, ones=lambda name: 1.0, elsewhere=elsewhere)
+        for elsewhere in (None, {"y": 0.0})
+    )
+    assert regular.noises["y"] == 0
+    assert special.noises["y"] > 1e-9
+    assert np.median(special.units["y"]) > 1e4 * np.median(regular.units["y"])
