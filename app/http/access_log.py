@@ -91,44 +91,48 @@ class AccessLog:
 
     def answered(self, requests: Sequence[Answered], counters: Counters) -> None:
         """Count requests that have just been answered, and write their lines. Probes have one only if they fail."""
-        lines: list[bytes] = []
+        shown: list[Answered] = []
         for request in requests:
             counters.answered(request.status, request.began)
             if self._has_keys and self._metrics:
                 self._metrics.by_key[request.key, request.status] += 1
             if request.status >= FIRST_ERROR or not request.target.startswith(PROBES):
-                lines.append(self._line(request))
-        STDERR.write(lines)
+                shown.append(request)
+        STDERR.write(self._lines(shown))
 
-    def _line(self, request: Answered) -> bytes:
-        host, port = request.client or ("-", 0)
-        ms, client = round((time.perf_counter() - request.began) * 1000, 2), f"{host}:{port}"
-        now = int(time.time() * 1000)
+    def _lines(self, requests: Sequence[Answered]) -> list[bytes]:
+        now, lines = int(time.time() * 1000), list[bytes]()
         # Many requests end in the same millisecond.
         if now != self._now:
             # RFC 3339, in UTC, to the millisecond.
             self._now, seconds = now, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now // 1000))
             self._time = f"{seconds}.{now % 1000:03d}Z"
-        if not self._as_json:
-            named = f" key={request.key or '-'}" if self._has_keys else ""
-            return (
-                f"{self._time} {request.method} {request.target} {request.status} {ms}ms in={request.received} "
-                f"out={request.sent} client={client} id={request.id.decode()}{named}"
-            ).encode()
-        line: dict[str, Any] = {
-            "time": self._time,
-            "method": request.method,
-            "path": request.target,
-            "status": request.status,
-            "ms": ms,
-            "in": request.received,
-            "out": request.sent,
-            "client": client,
-            "id": request.id.decode(),
-        }
-        if self._has_keys:
-            line["key"] = request.key
-        return orjson.dumps(line)
+        for request in requests:
+            host, port = request.client or ("-", 0)
+            ms, client = round((time.perf_counter() - request.began) * 1000, 2), f"{host}:{port}"
+            if not self._as_json:
+                named = f" key={request.key or '-'}" if self._has_keys else ""
+                line = (
+                    f"{self._time} {request.method} {request.target} {request.status} {ms}ms in={request.received} "
+                    f"out={request.sent} client={client} id={request.id.decode()}{named}"
+                )
+                lines.append(line.encode())
+                continue
+            fields: dict[str, Any] = {
+                "time": self._time,
+                "method": request.method,
+                "path": request.target,
+                "status": request.status,
+                "ms": ms,
+                "in": request.received,
+                "out": request.sent,
+                "client": client,
+                "id": request.id.decode(),
+            }
+            if self._has_keys:
+                fields["key"] = request.key
+            lines.append(orjson.dumps(fields))
+        return lines
 
 
 def observe(handler: Handler, routes: RouteTable, lifespan: ASGIApp, log: AccessLog, lifecycle: Lifecycle) -> ASGIApp:
