@@ -23,8 +23,7 @@ differentiates the vjp with the *broadened* tangents of w and V, diag(C) and V X
 true ones would bring back a pole, (dw[j] - dw[i])/d. Higher orders continue in the same way.
 
 The signs are piecewise constant and have no gradient. Each pullback repeats the decomposition, since it gets A, not w
-and V; in one graph TensorFlow's optimiser merges the copies (16 matrices of order 64: 9 ms for the pairs, 19 ms to
-order 2).
+and V (16 matrices of order 64: 9 ms for the pairs, 19 ms to order 2).
 
 Source: Liao, Liu, Wang and Xiang, "Differentiable Programming Tensor Networks" (2019), section III, for the broadening;
 Giles, "An extended collection of matrix derivative results" (2008), section 3.1, for the exact formula.
@@ -44,7 +43,7 @@ from ops import Array, Arrays, Attrs, Claim, Example, Formula, Input, InvalidInp
 TIE = 2.0**-16
 # What rounding leaves off the diagonal of VᵀSV, in units of its largest number.
 OFF_DIAGONAL = 8
-SWEEPS = 4
+SWEEPS = 8
 
 
 class EigAttrs(Attrs):
@@ -55,9 +54,8 @@ class EigAttrs(Attrs):
 
 def forward(a: Tensor, *, broadening: Tensor) -> tuple[Tensor, Tensor]:
     """w and V of sym(A); the broadening is only in the gradients."""
-    s = _sym(a)
-    # No gradient passes through here. Under two tapes, TensorFlow would trace the gradient of the loop all the same.
-    w, v = _diagonalised(*map(tf.stop_gradient, (s, *tf.linalg.eigh(s))))
+    # No gradient passes through the pairs. Under two tapes, TensorFlow would trace that of their loop all the same.
+    w, v = _pairs(tf.stop_gradient(_sym(a)))
     return w, _signed(v)
 
 
@@ -119,12 +117,15 @@ def _anti(p: Tensor) -> Tensor:
     return (p - tf.linalg.matrix_transpose(p)) / 2
 
 
-def _diagonalised(s: Tensor, w: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """Return w and V after the Jacobi rotations that VᵀSV still needs; with LAPACK, none.
+@tf.function(autograph=False, reduce_retracing=True)
+def _pairs(s: Tensor) -> tuple[Tensor, Tensor]:
+    """w and V of S, after the Jacobi rotations that VᵀSV still needs; with LAPACK, none.
 
     XLA's solver stops when the numbers off the diagonal are 1e-6, whatever the dtype and however close eigenvalues are.
-    Round k turns all pairs of columns i and j with i + j = k (mod M) at once.
+    Round k turns all pairs of columns i and j with i + j = k (mod M) at once. This is a function of its own because to
+    trace it takes 0.1 s, and each pullback calls it.
     """
+    w, v = tf.linalg.eigh(s)
     e = _conjugated(tf.linalg.matrix_transpose(v), s)
     # Infinite where VᵀSV overflows: no rotation helps there.
     tolerance = OFF_DIAGONAL * np.finfo(s.dtype.as_numpy_dtype).eps * tf.reduce_max(tf.abs(e), [-2, -1], keepdims=True)
@@ -134,18 +135,16 @@ def _diagonalised(s: Tensor, w: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     rows, columns = tf.expand_dims(tf.range(m), -1), tf.range(m)
     rounds = tf.where(rows < columns, (rows + columns) % m, -1)
 
-    def gaps(e: Tensor) -> Tensor:
-        d = tf.linalg.diag_part(e)
-        return tf.expand_dims(d, -2) - tf.expand_dims(d, -1)
-
     def unfinished(e: Tensor) -> Tensor:
-        """Report for each matrix whether it is not diagonal, or not ascending."""
-        wrong = (tf.abs(e) > tolerance) | (gaps(e) < 0)
-        return tf.reduce_any((rows < columns) & wrong, axis=[-2, -1], keepdims=True)
+        """Report for each matrix whether it is not diagonal."""
+        return tf.reduce_any((rows < columns) & (tf.abs(e) > tolerance), axis=[-2, -1], keepdims=True)
 
     def turned(k: Tensor, e: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        # ½ atan2(2e, b - a) makes [[a, e], [e, b]] diagonal and ascending.
-        angles = tf.where(turning & tf.equal(rounds, k % m), tf.math.atan2(2 * e, gaps(e)) / 2, tf.zeros_like(e))
+        # ½ atan(2e / (b - a)) makes [[a, e], [e, b]] diagonal.
+        d = tf.linalg.diag_part(e)
+        gaps = tf.expand_dims(d, -2) - tf.expand_dims(d, -1)
+        angles = tf.math.atan2(tf.where(gaps < 0, -2 * e, 2 * e), tf.abs(gaps)) / 2
+        angles = tf.where(turning & tf.equal(rounds, k % m), angles, tf.zeros_like(e))
         angles -= tf.linalg.matrix_transpose(angles)
         j = tf.linalg.set_diag(tf.sin(angles), tf.cos(tf.reduce_sum(angles, axis=-1)))
         return k + 1, _conjugated(tf.linalg.matrix_transpose(j), e), tf.matmul(v, j)
@@ -156,7 +155,9 @@ def _diagonalised(s: Tensor, w: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
 
     turning = unfinished(e)
     _, e, v = tf.while_loop(goes_on, turned, (0, e, v))
-    return tf.linalg.diag_part(e), v
+    w = tf.linalg.diag_part(e)
+    order = tf.argsort(w, stable=True)
+    return tf.gather(w, order, batch_dims=-1), tf.gather(v, order, axis=-1, batch_dims=-1)
 
 
 def _signed(v: Tensor) -> Tensor:
