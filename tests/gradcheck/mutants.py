@@ -135,8 +135,8 @@ MUTANTS = (
     Mutant("rounding.py", "np.fmax(of_noise, np.median(of_noise))", "of_noise", tests=LARGE),
     Mutant(
         "noise.py",
-        "            if _is_of_narrower_dtype(noise, middle):",
-        "            if False:",
+        "if may_be_narrower and _is_of_narrower_dtype(noise, middle):",
+        "if False:",
         ("a value with the digits of float32", "a gradient with the digits of float32"),
     ),
     Mutant("noise.py", "return sizes >= WIDER and noises >= sizes**0.5", "return True", tests=NOISE),
