@@ -39,11 +39,9 @@ import tensorflow as tf
 from pydantic import Field
 
 from ops import Array, Arrays, Attrs, Claim, Example, Formula, Input, InvalidInput, Op, Output, Tensor, custom_gradient
+from ops._eigh import conjugated, eigh, sym
 
 TIE = 2.0**-16
-# What rounding leaves off the diagonal of VᵀSV, in units of its largest number.
-OFF_DIAGONAL = 8
-SWEEPS = 8
 
 
 class EigAttrs(Attrs):
@@ -54,8 +52,8 @@ class EigAttrs(Attrs):
 
 def forward(a: Tensor, *, broadening: Tensor) -> tuple[Tensor, Tensor]:
     """w and V of sym(A); the broadening is only in the gradients."""
-    # No gradient passes through the pairs. Under two tapes, TensorFlow would trace that of their loop all the same.
-    w, v = _pairs(tf.stop_gradient(_sym(a)))
+    # The gradients are formulas. Without stop_gradient, TensorFlow would trace the gradient of the loop in eigh too.
+    w, v = eigh(tf.stop_gradient(sym(a)))
     return w, _signed(v)
 
 
@@ -63,7 +61,7 @@ def vjp(a: Tensor, dw: Tensor, dv: Tensor, *, broadening: Tensor) -> Tensor:
     """dA = V (diag(dw) + F∘anti(VᵀdV)) Vᵀ."""
     w, v = forward(a, broadening=broadening)
     f, _ = lorentzian(w, broadening)
-    return _conjugated(v, _middle(f, dw, tf.matmul(v, dv, transpose_a=True)))
+    return conjugated(v, _middle(f, dw, tf.matmul(v, dv, transpose_a=True)))
 
 
 def vjp_vjp(a: Tensor, dw: Tensor, dv: Tensor, dda: Tensor, *, broadening: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -71,11 +69,11 @@ def vjp_vjp(a: Tensor, dw: Tensor, dv: Tensor, dda: Tensor, *, broadening: Tenso
     w, v = OP.function(a, broadening=broadening)
     f, g = lorentzian(w, broadening)
     p = tf.matmul(v, dv, transpose_a=True)
-    c = _conjugated(tf.linalg.matrix_transpose(v), _sym(dda))
+    c = conjugated(tf.linalg.matrix_transpose(v), sym(dda))
     x = tf.math.multiply_no_nan(f, c)
     u = 2 * tf.reduce_sum(tf.math.multiply_no_nan((g - f) * (g + f), c * _anti(p)), axis=-2)
     y = 2 * tf.matmul(c, _middle(f, dw, p)) - _times_poles(p, x)
-    return _conjugated(v, _middle(f, u, y)), tf.linalg.diag_part(c), tf.matmul(v, x)
+    return conjugated(v, _middle(f, u, y)), tf.linalg.diag_part(c), tf.matmul(v, x)
 
 
 def lorentzian(w: Tensor, broadening: Tensor) -> tuple[Tensor, Tensor]:
@@ -104,60 +102,8 @@ def _times_poles(p: Tensor, x: Tensor) -> Tensor:
     return tf.where(reached, tf.constant(np.nan, p.dtype), finite)
 
 
-def _conjugated(v: Tensor, k: Tensor) -> Tensor:
-    """V K Vᵀ for a symmetric K, symmetric to the last bit."""
-    return _sym(tf.matmul(v, tf.matmul(k, v, transpose_b=True)))
-
-
-def _sym(a: Tensor) -> Tensor:
-    return a / 2 + tf.linalg.matrix_transpose(a / 2)
-
-
 def _anti(p: Tensor) -> Tensor:
     return (p - tf.linalg.matrix_transpose(p)) / 2
-
-
-@tf.function(autograph=False, reduce_retracing=True)
-def _pairs(s: Tensor) -> tuple[Tensor, Tensor]:
-    """w and V of S, after the Jacobi rotations that VᵀSV still needs; with LAPACK, none.
-
-    XLA's solver stops when the numbers off the diagonal are 1e-6, whatever the dtype and however close eigenvalues are.
-    Round k turns all pairs of columns i and j with i + j = k (mod M) at once. This is a function of its own because to
-    trace it takes 0.1 s, and each pullback calls it.
-    """
-    w, v = tf.linalg.eigh(s)
-    e = _conjugated(tf.linalg.matrix_transpose(v), s)
-    # Infinite where VᵀSV overflows: no rotation helps there.
-    tolerance = OFF_DIAGONAL * np.finfo(s.dtype.as_numpy_dtype).eps * tf.reduce_max(tf.abs(e), [-2, -1], keepdims=True)
-    d = tf.linalg.diag_part(e)
-    e = tf.linalg.set_diag(e, tf.where(tf.abs(d - w) > tolerance[..., 0], d, w))
-    m = tf.shape(w)[-1]
-    rows, columns = tf.expand_dims(tf.range(m), -1), tf.range(m)
-    rounds = tf.where(rows < columns, (rows + columns) % m, -1)
-
-    def unfinished(e: Tensor) -> Tensor:
-        """Report for each matrix whether it is not diagonal."""
-        return tf.reduce_any((rows < columns) & (tf.abs(e) > tolerance), axis=[-2, -1], keepdims=True)
-
-    def turned(k: Tensor, e: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        # ½ atan(2e / (b - a)) makes [[a, e], [e, b]] diagonal.
-        d = tf.linalg.diag_part(e)
-        gaps = tf.expand_dims(d, -2) - tf.expand_dims(d, -1)
-        angles = tf.math.atan2(tf.where(gaps < 0, -2 * e, 2 * e), tf.abs(gaps)) / 2
-        angles = tf.where(turning & tf.equal(rounds, k % m), angles, tf.zeros_like(e))
-        angles -= tf.linalg.matrix_transpose(angles)
-        j = tf.linalg.set_diag(tf.sin(angles), tf.cos(tf.reduce_sum(angles, axis=-1)))
-        return k + 1, _conjugated(tf.linalg.matrix_transpose(j), e), tf.matmul(v, j)
-
-    def goes_on(k: Tensor, e: Tensor, v: Tensor) -> Tensor:
-        del v
-        return (k < SWEEPS * m) & tf.reduce_any(unfinished(e))
-
-    turning = unfinished(e)
-    _, e, v = tf.while_loop(goes_on, turned, (0, e, v))
-    w = tf.linalg.diag_part(e)
-    order = tf.argsort(w, stable=True)
-    return tf.gather(w, order, batch_dims=-1), tf.gather(v, order, axis=-1, batch_dims=-1)
 
 
 def _signed(v: Tensor) -> Tensor:

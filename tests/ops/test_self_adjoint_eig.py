@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from ops import MODES, Example
+from ops._eigh import diagonalised
 from tests.ops.cases import REGISTRY, Case, answer, directions, eps, truth, used
 
 OP = REGISTRY.ops["self_adjoint_eig"]
@@ -52,6 +53,20 @@ def test_pairs_are_exact_up_to_rounding_however_close_eigenvalues_are(mode, dtyp
     within = 8 * 8 * eps(dtype)
     np.testing.assert_allclose(vt @ v, np.broadcast_to(np.eye(8), v.shape), rtol=0, atol=within)
     assert (np.abs(s @ v - v * w[:, np.newaxis]) <= 2 * within * scale).all()
+
+
+def test_rotations_alone_diagonalise_and_leave_what_is_diagonal() -> None:
+    """From the identity, and next to it a matrix with LAPACK's pairs, which keep their bits."""
+    a = np.random.default_rng(0).normal(size=(20, 8, 8))
+    s = (a + np.swapaxes(a, 1, 2)) / 2
+    w, v = (x.numpy() for x in tf.linalg.eigh(s))
+    stack = np.concatenate([s, s]), np.concatenate([w, 0 * w]), np.concatenate([v, 0 * v + np.eye(8)])
+    found_w, found_v = (x.numpy() for x in diagonalised(*map(tf.constant, stack)))
+    np.testing.assert_array_equal(found_w[:20], w)
+    np.testing.assert_array_equal(found_v[:20], v)
+    within = 8 * 8 * eps("float64") * np.abs(w).max()
+    np.testing.assert_allclose(found_w[20:], w, rtol=0, atol=within)
+    np.testing.assert_allclose(s @ found_v[20:], found_v[20:] * w[:, np.newaxis], rtol=0, atol=within)
 
 
 @pytest.mark.parametrize("mode", MODES)
