@@ -110,28 +110,28 @@ class AccessLog:
         for request in requests:
             host, port = request.client or ("-", 0)
             ms, client = round((time.perf_counter() - request.began) * 1000, 2), f"{host}:{port}"
-            if not self._as_json:
+            if self._as_json:
+                fields: dict[str, Any] = {
+                    "time": self._time,
+                    "method": request.method,
+                    "path": request.target,
+                    "status": request.status,
+                    "ms": ms,
+                    "in": request.received,
+                    "out": request.sent,
+                    "client": client,
+                    "id": request.id.decode(),
+                }
+                if self._has_keys:
+                    fields["key"] = request.key
+                lines.append(orjson.dumps(fields))
+            else:
                 named = f" key={request.key or '-'}" if self._has_keys else ""
                 line = (
                     f"{self._time} {request.method} {request.target} {request.status} {ms}ms in={request.received} "
                     f"out={request.sent} client={client} id={request.id.decode()}{named}"
                 )
                 lines.append(line.encode())
-                continue
-            fields: dict[str, Any] = {
-                "time": self._time,
-                "method": request.method,
-                "path": request.target,
-                "status": request.status,
-                "ms": ms,
-                "in": request.received,
-                "out": request.sent,
-                "client": client,
-                "id": request.id.decode(),
-            }
-            if self._has_keys:
-                fields["key"] = request.key
-            lines.append(orjson.dumps(fields))
         return lines
 
 
