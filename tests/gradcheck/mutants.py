@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 COPIED = ("app", "ops", "pullback", "tests", "pyproject.toml")
 SHOWN = ("MISSED", "UNDESERVED", "FAILED")
 PLANTED = ("tests/gradcheck/test_planted_faults.py",)
-LARGE = ("tests/gradcheck/test_large_inputs.py",)
+LARGE, POINTS = ("tests/gradcheck/test_large_inputs.py",), ("tests/gradcheck/test_points.py",)
 NUMERIC, NOISE = ("tests/gradcheck/test_numeric.py",), ("tests/gradcheck/test_noise.py",)
 SILENT = ("tests/gradcheck/test_no_false_alarms.py", "-k", "not registered")
 
@@ -35,7 +35,7 @@ class Mutant:
 
 MUTANTS = (
     # Points and attributes.
-    Mutant("points.py", "strata = rng.permuted(", "strata = 0 * rng.permuted(", ("the end of each period",)),
+    Mutant("points.py", "strata = rng.permuted(", "strata = 0 * rng.permuted(", tests=POINTS),
     Mutant("points.py", "0.0, -0.0, low, high, *kinks", "low, high, *kinks", ("0 at 0 in place of 1",)),
     Mutant("points.py", "0.0, -0.0, low, high, *kinks", "0.0, low, high, *kinks", ("0 at -0.0 in place of 1",)),
     Mutant("points.py", "0.0, -0.0, low, high, *kinks", "0.0, -0.0, *kinks", ("both edges of the domain",)),

@@ -1,0 +1,25 @@
+"""The points of a check: spread evenly over the domain, and independently in each place."""
+
+import numpy as np
+import pytest
+
+from app.gradcheck import points
+from ops import Op
+from tests.gradcheck.op_makers import elementwise, rows
+
+COUNT = 50
+OPS = (elementwise(None), elementwise(None, slot={"domain": (-7.0, 3.0)}), rows(None))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("op", OPS, ids=["elementwise", "in a domain", "rows"])
+def test_each_place_has_one_number_in_every_stratum(op: Op, seed: int) -> None:
+    drawn = points.spread(op, {}, "float64", np.random.default_rng(seed), COUNT)
+    orders = list[tuple[int, ...]]()
+    for slot in op.inputs:
+        low, high = slot.domain
+        strata = np.floor(COUNT * (np.stack([point[slot.name] for point in drawn]) - low) / (high - low))
+        for place in strata.reshape(COUNT, -1).T:
+            assert sorted(place) == list(range(COUNT))
+            orders.append(tuple(place))
+    assert len(set(orders)) == len(orders)
