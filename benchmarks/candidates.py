@@ -220,6 +220,7 @@ CANDIDATES = {
         Candidate("triton", "Triton, NumPy, binary", "triton", "binary", "peer", triton, _triton_data),
         Candidate("mlserver", "MLServer, NumPy, JSON", "mlserver", "JSON", "peer", mlserver, _mlserver_data),
         Candidate("echo", "limit: an echo, plain ASGI", "echo", "binary", "limit", echo, None),
+        Candidate("sockets", "limit: an echo, sockets alone", "sockets", "binary", "limit", echo, None),
         Candidate("in-process", "limit: one caller, no HTTP", "in_process", "none", "limit", echo, None),
     )
 }

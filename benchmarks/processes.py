@@ -100,6 +100,7 @@ RECIPES = {
         script("triton_stock"), "/v2/models/log1pexp.vjp/ready", python=DEBIAN_PYTHON, shares="triton"
     ),
     "echo": Recipe(script("echo"), "/", pinned=False),
+    "sockets": Recipe(script("sockets"), "/", pinned=False),
 }
 
 

@@ -37,8 +37,8 @@ run.
 """
 FOOT = """\
 "–": not measured, because it would show nothing new: without HTTP there are no connections, and UM-Bridge computes
-large requests one after the other. The echo returns half of the bytes that it receives, because a gradient is half the
-size of its inputs."""
+large requests one after the other. The echoes return half of the bytes that they receive, because a gradient is half
+the size of its inputs."""
 TARGETS = """\
 A ratio is the median of the rounds' ratios. "Requests per second of CPU" is the other server's CPU per request divided
 by Pullback's.
@@ -163,7 +163,7 @@ def where(run: Run) -> str:
     own = ", ".join(f"{package.replace('_', '-')} {version(package)}" for package in OURS)
     lines = [
         f"- {run.kind}; {machine()}; Linux, Python {platform.python_version()}.",
-        f"- Pullback and the echo: {own}.",
+        f"- Pullback and the echoes: {own}.",
         *(f"- {server}: {versions(server, *PEERS[server])}." for server in servers if server in PEERS),
         *(f"- {server} is missing: {why}." for server, why in run.absent.items()),
         "- Load: `benchmarks/load.cc`, one thread.",

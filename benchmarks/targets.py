@@ -64,6 +64,8 @@ def _beside_others(found: Found) -> Iterator[Judged]:
         cell = Cell(LARGE, c)
         slower = ratio(_rates(found, cell, "in-process"), _rates(found, cell, BINARY))
         yield Judged(f"{cell.title}: safetensors, time relative to one caller without HTTP", slower, 2, "")
+    dearer = ratio(_cpu_us(found, Cell(LARGE, 1), BINARY), _cpu_us(found, Cell(LARGE, 1), "sockets"))
+    yield Judged("n = 1,000,000, c = 1: safetensors, CPU relative to sockets alone", dearer, 4, "")
     yield from _against(found, Cell(LARGE, 1), JSON, "umbridge", 10)
 
 
