@@ -37,8 +37,8 @@ class Half(asyncio.BufferedProtocol):
                 return
             found = LENGTH.search(self._data, 0, self._start)
             self._end = self._start + (int(found[1]) if found else 0)
-            # Never resized while a view of it exists; get_buffer and write have returned theirs.
             if self._end > len(self._data):
+                # A new buffer, because uvloop still has a view of this one, which therefore cannot grow.
                 self._data = self._data + bytes(self._end - len(self._data))
         if self._filled >= self._end:
             half = (self._end - self._start) // 2
