@@ -21,35 +21,41 @@ import asyncio
 import logging
 import time
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, get_args
 from weakref import WeakValueDictionary
 
 from app.autodiff.evaluation import Evaluation, present
 from app.autodiff.padding import LENGTHS, SHARED, length_for
 from app.errors import PullbackError
 from app.execution.engine import Engine
+from app.express.allowance import Allowance
 from app.express.calls import Call
-from app.express.frames import write
+from app.express.frames import Frame, write
 from app.express.heads import Head, Unknown, cut_off, read_head
-from app.express.lessons import Lesson, Unteachable
-from app.express.members import Batch, Member, Part
-from app.express.memory import Memory
+from app.express.lessons import Lesson, NotBrief, Unteachable
+from app.express.members import Arrival, Batch, Member, Part
+from app.express.memory import FAILURES, Memory
 from app.http.access_log import CLIENT_GONE, AccessLog
 from app.http.body import Budget
 from app.http.connection import Connection
 from app.http.keys import Keys
-from app.runtime.traces import NotTraced
+from app.runtime.traces import NotTraced, make_elsewhere
+from ops import Mode
 
 logger = logging.getLogger("pullback")
 
 # How long the rest of a request with a learned head may take. Then the ordinary way waits for it.
 PATIENCE_S = 0.05
+# Bodies up to SMALL come first in a turn. A turn ends at TURN bytes of bodies, which take about a millisecond.
+SMALL, TURN = 1 << 13, 1 << 17
 
 
 class Express:
-    """The express way of a process. Everything runs on the event loop."""
+    """The express way of a process. Everything but the lessons runs on the event loop."""
 
     def __init__(self, engine: Engine, budget: Budget, log: AccessLog, keys: Keys | None) -> None:
         """Start without anything learned. ``answered`` counts the requests."""
@@ -57,16 +63,21 @@ class Express:
         self._batches, self._lifecycle, self._deadline_s = engine.batches, engine.lifecycle, engine.deadline_s
         self._budget, self._log, self._keys, self._memory = budget, log, keys, Memory()
         self._calls = WeakValueDictionary[Hashable, Call]()
-        self._waiting = dict[Call, Batch]()
+        self._small, self._large = dict[Connection, Arrival](), dict[Connection, Arrival]()
         self._parts = dict[Connection, Part]()
         self._is_scheduled = self._is_sweeping = False
+        self._lesson: asyncio.Task[None] | None = None
         self._trial: asyncio.Task[None] | None = None
+        self._allowance = Allowance()
+        # On this thread, as on the event loop, a trace that is missing is not made.
+        leave = partial(make_elsewhere, get_args(Mode))
+        self._teacher = ThreadPoolExecutor(1, thread_name_prefix="lessons", initializer=leave)
 
     def receive(self, connection: Connection, data: bytes) -> bytes:
         """Take the data of a connection that is idle, or with the express way; return what it does not take.
 
-        A request that it takes is answered in this turn of the event loop (``Connection.answer``), or given back
-        (``Connection.parse``).
+        A request that it takes is answered in one of the next turns of the event loop (``Connection.answer``), or given
+        back (``Connection.parse``).
         """
         part = None
         if connection.is_with_express:
@@ -89,74 +100,148 @@ class Express:
             # The patience begins with the first part.
             since = time.monotonic() if part is None else part.since
             self._put_aside(connection, Part(data, end - start, since))
-            return b""
-        return b"" if self._take(connection, data, data[start:], key, head) else data
+        else:
+            self._arrive(Arrival(connection, data, data[start:], key, head, time.perf_counter()))
+        return b""
 
     def give_back(self, connection: Connection) -> bytes:
-        """Answer the request of a connection that waits, or return the part of one that was put aside."""
+        """Let go of the request of a connection, or of the part of one; return its data."""
         part = self._parts.pop(connection, None)
-        if part is None:
-            self._run()
+        if part is not None:
+            connection.is_with_express = False
+            self._budget.free += part.size
+            return part.data
+        arrival = self._small.pop(connection, None) or self._large.pop(connection, None)
+        if arrival is None:
             return b""
-        connection.is_with_express = False
-        self._budget.free += part.size
-        return part.data
+        self._release(arrival)
+        return arrival.data
 
     def learn(self, lesson: Lesson) -> None:
-        """Learn the frame of a request that the ordinary way has answered."""
-        head = self._memory.find(lesson.head)
-        if head is None:
-            return
-        if not lesson.has_succeeded:
+        """Learn the frame of a request that the ordinary way has answered, unless another lesson is in progress."""
+        is_busy = self._lesson is not None and not self._lesson.done()
+        if is_busy or not lesson.has_succeeded or not self._allowance.is_left:
             # The next one may succeed.
             self._memory.defer(lesson.likeness)
-            return
+        elif (head := self._memory.find(lesson.head)) is not None:
+            self._lesson = asyncio.get_running_loop().create_task(self._learn(lesson, head))
+
+    async def _learn(self, lesson: Lesson, head: Head) -> None:
         try:
-            head.add(lesson.body, lesson.learn(self._deadline_s, self._call))
-            head.failures = 0
-            self._memory.make_room()
+            frame = await asyncio.get_running_loop().run_in_executor(self._teacher, self._timed, lesson)
         except NotTraced:
             self._memory.defer(lesson.likeness)
+        except NotBrief as reason:
+            if self._trial is None or self._trial.done():
+                self._trial = asyncio.get_running_loop().create_task(self._try(reason.evaluation))
+            if reason.is_measured:
+                head.failures += 1
+            else:
+                self._memory.defer(lesson.likeness)
+        except Unteachable as reason:
+            head.failures = FAILURES if reason.is_lasting else head.failures + 1
         except Exception:  # noqa: BLE001 - the ordinary way has answered, and will answer the next one
             head.failures += 1
+        else:
+            head.failures = 0
+            if self._memory.find(lesson.head) is head:
+                self._memory.learn(head, lesson.body, frame)
 
-    def _take(self, connection: Connection, data: bytes, body: bytes, key: bytes, head: Head) -> bool:
-        """Let a whole request wait for its call; return whether it may."""
-        began = time.perf_counter()
+    def _timed(self, lesson: Lesson) -> Frame:
+        """Return the frame of a lesson, and spend the time that it takes."""
+        began = time.thread_time()
+        try:
+            return lesson.learn(self._deadline_s, self._call)
+        finally:
+            self._allowance.spend(time.thread_time() - began)
+
+    def _arrive(self, arrival: Arrival) -> None:
+        """Let a whole request wait for its turn."""
+        connection = arrival.connection
+        self._budget.free -= len(arrival.body)
+        self._lifecycle.in_flight += 1
+        connection.is_with_express = True
+        waiting = self._small if len(arrival.body) <= SMALL else self._large
+        waiting[connection] = arrival
+        if len(connection.connections) == 1:
+            # Nothing else can arrive in this turn.
+            self._run()
+        else:
+            self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._run)
+
+    def _release(self, arrival: Arrival) -> None:
+        """Let go of a request, which the ordinary way or nobody answers."""
+        arrival.connection.is_with_express = False
+        self._budget.free += len(arrival.body)
+        self._lifecycle.in_flight -= 1
+
+    def _run(self) -> None:
+        """Answer the requests of this turn."""
+        self._is_scheduled = False
+        waiting = dict[Call, Batch]()
+        for arrival in self._turn():
+            if (member := self._read(arrival)) is None:
+                self._release(arrival)
+                arrival.connection.parse(arrival.data)
+            else:
+                frame = member.frame
+                waiting.setdefault(frame.call, {}).setdefault(frame, []).append(member)
+        for call, groups in waiting.items():
+            self._answer_all(call, groups)
+        if self._small or self._large:
+            self._schedule()
+
+    def _turn(self) -> Iterator[Arrival]:
+        """Take the requests that are read and computed in one turn: small ones first, and at least one large one."""
+        size = 0
+        for waiting in (self._small, self._large):
+            is_first = True
+            while waiting and (is_first or size < TURN):
+                arrival = waiting.pop(next(iter(waiting)))
+                size, is_first = size + len(arrival.body), False
+                yield arrival
+
+    def _read(self, arrival: Arrival) -> Member | None:
+        """Return a request with the numbers of its body, ``None`` if the ordinary way must answer it."""
+        connection, head, body = arrival.connection, arrival.head, arrival.body
         try:
             found = head.find(body)
         except Exception:
             logger.exception("the express way cannot read a request, and leaves it to the ordinary one")
-            return False
+            return None
         if isinstance(found, Unknown):
-            likeness = key, found.likeness
+            likeness = arrival.key, found.likeness
             if self._memory.is_familiar(likeness):
-                connection.lesson = Lesson(key, body, likeness)
-            return False
+                connection.lesson = Lesson(arrival.key, body, likeness)
+            return None
         frame, columns = found
         if columns is None:
-            return False
+            return None
         name = ""
         if self._keys is not None:
             try:
                 name = self._keys.name_of(head.authorization)
                 self._keys.enter(name)
             except PullbackError:
-                return False
-        self._budget.free -= len(body)
-        self._lifecycle.in_flight += 1
-        connection.is_with_express = True
+                return None
         parsed = time.perf_counter()
-        client, size = connection.client, len(body)
-        member = Member(connection, data, frame, columns, head.target, client, size, name, began, parsed)
-        self._waiting.setdefault(frame.call, {}).setdefault(frame, []).append(member)
-        if len(connection.connections) == 1:
-            # Nothing else can arrive in this turn.
-            self._run()
-        elif not self._is_scheduled:
-            self._is_scheduled = True
-            connection.loop.call_soon(self._run)
-        return True
+        return Member(
+            connection,
+            arrival.data,
+            frame,
+            columns,
+            head.target,
+            connection.client,
+            len(body),
+            name,
+            arrival.began,
+            parsed,
+        )
 
     def _put_aside(self, connection: Connection, part: Part) -> None:
         self._budget.free -= part.size
@@ -176,16 +261,10 @@ class Express:
             loop.call_later(PATIENCE_S, self._sweep, loop)
 
     def _call(self, evaluation: Evaluation[Any]) -> Call:
-        """Return the call of an evaluation, the same for all that may share one.
-
-        It must be known to be brief. If it is not, a thread tries it, because under load it may never run by itself.
-        Raises ``NotTraced`` if nothing was known, ``Unteachable`` if it was not brief the last time.
-        """
+        """Return the call of an evaluation, the same for all that may share one; raises ``NotBrief``."""
         is_brief = self._batches.is_brief_together(evaluation.program, evaluation.point.spec, evaluation.size)
         if not is_brief:
-            if self._trial is None or self._trial.done():
-                self._trial = asyncio.get_running_loop().create_task(self._try(evaluation))
-            raise NotTraced if is_brief is None else Unteachable
+            raise NotBrief(evaluation, is_measured=is_brief is not None)
         call = self._calls.get(evaluation.batch_key)
         if call is None:
             call = Call(evaluation.program, evaluation.point.spec, evaluation.leaves[0].dtype)
@@ -193,27 +272,27 @@ class Express:
         return call
 
     async def _try(self, evaluation: Evaluation[Any]) -> None:
-        """Run an evaluation, so that it becomes known whether it is brief; its errors are for the ordinary way."""
+        """Run an evaluation, so that it becomes known whether it is brief: under load it may never run by itself.
+
+        Its errors are for the ordinary way.
+        """
         with suppress(Exception):
             await self._batches.warm(evaluation, deadline=time.monotonic() + self._deadline_s)
 
-    def _run(self) -> None:
-        """Answer all requests that wait."""
-        self._is_scheduled = False
-        waiting, self._waiting = self._waiting, {}
-        for call, groups in waiting.items():
-            members = list(chain.from_iterable(groups.values()))
-            for member in members:
-                self._budget.free += member.received
-                self._lifecycle.in_flight -= 1
-                if self._keys is not None:
-                    self._keys.leave(member.key)
-            try:
-                for batch, count in self._batches_of(call, groups):
-                    self._answer(call, batch, count)
-            except Exception:
-                logger.exception("the express way failed, and leaves its requests to the ordinary one")
-                self._return([member for member in members if not member.is_done])
+    def _answer_all(self, call: Call, groups: Batch) -> None:
+        """Answer the members of a turn that may share a call."""
+        members = list(chain.from_iterable(groups.values()))
+        for member in members:
+            self._budget.free += member.received
+            self._lifecycle.in_flight -= 1
+            if self._keys is not None:
+                self._keys.leave(member.key)
+        try:
+            for batch, count in self._batches_of(call, groups):
+                self._answer(call, batch, count)
+        except Exception:
+            logger.exception("the express way failed, and leaves its requests to the ordinary one")
+            self._return([member for member in members if not member.is_done])
 
     def _batches_of(self, call: Call, groups: Batch) -> Iterator[tuple[Batch, int]]:
         """Yield batches of a length that is known to be brief, each with its count of numbers; return the others.

@@ -9,7 +9,7 @@ import orjson
 import pybase64
 from numpy.typing import NDArray
 
-from app.express.bodies import Numbers, Range, read_range
+from app.express.bodies import Numbers, Range, Shape, read_range
 from app.express.calls import Call
 from app.runtime.modes import Key
 from app.telemetry.counters import Counters
@@ -31,11 +31,15 @@ SHORT_ROW = 64
 
 @dataclass(frozen=True)
 class Hole:
-    """The place of a result in a response: its key, its shape, and the form in which its numbers are written."""
+    """The place of a result in a response: its key, its shape, and how its numbers are written.
+
+    Each is converted to ``dtype`` first, which may be wider than that of the result, and then has other digits.
+    """
 
     key: Key
     form: Form
-    shape: tuple[int, ...]
+    shape: Shape
+    dtype: np.dtype[Any]
 
 
 @dataclass(frozen=True)
@@ -83,16 +87,21 @@ class Frame:
 class ListFrame(Frame):
     """A request in JSON, whose numbers are in lists.
 
-    ``text`` is the body without them, and ``lengths`` are those of the lists. A leaf is a part of all numbers of the
+    ``text`` is the body without them, and ``shapes`` are those of the lists. A leaf is a part of all numbers of the
     body, or a tensor that is the same in all requests, such as the cotangent of a request without one. The numbers must
     be between ``low`` and ``high``.
     """
 
     text: bytes
-    lengths: tuple[int, ...]
+    shapes: tuple[Shape, ...]
     leaves: tuple[slice | Array, ...]
     low: float
     high: float
+
+    @property
+    def key(self) -> tuple[bytes, tuple[Shape, ...]]:
+        """What a body must have to belong to the frame."""
+        return self.text, self.shapes
 
     @property
     def weight(self) -> int:
@@ -150,24 +159,20 @@ def _bytes_of(leaves: Iterable[object]) -> int:
 
 def write(rows: NDArray[Any], hole: Hole) -> Sequence[bytes | None]:
     """Return the text of each row of results for a hole; ``None`` for one that the ordinary way must write."""
-    match hole.form:
-        case "bytes":
-            return [row.tobytes() for row in rows]
-        case "base64":
-            return [pybase64.b64encode(row.tobytes()) for row in rows]
-        case "nested":
-            return [_plain(orjson.dumps(row.reshape(hole.shape), option=NUMPY)) for row in rows]
-        case "list" if rows.shape[1] > SHORT_ROW:
-            is_plain = np.all(plain_mask(rows), axis=1)
-            return [
-                orjson.dumps(row, option=NUMPY)[1:-1] if plain else None
-                for row, plain in zip(rows, is_plain, strict=True)
-            ]
-        case "list":
-            text = orjson.dumps(rows, option=NUMPY)[2:-2]
-            if _plain(text) is not None:
-                return text.split(b"],[")
-            return [_plain(part) for part in text.split(b"],[")]
+    if hole.form == "bytes":
+        return [row.tobytes() for row in rows]
+    if hole.form == "base64":
+        return [pybase64.b64encode(row.tobytes()) for row in rows]
+    numbers, shape = rows.astype(hole.dtype, copy=False), hole.shape if hole.form == "nested" else rows.shape[1:]
+    end = 1 if hole.form == "list" else 0
+    if rows.shape[1] <= SHORT_ROW and hole.form == "list":
+        text = orjson.dumps(numbers, option=NUMPY)[2:-2]
+        return [_plain(part) for part in text.split(b"],[")] if _plain(text) is None else text.split(b"],[")
+    is_plain = np.all(plain_mask(numbers), axis=1)
+    return [
+        orjson.dumps(row.reshape(shape), option=NUMPY)[end : -end or None] if plain else None
+        for row, plain in zip(numbers, is_plain, strict=True)
+    ]
 
 
 def _plain(text: bytes) -> bytes | None:

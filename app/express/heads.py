@@ -34,7 +34,8 @@ class Unknown(NamedTuple):
 class Head:
     """A learned head: its target for the log, the key of its requests, and the frames of its bodies.
 
-    ``failures`` counts the requests in a row from which no frame could be learned.
+    ``failures`` counts the requests in a row from which no frame could be learned. ``weight`` is the bytes of memory
+    that the frames take, about.
     """
 
     target: str
@@ -42,34 +43,31 @@ class Head:
     lists: OrderedDict[Hashable, ListFrame] = field(default_factory=OrderedDict[Hashable, ListFrame])
     ranges: OrderedDict[int, list[RangeFrame]] = field(default_factory=OrderedDict[int, list[RangeFrame]])
     failures: int = 0
-
-    @property
-    def weight(self) -> int:
-        """The bytes of memory that the frames take, about."""
-        return sum(frame.weight for frame in (*self.lists.values(), *chain.from_iterable(self.ranges.values())))
+    weight: int = 0
 
     def find(self, body: bytes) -> tuple[Frame, Columns | None] | Unknown:
         """Return the frame of a body and the leaves in it, ``None`` if they cannot be read."""
         for in_bytes in self.ranges.get(len(body), ()):
             if in_bytes.fits(body):
                 return in_bytes, in_bytes.columns(body)
-        text, lists = split(body)
-        found = read_lists(lists) if lists else None
-        if found is None:
+        parts = split(body)
+        found = read_lists(parts[1]) if parts is not None and parts[1] else None
+        if parts is None or found is None:
             return Unknown(len(body))
-        numbers, lengths = found
-        in_lists = self.lists.get((text, lengths))
-        return Unknown((len(text), lengths)) if in_lists is None else (in_lists, in_lists.columns(numbers))
+        skeleton, (numbers, shapes) = parts[0], found
+        in_lists = self.lists.get((skeleton, shapes))
+        return Unknown((len(skeleton), shapes)) if in_lists is None else (in_lists, in_lists.columns(numbers))
 
     def add(self, body: bytes, frame: Frame) -> None:
         """Keep the frame of a body; the oldest one makes room."""
         if isinstance(frame, ListFrame):
-            self.lists[frame.text, frame.lengths] = frame
+            self.lists[frame.key] = frame
         elif isinstance(frame, RangeFrame):
             self.ranges[len(body)] = [frame, *self.ranges.get(len(body), ())][:ALIKE]
         for frames in (self.lists, self.ranges):
             if len(frames) > FRAMES:
                 frames.popitem(last=False)
+        self.weight = sum(frame.weight for frame in (*self.lists.values(), *chain.from_iterable(self.ranges.values())))
 
 
 def cut_off(data: bytes) -> tuple[bytes, int, int] | None:

@@ -2,15 +2,20 @@
 
 The ordinary way has answered a request. Its reader then reads the body twice more, with marks in place of the numbers:
 that shows which number of the body is which element of which leaf. Its writer writes marked results: that shows where
-each result is in the response. The marks differ in every position, and in their signs from one reading to the next. If
-anything else differs between the two, or if the learned frame would have answered the request with other bytes, the
+each result is in the response. The marks differ in every position, and in their signs from one reading to the next.
+
+Marks show places, not what a reader or a writer does with every number. So the finished frame is compared with both on
+the numbers of ``edges``. If anything differs, or if the frame would have answered the request with other bytes, the
 express way learns nothing.
+
+A lesson runs on a thread of its own, because it takes as long as several requests.
 """
 
 import re
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -20,10 +25,10 @@ from numpy.typing import NDArray
 
 from app.autodiff import padding
 from app.autodiff.evaluation import Evaluation, present
-from app.express import bodies
-from app.express.bodies import Range
+from app.express import bodies, edges
+from app.express.bodies import Range, Shape
 from app.express.calls import Call
-from app.express.frames import MAX_TEXT, Form, Frame, Hole, ListFrame, RangeFrame, Response, write
+from app.express.frames import MAX_TEXT, NUMPY, Form, Frame, Hole, ListFrame, RangeFrame, Response, write
 from app.http.deadlines import Deadline
 from app.http.problems import Header
 from app.http.request import Request
@@ -38,8 +43,9 @@ DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 MAX_RESULTS = 8
 # The most characters of a number and its comma.
 MAX_DIGITS = 25
-# The distance between the marks of two tensors. With it, all marks are exact in float32.
-APART = 1 << 20
+# The distance between the marks of two tensors, which is also the most numbers of each. A mark is an integer plus
+# ``RAGGED``: its float32 has another text than the same number in float64, so the text shows the dtype.
+APART, RAGGED = padding.SHARED, 0.1
 SIGNS = (1, -1)
 HEAD = re.compile(
     rb"(HTTP/1\.1 200 OK\r\ndate: )[^\r]+(\r\n(?:[^\r]+\r\n)*content-length: )[0-9]+"
@@ -52,7 +58,21 @@ Common: TypeAlias = tuple[Call, int, Response, Counters, Counters]
 
 
 class Unteachable(Exception):
-    """The request has no frame."""
+    """The request has no frame. ``is_lasting``: no other request to this head has one, as far as its op shows."""
+
+    def __init__(self, *, is_lasting: bool = False) -> None:
+        """Say nothing to users: this stays inside the express way."""
+        super().__init__()
+        self.is_lasting = is_lasting
+
+
+class NotBrief(Exception):
+    """The call of an evaluation is not known to be brief; ``is_measured`` if it is known not to be."""
+
+    def __init__(self, evaluation: Evaluation[Any], *, is_measured: bool) -> None:
+        """Keep the evaluation, for a trial."""
+        super().__init__()
+        self.evaluation, self.is_measured = evaluation, is_measured
 
 
 @dataclass(eq=False)
@@ -103,9 +123,12 @@ class Lesson:
             raise Unteachable
         start, before_length, before_id, end = match.groups()
         response = Response((start, before_length, before_id, end), texts, holes)
-        if response.body([write(present(results[hole.key]).reshape(1, -1), hole)[0] for hole in holes]) != body:
+        if _written(response, results) != body or not _writes_alike(job, results, response):
             raise Unteachable
-        return reading.frame(call, evaluation.size, response, job.counters, self.reader.counters)
+        frame = reading.frame(call, evaluation.size, response, job.counters, self.reader.counters)
+        if not edges.reads_alike(frame, self.body, partial(_leaves_of, self.reader, evaluation)):
+            raise Unteachable
+        return frame
 
 
 class _Reading(NamedTuple):
@@ -117,25 +140,25 @@ class _Reading(NamedTuple):
 
 def _lists(reader: Reader, body: bytes, evaluation: Evaluation[Any]) -> _Reading | None:
     """Return the readings of a body that has its numbers in lists, ``None`` for any other body."""
-    text, lists = bodies.split(body)
+    text, lists = bodies.split(body) or (b"", [])
     found = bodies.read_lists(lists) if lists else None
-    if found is None or len(text) > MAX_TEXT or not sum(found[1]):
+    if found is None or len(text) > MAX_TEXT or not len(found[0]):
         return None
-    _, lengths = found
-    size, marks = evaluation.size, [_marks(sum(lengths), 0, sign) for sign in SIGNS]
-    jobs = [reader.read(bodies.join(text, _lists_of(row, lengths))) for row in marks]
+    shapes, count, size, dtype = found[1], len(found[0]), evaluation.size, evaluation.leaves[0].dtype
+    marks = [_marks(count, 0, sign) for sign in SIGNS]
+    jobs = [reader.read(bodies.join(text, _lists_of(row, shapes))) for row in marks]
     leaves = list[slice | Array]()
     for of_job in _leaves(jobs, evaluation):
         place = slice(start := int(of_job[0][0]), start + size)
-        is_marked = all(np.array_equal(leaf, row[place]) for leaf, row in zip(of_job, marks, strict=True))
+        is_marked = all(np.array_equal(leaf, row[place].astype(dtype)) for leaf, row in zip(of_job, marks, strict=True))
         leaves.append(place if is_marked else _constant(of_job))
-    if sorted(leaf.start for leaf in leaves if isinstance(leaf, slice)) != list(range(0, sum(lengths), size)):
+    if sorted(leaf.start for leaf in leaves if isinstance(leaf, slice)) != list(range(0, count, size)):
         # Not every number of the body is in exactly one leaf.
         return None
-    row = dtypes.of(evaluation.leaves[0].dtype)
+    row = dtypes.of(dtype)
 
     def frame(*common: *Common) -> Frame:
-        return ListFrame(*common, text, lengths, tuple(leaves), row.low, row.high)
+        return ListFrame(*common, text, shapes, tuple(leaves), row.low, row.high)
 
     return _Reading(jobs, frame)
 
@@ -168,23 +191,30 @@ def _ranges(reader: Reader, body: bytes, evaluation: Evaluation[Any]) -> _Readin
 
 
 def _marks(size: int, number: int, sign: int) -> NDArray[np.float64]:
-    """Return marks for the tensor with this number: exact in float32, and different from those of all others."""
-    return sign * (np.arange(size, dtype=np.float64) + (APART * number + 0.5))
+    """Return marks for the tensor with this number: they differ from those of all others."""
+    return sign * (np.arange(size, dtype=np.float64) + (APART * number + RAGGED))
 
 
-def _lists_of(row: NDArray[np.float64], lengths: Sequence[int]) -> list[bytes]:
-    """Return a row of marks as the items of lists of these lengths."""
-    stops = accumulate(lengths)
-    return [orjson.dumps(row[stop - length : stop].tolist())[1:-1] for length, stop in zip(lengths, stops, strict=True)]
+def _lists_of(row: NDArray[np.float64], shapes: Sequence[Shape]) -> list[bytes]:
+    """Return a row of marks as the texts of lists of these shapes."""
+    return edges.nested(orjson.dumps(row.tolist())[1:-1].split(b","), shapes)
 
 
 def _leaves(jobs: Sequence[Job], evaluation: Evaluation[Any]) -> Iterator[tuple[Array, ...]]:
-    """Yield each leaf of the evaluations of the jobs, flat; they must be alike in all but these."""
-    others = [_evaluation(job) for job in jobs]
-    if any(other.batch_key != evaluation.batch_key or other.size != evaluation.size for other in others):
+    """Yield each leaf of the evaluations of the jobs, flat."""
+    yield from zip(*(_leaves_in(job, evaluation) for job in jobs), strict=True)
+
+
+def _leaves_of(reader: Reader, evaluation: Evaluation[Any], body: bytes) -> list[Array]:
+    return _leaves_in(reader.read(body), evaluation)
+
+
+def _leaves_in(job: Job, evaluation: Evaluation[Any]) -> list[Array]:
+    """Return the leaves of the evaluation of a job, flat; in all but these it must be like this evaluation."""
+    other = _evaluation(job)
+    if other.batch_key != evaluation.batch_key or other.size != evaluation.size:
         raise Unteachable
-    for leaves in zip(*map(_tensors, others), strict=True):
-        yield tuple(leaf.reshape(-1) for leaf in leaves)
+    return [leaf.reshape(-1) for leaf in _tensors(other)]
 
 
 def _constant(leaves: Sequence[Array]) -> Array:
@@ -198,7 +228,12 @@ def _constant(leaves: Sequence[Array]) -> Array:
 def _evaluation(job: Job) -> Evaluation[Any]:
     """Return the evaluation of a job if requests may share its call, and if all numbers are valid for its op."""
     work = job.work
-    if job.is_long or not isinstance(work, Evaluation) or work.batch_key is None or work.point.op.validate is not None:
+    if not isinstance(work, Evaluation):
+        raise Unteachable
+    op = work.point.op
+    if op.batching != "elementwise" or op.validate is not None:
+        raise Unteachable(is_lasting=True)
+    if job.is_long or work.batch_key is None:
         raise Unteachable
     kinds = {(leaf.dtype, leaf.size) for leaf in _tensors(work)}
     if len(kinds) != 1 or next(iter(kinds))[0] not in DTYPES:
@@ -235,20 +270,36 @@ def _marked_response(
     for key, array in marked.items():
         if array is None:
             continue
-        for form, text in _texts(array):
+        for form, dtype, text in _texts(array):
             if count := body.count(text):
                 if count > 1:
                     raise Unteachable
-                found.append((at := body.index(text), at + len(text), Hole(key, form, array.shape)))
+                found.append((at := body.index(text), at + len(text), Hole(key, form, array.shape, dtype)))
                 break
     found.sort(key=lambda each: each[:2])
     places = [Range(start, stop, is_base64=False) for start, stop, _ in found]
     return bodies.without(body, places), tuple(hole for *_, hole in found), reply.headers
 
 
-def _texts(array: Array) -> Iterator[tuple[Form, bytes]]:
-    """Yield an array in every form in which a response may have it."""
-    yield "list", orjson.dumps(array.reshape(-1).tolist())[1:-1]
-    yield "nested", orjson.dumps(array.tolist())
-    yield "base64", pybase64.b64encode(array.tobytes())
-    yield "bytes", array.tobytes()
+def _texts(array: Array) -> Iterator[tuple[Form, np.dtype[Any], bytes]]:
+    """Yield an array in every form, and every dtype, in which a response may have it."""
+    for dtype in dict.fromkeys((array.dtype, np.dtype(np.float64))):
+        numbers = array.astype(dtype, copy=False)
+        yield "list", dtype, orjson.dumps(numbers.reshape(-1), option=NUMPY)[1:-1]
+        yield "nested", dtype, orjson.dumps(numbers if numbers.ndim else numbers[()], option=NUMPY)
+    yield "base64", array.dtype, pybase64.b64encode(array.tobytes())
+    yield "bytes", array.dtype, array.tobytes()
+
+
+def _written(response: Response, results: KeyedArrays) -> bytes | None:
+    """Return the body of a response for these results, ``None`` if the ordinary way must write it."""
+    return response.body([write(present(results[hole.key]).reshape(1, -1), hole)[0] for hole in response.holes])
+
+
+def _writes_alike(job: Job, results: KeyedArrays, response: Response) -> bool:
+    """Return whether a response has the bytes that the job writes, for all results at the edges, or none."""
+    for others in edges.results_at_edges(results):
+        body = _written(response, others)
+        if body is not None and body != b"".join(job.write(_evaluation(job).finish(others)).pieces):
+            return False
+    return True

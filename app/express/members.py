@@ -1,9 +1,10 @@
-"""Members: requests that the express way has taken, and parts of requests that it has put aside."""
+"""Members: requests that the express way has taken, on their way from the first part to the batch."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from app.express.frames import Columns, Frame
+from app.express.heads import Head
 from app.http.connection import Connection
 
 
@@ -34,6 +35,18 @@ class Member:
 
 Batch: TypeAlias = dict[Frame, list[Member]]
 """The members of a batch by their frames."""
+
+
+@dataclass(eq=False, slots=True)
+class Arrival:
+    """A whole request with a learned head, which waits for its turn: all its ``data``, its body, its head's key."""
+
+    connection: Connection
+    data: bytes
+    body: bytes
+    key: bytes
+    head: Head
+    began: float
 
 
 @dataclass(eq=False, slots=True)

@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Hashable
 
+from app.express.frames import Frame
 from app.express.heads import Head
 
 # The most heads that are kept, and the most bytes of all their frames.
@@ -11,7 +12,7 @@ HEADS, FRAME_BYTES = 256, 1 << 24
 SEEN, SIGHTS = 2, 4096
 # The sights after which it is tried again if the last request did not show whether it can be learned; a power of two.
 SOON = 4
-# After so many requests in a row without a frame, a head rests: the next ones go the ordinary way at once.
+# After so many requests in a row without a frame, a head without any rests: the next ones go the ordinary way at once.
 FAILURES, REST = 8, 1000
 
 
@@ -22,6 +23,7 @@ class Memory:
         """Start with none."""
         self._heads = OrderedDict[bytes, Head | None]()
         self._seen = OrderedDict[int, int]()
+        self._weight = 0
 
     def find(self, key: bytes) -> Head | None:
         """Return the head with these bytes, ``None`` if it is unknown, or rests."""
@@ -29,7 +31,8 @@ class Memory:
         if head is None:
             return None
         self._heads.move_to_end(key)
-        if head.failures >= FAILURES:
+        # A head with frames must look at each body, whatever else comes under it.
+        if head.failures >= FAILURES and not head.weight:
             head.failures = FAILURES - 1 if head.failures >= REST else head.failures + 1
             return None
         return head
@@ -39,16 +42,22 @@ class Memory:
         return key in self._heads
 
     def add(self, key: bytes, head: Head | None) -> None:
-        """Keep a head, ``None`` for one whose requests go the ordinary way."""
+        """Keep a head without frames, ``None`` for one whose requests go the ordinary way."""
         self._heads[key] = head
-        self.make_room()
+        self._make_room()
 
-    def make_room(self) -> None:
+    def learn(self, head: Head, body: bytes, frame: Frame) -> None:
+        """Keep the frame of a body under a head, which is one of the heads."""
+        self._weight -= head.weight
+        head.add(body, frame)
+        self._weight += head.weight
+        self._make_room()
+
+    def _make_room(self) -> None:
         """Forget the heads that have not been used for the longest time, if there are too many, or too many frames."""
-        weight = sum(head.weight for head in self._heads.values() if head is not None)
-        while len(self._heads) > HEADS or weight > FRAME_BYTES:
+        while len(self._heads) > HEADS or self._weight > FRAME_BYTES:
             _, head = self._heads.popitem(last=False)
-            weight -= head.weight if head is not None else 0
+            self._weight -= head.weight if head is not None else 0
 
     def is_familiar(self, thing: Hashable) -> bool:
         """Note that something has been seen; return whether to learn it now.

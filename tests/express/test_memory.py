@@ -27,7 +27,7 @@ def frame(number: int, size: int = 0) -> ListFrame:
         "counters": None,
         "parse_counters": None,
         "text": b"%d" % number,
-        "lengths": (1,),
+        "shapes": ((1,),),
         "leaves": (np.zeros(size, np.uint8),),
         "low": -1.0,
         "high": 1.0,
@@ -75,8 +75,7 @@ def test_the_bytes_of_frames_are_bounded():
     heads = [Head("/x", b"") for _ in range(128)]
     for number, head in enumerate(heads):
         memory.add(HEAD % number, head)
-        head.add(b"", frame(number, size))
-        memory.make_room()
+        memory.learn(head, b"", frame(number, size))
     kept = [head for head in vars(memory)["_heads"].values() if head is not None]
     assert sum(head.weight for head in kept) <= FRAME_BYTES
     assert kept

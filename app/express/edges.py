@@ -1,0 +1,123 @@
+"""Edges: the numbers on which a frame is compared with the ordinary way before it is learned.
+
+They are those that readers and writers treat in ways of their own: numbers with many digits or with exponents, integers
+that are not exact in a float, zeros with a sign, subnormal numbers, the largest ones, and those that JSON cannot write.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.autodiff.evaluation import present
+from app.errors import PullbackError
+from app.express import bodies
+from app.express.bodies import Shape
+from app.express.calls import joined
+from app.express.frames import Columns, Frame, ListFrame, RangeFrame
+from app.runtime.modes import KeyedArrays
+from ops import Array
+
+# Numbers as results. All are written as numbers, in either dtype.
+FINITE = np.array(
+    (
+        *(0.1, -1 / 3, 1e-7, 123456.789, 1e15, 1e16, 1e21, 1e22, 16777217, -2.0, 3.0, 2.0**53 + 2, 0.0, -0.0, 1e-4),
+        *(1e-5, 5e-324, 1.4e-45, -1.1754942e-38, 2.2250738585072014e-308, 3.4028234663852886e38),
+        *(-1.7976931348623157e308, 1e-26),
+    )
+)
+# Numbers that a writer may have to write in another way: the last is the float32 that orjson does not write exactly.
+OTHER = (np.nan, np.inf, -np.inf, float(np.float32(7.038531e-26)))
+# Numbers as a client may write them.
+TEXTS = (
+    *(b"0.1", b"-0.30000000000000004", b"1.00000005960464477539062500001", b"0.1000000000000000055511", b"2", b"-17"),
+    *(
+        b"16777217",
+        b"9007199254740993",
+        b"18446744073709551615",
+        b"123456789012345678901234567890",
+        b"-9223372036854775809",
+    ),
+    *(b"-0", b"-0.0", b"0e0", b"1E5", b"1e+5", b"12e-1", b"5e-324", b"1e-400", b"-1.4e-45", b"7.006492321624085e-46"),
+    *(b"1e-7", b"1e22", b"123456.789e3", b"3.4028235677973362e38"),
+)
+# Numbers that only float64 holds, each alone, because a reader may refuse them.
+LARGE = (b"3.4028235677973366e38", b"-1e39", b"1.7976931348623157e308")
+
+LeavesOf = Callable[[bytes], Sequence[Array]]
+"""Returns the leaves that the ordinary way reads in a body; raises a ``PullbackError`` for one that it refuses."""
+
+
+def results_at_edges(results: KeyedArrays) -> Iterator[KeyedArrays]:
+    """Yield results of the same keys, shapes and dtypes with the numbers of the edges."""
+    size = max(array.size for array in results.values() if array is not None)
+    for start in range(0, len(FINITE), size):
+        yield _filled(results, np.roll(FINITE, -start))
+    for number in OTHER:
+        yield _filled(results, np.array([number, *FINITE]))
+
+
+def _filled(results: KeyedArrays, numbers: NDArray[np.float64]) -> KeyedArrays:
+    """Return results with these numbers, which begin one later in each array than in the one before."""
+    filled: KeyedArrays = {}
+    for shift, (key, array) in enumerate(results.items()):
+        if array is None:
+            filled[key] = None
+            continue
+        limits, row = np.finfo(array.dtype), np.resize(np.roll(numbers, -shift), array.shape)
+        in_range = np.clip(row, float(limits.min), float(limits.max))
+        filled[key] = np.where(np.isinf(row), row, in_range).astype(array.dtype)
+    return filled
+
+
+def reads_alike(frame: Frame, body: bytes, leaves_of: LeavesOf) -> bool:
+    """Return whether a frame finds in bodies like this one what the ordinary way reads in them, or nothing."""
+    for other in _bodies(frame, body):
+        columns = _columns(frame, other)
+        if columns is None:
+            continue
+        try:
+            leaves = leaves_of(other)
+        except PullbackError:
+            return False
+        for column, leaf in zip(columns, leaves, strict=True):
+            if joined([column]).astype(leaf.dtype).tobytes() != leaf.tobytes():
+                return False
+    return True
+
+
+def _bodies(frame: Frame, body: bytes) -> Iterator[bytes]:
+    """Yield bodies of the same frame with the numbers of the edges."""
+    if isinstance(frame, RangeFrame):
+        tensors: KeyedArrays = {(each, ""): np.empty(frame.size, frame.call.dtype) for each in range(len(frame.ranges))}
+        for filled in results_at_edges(tensors):
+            yield bodies.fill(body, frame.ranges, [present(each) for each in filled.values()])
+    elif isinstance(frame, ListFrame):
+        count = sum(int(np.prod(shape)) for shape in frame.shapes)
+        for start in range(0, len(TEXTS), count):
+            yield bodies.join(
+                frame.text, nested([TEXTS[(start + each) % len(TEXTS)] for each in range(count)], frame.shapes)
+            )
+        for text in LARGE:
+            yield bodies.join(frame.text, nested([text, *[b"0.5"] * (count - 1)], frame.shapes))
+
+
+def _columns(frame: Frame, body: bytes) -> Columns | None:
+    if isinstance(frame, RangeFrame):
+        return frame.columns(body)
+    parts = bodies.split(body)
+    found = bodies.read_lists(parts[1]) if parts is not None and parts[1] else None
+    if parts is None or found is None or not isinstance(frame, ListFrame) or (parts[0], found[1]) != frame.key:
+        return None
+    return frame.columns(found[0])
+
+
+def nested(numbers: Sequence[bytes], shapes: Sequence[Shape]) -> list[bytes]:
+    """Return the texts of lists of these shapes, with the texts of the numbers in them."""
+    texts, start = list[bytes](), 0
+    for shape in shapes:
+        level = numbers[start : (start := start + int(np.prod(shape)))]
+        for size in reversed(shape):
+            level = [b"[%b]" % b",".join(level[first : first + size]) for first in range(0, len(level), size)]
+        texts += level
+    return texts
