@@ -4,6 +4,7 @@ The numbers are lists in JSON, flat or nested, or ranges of bytes at fixed posit
 """
 
 import re
+import threading
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any, NamedTuple, TypeAlias, cast
@@ -27,13 +28,23 @@ HOLE = b"[\0]"
 # A list of digits up to this length may be a shape. It is a part of the skeleton, whatever it is.
 SHORT = 64
 DIGITS = b"0123456789, "
-# Brackets and what numbers are made of. The possessive quantifier keeps the search linear: it never goes back.
-RUN = re.compile(rb"\[[-+0-9.eE,\[\] \t\r\n]*+")
+# Brackets and what numbers are made of, from a bracket on. The possessive quantifier never goes back: linear time.
+RUN = re.compile(rb"[-+0-9.eE,\[\] \t\r\n]*+")
 AFTER = b", \t\r\n"
-# The most runs of a body that is taken apart: each takes a microsecond, and a request has a tensor for each name.
-MAX_RUNS = 16
+# The most lists of a body that is taken apart: each takes a microsecond, and a request has one or two for each tensor.
+MAX_LISTS = 64
 # The most ranges with the same bytes: a vjp may have equal inputs and cotangents.
 MAX_RANGES = 8
+
+
+class _Threads(threading.local):
+    """A parser for each thread, because a new one for each text would take longer than the parsing."""
+
+    def __init__(self) -> None:
+        self.parser = simdjson.Parser()
+
+
+_threads = _Threads()
 
 
 class Range(NamedTuple):
@@ -47,21 +58,27 @@ class Range(NamedTuple):
 def split(body: bytes) -> tuple[bytes, list[bytes]] | None:
     """Return the skeleton of a JSON body, which is the body without its lists of numbers, and the text of each list.
 
-    Takes linear time. A nested list is one text. A short list of digits, such as a shape, or an empty one, stays in the
-    skeleton. The skeleton and the texts determine the body: ``join`` puts them together. Returns ``None`` for a body
-    with more than ``MAX_RUNS`` lists.
+    Takes linear time. A nested list is one text. A list of strings stays in the skeleton, and so does a short list of
+    digits, such as a shape, or an empty one. The skeleton and the texts determine the body: ``join`` puts them
+    together. Returns ``None`` for a body with more than ``MAX_LISTS`` lists.
     """
-    skeleton, texts, end = list[bytes](), list[bytes](), 0
-    for count, match in enumerate(RUN.finditer(body)):
-        if count == MAX_RUNS:
+    skeleton, texts, end, count = list[bytes](), list[bytes](), 0, 0
+    start, following = body.find(b"["), 0
+    while start >= 0:
+        if (count := count + 1) > MAX_LISTS:
             return None
-        text = match[0].rstrip(AFTER)
-        if len(text) <= SHORT and not text[1:-1].translate(None, DIGITS):
-            continue
-        start = match.start()
-        skeleton += (body[end:start], HOLE)
-        texts.append(text)
-        end = start + len(text)
+        following = body.find(b"[", start + 1)
+        stop = body.find(b"]", start, following if following >= 0 else len(body)) + 1
+        if not stop and (run := RUN.match(body, start)):
+            stop = run.end()
+            following = body.find(b"[", stop)
+        text = body[start:stop].rstrip(AFTER)
+        is_short = len(text) <= SHORT and not text[1:-1].translate(None, DIGITS)
+        if not is_short and b'"' not in text:
+            skeleton += (body[end:start], HOLE)
+            texts.append(text)
+            end = start + len(text)
+        start = following
     skeleton.append(body[end:])
     return b"".join(skeleton), texts
 
@@ -101,8 +118,13 @@ def _read_short(text: bytes) -> tuple[list[float], Shape]:
 
 def _read_long(text: bytes) -> tuple[NDArray[np.float64], Shape]:
     # simdjson checks the syntax, but joins lists of any lengths.
-    numbers = np.frombuffer(simdjson.Parser().parse(text).as_buffer(of_type="d"), np.float64)  # pyright: ignore
-    return numbers, regular_shape(brackets_of(text), len(numbers))
+    parsed = _threads.parser.parse(text)
+    if not isinstance(parsed, simdjson.Array):
+        raise TypeError("expected a list")
+    numbers = np.frombuffer(parsed.as_buffer(of_type="d"), np.float64)
+    del parsed  # the parser cannot be used again while its last result exists
+    is_flat = text.find(b"[", 1) < 0
+    return numbers, (len(numbers),) if is_flat else regular_shape(brackets_of(text), len(numbers))
 
 
 def read_range(body: bytes, place: Range, dtype: np.dtype[Any]) -> NDArray[Any] | None:

@@ -20,58 +20,44 @@ time: keys, the budget, the state of the service, traces, and which calls are br
 import asyncio
 import logging
 import time
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any, get_args
-from weakref import WeakValueDictionary
 
-from app.autodiff.evaluation import Evaluation, present
+from app.autodiff.evaluation import present
 from app.autodiff.padding import LENGTHS, SHARED, length_for
 from app.errors import PullbackError
 from app.execution.engine import Engine
-from app.express.allowance import Allowance
+from app.express.arrivals import Arrival, Arrivals
 from app.express.calls import Call
-from app.express.frames import Frame, write
-from app.express.heads import Head, Unknown, cut_off, read_head
-from app.express.lessons import Lesson, NotBrief, Unteachable
-from app.express.members import Arrival, Batch, Member, Part
-from app.express.memory import FAILURES, Memory
+from app.express.frames import write
+from app.express.heads import Unknown, cut_off, read_head
+from app.express.learner import Learner
+from app.express.lessons import Lesson
+from app.express.members import Batch, Member, Part
+from app.express.memory import Memory
 from app.http.access_log import CLIENT_GONE, AccessLog
 from app.http.body import Budget
 from app.http.connection import Connection
 from app.http.keys import Keys
-from app.runtime.traces import NotTraced, make_elsewhere
-from ops import Mode
 
 logger = logging.getLogger("pullback")
 
 # How long the rest of a request with a learned head may take. Then the ordinary way waits for it.
 PATIENCE_S = 0.05
-# Bodies up to SMALL come first in a turn. A turn ends at TURN bytes of bodies, which take about a millisecond.
-SMALL, TURN = 1 << 13, 1 << 17
 
 
 class Express:
-    """The express way of a process. Everything but the lessons runs on the event loop."""
+    """The express way of a process. Everything but the lessons (``learn``) runs on the event loop."""
 
     def __init__(self, engine: Engine, budget: Budget, log: AccessLog, keys: Keys | None) -> None:
         """Start without anything learned. ``answered`` counts the requests."""
         self.answered = 0
-        self._batches, self._lifecycle, self._deadline_s = engine.batches, engine.lifecycle, engine.deadline_s
+        self._batches, self._lifecycle = engine.batches, engine.lifecycle
         self._budget, self._log, self._keys, self._memory = budget, log, keys, Memory()
-        self._calls = WeakValueDictionary[Hashable, Call]()
-        self._small, self._large = dict[Connection, Arrival](), dict[Connection, Arrival]()
+        self._arrivals = Arrivals()
         self._parts = dict[Connection, Part]()
         self._is_scheduled = self._is_sweeping = False
-        self._lesson: asyncio.Task[None] | None = None
-        self._trial: asyncio.Task[None] | None = None
-        self._allowance = Allowance()
-        # On this thread, as on the event loop, a trace that is missing is not made.
-        leave = partial(make_elsewhere, get_args(Mode))
-        self._teacher = ThreadPoolExecutor(1, thread_name_prefix="lessons", initializer=leave)
+        self.learn = Learner(engine, self._memory).learn
 
     def receive(self, connection: Connection, data: bytes) -> bytes:
         """Take the data of a connection that is idle, or with the express way; return what it does not take.
@@ -111,49 +97,11 @@ class Express:
             connection.is_with_express = False
             self._budget.free += part.size
             return part.data
-        arrival = self._small.pop(connection, None) or self._large.pop(connection, None)
+        arrival = self._arrivals.pop(connection)
         if arrival is None:
             return b""
         self._release(arrival)
         return arrival.data
-
-    def learn(self, lesson: Lesson) -> None:
-        """Learn the frame of a request that the ordinary way has answered, unless another lesson is in progress."""
-        is_busy = self._lesson is not None and not self._lesson.done()
-        if is_busy or not lesson.has_succeeded or not self._allowance.is_left:
-            # The next one may succeed.
-            self._memory.defer(lesson.likeness)
-        elif (head := self._memory.find(lesson.head)) is not None:
-            self._lesson = asyncio.get_running_loop().create_task(self._learn(lesson, head))
-
-    async def _learn(self, lesson: Lesson, head: Head) -> None:
-        try:
-            frame = await asyncio.get_running_loop().run_in_executor(self._teacher, self._timed, lesson)
-        except NotTraced:
-            self._memory.defer(lesson.likeness)
-        except NotBrief as reason:
-            if self._trial is None or self._trial.done():
-                self._trial = asyncio.get_running_loop().create_task(self._try(reason.evaluation))
-            if reason.is_measured:
-                head.failures += 1
-            else:
-                self._memory.defer(lesson.likeness)
-        except Unteachable as reason:
-            head.failures = FAILURES if reason.is_lasting else head.failures + 1
-        except Exception:  # noqa: BLE001 - the ordinary way has answered, and will answer the next one
-            head.failures += 1
-        else:
-            head.failures = 0
-            if self._memory.find(lesson.head) is head:
-                self._memory.learn(head, lesson.body, frame)
-
-    def _timed(self, lesson: Lesson) -> Frame:
-        """Return the frame of a lesson, and spend the time that it takes."""
-        began = time.thread_time()
-        try:
-            return lesson.learn(self._deadline_s, self._call)
-        finally:
-            self._allowance.spend(time.thread_time() - began)
 
     def _arrive(self, arrival: Arrival) -> None:
         """Let a whole request wait for its turn."""
@@ -161,8 +109,7 @@ class Express:
         self._budget.free -= len(arrival.body)
         self._lifecycle.in_flight += 1
         connection.is_with_express = True
-        waiting = self._small if len(arrival.body) <= SMALL else self._large
-        waiting[connection] = arrival
+        self._arrivals.put(arrival)
         if len(connection.connections) == 1:
             # Nothing else can arrive in this turn.
             self._run()
@@ -184,7 +131,7 @@ class Express:
         """Answer the requests of this turn."""
         self._is_scheduled = False
         waiting = dict[Call, Batch]()
-        for arrival in self._turn():
+        for arrival in self._arrivals.turn():
             if (member := self._read(arrival)) is None:
                 self._release(arrival)
                 arrival.connection.parse(arrival.data)
@@ -193,22 +140,12 @@ class Express:
                 waiting.setdefault(frame.call, {}).setdefault(frame, []).append(member)
         for call, groups in waiting.items():
             self._answer_all(call, groups)
-        if self._small or self._large:
+        if self._arrivals:
             self._schedule()
-
-    def _turn(self) -> Iterator[Arrival]:
-        """Take the requests that are read and computed in one turn: small ones first, and at least one large one."""
-        size = 0
-        for waiting in (self._small, self._large):
-            is_first = True
-            while waiting and (is_first or size < TURN):
-                arrival = waiting.pop(next(iter(waiting)))
-                size, is_first = size + len(arrival.body), False
-                yield arrival
 
     def _read(self, arrival: Arrival) -> Member | None:
         """Return a request with the numbers of its body, ``None`` if the ordinary way must answer it."""
-        connection, head, body = arrival.connection, arrival.head, arrival.body
+        connection, head, body, began = arrival.connection, arrival.head, arrival.body, time.perf_counter()
         try:
             found = head.find(body)
         except Exception:
@@ -230,17 +167,9 @@ class Express:
             except PullbackError:
                 return None
         parsed = time.perf_counter()
+        client, size, read_s = connection.client, len(body), parsed - began
         return Member(
-            connection,
-            arrival.data,
-            frame,
-            columns,
-            head.target,
-            connection.client,
-            len(body),
-            name,
-            arrival.began,
-            parsed,
+            connection, arrival.data, frame, columns, head.target, client, size, name, arrival.began, parsed, read_s
         )
 
     def _put_aside(self, connection: Connection, part: Part) -> None:
@@ -259,25 +188,6 @@ class Express:
         self._is_sweeping = bool(self._parts)
         if self._is_sweeping:
             loop.call_later(PATIENCE_S, self._sweep, loop)
-
-    def _call(self, evaluation: Evaluation[Any]) -> Call:
-        """Return the call of an evaluation, the same for all that may share one; raises ``NotBrief``."""
-        is_brief = self._batches.is_brief_together(evaluation.program, evaluation.point.spec, evaluation.size)
-        if not is_brief:
-            raise NotBrief(evaluation, is_measured=is_brief is not None)
-        call = self._calls.get(evaluation.batch_key)
-        if call is None:
-            call = Call(evaluation.program, evaluation.point.spec, evaluation.leaves[0].dtype)
-            self._calls[evaluation.batch_key] = call
-        return call
-
-    async def _try(self, evaluation: Evaluation[Any]) -> None:
-        """Run an evaluation, so that it becomes known whether it is brief: under load it may never run by itself.
-
-        Its errors are for the ordinary way.
-        """
-        with suppress(Exception):
-            await self._batches.warm(evaluation, deadline=time.monotonic() + self._deadline_s)
 
     def _answer_all(self, call: Call, groups: Batch) -> None:
         """Answer the members of a turn that may share a call."""
@@ -345,7 +255,7 @@ class Express:
                 else:
                     self._respond(member, response.head, date, body)
             self._log.answered([member for member in alike if member.id], frame.counters)
-        first.frame.parse_counters.spent("parse", sum([member.parsed - member.began for member in members]))
+        first.frame.parse_counters.spent("parse", sum([member.read_s for member in members]))
         first.frame.counters.spent("serialise", time.perf_counter() - computed)
 
     def _respond(self, member: Member, head: Sequence[bytes], date: bytes, body: bytes) -> None:

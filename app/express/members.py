@@ -1,10 +1,9 @@
-"""Members: requests that the express way has taken, on their way from the first part to the batch."""
+"""Members: requests of a batch, and parts of requests that the express way has put aside."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from app.express.frames import Columns, Frame
-from app.express.heads import Head
 from app.http.connection import Connection
 
 
@@ -12,8 +11,8 @@ from app.http.connection import Connection
 class Member:
     """A request that waits for its call: all its ``data``, and what the log shows of it.
 
-    ``parsed`` is the end of its reading; that and ``began`` are times of ``time.perf_counter``. ``is_done``: it has
-    been answered, or given back.
+    ``began`` and ``parsed``, the end of its reading, are times of ``time.perf_counter``; reading took ``read_s``.
+    ``is_done``: it has been answered, or given back.
     """
 
     connection: Connection
@@ -26,6 +25,7 @@ class Member:
     key: str
     began: float
     parsed: float
+    read_s: float
     is_done: bool = False
     method: str = "POST"
     status: int = 200
@@ -35,18 +35,6 @@ class Member:
 
 Batch: TypeAlias = dict[Frame, list[Member]]
 """The members of a batch by their frames."""
-
-
-@dataclass(eq=False, slots=True)
-class Arrival:
-    """A whole request with a learned head, which waits for its turn: all its ``data``, its body, its head's key."""
-
-    connection: Connection
-    data: bytes
-    body: bytes
-    key: bytes
-    head: Head
-    began: float
 
 
 @dataclass(eq=False, slots=True)
