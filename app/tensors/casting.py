@@ -24,6 +24,7 @@ NONFINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 A_NUMBER = 'a number, or "NaN", "Infinity" or "-Infinity"'
 A_BOOL = "true or false"
 
+BRACKETS_TO_BLANKS = bytes.maketrans(b"[]", b"  ")
 NUMBERS: frozenset[type] = frozenset((float, int))
 _EXACT = 1 << 53
 _QUOTED = 40
@@ -31,9 +32,10 @@ _QUOTED = 40
 
 @dataclass(frozen=True, eq=False)
 class Numbers:
-    """A flat list of numbers that was parsed in bulk: the nearest float64 to each, and the JSON text of the list."""
+    """A tensor that was parsed in bulk: the nearest float64 to each number, flat; its shape; its JSON text."""
 
     values: NDArray[np.float64]
+    shape: tuple[int, ...]
     text: memoryview
 
 
@@ -67,7 +69,8 @@ def cast_numbers(numbers: Numbers, dtype: DType) -> NDArray[Any]:
     """Return numbers as an array of shape (N,) and of this dtype; raise as ``cast`` does."""
     if dtype.is_float:
         return _round(numbers.values, dtype)
-    flat: list[Any] = orjson.loads(numbers.text)  # a float64 may differ from the integer that was written
+    # A float64 may differ from the integer that was written.
+    flat: list[Any] = orjson.loads(b"[%b]" % bytes(numbers.text).translate(BRACKETS_TO_BLANKS))
     return cast(flat, set(map(type, flat)), dtype)
 
 

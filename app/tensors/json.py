@@ -189,9 +189,10 @@ def _cast(flat: list[Any], kinds: set[type], target: DType, shape: Shape, loc: L
 
 def _cast_numbers(numbers: Numbers, target: DType, loc: Loc) -> NDArray[Any]:
     try:
-        return casting.cast_numbers(numbers, target)
+        return casting.cast_numbers(numbers, target).reshape(numbers.shape)
     except casting.Loss as loss:
-        raise wrong((*loc, loss.index), loss.message, expected=loss.expected, got=loss.got) from None
+        where = _place(loc, loss.index, numbers.shape)
+        raise wrong(where, loss.message, expected=loss.expected, got=loss.got) from None
 
 
 def _decode_typed(tensor: dict[str, Any], target: DType, loc: Loc) -> NDArray[Any]:
@@ -236,7 +237,7 @@ def read_shape(value: Any, target: DType, loc: Loc) -> Shape:
 
 def _from_data(data: Any, shape: Shape, target: DType, loc: Loc) -> NDArray[Any]:
     if isinstance(data, Numbers):
-        _check_fit((data.values.size,), shape, loc)
+        _check_fit(data.shape, shape, loc)
         return _cast_numbers(data, target, loc).reshape(shape)
     nested, flat, kinds = _flatten(data, target, loc)
     _check_fit(nested, shape, loc)

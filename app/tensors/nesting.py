@@ -32,3 +32,14 @@ def regular_shape(brackets: bytes, count: int) -> tuple[int, ...]:
     if item != brackets or math.prod(shape) != count:
         raise ValueError("expected lists of one length at each level")
     return tuple(shape)
+
+
+def lengths_of(brackets: bytes, count: int) -> list[int]:
+    """Return the lengths of the flat lists in a list with these brackets and commas, and ``count`` numbers in all.
+
+    The text must be valid JSON. Raises ``ValueError`` if the list has anything but flat lists, or an empty one.
+    """
+    lengths = [len(row) + 1 for row in brackets[2:-2].split(b"],[")]
+    if b"[[%b]]" % b"],[".join(b"," * (length - 1) for length in lengths) != brackets or sum(lengths) != count:
+        raise ValueError("expected a list of flat lists")
+    return lengths

@@ -38,7 +38,7 @@ def parse(body: Body) -> Any:
     """
     raw = bytes(body) if isinstance(body, memoryview) else body
     if len(raw) > MAX_BRACKETS:
-        _refuse_brackets(raw)
+        refuse_brackets(raw)
     try:
         document = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -58,7 +58,7 @@ def parse(body: Body) -> Any:
     return document
 
 
-def _refuse_brackets(raw: bytes | bytearray) -> None:
+def refuse_brackets(raw: bytes | bytearray) -> None:
     """Raise ``Malformed`` for too many brackets, each of which costs the parser more than a hundred digits."""
     count = 0
     for start in range(0, len(raw), _SLICE):

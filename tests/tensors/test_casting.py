@@ -242,7 +242,7 @@ def test_an_invalid_bool_is_refused_at_its_index(length, bad, got):
 
 
 def test_numbers_from_the_fast_path_are_refused_as_bools():
-    numbers = casting.Numbers(np.array([1.0, 0.0]), memoryview(b"[1,0]"))
+    numbers = casting.Numbers(np.array([1.0, 0.0]), (2,), memoryview(b"[1,0]"))
     with pytest.raises(Loss, match="expected a bool") as caught:
         casting.cast_numbers(numbers, DTYPES["bool"])
     assert (caught.value.index, caught.value.got) == (0, "1")

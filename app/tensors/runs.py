@@ -1,0 +1,98 @@
+"""Runs of numbers in the text of a JSON document: nested lists of numbers and of the words for NaN and the infinities.
+
+A long run is read in parts, so that other threads can take the interpreter between two parts.
+"""
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import orjson
+import simdjson
+from numpy.typing import NDArray
+
+from app.tensors.casting import BRACKETS_TO_BLANKS, NONFINITE, NUMBERS, Numbers
+from app.tensors.nesting import lengths_of, regular_shape
+
+# Numbers are read in parts of this many bytes.
+PART = 1 << 16
+# A piece of a run. Possessive quantifiers never go back, and their limits bound the time of one match.
+_PIECE = re.compile(rb'(?:[-+0-9.eE,\[\] \t\r\n]{1,4096}+|"(?:NaN|-?Infinity)"){0,64}+')
+_BLANKS = b" \t\r\n"
+_AFTER = b"," + _BLANKS
+# Everything in a run but brackets and commas.
+_BETWEEN = b'0123456789+-.eE"NaInfity' + _BLANKS
+# Next to a comma, or in an empty list, a number is missing.
+_GAPS = (b"[,", b",]", b"[]")
+
+Raw = bytes | bytearray
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """The numbers of a run, in row-major order; the run is ``raw[start:end]``, with these brackets and commas."""
+
+    values: NDArray[np.float64]
+    raw: Raw
+    start: int
+    end: int
+    brackets: bytes
+
+    def tensor(self) -> Numbers:
+        """Return the run as a tensor; raise ``ValueError`` if its lists differ in length."""
+        shape = regular_shape(self.brackets, self.values.size)
+        return Numbers(self.values, shape, memoryview(self.raw)[self.start : self.end])
+
+    def rows(self) -> list[Numbers]:
+        """Return a list of flat lists, of any lengths, as tensors; raise ``ValueError`` for any other run."""
+        rows, first, at = list[Numbers](), 0, self.start + 1
+        for length in lengths_of(self.brackets, self.values.size):
+            begin = self.raw.find(b"[", at)
+            at = self.raw.find(b"]", begin) + 1
+            text = memoryview(self.raw)[begin:at]
+            rows.append(Numbers(self.values[first : first + length], (length,), text))
+            first += length
+        return rows
+
+
+def end_of_run(raw: Raw, start: int) -> int:
+    """Return where the run ends that begins with the bracket at ``start``; commas and blanks after it do not count."""
+    end = start
+    while (piece := _PIECE.match(raw, end)) and piece.end() > end:
+        end = piece.end()
+    while not (kept := raw[max(start, end - PART) : end].rstrip(_AFTER)):
+        end = max(start, end - PART)
+    return max(start, end - PART) + len(kept)
+
+
+def read_run(raw: Raw, start: int, end: int) -> Run:
+    """Read the run ``raw[start:end]``; raise ``ValueError`` if it is not lists of numbers, or has an empty list."""
+    parser, begin = simdjson.Parser(), start
+    values, brackets = list[NDArray[np.float64]](), list[bytes]()
+    while True:
+        comma = raw.find(b",", begin + PART, end)
+        stop = end if comma < 0 else comma
+        part = bytes(raw[begin:stop])
+        values.append(_read_part(parser, part))
+        brackets.append(part.translate(None, _BETWEEN))
+        if stop == end:
+            return Run(np.concatenate(values), raw, start, end, b",".join(brackets))
+        begin = stop + 1
+
+
+def _read_part(parser: simdjson.Parser, part: bytes) -> NDArray[np.float64]:
+    """Return the numbers in a part of a run, between two commas, as if it were flat."""
+    compact = b",%b," % part.translate(None, _BLANKS)
+    if any(gap in compact for gap in _GAPS):
+        raise ValueError("expected a number between two commas")
+    text = b"[%b]" % part.translate(BRACKETS_TO_BLANKS)
+    try:
+        parsed = parser.parse(text)
+        if isinstance(parsed, simdjson.Array) and len(parsed):
+            return np.frombuffer(parsed.as_buffer(of_type="d"), np.float64)
+    except (ValueError, TypeError, RuntimeError):  # from simdjson, for words and for integers beyond 64 bits
+        pass
+    items: list[float | str] = orjson.loads(text)
+    if not items or not {str, *NUMBERS}.issuperset(map(type, items)):
+        raise ValueError("expected numbers")
+    return np.array([NONFINITE[item] if isinstance(item, str) else item for item in items], np.float64)
