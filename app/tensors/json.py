@@ -28,7 +28,7 @@ from app.tensors.casting import Numbers
 from app.tensors.dtypes import DTYPES, MAX_BYTES, MAX_DIMENSION, MAX_RANK, DType
 from app.tensors.strict_json import dumps, parse
 
-__all__ = ["Encoding", "decode", "dumps", "encode", "parse", "plain_mask", "read_shape", "refuse_cast"]
+__all__ = ["Encoding", "decode", "dumps", "encode", "in_parts", "parse", "plain_mask", "read_shape", "refuse_cast"]
 
 Encoding = Literal["nested", "flat", "base64"]
 Shape = tuple[int, ...]
@@ -38,6 +38,8 @@ Shape = tuple[int, ...]
 # number: all 2^31 were tried.
 _AMBIGUOUS = float(np.uint32(0x15AE43FD).view(np.float32))
 _SHORT = 64
+# The most numbers that are written in one call.
+_PART = 1 << 16
 
 _KEYS = ("dtype", "shape", "data", "base64")
 
@@ -97,13 +99,36 @@ def refuse_cast(name: Any, target: DType, loc: Loc) -> None:
         raise wrong((*loc, "dtype"), "typed tensors are not cast", expected=f'"{target.name}"', got=got)
 
 
-def _data(array: NDArray[Any], row: DType) -> Any:
-    if row.is_float:
-        if row.name != "float64":  # orjson does not support bfloat16; it and float16 are exact in float32
-            array = array.astype(np.float32, copy=False)
-        if not _is_plain(array):
-            return _nested_lists(array)
+def in_parts(array: NDArray[Any]) -> Any:
+    """Return what ``dumps`` writes as this array; a large one as text, which has been written in parts.
+
+    To write 10^6 numbers takes tens of milliseconds, in which no other thread could run.
+    """
+    if array.size > _PART:
+        return orjson.Fragment(_text(array))
     return array[()] if array.ndim == 0 else array  # orjson does not support arrays of rank 0
+
+
+def _text(array: NDArray[Any]) -> bytes:
+    """Return the JSON text of an array of rank 1 or more, written in parts of ``_PART`` numbers at most."""
+    if array.size <= _PART:
+        return dumps(_words(array)).rstrip()
+    row = array.size // len(array)
+    if row > _PART:
+        return b"[%b]" % b",".join(map(_text, array))
+    step = _PART // row
+    return b"[%b]" % b",".join(_text(array[start : start + step])[1:-1] for start in range(0, len(array), step))
+
+
+def _data(array: NDArray[Any], row: DType) -> Any:
+    if row.is_float and row.name != "float64":  # orjson does not support bfloat16; it and float16 are exact in float32
+        array = array.astype(np.float32, copy=False)
+    return in_parts(array) if array.size > _PART else _words(array)
+
+
+def _words(array: NDArray[Any]) -> Any:
+    """Return an array for ``dumps``, or lists if it has numbers that orjson does not write correctly."""
+    return _nested_lists(array) if array.dtype.kind == "f" and not _is_plain(array) else in_parts(array)
 
 
 def _is_plain(array: NDArray[Any]) -> bool:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from app.errors import Unprocessable
+from app.tensors import json as tensors_json
 from app.tensors.dtypes import DTYPES
 from app.tensors.json import decode, dumps, encode, parse
 
@@ -503,3 +504,22 @@ def test_got_is_brief():
 def test_an_unknown_dtype_is_a_client_error():
     with pytest.raises(KeyError):
         decode(1, "complex64", LOC)
+
+
+SHAPES = [(70,), (1, 70), (70, 1), (3, 4, 5), (2, 1, 40), (40, 2, 1), (0,), (0, 5), (1, 1, 1, 9), (13, 11)]
+
+
+@pytest.mark.parametrize("part", [1, 3, 7, 64])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int64", "bool"])
+def test_an_array_in_parts_has_the_same_text(monkeypatch, dtype: str, shape: tuple[int, ...], part: int):
+    array = np.random.default_rng(part).uniform(-9, 9, shape).astype(dtype)
+    with_words = array.copy()
+    if array.size and array.dtype.kind == "f":
+        with_words.reshape(-1)[[array.size // 2, -1]] = np.nan, -np.inf
+    for numbers in (array, with_words):
+        for encoding in ("nested", "flat"):
+            whole = dumps(encode(numbers, encoding))
+            monkeypatch.setattr(tensors_json, "_PART", part)
+            assert dumps(encode(numbers, encoding)) == whole
+            monkeypatch.undo()

@@ -3,7 +3,7 @@
 An absent derivative becomes a vector of zeros, because the client expects a vector.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -23,8 +23,9 @@ from app.requests.plans import Plans
 from app.routes.protocol import document_reply
 from app.routes.umbridge import nonfinite
 from app.routes.umbridge.models import Model, Models, Vector, relocate_errors
-from app.tensors.casting import describe
-from app.tensors.json import decode
+from app.tensors import fast_json
+from app.tensors.casting import Numbers, describe
+from app.tensors.json import decode, in_parts
 from app.tensors.strict_json import Body
 from ops import Array, Op
 
@@ -107,7 +108,7 @@ ACTIONS: Mapping[str, Action] = {
 
 def read_job(engine: Engine, plans: Plans, models: Models, action: Action, body: Body, *, user_agent: bytes) -> Job:
     """Return the job of a request. Check the model first, then its support for the action, then the other fields."""
-    fields = fields_of(body)
+    fields = fields_of(body, partial(fast_json.parse, places=_places))
     op = models.op(name_of(fields))
     if not supports(op, action):
         is_linear = op.claim(op.attrs()).linear
@@ -124,6 +125,13 @@ def read_job(engine: Engine, plans: Plans, models: Models, action: Action, body:
         task = plans.plan(action.operation, op, native).task(native)
     counters = engine.counters(op.owner, "hvp" if action.operation is HESSIAN else action.operation.name)
     return Job(op.owner, task.work, task.is_long, partial(_reply, select, model, user_agent), counters)
+
+
+def _places(request: dict[str, Any]) -> Iterator[fast_json.Place]:
+    """Yield the places of vectors in a request."""
+    yield request, "input", list
+    yield request, "sens", Numbers
+    yield request, "vec", Numbers
 
 
 def _client_loc(model: Model, loc: Loc) -> Loc:
@@ -174,9 +182,9 @@ def _inputs(model: Model, value: Any) -> dict[str, Array]:
 
 def _numbers(value: Any, vector: Vector, loc: Loc) -> Array:
     """Decode a flat vector of a request; return it in the shape of its tensor."""
-    if not isinstance(value, list):
+    if not isinstance(value, list | Numbers):
         raise wrong(loc, "expected a list of numbers", expected=f"a list of {vector.size} numbers", got=describe(value))
-    array = _decode(cast("list[Any]", value), vector.dtype, loc)
+    array = _decode(cast("list[Any] | Numbers", value), vector.dtype, loc)
     if array.shape != (vector.size,):
         message = f"length mismatch for vector {vector.name} (config.shape sets its length)"
         expected = f"{vector.size} numbers for shape {list(vector.shape)}"
@@ -185,11 +193,13 @@ def _numbers(value: Any, vector: Vector, loc: Loc) -> Array:
     return array.reshape(vector.shape)
 
 
-def _decode(numbers: list[Any], dtype: str, loc: Loc) -> Array:
+def _decode(numbers: list[Any] | Numbers, dtype: str, loc: Loc) -> Array:
     """Decode a list of numbers, in which R writes infinity as ``"Inf"``."""
     try:
         return decode(numbers, dtype, loc)
     except Unprocessable:
+        if isinstance(numbers, Numbers):
+            raise
         if None in numbers:
             expected = 'a number, or "NaN", "Infinity" or "-Infinity"; C++ and MATLAB write all three as null'
             raise wrong((*loc, numbers.index(None)), "expected a number", expected=expected, got="null") from None
@@ -220,6 +230,6 @@ def _reply(select: Select, model: Model, user_agent: bytes, result: Result) -> R
     output = select(result)
     arrays = output if isinstance(output, list) else [output]
     if all(np.isfinite(array).all() for array in arrays):
-        return document_reply({"output": output})
+        return document_reply({"output": [*map(in_parts, output)] if isinstance(output, list) else in_parts(output)})
     text = nonfinite.dumps(output, model.nonfinite or nonfinite.form_for(user_agent))
     return Reply(JSON, [b'{"output": ', text, b"}"], len(text) + 12)

@@ -1,0 +1,65 @@
+"""The shapes of nested lists are those that NumPy finds, and everything else is refused."""
+
+import json
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.tensors.nesting import brackets_of, lengths_of, regular_shape
+
+SHAPES = [(1,), (5,), (1, 1), (3, 1), (1, 3), (2, 3), (2, 3, 4), (1,) * 8, (4, 1, 2), (2, 1, 1, 3), (300, 2)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("indent", [None, 1])
+def test_the_shape_of_a_tensor(shape: tuple[int, ...], indent: int | None):
+    text = json.dumps(np.full(shape, -1.5e-7).tolist(), indent=indent).encode()
+    assert regular_shape(brackets_of(text), int(np.prod(shape))) == shape
+
+
+def shape_of(value: Any) -> tuple[int, ...] | None:
+    """Return the shape that NumPy finds, ``None`` for ragged and for empty lists."""
+    try:
+        array = np.array(value, float)
+    except ValueError:
+        return None
+    return array.shape if array.size else None
+
+
+def test_lists_of_any_lengths_and_levels():
+    rng = random.Random(0)
+
+    def level(depth: int) -> Any:
+        if not depth:
+            return 1.5
+        return [level(rng.choice([depth - 1] * 6 + [max(0, depth - 2)])) for _ in range(rng.choice([0, 1, 2, 2, 2, 3]))]
+
+    tensors = 0
+    for _ in range(20_000):
+        value = level(rng.randrange(1, 4))
+        text = json.dumps(value).encode()
+        try:
+            shape = regular_shape(brackets_of(text), text.count(b"1.5"))
+        except ValueError:
+            shape = None
+        assert shape == shape_of(value), value
+        tensors += shape is not None
+    assert tensors > 1_000
+
+
+@pytest.mark.parametrize("brackets", [b"", b"]", b"[", b"[[", b"[]]", b"]]]]", b",", b"[[[", b"[" * 9 + b"]" * 9])
+def test_what_is_no_tensor(brackets: bytes):
+    with pytest.raises(ValueError, match="expected"):
+        regular_shape(brackets, 1)
+
+
+def test_the_lengths_of_lists():
+    for lengths in ([1], [3], [1, 1], [2, 5, 1], [7] * 9):
+        text = json.dumps([[0.5] * length for length in lengths]).encode()
+        assert lengths_of(brackets_of(text), sum(lengths)) == lengths
+    for value in ([[], [1, 2]], [[1], 2], [1, 2], [[[1]]], [[1], [[2]]], []):
+        text = json.dumps(value).encode()
+        with pytest.raises(ValueError, match="expected"):
+            lengths_of(brackets_of(text), sum(character.isdigit() for character in text.decode()))
