@@ -28,7 +28,7 @@ def regular_shape(brackets: bytes, count: int) -> tuple[int, ...]:
         begin, end = rank - depth, brackets.find(b"]" * depth)
         size = (end + depth - begin - 1) // (len(item) + 1)
         shape.insert(0, size)
-        item = b"[%b]" % b",".join([item] * size)
+        item = b"[%b]" % ((item + b",") * size)[:-1]
     if item != brackets or math.prod(shape) != count:
         raise ValueError("expected lists of one length at each level")
     return tuple(shape)

@@ -24,6 +24,7 @@ _AFTER = b"," + _BLANKS
 _BETWEEN = b'0123456789+-.eE"NaInfity' + _BLANKS
 # Next to a comma, or in an empty list, a number is missing.
 _GAPS = (b"[,", b",]", b"[]")
+_SIGNS_AND_DIGITS = tuple(b"%c" % character for character in b"-0123456789")
 
 Raw = bytes | bytearray
 
@@ -57,6 +58,11 @@ class Run:
 
 def end_of_run(raw: Raw, start: int) -> int:
     """Return where the run ends that begins with the bracket at ``start``; commas and blanks after it do not count."""
+    following = raw.find(b"[", start + 1)
+    closing = raw.find(b"]", start, following if following >= 0 else len(raw))
+    if closing >= 0 and raw[start + 1 : start + 2] in _SIGNS_AND_DIGITS and raw.find(b'"', start, closing) < 0:
+        # A flat list, whatever else it has: to look at each character would take as long as to parse it.
+        return closing + 1
     end = start
     while (piece := _PIECE.match(raw, end)) and piece.end() > end:
         end = piece.end()
@@ -73,19 +79,28 @@ def read_run(raw: Raw, start: int, end: int) -> Run:
         comma = raw.find(b",", begin + PART, end)
         stop = end if comma < 0 else comma
         part = bytes(raw[begin:stop])
-        values.append(_read_part(parser, part))
-        brackets.append(part.translate(None, _BETWEEN))
+        is_flat = b"[" not in part and b"]" not in part
+        values.append(_read_part(parser, part if is_flat else _flat(part)))
+        brackets.append(b"," * (values[-1].size - 1) if is_flat else part.translate(None, _BETWEEN))
         if stop == end:
             return Run(np.concatenate(values), raw, start, end, b",".join(brackets))
         begin = stop + 1
 
 
-def _read_part(parser: simdjson.Parser, part: bytes) -> NDArray[np.float64]:
-    """Return the numbers in a part of a run, between two commas, as if it were flat."""
+def _flat(part: bytes) -> bytes:
+    """Return a part of a run, between two commas, without its brackets; raise ``ValueError`` where a number is missing.
+
+    With the brackets gone, nobody else would see that.
+    """
     compact = b",%b," % part.translate(None, _BLANKS)
     if any(gap in compact for gap in _GAPS):
         raise ValueError("expected a number between two commas")
-    text = b"[%b]" % part.translate(BRACKETS_TO_BLANKS)
+    return part.translate(BRACKETS_TO_BLANKS)
+
+
+def _read_part(parser: simdjson.Parser, part: bytes) -> NDArray[np.float64]:
+    """Return the numbers in a part of a flat list, between two commas."""
+    text = b"[%b]" % part
     try:
         parsed = parser.parse(text)
         if isinstance(parsed, simdjson.Array) and len(parsed):

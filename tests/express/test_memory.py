@@ -1,16 +1,19 @@
 """What the express way keeps is bounded, and its timer leaves active connections alone."""
 
 import asyncio
+import random
 import socket
+import time
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
+from app.express.allowance import AT_MOST_S, SHARE, Allowance
 from app.express.frames import ListFrame
 from app.express.heads import FRAMES, Head, cut_off, read_head
-from app.express.memory import FRAME_BYTES, HEADS, SEEN, SIGHTS, Memory
+from app.express.memory import FAILURES, FRAME_BYTES, HEADS, SEEN, SIGHTS, Memory
 from app.http.connection import Connection
 
 HEAD = b"POST /v1/ops/x/vjp HTTP/1.1\r\nx: %d\r\ncontent-length: \r\n\r\n"
@@ -79,6 +82,49 @@ def test_the_bytes_of_frames_are_bounded():
     kept = [head for head in vars(memory)["_heads"].values() if head is not None]
     assert sum(head.weight for head in kept) <= FRAME_BYTES
     assert kept
+
+
+def test_the_weight_of_all_heads_is_kept_up_to_date():
+    memory, rng = Memory(), random.Random(2)
+    for number in range(2_000):
+        key = HEAD % rng.randrange(2 * HEADS)
+        head = memory.find(key)
+        if head is None:
+            memory.add(key, read_head(key))
+        else:
+            memory.learn(head, b"%d" % number, frame(number, rng.randrange(FRAME_BYTES // 100)))
+        kept = [head for head in vars(memory)["_heads"].values() if head is not None]
+        assert vars(memory)["_weight"] == sum(head.weight for head in kept) <= FRAME_BYTES
+
+
+def test_a_head_with_frames_does_not_rest():
+    memory = Memory()
+    for number, weight in enumerate((0, 1)):
+        key = HEAD % number
+        memory.add(key, read_head(key))
+        head = memory.find(key)
+        assert head is not None
+        if weight:
+            memory.learn(head, b"", frame(1))
+        head.failures = FAILURES
+        assert (memory.find(key) is None) == (not weight)
+
+
+def test_lessons_take_a_share_of_the_time(monkeypatch):
+    """However many requests could be learned, lessons take no more than their share, and a lesson at a time."""
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    allowance, spent, began = Allowance(), 0.0, now
+    for _ in range(20_000):
+        now += 0.001
+        if allowance.is_left:
+            allowance.spend(0.02)
+            spent += 0.02
+    assert AT_MOST_S + SHARE * (now - began) - 0.03 < spent < AT_MOST_S + SHARE * (now - began) + 0.03
+    now += 3600
+    assert allowance.is_left
+    allowance.spend(AT_MOST_S)
+    assert not allowance.is_left
 
 
 @pytest.mark.parametrize(

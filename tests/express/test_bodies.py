@@ -1,0 +1,92 @@
+"""Bodies are taken apart in linear time, and put together again; only tensors of numbers are read."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.express import bodies
+
+# If any of these took quadratic time, the test would not end.
+HUGE = 1 << 23
+LONG = ",".join(["1.5"] * bodies.LONG)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * HUGE,
+        b"]" * HUGE,
+        b"[" * HUGE + b"]" * HUGE,
+        b"[1.5]," * HUGE,
+        b'["' * HUGE,
+        b'["a"],' * HUGE,
+        b"[[1.5,2.5]," * HUGE,
+        b"[" + b"1.5," * HUGE + b"2.5]",
+        b"[" + b"[1.5,2.5]," * HUGE + b"[1.5,2.5]]",
+        b"[" + b", " * HUGE,
+        b'{"x":[1.5' + b" " * HUGE,
+    ],
+    ids=lambda body: repr(body[:12]),
+)
+def test_any_body_takes_linear_time(body: bytes):
+    parts = bodies.split(body)
+    if parts is not None:
+        assert bodies.join(*parts) == body
+        if parts[1]:
+            bodies.read_lists(parts[1])
+
+
+JSON = st.recursive(
+    st.floats(allow_nan=False, allow_infinity=False) | st.integers() | st.text(max_size=4) | st.booleans() | st.none(),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=3), inner, max_size=4),
+    max_leaves=30,
+)
+
+
+@settings(max_examples=400, deadline=None, database=None)
+@given(JSON.map(json.dumps) | st.text('[]{},:"1.5e- \\n', max_size=40))
+def test_a_body_can_be_put_together_again(text: str):
+    body = text.encode()
+    parts = bodies.split(body)
+    assert parts is not None
+    assert bodies.join(*parts) == body
+
+
+@pytest.mark.parametrize("shape", [(3,), (1,), (2, 3), (3, 1), (1, 1, 1), (2, 2, 2), (700, 2), (2, 1500), (4000,)])
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": "), (" ,\n", " :\t")])
+def test_a_tensor(shape: tuple[int, ...], separators: tuple[str, str]):
+    x = np.random.default_rng(1).uniform(-3, 3, shape)
+    body = json.dumps({"inputs": {"x": x.tolist(), "z": [0.5]}, "shape": [3]}, separators=separators).encode()
+    parts = bodies.split(body)
+    assert parts is not None
+    found = bodies.read_lists(parts[1])
+    assert found is not None
+    assert found[1] == (shape, (1,))
+    assert np.array_equal(found[0], [*x.reshape(-1), 0.5])
+    assert b"[3]" in parts[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("[1.5", "[1.5]]", "[1.5],[2.5]", "[1.5][2.5]", "[[1.5]", "[1.5,]", "[,1.5]", "[1.5,,2.5]", "[[1.5],2.5]"),
+        *(
+            "[[1.5],[2.5,3.5]]",
+            "[[1.5],[[2.5]]]",
+            "[[1.5,]2.5]",
+            "[[1.5]2.5,3.5]",
+            "[1.5 2.5]",
+            "[[],[1.5]]",
+            "[[1.5],[]]",
+        ),
+        *("[01]", "[1.]", "[+1]", "[.5]", "[1e]", "[--1]", "[1e999]", "[-]", "[1.5,true]", "[null]"),
+    ],
+)
+@pytest.mark.parametrize("more", ["", LONG])
+def test_what_is_no_tensor(text: str, more: str):
+    """Long texts have another reader."""
+    assert bodies.read_lists([text.encode(), f"[{more or 2.5}]".encode()]) is None
+    assert bodies.read_lists([text.replace("1.5", f"1.5,{more}" if more else "1.5", 1).encode()]) is None
