@@ -1,16 +1,19 @@
 """The express way next to the ordinary one: loops of good requests, and hostile ones, in random mixes.
 
-Each request goes to two services, one of which has the express way. The answers must be equal, byte for byte.
+Each request goes to two services, one of which has the express way. The answers must be equal, byte for byte. Several
+connections at once form batches, and learn from each other's requests.
 """
 
 import json
 import random
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from tests.express.wire import Answer, Wire
 from tests.hostile.documents import hostile_json
 from tests.hostile.findings import LOST, STATUS, WRONG
+from tests.hostile.loops import any_loop
 from tests.hostile.requests import JSON, SAFETENSORS, Request, post
 from tests.hostile.stage import Stage
 from tests.hostile.target import Target
@@ -18,6 +21,9 @@ from tests.hostile.tensors import hostile_safetensors
 
 # The most requests that are sent before their answers are read, and the seconds until an answer must come.
 BURST, ANSWER_S = 6, 45.0
+# Connections at once, the loops that each sends in turn, the requests of a loop, and the tags of heads, which are more
+# than the express way keeps.
+CONNECTIONS, LOOPS, LOOP, TAGS = 6, 4, 40, 400
 EDGES = ("-0.0", "1e39", "1e-46", "1e999", "7.038531e-26", "null", "true", '"NaN"', "NaN", "[1.5]", "", " 1.5", "1")
 PATHS = ("/v1/ops/log1pexp/vjp", "/v1/ops/square/forward", "/v1/ops/log1pexp/gradients", "/v1/ops/sign/vjp")
 
@@ -28,9 +34,19 @@ def attack(stage: Stage) -> None:
     with Target("ordinary", EXPRESS="0") as ordinary:
         ports = stage.target.port, ordinary.wait_until_ready().port
         until = time.monotonic() + stage.seconds
-        makers = _makers(rng, [good.request for good in stage.goods if good.request.body])
-        while time.monotonic() < until and stage.target.is_alive():
-            _compare_on_a_connection(stage, ports, rng, makers, until)
+        goods = [good.request for good in stage.goods if good.request.body]
+
+        def compare(seed: int) -> None:
+            mine = random.Random(seed)
+            makers = _makers(mine, goods)
+            while time.monotonic() < until and stage.target.is_alive():
+                _compare_on_a_connection(stage, ports, mine, makers, until)
+
+        threads = [threading.Thread(target=compare, args=(rng.getrandbits(32),)) for _ in range(CONNECTIONS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
         stage.target.find_crashes(stage.findings)
         stage.target.find_log_tracebacks(stage.findings)
 
@@ -38,8 +54,10 @@ def attack(stage: Stage) -> None:
 def _makers(rng: random.Random, goods: Sequence[Request]) -> list[Callable[[], bytes]]:
     """Return functions that make requests: loops come most often, because they teach the express way."""
 
+    loops = [_endless(rng) for _ in range(LOOPS)]
+
     def loop() -> bytes:
-        return _loop(rng, rng.choice(PATHS)).encode()
+        return next(rng.choice(loops))
 
     def edge() -> bytes:
         request = _loop(rng, rng.choice(PATHS))
@@ -56,7 +74,15 @@ def _makers(rng: random.Random, goods: Sequence[Request]) -> list[Callable[[], b
             request = request.with_body(hostile_safetensors(rng, request.body))
         return request.encode()
 
-    return [loop, loop, loop, loop, loop, edge, hostile, good] if goods else [loop, loop, loop, edge, hostile]
+    few = [edge, hostile, good] if goods else [edge, hostile]
+    return [loop] * LOOPS * 4 + few
+
+
+def _endless(rng: random.Random) -> Iterator[bytes]:
+    """Yield the requests of one loop after the other."""
+    while True:
+        tag = f"x-tag: {rng.randrange(TAGS)}" if rng.random() < 0.5 else ""
+        yield from any_loop(rng, tag).requests(rng, LOOP)
 
 
 def _loop(rng: random.Random, path: str) -> Request:
