@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 import tensorflow as tf
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from app.errors import clip
 from app.runtime.devices import BUILT_WITH_CUDA, TENSORFLOW_VERSION, gpu_memory, gpus
@@ -45,6 +45,9 @@ MARKS: Mapping[Status, str] = {"ok": "ok", "missing": "MISSING", "off": "-"}
 
 class Part(BaseModel):
     """The result of one check."""
+
+    # Every answer has all fields.
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
 
     name: str
     status: Status = Field(description="`off`: absent, and not needed.")
