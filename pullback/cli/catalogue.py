@@ -26,7 +26,12 @@ def print_ops(out: Console, ops: Iterable[OpSummary]) -> None:
 
 def print_json(service: Client, call: Call[Any]) -> None:
     """Print the response of a call as the service sent it, indented."""
-    print(json.dumps(service.send(Call(call.path, dict)), ensure_ascii=False, indent=1))
+    print_document(service.send(Call(call.path, dict)))
+
+
+def print_document(document: Mapping[str, Any]) -> None:
+    """Print a document of the service, indented."""
+    print(json.dumps(document, ensure_ascii=False, indent=1))
 
 
 def claim_of(op: OpSummary) -> str:

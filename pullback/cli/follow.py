@@ -1,10 +1,8 @@
 """Output of a stream of events: a progress bar on a terminal, lines elsewhere."""
 
 import json
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -14,10 +12,9 @@ from rich.progress import Progress as Bar
 from pullback.cli.console import STYLES, add_row, clean, new_table, print_table, styled
 from pullback.cli.findings import print_findings
 from pullback.cli.junit import junit
-from pullback.errors import BadArgument
+from pullback.cli.output_files import OutputFile
 from pullback.reports import Event, Progress, Report, Start, Summary
 
-STDOUT = Path("-")
 VERDICTS = ("pass", "fail", "error", "inconclusive", "skipped")
 WORDS = {"pass": "passed", "fail": "failed", "error": "broke off"}
 
@@ -78,7 +75,7 @@ def counts(report: Report) -> str:
     return ", ".join(f"{count} {WORDS.get(verdict, verdict)}" for verdict, count in numbers if count) or "no checks"
 
 
-def write_json(path: Path, outcome: Outcome) -> None:
+def write_json(file: OutputFile, outcome: Outcome) -> None:
     """Write all reports, as the service sent them, and the summary to a file."""
     summary = None if outcome.summary is None else outcome.summary.document
     document: dict[str, Any] = {
@@ -86,12 +83,14 @@ def write_json(path: Path, outcome: Outcome) -> None:
         "unavailable": outcome.unavailable,
         "summary": summary,
     }
-    _write("--json", path, json.dumps(document, ensure_ascii=False, indent=1).encode() + b"\n")
+    content = json.dumps(document, ensure_ascii=False, indent=1).encode() + b"\n"
+    file.write(lambda stream: stream.write(content))
 
 
-def write_junit(path: Path, outcome: Outcome) -> None:
+def write_junit(file: OutputFile, outcome: Outcome) -> None:
     """Write all reports to a file as JUnit XML."""
-    _write("--junit", path, junit(outcome.reports) + b"\n")
+    content = junit(outcome.reports) + b"\n"
+    file.write(lambda stream: stream.write(content))
 
 
 def _record(outcome: Outcome, event: Event) -> None:
@@ -144,13 +143,3 @@ def _print_summary(out: Console, outcome: Outcome) -> None:
         out.print(styled(f"{numbers} of {len(outcome.reports)} ops in {summary.seconds:.1f} s", "bold"))
     if outcome.is_interrupted:
         out.print(styled(f"interrupted: {len(outcome.reports)} of {outcome.ops} ops are checked", "bold yellow"))
-
-
-def _write(option: str, path: Path, content: bytes) -> None:
-    try:
-        if path == STDOUT:
-            sys.stdout.buffer.write(content)
-        else:
-            path.write_bytes(content)
-    except OSError as error:
-        raise BadArgument(f"{option}: cannot write {path}: {error.strerror}") from error

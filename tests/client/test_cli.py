@@ -174,6 +174,14 @@ def test_verify(ask, tmp_path) -> None:
     assert "rows 16 to 17: 1 wrong" in result.out
 
 
+def test_a_verdict_as_json_is_the_document_of_the_service(ask, client) -> None:
+    for text, gradient, code in (("2,5,nan", [2, 5, "NaN"], 1), ("2,4,6", [2, 4, 6], 0)):
+        result = ask("verify", "square", "x=1,2,3", f"gx={text}", "--json")
+        assert (result.code, result.err) == (code, "")
+        body = {"inputs": {"x": [1, 2, 3]}, "gradients": {"x": gradient}}
+        assert json.loads(result.out) == client.post("/v1/ops/square/verify", json=body).json()
+
+
 def test_one_wrong_row_is_named_alone(ask) -> None:
     assert "\n  row 1: 1 wrong, " in ask("verify", "square", "x=1,2,3", "gx=2,5,6").out
 
