@@ -8,14 +8,18 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
+from rich.table import Column
 
-from pullback.cli.console import STYLES, add_row, clean, new_table, print_table, styled
+from pullback.cli.console import STYLES, clean, styled
 from pullback.cli.findings import print_findings
 from pullback.cli.junit import junit
 from pullback.cli.output_files import OutputFile
+from pullback.cli.tables import Table, print_table
 from pullback.reports import Event, Progress, Report, Start, Summary
 
 VERDICTS = ("pass", "fail", "error", "inconclusive", "skipped")
+# On narrower terminals there is no room for the bar beside the name of the step.
+WIDTH_OF_BAR = 60
 WORDS = {"pass": "passed", "fail": "failed", "error": "broke off"}
 
 
@@ -113,7 +117,10 @@ def _print_lines(out: Console, events: Iterable[Event], outcome: Outcome, *, qui
 
 
 def _show_progress(out: Console, events: Iterable[Event], outcome: Outcome) -> None:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    step = TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis"))
+    columns = (step, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    if out.width < WIDTH_OF_BAR:
+        columns = (MofNCompleteColumn(), step)
     with Bar(*columns, console=out, transient=True) as bar:
         task = bar.add_task("starting", total=None)
         for event in events:
@@ -125,12 +132,16 @@ def _show_progress(out: Console, events: Iterable[Event], outcome: Outcome) -> N
 
 
 def _print_table(out: Console, reports: list[Report]) -> None:
-    table = new_table("op", "verdict", *VERDICTS, "seconds")
+    table = Table(("op", "verdict", *VERDICTS, "seconds"))
     for report in reports:
         cells = [str(report.count(verdict) or "") for verdict in VERDICTS]
         styles = ["bold", STYLES.get(report.verdict, ""), *(STYLES[verdict] for verdict in VERDICTS)]
-        add_row(table, report.op, report.verdict, *cells, f"{report.seconds:.2f}", styles=styles)
-    print_table(out, table)
+        table.add(report.op, report.verdict, *cells, f"{report.seconds:.2f}", styles=styles)
+    if table.widths(out.width) is None:
+        for report in reports:
+            out.print(styled(line(report)))
+    else:
+        print_table(out, table)
 
 
 def _print_summary(out: Console, outcome: Outcome) -> None:

@@ -12,6 +12,8 @@ from pullback.arrays import Array, plain
 from pullback.cli.console import styled
 from pullback.cli.output_files import OutputFile
 
+MAX_WIDTH = 100
+
 
 class Entry(NamedTuple):
     """An array of a result, under a path such as ``gradients.x``, or the reason why there is none."""
@@ -35,12 +37,13 @@ def entries(answer: Any) -> list[Entry]:
 
 def print_entries(out: Console, arrays: list[Entry]) -> None:
     """Print each array below a line with its name, dtype and shape."""
+    width = min(out.width, MAX_WIDTH)
     for path, array, reason in arrays:
         if array is None:
             out.print(styled(f"{path}: none ({reason})", "yellow"))
             continue
         out.print(styled(f"{path}  {array.dtype.name} {list(array.shape)}", "bold"))
-        out.print(styled(np.array2string(array, max_line_width=100, threshold=1000, floatmode="unique")))
+        out.print(styled(np.array2string(array, max_line_width=width, threshold=1000, floatmode="unique")))
 
 
 def as_json(arrays: list[Entry]) -> str:
