@@ -8,6 +8,7 @@ import io
 import os
 import shutil
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -62,6 +63,9 @@ def main() -> int:
         return with_exit_codes(_run)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else FAILED
+    except Exception:  # noqa: BLE001 - Python would exit with 1, the code of a wrong gradient
+        traceback.print_exc()
+        return FAILED
 
 
 def with_exit_codes(work: Callable[[], Any]) -> Any:

@@ -233,6 +233,16 @@ def test_a_closed_pipe_prints_no_error(service) -> None:
     os.close(writer)
 
 
+def test_a_fault_of_the_command_line_has_not_the_code_of_a_wrong_gradient(run, monkeypatch) -> None:
+    def fault(*_: object) -> None:
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr("pullback.cli.commands.client", fault)
+    result = run("ops")
+    assert (result.code, result.out) == (2, "")
+    assert result.err.endswith("ZeroDivisionError: planted\n")
+
+
 def test_a_full_disk_is_a_one_line_error(service) -> None:
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
