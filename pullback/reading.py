@@ -17,6 +17,8 @@ T = TypeVar("T")
 
 PROBLEM = "application/problem+json"
 SUCCESS = range(200, 300)
+SHOWN = 40
+GZIP = b"\x1f\x8b"
 
 _DECODER = json.JSONDecoder()
 _READERS: Mapping[str, Callable[[Buffer], Any]] = {
@@ -29,13 +31,15 @@ def result(address: Address, call: Call[T], response: Response) -> T:
     """Return the result of a call from its response; raise the error that the response reports."""
     if response.status not in SUCCESS:
         raise refusal(address, response)
+    read = _READERS.get(response.media_type)
+    if read is None:
+        raise address.not_pullback(f"expected {call.accept or JSON}, got {response.media_type or 'no content type'}")
     try:
-        document = _READERS[response.media_type](response.content)
-    except (KeyError, TypeError, ValueError, AttributeError):
-        expected = "safetensors" if call.accept == safetensors.MEDIA_TYPE else "JSON"
-        raise address.not_pullback(f"expected {expected}, got {response.media_type or 'no content type'}") from None
+        document = read(response.content)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise address.not_pullback(_why_unreadable(response, error)) from None
     if not isinstance(document, dict):
-        raise address.not_pullback("expected a JSON object")
+        raise address.not_pullback(f"expected a JSON object, got {_start(response)}")
     try:
         return call.read(cast("dict[str, Any]", document))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -50,7 +54,23 @@ def refusal(address: Address, response: Response) -> PullbackError:
             return problem(document, retry_after(response))
     except (KeyError, TypeError, ValueError):
         pass
-    return address.not_pullback(f"status {response.status} with {response.media_type or 'no content type'}")
+    problem_of = " of another service" if response.media_type == PROBLEM else ""
+    return address.not_pullback(f"status {response.status} with {response.media_type or 'no content type'}{problem_of}")
+
+
+def _why_unreadable(response: Response, error: Exception) -> str:
+    """Return what is wrong with a body that has the right media type."""
+    if not response.content:
+        return f"expected a body of {response.media_type}, got an empty one"
+    if bytes(response.content[:2]) == GZIP:
+        return f"expected a body of {response.media_type}, got one that was compressed with gzip on its way"
+    what = f"JSON ({error})" if response.media_type == JSON else "safetensors"
+    return f"its body is labelled {response.media_type}, but is not {what}: it begins with {_start(response)}"
+
+
+def _start(response: Response) -> str:
+    """Return the first bytes of a body, for errors."""
+    return repr(bytes(response.content[:SHOWN]).decode("utf-8", "replace"))
 
 
 def check_stream(address: Address, response: Response) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from app.autodiff.binding import bind_shapes, bind_spec
 from app.autodiff.words import Layout, Step, jvp, vjp, walk
-from app.errors import NotFound, Unprocessable, near
+from app.errors import NotFound, Unprocessable, did_you_mean
 from ops import FLOATS, Attrs, Claim, Example, Input, Op, Output
 
 Derivation: TypeAlias = Literal["vjp", "jvp"]
@@ -86,7 +86,7 @@ def derived(op: Op, name: str, word: list[str]) -> Op:
         raise NotFound(f"op {name!r} is derived {len(word)} times; expected at most {DEEPEST} derivations")
     for derivation in word:
         if derivation not in DERIVATIONS:
-            raise NotFound(f"unknown derivation {derivation!r} in {name!r}; expected {near(derivation, DERIVATIONS)}")
+            raise NotFound(f"unknown derivation {derivation!r} in {name!r}; {did_you_mean(derivation, DERIVATIONS)}")
         op = derive(op, derivation)
     return op
 

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from app.autodiff.default_mode import default_mode
 from app.autodiff.derived import derived
-from app.errors import NotFound, Overloaded, near, wrong
+from app.errors import NotFound, Overloaded, did_you_mean, wrong
 from app.execution.batching import Batches
 from app.execution.check_places import CheckPlaces
 from app.execution.lane import Lane
@@ -62,7 +62,7 @@ class Engine:
             for broken in self.registry.unavailable:
                 if broken.name == registered:
                     raise NotFound(f"op {name} is unavailable: {broken.reason}")
-            raise NotFound(f"unknown op {name!r}; expected {near(name, self.registry.ops)}")
+            raise NotFound(f"unknown op {name!r}; {did_you_mean(registered, self.registry.ops)}")
         return derived(op, name, derivations) if derivations else op
 
     def default_mode(self, op: Op, dtype: str | None, device: str | None) -> Mode:

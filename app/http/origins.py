@@ -5,18 +5,25 @@ tells the page's origin in ``Origin``. A page can also give its own name the add
 matches, and only ``Host`` shows the foreign name.
 """
 
+from http import HTTPStatus
+
+from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from app.errors import MAX_GOT, Forbidden, clip
 from app.http.listener import UNIX
+from app.http.problems import ProblemResponse
 from app.http.request import HEALTH, Handler, Request
 from app.settings import ANY, Settings
 
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 # These change nothing, and the browser hides their responses from pages of other origins.
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
-EXPOSED_HEADERS = ("X-Request-Id", "Retry-After", "WWW-Authenticate", "Inference-Header-Content-Length")
+ALLOWED_METHODS = ("GET", "HEAD", "POST")
+OWN_ORIGIN = "expected the service's own Origin"
+EXPOSED_HEADERS = ("X-Request-Id", "Retry-After", "WWW-Authenticate", "Allow", "Inference-Header-Content-Length")
 
 
 def origins(settings: Settings, handler: Handler) -> Handler:
@@ -41,7 +48,7 @@ def origins(settings: Settings, handler: Handler) -> Handler:
             origin = origin.lower()
             if origin not in allowed and origin.partition(b"://")[2] != host.lower():
                 got = clip(repr(origin.decode("latin-1")), MAX_GOT)
-                raise Forbidden(f"expected the service's own Origin, got {got}; PULLBACK_ORIGINS lists more")
+                raise Forbidden(f"{OWN_ORIGIN}, got {got}; PULLBACK_ORIGINS lists more")
         await handler(request)
 
     return handle
@@ -51,13 +58,35 @@ def cors(settings: Settings, app: ASGIApp) -> ASGIApp:
     """Return ``app`` with the headers that let pages of the allowed origins read its responses."""
     if not settings.origins:
         return app
-    return CORSMiddleware(
+    return Cors(
         app,
         allow_origins=settings.origins,
-        allow_methods=("GET", "POST"),
+        allow_methods=ALLOWED_METHODS,
         allow_headers=("*",),
+        # Browsers ask before a page of the internet sends a request to a service on the user's machine or network.
+        allow_private_network=True,
         expose_headers=EXPOSED_HEADERS,
     )
+
+
+class Cors(CORSMiddleware):
+    """Starlette's middleware, with our errors for preflights: a browser's question before a page's request.
+
+    A preflight carries no key, and needs none.
+    """
+
+    def preflight_response(self, request_headers: Headers) -> Response:
+        """Return the answer to a preflight."""
+        answer = super().preflight_response(request_headers)
+        if answer.status_code == HTTPStatus.OK:
+            return answer
+        vary = {"Vary": answer.headers["vary"]}
+        if not self.is_allowed_origin(request_headers["origin"]):
+            got = clip(repr(request_headers["origin"]), MAX_GOT)
+            return ProblemResponse(Forbidden(f"{OWN_ORIGIN}, got {got}; PULLBACK_ORIGINS lists more", headers=vary))
+        got = clip(repr(request_headers["access-control-request-method"]), MAX_GOT)
+        expected = f"expected one of the methods {', '.join(ALLOWED_METHODS)}"
+        return ProblemResponse(Forbidden(f"{expected}, got {got}", headers=vary))
 
 
 def allowed_hosts(settings: Settings) -> frozenset[bytes]:

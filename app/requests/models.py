@@ -121,6 +121,9 @@ class HessianRequest(OperationRequest):
     diagonal: bool = Field(default=False, description="Only the diagonal, for elementwise ops.")
 
 
+ABSENT: Any = Field(default_factory=dict[str, Any], description="Only if a derivative is null: why.")
+
+
 class OperationAnswer(BaseModel):
     """The base of every response."""
 
@@ -138,7 +141,7 @@ class GradientsAnswer(OperationAnswer):
 
     outputs: dict[str, TensorOut]
     gradients: list[dict[str, TensorOrNull]]
-    absent: list[Absences] = Field(default=[], description="Why a gradient is null, one entry per order.")
+    absent: list[Absences] = Field(default=[], description="Only if a gradient is null: why, one entry per order.")
 
 
 class VjpAnswer(OperationAnswer):
@@ -146,36 +149,36 @@ class VjpAnswer(OperationAnswer):
 
     outputs: dict[str, TensorOut] = Field(default={}, description="Only if requested.")
     gradients: dict[str, TensorOrNull]
-    absent: Absences = {}
+    absent: Absences = ABSENT
 
 
 class JvpAnswer(OperationAnswer):
     """The tangents of the outputs; with ``batched``, along a leading axis."""
 
     tangents: dict[str, TensorOrNull]
-    absent: Absences = {}
+    absent: Absences = ABSENT
 
 
 class JacobianAnswer(OperationAnswer):
     """Blocks ``[output][input]`` of shape ``(*output, *input)``."""
 
     jacobian: dict[str, dict[str, TensorOrNull]]
-    absent: dict[str, Absences] = {}
+    absent: dict[str, Absences] = ABSENT
 
 
 class HvpAnswer(OperationAnswer):
     """Products ``[input]``; with ``batched``, along a leading axis."""
 
     products: dict[str, TensorOrNull]
-    absent: Absences = {}
+    absent: Absences = ABSENT
 
 
 class HessianAnswer(OperationAnswer):
     """Blocks ``[input][input]`` of shape ``(*input, *input)``, or with ``diagonal`` the diagonal of each input."""
 
-    hessian: dict[str, dict[str, TensorOrNull]] = {}
-    diagonal: dict[str, TensorOrNull] = {}
-    absent: dict[str, Absences | Reason] = {}
+    hessian: dict[str, dict[str, TensorOrNull]] = Field(default={}, description="Unless the request has `diagonal`.")
+    diagonal: dict[str, TensorOrNull] = Field(default={}, description="If the request has `diagonal`.")
+    absent: dict[str, Absences | Reason] = ABSENT
 
 
 class ProblemEntry(BaseModel):
@@ -195,4 +198,4 @@ class Problem(BaseModel):
     status: int
     detail: str
     instance: str = Field(description="The path of the request.")
-    errors: list[ProblemEntry] = []
+    errors: list[ProblemEntry]

@@ -8,12 +8,13 @@ import os
 import shutil
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import Literal
 
 import tensorflow as tf
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from app.errors import clip
 from app.runtime.devices import BUILT_WITH_CUDA, TENSORFLOW_VERSION, gpu_memory, gpus
@@ -40,11 +41,16 @@ LIBRARIES: Mapping[str, str] = {
 COMPILER, COMPILER_FILES = "nvidia-cuda-nvcc-cu12", ("bin/ptxas", "nvvm/libdevice/libdevice.10.bc")
 
 Status = Literal["ok", "missing", "off"]
+# The least room for the text of a result beside its name.
+LEAST_TEXT = 30
 MARKS: Mapping[Status, str] = {"ok": "ok", "missing": "MISSING", "off": "-"}
 
 
 class Part(BaseModel):
     """The result of one check."""
+
+    # Every answer has all fields.
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
 
     name: str
     status: Status = Field(description="`off`: absent, and not needed.")
@@ -124,15 +130,27 @@ def _gpus() -> Part:
     return Part(name="gpus", status="missing", found="TensorFlow finds no GPU", cure=cure)
 
 
+def lines(parts: Sequence[Part], columns: int) -> Iterator[str]:
+    """Yield the results as lines of at most ``columns``; where a table has no room, as a block for each."""
+    name_width = max(len(part.name) for part in parts)
+    indent = " " * (name_width + 11)
+    for part in parts:
+        head, further = f"{part.name:{name_width}}  {MARKS[part.status]:7}  ", indent
+        if columns < len(indent) + LEAST_TEXT:
+            yield f"{part.name}: {MARKS[part.status]}"
+            head = further = "  "
+        for text in filter(None, (part.found, part.cure)):
+            yield from wrap(text, columns, initial_indent=head, subsequent_indent=further, break_on_hyphens=False)
+            head = further
+
+
 def main() -> int:
     """Print the results; return 1 if something is missing."""
     settings = Settings()
     parts = examination(settings, discover(settings.ops_path))
-    width = max(len(part.name) for part in parts)
-    for part in parts:
-        print(f"{part.name:{width}}  {MARKS[part.status]:7}  {part.found}")
-        if part.cure:
-            print(f"{'':{width}}  {'':7}  {part.cure}")
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    for line in lines(parts, columns):
+        print(line)
     return int(any(part.status == "missing" for part in parts))
 
 

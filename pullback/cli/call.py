@@ -7,8 +7,9 @@ import typer
 
 from pullback.addresses import DEFAULT_TIMEOUT
 from pullback.cli.console import console
-from pullback.cli.names import TENSOR_FIELDS, arguments
+from pullback.cli.names import TENSOR_FIELDS, arguments, did_you_mean
 from pullback.cli.options import Assignments, Device, Dtype, Mode, Names, OpName, Timeout, Url, client
+from pullback.cli.output_files import output_files
 from pullback.cli.results import as_json, entries, print_entries, save
 from pullback.errors import BadArgument
 
@@ -52,17 +53,17 @@ def call(
     VALUE is @file.npy, @file.json, 1,2,3, true,false, [[1,2],[3,4]] or a number; for an attribute, also a word.
     """
     options = {"order": order, "wrt": wrt, "of": of, "diagonal": diagonal, "outputs": outputs, "batched": batched}
-    options = {name: value for name, value in options.items() if value}
+    options = {name: value for name, value in options.items() if value not in (None, []) and value is not False}
     _check_options(operation, options)
-    with client(ctx, url, timeout) as service:
+    with output_files({"--out": out}) as files, client(ctx, url, timeout) as service:
         handle = service.op(op)
         args = arguments(handle.contract(), operation, assignments or [])
         directions = {field: getattr(args, field) or None for field in TENSOR_FIELDS[operation]}
         common = {"attrs": args.attrs or None, "dtype": dtype, "mode": mode, "device": device}
         answer = getattr(handle, operation)(args.inputs, **directions, **options, **common)
-    arrays = entries(answer)
-    if out is not None:
-        save(out, arrays)
+        arrays = entries(answer)
+        if out is not None:
+            save(files["--out"], arrays)
     if as_text:
         print(as_json(arrays))
     elif out is None:
@@ -72,7 +73,7 @@ def call(
 def _check_options(operation: str, options: dict[str, Any]) -> None:
     """Raise ``BadArgument`` for an unknown operation, or an option that it does not have."""
     if operation not in OPTIONS:
-        raise BadArgument(f"expected one of {', '.join(OPTIONS)}, got {operation!r}")
+        raise BadArgument(f"expected one of {', '.join(OPTIONS)}, got {operation!r}{did_you_mean(operation, OPTIONS)}")
     for name in options:
         if name not in OPTIONS[operation]:
             operations = [key for key, names in OPTIONS.items() if name in names]

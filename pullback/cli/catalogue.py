@@ -5,28 +5,33 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from rich.console import Console
-from rich.table import Table
 
 from pullback.calls import Call
 from pullback.catalogue import Contract, InputSlot, OpSummary, Slot
-from pullback.cli.console import add_row, new_table, print_table, styled
+from pullback.cli.console import styled
+from pullback.cli.tables import Table, print_table
 from pullback.client import Client
 
 
 def print_ops(out: Console, ops: Iterable[OpSummary]) -> None:
     """Print a line for each op; unavailable ops in red, with the reason."""
-    table = new_table("name", "mechanism", "claim", "summary")
+    table = Table(("name", "mechanism", "claim", "summary"))
     for op in ops:
         if op.available:
-            add_row(table, op.name, op.mechanism, claim_of(op), op.summary, styles=["bold"])
+            table.add(op.name, op.mechanism, claim_of(op), op.summary, styles=["bold"])
         else:
-            add_row(table, op.name, "unavailable", "", op.reason or "", styles=["red"] * 4)
+            table.add(op.name, "unavailable", "", op.reason or "", styles=["red"] * 4)
     print_table(out, table)
 
 
 def print_json(service: Client, call: Call[Any]) -> None:
     """Print the response of a call as the service sent it, indented."""
-    print(json.dumps(service.send(Call(call.path, dict)), ensure_ascii=False, indent=1))
+    print_document(service.send(Call(call.path, dict)))
+
+
+def print_document(document: Mapping[str, Any]) -> None:
+    """Print a document of the service, indented."""
+    print(json.dumps(document, ensure_ascii=False, indent=1))
 
 
 def claim_of(op: OpSummary) -> str:
@@ -43,10 +48,9 @@ def print_contract(out: Console, op: Contract) -> None:
     out.print(styled(f"{op.name}: {op.summary}", "bold"))
     facts = {"claim": claim_of(op), "mechanism": op.mechanism, "batching": op.batching}
     facts |= {"dtypes": ", ".join(op.dtypes), "modes": ", ".join(op.modes), "source": op.source}
-    table = new_table("", "")
-    table.show_header = False
+    table = Table(("", ""))
     for name, value in facts.items():
-        add_row(table, name, value, styles=["bold"])
+        table.add(name, value, styles=["bold"])
     print_table(out, table)
     _section(out, "Inputs")
     print_table(out, _slots(op.inputs))
@@ -59,7 +63,8 @@ def print_contract(out: Console, op: Contract) -> None:
     out.print(styled(op.doc))
     _section(out, "Examples")
     for example in op.examples:
-        out.print(styled(f"{example.name}: {_request(example.inputs, example.attrs)}"))
+        # In one piece, so that it can be copied: the terminal folds it.
+        out.print(styled(f"{example.name}: {_request(example.inputs, example.attrs)}"), soft_wrap=True)
 
 
 def _section(out: Console, title: str) -> None:
@@ -68,21 +73,21 @@ def _section(out: Console, title: str) -> None:
 
 
 def _slots(slots: Sequence[Slot]) -> Table:
-    table = new_table("name", "shape", "dtypes", "gradient", "kinks", "poles", "doc")
+    table = Table(("name", "shape", "dtypes", "gradient", "kinks", "poles", "doc"))
     for slot in slots:
         kinks, poles = (slot.kinks, slot.poles) if isinstance(slot, InputSlot) else ([], [])
         shape = f"[{', '.join(map(str, slot.shape))}]"
         has_gradient = "yes" if slot.differentiable else "none"
         points = (", ".join(f"{x:g}" for x in xs) for xs in (kinks, poles))
-        add_row(table, slot.name, shape, ", ".join(slot.dtypes), has_gradient, *points, slot.doc, styles=["bold"])
+        table.add(slot.name, shape, ", ".join(slot.dtypes), has_gradient, *points, slot.doc, styles=["bold"])
     return table
 
 
 def _print_attrs(out: Console, schemas: Mapping[str, Any]) -> None:
-    table = new_table("name", "default", "values", "doc")
+    table = Table(("name", "default", "values", "doc"))
     for name, schema in schemas.items():
         default = json.dumps(schema["default"], ensure_ascii=False) if "default" in schema else "required"
-        add_row(table, name, default, _values(schema), schema.get("description", ""), styles=["bold"])
+        table.add(name, default, _values(schema), schema.get("description", ""), styles=["bold"])
     print_table(out, table)
 
 

@@ -9,8 +9,9 @@ import typer
 
 from pullback.addresses import DEFAULT_TIMEOUT
 from pullback.cli.console import INTERRUPTED, console
-from pullback.cli.follow import STDOUT, follow, write_json, write_junit
+from pullback.cli.follow import follow, write_json, write_junit
 from pullback.cli.options import Absolute, Device, Names, Relative, Timeout, Url, client
+from pullback.cli.output_files import STDOUT, output_files
 
 
 def check(
@@ -37,7 +38,7 @@ def check(
     if some are inconclusive. Ctrl-C prints and writes what was checked so far, and exits with 130.
     """
     out = console(sys.stderr if STDOUT in (json, junit) else None)
-    with client(ctx, url, timeout) as service:
+    with output_files({"--json": json, "--junit": junit}) as files, client(ctx, url, timeout) as service:
         events = service.checks(
             ops or None,
             dtypes=dtype or None,
@@ -50,10 +51,10 @@ def check(
         )
         with closing(events):
             outcome = follow(out, events, quiet=quiet, all_ops=not ops)
-    if json is not None:
-        write_json(json, outcome)
-    if junit is not None:
-        write_junit(junit, outcome)
+        if json is not None:
+            write_json(files["--json"], outcome)
+        if junit is not None:
+            write_junit(files["--junit"], outcome)
     if outcome.is_interrupted:
         raise typer.Exit(INTERRUPTED)
     raise typer.Exit(1 if outcome.has_failed else 0 if outcome.is_complete else 2)

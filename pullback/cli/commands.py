@@ -6,7 +6,9 @@ a check; 130 after Ctrl-C.
 
 import io
 import os
+import shutil
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -26,10 +28,16 @@ from pullback.cli.verify import verify
 from pullback.errors import PullbackError
 
 FAILED, PIPE_CLOSED = 2, 141
+MIN_WIDTH, MAX_WIDTH = 20, 80
 
 
 class Commands(TyperGroup):
     """The commands; an error in one of them is reported in one line."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Return a context for help that is as wide as the terminal, which click takes for 50 columns at least."""
+        width = min(max(shutil.get_terminal_size().columns, MIN_WIDTH), MAX_WIDTH)
+        return super().make_context(info_name, args, parent, **{"terminal_width": width, **extra})
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command."""
@@ -41,6 +49,7 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     help="Gradients over HTTP: run the service, call it, and check the gradients of its ops.",
 )
 
@@ -54,6 +63,9 @@ def main() -> int:
         return with_exit_codes(_run)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else FAILED
+    except Exception:  # noqa: BLE001 - Python would exit with 1, the code of a wrong gradient
+        traceback.print_exc()
+        return FAILED
 
 
 def with_exit_codes(work: Callable[[], Any]) -> Any:
@@ -106,7 +118,7 @@ def store_options(ctx: typer.Context, url: Url = None, version: Version = False)
     ctx.obj = url
 
 
-@app.command()
+@app.command(short_help="Run the service.")
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 picks a free one.", min=0, max=65535)] = None,
@@ -115,7 +127,7 @@ def serve(
     raise typer.Exit(run_service(host, port))
 
 
-@app.command()
+@app.command(short_help="Report what this machine has.")
 def doctor() -> None:
     """Report what this machine has for the service: TensorFlow, CUDA, GPUs, ops.
 
@@ -124,7 +136,7 @@ def doctor() -> None:
     raise typer.Exit(run_doctor())
 
 
-@app.command()
+@app.command(short_help="List all ops.")
 def ops(ctx: typer.Context, as_json: Json = False, url: Url = None, timeout: Timeout = DEFAULT_TIMEOUT) -> None:
     """List all ops, one per line."""
     with client(ctx, url, timeout) as service:
@@ -134,7 +146,7 @@ def ops(ctx: typer.Context, as_json: Json = False, url: Url = None, timeout: Tim
             print_ops(console(), service.ops())
 
 
-@app.command()
+@app.command(short_help="Show the contract of an op.")
 def show(
     ctx: typer.Context, op: OpName, as_json: Json = False, url: Url = None, timeout: Timeout = DEFAULT_TIMEOUT
 ) -> None:
@@ -147,8 +159,8 @@ def show(
 
 
 key = typer.Typer(no_args_is_help=True, help="Make keys for a service that lets in only requests with a key.")
-key.command()(new)
-app.add_typer(key, name="key")
-app.command()(call)
-app.command()(check)
-app.command()(verify)
+key.command(short_help="Make a key.")(new)
+app.add_typer(key, name="key", short_help="Make keys.")
+app.command(short_help="Evaluate an op or a derivative.")(call)
+app.command(short_help="Check the gradients of ops.")(check)
+app.command(short_help="Compare your gradients with an op's.")(verify)

@@ -1,17 +1,16 @@
 """The output of the command line: coloured on a terminal, plain lines for other programs."""
 
 import sys
-from collections.abc import Sequence
 from typing import TextIO
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C."""
 UNFOLDED = 10_000
 """The width where there is no terminal: lines are never folded."""
+INDENT = "  "
 STYLES = {"pass": "green", "fail": "red", "error": "magenta", "inconclusive": "yellow", "skipped": "dim"}
 
 
@@ -48,26 +47,9 @@ def styled(text: str, style: str = "") -> Text:
     return Text(clean(text), style)
 
 
-def new_table(*titles: str) -> Table:
-    """Return an empty table without borders, so that piped output has only columns."""
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for title in titles:
-        table.add_column(title, overflow="fold")
-    return table
-
-
-def print_table(out: Console, table: Table) -> None:
-    """Print a table; without a terminal, strip trailing spaces."""
-    if out.is_terminal:
-        out.print(table)
-        return
-    with out.capture() as captured:
-        out.print(table)
-    for line in captured.get().splitlines():
-        out.print(Text(line.rstrip()))
-
-
-def add_row(table: Table, *cells: str, styles: Sequence[str] = ()) -> None:
-    """Add a row of plain text, each cell in its style."""
-    padded = [*styles, *("" for _ in cells)]
-    table.add_row(*(styled(cell, style) for cell, style in zip(cells, padded, strict=False)))
+def print_indented(out: Console, text: Text) -> None:
+    """Print a paragraph with an indent, which its further lines on a terminal have too."""
+    lines = text.wrap(out, max(out.width - len(INDENT), 1)) if out.is_terminal else [text]
+    for line in lines:
+        line.rstrip()
+        out.print(Text(INDENT).append_text(line))

@@ -5,7 +5,7 @@ from math import isfinite, isinf
 
 from rich.console import Console
 
-from pullback.cli.console import STYLES, styled
+from pullback.cli.console import INDENT, STYLES, print_indented, styled
 from pullback.cli.places import place, summary
 from pullback.reports import Check, Report, Verification, Worst
 
@@ -21,7 +21,8 @@ def print_findings(out: Console, reports: Iterable[Report], *, quiet: bool = Fal
     for report in reports:
         for check in report.checks:
             if check.verdict in shown:
-                _print(out, check.verdict, f"{report.op} {place(check)}", check.sentence, lines(check))
+                what = f"{report.op} {place(check)}"
+                _print(out, check.verdict, what, check.sentence, lines(check), command=check.reproduce)
         _print_unfinished(out, report)
 
 
@@ -83,9 +84,15 @@ def _print_unfinished(out: Console, report: Report) -> None:
         _print(out, "skipped", f"{report.op} {', '.join(dict.fromkeys(checks))}", sentence, [])
 
 
-def _print(out: Console, verdict: str, what: str, sentence: str, below: list[str]) -> None:
+def _print(
+    out: Console, verdict: str, what: str, sentence: str, below: list[str], *, command: str | None = None
+) -> None:
     style = STYLES.get(verdict, "")
     out.print(styled(f"{verdict.upper()} {what}", f"bold {style}"))
-    out.print(styled(f"  {sentence}", style))
+    print_indented(out, styled(sentence, style))
     for line in below:
-        out.print(styled(f"  {line}"))
+        if command and line.endswith(command):
+            # In one piece, so that it can be copied: the terminal folds it.
+            out.print(styled(f"{INDENT}{line}"), soft_wrap=True)
+        else:
+            print_indented(out, styled(line))

@@ -1,24 +1,25 @@
 """Output of a stream of events: a progress bar on a terminal, lines elsewhere."""
 
 import json
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
+from rich.table import Column
 
-from pullback.cli.console import STYLES, add_row, clean, new_table, print_table, styled
+from pullback.cli.console import STYLES, clean, styled
 from pullback.cli.findings import print_findings
 from pullback.cli.junit import junit
-from pullback.errors import BadArgument
+from pullback.cli.output_files import OutputFile
+from pullback.cli.tables import Table, print_table
 from pullback.reports import Event, Progress, Report, Start, Summary
 
-STDOUT = Path("-")
 VERDICTS = ("pass", "fail", "error", "inconclusive", "skipped")
+# On narrower terminals there is no room for the bar beside the name of the step.
+WIDTH_OF_BAR = 60
 WORDS = {"pass": "passed", "fail": "failed", "error": "broke off"}
 
 
@@ -78,7 +79,7 @@ def counts(report: Report) -> str:
     return ", ".join(f"{count} {WORDS.get(verdict, verdict)}" for verdict, count in numbers if count) or "no checks"
 
 
-def write_json(path: Path, outcome: Outcome) -> None:
+def write_json(file: OutputFile, outcome: Outcome) -> None:
     """Write all reports, as the service sent them, and the summary to a file."""
     summary = None if outcome.summary is None else outcome.summary.document
     document: dict[str, Any] = {
@@ -86,12 +87,14 @@ def write_json(path: Path, outcome: Outcome) -> None:
         "unavailable": outcome.unavailable,
         "summary": summary,
     }
-    _write("--json", path, json.dumps(document, ensure_ascii=False, indent=1).encode() + b"\n")
+    content = json.dumps(document, ensure_ascii=False, indent=1).encode() + b"\n"
+    file.write(lambda stream: stream.write(content))
 
 
-def write_junit(path: Path, outcome: Outcome) -> None:
+def write_junit(file: OutputFile, outcome: Outcome) -> None:
     """Write all reports to a file as JUnit XML."""
-    _write("--junit", path, junit(outcome.reports) + b"\n")
+    content = junit(outcome.reports) + b"\n"
+    file.write(lambda stream: stream.write(content))
 
 
 def _record(outcome: Outcome, event: Event) -> None:
@@ -114,7 +117,10 @@ def _print_lines(out: Console, events: Iterable[Event], outcome: Outcome, *, qui
 
 
 def _show_progress(out: Console, events: Iterable[Event], outcome: Outcome) -> None:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    step = TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis"))
+    columns = (step, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    if out.width < WIDTH_OF_BAR:
+        columns = (MofNCompleteColumn(), step)
     with Bar(*columns, console=out, transient=True) as bar:
         task = bar.add_task("starting", total=None)
         for event in events:
@@ -126,12 +132,16 @@ def _show_progress(out: Console, events: Iterable[Event], outcome: Outcome) -> N
 
 
 def _print_table(out: Console, reports: list[Report]) -> None:
-    table = new_table("op", "verdict", *VERDICTS, "seconds")
+    table = Table(("op", "verdict", *VERDICTS, "seconds"))
     for report in reports:
         cells = [str(report.count(verdict) or "") for verdict in VERDICTS]
         styles = ["bold", STYLES.get(report.verdict, ""), *(STYLES[verdict] for verdict in VERDICTS)]
-        add_row(table, report.op, report.verdict, *cells, f"{report.seconds:.2f}", styles=styles)
-    print_table(out, table)
+        table.add(report.op, report.verdict, *cells, f"{report.seconds:.2f}", styles=styles)
+    if table.widths(out.width) is None:
+        for report in reports:
+            out.print(styled(line(report)))
+    else:
+        print_table(out, table)
 
 
 def _print_summary(out: Console, outcome: Outcome) -> None:
@@ -144,13 +154,3 @@ def _print_summary(out: Console, outcome: Outcome) -> None:
         out.print(styled(f"{numbers} of {len(outcome.reports)} ops in {summary.seconds:.1f} s", "bold"))
     if outcome.is_interrupted:
         out.print(styled(f"interrupted: {len(outcome.reports)} of {outcome.ops} ops are checked", "bold yellow"))
-
-
-def _write(option: str, path: Path, content: bytes) -> None:
-    try:
-        if path == STDOUT:
-            sys.stdout.buffer.write(content)
-        else:
-            path.write_bytes(content)
-    except OSError as error:
-        raise BadArgument(f"{option}: cannot write {path}: {error.strerror}") from error

@@ -58,7 +58,7 @@ def arguments(contract: Contract, operation: str, assignments: Iterable[str]) ->
         if slot in values:
             raise BadArgument(f"{name}: duplicate name; set {place}.{slot} only once")
         schema = contract.attr_schemas.get(slot)
-        values[slot] = attribute(value, schema) if place == "attrs" else tensor(name, value)
+        values[slot] = attribute(name, value, schema) if place == "attrs" else tensor(name, value)
     return result
 
 
@@ -84,14 +84,19 @@ def meanings(contract: Contract, operation: str) -> dict[str, list[tuple[str, st
     return known
 
 
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return a question with the name nearest to ``name``, or "" if none is near."""
+    near = difflib.get_close_matches(name[:64], list(known), n=1, cutoff=0.5)
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
 def _resolve(name: str, known: Mapping[str, list[tuple[str, str]]], operation: str) -> tuple[str, str]:
     match known.get(name, []):
         case [meaning]:
             return meaning
         case []:
             short = [key for key in known if "." not in key]
-            near = difflib.get_close_matches(name, short, n=1)
-            hint = f" (did you mean {near[0]}?)" if near else ""
+            hint = did_you_mean(name, known if "." in name else short)
             raise BadArgument(f"{name}: unknown name for {operation}{hint}; it takes {', '.join(short)}")
         case several:
             choices = " or ".join(f"{place}.{slot}=..." for place, slot in several)

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from dataclasses import fields
-from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -11,7 +10,9 @@ from rich.console import Console
 
 from pullback.arrays import Array, plain
 from pullback.cli.console import styled
-from pullback.errors import BadArgument
+from pullback.cli.output_files import OutputFile
+
+MAX_WIDTH = 100
 
 
 class Entry(NamedTuple):
@@ -36,12 +37,13 @@ def entries(answer: Any) -> list[Entry]:
 
 def print_entries(out: Console, arrays: list[Entry]) -> None:
     """Print each array below a line with its name, dtype and shape."""
+    width = min(out.width, MAX_WIDTH)
     for path, array, reason in arrays:
         if array is None:
             out.print(styled(f"{path}: none ({reason})", "yellow"))
             continue
         out.print(styled(f"{path}  {array.dtype.name} {list(array.shape)}", "bold"))
-        out.print(styled(np.array2string(array, max_line_width=100, threshold=1000, floatmode="unique")))
+        out.print(styled(np.array2string(array, max_line_width=width, threshold=1000, floatmode="unique")))
 
 
 def as_json(arrays: list[Entry]) -> str:
@@ -50,14 +52,10 @@ def as_json(arrays: list[Entry]) -> str:
     return json.dumps(tree, ensure_ascii=False, allow_nan=False)
 
 
-def save(path: Path, arrays: list[Entry]) -> None:
+def save(file: OutputFile, arrays: list[Entry]) -> None:
     """Write all arrays to an ``.npz`` file; entries without an array are left out."""
     stored = {entry.path: _storable(entry.array) for entry in arrays if entry.array is not None}
-    try:
-        with path.open("wb") as file:
-            np.savez(file, **cast("dict[str, Any]", stored))
-    except OSError as error:
-        raise BadArgument(f"--out: cannot write {path}: {error.strerror}") from error
+    file.write(lambda stream: np.savez(stream, **cast("dict[str, Any]", stored)))
 
 
 def _walk(path: str, value: Any, reasons: Any) -> Iterator[Entry]:

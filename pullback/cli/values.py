@@ -1,6 +1,13 @@
-"""Values on the command line: ``@file.npy``, ``@file.json``, ``1,2,3``, ``true,false``, ``[[1,2],[3,4]]``, ``0.5``."""
+"""Values on the command line: ``@file.npy``, ``@file.json``, ``1,2,3``, ``true,false``, ``[[1,2],[3,4]]``, ``0.5``.
+
+No number changes silently: one that no float64 holds is an error, and so is a spelling that only Python reads, such as
+1_000.
+"""
 
 import json
+import math
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +15,13 @@ import numpy as np
 
 from pullback.errors import BadArgument
 
-FORMS = "@file.npy, @file.json, 1,2,3, true,false or [[1,2],[3,4]]"
+FORMS = "@file.npy, @file.json, 1,2,3, nan,-inf, true,false or [[1,2],[3,4]]"
 WORDS = {"true": True, "false": False}
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE)
+INTEGER = re.compile(r"[+-]?[0-9]+")
+# The largest integer of a dtype has 20 digits; longer ones are floats.
+MAX_DIGITS = 32
+MAX_SHOWN = 80
 
 
 def tensor(name: str, text: str) -> Any:
@@ -17,47 +29,93 @@ def tensor(name: str, text: str) -> Any:
     if text.startswith("@"):
         return _file(name, Path(text[1:]))
     try:
-        return json.loads(text) if text.lstrip().startswith("[") else _numbers(text)
+        return _json(text) if text.lstrip().startswith("[") else _numbers(text)
+    except OverflowError as error:
+        raise BadArgument(f"{name}: {error}") from None
     except (ValueError, RecursionError):
-        raise BadArgument(f"{name}: expected {FORMS}, got {text!r}") from None
+        raise BadArgument(f"{name}: expected {FORMS}, got {shown(text)}") from None
 
 
-def attribute(text: str, schema: Any) -> Any:
+def attribute(name: str, text: str, schema: Any) -> Any:
     """Return the value of an attribute: JSON, or the text if it is not JSON or the schema is a string."""
     if isinstance(schema, dict) and schema.get("type") == "string":  # pyright: ignore[reportUnknownMemberType]
         return text
     if text.startswith("@"):
-        return _file("attribute", Path(text[1:]))
+        return _file(name, Path(text[1:]))
     try:
-        return json.loads(text)
-    except ValueError:
+        return _json(text)
+    except OverflowError as error:
+        raise BadArgument(f"{name}: {error}") from None
+    except (ValueError, RecursionError):
         return text
 
 
+def number(text: str) -> int | float:
+    """Return the number in a text; raise ``ValueError``, or ``OverflowError`` for one that no float64 holds."""
+    if not NUMBER.fullmatch(text.strip()):
+        raise ValueError(f"expected a number, got {shown(text)}")
+    return _integer(text) if INTEGER.fullmatch(text.strip()) else _float(text)
+
+
+def shown(text: str) -> str:
+    """Return a text for an error."""
+    return repr(text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…")
+
+
+def _integer(text: str) -> int | float:
+    return int(text) if len(text) <= MAX_DIGITS else _float(text)
+
+
+def _float(text: str) -> float:
+    """Return a float; raise ``OverflowError`` for a number that becomes infinite, or 0 without being 0."""
+    value = float(text)
+    is_infinite = math.isinf(value) and "n" not in text.lower()
+    is_lost = value == 0 and any(digit in "123456789" for digit in text.lower().partition("e")[0])
+    if is_infinite or is_lost:
+        expected = "a magnitude below 1.8e308, or Infinity" if is_infinite else "0, or a magnitude of at least 5e-324"
+        raise OverflowError(f"expected {expected}, got {shown(text.strip())}")
+    return value
+
+
+def _json(text: str | bytes) -> Any:
+    return json.loads(text, parse_float=_float, parse_int=_integer, object_pairs_hook=_object)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in result:
+            raise ValueError(f"duplicate key {shown(key)}")
+        result[key] = value
+    return result
+
+
 def _file(name: str, path: Path) -> Any:
+    read = READERS.get(path.suffix)
+    if read is None:
+        raise BadArgument(f"{name}: expected a file that ends in .npy or .json, got {path}")
     try:
-        if path.suffix == ".npy":
-            with path.open("rb") as file:
-                return np.lib.format.read_array(file, allow_pickle=False)
-        if path.suffix == ".json":
-            return json.loads(path.read_bytes())
-    except (OSError, ValueError, EOFError, MemoryError, RecursionError) as error:
+        return read(path)
+    except (OSError, ValueError, OverflowError, EOFError, MemoryError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise BadArgument(f"{name}: cannot read {path}: {reason}") from error
-    raise BadArgument(f"{name}: expected a file that ends in .npy or .json, got {path}")
+
+
+def _read_npy(path: Path) -> Any:
+    with path.open("rb") as file:
+        return np.lib.format.read_array(file, allow_pickle=False)
+
+
+READERS: dict[str, Callable[[Path], Any]] = {".npy": _read_npy, ".json": lambda path: _json(path.read_bytes())}
 
 
 def _numbers(text: str) -> Any:
     """Return one number or bool, or a list if there is a comma; ``nan`` and ``inf`` are numbers."""
     if "," not in text:
-        return _number(text)
-    return [_number(part) for part in text.removesuffix(",").split(",")]
+        return _scalar(text)
+    return [_scalar(part) for part in text.removesuffix(",").split(",")]
 
 
-def _number(text: str) -> int | float:
-    if text.strip() in WORDS:
-        return WORDS[text.strip()]
-    try:
-        return int(text)
-    except ValueError:
-        return float(text)
+def _scalar(text: str) -> int | float:
+    word = text.strip()
+    return WORDS[word] if word in WORDS else number(text)

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from pullback.addresses import DEFAULT_TIMEOUT
+from pullback.cli.catalogue import print_document
 from pullback.cli.console import console
 from pullback.cli.findings import print_verification
 from pullback.cli.names import arguments, split
@@ -13,6 +14,7 @@ from pullback.cli.options import (
     Assignments,
     Device,
     Dtype,
+    Json,
     Mode,
     Names,
     OpName,
@@ -35,6 +37,7 @@ def verify(
     device: Device = None,
     absolute: Absolute = 0.0,
     relative: Relative = 0.0,
+    as_json: Json = False,
     url: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
 ) -> None:
@@ -42,6 +45,8 @@ def verify(
 
     NAME is an input (x), an attribute, the cotangent of an output (dy) or your gradient of an input (gx; --gradient
     x=... is the same). VALUE is @file.npy, @file.json, 1,2,3, true,false, [[1,2],[3,4]] or a number.
+
+    Exits with 1 if a gradient is wrong.
     """
     named = [f"gradients.{name}={value}" for name, value in map(split, gradient or [])]
     with client(ctx, url, timeout) as service:
@@ -59,5 +64,8 @@ def verify(
             mode=mode,
             device=device,
         )
-    print_verification(console(), verification)
+    if as_json:
+        print_document(verification.document)
+    else:
+        print_verification(console(), verification)
     raise typer.Exit(int(verification.verdict == "fail"))

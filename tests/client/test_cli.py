@@ -124,8 +124,18 @@ def test_call_reads_and_writes_files(ask, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["call", "sqare", "forward", "x=1"], "such as square"),
+        (["call", "sqare", "forward", "x=1"], "unknown op 'sqare'; did you mean square?"),
         (["call", "square", "backward", "x=1"], "expected one of forward, gradients"),
+        (["call", "square", "frward", "x=1"], "got 'frward' (did you mean forward?)"),
+        (["show", "sqare.vjp"], "unknown op 'sqare.vjp'; did you mean square?"),
+        (["show", "square.vpj"], "did you mean vjp or jvp?"),
+        (["verify", "relo", "x=1", "gx=1"], "unknown op 'relo'; did you mean relu"),
+        (["check", "square", "sqare"], "unknown op 'sqare'; did you mean square?"),
+        (["call", "square", "forward", "input.x=1"], "(did you mean inputs.x?)"),
+        (["call", "square", "forward", "x=1e400"], "x: expected a magnitude below 1.8e308"),
+        (["call", "scale_gradient", "vjp", "x=1", "scale=1e400"], "scale: expected a magnitude below 1.8e308"),
+        (["call", "scale_gradient", "vjp", "x=1", "scale=@no.json"], "scale: cannot read no.json"),
+        (["call", "square", "gradients", "x=1", "--order", "0"], "order"),
         (["call", "square", "forward", "z=1"], "z: unknown name for square forward; it takes x"),
         (["call", "square", "forward", "dy=1"], "dy: unknown name for square forward"),
         (["call", "scale_gradient", "vjp", "x=1", "scal=2"], "did you mean scale?"),
@@ -162,6 +172,14 @@ def test_verify(ask, tmp_path) -> None:
     assert result.out.startswith("FAIL square gradient of x\n")
     assert "worst element [17]" in result.out
     assert "rows 16 to 17: 1 wrong" in result.out
+
+
+def test_a_verdict_as_json_is_the_document_of_the_service(ask, client) -> None:
+    for text, gradient, code in (("2,5,nan", [2, 5, "NaN"], 1), ("2,4,6", [2, 4, 6], 0)):
+        result = ask("verify", "square", "x=1,2,3", f"gx={text}", "--json")
+        assert (result.code, result.err) == (code, "")
+        body = {"inputs": {"x": [1, 2, 3]}, "gradients": {"x": gradient}}
+        assert json.loads(result.out) == client.post("/v1/ops/square/verify", json=body).json()
 
 
 def test_one_wrong_row_is_named_alone(ask) -> None:
@@ -213,6 +231,16 @@ def test_a_closed_pipe_prints_no_error(service) -> None:
         )
         assert (done.returncode, done.stderr) == (141, b"")
     os.close(writer)
+
+
+def test_a_fault_of_the_command_line_has_not_the_code_of_a_wrong_gradient(run, monkeypatch) -> None:
+    def fault(*_: object) -> None:
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr("pullback.cli.commands.client", fault)
+    result = run("ops")
+    assert (result.code, result.out) == (2, "")
+    assert result.err.endswith("ZeroDivisionError: planted\n")
 
 
 def test_a_full_disk_is_a_one_line_error(service) -> None:

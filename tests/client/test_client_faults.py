@@ -80,6 +80,46 @@ def test_a_server_that_is_not_pullback(fake_server, response: Response) -> None:
                 send()
 
 
+@pytest.mark.parametrize(
+    ("body", "kind", "reason"),
+    [
+        (b"<html>", "text/html", "expected application/json, got text/html"),
+        (b"{}", "", "expected application/json, got no content type"),
+        (b"", "application/json", "expected a body of application/json, got an empty one"),
+        (b"\x1f\x8b\x08\x00", "application/json", "got one that was compressed with gzip on its way"),
+        (b"<html>hello", "application/json", r"is not JSON \(Expecting value.*\): it begins with '<html>hello'"),
+        (b'{"ops": [', "application/json", r"is not JSON \(Expecting value: line 1 column 10 .*: it begins with"),
+        (
+            b'{"ops"\xff',
+            "Application/JSON; charset=latin-1",
+            r"is not JSON \('utf-8' codec .*: it begins with '{\"ops\"\N{REPLACEMENT CHARACTER}'",
+        ),
+        (b"[1, 2]", "application/json", r"expected a JSON object, got '\[1, 2\]'"),
+        (b"{}", "application/vnd.safetensors", "labelled application/vnd.safetensors, but is not safetensors"),
+    ],
+)
+def test_what_is_wrong_with_an_answer_is_said(fake_server, body: bytes, kind: str, reason: str) -> None:
+    url = fake_server(Response(200, body, {"content-type": kind} if kind else {})).url
+
+    async def ask() -> None:
+        async with pullback.AsyncClient(url) as client:
+            await client.ops()
+
+    with pullback.Client(url) as client, pytest.raises(pullback.NotPullback, match=reason) as blocking:
+        client.ops()
+    with pytest.raises(pullback.NotPullback, match=reason):
+        asyncio.run(ask())
+    kind = kind.lower().partition(";")[0]
+    assert f"expected {kind}, got {kind}" not in str(blocking.value)
+
+
+def test_a_problem_of_another_service_is_told_apart(fake_server) -> None:
+    foreign = json_response({"type": "about:blank", "status": 404}, 404, "application/problem+json")
+    told = pytest.raises(pullback.NotPullback, match=r"404 with application/problem\+json of another service")
+    with pullback.Client(fake_server(foreign).url) as client, told:
+        client.ops()
+
+
 @pytest.mark.parametrize("body", [b"<html>\n", b"\xff{}\n", b"[]\n", b'{"event": "start"}\n', b'{"event": "report"}\n'])
 def test_a_stream_that_is_not_pullbacks(fake_server, body: bytes) -> None:
     with (

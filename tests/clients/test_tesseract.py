@@ -150,7 +150,7 @@ def test_invalid_json_is_a_validation_error(tesseract, monkeypatch):
 
 
 def test_other_errors_have_the_message_of_the_service(url, tesseract, monkeypatch):
-    for op, words in (("sqare", "404.*such as square"), ("", "404")):
+    for op, words in (("sqare", "404.*did you mean square"), ("", "404")):
         with pytest.raises(RuntimeError, match=words):
             Tesseract.from_url(f"{url}/tesseract/{op}").apply({"x": X})
     with pytest.raises(NotImplementedError):

@@ -303,6 +303,98 @@ def test_both_formats_are_documented_for_requests_and_responses(document: dict[s
         assert list(part["content"]) == ["application/json", BINARY]
 
 
+# Requests to ops with absent derivatives, a cotangent for each, and one with none.
+ANSWERS: dict[str, list[tuple[str, dict[str, Any]]]] = {
+    "forward": [("square", {}), ("square", {"encoding": "base64"})],
+    "gradients": [("square", {}), ("square", {"order": 3})],
+    "vjp": [("square", {}), ("square", {"outputs": True}), ("square.vjp.vjp", {"inputs": {"x": 1, "dy": 1, "ddx": 1}})],
+    "jvp": [("square", RIGHT["jvp"])],
+    "jacobian": [("square", {})],
+    "hvp": [("square", RIGHT["hvp"])],
+    "hessian": [("square", {}), ("square", {"diagonal": True})],
+    "verify": [("square", {"gradients": {"x": [2, 4]}})],
+    "check": [("square", {"checks": ["contract"], "inputs": {"x": [1, 2]}})],
+}
+
+
+def objects(document: dict[str, Any], schema: dict[str, Any], values: list[Any]) -> Any:
+    """Yield the schemas of all objects in values that a schema describes, each with those values."""
+    schema = resolved(document, schema)
+    for form in schema.get("anyOf", ()):
+        fitting = [value for value in values if validator(document, form).is_valid(value)]
+        yield from objects(document, form, fitting)
+    if "items" in schema:
+        yield from objects(document, schema["items"], [item for value in values for item in value])
+    if isinstance(more := schema.get("additionalProperties"), dict):
+        yield from objects(document, more, [item for value in values for item in value.values()])
+    if "properties" in schema and values:
+        yield schema, values
+        for name, field in schema["properties"].items():
+            yield from objects(document, field, [value[name] for value in values if name in value])
+
+
+@pytest.mark.parametrize("operation", ANSWERS)
+def test_a_field_of_an_answer_is_required_where_every_answer_has_it(
+    document: dict[str, Any], client: httpx.Client, operation: str
+):
+    answers = [
+        post(client, op, operation, **{"inputs": VALUES["inputs"], **body}).json() for op, body in ANSWERS[operation]
+    ]
+    for schema, values in objects(document, schema_of(document, operation), answers):
+        always = set.intersection(*map(set, values))
+        assert set(schema.get("required", ())) == always & set(schema["properties"]), schema.get("title")
+
+
+@pytest.mark.parametrize("path", ["/v1/ops", "/v1/ops/square", "/health/live", "/health/ready", "/v1/ops/squar"])
+def test_a_field_of_a_page_is_required_where_every_answer_has_it(
+    document: dict[str, Any], client: httpx.Client, path: str
+):
+    response = client.get(path)
+    described = next(item["get"] for known, item in document["paths"].items() if re.fullmatch(pattern(known), path))
+    schema = content(resolved(document, described["responses"][str(response.status_code)]))
+    for one, values in objects(document, schema, [response.json()]):
+        always = set.intersection(*map(set, values)) & set(one["properties"])
+        assert set(one.get("required", ())) == always, one["title"]
+
+
+def pattern(path: str) -> str:
+    return re.sub(r"{\w+}", "[^/]+", path)
+
+
+def test_no_field_has_a_default(document: dict[str, Any], by_op: dict[str, Any]):
+    """Generators of clients take a field with a default for one that is always there."""
+    for one in (document, by_op):
+        schemas = [schema for schema in subschemas(one) if "properties" in schema]
+        assert len(schemas) > 50
+        for schema in schemas:
+            assert not [name for name, field in schema["properties"].items() if "default" in field]
+    request = document["components"]["schemas"]["GradientsRequest"]
+    assert request["required"] == ["inputs"]
+    assert request["properties"]["encoding"]["description"].endswith('; default: "nested".')
+    attrs = by_op["paths"]["/v1/ops/scale_gradient/vjp"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert attrs["properties"]["attrs"]["properties"]["scale"]["description"].endswith("; default: 1.0.")
+
+
+def subschemas(tree: Any) -> Any:
+    """Yield every object of a document."""
+    if isinstance(tree, dict):
+        yield tree
+    for value in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
+        yield from subschemas(value)
+
+
+def test_an_answer_has_one_schema_in_all_formats(document: dict[str, Any], by_op: dict[str, Any]):
+    """The type of an answer in TypeScript is the union over its formats, which would hide the fields."""
+    for one in (document, by_op):
+        for path, item in one["paths"].items():
+            for described in item.values():
+                schemas = [media["schema"] for media in described["responses"]["200"]["content"].values()]
+                if path != "/v1/checks":
+                    assert all(schema == schemas[0] for schema in schemas)
+                    name = schemas[0].get("$ref", "").rpartition("/")[2]
+                    assert schemas[0] == {"type": "string"} or one["components"]["schemas"][name]["type"] == "object"
+
+
 def test_the_docs_page_loads_nothing_from_elsewhere(client: httpx.Client):
     page = client.get("/docs")
     assert page.status_code == 200

@@ -2,13 +2,17 @@
 
 import base64
 import hashlib
+import json
 import re
 import socket
 
+import httpx
 import pytest
 
 from app.http.origins import allowed_hosts, without_port
 from app.settings import Settings
+from pullback.keys import line_for
+from tests.http.native_client import problem
 from tests.patience import PATIENCE_S
 from tests.threaded_service import settings_of
 
@@ -111,6 +115,133 @@ def test_pages_of_allowed_origins_can_post_and_read(opened):
             answer = client.post(SQUARE, json=REQUEST, headers={"origin": origin})
             assert answer.status_code == 403
             assert "access-control-allow-origin" not in answer.headers
+
+
+PATHS = (*POSTS, "/v1/ops", "/v1/checks", "/health/ready", "/metrics", "/docs", "/openapi.json", "/v2", "/", "*")
+PREFLIGHT = {
+    "origin": PAGE,
+    "access-control-request-method": "POST",
+    "access-control-request-headers": "accept,authorization,content-type,pullback-deadline-ms,"
+    "inference-header-content-length,x-request-id,x-anything",
+    "access-control-request-private-network": "true",
+}
+
+
+@pytest.fixture(scope="module", params=["one origin", "any origin", "with keys"])
+def for_pages(request: pytest.FixtureRequest, serve_for_module, tmp_path_factory):
+    """A service for pages, and the headers of their requests."""
+    file = tmp_path_factory.mktemp("keys") / "keys"
+    file.write_text(line_for("page", "key"))
+    settings = {"one origin": {"ORIGINS": PAGE}, "any origin": {"ORIGINS": "*"}}
+    settings["with keys"] = {"ORIGINS": PAGE.upper(), "KEYS_FILE": str(file), "KEY_INFLIGHT": "1"}
+    own = {"origin": PAGE} | ({"authorization": "Bearer key"} if request.param == "with keys" else {})
+    return serve_for_module(**settings[request.param], MAX_JSON_MB="1"), own
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
+def test_preflights_are_answered_on_every_path_without_a_key(for_pages, method: str):
+    service, _ = for_pages
+    with service.client() as client:
+        for path in PATHS:
+            asked = PREFLIGHT | {"access-control-request-method": method}
+            answer = client.options(path, headers=asked)
+            assert answer.status_code == 200, path
+            assert answer.headers["access-control-allow-origin"] in (PAGE, "*")
+            assert method in answer.headers["access-control-allow-methods"].split(", ")
+            assert answer.headers["access-control-allow-headers"] == PREFLIGHT["access-control-request-headers"]
+            assert answer.headers["access-control-allow-private-network"] == "true"
+            assert int(answer.headers["access-control-max-age"]) >= 600
+            assert "Origin" in answer.headers["vary"]
+            assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_refused_preflights_are_problems(opened):
+    with opened.client() as client:
+        for change, reason in (
+            ({"origin": "https://evil.example"}, "own Origin, got 'https://evil.example'"),
+            ({"origin": "null"}, "own Origin, got 'null'"),
+            ({"access-control-request-method": "DELETE"}, "methods GET, HEAD, POST, got 'DELETE'"),
+            ({"origin": "https://evil.example/" + "x" * 5000}, "own Origin"),
+        ):
+            answer = client.options(SQUARE, headers=PREFLIGHT | change)
+            assert answer.status_code == 403
+            assert reason in problem(answer, 403)["detail"]
+            assert "Origin" in answer.headers["vary"]
+            assert "access-control-allow-origin" not in answer.headers
+
+
+# What a page may always read, and what no page needs.
+READABLE = {"cache-control", "content-language", "content-length", "content-type", "expires", "last-modified", "pragma"}
+UNNEEDED = {"date", "vary", "connection", "transfer-encoding", "x-content-type-options", "content-security-policy"}
+UNNEEDED |= {"etag", "accept-ranges"}
+
+
+def test_a_page_can_read_every_answer_and_its_headers(for_pages):
+    service, own = for_pages
+    binary = {"content-type": "application/octet-stream", "inference-header-content-length": "2"}
+    requests = [
+        *(("POST", SQUARE, REQUEST, {}, 200) for _ in range(5)),
+        ("POST", SQUARE, {"inputs": {"x": "one"}}, {}, 422),
+        ("POST", "/v1/ops/square/nothing", {}, {}, 404),
+        ("POST", SQUARE, None, {"content-type": "text/plain"}, 415),
+        ("POST", SQUARE, {"inputs": {"x": [0] * 600_000}}, {}, 413),
+        ("GET", SQUARE, None, {}, 405),
+        ("POST", SQUARE, REQUEST, {"accept": "text/html"}, 406),
+        ("POST", "/v1/checks", {"ops": ["square"], "checks": ["contract"]}, {}, 200),
+        ("POST", "/Evaluate", {"name": "square", "input": [[1]], "config": {"shape": [1]}}, {}, 200),
+        ("POST", "/tesseract/square/apply", {}, {}, 422),
+        ("POST", "/v2/models/square/infer", None, binary, 400),
+        ("GET", "/v1/ops", None, {}, 200),
+        ("HEAD", "/v2", None, {}, 200),
+        ("GET", "/docs", None, {}, 200),
+        ("GET", "/no/such", None, {}, 404),
+    ]
+    with service.client() as client:
+        for method, path, body, headers, status in requests:
+            answer = client.request(method, path, json=body, headers=own | headers)
+            assert answer.status_code == status, (path, answer.text)
+            assert_readable(answer)
+        assert_readable(client.get("/v1/ops", headers={"origin": PAGE}))
+
+
+def assert_readable(answer: httpx.Response) -> None:
+    assert answer.headers["access-control-allow-origin"] in (PAGE, "*")
+    assert "Origin" in answer.headers["vary"]
+    exposed = {name.strip().lower() for name in answer.headers["access-control-expose-headers"].split(",")}
+    read = {name for name in answer.headers if not name.startswith("access-control-")}
+    assert read <= exposed | READABLE | UNNEEDED
+    assert {"x-request-id", "retry-after", "inference-header-content-length"} <= exposed
+
+
+def test_a_page_can_read_that_it_must_try_again(for_pages):
+    service, own = for_pages
+    if "authorization" not in own:
+        pytest.skip("the limit is that of a key")
+    body = json.dumps({"ops": ["square"], "checks": ["contract"]})
+    with service.client() as client, client.stream("POST", "/v1/checks", json={"ops": None}, headers=own) as running:
+        assert running.status_code == 200
+        assert_readable(running)
+        answer = client.post("/v1/checks", content=body, headers=own | {"content-type": "application/json"})
+        assert answer.status_code == 429
+        assert_readable(answer)
+        assert int(answer.headers["retry-after"]) >= 1
+
+
+def test_other_origins_learn_nothing_from_learned_requests(opened):
+    """Requests that repeat others take a shorter way, which must tell origins apart."""
+    with opened.client() as client:
+        for _ in range(5):
+            for origin, status in (
+                (PAGE, 200),
+                ("https://evil.example", 403),
+                ("http://other.example", 200),
+                (None, 200),
+            ):
+                answer = client.post(SQUARE, json=REQUEST, headers={} if origin is None else {"origin": origin})
+                assert answer.status_code == status
+                told = answer.headers.get("access-control-allow-origin")
+                assert told == (origin if status == 200 else None)
+                assert "Origin" in answer.headers["vary"]
 
 
 def test_hosts_can_be_set(opened):

@@ -671,7 +671,7 @@ def sentence(response: httpx.Response, status: int) -> str:
 
 
 def test_other_errors_are_one_sentence(plugged: httpx.Client):
-    assert "such as square" in sentence(send(plugged, "sqare", "apply", CALL), 404)
+    assert "did you mean square" in sentence(send(plugged, "sqare", "apply", CALL), 404)
     assert "apply" in sentence(send(plugged, "square", "aply", CALL), 404)
     assert VJP in sentence(send(plugged, "clip_gradient", JVP, PUSH), 404)
     assert "unknown endpoint" in sentence(plugged.get("/tesseract/square"), 404)

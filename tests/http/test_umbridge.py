@@ -228,7 +228,7 @@ GRADIENT = {**BASE, "outWrt": 0, "inWrt": 0, "sens": [1, 1, 1]}
 TANGENT = {**BASE, "outWrt": 0, "inWrt": 0, "vec": [1, 1, 1]}
 HESSIAN = {**BASE, "outWrt": 0, "inWrt1": 0, "inWrt2": 0, "sens": [1, 1, 1], "vec": [1, 1, 1]}
 WRONG = [
-    ("/Evaluate", {"config": FLAT}, "ModelNotFound", "such as square", {"name": "squares"}),
+    ("/Evaluate", {"config": FLAT}, "ModelNotFound", "did you mean square", {"name": "squares"}),
     ("/Evaluate", {}, "ModelNotFound", "unknown op", {"name": "nope", "what": 1}),
     ("/ModelInfo", {}, "InvalidInput", "name: expected a string", {"name": 3}),
     ("/ModelInfo", {}, "InvalidInput", "name: missing field", {"name": None}),

@@ -114,3 +114,16 @@ def test_a_service_for_a_missing_gpu_does_not_start(start):
     [line] = [line for line in one.log().splitlines() if line.startswith("pullback: ")]
     assert "PULLBACK_DEVICE" in line
     assert "got gpu:9: " in line
+
+
+def test_the_report_fits_the_terminal() -> None:
+    parts = doctor.examination(Settings(), Registry({}))
+    parts.append(doctor.Part(name="an op", status="missing", found="a reason of some words " * 9, cure="a cure " * 9))
+    whole = "\n".join(doctor.lines(parts, sys.maxsize))
+    assert "a reason of some words " * 8 in whole
+    for columns in (20, 40, 60, 80, 200):
+        lines = list(doctor.lines(parts, columns))
+        assert [line for line in lines if len(line) > columns] == []
+        if columns == 20:
+            continue  # narrower than some words
+        assert [word.rstrip(":") for word in " ".join(lines).split()] == [word.rstrip(":") for word in whole.split()]

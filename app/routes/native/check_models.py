@@ -84,7 +84,9 @@ class VerifyRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     inputs: Tensors = Field(description="The op's inputs, by name.")
-    attrs: Annotated[Attributes, Field(max_length=MAX_NAMES)] = Field(default={}, description="The op's attributes.")
+    attrs: Annotated[Attributes, Field(max_length=MAX_NAMES)] = Field(
+        default={}, description="The op's attributes; omitted ones have their defaults."
+    )
     dtype: Dtype | None = Field(
         default=None, description="The dtype in which your gradients were computed; omitted: the op's first."
     )

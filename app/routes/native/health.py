@@ -3,16 +3,21 @@
 from typing import Literal
 
 from fastapi import APIRouter
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from app.execution.engine import Engine
 from app.runtime.devices import TENSORFLOW_VERSION
 from app.runtime.doctor import Part
 from app.runtime.traces import trace_counts
 
+# In the documentation, a field with a default is one that the response may lack.
+ALL_REQUIRED = ConfigDict(json_schema_serialization_defaults_required=True)
+
 
 class Live(BaseModel):
     """The event loop responds."""
+
+    model_config = ALL_REQUIRED
 
     status: Literal["live"] = "live"
 
@@ -26,6 +31,8 @@ class UnavailableOp(BaseModel):
 
 class Ready(BaseModel):
     """The service accepts requests."""
+
+    model_config = ALL_REQUIRED
 
     status: Literal["ready"] = "ready"
     tensorflow: str = Field(description="TensorFlow's version.")

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from app.execution.engine import Engine
 from app.requests.tensor_schemas import Schema, kind_of, ref, typed, untyped
 from app.routes.native.catalogue import attrs_schema
-from app.routes.native.openapi import ENDPOINTS, Endpoint, base, describe
+from app.routes.native.openapi import ENDPOINTS, Endpoint, base, describe, without_defaults
 from app.tensors.dtypes import MAX_RANK
 from ops import FLOATS, MODES, Example, Input, Op, Output
 
@@ -50,7 +50,7 @@ def _request(op: Op, endpoint: Endpoint, general: Schema) -> Schema:
     """Return the schema of requests to one op, from that of requests to any op."""
     own, properties = _fields(op, endpoint), dict[str, Any]()
     for name, field in general["properties"].items():
-        kept = {key: field[key] for key in ("description", "default") if key in field}
+        kept = {key: field[key] for key in ("description",) if key in field}
         is_nullable = {"type": "null"} in field.get("anyOf", ())
         if name not in own:
             properties[name] = field
@@ -66,7 +66,7 @@ def _fields(op: Op, endpoint: Endpoint) -> dict[str, Schema]:
     floats, xs, ys = [dtype for dtype in op.dtypes if dtype in FLOATS], _live(op, op.inputs), _live(op, op.outputs)
     found: dict[str, Schema] = {
         "inputs": {**_tensors(op.inputs), "required": [slot.name for slot in op.inputs]},
-        "attrs": attrs_schema(op.attrs),
+        "attrs": without_defaults(attrs_schema(op.attrs)),
         "dtype": {"type": "string", "enum": floats if endpoint.name == "verify" else list(op.dtypes)},
         "dtypes": {**_choice(floats), "maxItems": len(FLOATS)},
         "mode": {"type": "string", "enum": list(op.modes)},

@@ -1,8 +1,12 @@
 """The OpenAPI document: FastAPI's, with the operations, the gradient checks and the problem documents added.
 
 One path stands for all ops, so its schemas cannot name the inputs of an op; ``op_paths`` has a path for each op.
+
+Clients are generated from both documents. In TypeScript, the type of an answer is the union over its media types, and a
+field with a default is always there. So all media types of an answer have one schema, and no schema has a default.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -38,7 +42,6 @@ _SAFETENSORS: Schema = {
     "description": "The tensors under their paths, such as inputs/x; other JSON fields are in the metadata, under "
     "pullback.",
 }
-_BINARY = {MEDIA_TYPE: {"schema": ref("Safetensors")}}
 _PROBLEM = {"application/problem+json": {"schema": ref("Problem")}}
 _SECONDS = {"description": "Seconds.", "schema": {"type": "integer", "minimum": 0}}
 _SCHEMES = {"description": "The schemes of a key.", "schema": {"type": "string"}}
@@ -115,7 +118,7 @@ class Endpoint:
 def _derivative(name: str) -> Endpoint:
     operation = OPERATIONS[name]
     more = {field: {"x": _X} for field in ("tangents", "vectors") if field in operation.request.model_fields}
-    content = {_JSON: {"schema": ref(operation.answer.__name__)}, **_BINARY}
+    content = {media_type: {"schema": ref(operation.answer.__name__)} for media_type in (_JSON, MEDIA_TYPE)}
     path, example = f"/v1/ops/{{op}}/{name}", {"inputs": {"x": _X}, **more}
     return Endpoint(name, path, "derivatives", operation.summary, operation.request, operation.answer, content, example)
 
@@ -200,6 +203,7 @@ def base(app: FastAPI, engine: Engine) -> Schema:
     schemas["Device"] = {"type": "string", "enum": list(engine.devices)}
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
+    document["components"]["schemas"] = {name: without_defaults(schema) for name, schema in schemas.items()}
     document["components"] |= {
         "responses": {status: {**described, "content": _PROBLEM} for status, described in _PROBLEMS.items()},
         "parameters": {"deadline": _DEADLINE},
@@ -225,7 +229,7 @@ def with_keys(document: Schema) -> Schema:
 
 def describe(endpoint: Endpoint, schema: Schema, examples: Schema) -> Schema:
     """Return the description of an endpoint whose requests have this schema."""
-    binary = _BINARY if endpoint.is_binary else {}
+    binary = {MEDIA_TYPE: {"schema": ref("Safetensors")}} if endpoint.is_binary else {}
     return {
         "tags": [endpoint.tag],
         "summary": endpoint.summary,
@@ -245,6 +249,21 @@ def _models() -> Schema:
     models: list[Any] = [*requests, *answers, (Problem, "serialization")]
     _, definitions = models_json_schema(models, ref_template=ref("{model}")["$ref"])
     return definitions["$defs"]
+
+
+def without_defaults(schema: Schema) -> Schema:
+    """Return the schema of an object with the defaults of its fields in their descriptions."""
+    fields: dict[str, Schema] = schema.get("properties", {})
+    return {**schema, **({"properties": {name: _without_default(fields[name]) for name in fields}} if fields else {})}
+
+
+def _without_default(field: Schema) -> Schema:
+    default, kept = field.get("default"), {key: value for key, value in field.items() if key != "default"}
+    # The descriptions of these say what an omitted field means.
+    if default in (None, [], {}):
+        return kept
+    before, value = field.get("description", "").removesuffix("."), json.dumps(default, ensure_ascii=False)
+    return {**kept, "description": f"{before}; default: {value}." if before else f"Default: {value}."}
 
 
 def _op_parameter(engine: Engine, endpoint: Endpoint) -> Schema:

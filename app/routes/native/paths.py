@@ -2,7 +2,7 @@
 
 from starlette.types import ASGIApp
 
-from app.errors import NotFound, near
+from app.errors import NotFound, did_you_mean
 from app.execution.engine import Engine
 from app.http.request import Request, Route
 from app.requests.operations import OPERATIONS
@@ -57,8 +57,9 @@ def routes(engine: Engine, plans: Plans, pages: ASGIApp) -> Routes:
     async def other(request: Request) -> None:
         match request.path.split("/"):
             case ["", "v1", "ops", op, operation]:
-                if operation not in OPERATIONS and operation not in ("check", "verify"):
-                    raise NotFound(f"unknown operation {operation!r}; expected {near(operation, OPERATIONS)}")
+                known = (*OPERATIONS, "check", "verify")
+                if operation not in known:
+                    raise NotFound(f"unknown operation {operation!r}; {did_you_mean(operation, known)}")
                 if request.method != "POST":
                     raise wrong_method(request, "POST")
                 engine.op(op)  # raises, because the paths of known ops are in by_path

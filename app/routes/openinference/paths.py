@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from app.errors import Loc, NotFound, PullbackError, Unprocessable, near, unprocessable, wrong
+from app.errors import Loc, NotFound, PullbackError, Unprocessable, did_you_mean, unprocessable, wrong
 from app.execution.engine import Engine
 from app.http.body import too_large
 from app.http.problems import RenderedError
@@ -135,7 +135,7 @@ def _not_found(engine: Engine, known: Mapping[str, Model], path: str) -> NotFoun
             for op in engine.registry.unavailable:
                 if op.name == name.partition(".")[0]:
                     return NotFound(f"model {name} is unavailable: {op.reason}")
-            return NotFound(f"unknown model {name!r}; expected {near(name, known)}")
+            return NotFound(f"unknown model {name!r}; {did_you_mean(name, known)}")
         if version and version != VERSION:
             return NotFound(f"model {name}: expected version {VERSION}, got {version!r}")
     return NotFound(f"unknown path {path} in the Open Inference Protocol")

@@ -13,7 +13,17 @@ from typing import Any, cast
 from app.autodiff.binding import bind_shapes, bind_spec
 from app.autodiff.derivatives import Absent, Derivative, output_shapes
 from app.autodiff.point import Point
-from app.errors import MAX_ENTRIES, MAX_TEXT, Entry, Malformed, NotFound, PullbackError, Unprocessable, clip, near
+from app.errors import (
+    MAX_ENTRIES,
+    MAX_TEXT,
+    Entry,
+    Malformed,
+    NotFound,
+    PullbackError,
+    Unprocessable,
+    clip,
+    did_you_mean,
+)
 from app.execution.engine import Engine
 from app.http.problems import RenderedError
 from app.http.request import Request, Route
@@ -70,7 +80,7 @@ def routes(engine: Engine, plans: Plans) -> Routes:
     async def unknown(request: Request) -> None:
         name, _, endpoint = request.path.removeprefix(PREFIX).partition("/")
         known = [path.rpartition("/")[2] for path in of_op(engine.op(name))]
-        raise NotFound(f"unknown endpoint {endpoint!r} of op {name}; expected {near(endpoint, known)}")
+        raise NotFound(f"unknown endpoint {endpoint!r} of op {name}; {did_you_mean(endpoint, known)}")
 
     by_path = {path: route for op in engine.registry.ops.values() for path, route in of_op(op).items()}
     other, derived = Route(unknown, dialect, engine.counters("", "other")), DerivedRoutes(engine, of_op)
