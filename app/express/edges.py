@@ -31,18 +31,12 @@ OTHER = (np.nan, np.inf, -np.inf, float(np.float32(7.038531e-26)))
 # Numbers as a client may write them.
 TEXTS = (
     *(b"0.1", b"-0.30000000000000004", b"1.00000005960464477539062500001", b"0.1000000000000000055511", b"2", b"-17"),
-    *(
-        b"16777217",
-        b"9007199254740993",
-        b"18446744073709551615",
-        b"123456789012345678901234567890",
-        b"-9223372036854775809",
-    ),
-    *(b"-0", b"-0.0", b"0e0", b"1E5", b"1e+5", b"12e-1", b"5e-324", b"1e-400", b"-1.4e-45", b"7.006492321624085e-46"),
-    *(b"1e-7", b"1e22", b"123456.789e3", b"3.4028235677973362e38"),
+    *(b"16777217", b"9007199254740993", b"18446744073709551615", b"-9223372036854775808", b"-0", b"-0.0", b"0e0"),
+    *(b"1E5", b"1e+5", b"12e-1", b"5e-324", b"1e-400", b"-1.4e-45", b"7.006492321624085e-46", b"1e-7", b"1e22"),
+    *(b"123456.789e3", b"3.4028235677973362e38"),
 )
-# Numbers that only float64 holds, each alone, because a reader may refuse them.
-LARGE = (b"3.4028235677973366e38", b"-1e39", b"1.7976931348623157e308")
+# Numbers that a reader may refuse, each alone: those that only float64 holds, and an integer of more than 64 bits.
+LARGE = (b"3.4028235677973366e38", b"-1e39", b"1.7976931348623157e308", b"-123456789012345678901234567890")
 
 LeavesOf = Callable[[bytes], Sequence[Array]]
 """Returns the leaves that the ordinary way reads in a body; raises a ``PullbackError`` for one that it refuses."""
