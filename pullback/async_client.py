@@ -203,7 +203,9 @@ class AsyncClient:
                 # A limit around the whole would also cancel the code of the caller, which runs between the events.
                 while (chunk := await asyncio.wait_for(anext(chunks, None), limit.wait(None))) is not None:
                     for event in stream.feed(chunk):
+                        start = time.monotonic()
                         yield event
+                        limit.extend(time.monotonic() - start)
         except (httpx.HTTPError, TimeoutError) as error:
             raise failure(self._address, error, limit) from error
         stream.end()

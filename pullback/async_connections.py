@@ -4,7 +4,7 @@ import asyncio
 import socket
 import ssl
 import time
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import httptools
@@ -69,27 +69,30 @@ class AsyncConnections:
         return None
 
     async def _connect(self, limit: Limit) -> Connection:
-        seconds = self._address.connect_seconds(limit)
+        path, host, tls = self._address.socket_path, self._address.location.host, self._tls
         try:
-            async with asyncio.timeout(seconds):
-                return await self._connected(time.monotonic() + seconds)
+            end = time.monotonic() + self._address.connect_seconds(limit)
+            async with asyncio.timeout(until(end)):
+                if path is not None:
+                    return (await self._loop.create_unix_connection(self._new, path))[1]
+                opened = await self._open_tcp(host, self._address.port, end)
+            return await self._wrapped(opened, host, tls, until(end))
         except (OSError, UnicodeError) as error:
             raise cannot_connect(self._address, error, limit) from error
 
-    async def _connected(self, end: float) -> Connection:
-        address, loop = self._address, self._loop
-        if address.socket_path is not None:
-            return (await loop.create_unix_connection(self._new, address.socket_path))[1]
-        opened = await self._open_tcp(address.location.host, address.port, end)
+    async def _wrapped(
+        self, opened: socket.socket, host: str, tls: ssl.SSLContext | None, seconds: float
+    ) -> Connection:
+        """Return a connection on a socket; it closes the socket if the handshake of TLS fails."""
+        create = partial(self._loop.create_connection, self._new, sock=opened)
+        if tls is None:
+            return (await create())[1]
         try:
-            if self._tls is None:
-                return (await loop.create_connection(self._new, sock=opened))[1]
+            # If the wait was cancelled instead, asyncio and uvloop would leave the socket open.
             with handshake_failed():
-                host = address.location.host
-                return (await loop.create_connection(self._new, sock=opened, ssl=self._tls, server_hostname=host))[1]
-        except BaseException:
-            opened.close()
-            raise
+                return (await create(ssl=tls, server_hostname=host, ssl_handshake_timeout=seconds))[1]
+        except ConnectionAbortedError:
+            raise TimeoutError("no handshake of TLS in time") from None
 
     async def _open_tcp(self, host: str, port: int, end: float) -> socket.socket:
         """Return a socket that is connected to one of a host's addresses, tried in order."""

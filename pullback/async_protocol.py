@@ -90,9 +90,12 @@ class Connection(asyncio.Protocol):
             self._exchange = None
             if self._timer is not None:
                 self._timer.cancel()
+            if self._copy is not None:
+                self._copy.close()
+                self._copy = None
         if exchange.error is not None:
             raise exchange.error
-        self.is_reusable = exchange.answer.keeps_alive and is_sent
+        self.is_reusable = exchange.answer.keeps_alive and is_sent and transport.get_write_buffer_size() == 0
         return exchange.answer.response
 
     def close(self) -> None:
@@ -105,19 +108,13 @@ class Connection(asyncio.Protocol):
         if transport.get_extra_info("ssl_object") is None:
             # After a failed write, the transport discards a response that has arrived; the copy still has it.
             self._copy = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
-        try:
-            transport.write(head)
-            for chunk in body.chunks():
-                await self._wait_until_writable()
-                if exchange.ended.done():
-                    return False
-                transport.write(chunk)
+        transport.write(head)
+        for chunk in body.chunks():
             await self._wait_until_writable()
-            return not exchange.ended.done() or transport.get_write_buffer_size() == 0
-        finally:
-            if self._copy is not None:
-                self._copy.close()
-                self._copy = None
+            if exchange.ended.done() or transport.is_closing():
+                return False
+            transport.write(chunk)
+        return True
 
     async def _wait_until_writable(self) -> None:
         if self._writable is not None:

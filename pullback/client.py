@@ -153,7 +153,10 @@ class Client:
         try:
             with self._open_stream(call, limit) as response:
                 for chunk in response.iter_bytes():
-                    yield from stream.feed(chunk)
+                    for event in stream.feed(chunk):
+                        start = time.monotonic()
+                        yield event
+                        limit.extend(time.monotonic() - start)
                     limit.wait(None)
         except (httpx.HTTPError, TimeoutError) as error:
             raise failure(self._address, error, limit) from error

@@ -92,12 +92,14 @@ class Connections:
         address = self._address
         if address.socket_path is not None:
             return _open(socket.AF_UNIX, address.socket_path, until(end))
+        # Settings that cannot be read are the first error.
+        tls = self._tls
         opened = open_tcp(address.location.host, address.port, end)
-        if self._tls is None:
+        if tls is None:
             return opened
         opened.settimeout(until(end))
         with handshake_failed():
-            return self._tls.wrap_socket(opened, server_hostname=address.location.host)
+            return tls.wrap_socket(opened, server_hostname=address.location.host)
 
     @cached_property
     def _tls(self) -> ssl.SSLContext | None:

@@ -56,7 +56,7 @@ def handshake_failed() -> Generator[None]:
     """Turn what breaks off a handshake of TLS into an error of TLS."""
     try:
         yield
-    except (ssl.SSLError, TimeoutError):
+    except (ssl.SSLError, TimeoutError, ConnectionAbortedError):
         raise
     except OSError as error:
         raise ssl.SSLError(error.errno, f"the server closed the connection: {error}") from error

@@ -58,6 +58,11 @@ class Limit:
             raise TimeoutError
         return left if timeout is None else min(left, timeout)
 
+    def extend(self, seconds: float) -> None:
+        """Move the deadline: this time was not the call's own."""
+        if self._end is not None and self._last is not None:
+            self._end, self._last = self._end + seconds, self._last + seconds
+
     def headers(self) -> dict[str, str]:
         """Return the header that tells the service the deadline, in milliseconds from now."""
         left = self.left

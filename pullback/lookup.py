@@ -21,6 +21,8 @@ class Place(NamedTuple):
 def look_up(host: str, port: int) -> Found:
     """Look up the addresses of a host, in a thread of its own unless it is an IP address."""
     found: Found = Future()
+    # So that whoever waits cannot cancel it: the thread sets its result in any case.
+    found.set_running_or_notify_cancel()
     if _is_ip(host):
         _look_up(host, port, found)
     else:

@@ -63,7 +63,7 @@ class RawServer:
             answered = 0
             while head := self._request(connection):
                 self.heads.append(head)
-                if answered == self.answers:
+                if self.answers is not None and answered >= self.answers:
                     return
                 answered += 1
                 if not self._send(connection, self.pieces):
