@@ -41,6 +41,11 @@ class RawServer:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
+    def send_to_all(self, data: bytes) -> None:
+        """Send bytes that answer no request."""
+        for connection in self._open:
+            connection.sendall(data)
+
     def wait_for_connections(self) -> None:
         """Wait until the server has closed all connections."""
         for thread in self._threads[1:]:

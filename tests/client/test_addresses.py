@@ -157,7 +157,9 @@ def certificate(tmp_path_factory) -> tuple[Path, Path]:
 
 @pytest.fixture
 def tls_port(certificate) -> Iterator[int]:
-    """Return the port of a server with TLS that answers every request with ``OK``."""
+    """Return the port of a server with TLS that answers every request with a long body."""
+    ops = b'{"ops": [' + b" " * 300_000 + b"]}"
+    answer = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(ops), ops)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*certificate)
     listener = socket.create_server(("127.0.0.1", 0))
@@ -171,7 +173,7 @@ def tls_port(certificate) -> Iterator[int]:
             try:
                 with context.wrap_socket(connection, server_side=True) as secured:
                     while secured.recv(65536):
-                        secured.sendall(OK)
+                        secured.sendall(answer)
             except OSError:
                 connection.close()
 
