@@ -1,19 +1,20 @@
 """A connection of the asyncio client: a small request is one write, one callback and one future."""
 
 import asyncio
-import contextlib
 import os
 import socket
 import time
+from collections.abc import Iterable
 from typing import Any, cast
 
 import httptools
 
 from pullback.bodies import Body
 from pullback.calls import Call
-from pullback.http1 import IDLE_S, READ, Answer, NoResponse, is_small, joined
+from pullback.http1 import IDLE_S, Answer, NoResponse, is_small, joined
 from pullback.limits import Limit
 from pullback.responses import Response
+from pullback.safetensors import Buffer
 
 
 class Exchange:
@@ -62,7 +63,6 @@ class Connection(asyncio.Protocol):
         self._exchange: Exchange | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._writable: asyncio.Future[None] | None = None
-        self._copy: socket.socket | None = None
         self._active = time.monotonic()
         self.is_reusable = False
 
@@ -90,9 +90,6 @@ class Connection(asyncio.Protocol):
             self._exchange = None
             if self._timer is not None:
                 self._timer.cancel()
-            if self._copy is not None:
-                self._copy.close()
-                self._copy = None
         if exchange.error is not None:
             raise exchange.error
         self.is_reusable = exchange.answer.keeps_alive and is_sent and transport.get_write_buffer_size() == 0
@@ -106,19 +103,44 @@ class Connection(asyncio.Protocol):
     async def _send_large(self, transport: asyncio.Transport, head: bytes, body: Body, exchange: Exchange) -> bool:
         """Send a request in pieces, until the server answers; report whether all of it was sent."""
         if transport.get_extra_info("ssl_object") is None:
-            # After a failed write, the transport discards a response that has arrived; the copy still has it.
-            self._copy = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
+            # The transport would copy what the socket does not take, and a failed write would end its reading. On a
+            # descriptor of its own, neither happens.
+            with socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno())) as opened:
+                return await self._send_to(opened, (head, *body.chunks()), exchange)
         transport.write(head)
         for chunk in body.chunks():
-            await self._wait_until_writable()
+            if self._writable is not None:
+                await self._writable
+                self._active = time.monotonic()
             if exchange.ended.done() or transport.is_closing():
                 return False
             transport.write(chunk)
         return True
 
-    async def _wait_until_writable(self) -> None:
-        if self._writable is not None:
-            await self._writable
+    async def _send_to(self, opened: socket.socket, chunks: Iterable[Buffer], exchange: Exchange) -> bool:
+        for chunk in chunks:
+            rest = memoryview(chunk)
+            while rest:
+                if exchange.ended.done():
+                    return False
+                try:
+                    rest = rest[opened.send(rest) :]
+                except BlockingIOError:
+                    await self._wait_for(opened)
+                except OSError:
+                    # The server has closed the connection; its response, if there is one, says why.
+                    return False
+        return True
+
+    async def _wait_for(self, opened: socket.socket) -> None:
+        """Wait until the socket takes bytes, or the exchange ends."""
+        self.pause_writing()
+        self._loop.add_writer(opened, self.resume_writing)
+        try:
+            if self._writable is not None:
+                await self._writable
+        finally:
+            self._loop.remove_writer(opened)
             self._active = time.monotonic()
 
     def _watch_time(self, exchange: Exchange, limit: Limit) -> None:
@@ -176,9 +198,6 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """End the exchange."""
         if (exchange := self._exchange) is not None:
-            with contextlib.suppress(OSError):
-                while self._copy is not None and not exchange.ended.done() and (data := self._copy.recv(READ)):
-                    exchange.feed(data)
             exchange.lose()
         self.resume_writing()
 
