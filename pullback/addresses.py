@@ -143,10 +143,12 @@ class Address:
         """Return the error for a call after ``close``."""
         return ClientClosed(f"the client of {self.public_url} is closed: make another one")
 
-    def connection_lost(self) -> ConnectionLost:
-        """Return the error for a connection that closed too early."""
+    def connection_lost(self, *, has_begun: bool = True) -> ConnectionLost:
+        """Return the error for a connection that closed too early, perhaps before the response has begun."""
         message = f"{self.public_url} closed the connection before the response was complete"
-        return ConnectionLost(f"{message}: see the service's log")
+        may_need_tls = not has_begun and self.socket_path is None and self.location.scheme == "http"
+        cure = "see the service's log, and use https:// if it expects TLS" if may_need_tls else "see the service's log"
+        return ConnectionLost(f"{message}: {cure}")
 
     def not_pullback(self, reason: str) -> NotPullback:
         """Return the error for a response that is not Pullback's."""

@@ -46,6 +46,8 @@ class Exchange:
 
     def lose(self) -> None:
         """End as the connection is closed: the response may be complete by that."""
+        if self.ended.done():
+            return
         try:
             self.answer.end()
         except OSError as error:

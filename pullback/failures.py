@@ -9,6 +9,7 @@ import httpx
 
 from pullback.addresses import Address
 from pullback.errors import BadArgument, PullbackError
+from pullback.http1 import NoResponse
 from pullback.limits import Limit
 
 
@@ -23,7 +24,9 @@ def failure(address: Address, error: Exception, limit: Limit) -> PullbackError:
             return BadArgument(f"{address.public_url}: {error}")
         case _:
             reason = _not_pullback(error)
-            return address.connection_lost() if reason is None else address.not_pullback(reason)
+            if reason is not None:
+                return address.not_pullback(reason)
+            return address.connection_lost(has_begun=not isinstance(error, NoResponse))
 
 
 def _not_pullback(error: Exception) -> str | None:

@@ -225,3 +225,9 @@ def test_a_server_without_tls(client_of, pieces: tuple[bytes, ...]) -> None:
         finally:
             listener.shutdown(socket.SHUT_RDWR)
             thread.join(PATIENCE_S)
+
+
+def test_a_server_with_tls(client_of, tls_port: int) -> None:
+    expected = pytest.raises(pullback.ConnectionLost, match="use https:// if it expects TLS")
+    with client_of(f"http://127.0.0.1:{tls_port}", timeout=PATIENCE_S) as client, expected:
+        client.ops()
