@@ -4,8 +4,10 @@ import base64
 import ipaddress
 import os
 import re
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any
 from urllib.parse import unquote
 from urllib.request import getproxies, proxy_bypass
@@ -13,16 +15,8 @@ from urllib.request import getproxies, proxy_bypass
 import httpx
 
 from pullback.calls import Call
-from pullback.errors import (
-    BadArgument,
-    CannotConnect,
-    ClientClosed,
-    ConnectionLost,
-    NotPullback,
-    PullbackError,
-    TimedOut,
-)
-from pullback.limits import Limit
+from pullback.errors import BadArgument, CannotConnect, ClientClosed, ConnectionLost, NotPullback, TimedOut
+from pullback.limits import Limit, checked
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 DEFAULT_TIMEOUT = 60.0
@@ -30,6 +24,7 @@ CONNECT_S = 5.0
 UNIX_URL = re.compile(r"http\+unix://([^/]+)((?:/.*)?)")
 """The URL of a Unix socket, whose path is percent-encoded, and the path of the service there."""
 UNIX_EXAMPLE = "http+unix://%2Frun%2Fpullback.sock"
+HOST, PORTS = re.compile(r"[^%\s]+"), range(1, 1 << 16)
 KEY = re.compile(r"[!-~]+")
 HEADER_NAME, HEADER_VALUE = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"), re.compile(r"[ -~]*")
 OWN_HEADERS = ("accept", "connection", "content-length", "content-type", "pullback-deadline-ms", "transfer-encoding")
@@ -39,12 +34,14 @@ OWN_HEADERS = ("accept", "connection", "content-length", "content-type", "pullba
 class Address:
     """The URL of a service, the timeout and the headers of every request, and the errors that name the URL.
 
-    ``timeout`` limits every network wait, in seconds; ``None`` sets no limit. ``headers`` may hold a secret.
+    ``timeout`` limits every network wait, in seconds; ``None`` sets no limit. ``headers`` may hold a secret, and so may
+    ``proxy``, the URL of the proxy that leads there, if there is one.
     """
 
     url: str
     timeout: float | None = DEFAULT_TIMEOUT
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    proxy: str | None = field(default=None, repr=False)
 
     @property
     def public_url(self) -> str:
@@ -59,82 +56,111 @@ class Address:
         return httpx.URL(self.url).copy_with(userinfo=b"")
 
     @property
+    def port(self) -> int:
+        """The TCP port."""
+        return self.location.port or (443 if self.location.scheme == "https" else 80)
+
+    @property
     def socket_path(self) -> str | None:
         """The path of the Unix socket, if the service listens on one."""
         unix = UNIX_URL.fullmatch(self.url)
         return unquote(unix[1]) if unix else None
 
-    @property
-    def has_proxy(self) -> bool:
-        """Whether the environment names a proxy for this address; it never does for this machine."""
-        host, proxies = self.location.host, getproxies()
-        if is_this_machine(host) or proxy_bypass(host):
-            return False
-        return self.location.scheme in proxies or "all" in proxies
+    def connect_seconds(self, limit: Limit) -> float:
+        """Return how long connecting may take in all; raise ``TimeoutError`` if the call has no time left."""
+        wait = limit.wait(self.timeout)
+        return CONNECT_S if wait is None else min(wait, CONNECT_S)
 
-    def options(self) -> dict[str, Any]:
-        """Return the arguments of an httpx client; it uses the environment's proxies only for other machines."""
-        connect = CONNECT_S if self.timeout is None else min(self.timeout, CONNECT_S)
-        return {
-            "timeout": httpx.Timeout(self.timeout, connect=connect, pool=None),
-            "trust_env": not is_this_machine(self.location.host),
-            # With the certificates of SSL_CERT_FILE, which without `trust_env` httpx would ignore.
-            "verify": httpx.create_ssl_context() if self.location.scheme == "https" else True,
-        }
+    def tls_context(self) -> ssl.SSLContext | None:
+        """Return the settings of TLS, ``None`` for a URL without it.
 
-    def request_options(self, call: Call[Any], limit: Limit) -> dict[str, Any]:
-        """Return the arguments of a request of httpx, without method and content."""
+        ``SSL_CERT_FILE`` and ``SSL_CERT_DIR`` name the certificates to trust; raises ``BadArgument`` if it cannot be
+        read.
+        """
+        if self.location.scheme != "https":
+            return None
+        try:
+            return httpx.create_ssl_context()
+        except OSError as error:
+            name = "SSL_CERT_FILE" if os.environ.get("SSL_CERT_FILE") else "SSL_CERT_DIR"
+            expected = f"{name}: expected the path of certificates in PEM format, got {os.environ.get(name)!r}"
+            raise BadArgument(f"{expected} ({error}): correct it, or unset it") from error
+
+    def timeouts(self) -> dict[str, float | None]:
+        """Return the extension ``timeout`` of a request of httpx without a deadline."""
+        return httpx.Timeout(self.timeout, connect=self.connect_seconds(Limit(None)), pool=None).as_dict()
+
+    def httpx_proxy(self) -> httpx.Proxy | None:
+        """Return the proxy for httpx, if there is one; raise ``BadArgument`` for one that cannot be used."""
+        if self.proxy is None:
+            return None
+        got = f"{self._proxy_variables}: expected a URL such as http://proxy.example:3128, got {public(self.proxy)!r}"
+        try:
+            proxy = httpx.Proxy(self.proxy)
+        except (ValueError, httpx.InvalidURL) as error:
+            raise BadArgument(f"{got}: correct it, or unset it") from error
+        if not proxy.url.host:
+            raise BadArgument(f"{got}: correct it, or unset it")
+        if proxy.url.scheme.startswith("socks") and find_spec("socksio") is None:
+            raise BadArgument(f"{got}, which needs a package: pip install 'httpx[socks]', or use a proxy for HTTP")
+        return proxy
+
+    def request_options(self, call: Call[Any]) -> dict[str, Any]:
+        """Return the arguments of a request of httpx, without method, content and timeout."""
         location = self.location
         path = location.raw_path.rstrip(b"/") + call.path.encode("ascii")
-        options: dict[str, Any] = {
-            "url": location.copy_with(raw_path=path),
-            "headers": {**self.headers, **call.content.headers(), **limit.headers()},
-        }
-        if limit.seconds is not None:
-            options["timeout"] = limit.wait(self.timeout)
-        return options
-
-    def failure(self, error: Exception, limit: Limit) -> PullbackError:
-        """Return the error for an error of httpx."""
-        match error:
-            case httpx.ConnectError() | httpx.ConnectTimeout() | httpx.ProxyError():
-                return self.cannot_connect(error)
-            case httpx.TimeoutException():
-                return self.timed_out(limit)
-            case httpx.RemoteProtocolError() if "disconnected" in str(error) or "closed" in str(error):
-                return self.connection_lost()
-            case httpx.RemoteProtocolError() | httpx.DecodingError():
-                return self.not_pullback("invalid HTTP")
-            case httpx.UnsupportedProtocol() | httpx.InvalidURL() | httpx.LocalProtocolError():
-                return BadArgument(f"{self.public_url}: {error}")
-            case _:
-                return self.connection_lost()
+        return {"url": location.copy_with(raw_path=path), "headers": {**self.headers, **call.content.headers()}}
 
     def cannot_connect(self, reason: object) -> CannotConnect:
         """Return the error for an address that accepts no connection."""
+        if self.proxy is not None:
+            message = f"cannot connect to {self.public_url} through the proxy {public(self.proxy)} ({reason})"
+            return CannotConnect(f"{message}: correct {self._proxy_variables}, or add the host to NO_PROXY")
         message = f"cannot connect to {self.public_url} ({reason})"
         return CannotConnect(f"{message}: start the service there, or use another URL")
+
+    def no_tls(self, reason: object) -> CannotConnect:
+        """Return the error for a server that accepts connections, but not with TLS."""
+        message = f"no TLS with {self.public_url} ({reason})"
+        return CannotConnect(f"{message}: expected a server with TLS, so use http:// if it has none")
+
+    def not_trusted(self, reason: object) -> CannotConnect:
+        """Return the error for a certificate that is not valid for the URL."""
+        message = f"the certificate of {self.public_url} is not trusted ({reason})"
+        cure = "set SSL_CERT_FILE to a file with the certificate of its authority"
+        return CannotConnect(f"{message}: use the host name of the certificate, and {cure}")
 
     def timed_out(self, limit: Limit) -> TimedOut:
         """Return the error for a response that did not arrive within the deadline or the timeout."""
         if limit.seconds is not None and limit.has_passed:
             message = f"no response from {self.public_url} within the deadline of {limit.seconds:g} s"
             return TimedOut(f"{message}: allow a longer deadline, or send a smaller request")
-        message = f"no response from {self.public_url} within {self.timeout:g} s"
+        within = "in time" if self.timeout is None else f"within {self.timeout:g} s"
+        message = f"no response from {self.public_url} {within}"
         return TimedOut(f"{message}: raise the timeout, or send a smaller request")
 
     def client_closed(self) -> ClientClosed:
         """Return the error for a call after ``close``."""
         return ClientClosed(f"the client of {self.public_url} is closed: make another one")
 
-    def connection_lost(self) -> ConnectionLost:
-        """Return the error for a connection that closed too early."""
+    def connection_lost(self, *, has_begun: bool = True) -> ConnectionLost:
+        """Return the error for a connection that closed too early, perhaps before the response has begun."""
         message = f"{self.public_url} closed the connection before the response was complete"
-        return ConnectionLost(f"{message}: see the service's log")
+        may_need_tls = not has_begun and self.socket_path is None and self.location.scheme == "http"
+        cure = "see the service's log, and use https:// if it expects TLS" if may_need_tls else "see the service's log"
+        return ConnectionLost(f"{message}: {cure}")
 
     def not_pullback(self, reason: str) -> NotPullback:
         """Return the error for a response that is not Pullback's."""
-        return NotPullback(f"the server at {self.public_url} is not Pullback ({reason}): use the URL of the service")
+        cure = "use the URL of the service"
+        if self.proxy is not None:
+            cure += f", or see why the proxy {public(self.proxy)} ({self._proxy_variables}) answers so"
+        return NotPullback(f"the server at {self.public_url} is not Pullback ({reason}): {cure}")
+
+    @property
+    def _proxy_variables(self) -> str:
+        """The variables of the environment that name the proxy."""
+        return f"{self.location.scheme.upper()}_PROXY or ALL_PROXY"
 
 
 def address(
@@ -142,16 +168,16 @@ def address(
     timeout: float | None = DEFAULT_TIMEOUT,
     api_key: str | None = None,
     headers: Mapping[str, str] | None = None,
+    *,
+    use_proxy: bool = True,
 ) -> Address:
     """Return the address for ``url``, else for ``PULLBACK_URL``, else the default; raise ``BadArgument``.
 
     The key is ``api_key``, else that of ``PULLBACK_KEY``, else none. A key replaces the user name and password of the
-    URL.
+    URL. With ``use_proxy``, the environment may name a proxy.
     """
     url = (url or os.environ.get("PULLBACK_URL") or DEFAULT_URL).rstrip("/")
     parsed = _parsed(url)
-    if timeout is not None and not timeout > 0:
-        raise BadArgument(f"timeout: expected seconds above 0, or None for no limit, got {timeout}")
     key = api_key or os.environ.get("PULLBACK_KEY") or None
     if key is not None and not KEY.fullmatch(key):
         raise BadArgument("expected a key of printable ASCII characters without spaces (api_key or PULLBACK_KEY)")
@@ -160,19 +186,39 @@ def address(
         sent["Authorization"] = f"Bearer {key}"
     elif parsed.userinfo:
         sent["Authorization"] = _basic(parsed.userinfo.decode())
-    return Address(url, timeout, {**sent, **_checked(headers or {})})
+    sent.update(_checked(headers or {}))
+    return Address(url, checked("timeout", timeout), sent, _proxy(parsed) if use_proxy else None)
 
 
 def _parsed(url: str) -> httpx.URL:
+    expected = f"expected a URL such as {DEFAULT_URL} or {UNIX_EXAMPLE}, got {public(url)!r}"
+    if "?" in url or "#" in url:
+        raise BadArgument(f"{expected}: remove its query and its fragment")
     try:
         if unix := UNIX_URL.fullmatch(url):
             return httpx.URL(f"http://localhost{unix[2]}")
         parsed = httpx.URL(url)
     except httpx.InvalidURL:
         parsed = httpx.URL()
-    if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise BadArgument(f"expected a URL such as {DEFAULT_URL} or {UNIX_EXAMPLE}, got {url!r}")
+    if parsed.scheme not in ("http", "https") or not parsed.host or not HOST.fullmatch(parsed.host):
+        raise BadArgument(expected)
+    if parsed.port is not None and parsed.port not in PORTS:
+        raise BadArgument(f"{expected}: use a port from {PORTS[0]} to {PORTS[-1]}")
     return parsed
+
+
+def public(url: str) -> str:
+    """Return a URL without user name, password, query and fragment, valid or not."""
+    return re.sub(r"(//|^)[^/?#]*@", r"\1", url).partition("?")[0].partition("#")[0]
+
+
+def _proxy(location: httpx.URL) -> str | None:
+    """Return the URL of the environment's proxy for a URL; there never is one for this machine."""
+    proxies = getproxies()
+    if is_this_machine(location.host) or proxy_bypass(location.netloc.decode("ascii")):
+        return None
+    proxy = proxies.get(location.scheme) or proxies.get("all")
+    return proxy if proxy is None or "://" in proxy else f"http://{proxy}"
 
 
 def _basic(userinfo: str) -> str:

@@ -9,8 +9,8 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
@@ -22,10 +22,11 @@ from pullback.async_op import AsyncOp
 from pullback.calls import Call, CheckOptions
 from pullback.catalogue import OpSummary
 from pullback.errors import BadArgument, DeadlinePassed, TimedOut
+from pullback.failures import failure
 from pullback.limits import DEFAULT_RETRIES, Limit, Retries
 from pullback.reports import Event
 from pullback.responses import Response
-from pullback.spread import Spread
+from pullback.sessions import Session
 
 T = TypeVar("T")
 
@@ -38,15 +39,24 @@ class AsyncClient:
 
     ``url`` defaults to ``PULLBACK_URL``, then to http://127.0.0.1:8000; that of a Unix socket is http+unix:// and its
     path, percent-encoded. ``api_key``, for a service that needs one, defaults to ``PULLBACK_KEY``. The client sends
-    ``headers`` with every request. ``timeout`` limits every network wait, in seconds; ``None`` sets no limit. After a
-    429 or 503 with a ``Retry-After``, the client sends a call again up to ``retries`` times, with at most half a minute
-    of pauses. On failure every method raises a ``PullbackError``.
+    ``headers`` with every request. ``timeout`` limits every network wait, in seconds; ``None`` and infinity set no
+    limit. After a 429 or 503 with a ``Retry-After``, the client sends a call again up to ``retries`` times, with at
+    most half a minute of pauses. On failure every method raises a ``PullbackError``.
+
+    The ``deadline`` of a call ends it, whatever the network does: at the latest a tenth of it, and half a second, after
+    it, so that the service's own answer can arrive.
 
     At most ``concurrency`` calls are sent at a time. The others wait in a queue of this client, where only a deadline
     limits them, so that ``asyncio.gather`` takes any number of calls.
 
     Requests are sent by ``http_client``, which then has its own timeout and stays open, or by an httpx client with this
-    ``transport``. A copy, as made by pickle, and a client that is used in another event loop have new connections.
+    ``transport``. Without them, and without a proxy in the environment, the client opens its own connections, which
+    take an eighth of the CPU. If the server has closed a connection that was kept, before the first byte of the
+    response, the client sends the call once more, on a new connection: the calls of an op and of the catalogue compute
+    their results from the request alone. It repeats no stream of checks, and no call through a proxy or on a client of
+    yours.
+
+    A copy, as made by pickle, and a client that is used in another event loop have new connections.
     """
 
     def __init__(
@@ -64,7 +74,8 @@ class AsyncClient:
         """Set the address; this sends nothing."""
         if concurrency < 1:
             raise BadArgument(f"concurrency: expected at least 1, got {concurrency}")
-        self._address = addresses.address(url, timeout, api_key, headers)
+        has_own = transport is not None or http_client is not None
+        self._address = addresses.address(url, timeout, api_key, headers, use_proxy=not has_own)
         self._retries, self._concurrency = retries, concurrency
         self._transport, self._http_client = transport, http_client
         self._session: Session | None = None
@@ -102,9 +113,9 @@ class AsyncClient:
         """
         return self._events(calls.checks(ops, options))
 
-    async def send(self, call: Call[T]) -> T:
-        """Send a call and return its result."""
-        limit, session = Limit(call.deadline), self._open()
+    async def send(self, call: Call[T], limit: Limit | None = None) -> T:
+        """Send a call and return its result; ``limit`` is that of the call, if it has started."""
+        limit, session = limit or Limit(call.deadline), self._open()
         waited = await self._take_turn(session, limit)
         try:
             return await self._send(session, call, limit)
@@ -118,8 +129,8 @@ class AsyncClient:
     async def close(self) -> None:
         """Close the connections."""
         self._is_closed = True
-        if self._session is not None and self._session.is_current and self._http_client is None:
-            await self._session.http.aclose()
+        if self._session is not None:
+            await self._session.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -135,19 +146,21 @@ class AsyncClient:
     def __repr__(self) -> str:
         return f"pullback.AsyncClient({self._address.public_url!r})"
 
-    def _open(self) -> "Session":
+    def _open(self) -> Session:
         if self._is_closed:
             raise self._address.client_closed()
         if self._session is None or not self._session.is_current:
-            options = self._address.options()
-            transport = self._transport or (None if self._address.has_proxy else Spread(self._address))
-            http = self._http_client or httpx.AsyncClient(transport=transport, **options)
-            self._session = Session(http, self._concurrency)
+            if self._session is not None:
+                self._session.abandon()
+            self._session = Session(self._address, self._concurrency, self._transport, self._http_client)
         return self._session
 
-    async def _take_turn(self, session: "Session", limit: Limit) -> float:
+    async def _take_turn(self, session: Session, limit: Limit) -> float:
         """Wait until fewer than ``concurrency`` calls are sent; return the seconds."""
         start = time.monotonic()
+        if limit.left is None:
+            await session.turns.acquire()
+            return 0.0
         try:
             async with asyncio.timeout(limit.left):
                 await session.turns.acquire()
@@ -162,8 +175,8 @@ class AsyncClient:
             "allow a longer deadline"
         )
 
-    async def _send(self, session: "Session", call: Call[T], limit: Limit) -> T:
-        retries = Retries(self._retries, call.deadline)
+    async def _send(self, session: Session, call: Call[T], limit: Limit) -> T:
+        retries = Retries(self._retries, limit)
         while True:
             response = await self._exchange(session, call, limit)
             pause = retries.pause(response)
@@ -171,34 +184,46 @@ class AsyncClient:
                 return reading.result(self._address, call, response)
             await asyncio.sleep(pause)
 
-    async def _exchange(self, session: "Session", call: Call[Any], limit: Limit) -> Response:
+    async def _exchange(self, session: Session, call: Call[Any], limit: Limit) -> Response:
+        if session.connections is not None:
+            return await session.connections.exchange(call, limit)
         try:
-            async with self._stream(session, call, limit) as response:
+            async with asyncio.timeout(limit.wait(None)), session.stream(call, limit) as response:
                 content = bytearray()
                 async for chunk in response.aiter_bytes():
                     content += chunk
                 return Response(response.status_code, response.headers, content)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise self._address.failure(error, limit) from error
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
+            raise failure(self._address, error, limit) from error
 
     async def _events(self, call: Call[None]) -> AsyncGenerator[Event, None]:
         limit, stream = Limit(call.deadline), reading.Stream(self._address)
         try:
             async with self._open_stream(call, limit) as response:
-                async for chunk in response.aiter_bytes():
+                chunks = response.aiter_bytes()
+                # A limit around the whole would also cancel the code of the caller, which runs between the events.
+                while (chunk := await self._next(chunks, limit)) is not None:
                     for event in stream.feed(chunk):
+                        start = time.monotonic()
                         yield event
-        except httpx.HTTPError as error:
-            raise self._address.failure(error, limit) from error
+                        limit.extend(time.monotonic() - start)
+        except (httpx.HTTPError, TimeoutError) as error:
+            raise failure(self._address, error, limit) from error
         stream.end()
+
+    async def _next(self, chunks: AsyncIterator[bytes], limit: Limit) -> bytes | None:
+        async with asyncio.timeout(limit.wait(None)):
+            return await anext(chunks, None)
 
     @asynccontextmanager
     async def _open_stream(self, call: Call[None], limit: Limit) -> AsyncGenerator[httpx.Response, None]:
         """Send a call whose response is a stream; yield the response once it starts."""
-        retries = Retries(self._retries, call.deadline)
+        retries = Retries(self._retries, limit)
         while True:
-            async with self._stream(self._open(), call, limit) as response:
-                content = b"" if response.is_success else await response.aread()
+            async with AsyncExitStack() as stack:
+                async with asyncio.timeout(limit.wait(None)):
+                    response = await stack.enter_async_context(self._open().stream(call, limit))
+                    content = b"" if response.is_success else await response.aread()
                 start = Response(response.status_code, response.headers, content)
                 pause = retries.pause(start)
                 if pause is None:
@@ -206,26 +231,3 @@ class AsyncClient:
                     yield response
                     return
             await asyncio.sleep(pause)
-
-    @asynccontextmanager
-    async def _stream(self, session: "Session", call: Call[Any], limit: Limit) -> AsyncGenerator[httpx.Response, None]:
-        """Send a call; yield the response before its content is read."""
-        content = None if call.body is None else call.body.async_content
-        options = self._address.request_options(call, limit)
-        async with session.http.stream(call.method, content=content, **options) as response:
-            yield response
-
-
-class Session:
-    """The connections of a client, and the turns of its calls, in one event loop."""
-
-    def __init__(self, http: httpx.AsyncClient, concurrency: int) -> None:
-        """Belong to the event loop that runs."""
-        self.http = http
-        self.turns = asyncio.Semaphore(concurrency)
-        self._loop = asyncio.get_running_loop()
-
-    @property
-    def is_current(self) -> bool:
-        """Whether the event loop that runs is that of the session."""
-        return self._loop is asyncio.get_running_loop()

@@ -7,6 +7,7 @@ from pullback import answers, calls
 from pullback.arrays import ArrayLike, Arrays
 from pullback.calls import Call, CheckOptions, Common
 from pullback.catalogue import Contract
+from pullback.limits import Limit
 from pullback.naming import is_named, named
 from pullback.reports import Report, Verification
 
@@ -16,8 +17,8 @@ T = TypeVar("T")
 class Sender(Protocol):
     """A client, as far as an op needs it."""
 
-    async def send(self, call: Call[T]) -> T:
-        """Send a call and return its result."""
+    async def send(self, call: Call[T], limit: Limit | None = None) -> T:
+        """Send a call and return its result; ``limit`` is that of the call, if it has started."""
         ...
 
 
@@ -41,7 +42,10 @@ class AsyncOp:
 
     async def forward(self, inputs: Arrays | ArrayLike, **common: Unpack[Common]) -> answers.Forward:
         """Return the outputs."""
-        return await self._client.send(calls.forward(self.name, await self._named("inputs", inputs), common))
+        limit = calls.limit(common)
+        return await self._client.send(
+            calls.forward(self.name, await self._named("inputs", inputs, limit), common), limit
+        )
 
     async def gradients(
         self,
@@ -56,15 +60,17 @@ class AsyncOp:
 
         The first is weighted by ``cotangents``; each further one is that of the sum of the previous one's entries.
         """
+        limit = calls.limit(common)
         return await self._client.send(
             calls.gradients(
                 self.name,
-                await self._named("inputs", inputs),
+                await self._named("inputs", inputs, limit),
                 common,
                 order=order,
-                cotangents=await self._named("cotangents", cotangents),
+                cotangents=await self._named("cotangents", cotangents, limit),
                 wrt=wrt,
-            )
+            ),
+            limit,
         )
 
     async def vjp(
@@ -81,16 +87,18 @@ class AsyncOp:
 
         With ``batched``, cotangents and gradients have a leading axis.
         """
+        limit = calls.limit(common)
         return await self._client.send(
             calls.vjp(
                 self.name,
-                await self._named("inputs", inputs),
+                await self._named("inputs", inputs, limit),
                 common,
-                cotangents=await self._named("cotangents", cotangents),
+                cotangents=await self._named("cotangents", cotangents, limit),
                 wrt=wrt,
                 outputs=outputs,
                 batched=batched,
-            )
+            ),
+            limit,
         )
 
     async def jvp(
@@ -102,14 +110,16 @@ class AsyncOp:
         **common: Unpack[Common],
     ) -> answers.Tangents:
         """Return tangents of the inputs pushed forward to the outputs."""
+        limit = calls.limit(common)
         return await self._client.send(
             calls.jvp(
                 self.name,
-                await self._named("inputs", inputs),
+                await self._named("inputs", inputs, limit),
                 common,
-                tangents=await self._named("tangents", tangents),
+                tangents=await self._named("tangents", tangents, limit),
                 batched=batched,
-            )
+            ),
+            limit,
         )
 
     async def jacobian(
@@ -121,8 +131,10 @@ class AsyncOp:
         **common: Unpack[Common],
     ) -> answers.Jacobian:
         """Return the derivatives of all outputs, or those in ``of``, by all inputs, or those in ``wrt``."""
+        limit = calls.limit(common)
         return await self._client.send(
-            calls.jacobian(self.name, await self._named("inputs", inputs), common, of=of, wrt=wrt)
+            calls.jacobian(self.name, await self._named("inputs", inputs, limit), common, of=of, wrt=wrt),
+            limit,
         )
 
     async def hvp(
@@ -136,16 +148,18 @@ class AsyncOp:
         **common: Unpack[Common],
     ) -> answers.Products:
         """Return Hᵀv, the products of the derivative of the vjp and the vectors."""
+        limit = calls.limit(common)
         return await self._client.send(
             calls.hvp(
                 self.name,
-                await self._named("inputs", inputs),
+                await self._named("inputs", inputs, limit),
                 common,
-                vectors=await self._named("vectors", vectors),
-                cotangents=await self._named("cotangents", cotangents),
+                vectors=await self._named("vectors", vectors, limit),
+                cotangents=await self._named("cotangents", cotangents, limit),
                 wrt=wrt,
                 batched=batched,
-            )
+            ),
+            limit,
         )
 
     async def hessian(
@@ -158,15 +172,17 @@ class AsyncOp:
         **common: Unpack[Common],
     ) -> answers.Hessian:
         """Return the derivative of the vjp, or only its ``diagonal``, for an elementwise op."""
+        limit = calls.limit(common)
         return await self._client.send(
             calls.hessian(
                 self.name,
-                await self._named("inputs", inputs),
+                await self._named("inputs", inputs, limit),
                 common,
-                cotangents=await self._named("cotangents", cotangents),
+                cotangents=await self._named("cotangents", cotangents, limit),
                 wrt=wrt,
                 diagonal=diagonal,
-            )
+            ),
+            limit,
         )
 
     async def check(
@@ -177,7 +193,10 @@ class AsyncOp:
         **options: Unpack[CheckOptions],
     ) -> Report:
         """Check the gradients at a point, by default at the op's examples and at points drawn from its domain."""
-        return await self._client.send(calls.check(self.name, await self._named("inputs", inputs), attrs, options))
+        limit = calls.limit(options)
+        return await self._client.send(
+            calls.check(self.name, await self._named("inputs", inputs, limit), attrs, options), limit
+        )
 
     async def verify(
         self,
@@ -189,23 +208,25 @@ class AsyncOp:
         **common: Unpack[Common],
     ) -> Verification:
         """Compare your gradients, by input, with the op's own in its widest dtype."""
+        limit = calls.limit(common)
         return await self._client.send(
             calls.verify(
                 self.name,
-                await self._named("inputs", inputs),
-                await self._named("gradients", gradients),
+                await self._named("inputs", inputs, limit),
+                await self._named("gradients", gradients, limit),
                 common,
-                cotangents=await self._named("cotangents", cotangents),
+                cotangents=await self._named("cotangents", cotangents, limit),
                 tolerances=tolerances,
-            )
+            ),
+            limit,
         )
 
     def __repr__(self) -> str:
         return f"{self._client!r}.op({self.name!r})"
 
-    async def _named(self, field: str, value: Any) -> Any:
+    async def _named(self, field: str, value: Any, limit: Limit) -> Any:
         """Return arrays by name; an array without one takes the name in the contract, which is requested once."""
         if is_named(value):
             return value
-        self._contract = self._contract or await self.contract()
+        self._contract = self._contract or await self._client.send(calls.contract(self.name), limit)
         return named(field, value, self._contract)

@@ -9,6 +9,7 @@ from pullback import answers, bodies, catalogue, reports, safetensors
 from pullback.arrays import Arrays, array_or_json, shared_float
 from pullback.bodies import JSON, Body
 from pullback.errors import BadArgument
+from pullback.limits import Limit, checked
 
 T = TypeVar("T")
 Names: TypeAlias = Iterable[Any] | None
@@ -21,7 +22,8 @@ class Common(TypedDict, total=False):
 
     ``attrs``: the op's attributes. ``dtype``: the dtype of its type variable; by default that of the float arrays,
     if they agree. ``mode``: graph, eager, xla or v1. ``device``: such as cpu or gpu:0. ``deadline``: the seconds that
-    the whole call may take, retries included; the service stops working on it then.
+    the whole call may take, with its retries, its connection and a first look at the contract; the service stops
+    working on it then. ``None`` and infinity set no limit.
     """
 
     attrs: Mapping[str, Any] | None
@@ -66,7 +68,9 @@ class Content(NamedTuple):
 class Call(NamedTuple, Generic[T]):
     """A request, and the function that reads its response; a GET has no ``body``.
 
-    ``accept`` is the media type of the response; ``deadline`` limits the whole call, in seconds.
+    ``accept`` is the media type of the response; ``deadline`` limits the whole call, in seconds. A call that computes
+    its response from the request alone ``may_repeat``: if a connection that was kept turns out to be closed before the
+    first byte of the response, the client sends it once more.
     """
 
     path: str
@@ -74,6 +78,7 @@ class Call(NamedTuple, Generic[T]):
     body: Body | None = None
     accept: str = JSON
     deadline: float | None = None
+    may_repeat: bool = False
 
     @property
     def method(self) -> str:
@@ -88,12 +93,12 @@ class Call(NamedTuple, Generic[T]):
 
 def ops() -> Call[list[catalogue.OpSummary]]:
     """Request a summary of every op."""
-    return Call("/v1/ops", catalogue.summaries)
+    return Call("/v1/ops", catalogue.summaries, may_repeat=True)
 
 
 def contract(op: str) -> Call[catalogue.Contract]:
     """Request the contract of an op."""
-    return Call(_path(op), catalogue.contract)
+    return Call(_path(op), catalogue.contract, may_repeat=True)
 
 
 def forward(op: str, inputs: Arrays, common: Common) -> Call[answers.Forward]:
@@ -153,7 +158,7 @@ def check(
     """Request the checks of an op, at a point or at points that the service chooses."""
     fields = {**_selections(options), "attrs": attrs}
     body = bodies.write_json(fields, _tensors({"inputs": inputs}))
-    return Call(_path(op, "check"), reports.report, body, deadline=_deadline(options.get("deadline")))
+    return Call(_path(op, "check"), reports.report, body, deadline=_deadline(options), may_repeat=True)
 
 
 def verify(
@@ -168,14 +173,13 @@ def verify(
     """Request a comparison of gradients with those of an op."""
     tensors = _tensors({"inputs": inputs, "gradients": gradients, "cotangents": cotangents})
     body = bodies.write_json({**_fields(common, tensors), "tolerances": tolerances}, tensors)
-    return Call(_path(op, "verify"), reports.verification, body, deadline=_deadline(common.get("deadline")))
+    return Call(_path(op, "verify"), reports.verification, body, deadline=_deadline(common), may_repeat=True)
 
 
 def checks(ops: Iterable[str] | None, options: CheckOptions) -> Call[None]:
     """Request the checks of many ops; the response is a stream for ``reports.event``."""
     body = bodies.write_json({**_selections(options), "ops": _names("ops", ops)}, {})
-    deadline = _deadline(options.get("deadline"))
-    return Call("/v1/checks", _nothing, body, accept=LINES, deadline=deadline)
+    return Call("/v1/checks", _nothing, body, accept=LINES, deadline=_deadline(options))
 
 
 def _nothing(document: Mapping[str, Any]) -> None:
@@ -194,7 +198,7 @@ def _operation(
     body = bodies.write({**fields, **_fields(common, values), "encoding": "base64"}, values)
     # The results of these two are larger than the request.
     accept = safetensors.MEDIA_TYPE if name in ("jacobian", "hessian") else body.media_type
-    return Call(_path(op, name), read, body, accept, _deadline(common.get("deadline")))
+    return Call(_path(op, name), read, body, accept, _deadline(common), may_repeat=True)
 
 
 def _fields(common: Common, tensors: bodies.Tensors) -> dict[str, Any]:
@@ -210,10 +214,13 @@ def _tensors(tensors: Mapping[str, Arrays | None]) -> bodies.Tensors:
     }
 
 
-def _deadline(seconds: float | None) -> float | None:
-    if seconds is not None and not seconds > 0:
-        raise BadArgument(f"deadline: expected seconds above 0, got {seconds}")
-    return seconds
+def limit(options: Common | CheckOptions) -> Limit:
+    """Start the time that a call with these options may take."""
+    return Limit(_deadline(options))
+
+
+def _deadline(options: Common | CheckOptions) -> float | None:
+    return checked("deadline", options.get("deadline"))
 
 
 def _names(field: str, names: Names) -> tuple[str, ...] | None:

@@ -18,9 +18,11 @@ from typing import Any, Self, TypeVar, Unpack
 import httpx
 
 from pullback import addresses, calls, reading
+from pullback.call_timeout import timeouts
 from pullback.calls import Call, CheckOptions
 from pullback.catalogue import OpSummary
 from pullback.connections import Connections
+from pullback.failures import failure
 from pullback.limits import DEFAULT_RETRIES, Limit, Retries
 from pullback.op import Op
 from pullback.reports import Event
@@ -34,13 +36,19 @@ class Client:
 
     ``url`` defaults to ``PULLBACK_URL``, then to http://127.0.0.1:8000; that of a Unix socket is http+unix:// and its
     path, percent-encoded. ``api_key``, for a service that needs one, defaults to ``PULLBACK_KEY``. The client sends
-    ``headers`` with every request. ``timeout`` limits every network wait, in seconds; ``None`` sets no limit. After a
-    429 or 503 with a ``Retry-After``, the client sends a call again up to ``retries`` times, with at most half a minute
-    of pauses. On failure every method raises a ``PullbackError``.
+    ``headers`` with every request. ``timeout`` limits every network wait, in seconds; ``None`` and infinity set no
+    limit. After a 429 or 503 with a ``Retry-After``, the client sends a call again up to ``retries`` times, with at
+    most half a minute of pauses. On failure every method raises a ``PullbackError``.
+
+    The ``deadline`` of a call ends it, whatever the network does: at the latest a tenth of it, and half a second, after
+    it, so that the service's own answer can arrive.
 
     Requests are sent by ``http_client``, which then has its own timeout and stays open, or by an httpx client with this
-    ``transport``. Without them, and without a proxy in the environment, the client opens its own connections, which
-    take a fifth of the CPU.
+    ``transport``; with these two, a deadline limits each wait, and a response that arrives byte by byte may take
+    longer. Without them, and without a proxy in the environment, the client opens its own connections, which take a
+    fifth of the CPU. If the server has closed a connection that was kept, before the first byte of the response, the
+    client sends the call once more, on a new connection: the calls of an op and of the catalogue compute their results
+    from the request alone. It repeats no stream of checks, and no call through a proxy or on a client of yours.
 
     Threads may share a client. A copy, as made by pickle, and the child of a fork have connections of their own.
     """
@@ -57,12 +65,13 @@ class Client:
         http_client: httpx.Client | None = None,
     ) -> None:
         """Set the address; this sends nothing."""
-        self._address = addresses.address(url, timeout, api_key, headers)
+        has_own = transport is not None or http_client is not None
+        self._address = addresses.address(url, timeout, api_key, headers, use_proxy=not has_own)
         self._retries = retries
         self._transport, self._http_client = transport, http_client
         self._http: httpx.Client | None = None
         self._process = os.getpid()
-        is_direct = transport is None and http_client is None and not self._address.has_proxy
+        is_direct = not has_own and self._address.proxy is None
         self._connections = Connections(self._address) if is_direct else None
         self._is_closed = False
         options = {"api_key": api_key, "headers": headers, "timeout": timeout, "retries": retries}
@@ -89,9 +98,10 @@ class Client:
         """
         return self._events(calls.checks(ops, options))
 
-    def send(self, call: Call[T]) -> T:
-        """Send a call and return its result."""
-        limit, retries = Limit(call.deadline), Retries(self._retries, call.deadline)
+    def send(self, call: Call[T], limit: Limit | None = None) -> T:
+        """Send a call and return its result; ``limit`` is that of the call, if it has started."""
+        limit = limit or Limit(call.deadline)
+        retries = Retries(self._retries, limit)
         while True:
             response = self._exchange(call, limit)
             pause = retries.pause(response)
@@ -131,9 +141,10 @@ class Client:
                 content = bytearray()
                 for chunk in response.iter_bytes():
                     content += chunk
+                    limit.wait(None)
                 return Response(response.status_code, response.headers, content)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise self._address.failure(error, limit) from error
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
+            raise failure(self._address, error, limit) from error
 
     def _events(self, call: Call[None]) -> Generator[Event, None, None]:
         if self._is_closed:
@@ -142,15 +153,19 @@ class Client:
         try:
             with self._open_stream(call, limit) as response:
                 for chunk in response.iter_bytes():
-                    yield from stream.feed(chunk)
-        except httpx.HTTPError as error:
-            raise self._address.failure(error, limit) from error
+                    for event in stream.feed(chunk):
+                        start = time.monotonic()
+                        yield event
+                        limit.extend(time.monotonic() - start)
+                    limit.wait(None)
+        except (httpx.HTTPError, TimeoutError) as error:
+            raise failure(self._address, error, limit) from error
         stream.end()
 
     @contextmanager
     def _open_stream(self, call: Call[None], limit: Limit) -> Generator[httpx.Response, None, None]:
         """Send a call whose response is a stream; yield the response once it starts."""
-        retries = Retries(self._retries, call.deadline)
+        retries = Retries(self._retries, limit)
         while True:
             with self._stream(call, limit) as response:
                 content = b"" if response.is_success else response.read()
@@ -166,8 +181,11 @@ class Client:
     def _stream(self, call: Call[Any], limit: Limit) -> Generator[httpx.Response, None, None]:
         """Send a call by httpx; yield the response before its content is read."""
         content = None if call.body is None else call.body.content
-        options = self._address.request_options(call, limit)
-        with self._open().stream(call.method, content=content, **options) as response:
+        http, options = self._open(), self._address.request_options(call)
+        options["headers"].update(limit.headers())
+        if self._http_client is None or limit.seconds is not None:
+            options["extensions"] = {"timeout": timeouts(self._address, limit)}
+        with http.stream(call.method, content=content, **options) as response:
             yield response
 
     def _open(self) -> httpx.Client:
@@ -175,8 +193,12 @@ class Client:
             return self._http_client
         if self._http is None or self._process != os.getpid():
             # The parent of a process that was forked still uses its connections.
-            path = self._address.socket_path
-            transport = self._transport or (httpx.HTTPTransport(uds=path) if path else None)
-            self._http = httpx.Client(transport=transport, **self._address.options())
+            self._http = httpx.Client(transport=self._transport or self._new_transport())
             self._process = os.getpid()
         return self._http
+
+    def _new_transport(self) -> httpx.BaseTransport:
+        # httpcore takes a while to import, and a client without streams and without a proxy does not need it.
+        from pullback.limited_transport import LimitedTransport  # noqa: PLC0415
+
+        return LimitedTransport(self._address)

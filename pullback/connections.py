@@ -1,7 +1,4 @@
-"""Connections of the blocking client: a small request is one send and one receive.
-
-httptools parses the responses, as it parses requests in uvicorn.
-"""
+"""Connections of the blocking client: a small request is one send and one receive."""
 
 import contextlib
 import os
@@ -10,27 +7,19 @@ import socket
 import ssl
 import time
 from collections import deque
-from collections.abc import Mapping
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import httptools
-import httpx
-import numpy as np
 
-from pullback.addresses import CONNECT_S, Address
-from pullback.calls import Call, Content
+from pullback.addresses import Address
+from pullback.bodies import Body
+from pullback.calls import Call
+from pullback.failures import cannot_connect, failure, handshake_failed
+from pullback.http1 import IDLE_S, READ, Answer, NoResponse, Requests, is_small, joined
 from pullback.limits import Limit
+from pullback.lookup import look_up, shares, until
 from pullback.responses import Response
-from pullback.safetensors import Buffer
-
-IDLE_S = 30.0
-"""How long a connection may be idle and still be used again, in seconds: less than the patience of load balancers."""
-READ = 1 << 16
-HEADERS = {name.encode(): name for name in ("content-length", "content-type", "retry-after", "transfer-encoding")}
-MAX_HEAD = 1 << 18
-JOINED = 1 << 16
-"""Up to this many bytes, the head and the body are copied into one piece, for one send."""
 
 
 class Connections:
@@ -38,24 +27,23 @@ class Connections:
 
     def __init__(self, address: Address) -> None:
         """Connect to nothing yet."""
-        self._address = address
+        self._address, self._requests = address, Requests(address)
         self._idle: deque[Connection] = deque()
         self._process = os.getpid()
         self._is_closed = False
 
     def exchange(self, call: Call[Any], limit: Limit) -> Response:
         """Send a call and return the response; raise a ``PullbackError`` if there is none."""
-        connection = self._idle_connection() or self._connect(limit)
         try:
-            response = connection.exchange(self._head(call, limit), call, limit)
-        except BaseException:
-            connection.close()
-            raise
-        if connection.is_reusable and not self._is_closed:
-            self._idle.append(connection)
-        else:
-            connection.close()
-        return response
+            if (kept := self._idle_connection()) is not None:
+                try:
+                    return self._exchange(kept, call, limit)
+                except NoResponse:
+                    if not call.may_repeat:
+                        raise
+            return self._exchange(self._connect(limit), call, limit)
+        except (OSError, MemoryError, httptools.HttpParserError) as error:
+            raise failure(self._address, error, limit) from error
 
     def close(self) -> None:
         """Close the idle connections; those in use close after their response."""
@@ -67,6 +55,18 @@ class Connections:
     def __del__(self) -> None:
         # Nobody closes the client of an op that was copied, as into another process.
         self.close()
+
+    def _exchange(self, connection: "Connection", call: Call[Any], limit: Limit) -> Response:
+        try:
+            response = connection.exchange(self._requests.head(call, limit), call, limit)
+        except BaseException:
+            connection.close()
+            raise
+        if connection.is_reusable and not self._is_closed:
+            self._idle.append(connection)
+        else:
+            connection.close()
+        return response
 
     def _idle_connection(self) -> "Connection | None":
         if self._process != os.getpid():
@@ -82,54 +82,61 @@ class Connections:
             connection.close()
 
     def _connect(self, limit: Limit) -> "Connection":
-        timeout = limit.wait(self._address.timeout)
-        seconds = CONNECT_S if timeout is None else min(timeout, CONNECT_S)
+        end = time.monotonic() + self._address.connect_seconds(limit)
         try:
-            return Connection(self._connected(seconds), self._address)
+            return Connection(self._connected(end), self._address.timeout)
         except (OSError, UnicodeError) as error:
-            raise self._address.cannot_connect(error) from error
+            raise cannot_connect(self._address, error, limit) from error
 
-    def _connected(self, seconds: float) -> socket.socket:
-        location, path = self._address.location, self._address.socket_path
-        if path is not None:
-            opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            opened.settimeout(seconds)
-            try:
-                opened.connect(path)
-            except OSError:
-                opened.close()
-                raise
+    def _connected(self, end: float) -> socket.socket:
+        address = self._address
+        if address.socket_path is not None:
+            return _open(socket.AF_UNIX, address.socket_path, until(end))
+        # Settings that cannot be read are the first error.
+        tls = self._tls
+        opened = open_tcp(address.location.host, address.port, end)
+        if tls is None:
             return opened
-        port = location.port or (443 if self._tls else 80)
-        opened = socket.create_connection((location.host, port), seconds)
-        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return self._tls.wrap_socket(opened, server_hostname=location.host) if self._tls else opened
+        opened.settimeout(until(end))
+        with handshake_failed():
+            return tls.wrap_socket(opened, server_hostname=address.location.host)
 
     @cached_property
     def _tls(self) -> ssl.SSLContext | None:
-        return httpx.create_ssl_context() if self._address.location.scheme == "https" else None
+        return self._address.tls_context()
 
-    @cached_property
-    def _fixed(self) -> tuple[str, str]:
-        """The path of the service, and the headers that all requests have."""
-        location = self._address.location
-        headers = {"Host": location.netloc.decode("ascii"), **self._address.headers}
-        return location.raw_path.decode("ascii").rstrip("/"), _lines(headers)
 
-    def _head(self, call: Call[Any], limit: Limit) -> bytes:
-        path, lines = self._fixed
-        deadline = "" if limit.seconds is None else _lines(limit.headers())
-        own = _content_lines(call.content)
-        return f"{call.method} {path}{call.path} HTTP/1.1\r\n{lines}{own}{deadline}\r\n".encode("ascii")
+def open_tcp(host: str, port: int, end: float) -> socket.socket:
+    """Return a socket that is connected to one of a host's addresses, tried in order until ``end``."""
+    failed: OSError = OSError("no address")
+    for place, seconds in shares(look_up(host, port).result(until(end)), end):
+        try:
+            opened = _open(place.family, place.address, seconds)
+        except OSError as error:
+            failed = error
+        else:
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return opened
+    raise failed
+
+
+def _open(family: int, address: Any, seconds: float) -> socket.socket:
+    opened = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        opened.settimeout(seconds)
+        opened.connect(address)
+    except BaseException:
+        opened.close()
+        raise
+    return opened
 
 
 class Connection:
     """A connection, for one request at a time."""
 
-    def __init__(self, opened: socket.socket, address: Address) -> None:
-        """Take over a connected socket."""
-        self._socket = opened
-        self._address = address
+    def __init__(self, opened: socket.socket, timeout: float | None) -> None:
+        """Take over a connected socket; ``timeout`` limits each wait."""
+        self._socket, self._limit_of_waits = opened, timeout
         self._poll = select.poll()
         self._poll.register(opened, select.POLLIN)
         self._used = time.monotonic()
@@ -142,52 +149,77 @@ class Connection:
         return time.monotonic() - self._used < IDLE_S and not self._poll.poll(0)
 
     def exchange(self, head: bytes, call: Call[Any], limit: Limit) -> Response:
-        """Send a request and return the response; raise a ``PullbackError`` if there is none."""
+        """Send a request and return the response; raise ``NoResponse`` or another ``OSError`` if there is none."""
+        answer = Answer()
         try:
-            # A server that refuses a request may close the connection before the end; its response says why.
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                self._send(head, call, limit)
-            answer = self._receive(limit)
-        except TimeoutError as error:
-            raise self._address.timed_out(limit) from error
-        except httptools.HttpParserError as error:
-            raise self._address.not_pullback("invalid HTTP") from error
-        except MemoryError as error:
-            raise self._address.not_pullback("a response that does not fit into memory") from error
+            is_sent = self._send(head, call, answer, limit)
+            while not answer.is_complete:
+                self._receive(answer, limit)
+        except TimeoutError:
+            raise
         except OSError as error:
-            raise self._address.connection_lost() from error
-        self.is_reusable = answer.keeps_alive
+            raise answer.lost() from error
+        self.is_reusable = answer.keeps_alive and is_sent
         self._used = time.monotonic()
-        return Response(answer.status, answer.headers, answer.content)
+        return answer.response
 
     def close(self) -> None:
         """Close the connection."""
         self._socket.close()
 
-    def _send(self, head: bytes, call: Call[Any], limit: Limit) -> None:
-        self._wait(limit)
-        if call.body is None or len(head) + call.body.size <= JOINED:
-            pieces = () if call.body is None else call.body.pieces
-            self._socket.sendall(b"".join((head, *pieces)))
-            return
-        self._socket.sendall(head)
-        for chunk in call.body.chunks():
-            self._wait(limit)
-            self._socket.sendall(chunk)
+    def _send(self, head: bytes, call: Call[Any], answer: Answer, limit: Limit) -> bool:
+        """Send a request, and report whether all of it was sent.
 
-    def _receive(self, limit: Limit) -> "Answer":
-        answer = Answer()
-        while not answer.is_complete:
+        A server that refuses a request may close the connection before the end; its response says why.
+        """
+        try:
             self._wait(limit)
-            data = self._socket.recv(READ)
-            if not data:
-                answer.end()
-                break
-            answer.feed(data)
-            if (rest := answer.rest()) is not None:
-                self._fill(rest, limit)
-                answer.is_complete = True
-        return answer
+            if call.body is None or is_small(head, call.body):
+                self._socket.sendall(joined(head, call.body))
+                return True
+            self._socket.sendall(head)
+            return self._send_large(call.body, answer, limit)
+        except TimeoutError:
+            raise
+        except OSError:
+            return False
+
+    def _send_large(self, body: Body, answer: Answer, limit: Limit) -> bool:
+        """Send a body in pieces, until the server answers."""
+        for chunk in body.chunks():
+            rest = memoryview(chunk)
+            while rest:
+                if self._has_response(limit):
+                    self._receive(answer, limit)
+                    if answer.is_complete:
+                        return False
+                    continue
+                rest = rest[self._socket.send(rest) :]
+        return True
+
+    def _has_response(self, limit: Limit) -> bool:
+        """Wait until the server takes or sends bytes; report whether it has sent some."""
+        self._wait(limit)
+        if isinstance(self._socket, ssl.SSLSocket):
+            # Bytes may be those of TLS itself.
+            return False
+        self._poll.modify(self._socket, select.POLLIN | select.POLLOUT)
+        events = self._poll.poll(None if self._timeout is None else 1000 * self._timeout)
+        self._poll.modify(self._socket, select.POLLIN)
+        if not events:
+            raise TimeoutError
+        return bool(events[0][1] & select.POLLIN)
+
+    def _receive(self, answer: Answer, limit: Limit) -> None:
+        self._wait(limit)
+        data = self._socket.recv(READ)
+        if not data:
+            answer.end()
+            return
+        answer.feed(data)
+        if (rest := answer.rest()) is not None:
+            self._fill(rest, limit)
+            answer.is_complete = True
 
     def _fill(self, rest: memoryview, limit: Limit) -> None:
         while rest:
@@ -198,85 +230,8 @@ class Connection:
             rest = rest[count:]
 
     def _wait(self, limit: Limit) -> None:
-        timeout = limit.wait(self._address.timeout)
+        timeout = limit.wait(self._limit_of_waits)
         # To set the same again would cost a system call.
         if timeout != self._timeout:
             self._socket.settimeout(timeout)
             self._timeout = timeout
-
-
-class Answer:
-    """The response that httptools parses, which calls the methods that begin with ``on_``."""
-
-    def __init__(self) -> None:
-        """Start before the first byte."""
-        self.headers: dict[str, str] = {}
-        self.content: Buffer = b""
-        self.is_complete = False
-        self.status = 0
-        self.keeps_alive = False
-        self._is_final = False
-        self._size = 0
-        self._fields: dict[bytes, bytes] = {}
-        self._chunks: list[bytes] = []
-        self.on_header = self._fields.__setitem__
-        self.on_body = self._chunks.append
-        self._parser = httptools.HttpResponseParser(self)
-
-    def feed(self, data: bytes) -> None:
-        """Parse the next bytes; raise ``HttpParserError``."""
-        self._size += len(data)
-        self._parser.feed_data(data)
-        if not self._is_final and self._size > MAX_HEAD:
-            raise httptools.HttpParserError(f"expected a head of at most {MAX_HEAD} bytes")
-
-    def rest(self) -> memoryview | None:
-        """Return the memory for the rest of a long body whose length is known: it needs no parser.
-
-        The content is then this memory, which is not copied again.
-        """
-        length = self.headers.get("content-length", "")
-        if self.is_complete or not self._is_final or "transfer-encoding" in self.headers or not length.isdecimal():
-            return None
-        if int(length) <= READ:
-            return None
-        content = np.empty(int(length), np.uint8).data
-        begun = b"".join(self._chunks)
-        content[: len(begun)] = begun
-        self.content = content
-        return content[len(begun) :]
-
-    def end(self) -> None:
-        """End the response, since the connection is closed; raise ``ConnectionResetError`` if it lacks bytes."""
-        if not self._is_final or not {"content-length", "transfer-encoding"}.isdisjoint(self.headers):
-            raise ConnectionResetError
-        self.on_message_complete()
-
-    def on_message_begin(self) -> None:
-        """Refuse a second response to the request."""
-        if self.is_complete:
-            raise httptools.HttpParserError("expected one response")
-
-    def on_headers_complete(self) -> None:
-        """Store the head; forget the headers of an informational response, such as 103: another one follows."""
-        self.status, self.keeps_alive = self._parser.get_status_code(), self._parser.should_keep_alive()
-        self._is_final = self.status >= 200  # noqa: PLR2004 - the first final status
-        if self._is_final:
-            fields = {name.lower(): value for name, value in self._fields.items()}
-            self.headers = {name: fields[key].decode("latin-1") for key, name in HEADERS.items() if key in fields}
-        self._fields.clear()
-
-    def on_message_complete(self) -> None:
-        """Join the content of the final response."""
-        if self._is_final:
-            self.content = b"".join(self._chunks)
-            self.is_complete = True
-
-
-@lru_cache(maxsize=256)
-def _content_lines(content: Content) -> str:
-    return _lines(content.headers())
-
-
-def _lines(headers: Mapping[str, str]) -> str:
-    return "".join(f"{name}: {value}\r\n" for name, value in headers.items())

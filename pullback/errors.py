@@ -5,8 +5,8 @@
     PullbackError                 the base class
     ├── BadArgument               an argument that cannot be sent (also a ValueError)
     ├── ClientClosed              the client was closed before the call
-    ├── CannotConnect             no connection to the address
-    ├── TimedOut                  no response within the client's timeout
+    ├── CannotConnect             no connection to the address, perhaps because of its TLS or of a proxy
+    ├── TimedOut                  no response within the client's timeout or the call's deadline
     ├── ConnectionLost            the connection closed before the response was complete
     ├── NotPullback               the server at the address is not Pullback
     └── ProblemError      status  the service returned a problem document
@@ -41,11 +41,11 @@ class ClientClosed(PullbackError):
 
 
 class CannotConnect(PullbackError):
-    """There is no connection to the address."""
+    """There is no connection to the address, perhaps because of its TLS or of a proxy."""
 
 
 class TimedOut(PullbackError):
-    """No response arrived within the client's timeout."""
+    """No response arrived within the client's timeout or the call's deadline."""
 
 
 class ConnectionLost(PullbackError):

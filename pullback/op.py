@@ -7,6 +7,7 @@ from pullback import answers, calls
 from pullback.arrays import ArrayLike, Arrays
 from pullback.calls import Call, CheckOptions, Common
 from pullback.catalogue import Contract
+from pullback.limits import Limit
 from pullback.naming import is_named, named
 from pullback.reports import Report, Verification
 
@@ -16,8 +17,8 @@ T = TypeVar("T")
 class Sender(Protocol):
     """A client, as far as an op needs it."""
 
-    def send(self, call: Call[T]) -> T:
-        """Send a call and return its result."""
+    def send(self, call: Call[T], limit: Limit | None = None) -> T:
+        """Send a call and return its result; ``limit`` is that of the call, if it has started."""
         ...
 
 
@@ -41,7 +42,8 @@ class Op:
 
     def forward(self, inputs: Arrays | ArrayLike, **common: Unpack[Common]) -> answers.Forward:
         """Return the outputs."""
-        return self._client.send(calls.forward(self.name, self._named("inputs", inputs), common))
+        limit = calls.limit(common)
+        return self._client.send(calls.forward(self.name, self._named("inputs", inputs, limit), common), limit)
 
     def gradients(
         self,
@@ -56,15 +58,17 @@ class Op:
 
         The first is weighted by ``cotangents``; each further one is that of the sum of the previous one's entries.
         """
+        limit = calls.limit(common)
         return self._client.send(
             calls.gradients(
                 self.name,
-                self._named("inputs", inputs),
+                self._named("inputs", inputs, limit),
                 common,
                 order=order,
-                cotangents=self._named("cotangents", cotangents),
+                cotangents=self._named("cotangents", cotangents, limit),
                 wrt=wrt,
-            )
+            ),
+            limit,
         )
 
     def vjp(
@@ -81,16 +85,18 @@ class Op:
 
         With ``batched``, cotangents and gradients have a leading axis.
         """
+        limit = calls.limit(common)
         return self._client.send(
             calls.vjp(
                 self.name,
-                self._named("inputs", inputs),
+                self._named("inputs", inputs, limit),
                 common,
-                cotangents=self._named("cotangents", cotangents),
+                cotangents=self._named("cotangents", cotangents, limit),
                 wrt=wrt,
                 outputs=outputs,
                 batched=batched,
-            )
+            ),
+            limit,
         )
 
     def jvp(
@@ -102,14 +108,16 @@ class Op:
         **common: Unpack[Common],
     ) -> answers.Tangents:
         """Return tangents of the inputs pushed forward to the outputs."""
+        limit = calls.limit(common)
         return self._client.send(
             calls.jvp(
                 self.name,
-                self._named("inputs", inputs),
+                self._named("inputs", inputs, limit),
                 common,
-                tangents=self._named("tangents", tangents),
+                tangents=self._named("tangents", tangents, limit),
                 batched=batched,
-            )
+            ),
+            limit,
         )
 
     def jacobian(
@@ -121,7 +129,10 @@ class Op:
         **common: Unpack[Common],
     ) -> answers.Jacobian:
         """Return the derivatives of all outputs, or those in ``of``, by all inputs, or those in ``wrt``."""
-        return self._client.send(calls.jacobian(self.name, self._named("inputs", inputs), common, of=of, wrt=wrt))
+        limit = calls.limit(common)
+        return self._client.send(
+            calls.jacobian(self.name, self._named("inputs", inputs, limit), common, of=of, wrt=wrt), limit
+        )
 
     def hvp(
         self,
@@ -134,16 +145,18 @@ class Op:
         **common: Unpack[Common],
     ) -> answers.Products:
         """Return Hᵀv, the products of the derivative of the vjp and the vectors."""
+        limit = calls.limit(common)
         return self._client.send(
             calls.hvp(
                 self.name,
-                self._named("inputs", inputs),
+                self._named("inputs", inputs, limit),
                 common,
-                vectors=self._named("vectors", vectors),
-                cotangents=self._named("cotangents", cotangents),
+                vectors=self._named("vectors", vectors, limit),
+                cotangents=self._named("cotangents", cotangents, limit),
                 wrt=wrt,
                 batched=batched,
-            )
+            ),
+            limit,
         )
 
     def hessian(
@@ -156,15 +169,17 @@ class Op:
         **common: Unpack[Common],
     ) -> answers.Hessian:
         """Return the derivative of the vjp, or only its ``diagonal``, for an elementwise op."""
+        limit = calls.limit(common)
         return self._client.send(
             calls.hessian(
                 self.name,
-                self._named("inputs", inputs),
+                self._named("inputs", inputs, limit),
                 common,
-                cotangents=self._named("cotangents", cotangents),
+                cotangents=self._named("cotangents", cotangents, limit),
                 wrt=wrt,
                 diagonal=diagonal,
-            )
+            ),
+            limit,
         )
 
     def check(
@@ -175,7 +190,8 @@ class Op:
         **options: Unpack[CheckOptions],
     ) -> Report:
         """Check the gradients at a point, by default at the op's examples and at points drawn from its domain."""
-        return self._client.send(calls.check(self.name, self._named("inputs", inputs), attrs, options))
+        limit = calls.limit(options)
+        return self._client.send(calls.check(self.name, self._named("inputs", inputs, limit), attrs, options), limit)
 
     def verify(
         self,
@@ -187,23 +203,25 @@ class Op:
         **common: Unpack[Common],
     ) -> Verification:
         """Compare your gradients, by input, with the op's own in its widest dtype."""
+        limit = calls.limit(common)
         return self._client.send(
             calls.verify(
                 self.name,
-                self._named("inputs", inputs),
-                self._named("gradients", gradients),
+                self._named("inputs", inputs, limit),
+                self._named("gradients", gradients, limit),
                 common,
-                cotangents=self._named("cotangents", cotangents),
+                cotangents=self._named("cotangents", cotangents, limit),
                 tolerances=tolerances,
-            )
+            ),
+            limit,
         )
 
     def __repr__(self) -> str:
         return f"{self._client!r}.op({self.name!r})"
 
-    def _named(self, field: str, value: Any) -> Any:
+    def _named(self, field: str, value: Any, limit: Limit) -> Any:
         """Return arrays by name; an array without one takes the name in the contract, which is requested once."""
         if is_named(value):
             return value
-        self._contract = self._contract or self.contract()
+        self._contract = self._contract or self._client.send(calls.contract(self.name), limit)
         return named(field, value, self._contract)

@@ -32,6 +32,9 @@ APART = (
     "tests/http/test_garbage.py",
     "tests/http/test_schemathesis.py",
     "tests/client/test_client_faults.py",
+    "tests/client/test_deadlines.py",
+    "tests/client/test_addresses.py",
+    "tests/client/test_repeats.py",
     "tests/express/test_services.py",
     "tests/express/test_memory.py",
 )

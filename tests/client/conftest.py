@@ -7,13 +7,15 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 import pullback
 from pullback.cli import main
+from tests.client.both_clients import CLIENTS
 from tests.client.fake_servers import FakeServer, Response
+from tests.client.raw_servers import RawServer
 from tests.conftest import Service
 from tests.patience import PATIENCE_S
 
@@ -119,3 +121,22 @@ def fake_server() -> Iterator[Callable[..., FakeServer]]:
             return server
 
         yield start
+
+
+@pytest.fixture
+def raw_server() -> Iterator[Callable[..., RawServer]]:
+    """Start servers that answer each request with these bytes."""
+    with ExitStack() as stack:
+
+        def start(*pieces: bytes, **options: Any) -> RawServer:
+            server = RawServer(*pieces, **options)
+            stack.callback(server.stop)
+            return server
+
+        yield start
+
+
+@pytest.fixture(params=CLIENTS)
+def client_of(request) -> Callable[..., Any]:
+    """Make clients: blocking ones, and asyncio ones with blocking methods in either event loop."""
+    return CLIENTS[request.param]

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import pullback
 from tests.client.fake_servers import Response
+from tests.client.raw_servers import OK
 from tests.conftest import Service
 from tests.patience import PATIENCE_S
 
@@ -121,3 +123,66 @@ def test_large_arrays_and_other_transports(service: Service) -> None:
                 np.testing.assert_array_equal((await client.op("square").vjp({"x": x})).gradients["x"], 2 * x)
 
     asyncio.run(run())
+
+
+def test_a_call_that_is_cancelled_closes_its_connection(raw_server) -> None:
+    server = raw_server()
+
+    async def run() -> None:
+        async with pullback.AsyncClient(server.url, timeout=PATIENCE_S) as client:
+            waiting = asyncio.create_task(client.ops())
+            while not server.heads:
+                await asyncio.sleep(0.01)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            await asyncio.to_thread(server.wait_for_connections)
+            server.pieces = (OK,)
+            assert await client.ops() == []
+
+    asyncio.run(run())
+    assert server.connections == 2
+
+
+def test_bytes_that_nobody_asked_for_close_the_connection(raw_server) -> None:
+    server = raw_server(OK)
+
+    async def run() -> None:
+        async with pullback.AsyncClient(server.url, timeout=PATIENCE_S) as client:
+            assert await client.ops() == []
+            server.send_to_all(OK)
+            await asyncio.to_thread(server.wait_for_connections)
+            assert await client.ops() == []
+
+    asyncio.run(run())
+    assert server.connections == 2
+
+
+def test_a_closed_client_leaves_nothing_open(raw_server) -> None:
+    server = raw_server(OK)
+    runner = asyncio.Runner()
+    client = pullback.AsyncClient(server.url, timeout=PATIENCE_S)
+    assert runner.run(client.ops()) == []
+    runner.run(client.close())
+    server.wait_for_connections()
+    runner.close()
+
+
+def test_event_loops_of_two_threads_share_a_client(raw_server) -> None:
+    """Each use in the other loop makes new connections, and closes those of the loop before."""
+    server = raw_server(OK)
+    client = pullback.AsyncClient(server.url, timeout=PATIENCE_S)
+    with asyncio.Runner() as here, ThreadPoolExecutor(1) as pool:
+        there = asyncio.new_event_loop()
+        running = pool.submit(there.run_forever)
+        for _ in range(3):
+            assert here.run(client.ops()) == []
+            assert asyncio.run_coroutine_threadsafe(client.ops(), there).result(PATIENCE_S) == []
+        here.run(client.close())
+        here.run(asyncio.sleep(0))
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), there).result(PATIENCE_S)
+        server.wait_for_connections()
+        there.call_soon_threadsafe(there.stop)
+        running.result(PATIENCE_S)
+        there.close()
+    assert server.connections == 6

@@ -193,8 +193,11 @@ def test_retries_are_bounded_in_time() -> None:
     def busy(after: str) -> responses.Response:
         return responses.Response(503, {"retry-after": after}, b"")
 
-    retries = limits.Retries(10, seconds=5)
-    assert [retries.pause(busy(after)) for after in ("2", "2", "2", "1")] == [2, 2, None, 1]
+    retries = limits.Retries(10, limits.Limit(None))
+    assert [retries.pause(busy(after)) for after in ("14", "14", "14", "2")] == [14, 14, None, 2]
+    retries = limits.Retries(10, limits.Limit(1000))
+    assert [retries.pause(busy(after)) for after in ("29", "2", "1")] == [29, None, 1]
+    assert limits.Retries(10, limits.Limit(5)).pause(busy("5")) is None
     assert responses.retry_after(busy(formatdate(time.time() - 100))) == 0
     assert 0 < responses.retry_after(busy(formatdate(time.time() + 100))) <= 100
 
@@ -281,10 +284,13 @@ def test_omitted_options_are_not_sent(fake_server) -> None:
     ("host", "is_local"),
     [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", True), ("a.com", False), ("10.0.0.1", False)],
 )
-def test_proxies_are_used_only_for_other_machines(host: str, is_local: bool) -> None:
+def test_proxies_are_used_only_for_other_machines(host: str, is_local: bool, monkeypatch) -> None:
+    for name in ("NO_PROXY", "no_proxy", "http_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HTTP_PROXY", "proxy.example:3128")
     assert addresses.is_this_machine(host) == is_local
     url = f"http://[{host}]:1" if ":" in host else f"http://{host}:1"
-    assert addresses.address(url, 1).options()["trust_env"] == (not is_local)
+    assert addresses.address(url, 1).proxy == (None if is_local else "http://proxy.example:3128")
 
 
 def test_no_error_shows_a_password(dead_url: str, fake_server) -> None:

@@ -1,97 +1,26 @@
-"""The connections of the blocking client: reuse, forks, framing, timeouts, and servers that break off."""
+"""The connections of both clients: reuse, forks, framing, timeouts, and servers that break off."""
 
 import copy
 import multiprocessing
 import os
 import pickle
-import socket
-import threading
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 
 import httpx
 import numpy as np
 import pytest
 
 import pullback
-from pullback import connections
+from pullback import http1
 from tests.client.fake_servers import Response
+from tests.client.raw_servers import OK
 from tests.conftest import Service
 from tests.patience import PATIENCE_S
 
-OK = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 11\r\n\r\n{"ops": []}'
 
-
-class RawServer:
-    """A server that answers each request on a connection with these bytes, split as given, and counts connections.
-
-    An empty piece closes the connection.
-    """
-
-    def __init__(self, *pieces: bytes) -> None:
-        self.pieces = pieces
-        self.heads: list[bytes] = []
-        self.connections = 0
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self._threads = [threading.Thread(target=self._accept)]
-        self._threads[0].start()
-
-    def stop(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        for thread in self._threads:
-            thread.join(PATIENCE_S)
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            self.connections += 1
-            self._threads.append(threading.Thread(target=self._serve, args=(connection,)))
-            self._threads[-1].start()
-
-    def _serve(self, connection: socket.socket) -> None:
-        with connection:
-            connection.settimeout(PATIENCE_S)
-            while head := self._request(connection):
-                self.heads.append(head)
-                for piece in self.pieces:
-                    if not piece:
-                        return
-                    connection.sendall(piece)
-
-    def _request(self, connection: socket.socket) -> bytes:
-        data = b""
-        while b"\r\n\r\n" not in data:
-            try:
-                more = connection.recv(65536)
-            except OSError:
-                return b""
-            if not more:
-                return b""
-            data += more
-        return data
-
-
-@pytest.fixture
-def raw_server() -> Iterator[Callable[..., RawServer]]:
-    with ExitStack() as stack:
-
-        def start(*pieces: bytes) -> RawServer:
-            server = RawServer(*pieces)
-            stack.callback(server.stop)
-            return server
-
-        yield start
-
-
-def test_a_connection_serves_many_calls(raw_server) -> None:
+def test_a_connection_serves_many_calls(client_of, raw_server) -> None:
     server = raw_server(OK)
-    with pullback.Client(server.url) as client:
+    with client_of(server.url) as client:
         assert [client.ops() for _ in range(5)] == [[]] * 5
     assert server.connections == 1
 
@@ -122,58 +51,57 @@ def test_threads_share_the_connections(raw_server) -> None:
     ],
     ids=["byte by byte", "informational", "chunked", "trailers", "HTTP/1.0", "until the close"],
 )
-def test_every_framing_is_read(raw_server, pieces: tuple[bytes, ...]) -> None:
+def test_every_framing_is_read(client_of, raw_server, pieces: tuple[bytes, ...]) -> None:
     server = raw_server(*pieces)
-    with pullback.Client(server.url) as client:
+    with client_of(server.url) as client:
         assert [client.ops(), client.ops()] == [[], []]
     assert server.connections == (2 if b"" in pieces else 1)
 
 
-def test_a_long_body_arrives_whole(raw_server) -> None:
+def test_a_long_body_arrives_whole(client_of, raw_server) -> None:
     ops = b'{"ops": [' + b" " * 300_000 + b"]}"
     head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(ops)
-    cut = 2 * connections.READ + 17
+    cut = 2 * http1.READ + 17
     server = raw_server(head + ops[:100], ops[100:cut], ops[cut:])
-    with pullback.Client(server.url) as client:
+    with client_of(server.url) as client:
         assert [client.ops(), client.ops()] == [[], []]
     assert server.connections == 1
 
 
-def test_a_long_body_that_is_cut_is_lost(raw_server) -> None:
+def test_a_long_body_that_is_cut_is_lost(client_of, raw_server) -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 300000\r\n\r\n"
-    with pullback.Client(raw_server(head, b" " * 200_000, b"").url) as client, pytest.raises(pullback.ConnectionLost):
+    with client_of(raw_server(head, b" " * 200_000, b"").url) as client, pytest.raises(pullback.ConnectionLost):
         client.ops()
 
 
-def test_a_connection_that_the_server_closed_is_not_used_again(raw_server) -> None:
+def test_a_connection_that_the_server_closed_is_not_used_again(client_of, raw_server) -> None:
     server = raw_server(OK, b"")
-    with pullback.Client(server.url) as client:
+    with client_of(server.url) as client:
         assert client.ops() == []
-        for thread in list(server._threads)[1:]:
-            thread.join(PATIENCE_S)
+        server.wait_for_connections()
         assert client.ops() == []
     assert server.connections == 2
 
 
-def test_a_connection_that_failed_is_not_used_again(raw_server) -> None:
+def test_a_connection_that_failed_is_not_used_again(client_of, raw_server) -> None:
     server = raw_server(b"")
-    with pullback.Client(server.url) as client:
+    with client_of(server.url) as client:
         for _ in range(2):
             with pytest.raises(pullback.ConnectionLost):
                 client.ops()
     assert server.connections == 2
 
 
-def test_a_connection_that_the_server_wants_to_close_is_not_used_again(raw_server) -> None:
+def test_a_connection_that_the_server_wants_to_close_is_not_used_again(client_of, raw_server) -> None:
     server = raw_server(OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
-    with pullback.Client(server.url) as client:
+    with client_of(server.url) as client:
         assert [client.ops(), client.ops()] == [[], []]
     assert server.connections == 2
 
 
-def test_a_late_response_is_never_that_of_the_next_call(raw_server) -> None:
+def test_a_late_response_is_never_that_of_the_next_call(client_of, raw_server) -> None:
     server = raw_server(OK[:40])
-    with pullback.Client(server.url, timeout=0.1) as client:
+    with client_of(server.url, timeout=0.1) as client:
         for _ in range(2):
             with pytest.raises(pullback.TimedOut):
                 client.ops()
@@ -190,19 +118,19 @@ def test_a_late_response_is_never_that_of_the_next_call(raw_server) -> None:
     ],
     ids=["ssh", "endless", "two responses", "more bytes"],
 )
-def test_a_response_that_is_not_http(raw_server, head: bytes) -> None:
+def test_a_response_that_is_not_http(client_of, raw_server, head: bytes) -> None:
     with (
-        pullback.Client(raw_server(head, b"").url) as client,
+        client_of(raw_server(head, b"").url) as client,
         pytest.raises(pullback.NotPullback, match="invalid HTTP"),
     ):
         client.ops()
 
 
-def test_headers_keys_and_passwords_are_sent(raw_server) -> None:
+def test_headers_keys_and_passwords_are_sent(client_of, raw_server) -> None:
     server = raw_server(OK)
-    with pullback.Client(server.url, headers={"X-Team": "a"}, api_key="k") as client:
+    with client_of(server.url, headers={"X-Team": "a"}, api_key="k") as client:
         client.ops()
-    with pullback.Client(server.url.replace("//", "//me:s%20t@") + "/under") as client:
+    with client_of(server.url.replace("//", "//me:s%20t@") + "/under") as client:
         client.ops()
     first, second = (head.decode() for head in server.heads)
     assert first.startswith("GET /v1/ops HTTP/1.1\r\n")
@@ -213,9 +141,9 @@ def test_headers_keys_and_passwords_are_sent(raw_server) -> None:
     assert "\r\nAuthorization: Basic bWU6cyB0\r\n" in second
 
 
-def test_a_header_replaces_that_of_the_client_in_any_case(raw_server) -> None:
+def test_a_header_replaces_that_of_the_client_in_any_case(client_of, raw_server) -> None:
     server = raw_server(OK)
-    with pullback.Client(server.url, headers={"host": "there", "authorization": "x"}, api_key="k") as client:
+    with client_of(server.url, headers={"host": "there", "authorization": "x"}, api_key="k") as client:
         client.ops()
     head = server.heads[0].decode().lower()
     assert (head.count("\r\nhost: "), head.count("\r\nauthorization: ")) == (1, 1)
@@ -223,18 +151,18 @@ def test_a_header_replaces_that_of_the_client_in_any_case(raw_server) -> None:
     assert "\r\nauthorization: x\r\n" in head
 
 
-def test_a_length_that_no_memory_has(raw_server) -> None:
+def test_a_length_that_no_memory_has(client_of, raw_server) -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 999999999999999\r\n\r\n"
     with (
-        pullback.Client(raw_server(head + b"{").url) as client,
+        client_of(raw_server(head + b"{").url) as client,
         pytest.raises(pullback.NotPullback, match="does not fit into memory"),
     ):
         client.ops()
 
 
-def test_a_user_name_without_a_password_is_sent(raw_server) -> None:
+def test_a_user_name_without_a_password_is_sent(client_of, raw_server) -> None:
     server = raw_server(OK)
-    with pullback.Client(server.url.replace("//", "//a%3Ab@")) as client:
+    with client_of(server.url.replace("//", "//a%3Ab@")) as client:
         client.ops()
     assert b"\r\nAuthorization: Basic YTpiOg==\r\n" in server.heads[0]  # a:b:
 
@@ -246,9 +174,9 @@ def test_headers_that_would_break_the_request_are_refused(headers: dict[str, str
             kind(headers=headers)
 
 
-def test_a_deadline_travels_and_ends_the_call(raw_server, fake_server) -> None:
+def test_a_deadline_travels_and_ends_the_call(client_of, raw_server, fake_server) -> None:
     server = raw_server(OK)
-    with pullback.Client(server.url, timeout=None) as client:
+    with client_of(server.url, timeout=None) as client:
         with pytest.raises(pullback.NotPullback):
             client.op("square").forward({"x": 1}, deadline=2)
         with pytest.raises(pullback.NotPullback):
@@ -257,7 +185,7 @@ def test_a_deadline_travels_and_ends_the_call(raw_server, fake_server) -> None:
     assert 1000 < sent[0] <= 2000 < sent[1] <= 3000
     assert b"deadline" not in server.heads[0].partition(b"\r\n\r\n")[2]
     with (
-        pullback.Client(fake_server(Response(is_held=True)).url, timeout=None) as client,
+        client_of(fake_server(Response(is_held=True)).url, timeout=None) as client,
         pytest.raises(pullback.TimedOut, match=r"within the deadline of 0\.05 s"),
     ):
         client.op("square").forward({"x": 1}, deadline=0.05)

@@ -1,0 +1,226 @@
+"""A connection of the asyncio client: a small request is one write, one callback and one future."""
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Iterable
+from typing import Any, cast
+
+import httptools
+
+from pullback.bodies import Body
+from pullback.calls import Call
+from pullback.http1 import IDLE_S, Answer, NoResponse, is_small, joined
+from pullback.limits import Limit
+from pullback.responses import Response
+from pullback.safetensors import Buffer
+
+
+class Exchange:
+    """A request that was sent: the response as far as it came, and how the exchange ended."""
+
+    def __init__(self, ended: asyncio.Future[None]) -> None:
+        """Start before the first byte; ``ended`` wakes the caller."""
+        self.answer = Answer()
+        self.ended = ended
+        self.error: Exception | None = None
+
+    def end(self, error: Exception | None = None) -> None:
+        """End with the complete response, or with an error."""
+        if not self.ended.done():
+            self.error = error
+            self.ended.set_result(None)
+
+    def feed(self, data: bytes) -> memoryview | None:
+        """Parse the next bytes; return the memory for the rest, if it needs no parser."""
+        try:
+            self.answer.feed(data)
+            rest = self.answer.rest()
+        except (MemoryError, httptools.HttpParserError) as error:
+            self.end(error)
+            return None
+        if self.answer.is_complete:
+            self.end()
+        return rest
+
+    def lose(self) -> None:
+        """End as the connection is closed: the response may be complete by that."""
+        if self.ended.done():
+            return
+        try:
+            self.answer.end()
+        except OSError as error:
+            self.end(error)
+        self.end()
+
+
+class Connection(asyncio.Protocol):
+    """A connection, for one request at a time."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, timeout: float | None) -> None:
+        """Wait for the transport; ``timeout`` limits each wait of a call."""
+        self._loop, self._timeout = loop, timeout
+        self._transport: asyncio.Transport | None = None
+        self._exchange: Exchange | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._writable: asyncio.Future[None] | None = None
+        self._active = time.monotonic()
+        self.is_reusable = False
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether an idle connection can take a request: it is not old, and the server has not closed it."""
+        transport = self._transport
+        return transport is not None and not transport.is_closing() and time.monotonic() - self._active < IDLE_S
+
+    async def exchange(self, head: bytes, call: Call[Any], limit: Limit) -> Response:
+        """Send a request and return the response; raise ``NoResponse`` or another ``OSError`` if there is none."""
+        if (transport := self._transport) is None:
+            raise NoResponse
+        self._active = time.monotonic()
+        exchange = self._exchange = Exchange(self._loop.create_future())
+        self._watch_time(exchange, limit)
+        is_sent = True
+        try:
+            if call.body is None or is_small(head, call.body):
+                transport.write(joined(head, call.body))
+            else:
+                is_sent = await self._send_large(transport, head, call.body, exchange)
+            await exchange.ended
+        finally:
+            self._exchange = None
+            if self._timer is not None:
+                self._timer.cancel()
+        if exchange.error is not None:
+            raise exchange.error
+        self.is_reusable = exchange.answer.keeps_alive and is_sent and transport.get_write_buffer_size() == 0
+        return exchange.answer.response
+
+    def close(self) -> None:
+        """Close the connection at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def _send_large(self, transport: asyncio.Transport, head: bytes, body: Body, exchange: Exchange) -> bool:
+        """Send a request in pieces, until the server answers; report whether all of it was sent."""
+        if transport.get_extra_info("ssl_object") is None:
+            # The transport would copy what the socket does not take, and a failed write would end its reading. On a
+            # descriptor of its own, neither happens.
+            with socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno())) as opened:
+                return await self._send_to(opened, (head, *body.chunks()), exchange)
+        transport.write(head)
+        for chunk in body.chunks():
+            if self._writable is not None:
+                await self._writable
+                self._active = time.monotonic()
+            if exchange.ended.done() or transport.is_closing():
+                return False
+            transport.write(chunk)
+        return True
+
+    async def _send_to(self, opened: socket.socket, chunks: Iterable[Buffer], exchange: Exchange) -> bool:
+        for chunk in chunks:
+            rest = memoryview(chunk)
+            while rest:
+                if exchange.ended.done():
+                    return False
+                try:
+                    rest = rest[opened.send(rest) :]
+                except BlockingIOError:
+                    await self._wait_for(opened)
+                except OSError:
+                    # The server has closed the connection; its response, if there is one, says why.
+                    return False
+        return True
+
+    async def _wait_for(self, opened: socket.socket) -> None:
+        """Wait until the socket takes bytes, or the exchange ends."""
+        self.pause_writing()
+        self._loop.add_writer(opened, self.resume_writing)
+        try:
+            if self._writable is not None:
+                await self._writable
+        finally:
+            self._loop.remove_writer(opened)
+            self._active = time.monotonic()
+
+    def _watch_time(self, exchange: Exchange, limit: Limit) -> None:
+        """End an exchange when the limit has passed, or when nothing has happened for the timeout."""
+        self._timer = None
+        try:
+            wait = limit.wait(None if self._timeout is None else self._active + self._timeout - time.monotonic())
+            if wait is None:
+                return
+            if wait <= 0:
+                raise TimeoutError
+        except TimeoutError as error:
+            exchange.end(error)
+            self.resume_writing()
+        else:
+            self._timer = self._loop.call_later(wait, self._watch_time, exchange, limit)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start."""
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse a part of the response; close an idle connection, which must get none."""
+        if (exchange := self._exchange) is None:
+            self.close()
+            return
+        self._active = time.monotonic()
+        rest = exchange.feed(data)
+        if exchange.ended.done():
+            # A sender stops if the server has answered.
+            self.resume_writing()
+        elif rest is not None and self._transport is not None:
+            self._transport.set_protocol(Rest(self, rest, self._transport))
+
+    def filled(self) -> None:
+        """Count a part of the response that needs no parser as activity."""
+        self._active = time.monotonic()
+
+    def complete(self) -> None:
+        """End the exchange, whose response is complete without the parser."""
+        if self._exchange is not None:
+            self._exchange.end()
+        self.resume_writing()
+
+    def pause_writing(self) -> None:
+        """Let senders wait."""
+        self._writable = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        """Wake the sender."""
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
+        self._writable = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End the exchange."""
+        if (exchange := self._exchange) is not None:
+            exchange.lose()
+        self.resume_writing()
+
+
+class Rest(asyncio.BufferedProtocol):
+    """Receives the rest of a long response into its memory."""
+
+    def __init__(self, connection: Connection, rest: memoryview, transport: asyncio.Transport) -> None:
+        """Take the place of the connection as the protocol of its transport."""
+        self._connection, self._rest, self._transport = connection, rest, transport
+        self.pause_writing, self.resume_writing = connection.pause_writing, connection.resume_writing
+        self.connection_lost = connection.connection_lost
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return the memory for what is missing."""
+        return self._rest
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Count bytes; return to the connection at the end."""
+        self._rest = self._rest[nbytes:]
+        self._connection.filled()
+        if not self._rest:
+            self._transport.set_protocol(self._connection)
+            self._connection.complete()

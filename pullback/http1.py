@@ -1,0 +1,152 @@
+"""HTTP/1.1 without I/O: the bytes of a request, and the parser of its response. Both clients use it.
+
+httptools parses the responses, as it parses requests in uvicorn.
+"""
+
+from collections.abc import Mapping
+from functools import cached_property, lru_cache
+from typing import Any
+
+import httptools
+import numpy as np
+
+from pullback.addresses import Address
+from pullback.bodies import Body
+from pullback.calls import Call, Content
+from pullback.limits import Limit
+from pullback.responses import Response
+from pullback.safetensors import Buffer
+
+IDLE_S = 30.0
+"""How long a connection may be idle and still be used again, in seconds: less than the patience of load balancers."""
+READ = 1 << 16
+HEADERS = {name.encode(): name for name in ("content-length", "content-type", "retry-after", "transfer-encoding")}
+MAX_HEAD = 1 << 18
+JOINED = 1 << 16
+"""Up to this many bytes, the head and the body are copied into one piece, for one send."""
+
+
+class NoResponse(ConnectionResetError):
+    """The connection was closed before the first byte of a response.
+
+    On a connection that was kept, the server may have closed it before the request came. A call that may be repeated
+    is then sent once more, on a new connection.
+    """
+
+
+class Requests:
+    """The requests to an address."""
+
+    def __init__(self, address: Address) -> None:
+        """Set the address."""
+        self._address = address
+
+    @cached_property
+    def _fixed(self) -> tuple[str, str]:
+        """The path of the service, and the headers that all requests have."""
+        location = self._address.location
+        headers = {"Host": location.netloc.decode("ascii"), **self._address.headers}
+        return location.raw_path.decode("ascii").rstrip("/"), _lines(headers)
+
+    def head(self, call: Call[Any], limit: Limit) -> bytes:
+        """Return the head of a request."""
+        path, lines = self._fixed
+        deadline = "" if limit.seconds is None else _lines(limit.headers())
+        own = _content_lines(call.content)
+        return f"{call.method} {path}{call.path} HTTP/1.1\r\n{lines}{own}{deadline}\r\n".encode("ascii")
+
+
+def is_small(head: bytes, body: Body) -> bool:
+    """Report whether a request is sent in one piece."""
+    return len(head) + body.size <= JOINED
+
+
+def joined(head: bytes, body: Body | None) -> bytes:
+    """Return a request as one piece."""
+    return head if body is None else b"".join((head, *body.pieces))
+
+
+class Answer:
+    """The response that httptools parses, which calls the methods that begin with ``on_``."""
+
+    def __init__(self) -> None:
+        """Start before the first byte."""
+        self.headers: dict[str, str] = {}
+        self.content: Buffer = b""
+        self.is_complete = False
+        self.status = 0
+        self.keeps_alive = False
+        self._is_final = False
+        self._size = 0
+        self._fields: dict[bytes, bytes] = {}
+        self._chunks: list[bytes] = []
+        self.on_header = self._fields.__setitem__
+        self.on_body = self._chunks.append
+        self._parser = httptools.HttpResponseParser(self)
+
+    @property
+    def response(self) -> Response:
+        """The complete response."""
+        return Response(self.status, self.headers, self.content)
+
+    def feed(self, data: bytes) -> None:
+        """Parse the next bytes; raise ``HttpParserError``."""
+        self._size += len(data)
+        self._parser.feed_data(data)
+        if not self._is_final and self._size > MAX_HEAD:
+            raise httptools.HttpParserError(f"expected a head of at most {MAX_HEAD} bytes")
+
+    def rest(self) -> memoryview | None:
+        """Return the memory for the rest of a long body whose length is known: it needs no parser.
+
+        The content is then this memory, which is not copied again.
+        """
+        length = self.headers.get("content-length", "")
+        if self.is_complete or not self._is_final or "transfer-encoding" in self.headers or not length.isdecimal():
+            return None
+        if int(length) <= READ:
+            return None
+        content = np.empty(int(length), np.uint8).data
+        begun = b"".join(self._chunks)
+        content[: len(begun)] = begun
+        self.content = content
+        return content[len(begun) :]
+
+    def end(self) -> None:
+        """End the response, since the connection is closed; raise ``ConnectionResetError`` if it lacks bytes."""
+        if not self._is_final or not {"content-length", "transfer-encoding"}.isdisjoint(self.headers):
+            raise self.lost()
+        self.on_message_complete()
+
+    def lost(self) -> ConnectionResetError:
+        """Return the error for a connection that was closed before the end."""
+        return ConnectionResetError() if self._size else NoResponse()
+
+    def on_message_begin(self) -> None:
+        """Refuse a second response to the request."""
+        if self.is_complete:
+            raise httptools.HttpParserError("expected one response")
+
+    def on_headers_complete(self) -> None:
+        """Store the head; forget the headers of an informational response, such as 103: another one follows."""
+        self.status, self.keeps_alive = self._parser.get_status_code(), self._parser.should_keep_alive()
+        self._is_final = self.status >= 200  # noqa: PLR2004 - the first final status
+        if self._is_final:
+            fields = {name.lower(): value for name, value in self._fields.items()}
+            self.headers = {name: fields[key].decode("latin-1") for key, name in HEADERS.items() if key in fields}
+        self._fields.clear()
+
+    def on_message_complete(self) -> None:
+        """Join the content of the final response."""
+        if self._is_final:
+            self.content = b"".join(self._chunks)
+            self.is_complete = True
+
+
+@lru_cache(maxsize=256)
+def _content_lines(content: Content) -> str:
+    return _lines(content.headers())
+
+
+def _lines(headers: Mapping[str, str]) -> str:
+    return "".join(f"{name}: {value}\r\n" for name, value in headers.items())
