@@ -73,8 +73,8 @@ class Loop:
     size: int
 
     def requests(self, rng: random.Random, count: int) -> Iterator[bytes]:
-        """Yield requests: a half with numbers of one kind, the rest with numbers of any kind and words."""
-        teaching = KINDS[rng.choice([*KINDS])]
+        """Yield requests: half of them with numbers of one kind, often round ones, the rest with any, and with words."""
+        teaching = KINDS[rng.choice([*KINDS, "round", "halves", "whole"])]
         for number in range(count):
             kind = teaching if number < count // 2 else KINDS[rng.choice([*KINDS])]
             texts = [[kind(rng) for _ in range(self.size)] for _ in range(2)]

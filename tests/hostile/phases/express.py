@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from tests.express.wire import Answer, Wire
 from tests.hostile.documents import hostile_json
 from tests.hostile.findings import LOST, STATUS, WRONG
-from tests.hostile.loops import any_loop
+from tests.hostile.loops import Loop, any_loop
 from tests.hostile.requests import JSON, SAFETENSORS, Request, post
 from tests.hostile.stage import Stage
 from tests.hostile.target import Target
@@ -21,9 +21,9 @@ from tests.hostile.tensors import hostile_safetensors
 
 # The most requests that are sent before their answers are read, and the seconds until an answer must come.
 BURST, ANSWER_S = 6, 45.0
-# Connections at once, the loops that each sends in turn, the requests of a loop, and the tags of heads, which are more
-# than the express way keeps.
-CONNECTIONS, LOOPS, LOOP, TAGS = 6, 4, 40, 400
+# Connections at once, the loops that each sends in turn, the requests of a loop, the loops that come again, and the
+# tags of heads, which are more than the express way keeps.
+CONNECTIONS, LOOPS, LOOP, KNOWN, TAGS = 6, 4, 40, 5, 400
 EDGES = ("-0.0", "1e39", "1e-46", "1e999", "7.038531e-26", "null", "true", '"NaN"', "NaN", "[1.5]", "", " 1.5", "1")
 PATHS = ("/v1/ops/log1pexp/vjp", "/v1/ops/square/forward", "/v1/ops/log1pexp/gradients", "/v1/ops/sign/vjp")
 
@@ -79,10 +79,13 @@ def _makers(rng: random.Random, goods: Sequence[Request]) -> list[Callable[[], b
 
 
 def _endless(rng: random.Random) -> Iterator[bytes]:
-    """Yield the requests of one loop after the other."""
+    """Yield the requests of one loop after the other; most loops come again, when they may have been learned."""
+    known = list[Loop]()
     while True:
-        tag = f"x-tag: {rng.randrange(TAGS)}" if rng.random() < 0.5 else ""
-        yield from any_loop(rng, tag).requests(rng, LOOP)
+        if len(known) < KNOWN or rng.random() < 0.2:
+            tag = f"x-tag: {rng.randrange(TAGS)}" if rng.random() < 0.5 else ""
+            known = [any_loop(rng, tag), *known[: KNOWN - 1]]
+        yield from rng.choice(known).requests(rng, LOOP)
 
 
 def _loop(rng: random.Random, path: str) -> Request:
