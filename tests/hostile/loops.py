@@ -73,7 +73,7 @@ class Loop:
     size: int
 
     def requests(self, rng: random.Random, count: int) -> Iterator[bytes]:
-        """Yield requests: half of them with numbers of one kind, often round ones, the rest with any, and with words."""
+        """Yield requests: half of them with numbers of one kind, often round ones, then any, and words."""
         teaching = KINDS[rng.choice([*KINDS, "round", "halves", "whole"])]
         for number in range(count):
             kind = teaching if number < count // 2 else KINDS[rng.choice([*KINDS])]
