@@ -10,7 +10,7 @@ A number is read as its nearest float64, or exactly if it is written without a p
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,8 @@ A_BOOL = "true or false"
 
 BRACKETS_TO_BLANKS = bytes.maketrans(b"[]", b"  ")
 NUMBERS: frozenset[type] = frozenset((float, int))
+# Numbers are read in parts of this many bytes.
+PART = 1 << 16
 _EXACT = 1 << 53
 _QUOTED = 40
 
@@ -70,8 +72,26 @@ def cast_numbers(numbers: Numbers, dtype: DType) -> NDArray[Any]:
     if dtype.is_float:
         return _round(numbers.values, dtype)
     # A float64 may differ from the integer that was written.
-    flat: list[Any] = orjson.loads(b"[%b]" % bytes(numbers.text).translate(BRACKETS_TO_BLANKS))
+    text = bytes(numbers.text).translate(BRACKETS_TO_BLANKS)
+    try:
+        return np.concatenate([_cast_text(part, dtype) for part in _parts(text)])
+    except Loss:
+        return _cast_text(text, dtype)  # of several losses, the one in the whole text counts
+
+
+def _cast_text(text: bytes, dtype: DType) -> NDArray[Any]:
+    flat: list[Any] = orjson.loads(b"[%b]" % text)
     return cast(flat, set(map(type, flat)), dtype)
+
+
+def _parts(text: bytes) -> Iterator[bytes]:
+    """Yield parts of a text, cut at commas: other threads can take the interpreter between two."""
+    start = 0
+    while start <= len(text):
+        comma = text.find(b",", start + PART)
+        stop = comma if comma >= 0 else len(text)
+        yield text[start:stop]
+        start = stop + 1
 
 
 def cast(flat: Sequence[Any], kinds: set[type], dtype: DType) -> NDArray[Any]:

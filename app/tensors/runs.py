@@ -11,11 +11,10 @@ import orjson
 import simdjson
 from numpy.typing import NDArray
 
+from app.tensors import casting
 from app.tensors.casting import BRACKETS_TO_BLANKS, NONFINITE, NUMBERS, Numbers
 from app.tensors.nesting import lengths_of, regular_shape
 
-# Numbers are read in parts of this many bytes.
-PART = 1 << 16
 # A piece of a run. Possessive quantifiers never go back, and their limits bound the time of one match.
 _PIECE = re.compile(rb'(?:[-+0-9.eE,\[\] \t\r\n]{1,4096}+|"(?:NaN|-?Infinity)"){0,64}+')
 _BLANKS = b" \t\r\n"
@@ -66,9 +65,9 @@ def end_of_run(raw: Raw, start: int) -> int:
     end = start
     while (piece := _PIECE.match(raw, end)) and piece.end() > end:
         end = piece.end()
-    while not (kept := raw[max(start, end - PART) : end].rstrip(_AFTER)):
-        end = max(start, end - PART)
-    return max(start, end - PART) + len(kept)
+    while not (kept := raw[max(start, end - casting.PART) : end].rstrip(_AFTER)):
+        end = max(start, end - casting.PART)
+    return max(start, end - casting.PART) + len(kept)
 
 
 def read_run(raw: Raw, start: int, end: int) -> Run:
@@ -76,7 +75,7 @@ def read_run(raw: Raw, start: int, end: int) -> Run:
     parser, begin = simdjson.Parser(), start
     values, brackets = list[NDArray[np.float64]](), list[bytes]()
     while True:
-        comma = raw.find(b",", begin + PART, end)
+        comma = raw.find(b",", begin + casting.PART, end)
         stop = end if comma < 0 else comma
         part = bytes(raw[begin:stop])
         is_flat = b"[" not in part and b"]" not in part

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.errors import Malformed, Unprocessable
-from app.tensors import fast_json, runs, strict_json
+from app.tensors import casting, fast_json, strict_json
 from app.tensors.casting import Numbers
 from app.tensors.json import Decoded, decode
 
@@ -24,7 +24,7 @@ def _everything_is_long():
     """Count everything but field names and shapes as long."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fast_json, "LONG", 24)
-        patch.setattr(runs, "PART", 6)
+        patch.setattr(casting, "PART", 6)
         yield
 
 
@@ -268,13 +268,13 @@ def test_numbers_and_base64_take_the_fast_path():
 )
 @pytest.mark.parametrize("part", [6, 1 << 16])
 def test_unusual_bodies_are_left_to_the_strict_parser(monkeypatch, body: bytes, part: int):
-    monkeypatch.setattr(runs, "PART", part)
+    monkeypatch.setattr(casting, "PART", part)
     agree(body)
 
 
 @pytest.mark.parametrize("part", range(6, 30))
 def test_an_extra_comma_is_refused_at_every_part_boundary(monkeypatch, part: int):
-    monkeypatch.setattr(runs, "PART", part)
+    monkeypatch.setattr(casting, "PART", part)
     for numbers in (
         ROW[:-1] + b",]",
         ROW[:-1] + b",   ]",
