@@ -37,6 +37,7 @@ from app.telemetry.log import logging_config
 from app.tensors.validation import entries
 
 CANNOT_LISTEN, WRONG_SETTING = 1, 2
+ADDRESS = "PULLBACK_HOST, PULLBACK_PORT"
 PREFIX, OF_THE_CLIENT = "PULLBACK_", ("PULLBACK_URL", "PULLBACK_KEY")
 
 EXAMPLE = '{"inputs":{"x":[0,100]},"order":2}'
@@ -83,8 +84,9 @@ def _start() -> int:
     try:
         listener = listen(settings.host, settings.port)
     except OSError as error:
-        where = settings.host if settings.host.startswith(UNIX) else f"{settings.host}:{settings.port}"
-        _print_errors(f"cannot listen on {where} (PULLBACK_HOST, PULLBACK_PORT): {error.strerror or error}")
+        is_path = settings.host.startswith(UNIX)
+        where = f"{settings.host} (PULLBACK_HOST)" if is_path else f"{settings.host}:{settings.port} ({ADDRESS})"
+        _print_errors(f"cannot listen on {where}: {error.strerror or error}")
         return CANNOT_LISTEN
     identity = identity_of(settings.host)
     try:
