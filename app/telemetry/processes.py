@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from prometheus_client import Metric, ProcessCollector
 from prometheus_client.multiprocess import MultiProcessCollector
@@ -65,8 +65,8 @@ class LiveWorkers(MultiProcessCollector):
         """Return the metrics."""
         files = glob.glob(os.path.join(glob.escape(str(self._folder)), "*.db"))
         current = [path for path in files if self._counts(Path(path))]
-        merged: Iterable[Metric] = self.merge(current)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - untyped
-        return merged
+        merged = self.merge(current)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - untyped
+        return cast(Iterable[Metric], merged)
 
     def _counts(self, path: Path) -> bool:
         return not path.name.startswith("gauge_") or lives(self._folder, path.stem.rpartition("_")[2])
