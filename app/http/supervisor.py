@@ -28,6 +28,8 @@ TICK_S, ASK_S, RECHECK_S = 0.25, 1.0, 5.0
 # The longest pause between attempts to replace a worker, and how long one must live for the pauses to begin anew.
 MAX_PAUSE_S, STEADY_S = 60.0, 60.0
 MAX_NAMED = 5
+# How often the first workers may start again because a file has changed meanwhile.
+MAX_STARTS = 3
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 logger = logging.getLogger("pullback")
@@ -100,7 +102,7 @@ class _Place:
     def __init__(self) -> None:
         """Start empty."""
         self.worker: Worker | None = None
-        self.failures, self.retry_at, self.ending = 0, 0.0, ""
+        self.failures, self.retry_at, self.code, self.ending = 0, 0.0, 0, ""
 
     @property
     def is_alive(self) -> bool:
@@ -129,7 +131,7 @@ class Supervisor:
         self._announce: Callable[[], None] | None = announce
         self._sources, self._places = read_sources(), [_Place() for _ in range(config.workers)]
         self._signals, self._outdated = list[int](), list[Worker]()
-        self._has_served, self._reported = False, list[str]()
+        self._has_served, self._reported, self._starts = False, list[str](), 0
 
     def run(self) -> bool:
         """Serve until a signal stops the service; return ``False`` if no worker can start."""
@@ -140,11 +142,25 @@ class Supervisor:
         while not self._is_told_to_stop():
             self._on_tick()
             self._tick(time.monotonic())
-            if not self._has_served and all(place.worker is None for place in self._places):
+            if (
+                not self._has_served
+                and all(place.worker is None for place in self._places)
+                and not self._starts_again()
+            ):
                 logger.error("no worker can start: %s", "; ".join(place.ending for place in self._places))
                 return False
             connection.wait([place.worker.process.sentinel for place in self._places if place.worker], TICK_S)
         self._stop()
+        return True
+
+    def _starts_again(self) -> bool:
+        """Start the first workers again if each has found a change, as when an op writes a file on import."""
+        self._starts += 1
+        if self._starts >= MAX_STARTS or any(place.code != CHANGED for place in self._places):
+            return False
+        self._sources = self._read_sources()
+        for place in self._places:
+            self._start(place)
         return True
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
@@ -190,7 +206,7 @@ class Supervisor:
     def _bury(self, place: _Place, worker: Worker, code: int, now: float) -> None:
         """Empty a place, and decide when its next worker starts."""
         is_steady = worker.is_leaving or (worker.is_serving and now - worker.began >= STEADY_S)
-        place.worker, place.ending = None, f"worker {worker.pid} {ending_of(code)}"
+        place.worker, place.code, place.ending = None, code, f"worker {worker.pid} {ending_of(code)}"
         place.failures = 0 if is_steady else place.failures + 1
         pause_s = min(2.0 ** (place.failures - 2), MAX_PAUSE_S) if place.failures > 1 else 0.0
         place.retry_at = now + pause_s

@@ -205,6 +205,20 @@ def test_a_service_whose_workers_all_fail_ends_with_the_reason(start, page, flag
     assert "replaces" not in one.log()
 
 
+@pytest.mark.parametrize(("content", "is_stable"), [("'always the same'", True), ("str(os.getpid())", False)])
+def test_a_worker_serves_only_what_its_siblings_have_read(start, page, content, *, is_stable):
+    """Here the page writes a file into its folder on import: once, or another in every worker."""
+    page.write_text(page.read_text() + f"\nPath(__file__).with_name('written').write_text({content})\n")
+    one = start(WORKERS="2", OPS_PATH=str(page.parent))
+    if is_stable:
+        one.wait_until_ready()
+        assert factors(one) == {2}
+    else:
+        assert one.wait() == 3
+        [line] = [line for line in one.log().splitlines() if "no worker can start" in line]
+        assert len(re.findall(r"worker \d+ ended with status 5 \(a file changed while it started\)", line)) == 2
+
+
 def test_a_worker_that_dies_at_the_start_does_not_end_the_service(start, page):
     one = start(WORKERS="2", OPS_PATH=str(page.parent))
     until(lambda: len(one.workers()) == 2, one)
