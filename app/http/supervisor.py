@@ -25,8 +25,8 @@ from app.http.server import GracefulServer
 # The status of a worker that has read other files than its siblings.
 CHANGED = 5
 TICK_S, ASK_S, RECHECK_S = 0.25, 1.0, 5.0
-# The longest pause between attempts to replace a worker, and how long one must live for the pauses to begin anew.
-MAX_PAUSE_S, STEADY_S = 60.0, 60.0
+# The longest pause before another attempt when replacements die before they serve.
+MAX_PAUSE_S = 60.0
 MAX_NAMED = 5
 # How often the first workers may start again because a file has changed meanwhile.
 MAX_STARTS = 3
@@ -42,8 +42,8 @@ class Worker(multiprocess.Process):
         """Create the process, which serves only if it has read ``sources``."""
         super().__init__(config, sockets)
         self._sources, self._supervisor_pid = sources, os.getpid()
-        self.began, self.is_serving, self.is_leaving = time.monotonic(), False, False
-        self._asked_at, self._is_asked = self.began, False
+        self.is_serving, self.is_leaving = False, False
+        self._asked_at, self._is_asked = 0.0, False
 
     def target(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve, in the worker's own process, until the supervisor stops it or dies."""
@@ -205,10 +205,11 @@ class Supervisor:
 
     def _bury(self, place: _Place, worker: Worker, code: int, now: float) -> None:
         """Empty a place, and decide when its next worker starts."""
-        is_steady = worker.is_leaving or (worker.is_serving and now - worker.began >= STEADY_S)
+        # One that has served is replaced at once, or a request that ends workers would stop the service for long.
+        has_served = worker.is_leaving or worker.is_serving
         place.worker, place.code, place.ending = None, code, f"worker {worker.pid} {ending_of(code)}"
-        place.failures = 0 if is_steady else place.failures + 1
-        pause_s = min(2.0 ** (place.failures - 2), MAX_PAUSE_S) if place.failures > 1 else 0.0
+        place.failures = 0 if has_served else place.failures + 1
+        pause_s = min(2.0 ** (place.failures - 1), MAX_PAUSE_S) if place.failures else 0.0
         place.retry_at = now + pause_s
         if self._has_served and pause_s:
             logger.error("%s; its replacement starts in %g s", place.ending, pause_s)
