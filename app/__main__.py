@@ -9,11 +9,12 @@ import math
 import os
 import signal
 import socket
-import ssl
 import sys
 import tempfile
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from types import FrameType
 
 from pydantic import ValidationError
@@ -22,15 +23,21 @@ from uvicorn import Config
 from uvicorn.config import STARTUP_FAILURE
 
 from app.errors import CannotStart, near
+from app.execution.sources import Sources
+from app.http.certificate import BadCertificate, Certificate, read_certificate
 from app.http.connection import Connection
+from app.http.key_file import KeyFileCopy
 from app.http.listener import UNIX, identity_of, listen, release, url_of
-from app.http.server import OneServer, Workers, allow_connections
+from app.http.server import OneServer, allow_connections
+from app.http.standard_files import open_standard_files
+from app.http.supervisor import Supervisor
 from app.settings import Settings
-from app.telemetry.line_writer import STDERR
+from app.telemetry.line_writer import STDERR, STDOUT
 from app.telemetry.log import logging_config
 from app.tensors.validation import entries
 
 CANNOT_LISTEN, WRONG_SETTING = 1, 2
+ADDRESS = "PULLBACK_HOST, PULLBACK_PORT"
 PREFIX, OF_THE_CLIENT = "PULLBACK_", ("PULLBACK_URL", "PULLBACK_KEY")
 
 EXAMPLE = '{"inputs":{"x":[0,100]},"order":2}'
@@ -50,7 +57,19 @@ EXPOSED = (
 
 def main() -> int:
     """Serve until a signal stops the service; return the exit code."""
+    open_standard_files()
     signal.signal(signal.SIGTERM, _quit)
+    try:
+        return _start()
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        STDOUT.flush()
+        STDERR.flush()
+
+
+def _start() -> int:
+    """Read the settings and the files that they name, listen, and serve; return the exit code."""
     try:
         settings = Settings()
     except ValidationError as error:
@@ -58,59 +77,83 @@ def main() -> int:
         return WRONG_SETTING
     _print_errors(*unknown(os.environ))
     try:
-        check_certificate(settings)
-    except OSError as error:
-        _print_errors(f"cannot use the certificate (PULLBACK_TLS_CERT, PULLBACK_TLS_KEY): {error.strerror or error}")
+        certificate = read_certificate(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
+    except BadCertificate as error:
+        _print_errors(str(error))
         return WRONG_SETTING
     try:
         listener = listen(settings.host, settings.port)
     except OSError as error:
-        where = settings.host if settings.host.startswith(UNIX) else f"{settings.host}:{settings.port}"
-        _print_errors(f"cannot listen on {where} (PULLBACK_HOST, PULLBACK_PORT): {error.strerror}")
+        is_path = settings.host.startswith(UNIX)
+        where = f"{settings.host} (PULLBACK_HOST)" if is_path else f"{settings.host}:{settings.port} ({ADDRESS})"
+        _print_errors(f"cannot listen on {where}: {error.strerror or error}")
         return CANNOT_LISTEN
     identity = identity_of(settings.host)
     try:
-        return serve(settings, listener)
-    except KeyboardInterrupt:
-        return 0
+        return serve(settings, listener, certificate)
     finally:
         release(settings.host, identity)
-        STDERR.flush()
 
 
-def serve(settings: Settings, listener: socket.socket) -> int:
+def serve(settings: Settings, listener: socket.socket, certificate: Certificate | None = None) -> int:
     """Serve on ``listener``, in this process or in several; return the exit code."""
 
     def announce() -> None:
-        url = url_of(listener, "https" if settings.tls_cert else "http")
+        url = url_of(listener, "https" if certificate else "http")
         if listener.family == socket.AF_UNIX:
-            print(READY_ON_PATH.format(url=url, path=listener.getsockname(), example=EXAMPLE), flush=True)
+            text = READY_ON_PATH.format(url=url, path=listener.getsockname(), example=EXAMPLE)
         else:
-            print(READY.format(url=url, example=EXAMPLE), flush=True)
+            text = READY.format(url=url, example=EXAMPLE)
+        STDOUT.write(line.encode() for line in text.splitlines())
 
-    config = server_config(settings)
+    config = server_config(settings, certificate)
     allow_connections(settings.connections)
     if not settings.is_loopback and settings.keys_file is None:
         logging.getLogger("pullback").warning(EXPOSED, settings.host or "empty")
-    if settings.workers > 1:
-        workers = Workers(config, [listener], announce)
-        with shared_metrics() if settings.metrics else nullcontext():
-            workers.run()
-        return STARTUP_FAILURE if workers.cannot_start else 0
     try:
+        if settings.workers > 1:
+            return 0 if supervise(settings, config, listener, announce) else STARTUP_FAILURE
         OneServer(config, announce).run(sockets=[listener])
+    except CannotStart as error:
+        _print_errors(str(error))
+        return STARTUP_FAILURE
     except Exception:
         logging.getLogger("pullback").exception("the service cannot start")
         return STARTUP_FAILURE
     return 0
 
 
+def supervise(settings: Settings, config: Config, listener: socket.socket, announce: Callable[[], None]) -> bool:
+    """Serve with several workers; return ``False`` if none can start. Raises ``CannotStart``."""
+    with shared_files(settings) as refresh:
+        return Supervisor(config, listener, partial(Sources, settings.ops_path), announce, refresh).run()
+
+
 @contextmanager
-def shared_metrics() -> Generator[None]:
-    """Give the workers that start in this block an empty folder for their metrics; remove it at the end."""
-    with tempfile.TemporaryDirectory(prefix="pullback-metrics-") as folder:
-        os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
-        yield
+def shared_files(settings: Settings) -> Generator[Callable[[], None]]:
+    """Give the workers that start in this block a folder for their metrics, and the same keys; remove it at the end.
+
+    Yield the function that looks for new keys. Raises ``CannotStart`` when there can be no folder, or when the file of
+    keys is invalid.
+    """
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="pullback-workers-", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise CannotStart(f"cannot create a folder for temporary files (TMPDIR): {error.strerror}") from error
+    with folder as path:
+        refresh = _do_nothing
+        if settings.metrics:
+            os.environ["PROMETHEUS_MULTIPROC_DIR"] = metrics = os.path.join(path, "metrics")
+            os.mkdir(metrics)
+        if settings.keys_file:
+            copy = Path(path, "keys")
+            refresh = KeyFileCopy(settings.keys_file, copy).refresh
+            os.environ["PULLBACK_KEYS_FILE"] = str(copy)
+        yield refresh
+
+
+def _do_nothing() -> None:
+    """Do nothing."""
 
 
 def application() -> ASGIApp:
@@ -129,7 +172,7 @@ def application() -> ASGIApp:
         raise SystemExit(STARTUP_FAILURE) from None
 
 
-def server_config(settings: Settings) -> Config:
+def server_config(settings: Settings, certificate: Certificate | None = None) -> Config:
     """Return uvicorn's configuration. Every process builds the application from the environment."""
     return Config(
         "app.__main__:application",
@@ -147,22 +190,13 @@ def server_config(settings: Settings) -> Config:
         limit_concurrency=settings.connections,
         # Browsers must not guess another type for a response.
         headers=[("X-Content-Type-Options", "nosniff")],
-        ssl_certfile=settings.tls_cert,
-        ssl_keyfile=settings.tls_key,
+        ssl_context_factory=certificate,
         # Longer than the minute of most load balancers, so the load balancer, not we, closes idle connections.
         timeout_keep_alive=75,
         timeout_graceful_shutdown=math.ceil(settings.grace_s),
         # A worker in one long kernel answers its supervisor late, and must not be killed for that.
         timeout_worker_healthcheck=60,
     )
-
-
-def check_certificate(settings: Settings) -> None:
-    """Raise ``OSError`` if the certificate or its key cannot be used; a key with a password cannot."""
-    if settings.tls_cert is not None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        # An empty password, because OpenSSL would ask for one on the terminal.
-        context.load_cert_chain(settings.tls_cert, settings.tls_key, password="")
 
 
 def faults(error: ValidationError) -> list[str]:
@@ -183,8 +217,9 @@ def unknown(environment: Mapping[str, str]) -> list[str]:
 
 
 def _print_errors(*lines: str) -> None:
-    for line in lines:
-        print(f"pullback: {line}", file=sys.stderr)
+    """Print lines on stderr, whatever has become of it."""
+    STDERR.write(f"pullback: {line}".encode(errors="backslashreplace") for line in lines)
+    STDERR.flush()
 
 
 def _quit(signum: int, frame: FrameType | None) -> None:

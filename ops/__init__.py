@@ -36,6 +36,7 @@ from ops._op import (
     Surrogate,
     Tensor,
 )
+from ops._paths import replace_paths
 from ops._registry import Registry, RegistryError, Unavailable, discover
 
 __all__ = [
@@ -75,6 +76,7 @@ __all__ = [
     "native_libraries",
     "override",
     "register_gradient",
+    "replace_paths",
     "rules_of",
     "symbolic_gradient",
 ]

@@ -3,7 +3,7 @@
 import importlib
 import importlib.util
 import logging
-import re
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,8 +12,7 @@ from types import MappingProxyType, ModuleType
 
 from ops._native import NotBuilt
 from ops._op import Op
-
-_FOLDERS = re.compile(r"(?:/[\w.@~+-]+)+/")
+from ops._paths import replace_paths, without_folders
 
 log = logging.getLogger("pullback")
 
@@ -50,7 +49,9 @@ def discover(plug_in_folders: Sequence[Path] = ()) -> Registry:
     unavailable: list[Unavailable] = []
     for folder in (own, *plug_in_folders):
         if not folder.is_dir():
-            raise RegistryError(f"plug-in ops: expected a folder, got {folder}")
+            raise RegistryError(f"plug-in ops (PULLBACK_OPS_PATH): expected a folder, got {folder}")
+        if not os.access(folder, os.R_OK | os.X_OK):
+            raise RegistryError(f"plug-in ops (PULLBACK_OPS_PATH): expected a folder that may be read, got {folder}")
         for path in sorted(folder.glob("[!_.]*.py")):
             try:
                 op = _op_of(_import_page(path, own))
@@ -87,7 +88,7 @@ def _import_page(path: Path, own: Path) -> ModuleType:
 
 def _reason(error: Exception) -> str:
     """Return an import error as one line for the catalogue, without the folders of this machine."""
-    return " ".join(_FOLDERS.sub("", f"{type(error).__name__}: {error}").split())[:300]
+    return " ".join(replace_paths(f"{type(error).__name__}: {error}", without_folders).split())[:300]
 
 
 def _op_of(module: ModuleType) -> Op:

@@ -42,6 +42,7 @@ def build(settings: Settings) -> tuple[Engine, Metrics | None]:
     if settings.metrics:
         names = TritonRegistry() if settings.nv_metrics else CollectorRegistry()
         metrics = Metrics(lambda: lane.waiting, lambda: batches.waiting, lambda: lifecycle.in_flight, names)
+        metrics.count_ops(len(registry.ops), len(registry.unavailable))
     engine = Engine(
         registry,
         lane,

@@ -44,15 +44,23 @@ class RoundRobin(Generic[Item]):
 
 
 class Admission:
-    """The places of a queue. An owner may take one while it holds fewer places than are free.
+    """The places of a queue.
 
-    So a single owner fills half of them, two owners a third each, and there is always a place for a new owner. A fixed
-    half for each would let two owners shut out all others; a fixed share for each would leave most places empty.
+    An owner without a place may take one while any is free. An owner may take a further place while it holds fewer
+    places than are free, and only beyond ``spare``: as many places stay free as there are fewer owners than ``spare``.
+    So
+
+    - a single owner fills half of the places, and owners that share a full queue for long have about as many each;
+    - while fewer than ``spare`` owners have places, one that has none gets one: ``spare`` is an eighth of the places.
+
+    A fixed half for each would let two owners shut out all others; a fixed share for each would leave most places
+    empty. With more owners than places, no rule has a place for every new one.
     """
 
     def __init__(self, count: int) -> None:
         """Start with ``count`` places, all free."""
         self._free, self._count = count, count
+        self.spare = min(count, max(2, count // 8))
         self._held: dict[str, int] = {}
 
     @property
@@ -62,8 +70,8 @@ class Admission:
 
     def take(self, owner: str) -> None:
         """Take a place; raises ``Overloaded`` if the owner may not."""
-        own = self._held.get(owner, 0)
-        if own >= self._free:
+        own, reserved = self._held.get(owner, 0), self.spare - len(self._held)
+        if self._free <= (max(own, reserved) if own else 0):
             others = self.taken - own
             raise Overloaded(f"queue full: {own} waiting for {owner}, {others} for others; try again soon")
         self._held[owner] = own + 1

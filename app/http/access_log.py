@@ -22,7 +22,6 @@ from app.telemetry.line_writer import STDERR
 from app.telemetry.prometheus import Metrics
 
 CLIENT_GONE = 499
-PROBES = ("/health/", "/v2/health/", "/metrics")
 
 logger = logging.getLogger("pullback")
 
@@ -94,10 +93,11 @@ class AccessLog:
         shown: list[Answered] = []
         for request in requests:
             counters.answered(request.status, request.began)
+            if counters.is_probe and request.status < FIRST_ERROR:
+                continue
+            shown.append(request)
             if self._has_keys and self._metrics:
                 self._metrics.by_key[request.key, request.status] += 1
-            if request.status >= FIRST_ERROR or not request.target.startswith(PROBES):
-                shown.append(request)
         STDERR.write(self._lines(shown))
 
     def _lines(self, requests: Sequence[Answered]) -> list[bytes]:
@@ -136,7 +136,7 @@ class AccessLog:
 
 
 def observe(handler: Handler, routes: RouteTable, lifespan: ASGIApp, log: AccessLog, lifecycle: Lifecycle) -> ASGIApp:
-    """Return the ASGI application: it counts every request in ``lifecycle``, logs it, and answers every exception.
+    """Return the ASGI application: it counts the requests in ``lifecycle``, logs them, and answers every exception.
 
     ``lifespan`` gets all messages that are not about HTTP requests.
 
@@ -159,7 +159,8 @@ def observe(handler: Handler, routes: RouteTable, lifespan: ASGIApp, log: Access
         path: str = scope["path"]
         route = by_path.get(path) or routes.other(path)
         request = Request(scope, receive, send, route, log.next_id(), lifecycle=lifecycle)
-        lifecycle.in_flight += 1
+        counted = 0 if route.counters.is_probe else 1
+        lifecycle.in_flight += counted
         try:
             await handler(request)
         except ClientGone:
@@ -174,7 +175,7 @@ def observe(handler: Handler, routes: RouteTable, lifespan: ASGIApp, log: Access
             logger.exception("request %s failed", request.id.decode())
             await fail(request, InternalError(FAULT))
         finally:
-            lifecycle.in_flight -= 1
+            lifecycle.in_flight -= counted
             log.answered((request,), request.counters)
 
     return application

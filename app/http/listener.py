@@ -10,18 +10,23 @@ from urllib.parse import quote
 UNIX = "unix:"
 """The beginning of a host that is the path of a Unix socket."""
 WILDCARDS = ("0.0.0.0", "::", "")
+# The kernel's limit on the path of a socket, in bytes.
+MAX_PATH = 107
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket bound to the address, not listening yet; raise ``OSError`` if the address is in use.
+    """Return a socket bound to the address, not listening yet; raise ``OSError`` if that is not possible.
 
     ``host`` is a name, an IP address, or ``unix:`` and a path, which has no port.
     """
     if host.startswith(UNIX):
         return _listen_on_path(host.removeprefix(UNIX))
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except UnicodeError:
+        raise OSError(errno.EINVAL, "expected a host name or an IP address") from None
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -66,22 +71,53 @@ def url_of(listener: socket.socket, scheme: str = "http") -> str:
 
 
 def _listen_on_path(path: str) -> socket.socket:
+    """Return a socket bound to a path, for the user who runs the service, and for the group if the umask allows it."""
+    _check_path(path)
+    # Absolute, because the clients that get it may run in other folders.
+    path = os.path.abspath(path)
+    if len(os.fsencode(path)) > MAX_PATH:
+        raise OSError(errno.ENAMETOOLONG, f"expected a path of at most {MAX_PATH} bytes, got {path}")
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    umask = os.umask(0o777)
+    os.umask(umask | 0o007)
     try:
         if _is_abandoned(path):
             os.unlink(path)
+        elif os.path.lexists(path) and not _is_socket(path):
+            raise OSError(errno.EEXIST, "expected a new path, or that of a socket, got a file that is none")
         listener.bind(path)
     except OSError:
         listener.close()
         raise
+    finally:
+        os.umask(umask)
     listener.set_inheritable(True)
     return listener
+
+
+def _check_path(path: str) -> None:
+    """Raise ``OSError`` for what is not the path of a file, but the name of a socket that every user may open."""
+    if not path:
+        raise OSError(errno.EINVAL, f"expected {UNIX} and a path, got no path")
+    if path.startswith("@"):
+        raise OSError(
+            errno.EINVAL,
+            f"expected {UNIX} and a path, got the name of an abstract socket, which every user of the machine may "
+            f"open; for a file of this name, write {UNIX}./{path}",
+        )
+
+
+def _is_socket(path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(os.stat(path).st_mode)
+    except OSError:
+        return False
 
 
 def _is_abandoned(path: str) -> bool:
     """Report whether a path is a socket that no process listens on, as a killed one leaves it."""
     try:
-        if not stat.S_ISSOCK(os.stat(path).st_mode):
+        if not _is_socket(path):
             return False
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.connect(path)

@@ -79,6 +79,8 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
         case HTTPException(status_code=405):
             allowed = dict(error.headers or {})
             detail = f"expected {allowed.get('Allow', 'another method')} on this path, got {request.method}"
+            if allowed.get("Allow") == "GET":
+                allowed["Allow"] = "GET, HEAD"
             return ProblemResponse(MethodNotAllowed(detail, headers=allowed))
         case HTTPException(status_code=400):
             return ProblemResponse(Malformed(str(error.detail)))

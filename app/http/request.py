@@ -240,19 +240,23 @@ class Request:
             self.status = message["status"]
             message["headers"] = [*message.get("headers", ()), *self._own_headers()]
         else:
-            self.sent += len(message.get("body", b""))
+            self.sent += self._size_on_the_wire(message.get("body", b""))
         await self._send(message)
         if self.is_lost:
             raise ClientGone
 
     async def respond(self, status: int, headers: Sequence[Header], body: bytes) -> None:
         """Send a whole response; raises ``ClientGone``."""
-        self.status, self.sent = status, len(body)
+        self.status, self.sent = status, self._size_on_the_wire(body)
         head = [*headers, *self._own_headers()]
         await self._send({"type": "http.response.start", "status": status, "headers": head})
         await self._send({"type": "http.response.body", "body": body})
         if self.is_lost:
             raise ClientGone
+
+    def _size_on_the_wire(self, body: bytes) -> int:
+        """Return how many bytes of a body are sent: none in the answer to HEAD."""
+        return 0 if self.method == "HEAD" else len(body)
 
     async def fail(self, error: PullbackError) -> None:
         """Send an error in the dialect of the route, and close the connection if the body has not been read.

@@ -1,20 +1,17 @@
-"""The server of one process, and the supervisor of several."""
+"""The server of one process."""
 
 import asyncio
 import contextlib
 import resource
-import signal
 import socket
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from uvicorn import Config, Server
-from uvicorn.supervisors import Multiprocess, multiprocess
 
 from app.execution.lifecycle import LIFECYCLE
 
-PING_S = 0.5
 # The files of a process that are not connections: libraries, pipes, the files of TensorFlow.
 OTHER_FILES = 1024
 # How long the connections that are accepted last may take to open, TLS included.
@@ -88,69 +85,6 @@ class OneServer(GracefulServer):
         await super().startup(sockets)
         if not self.should_exit:
             self._announce()
-
-
-class Worker(multiprocess.Process):
-    """One of several server processes."""
-
-    @property
-    def server(self) -> Server:
-        """The server, created in its own process."""
-        if self._server is None:
-            self._server = GracefulServer(self.config)
-        return self._server
-
-
-class Workers(Multiprocess):
-    """The supervisor of several processes, which announces them once and passes a second signal on."""
-
-    def __init__(self, config: Config, sockets: list[socket.socket], announce: Callable[[], None]) -> None:
-        """Store ``announce``, which is called once all workers accept requests."""
-        super().__init__(config, sockets)
-        # uvicorn's supervisor has no parameter for the class of its processes.
-        setattr(multiprocess, "Process", Worker)  # noqa: B010 - a class of a module cannot be assigned
-        self._announce: Callable[[], None] | None = announce
-        self.cannot_start = False
-
-    def keep_subprocess_alive(self) -> None:
-        """Check the workers, every half second: announce them, or replace the dead ones.
-
-        A worker that dies before all have started would die again, so it ends the service.
-        """
-        if self.should_exit.is_set():
-            return
-        for worker in self.processes:
-            # The worker has its own copy of this end. Once it dies, the pipe has no writer, so a health check that is
-            # under way ends at once instead of after its timeout.
-            worker.child_conn.close()
-        if self._announce is None:
-            super().keep_subprocess_alive()
-            self.cannot_start = self.should_exit.is_set()
-        elif not all(worker.process.is_alive() for worker in self.processes):
-            self.cannot_start = True
-            self.should_exit.set()
-        elif all(worker.is_ready(PING_S) for worker in self.processes):
-            self._announce()
-            self._announce = None
-
-    def handle_int(self) -> None:
-        """Stop without draining: send workers a second signal, after the one that starts every stop."""
-        super().handle_int()
-        self.signal_queue.append(signal.SIGINT)
-
-    def terminate_all(self) -> None:
-        """Stop the workers; before, close the listener here, or it would stay open when the last worker closes it."""
-        for listener in self.sockets:
-            listener.close()
-        super().terminate_all()
-
-    def join_all(self) -> None:
-        """Wait for the workers; pass on signals that arrive meanwhile."""
-        while running := [worker for worker in self.processes if worker.exitcode is None]:
-            running[0].process.join(0.1)
-            if self.signal_queue:
-                self.signal_queue.clear()
-                self.terminate_all()
 
 
 def accept_all(listener: socket.socket) -> list[socket.socket]:

@@ -52,9 +52,15 @@ class DerivedRoutes:
         return self._made[op].get(path)
 
 
-def wrong_method(request: Request, method: str) -> MethodNotAllowed:
-    """Return the error for a request that does not use ``method``, the only one of its path."""
-    return MethodNotAllowed(f"expected {method} on this path, got {request.method}", headers={"Allow": method})
+def need_method(request: Request, method: str) -> None:
+    """Raise ``MethodNotAllowed`` for a request that does not use ``method``, the only one of its path.
+
+    HEAD is answered as GET is: the server does not send the body.
+    """
+    allowed = (method, "HEAD") if method == "GET" else (method,)
+    if request.method not in allowed:
+        headers = {"Allow": ", ".join(allowed)}
+        raise MethodNotAllowed(f"expected {method} on this path, got {request.method}", headers=headers)
 
 
 def type_variable(op: Op, dtypes: Mapping[str, Any], field: str) -> str | None:

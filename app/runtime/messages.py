@@ -9,6 +9,7 @@ import re
 import tensorflow as tf
 
 from app.errors import MAX_TEXT, clip
+from ops import replace_paths
 
 # Longer texts are cut in the middle: TensorFlow puts the reason at the beginning or at the end.
 KEPT = 1 << 13
@@ -20,7 +21,7 @@ _CONVERSION = re.compile(
     r"tf2xla conversion failed while converting [^\n]*?\]\. |Run with TF_DUMP\S* and \S* to obtain[^\n]*?\. "
 )
 _NODE = re.compile(r"\{\{[^{}]*+\}\}|\[\[[^\[\]]*+\]\]|\[Op:[^\[\]]*+\]( name: $)?")
-_FILE = re.compile(r"(?<![\w.~/-])(?:[\w.~-]*+/)++[\w.-]++(?::\d+)?|File \"[^\"\n]*+\", line \d+")
+_FRAME = re.compile(r"File \"[^\"\n]*+\", line \d+")
 _NOISE = (
     "Traceback",
     "Detected at",
@@ -61,7 +62,7 @@ def message_of(error: BaseException) -> str:
 
 def without_paths(text: str) -> str:
     """Return a text without the paths of files on this machine."""
-    return _FILE.sub("…", text)
+    return replace_paths(_FRAME.sub("…", text), lambda path: "…")
 
 
 def _lines(text: str) -> list[str]:

@@ -15,9 +15,14 @@ from app.runtime.traces import NotTraced
 Stage = Literal["parse", "queue", "compute", "serialise"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
 FIRST_ERROR = 400
+# The operations of requests from whoever watches the service. They are no requests of users, and are counted apart.
+PROBES = ("health", "metrics")
 
 # The upper bounds of the buckets of the histograms: seconds, and numbers of evaluations.
-DURATIONS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 60)
+DURATIONS = (
+    *(0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5),
+    *(1, 2, 5, 10, 15, 20, 30, 45, 60, 120, 300, 600),
+)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 Args = TypeVarTuple("Args")
@@ -26,6 +31,9 @@ Result = TypeVar("Result")
 
 class Counters:
     """Counters that record nothing: for disabled metrics, and for paths without an operation."""
+
+    is_probe = False
+    """Whether they count probes."""
 
     def timed(self, stage: Stage, work: Callable[[*Args], Result], *args: *Args) -> Result:
         """Return ``work(*args)``, and count its time for a stage."""
@@ -70,13 +78,19 @@ def _nothing() -> None:
     """Do nothing."""
 
 
-NOT_RECORDED = Counters()
+class _ProbeCounters(Counters):
+    """Counters of probes that record nothing."""
+
+    is_probe = True
 
 
-def not_recorded(*labels: str) -> Counters:
-    """Return counters that record nothing, for any labels."""
-    del labels
-    return NOT_RECORDED
+NOT_RECORDED, _PROBES_NOT_RECORDED = Counters(), _ProbeCounters()
+
+
+def not_recorded(op: str, operation: str) -> Counters:
+    """Return counters that record nothing, for any operation on any op."""
+    del op
+    return _PROBES_NOT_RECORDED if operation in PROBES else NOT_RECORDED
 
 
 class Sum:
@@ -106,8 +120,9 @@ class RecordedCounters(Counters):
     switches threads at calls and at the ends of loops, and an addition contains neither.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_probe: bool = False) -> None:
         """Start with nothing counted."""
+        self.is_probe = is_probe
         self.answers: Counter[int] = Counter()
         self.well, self.failed, self.executions, self.latest = Sum(), Sum(), 0, 0.0
         self.seconds: dict[Stage, float] = dict.fromkeys(STAGES, 0.0)

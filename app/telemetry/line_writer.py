@@ -93,5 +93,5 @@ def _write_all(descriptor: int, data: bytes) -> None:
         data = data[os.write(descriptor, data) :]
 
 
-STDERR = LineWriter(2)
-"""The log of this process."""
+STDOUT, STDERR = LineWriter(1), LineWriter(2)
+"""The output of this process, and its log."""

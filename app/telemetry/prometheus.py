@@ -7,22 +7,23 @@ workers that wrote them.
 
 import asyncio
 import collections
-import fcntl
-import itertools
 import os
-from collections.abc import AsyncGenerator, Callable, Sized
+import platform
+from collections.abc import AsyncGenerator, Callable, Mapping, Sized
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, values
 from prometheus_client.exposition import choose_encoder
-from prometheus_client.multiprocess import MultiProcessCollector
 
+from app.runtime.devices import TENSORFLOW_VERSION
 from app.runtime.traces import TRACES, trace_counts
-from app.telemetry.counters import DURATIONS, SIZES, STAGES, Distribution, RecordedCounters, Stage
+from app.telemetry.counters import DURATIONS, PROBES, SIZES, STAGES, Distribution, RecordedCounters, Stage
 from app.telemetry.line_writer import STDERR
+from app.telemetry.processes import LiveWorkers, usage, worker_number
+from pullback import __version__
 
 FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 EVERY_S = 1.0
@@ -33,6 +34,15 @@ SPENT: dict[Stage, str] = {
     "compute": "computing: a batch counts once, whatever its size",
     "serialise": "writing responses",
 }
+# What processes use, by the standard names: how the numbers of several workers combine, and what they are.
+USED: Mapping[str, tuple[Literal["sum", "min"], str]] = {
+    "process_resident_memory_bytes": ("sum", "Resident memory, in bytes."),
+    "process_virtual_memory_bytes": ("sum", "Virtual memory, in bytes."),
+    "process_open_fds": ("sum", "Open file descriptors."),
+    "process_max_fds": ("sum", "Limit of open file descriptors."),
+    "process_start_time_seconds": ("min", "Start of the oldest worker, in seconds since the epoch."),
+}
+CPU = "process_cpu_seconds"
 
 
 class _Families:
@@ -45,6 +55,9 @@ class _Families:
         histogram = partial(Histogram, labelnames=by_operation, registry=registry)
         gauge = partial(Gauge, multiprocess_mode="sum", registry=registry)
         self.requests = counter("pullback_requests", "Answered requests.", (*by_operation, "status"))
+        self.probes = counter(
+            "pullback_probe_requests", "Answered probes of health and scrapes of metrics.", ("operation", "status")
+        )
         self.by_key = counter("pullback_key_requests", "Answered requests by the name of their key.", ("key", "status"))
         self.durations = histogram(
             "pullback_request_duration_seconds",
@@ -70,6 +83,18 @@ class _Families:
         self.express = counter("pullback_express_requests", "Requests answered the express way.")
         self.dropped = counter(
             "pullback_log_lines_dropped", "Lines of the log that were dropped: nothing read it in time."
+        )
+        self.cpu = counter(CPU, "CPU time, in seconds.")
+        self.used = {
+            name: Gauge(name, document, multiprocess_mode=mode, registry=registry)
+            for name, (mode, document) in USED.items()
+        }
+        # The same in every worker.
+        constant = partial(Gauge, multiprocess_mode="max", registry=registry)
+        self.served = constant("pullback_ops_served", "Ops that are served.")
+        self.unavailable = constant("pullback_ops_unavailable", "Ops that failed to load, and are not served.")
+        self.build = constant(
+            "pullback_build_info", "Versions, as labels; the value is 1.", ("version", "tensorflow", "python")
         )
 
 
@@ -102,16 +127,23 @@ class Metrics:
         self._registry = registry
         disable_created_metrics()
         if folder := os.environ.get(FOLDER_VARIABLE):
-            number = _worker_number(Path(folder))
+            number = worker_number(Path(folder))
             values.ValueClass = values.MultiProcessValue(lambda: number)  # pyright: ignore[reportUnknownMemberType] - untyped
-            MultiProcessCollector(self._registry, folder)
+            LiveWorkers(self._registry, Path(folder))
         self._families = _Families(None if folder else self._registry)
+        self._families.build.labels(__version__, TENSORFLOW_VERSION, platform.python_version()).set(1)
+        self._published_cpu_s = 0.0
+
+    def count_ops(self, served: int, unavailable: int) -> None:
+        """Set how many ops are served, and how many failed to load."""
+        self._families.served.set(served)
+        self._families.unavailable.set(unavailable)
 
     def counters(self, op: str, operation: str) -> RecordedCounters:
         """Return the counters of an operation on an op; both become labels, so both must be known names."""
         counters = self._counters.get((op, operation))
         if counters is None:
-            counters = self._counters[op, operation] = RecordedCounters()
+            counters = self._counters[op, operation] = RecordedCounters(is_probe=operation in PROBES)
         return counters
 
     @asynccontextmanager
@@ -121,6 +153,8 @@ class Metrics:
         async def publish() -> None:
             while True:
                 self.tell()
+                # With thousands of connections, to list the open files takes milliseconds.
+                self._tell_usage(await asyncio.to_thread(usage))
                 await asyncio.sleep(EVERY_S)
 
         publishing = asyncio.create_task(publish())
@@ -135,6 +169,11 @@ class Metrics:
     def tell(self) -> None:
         """Pass the counts since the last call to Prometheus' client. Call it on the event loop."""
         for (op, operation), counters in self._counters.items():
+            if counters.is_probe:
+                for status, count in counters.answers.items():
+                    self._families.probes.labels(operation, str(status)).inc(count)
+                counters.answers.clear()
+                continue
             for status, count in counters.answers.items():
                 self._families.requests.labels(op, operation, str(status)).inc(count)
             counters.answers.clear()
@@ -168,6 +207,13 @@ class Metrics:
         self._families.dropped.inc((dropped := STDERR.dropped) - self._published_dropped)
         self._published_dropped = dropped
 
+    def _tell_usage(self, used: Mapping[str, float]) -> None:
+        for name, gauge in self._families.used.items():
+            gauge.set(used.get(name, 0.0))
+        cpu_s = used.get(f"{CPU}_total", 0.0)
+        self._families.cpu.inc(max(0.0, cpu_s - self._published_cpu_s))
+        self._published_cpu_s = max(cpu_s, self._published_cpu_s)
+
     def _publish(self, histogram: Histogram, op: str, operation: str, values: Distribution) -> None:
         """Add the values since the last call to a histogram; its own method takes them one by one."""
         counts, total = list(values.counts), values.sum
@@ -186,20 +232,3 @@ class Metrics:
         """Return the metrics as text, and its media type: the newest of Prometheus' formats that is accepted."""
         encode, media_type = choose_encoder(accept)
         return encode(self._registry), media_type
-
-
-def _worker_number(folder: Path) -> int:
-    """Return the first free number among the workers, locked until this process ends.
-
-    The files of Prometheus' client are named after it instead of the process id, so that a worker that replaces another
-    continues its counts, and the number of files stays bounded.
-    """
-    for number in itertools.count():
-        descriptor = os.open(folder / f"{number}.lock", os.O_CREAT | os.O_WRONLY, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-        else:
-            return number
-    raise AssertionError("the counter is infinite")

@@ -31,7 +31,6 @@ def run_doctor() -> int:
 
 def _execute(module: str, environment: dict[str, str]) -> int:
     if is_installed():
-        sys.stdout.flush()
         # -P: import the `app` beside this package, not one in the current folder.
         os.execve(sys.executable, [sys.executable, "-P", "-m", module], environment)
     print(NOT_INSTALLED, file=sys.stderr)

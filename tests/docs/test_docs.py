@@ -258,6 +258,7 @@ def test_every_metric_is_in_the_table_with_its_labels(serve: Serve, tmp_path: Pa
     with serve(KEYS_FILE=str(tmp_path / "keys")).client() as client:
         client.headers["authorization"] = "Bearer key"
         client.post("/v1/ops/square/forward", json={"inputs": {"x": 1}})
+        client.get("/health/live")
         families = list(text_string_to_metric_families(client.get("/metrics").text))
     # The samples of a counter have a suffix that its family lacks.
     names = {family.name + ("_total" if family.type == "counter" else ""): family for family in families}

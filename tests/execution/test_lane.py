@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 
 from app.errors import DeadlinePassed, Overloaded
-from app.execution.fairness import Admission, RoundRobin
+from app.execution.fairness import RoundRobin
 from app.execution.lane import Lane
 from app.runtime.cancellation import Checkpoint
 from app.runtime.traces import need_permission
@@ -159,34 +159,6 @@ def test_leaving_the_queue_keeps_the_order_of_the_rest():
     assert not turns.remove("a", "a9")
     assert [turns.take() for _ in range(3)] == ["a0", "c0", "a1"]
     assert not turns
-
-
-@pytest.mark.parametrize(("count", "alone"), [(1, 1), (2, 1), (3, 2), (1024, 512)])
-def test_a_flood_at_its_limit_leaves_room_for_others(count: int, alone: int):
-    places = Admission(count)
-    assert fill(places, "flood", count) == alone
-    if count > 1:
-        places.take("other")
-        places.give("other")
-    for _ in range(alone):
-        places.give("flood")
-    assert fill(places, "other", count) == alone
-
-
-def test_floods_of_many_ops_leave_room_for_one_more():
-    places = Admission(100)
-    assert {name: fill(places, name, 100) for name in "abc"} == {"a": 50, "b": 25, "c": 13}
-    places.take("d")
-
-
-def fill(places: Admission, owner: str, count: int) -> int:
-    """Take all free places; return their number."""
-    for taken in range(count):
-        try:
-            places.take(owner)
-        except Overloaded:
-            return taken
-    return count
 
 
 def test_abandoned_work_stops_at_its_checkpoint():

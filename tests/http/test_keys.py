@@ -15,7 +15,7 @@ import pytest
 
 import pullback
 from app.errors import CannotStart
-from app.http.keys import MAX_FILE, MAX_KEYS, KeyFile
+from app.http.key_file import MAX_FILE, MAX_KEYS, KeyFile
 from pullback.keys import line_for, new_key
 from tests.patience import PATIENCE_S
 

@@ -1,6 +1,8 @@
 """/metrics: the numbers add up for one worker and for several, and no client can make it grow."""
 
+import itertools
 import os
+import platform
 import signal
 import socket
 import time
@@ -12,6 +14,7 @@ import pytest
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
+from pullback import __version__
 from tests.conftest import Service
 from tests.http.native_client import OPERATIONS, ask, post, problem
 from tests.patience import PATIENCE_S
@@ -23,7 +26,7 @@ HEAD = (
     "POST /v1/ops/square/forward HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
     f"expect: 100-continue\r\ncontent-length: {len(BODY)}\r\n\r\n"
 ).encode()
-GROUPS = ("catalogue", "health", "docs", "metrics")
+GROUPS = ("catalogue", "docs")
 STAGES = ("parse", "queue", "compute", "serialise")
 SCRAPES = 8
 
@@ -139,18 +142,69 @@ def test_other_paths_are_grouped(caller: httpx.Client):
         assert caller.get(path).status_code == 200
     after = scrape(caller)
     grew = {group: answers(after, "", group)["200"] - answers(before, "", group).get("200", 0) for group in GROUPS}
-    assert grew == {"catalogue": 3, "health": 2, "docs": 1, "metrics": 1}
+    assert grew == {"catalogue": 3, "docs": 1}
+
+
+def probes(seen: Scrape) -> dict[tuple[str, str], float]:
+    """Return the number of probes by operation and status."""
+    samples = seen.families["pullback_probe_requests"].samples
+    return {(one.labels["operation"], one.labels["status"]): one.value for one in samples}
+
+
+PROBES = ("/health/live", "/health/ready", "/v2/health/live", "/v2/health/ready", "/tesseract/square/health")
+PROBES += ("/v2/models/square/ready", "/v2/models/square/versions/1/ready")
+
+
+def test_probes_are_no_requests(caller: httpx.Client):
+    """An idle service that is watched has no requests: neither their rates nor their latencies show the watching."""
+    before = scrape(caller)
+    for path in PROBES:
+        for method in ("GET", "HEAD", "DELETE"):
+            assert caller.request(method, path).status_code == (405 if method == "DELETE" else 200), path
+    after = scrape(caller)
+    was, now = probes(before), probes(after)
+    assert now["health", "200"] - was.get(("health", "200"), 0) == 2 * len(PROBES)
+    assert now["health", "405"] - was.get(("health", "405"), 0) == len(PROBES)
+    assert now["metrics", "200"] - was["metrics", "200"] == 1
+    for name in ("pullback_requests_total", "pullback_request_duration_seconds_count"):
+        assert after(name) == before(name)
+
+
+def test_the_process_the_build_and_the_ops_have_metrics(caller: httpx.Client):
+    seen = scrape(caller)
+    assert seen("process_resident_memory_bytes") > 1e8
+    assert seen("process_virtual_memory_bytes") > seen("process_resident_memory_bytes")
+    assert 0 < seen("process_open_fds") < seen("process_max_fds")
+    assert seen("process_cpu_seconds_total") > 0
+    assert 0 < time.time() - seen("process_start_time_seconds") < 1e6
+    ready = caller.get("/health/ready").json()
+    versions = {"version": __version__, "tensorflow": ready["tensorflow"], "python": platform.python_version()}
+    assert seen("pullback_build_info", **versions) == seen("pullback_build_info") == 1
+    assert seen("pullback_ops_served") == ready["ops"]
+    assert seen("pullback_ops_unavailable") == 0
+
+
+def test_ops_that_are_not_served_are_counted(plugged):
+    assert scrape(plugged)("pullback_ops_unavailable") == len(plugged.get("/health/ready").json()["unavailable"]) > 0
+
+
+def test_durations_are_told_apart_up_to_the_limits(caller: httpx.Client):
+    """Of a request, a minute by default, and of a stream of checks, ten minutes."""
+    ask(caller, "square", "vjp", inputs={"x": [1, 2]})
+    found = {float(bound) for bound in scrape(caller).values("le") if bound != "+Inf"}
+    for low, high in itertools.pairwise((5, 10, 15, 20, 30, 45, 60, 120, 300, 600)):
+        assert {low, high} <= found
 
 
 def test_requests_in_flight_are_counted(counting: ThreadedService, caller: httpx.Client):
-    assert scrape(caller)("pullback_in_flight_requests") == 1  # the scrape itself
+    assert scrape(caller)("pullback_in_flight_requests") == 0  # without the scrape itself
     with socket.create_connection(("127.0.0.1", counting.port), timeout=PATIENCE_S) as sock:
         sock.sendall(HEAD)
         assert sock.recv(100).startswith(b"HTTP/1.1 100 ")
-        assert scrape(caller)("pullback_in_flight_requests") == 2
+        assert scrape(caller)("pullback_in_flight_requests") == 1
         sock.sendall(BODY)
         assert b"HTTP/1.1 200 " in sock.recv(1000)
-    assert scrape(caller)("pullback_in_flight_requests") == 1
+    assert scrape(caller)("pullback_in_flight_requests") == 0
     assert scrape(caller).values("queue") == {"lane", "batches"}
 
 
@@ -263,13 +317,50 @@ def test_workers_report_together_and_keep_the_counts_of_ended_ones(start):
     total += sum(ask_until(one, 2).values())
     wait_for_total(one, total)
     with one.client() as client:
-        assert scrape(client)("pullback_in_flight_requests") <= 2
+        assert scrape(client)("pullback_in_flight_requests") == 0
     # A worker continues the files of the worker that it replaces.
     places = {path.stem.rpartition("_")[2] for path in folder.iterdir()}
     assert places == {"0", "1"}
     one.process.send_signal(signal.SIGTERM)
     assert one.wait() == 0
     assert not folder.exists()
+
+
+def resident(pids: list[int]) -> float:
+    """Return the resident memory of processes, in bytes."""
+    pages = [int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids]
+    return sum(pages) * os.sysconf("SC_PAGESIZE")
+
+
+def wait_for_memory(one: Service) -> Scrape:
+    """Wait until a scrape reports about the memory of the workers that there are."""
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        with one.client() as client:
+            seen = scrape(client)
+        actual = resident(one.workers())
+        if 0.7 * actual < seen("process_resident_memory_bytes") < 1.4 * actual:
+            return seen
+        assert time.monotonic() < until, (actual, seen("process_resident_memory_bytes"))
+
+
+def test_processes_are_summed_over_the_workers_that_live(start, tmp_path):
+    """A worker that has ended, and is not replaced, uses nothing; its CPU time stays counted."""
+    one = start(WORKERS="2", OPS_PATH=str(tmp_path)).wait_until_ready()
+    both = wait_for_memory(one)
+    assert both("pullback_build_info") == 1
+    served = both("pullback_ops_served")
+    (tmp_path / "changed").touch()
+    ended, survivor = one.workers()
+    os.kill(ended, signal.SIGKILL)
+    until = time.monotonic() + PATIENCE_S
+    while "is not replaced" not in one.log():
+        assert time.monotonic() < until
+    alone = wait_for_memory(one)
+    assert one.workers() == [survivor]
+    assert alone("process_cpu_seconds_total") >= both("process_cpu_seconds_total")
+    assert alone("process_open_fds") < both("process_open_fds")
+    assert alone("pullback_ops_served") == served
 
 
 @pytest.mark.thorough

@@ -76,23 +76,58 @@ def test_old_versions_are_refused(secured, certificate):
         one.get(f"{secured.url}/health/live")
 
 
-@pytest.mark.parametrize("case", ["missing", "not a certificate", "another key", "a password"])
-def test_an_unusable_certificate_is_one_line(start, certificate, tmp_path, case):
+UNUSABLE = {
+    "missing": "PULLBACK_TLS_CERT: cannot read {cert}: No such file or directory",
+    "a folder": "PULLBACK_TLS_CERT: cannot read {cert}: Is a directory",
+    "not a certificate": "PULLBACK_TLS_CERT: {cert}: expected a certificate in PEM, got none",
+    "a broken certificate": "PULLBACK_TLS_CERT: {cert}, PULLBACK_TLS_KEY: {key}: cannot use the certificate: ",
+    "no key in it": "PULLBACK_TLS_CERT: {cert}: expected the certificate's key in PEM, or another file as "
+    "PULLBACK_TLS_KEY, got none",
+    "a missing key": "PULLBACK_TLS_KEY: cannot read {key}: No such file or directory",
+    "not a key": "PULLBACK_TLS_KEY: {key}: expected the certificate's key in PEM, got none",
+    "another key": "PULLBACK_TLS_CERT: {cert}, PULLBACK_TLS_KEY: {key}: cannot use the certificate: the key is not "
+    "that of the certificate",
+    "a password": "PULLBACK_TLS_KEY: {key}: expected a key without a password",
+}
+
+
+@pytest.mark.parametrize("case", UNUSABLE)
+def test_an_unusable_certificate_is_one_line_that_names_the_file(start, certificate, tmp_path, case):
     cert, key = certificate
+    text = tmp_path / "text"
+    text.write_text("text")
     match case:
         case "missing":
             cert = tmp_path / "none"
+        case "a folder":
+            cert = tmp_path
         case "not a certificate":
-            cert = tmp_path / "text"
-            cert.write_text("text")
+            cert = text
+        case "a broken certificate":
+            text.write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+            cert = text
+        case "a missing key":
+            key = tmp_path / "none"
+        case "not a key":
+            key = text
         case "another key":
             _, key = make_certificate(tmp_path, "-nodes")
-        case _:
+        case "a password":
             cert, key = make_certificate(tmp_path, "-passout", "pass:secret")
-    one = start(TLS_CERT=str(cert), TLS_KEY=str(key))
+        case _:
+            key = None
+    one = start(TLS_CERT=str(cert), **({"TLS_KEY": str(key)} if key else {}))
     assert one.wait() == 2
-    assert "cannot use the certificate (PULLBACK_TLS_CERT, PULLBACK_TLS_KEY): " in one.log()
-    assert "Traceback" not in one.log()
+    assert one.log().startswith("pullback: " + UNUSABLE[case].format(cert=cert, key=key))
+    assert one.log().count("\n") == 1
+
+
+def test_the_key_may_be_in_the_file_of_the_certificate(start, certificate, tmp_path):
+    both = tmp_path / "both.pem"
+    both.write_bytes(b"".join(path.read_bytes() for path in certificate))
+    one = start(TLS_CERT=str(both)).wait_until_ready()
+    context = ssl.create_default_context(cafile=str(certificate[0]))
+    assert httpx.get(f"{one.url}/health/live", verify=context, trust_env=False, timeout=PATIENCE_S).is_success
 
 
 def test_a_key_needs_a_certificate(start, certificate):

@@ -1,6 +1,7 @@
 """A service on a Unix socket, for programs on the same machine."""
 
 import asyncio
+import os
 import socket
 from pathlib import Path
 from urllib.parse import quote
@@ -9,7 +10,7 @@ import httpx
 import pytest
 
 import pullback
-from app.http.listener import identity_of, listen, release
+from app.http.listener import identity_of, listen, release, url_of
 from tests.patience import PATIENCE_S
 
 
@@ -78,17 +79,72 @@ def test_what_others_use_is_not_replaced(path: Path, tmp_path: Path):
     file = Path(f"{path}.txt")
     file.write_text("mine")
     try:
-        with pytest.raises(OSError, match="in use"):
+        with pytest.raises(OSError, match="a file that is none"):
             listen(f"unix:{file}", 0)
         assert file.read_text() == "mine"
     finally:
         file.unlink()
 
 
-def test_a_path_that_cannot_be(start, tmp_path: Path):
-    one = start(HOST=f"unix:{tmp_path}/no/such/folder/x")
+IMPOSSIBLE = {
+    "unix:": "expected unix: and a path, got no path",
+    "unix:@name": "got the name of an abstract socket, which every user of the machine may open; for a file of this "
+    "name, write unix:./@name",
+    "unix:{folder}/no/such/x": "No such file or directory",
+    "unix:{folder}": "expected a new path, or that of a socket, got a file that is none",
+    "unix:{folder}/file": "expected a new path, or that of a socket, got a file that is none",
+    "unix:{folder}/file/x": "Not a directory",
+    "unix:{folder}/dangling": "expected a new path, or that of a socket, got a file that is none",
+    "unix:{folder}/" + "x" * 107: "expected a path of at most 107 bytes, got ",
+}
+
+
+@pytest.mark.parametrize("host", IMPOSSIBLE)
+def test_a_path_that_cannot_be_is_one_line(host: str, start, tmp_path: Path):
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "dangling").symlink_to("nothing")
+    actual = host.format(folder=tmp_path)
+    one = start(HOST=actual)
     assert one.wait() == 1
-    assert f"pullback: cannot listen on unix:{tmp_path}/no/such/folder/x (PULLBACK_HOST, PULLBACK_PORT)" in one.log()
+    assert one.log().startswith(f"pullback: cannot listen on {actual} (PULLBACK_HOST): ")
+    assert IMPOSSIBLE[host] in one.log()
+    assert one.log().count("\n") == 1
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("host", ["unix:", "unix:@name"])
+def test_no_socket_is_without_a_file(host: str):
+    """An abstract socket has no permissions: every user of the machine could open it."""
+    with pytest.raises(OSError, match="expected unix: and a path"):
+        listen(host, 0)
+
+
+@pytest.mark.parametrize("host", ["a..b", "." * 300, "x" * 64 + ".example"])
+def test_what_is_no_host_name_is_an_error_of_the_system(host: str):
+    with pytest.raises(OSError, match="expected a host name or an IP address"):
+        listen(host, 0)
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o750), (0o077, 0o700), (0o000, 0o770), (0o002, 0o770)])
+def test_only_the_user_may_connect_and_the_group_if_the_umask_says_so(umask: int, mode: int, path: Path):
+    """To connect needs the permission to write."""
+    before = os.umask(umask)
+    try:
+        with listen(f"unix:{path}", 0):
+            assert path.stat().st_mode & 0o777 == mode
+        assert os.umask(umask) == umask
+    finally:
+        os.umask(before)
+        path.unlink(missing_ok=True)
+
+
+def test_a_relative_path_is_that_of_the_folder_where_the_service_starts(path: Path, monkeypatch):
+    monkeypatch.chdir(path.parent)
+    host = f"unix:{path.name}"
+    with listen(host, 0) as listener:
+        assert url_of(listener) == f"http+unix://{quote(str(path), safe='')}"
+        release(host, identity_of(host))
+    assert not path.exists()
 
 
 @pytest.mark.parametrize("url", ["http+unix://", "http+unix:///run/x", "https+unix://%2Fx", "unix:/x"])

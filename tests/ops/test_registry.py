@@ -52,6 +52,10 @@ def test_a_plug_in_is_an_op_like_any_other(tmp_path) -> None:
         ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
         ("def f(:", "SyntaxError: "),
         ("X = 1", "TypeError: no OP is defined"),
+        (
+            "raise ValueError('see https://example.org/a/b_c, in m/s; not /home/me/x.py')",
+            "ValueError: see https://example.org/a/b_c, in m/s; not x.py",
+        ),
         ("OP = 3", "TypeError: expected OP = Op(...), got int"),
         (PAGE.format(name="Not A Name"), "ValueError: op 'Not A Name': expected names like"),
         (PAGE.format(name="a").replace('Input("x")', 'Input("x", shape=("N",))'), "ValueError: op 'a': an elementwise"),

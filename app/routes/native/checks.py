@@ -26,7 +26,7 @@ from app.requests.answering import Job, Reader, Reply, Turns, answer, off_loop, 
 from app.requests.negotiation import JSON, accepted, content_type, read
 from app.requests.operations import Steps
 from app.routes.native.check_models import CheckRequest, ChecksRequest, VerifyRequest
-from app.routes.protocol import wrong_method
+from app.routes.protocol import need_method
 from app.runtime.cancellation import Checkpoint
 from app.telemetry.counters import Counters
 from app.tensors import json
@@ -145,8 +145,7 @@ class StreamHandler:
 
 def _negotiate(request: Request, media_types: tuple[str, ...]) -> str:
     """Return the media type of the response; raises a ``PullbackError`` for a wrong method or media type."""
-    if request.method != "POST":
-        raise wrong_method(request, "POST")
+    need_method(request, "POST")
     content_type(request.headers)
     return accepted(request.headers, media_types)
 

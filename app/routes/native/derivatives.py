@@ -15,7 +15,7 @@ from app.requests.negotiation import SHORT_ACCEPT, accepted, content_type
 from app.requests.operations import Operation
 from app.requests.plans import Plan, Plans
 from app.routes.native.formats import FORMATS, Format
-from app.routes.protocol import wrong_method
+from app.routes.protocol import need_method
 from app.telemetry.counters import Counters
 from app.tensors.strict_json import Body
 from ops import Op
@@ -35,8 +35,7 @@ class OperationHandler:
 
     async def __call__(self, request: Request) -> None:
         """Answer a request; raises a ``PullbackError`` if it is invalid or fails."""
-        if request.method != "POST":
-            raise wrong_method(request, "POST")
+        need_method(request, "POST")
         kind, accept = request.headers.get(b"content-type", b""), request.headers.get(b"accept", b"")
         formats_of = _known_formats if len(kind) + len(accept) <= SHORT_ACCEPT else _formats
         source, target = formats_of(kind, accept)

@@ -11,7 +11,7 @@ from app.routes.native.checks import CheckHandler, StreamHandler, VerifyHandler
 from app.routes.native.derivatives import OperationHandler
 from app.routes.native.health import Live
 from app.routes.native.op_paths import OP_PATHS
-from app.routes.protocol import DerivedRoutes, Routes, wrong_method
+from app.routes.protocol import DerivedRoutes, Routes, need_method
 from ops import Op
 
 # The counter label for each page.
@@ -33,11 +33,13 @@ def routes(engine: Engine, plans: Plans, pages: ASGIApp) -> Routes:
     """Return the routes of every operation and check on every op; ``pages`` serves all other paths."""
 
     async def page(request: Request) -> None:
-        await pages(request.scope, request.receive, request.send)
+        # FastAPI answers no HEAD. The server does not send the body of the answer.
+        scope = {**request.scope, "method": "GET"} if request.method == "HEAD" else request.scope
+        await pages(scope, request.receive, request.send)
 
     async def live(request: Request) -> None:
         # A probe must not wait long behind others: FastAPI would take several times as long for each.
-        if request.method == "GET":
+        if request.method in ("GET", "HEAD"):
             await request.respond(200, LIVE_HEADERS, LIVE_BODY)
         else:
             await page(request)
@@ -60,8 +62,7 @@ def routes(engine: Engine, plans: Plans, pages: ASGIApp) -> Routes:
                 known = (*OPERATIONS, "check", "verify")
                 if operation not in known:
                     raise NotFound(f"unknown operation {operation!r}; {did_you_mean(operation, known)}")
-                if request.method != "POST":
-                    raise wrong_method(request, "POST")
+                need_method(request, "POST")
                 engine.op(op)  # raises, because the paths of known ops are in by_path
             case _:
                 await page(request)

@@ -32,7 +32,7 @@ from app.routes.openinference.requests import (
     raw_request,
     read_request,
 )
-from app.routes.protocol import make_job, wrong_method, zeros
+from app.routes.protocol import make_job, need_method, zeros
 from app.telemetry.counters import Counters
 from app.tensors import dtypes
 from app.tensors.json import encode
@@ -54,8 +54,7 @@ class Inference:
 
     async def __call__(self, request: Request) -> None:
         """Answer a request; raises a ``PullbackError`` if it is invalid or fails."""
-        if request.method != "POST":
-            raise wrong_method(request, "POST")
+        need_method(request, "POST")
         coding, lead = content_coding(request.headers), _lead(request)
         body = await request.read(is_binary=lead is not None and coding is None, lead=lead or 0)
         if coding is not None:

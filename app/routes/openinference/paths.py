@@ -24,7 +24,7 @@ from app.routes.openinference.inference import Inference
 from app.routes.openinference.models import VERSION, Model, models
 from app.routes.openinference.server_settings import LOG, LOG_IS_FIXED, TRACE, TRACE_IS_FIXED, ReadOnly
 from app.routes.openinference.statistics import statistics
-from app.routes.protocol import DerivedRoutes, Routes, document_reply, wrong_method
+from app.routes.protocol import DerivedRoutes, Routes, document_reply, need_method
 from app.telemetry.counters import Counters
 from app.tensors.casting import describe
 from app.tensors.strict_json import Body
@@ -77,7 +77,8 @@ def routes(engine: Engine, plans: Plans) -> Routes:
         }
         found = dict.fromkeys(_paths(model, TRACE_PAGE), trace)
         for page, document in documents.items():
-            route = Route(_Page("GET", document), dialect, catalogue, unpacks=True)
+            own = health if page == "/ready" else catalogue
+            route = Route(_Page("GET", document), dialect, own, unpacks=True)
             found |= dict.fromkeys(_paths(model, page), route)
         counters = engine.counters(model.op.owner, model.operation)
         inference = Route(
@@ -143,17 +144,13 @@ def _not_found(engine: Engine, known: Mapping[str, Model], path: str) -> NotFoun
 
 @dataclass(frozen=True)
 class _Page:
-    """The handler of a document, for one method; ``document`` makes it from the body, which is empty for GET.
-
-    HEAD is answered as GET, without the body: the server does not send it.
-    """
+    """The handler of a document, for one method; ``document`` makes it from the body, which is empty for GET."""
 
     method: str
     document: Callable[[Body], Any]
 
     async def __call__(self, request: Request) -> None:
-        if request.method != self.method and (request.method, self.method) != ("HEAD", "GET"):
-            raise wrong_method(request, self.method)
+        need_method(request, self.method)
         body = await _body(request) if self.method == "POST" else b""
         await send_reply(document_reply(self.document(body)), request)
 

@@ -31,7 +31,7 @@ from app.requests.answering import Job, Reader, Reply, answer, off_loop, send_re
 from app.requests.negotiation import JSON, accepted, content_type, fields_of
 from app.requests.operations import OPERATIONS, Tree
 from app.requests.plans import Plan, Plans
-from app.routes.protocol import DerivedRoutes, Routes, document_reply, make_job, wrong_method, zeros
+from app.routes.protocol import DerivedRoutes, Routes, document_reply, make_job, need_method, zeros
 from app.routes.tesseract.forms import (
     NativeRequest,
     decode,
@@ -63,12 +63,12 @@ def routes(engine: Engine, plans: Plans) -> Routes:
     def of_op(op: Op) -> dict[str, Route]:
         found: dict[str, Route] = {}
         counters = engine.counters("", "catalogue")
-        pages: dict[str, Callable[[], Reply]] = {
-            "openapi.json": cache(partial(_openapi_reply, op)),
-            "health": cache(partial(document_reply, {"status": "ok"})),
+        pages: dict[str, tuple[Callable[[], Reply], Counters]] = {
+            "openapi.json": (cache(partial(_openapi_reply, op)), counters),
+            "health": (cache(partial(document_reply, {"status": "ok"})), engine.counters("", "health")),
         }
-        for name, reply in pages.items():
-            found[f"{PREFIX}{op.name}/{name}"] = Route(_Page(reply), dialect, counters)
+        for name, (reply, own) in pages.items():
+            found[f"{PREFIX}{op.name}/{name}"] = Route(_Page(reply), dialect, own)
         if has_abstract_eval(op):
             found[f"{PREFIX}{op.name}/abstract_eval"] = Route(_AbstractEval(engine, op), dialect, counters)
         for name, endpoint in endpoints(op).items():
@@ -102,8 +102,7 @@ class _Page:
     reply: Callable[[], Reply]
 
     async def __call__(self, request: Request) -> None:
-        if request.method != "GET":
-            raise wrong_method(request, "GET")
+        need_method(request, "GET")
         await request.read()  # the client sends a body with a GET
         await send_reply(self.reply(), request)
 
@@ -116,8 +115,7 @@ class _AbstractEval:
     op: Op
 
     async def __call__(self, request: Request) -> None:
-        if request.method != "POST":
-            raise wrong_method(request, "POST")
+        need_method(request, "POST")
         _encoding(request)
         body = await request.read()
         await send_reply(await off_loop(partial(_infer_shapes, self.engine, self.op), body), request)
@@ -134,8 +132,7 @@ class _Computation:
     counters: Counters
 
     async def __call__(self, request: Request) -> None:
-        if request.method != "POST":
-            raise wrong_method(request, "POST")
+        need_method(request, "POST")
         reader = Reader(partial(self._job, _encoding(request)), self.op.owner, self.counters)
         await answer(self.engine, request, reader, await request.read())
 

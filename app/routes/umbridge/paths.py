@@ -25,7 +25,7 @@ from app.http.request import Handler, Request, Route
 from app.requests.answering import Reader, answer, off_loop, send_reply
 from app.requests.negotiation import JSON, content_type, fields_of
 from app.requests.plans import Plans
-from app.routes.protocol import Routes, document_reply, wrong_method
+from app.routes.protocol import Routes, document_reply, need_method
 from app.routes.umbridge.actions import ACTIONS, UnsupportedFeature, name_of, read_job, refuse_unknown, supports
 from app.routes.umbridge.models import Model, Models, Vector
 from app.tensors.strict_json import Body
@@ -61,8 +61,7 @@ def routes(engine: Engine, plans: Plans) -> Routes:
     models = Models(engine)
 
     async def info(request: Request) -> None:
-        if request.method != "GET":
-            raise wrong_method(request, "GET")
+        need_method(request, "GET")
         await send_reply(document_reply({"protocolVersion": VERSION, "models": models.names}), request)
 
     async def description(request: Request) -> None:
@@ -92,8 +91,7 @@ def routes(engine: Engine, plans: Plans) -> Routes:
 
 
 async def _body(request: Request) -> Body:
-    if request.method != "POST":
-        raise wrong_method(request, "POST")
+    need_method(request, "POST")
     content_type(request.headers, MEDIA_TYPES, JSON)
     return await request.read()
 
