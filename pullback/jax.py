@@ -65,14 +65,23 @@ class RemoteFunction(Function):
 
 
 def _bind(*arrays: Any, p: Derivative, batched: bool = False, ahead: bool = False) -> list[jax.Array]:
-    """Apply the primitive. In ``shard_map`` its inputs must vary over the same axes of the mesh."""
-    varying = [jax.typeof(x).manual_axis_type.varying for x in arrays]
+    """Apply the primitive to whole arrays; in ``shard_map`` they must vary over the same axes of the mesh."""
+    whole = [_whole(x) for x in arrays]
+    varying = [jax.typeof(x).manual_axis_type.varying for x in whole]
     every = frozenset[Any]().union(*varying)
     alike = [
         jax.lax.pcast(x, tuple(every - axes), to="varying") if every - axes else x
-        for x, axes in zip(arrays, varying, strict=True)
+        for x, axes in zip(whole, varying, strict=True)
     ]
     return _remote.bind(*alike, p=p, batched=batched, ahead=ahead)
+
+
+def _whole(array: Any) -> Any:
+    """Return an array whose type shards it, over the explicit axes of a mesh, as one that is not sharded."""
+    sharding = jax.typeof(array).sharding
+    if all(part is None for part in sharding.spec):
+        return array
+    return jax.sharding.reshard(array, sharding.update(spec=_unsharded(array)))
 
 
 _remote = Primitive("pullback_remote")
@@ -93,10 +102,10 @@ def _impl(*arrays: Any, p: Derivative, batched: bool, ahead: bool) -> list[jax.A
 @_remote.def_abstract_eval
 def _abstract(*avals: Any, p: Derivative, batched: bool, ahead: bool) -> list[Any]:
     del ahead
-    # The results vary over the axes of the mesh that the inputs vary over, and each device has all of its part.
-    mesh = avals[0].sharding
+    # The results vary over the axes of the mesh that the inputs vary over.
+    like = next((aval for aval in avals if not aval.sharding.mesh.empty), avals[0])
     return [
-        avals[0].update(shape=t.shape, dtype=t.dtype, weak_type=False, sharding=mesh.update(spec=_unsharded(t)))
+        like.update(shape=t.shape, dtype=t.dtype, weak_type=False, sharding=like.sharding.update(spec=_unsharded(t)))
         for t in _types(avals, p, batched)
     ]
 
@@ -106,7 +115,7 @@ def _types(arrays: Sequence[Any], p: Derivative, batched: bool) -> list[jax.Shap
     return [jax.ShapeDtypeStruct(t.shape, jax.dtypes.canonicalize_dtype(t.dtype)) for t in types]
 
 
-def _unsharded(array: jax.ShapeDtypeStruct) -> PartitionSpec:
+def _unsharded(array: Any) -> PartitionSpec:
     return PartitionSpec(*[None] * len(array.shape))
 
 
