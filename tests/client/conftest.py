@@ -5,14 +5,16 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 import pullback
 from pullback.cli import main
+from pullback.remotes import Derivative, Remote
+from tests.client.counting import Counting
 from tests.client.fake_servers import FakeServer, Response
 from tests.conftest import Service
 from tests.patience import PATIENCE_S
@@ -119,3 +121,21 @@ def fake_server() -> Iterator[Callable[..., FakeServer]]:
             return server
 
         yield start
+
+
+@pytest.fixture
+def transport() -> Iterator[Counting]:
+    with closing(Counting()) as one:
+        yield one
+
+
+@pytest.fixture
+def remote(service, transport) -> Callable[..., Derivative]:
+    """Return an op as a function whose requests the transport counts."""
+
+    def make(name: str, **attrs: Any) -> Derivative:
+        one = Remote(name, service.url, attrs or None)
+        one.client = pullback.Client(service.url, transport=transport)
+        return Derivative(one)
+
+    return make
