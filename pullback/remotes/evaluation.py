@@ -20,7 +20,6 @@ def evaluate(p: Derivative, arrays: Sequence[Array], *, batched: bool = False, a
     All requests together have the deadline of the op. Raises the errors of the client.
     """
     limit = Limit(p.remote.deadline)
-    p.remote.contract(limit=limit)
     arrays = p.cast(arrays)
     if batched and not len(arrays[-1]):
         return [np.zeros(t.shape, t.dtype) for t in p.types([TensorType.of(array) for array in arrays], batched=True)]

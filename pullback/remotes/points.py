@@ -70,7 +70,7 @@ class Points:
             return None  # a key takes a copy of the arrays
         at = key(inputs)
         with _lock:
-            point, request = self._recalled(at), self._requests.get(at)
+            point, request = self._recalled(at), self._current(at)
         return request.result(limit) if point is None and request is not None else point
 
     def get(self, inputs: Sequence[Array], request: Callable[[], Point], limit: Limit) -> Point:
@@ -81,8 +81,8 @@ class Points:
                 point = self._recalled(at)
                 if point is not None:
                     return point
-                current = self._requests.get(at)
-                if current is None or not current.is_ours:
+                current = self._current(at)
+                if current is None:
                     current = self._requests[at] = mine
             point = None if current is mine else current.result(limit)
             if point is None:
@@ -102,6 +102,11 @@ class Points:
             self._points.move_to_end(at)
         return point
 
+    def _current(self, at: Key) -> "_Request | None":
+        """Return the request in progress; after a fork, the thread that waits for it is only in the parent."""
+        request = self._requests.get(at)
+        return request if request is not None and request.process == os.getpid() else None
+
     def _keep(self, at: Key, point: Point) -> None:
         """Keep a point, and forget those that were not used for longest if they are too many or too large."""
         if at in self._points:
@@ -118,19 +123,14 @@ class _Request:
     def __init__(self) -> None:
         """Begin."""
         self.point: Point | None = None
-        self._process = os.getpid()
+        self.process = os.getpid()
         # Making a Future takes longer than everything else here.
         self.in_progress = threading.Lock()
         self.in_progress.acquire()
 
-    @property
-    def is_ours(self) -> bool:
-        """Whether this process sent it: after a fork, the thread that waits for it is only in the parent."""
-        return self._process == os.getpid()
-
     def result(self, limit: Limit) -> Point | None:
         """Wait for the request of another thread; ``None`` if it failed, or if the time is up."""
-        if self.is_ours and self.in_progress.acquire(timeout=_seconds(limit)):
+        if self.in_progress.acquire(timeout=_seconds(limit)):
             self.in_progress.release()
         return self.point
 
