@@ -206,10 +206,10 @@ def _text(p: Derivative) -> str:
     """Return a text for graphs, files and caches, which stands for this derivative alone, and has no secret."""
     saved = {**p.remote.saved, "path": p.path}
     text = json.dumps(saved)
-    if _known.setdefault(text, p) != p:
+    if _known.get(text, p) != p:
         # Both have the credentials of the environment, which has changed between them.
         text = json.dumps({**saved, "handle": handle(p.remote.credentials)})
-        _known[text] = p
+    _known[text] = p
     return text
 
 
