@@ -85,6 +85,16 @@ class RemoteFunction(Function):
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
+    def get_config(self) -> dict[str, Any]:
+        """Return what Keras saves with a model."""
+        return self.p.remote.saved
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> "RemoteFunction":
+        """Return the function of a model that Keras loads."""
+        return cls(Derivative(Remote(**config)))
+
+
 class _Derivative:
     """A derivative as a function of tensors."""
 

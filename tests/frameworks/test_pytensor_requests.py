@@ -87,7 +87,9 @@ def test_no_secret_is_in_graphs_and_files(secret, proxy, python, tmp_path: Path)
     printed = io.StringIO()
     pytensor.dprint(function, file=printed, print_type=True)
     assert "log1pexp" in printed.getvalue()
-    assert_no_secret(printed.getvalue(), pytensor.printing.pp(y), repr(y.owner), repr(y.owner.op), str(y.owner.op), repr(f))
+    assert_no_secret(
+        printed.getvalue(), pytensor.printing.pp(y), repr(y.owner), repr(y.owner.op), str(y.owner.op), repr(f)
+    )
     saved = [*pickles(f), *pickles(y.owner.op), pickle.dumps(function), pickle.dumps(y)]
     assert all(b"log1pexp" in content for content in saved)
     assert_no_secret(*saved)
