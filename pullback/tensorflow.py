@@ -84,7 +84,6 @@ class RemoteFunction(Function):
         outputs = self._derivative([tf.convert_to_tensor(x) for x in inputs])
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
-
     def get_config(self) -> dict[str, Any]:
         """Return what Keras saves with a model."""
         return self.p.remote.saved
