@@ -22,6 +22,12 @@ softplus = torch.nn.functional.softplus
 compiled = partial(torch.compile, backend="aot_eager", fullgraph=True)
 
 
+@pytest.fixture(autouse=True)
+def no_compiled_functions() -> None:
+    """PyTorch compiles the code of a function at most eight times."""
+    torch._dynamo.reset()
+
+
 @pytest.fixture
 def remote(url):
     return partial(pullback.torch.remote, url=url)
