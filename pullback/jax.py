@@ -19,8 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
+from jax.sharding import PartitionSpec
 
-from pullback.remotes import Derivative, Remote, TensorType, batch, evaluate
+from pullback.addresses import DEFAULT_TIMEOUT
+from pullback.remotes import Derivative, Function, Remote, TensorType, batch, evaluate
 
 __all__ = ["remote"]
 
@@ -31,6 +33,10 @@ def remote(
     attrs: Mapping[str, Any] | None = None,
     mode: str | None = None,
     api_key: str | None = None,
+    *,
+    headers: Mapping[str, str] | None = None,
+    timeout: float | None = DEFAULT_TIMEOUT,
+    deadline: float | None = None,
 ) -> Callable[..., Any]:
     """Return an op of a service as a function of its inputs, by position in the contract's order.
 
@@ -38,17 +44,44 @@ def remote(
     outputs that are not differentiable have a gradient of zero, or of ``float0`` if they are integers. ``url`` defaults
     to ``PULLBACK_URL``, ``api_key`` to ``PULLBACK_KEY``.
 
-    The function raises ``BadArgument`` for shapes that do not match, and the error of the service if it refuses a call;
-    under ``jit`` JAX raises its own error, with that of the service in its message.
-    """
-    p = Derivative(Remote(name, url, attrs, mode, api_key))
+    ``timeout`` limits every network wait, and ``deadline`` each evaluation with all its requests, in seconds. The
+    function can be pickled: see ``pullback.remotes.Function``.
 
-    def function(*inputs: Any) -> Any:
-        outputs = _remote.bind(*map(jnp.asarray, inputs), p=p, batched=False, ahead=False)
+    The function raises ``BadArgument`` for shapes that do not match, and the error of the service if it refuses a call;
+    under ``jit`` JAX raises its own, with that of the service in its message: a ``JaxRuntimeError``, or a
+    ``ValueError`` if the program ran before.
+    """
+    arguments = Remote(name, url, attrs, mode, api_key, headers=headers, timeout=timeout, deadline=deadline)
+    return RemoteFunction(Derivative(arguments))
+
+
+class RemoteFunction(Function):
+    """An op as a function of arrays."""
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Return the outputs."""
+        outputs = _bind(*map(jnp.asarray, inputs), p=self.p)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
-    function.__name__ = function.__qualname__ = name
-    return function
+
+def _bind(*arrays: Any, p: Derivative, batched: bool = False, ahead: bool = False) -> list[jax.Array]:
+    """Apply the primitive to whole arrays; in ``shard_map`` they must vary over the same axes of the mesh."""
+    whole = [_whole(x) for x in arrays]
+    varying = [jax.typeof(x).manual_axis_type.varying for x in whole]
+    every = frozenset[Any]().union(*varying)
+    alike = [
+        jax.lax.pcast(x, tuple(every - axes), to="varying") if every - axes else x
+        for x, axes in zip(whole, varying, strict=True)
+    ]
+    return _remote.bind(*alike, p=p, batched=batched, ahead=ahead)
+
+
+def _whole(array: Any) -> Any:
+    """Return an array whose type shards it, over the explicit axes of a mesh, as one that is not sharded."""
+    sharding = jax.typeof(array).sharding
+    if all(part is None for part in sharding.spec):
+        return array
+    return jax.sharding.reshard(array, sharding.update(spec=_unsharded(array)))
 
 
 _remote = Primitive("pullback_remote")
@@ -69,15 +102,27 @@ def _impl(*arrays: Any, p: Derivative, batched: bool, ahead: bool) -> list[jax.A
 @_remote.def_abstract_eval
 def _abstract(*avals: Any, p: Derivative, batched: bool, ahead: bool) -> list[Any]:
     del ahead
-    types = p.types([TensorType.of(aval) for aval in avals], batched=batched)
-    return [jax.core.ShapedArray(t.shape, jax.dtypes.canonicalize_dtype(t.dtype)) for t in types]
+    # The results vary over the axes of the mesh that the inputs vary over.
+    like = next((aval for aval in avals if not aval.sharding.mesh.empty), avals[0])
+    return [
+        like.update(shape=t.shape, dtype=t.dtype, weak_type=False, sharding=like.sharding.update(spec=_unsharded(t)))
+        for t in _types(avals, p, batched)
+    ]
+
+
+def _types(arrays: Sequence[Any], p: Derivative, batched: bool) -> list[jax.ShapeDtypeStruct]:
+    types = p.types([TensorType.of(x) for x in arrays], batched=batched)
+    return [jax.ShapeDtypeStruct(t.shape, jax.dtypes.canonicalize_dtype(t.dtype)) for t in types]
+
+
+def _unsharded(array: Any) -> PartitionSpec:
+    return PartitionSpec(*[None] * len(array.shape))
 
 
 def _callback(*arrays: Any, p: Derivative, batched: bool, ahead: bool) -> list[jax.Array]:
-    types = _abstract(*arrays, p=p, batched=batched, ahead=ahead)
     return jax.pure_callback(
         partial(_evaluated, p=p, batched=batched, ahead=ahead),
-        [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in types],
+        _types(arrays, p, batched),
         *arrays,
         vmap_method="sequential",
     )
@@ -105,12 +150,13 @@ def _jvp(
     primals: Sequence[Any], tangents: Sequence[Any], *, p: Derivative, batched: bool, ahead: bool
 ) -> tuple[list[Any], list[Any]]:
     del ahead
-    outputs = _remote.bind(*primals, p=p, batched=batched, ahead=not p.path)
+    is_derived = not all(isinstance(tangents[i], ad.Zero) for i in p.live_inputs)
+    outputs = _bind(*primals, p=p, batched=batched, ahead=is_derived and not p.path)
     found: list[Any] = [ad.Zero(jax.typeof(output).to_tangent_aval()) for output in outputs]
-    if all(isinstance(tangents[i], ad.Zero) for i in p.live_inputs):
+    if not is_derived:
         return outputs, found
     live = [ad.instantiate_zeros(tangents[i]) for i in p.live_inputs]
-    differentiate = partial(_remote.bind, p=p.jvp, batched=False, ahead=False)
+    differentiate = partial(_bind, p=p.jvp)
     if batched:
         # The directions of the last derivation, and their tangents, are many; the point is one.
         axes = [None if i < p.parent.arity else 0 for i in range(p.arity)]
@@ -128,7 +174,7 @@ def _transpose(cotangents: Sequence[Any], *arrays: Any, p: Derivative, batched: 
     at = arrays[: p.parent.arity]
     transposed = p.parent.vjp if p.path[-1] == "jvp" else p.parent.jvp
     live = [ad.instantiate_zeros(cotangent) for cotangent in cotangents]
-    found = _remote.bind(*at, *live, p=transposed, batched=batched, ahead=ahead)
+    found = _bind(*at, *live, p=transposed, batched=batched, ahead=ahead)
     is_linear = [ad.is_undefined_primal(array) for array in arrays[len(at) :]]
     return [*(None for _ in at), *(x if linear else None for x, linear in zip(found, is_linear, strict=True))]
 
@@ -140,7 +186,7 @@ def _batch(
     arrays: Sequence[Any], dims: Sequence[Any], *, p: Derivative, batched: bool, ahead: bool
 ) -> tuple[list[Any], list[int]]:
     size = next(x.shape[dim] for x, dim in zip(arrays, dims, strict=True) if dim is not None)
-    found = batch(p, arrays, dims, size, batched=batched, call=partial(_remote.bind, p=p, ahead=ahead), xp=jnp)
+    found = batch(p, arrays, dims, size, batched=batched, call=partial(_bind, p=p, ahead=ahead), xp=jnp)
     if found is not None:
         outputs, axis = found
         return outputs, [axis] * len(outputs)
@@ -148,7 +194,7 @@ def _batch(
     def one(parts: Sequence[Any]) -> list[Any]:
         rest = iter(parts)
         given = (x if dim is None else next(rest) for x, dim in zip(arrays, dims, strict=True))
-        return _remote.bind(*given, p=p, batched=batched, ahead=ahead)
+        return _bind(*given, p=p, batched=batched, ahead=ahead)
 
     parts = [jnp.moveaxis(x, dim, 0) for x, dim in zip(arrays, dims, strict=True) if dim is not None]
     outputs = jax.lax.map(one, parts)

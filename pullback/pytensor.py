@@ -28,12 +28,13 @@ from pytensor.tensor.exceptions import ShapeError
 from pytensor.tensor.rewriting.basic import register_specialize
 from pytensor.tensor.type import float_dtypes
 
-from pullback.remotes import Derivative, Remote, TensorType, batch, evaluate
+from pullback.addresses import DEFAULT_TIMEOUT
+from pullback.remotes import Derivative, Function, Remote, TensorType, batch, evaluate
 
 try:
     from pytensor.link.jax.dispatch import jax_funcify
 
-    from pullback.jax import _remote
+    from pullback.jax import _bind
 except ImportError:  # JAX is not installed
     jax_funcify = None
 
@@ -46,6 +47,10 @@ def remote(
     attrs: Mapping[str, Any] | None = None,
     mode: str | None = None,
     api_key: str | None = None,
+    *,
+    headers: Mapping[str, str] | None = None,
+    timeout: float | None = DEFAULT_TIMEOUT,
+    deadline: float | None = None,
 ) -> Callable[..., Any]:
     """Return an op of a service as a function of its inputs, by position in the contract's order.
 
@@ -53,17 +58,28 @@ def remote(
     outputs that are not differentiable are disconnected. ``url`` defaults to ``PULLBACK_URL``, ``api_key`` to
     ``PULLBACK_KEY``.
 
+    ``timeout`` limits every network wait, and ``deadline`` each evaluation with all its requests, in seconds. The
+    function can be pickled: see ``pullback.remotes.Function``.
+
     The function raises ``BadArgument`` for shapes that do not match, as far as they are known; a compiled function
     raises the error of the service if it refuses a call.
     """
-    op = RemoteOp(Derivative(Remote(name, url, attrs, mode, api_key)))
+    arguments = Remote(name, url, attrs, mode, api_key, headers=headers, timeout=timeout, deadline=deadline)
+    return RemoteFunction(Derivative(arguments))
 
-    def function(*inputs: Any) -> Any:
-        outputs = op.make_node(*inputs).outputs
+
+class RemoteFunction(Function):
+    """An op as a function of variables."""
+
+    def __init__(self, p: Derivative) -> None:
+        """Set the op."""
+        super().__init__(p)
+        self._op = RemoteOp(p)
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Return the outputs."""
+        outputs = self._op.make_node(*inputs).outputs
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
-
-    function.__name__ = function.__qualname__ = name
-    return function
 
 
 class RemoteOp(Op):
@@ -189,7 +205,7 @@ if jax_funcify is not None:
         del options
 
         def function(*inputs: Any) -> Any:
-            outputs = _remote.bind(*inputs, p=op.p, batched=op.batched, ahead=False)
+            outputs = _bind(*inputs, p=op.p, batched=op.batched)
             return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
         return function

@@ -30,9 +30,10 @@ import tensorflow as tf
 # What tf.custom_gradient uses: no public API records the gradient of an op, or says whether a tape records.
 from tensorflow.python.eager import record
 
+from pullback.addresses import DEFAULT_TIMEOUT
 from pullback.arrays import Array
 from pullback.errors import BadArgument
-from pullback.remotes import Derivative, Remote, TensorType, evaluate
+from pullback.remotes import Derivative, Function, Remote, TensorType, evaluate
 
 __all__ = ["remote"]
 
@@ -45,6 +46,10 @@ def remote(
     attrs: Mapping[str, Any] | None = None,
     mode: str | None = None,
     api_key: str | None = None,
+    *,
+    headers: Mapping[str, str] | None = None,
+    timeout: float | None = DEFAULT_TIMEOUT,
+    deadline: float | None = None,
 ) -> Callable[..., Any]:
     """Return an op of a service as a function of its inputs, by position in the contract's order.
 
@@ -52,22 +57,44 @@ def remote(
     are not differentiable have the gradient ``None``. ``url`` defaults to ``PULLBACK_URL``, ``api_key`` to
     ``PULLBACK_KEY``.
 
+    ``timeout`` limits every network wait, and ``deadline`` each evaluation with all its requests, in seconds. The
+    function can be pickled: see ``pullback.remotes.Function``.
+
     The function raises ``BadArgument`` for shapes that do not match, and the error of the service if it refuses a call;
     inside ``tf.function`` TensorFlow raises its own error, with that of the service in its message.
     """
-    derivative = _Function(Derivative(Remote(name, url, attrs, mode, api_key)))
+    arguments = Remote(name, url, attrs, mode, api_key, headers=headers, timeout=timeout, deadline=deadline)
+    return RemoteFunction(Derivative(arguments))
 
-    # AutoGraph would only slow tracing down, and wrap errors.
-    @tf.autograph.experimental.do_not_convert
-    def function(*inputs: Any) -> Any:
-        outputs = derivative([tf.convert_to_tensor(x) for x in inputs])
+
+class RemoteFunction(Function):
+    """An op as a function of tensors."""
+
+    # As tf.autograph.experimental.do_not_convert marks a function: AutoGraph would only slow tracing down, and wrap
+    # errors. It has nothing for objects that are called.
+    autograph_info__ = None
+
+    def __init__(self, p: Derivative) -> None:
+        """Set the op."""
+        super().__init__(p)
+        self._derivative = _Derivative(p)
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Return the outputs."""
+        outputs = self._derivative([tf.convert_to_tensor(x) for x in inputs])
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
-    function.__name__ = function.__qualname__ = name
-    return function
+    def get_config(self) -> dict[str, Any]:
+        """Return what Keras saves with a model."""
+        return self.p.remote.saved
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> "RemoteFunction":
+        """Return the function of a model that Keras loads."""
+        return cls(Derivative(Remote(**config)))
 
 
-class _Function:
+class _Derivative:
     """A derivative as a function of tensors."""
 
     def __init__(self, p: Derivative) -> None:
@@ -123,12 +150,12 @@ class _Function:
         return name
 
     @cached_property
-    def _vjp(self) -> "_Function":
-        return _Function(self._p.vjp)
+    def _vjp(self) -> "_Derivative":
+        return _Derivative(self._p.vjp)
 
     @cached_property
-    def _jvp(self) -> "_Function":
-        return _Function(self._p.jvp)
+    def _jvp(self) -> "_Derivative":
+        return _Derivative(self._p.jvp)
 
     def _gradient(self, inputs: list[tf.Tensor], upstream: Sequence[Any]) -> list[tf.Tensor | None]:
         """Return a gradient for each input, ``None`` for those that are not differentiable."""

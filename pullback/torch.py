@@ -20,7 +20,9 @@ import numpy as np
 import torch
 from torch.autograd import forward_ad
 
-from pullback.remotes import Derivative, Remote, TensorType, batch, evaluate
+from pullback.addresses import DEFAULT_TIMEOUT
+from pullback.remotes import Derivative, Function, Remote, TensorType, batch, evaluate
+from pullback.remotes.credentials import handle
 
 __all__ = ["remote"]
 
@@ -33,6 +35,10 @@ def remote(
     attrs: Mapping[str, Any] | None = None,
     mode: str | None = None,
     api_key: str | None = None,
+    *,
+    headers: Mapping[str, str] | None = None,
+    timeout: float | None = DEFAULT_TIMEOUT,
+    deadline: float | None = None,
 ) -> Callable[..., Any]:
     """Return an op of a service as a function of its inputs, by position in the contract's order.
 
@@ -40,22 +46,32 @@ def remote(
     arguments; the service gets them by way of the CPU. Inputs that are not differentiable have no gradient. ``url``
     defaults to ``PULLBACK_URL``, ``api_key`` to ``PULLBACK_KEY``.
 
+    ``timeout`` limits every network wait, and ``deadline`` each evaluation with all its requests, in seconds. The
+    function can be pickled: see ``pullback.remotes.Function``.
+
     The function raises the errors of the client: ``pullback.PullbackError``.
     """
-    p = Derivative(Remote(name, url, attrs, mode, api_key))
-    text = _text(p)
+    arguments = Remote(name, url, attrs, mode, api_key, headers=headers, timeout=timeout, deadline=deadline)
+    return RemoteFunction(Derivative(arguments))
 
-    def function(*inputs: Any) -> Any:
+
+class RemoteFunction(Function):
+    """An op as a function of tensors."""
+
+    def __init__(self, p: Derivative) -> None:
+        """Set the op."""
+        super().__init__(p)
+        self._text = _text(p)
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Return the outputs."""
         tensors = [x if isinstance(x, torch.Tensor) else torch.as_tensor(x) for x in inputs]
         ahead = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
         if torch.compiler.is_compiling():
-            outputs = tuple(_operator(text, False, ahead, tensors))
+            outputs = tuple(_operator(self._text, False, ahead, tensors))
         else:
-            outputs = _Remote.apply(p, False, ahead, *tensors)
+            outputs = _Remote.apply(self.p, False, ahead, *tensors)
         return outputs[0] if len(outputs) == 1 else outputs
-
-    function.__name__ = function.__qualname__ = name
-    return function
 
 
 class _Remote(torch.autograd.Function):
@@ -187,16 +203,22 @@ _known: dict[str, Derivative] = {}
 
 
 def _text(p: Derivative) -> str:
-    text = json.dumps([*p.remote.public_arguments, p.path])
+    """Return a text for graphs, files and caches, which stands for this derivative alone, and has no secret."""
+    saved = {**p.remote.saved, "path": p.path}
+    text = json.dumps(saved)
+    if _known.get(text, p) != p:
+        # Both have the credentials of the environment, which has changed between them.
+        text = json.dumps({**saved, "handle": handle(p.remote.credentials)})
     _known[text] = p
     return text
 
 
 def _derivative_of(text: str) -> Derivative:
-    """Return a derivative from its text, in another process too, which then has its key in ``PULLBACK_KEY``."""
+    """Return a derivative from its text, in another process with the key of ``PULLBACK_KEY`` there."""
     if text not in _known:
-        *arguments, path = json.loads(text)
-        _known[text] = Derivative(Remote(*arguments), tuple(path))
+        arguments = json.loads(text)
+        path = tuple(arguments.pop("path"))
+        _known[text] = Derivative(Remote(**arguments), path)
     return _known[text]
 
 

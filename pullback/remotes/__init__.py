@@ -1,13 +1,15 @@
 """Ops of a service as differentiable functions: what the frameworks share.
 
 ``Remote`` is an op of a service, ``Derivative`` is the op after a path of vjps and jvps, and ``evaluate`` computes one
-from NumPy arrays with as few requests as possible. No module here imports a framework.
+from NumPy arrays with as few requests as possible. ``Function`` is the base class of the functions. No module here
+imports a framework.
 """
 
 from pullback.remotes.batches import batch
 from pullback.remotes.derivatives import Derivative
 from pullback.remotes.evaluation import evaluate
+from pullback.remotes.function import Function
 from pullback.remotes.remote import Remote
 from pullback.remotes.shapes import TensorType
 
-__all__ = ["Derivative", "Remote", "TensorType", "batch", "evaluate"]
+__all__ = ["Derivative", "Function", "Remote", "TensorType", "batch", "evaluate"]

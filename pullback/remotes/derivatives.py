@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -104,6 +104,10 @@ class Derivative:
         for i, dtype, name in self._integers:
             cast[i] = _fitted(cast[i], dtype, name)
         return cast
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Without the derivatives and contracts that were looked up.
+        return Derivative, (self.remote, self.path)
 
     def _check_arity(self, count: int) -> None:
         if count != self.arity:

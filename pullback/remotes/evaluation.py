@@ -1,4 +1,4 @@
-"""Evaluation of a derivative: by one request, or from what the last request brought."""
+"""Evaluation of a derivative: by one request, or from what an earlier request brought."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from pullback.arrays import Array, name_of
+from pullback.limits import Limit
 from pullback.remotes import products
 from pullback.remotes.derivatives import Derivative
 from pullback.remotes.shapes import TensorType
@@ -16,18 +17,20 @@ def evaluate(p: Derivative, arrays: Sequence[Array], *, batched: bool = False, a
 
     If ``batched``, the directions of the last derivation have a leading axis, and so have the results. ``ahead``
     announces that derivatives at this point will follow. A result that depends on none of the directions is zero.
-    Raises the errors of the client.
+    All requests together have the deadline of the op. Raises the errors of the client.
     """
+    limit = Limit(p.remote.deadline)
     arrays = p.cast(arrays)
     if batched and not len(arrays[-1]):
         return [np.zeros(t.shape, t.dtype) for t in p.types([TensorType.of(array) for array in arrays], batched=True)]
-    found = products.local(p, arrays, batched=batched, ahead=ahead)
-    return _requested(p, arrays, batched=batched) if found is None else found
+    found = products.local(p, arrays, limit, batched=batched, ahead=ahead)
+    return _requested(p, arrays, limit, batched=batched) if found is None else found
 
 
-def _requested(p: Derivative, arrays: Sequence[Array], *, batched: bool) -> list[Array]:
+def _requested(p: Derivative, arrays: Sequence[Array], limit: Limit, *, batched: bool) -> list[Array]:
     of = p.parent
-    contract, common = p.remote.contract(of.path), p.remote.common
+    contract = p.remote.contract(of.path, limit)
+    options = p.remote.options(limit)
     op = p.remote.client.op(contract.name)
     inputs = {slot.name: x for slot, x in zip(contract.inputs, arrays, strict=False)}
     if not p.path:
@@ -35,7 +38,7 @@ def _requested(p: Derivative, arrays: Sequence[Array], *, batched: bool) -> list
         variable = next(
             (name_of(x.dtype) for x, slot in zip(arrays, contract.inputs, strict=True) if len(slot.dtypes) > 1), None
         )
-        outputs = op.forward(inputs, **{**common, "dtype": variable}).outputs
+        outputs = op.forward(inputs, **{**options, "dtype": variable}).outputs
         return [outputs[slot.name] for slot in contract.outputs]
     directions = arrays[of.arity :]
     live_inputs = [contract.inputs[i].name for i in of.live_inputs]
@@ -43,10 +46,10 @@ def _requested(p: Derivative, arrays: Sequence[Array], *, batched: bool) -> list
     results: dict[str, Any]
     if p.path[-1] == "vjp":
         cotangents = dict(zip(live_outputs, directions, strict=True))
-        names, results = live_inputs, op.vjp(inputs, cotangents=cotangents, batched=batched, **common).gradients
+        names, results = live_inputs, op.vjp(inputs, cotangents=cotangents, batched=batched, **options).gradients
     else:
         tangents = dict(zip(live_inputs, directions, strict=True))
-        names, results = live_outputs, op.jvp(inputs, tangents=tangents, batched=batched, **common).tangents
+        names, results = live_outputs, op.jvp(inputs, tangents=tangents, batched=batched, **options).tangents
     if all(results.get(name) is not None for name in names):
         return [results[name] for name in names]
     types = p.types([TensorType.of(array) for array in arrays], batched=batched)

@@ -1,13 +1,27 @@
-"""The last point that a function was evaluated at, with everything that one request brought."""
+"""The points that a function was evaluated at, each with everything that one request brought."""
 
+import os
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from functools import cached_property
+from typing import TypeAlias
 
 from pullback.arrays import Array, name_of
+from pullback.limits import Limit
 
 Key: TypeAlias = tuple[tuple[str, tuple[int, ...], bytes], ...]
+
+MAX_BYTES = 256 << 20
+"""How many bytes the points of a function may have in all, beside the last point."""
+MAX_POINTS = 4096
+
+_lock = threading.RLock()
+"""Guards all memories, while one of them looks a point up or stores one: never during a request."""
+# A child of a fork has only the thread that forked. If another thread held the lock then, it would stay locked in the
+# child for good. So a fork waits for the lock, as it does for that of ``logging``, and both processes release it.
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 def key(arrays: Sequence[Array]) -> Key:
@@ -24,64 +38,106 @@ class Point:
 
     def __post_init__(self) -> None:
         """Protect the arrays, since several answers are made from them."""
-        for array in (*self.outputs, *(array for order in self.derivatives for array in order)):
+        for array in self._arrays:
             array.flags.writeable = False
 
     def values(self) -> list[Array]:
         """Return the outputs, as arrays that the caller owns."""
         return [array.copy() for array in self.outputs]
 
+    @cached_property
+    def size(self) -> int:
+        """The number of bytes of all arrays."""
+        return sum(array.nbytes for array in self._arrays)
 
-class LastPoint:
-    """The last point. Threads that ask for it at a time share one request."""
+    @property
+    def _arrays(self) -> list[Array]:
+        return [*self.outputs, *(array for order in self.derivatives for array in order)]
+
+
+class Points:
+    """The points that were used last, and the requests for points. Threads that ask for a point share one request."""
 
     def __init__(self) -> None:
-        """Start without one."""
-        self._lock = threading.Lock()
-        self._last: _Request | None = None
+        """Start without any."""
+        self._points: OrderedDict[Key, Point] = OrderedDict()
+        self._requests: dict[Key, _Request] = {}
+        self._size = 0
 
-    def known(self, inputs: Sequence[Array]) -> Point | None:
-        """Return the last point if it is this one, without a request."""
-        last = self._last
-        return None if last is None or last.at != key(inputs) else last.result()
-
-    def get(self, inputs: Sequence[Array], request: Callable[[], Point]) -> Point:
-        """Return the point, by ``request`` unless it is the last one; what ``request`` raises is raised."""
+    def known(self, inputs: Sequence[Array], limit: Limit) -> Point | None:
+        """Return a point if it is here or on its way, without a request."""
+        if not self._points and not self._requests:
+            return None  # a key takes a copy of the arrays
         at = key(inputs)
-        with self._lock:
-            last, is_new = self._last, False
-            if last is None or last.at != at:
-                last, is_new = _Request(at), True
-                self._last = last
-        if not is_new:
-            return last.result() or request()
-        try:
-            last.point = request()
-        except BaseException:
-            with self._lock:
-                if self._last is last:
-                    self._last = None
-            raise
-        finally:
-            last.in_progress.release()
-        return last.point
+        with _lock:
+            point, request = self._recalled(at), self._current(at)
+        return request.result(limit) if point is None and request is not None else point
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return LastPoint, ()
+    def get(self, inputs: Sequence[Array], request: Callable[[], Point], limit: Limit) -> Point:
+        """Return a point, by ``request`` unless it is here or on its way; what ``request`` raises is raised."""
+        at, mine = key(inputs), _Request()
+        try:
+            with _lock:
+                point = self._recalled(at)
+                if point is not None:
+                    return point
+                current = self._current(at)
+                if current is None:
+                    current = self._requests[at] = mine
+            point = None if current is mine else current.result(limit)
+            if point is None:
+                point = mine.point = request()
+                with _lock:
+                    self._keep(at, point)
+            return point
+        finally:
+            with _lock:
+                if self._requests.get(at) is mine:
+                    del self._requests[at]
+            mine.in_progress.release()
+
+    def _recalled(self, at: Key) -> Point | None:
+        point = self._points.get(at)
+        if point is not None:
+            self._points.move_to_end(at)
+        return point
+
+    def _current(self, at: Key) -> "_Request | None":
+        """Return the request in progress; after a fork, the thread that waits for it is only in the parent."""
+        request = self._requests.get(at)
+        return request if request is not None and request.process == os.getpid() else None
+
+    def _keep(self, at: Key, point: Point) -> None:
+        """Keep a point, and forget those that were not used for longest if they are too many or too large."""
+        if at in self._points:
+            return
+        self._points[at] = point
+        self._size += _size(at, point)
+        while len(self._points) > 1 and (self._size > MAX_BYTES or len(self._points) > MAX_POINTS):
+            self._size -= _size(*self._points.popitem(last=False))
 
 
 class _Request:
     """A request for a point, in progress until its lock is released."""
 
-    def __init__(self, at: Key) -> None:
+    def __init__(self) -> None:
         """Begin."""
-        self.at = at
         self.point: Point | None = None
+        self.process = os.getpid()
         # Making a Future takes longer than everything else here.
         self.in_progress = threading.Lock()
         self.in_progress.acquire()
 
-    def result(self) -> Point | None:
-        """Wait for the request of another thread; ``None`` if it failed."""
-        with self.in_progress:
-            return self.point
+    def result(self, limit: Limit) -> Point | None:
+        """Wait for the request of another thread; ``None`` if it failed, or if the time is up."""
+        if self.in_progress.acquire(timeout=_seconds(limit)):
+            self.in_progress.release()
+        return self.point
+
+
+def _seconds(limit: Limit) -> float:
+    return -1 if limit.left is None else min(limit.left, threading.TIMEOUT_MAX)
+
+
+def _size(at: Key, point: Point) -> int:
+    return point.size + sum(len(content) for _, _, content in at)

@@ -1,4 +1,4 @@
-"""Products with derivatives that the last request brought along: these need no request of their own.
+"""Products with derivatives that an earlier request brought along: these need no request of their own.
 
 They are for gradients that are linear in their cotangents, which the contract claims for the default attributes, of two
 kinds of ops. An elementwise op has y, f' and f'' number by number, and every product up to second order is formed of
@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from pullback.arrays import Array, name_of
+from pullback.catalogue import Slot
 from pullback.errors import OpFailed, Unprocessable
+from pullback.limits import Limit
 from pullback.remotes.derivatives import Derivative
 from pullback.remotes.points import Point
 from pullback.remotes.remote import Remote, is_live
@@ -21,22 +23,24 @@ EXACT = ("float32", "float64")
 """In the other dtypes, a product of rounded derivatives would be much less precise than that of the service."""
 
 
-def local(p: Derivative, arrays: Sequence[Array], *, batched: bool, ahead: bool) -> list[Array] | None:
-    """Return the results of a derivative if the last point has them, or if one request for a point brings them.
+def local(p: Derivative, arrays: Sequence[Array], limit: Limit, *, batched: bool, ahead: bool) -> list[Array] | None:
+    """Return the results of a derivative if a point has them, or if one request for a point brings them.
 
     ``None``: the service must compute them.
     """
     if not p.path and not ahead:
-        point = p.remote.point.known(arrays)
+        point = p.remote.points.known(arrays, limit)
         return None if point is None else point.values()
     count = len(p.remote.contract().inputs)
     inputs, directions = arrays[:count], arrays[count:]
     rule = _rule(p.remote, inputs)
     if rule is None or not rule.covers(p) or not _fit(p, directions, rule.cotangent, batched=batched):
         return None
-    point = p.remote.point.get(inputs, lambda: rule.request(inputs))
+    point = p.remote.points.get(inputs, lambda: rule.request(inputs, limit), limit)
     if not p.path:
         return point.values()
+    if len(p.path) > len(point.derivatives):
+        return None
     with np.errstate(all="ignore"):
         found = [np.asarray(x) for x in rule.products(p, point, directions)]
     # The op may select where a product has NaN: 0 times infinity. A finite product has only finite factors.
@@ -55,18 +59,24 @@ class _Elementwise:
         """Report whether there are products for an order."""
         return len(p.path) <= self._remote.elementwise_orders
 
-    def request(self, inputs: Sequence[Array]) -> Point:
-        """Request y, f' and f''; if the op has no f'', y and f'."""
+    def request(self, inputs: Sequence[Array], limit: Limit) -> Point:
+        """Request y, f' and f''; if f'' is refused, y and f'. A refusal may be that of this point alone."""
+        second = self._remote.second_order
+        if self._remote.elementwise_orders == 1 or not second.is_due():
+            return self._requested(inputs, 1, limit)
+        try:
+            point = self._requested(inputs, 2, limit)
+        except (OpFailed, Unprocessable):
+            point = self._requested(inputs, 1, limit)
+            second.failed()
+        else:
+            second.succeeded()
+        return point
+
+    def _requested(self, inputs: Sequence[Array], order: int, limit: Limit) -> Point:
         remote, contract = self._remote, self._remote.contract()
         x, y = contract.inputs[0].name, contract.outputs[0].name
-        op, order = remote.client.op(remote.name), remote.elementwise_orders
-        try:
-            found = op.gradients({x: inputs[0]}, order=order, **remote.common)
-        except (OpFailed, Unprocessable):
-            if order == 1:
-                raise
-            remote.elementwise_orders = 1
-            return self.request(inputs)
+        found = remote.client.op(remote.name).gradients({x: inputs[0]}, order=order, **remote.options(limit))
         return Point((found.outputs[y],), tuple((_or_zeros(level[x], inputs[0]),) for level in found.gradients))
 
     def products(self, p: Derivative, point: Point, directions: Sequence[Array]) -> list[Any]:
@@ -92,11 +102,11 @@ class _OneNumber:
         """Report whether it is the value or the vjp."""
         return p.path in ((), ("vjp",))
 
-    def request(self, inputs: Sequence[Array]) -> Point:
+    def request(self, inputs: Sequence[Array], limit: Limit) -> Point:
         """Request the outputs along with the gradient."""
         remote, contract = self._remote, self._remote.contract()
         named = {slot.name: x for slot, x in zip(contract.inputs, inputs, strict=True)}
-        found = remote.client.op(remote.name).vjp(named, outputs=True, **remote.common)
+        found = remote.client.op(remote.name).vjp(named, outputs=True, **remote.options(limit))
         live = [slot.name for slot in contract.inputs if is_live(slot)]
         gradient = tuple(_or_zeros(found.gradients.get(name), named[name]) for name in live)
         return Point(tuple(found.outputs[slot.name] for slot in contract.outputs), (gradient,))
@@ -109,7 +119,7 @@ class _OneNumber:
 
 
 def _rule(remote: Remote, inputs: Sequence[Array]) -> _Elementwise | _OneNumber | None:
-    if not remote.is_linear or any(x.dtype.kind not in "iub" and name_of(x.dtype) not in EXACT for x in inputs):
+    if not remote.is_linear or not all(map(_is_exact, remote.contract().inputs, inputs)):
         return None
     if remote.elementwise_orders:
         return _Elementwise(remote, inputs)
@@ -128,6 +138,11 @@ def _fit(p: Derivative, directions: Sequence[Array], cotangent: TensorType, *, b
         count = p.arity - p.parent.arity
         shapes[-count:] = [shape[1:] for shape in shapes[-count:]]
     return shapes == [cotangent.shape] * len(shapes) and all(x.dtype == cotangent.dtype for x in directions)
+
+
+def _is_exact(slot: Slot, array: Array) -> bool:
+    """Report whether an input has the dtype of exact products; one without derivatives may have integers."""
+    return name_of(array.dtype) in EXACT or (array.dtype.kind in "iub" and not is_live(slot))
 
 
 def _or_zeros(derivative: Any, like: Array) -> Array:

@@ -1,17 +1,22 @@
 """An op of a service, with the attributes, the mode and the client that calls of it share."""
 
 import json
+import math
 import weakref
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
+from pullback import calls
+from pullback.addresses import DEFAULT_TIMEOUT
 from pullback.arrays import FLOATS, plain
 from pullback.calls import Common
 from pullback.catalogue import Contract, Slot
-from pullback.client import Client
-from pullback.errors import BadArgument
-from pullback.remotes.points import LastPoint
+from pullback.errors import BadArgument, TimedOut
+from pullback.limits import Limit
+from pullback.remotes.attempts import Attempts
+from pullback.remotes.credentials import given, restored
+from pullback.remotes.points import Points
 
 Path = tuple[str, ...]
 
@@ -19,8 +24,10 @@ Path = tuple[str, ...]
 class Remote:
     """An op of a service.
 
-    Two are equal if their arguments are; each has its own connections and its own last point. Threads may share it, and
-    a copy made by pickle has new connections.
+    Two are equal if their arguments are; each has its own connections and its own points. Threads may share it.
+
+    ``saved`` are its arguments for files and graphs, with a handle in place of the key, the password and the headers.
+    In the same process a copy made from them, as by pickle, has the same; in another one, those of its environment.
     """
 
     def __init__(
@@ -30,22 +37,43 @@ class Remote:
         attrs: Mapping[str, Any] | None = None,
         mode: str | None = None,
         api_key: str | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout: float | None = DEFAULT_TIMEOUT,
+        deadline: float | None = None,
+        handle: str = "",
     ) -> None:
-        """Set the op; this sends nothing. ``url`` defaults to ``PULLBACK_URL``, ``api_key`` to ``PULLBACK_KEY``."""
-        self.name = name
-        self.client = Client(url, api_key=api_key)
+        """Set the op; this sends nothing. ``url`` defaults to ``PULLBACK_URL``, ``api_key`` to ``PULLBACK_KEY``.
+
+        ``timeout`` limits every network wait, and ``deadline`` each evaluation with all its requests, in seconds.
+        """
+        if deadline is not None and not 0 < deadline < math.inf:
+            raise BadArgument(f"deadline: expected seconds above 0, or None for no limit, got {deadline}")
+        address = restored(url, handle) if handle else given(url, api_key, headers)
+        self.name, self.url, self.deadline = name, address.url, deadline
+        self.credentials = address.credentials
+        self.client = self.credentials.client(self.url, timeout)
         weakref.finalize(self, self.client.close)
-        self.common: Common = {"mode": mode} if attrs is None else {"mode": mode, "attrs": dict(attrs)}
-        self.point = LastPoint()
+        self.points = Points()
+        self.second_order = Attempts()
+        self._common: Common = {"mode": mode} if attrs is None else {"mode": mode, "attrs": dict(attrs)}
         self._contracts: dict[Path, Contract] = {}
-        self.public_arguments = (name, self.client.url, json.loads(_text(attrs)), mode)
-        self._arguments = (name, self.client.url, attrs, mode, api_key)
-        self._key = (name, self.client.url, _text(attrs), mode, api_key)
+        text = _text(attrs)
+        self._public = (name, self.url, text, mode, timeout, deadline)
+        self.saved: dict[str, Any] = {
+            "name": name,
+            "url": self.url,
+            "attrs": json.loads(text),
+            "mode": mode,
+            "timeout": timeout,
+            "deadline": deadline,
+            "handle": address.handle,
+        }
 
     @property
     def attrs(self) -> Mapping[str, Any]:
         """The attributes that were given."""
-        return self.common.get("attrs") or {}
+        return self._common.get("attrs") or {}
 
     @property
     def batching(self) -> str:
@@ -73,25 +101,37 @@ class Remote:
             return 0
         return 2 if contract.claim is not None and contract.claim.second == "derivative" else 1
 
-    def contract(self, path: Path = ()) -> Contract:
+    def contract(self, path: Path = (), limit: Limit | None = None) -> Contract:
         """Return the contract of the op after a path of derivations; it is requested once."""
         contract = self._contracts.get(path)
         if contract is None:
-            contract = self.client.op(".".join((self.name, *path))).contract()
+            call = calls.contract(".".join((self.name, *path)))
+            contract = self.client.send(call._replace(deadline=self._left(limit or Limit(self.deadline))))
             self._contracts[path] = contract
         return contract
 
+    def options(self, limit: Limit) -> Common:
+        """Return the arguments of a call that all share, and the seconds that are left for it."""
+        return {**self._common, "deadline": self._left(limit)}
+
+    def _left(self, limit: Limit) -> float | None:
+        if limit.has_passed:
+            message = f"{self.name}: no result from {self.url} within the deadline of {limit.seconds:g} s"
+            raise TimedOut(f"{message}: allow a longer deadline, or send a smaller request")
+        return limit.left
+
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Remote) and self._key == other._key
+        return isinstance(other, Remote) and (self._public, self.credentials) == (other._public, other.credentials)
 
     def __hash__(self) -> int:
-        return hash(self._key)
+        # Without the credentials: a hash may be part of a file's name.
+        return hash(self._public)
 
     def __reduce__(self) -> tuple[Callable[..., "Remote"], tuple[Any, ...]]:
-        return Remote, self._arguments
+        return partial(Remote, **self.saved), ()
 
     def __repr__(self) -> str:
-        return f"<{self.name} at {self.client.url}>"
+        return f"<{self.name} at {self.url}>"
 
 
 def is_live(slot: Slot) -> bool:

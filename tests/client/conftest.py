@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +13,9 @@ import pytest
 
 import pullback
 from pullback.cli import main
+from pullback.remotes import Derivative, Remote
 from tests.client.both_clients import CLIENTS
+from tests.client.counting import Counting
 from tests.client.fake_servers import FakeServer, Response
 from tests.client.raw_servers import RawServer
 from tests.conftest import Service
@@ -140,3 +142,21 @@ def raw_server() -> Iterator[Callable[..., RawServer]]:
 def client_of(request) -> Callable[..., Any]:
     """Make clients: blocking ones, and asyncio ones with blocking methods in either event loop."""
     return CLIENTS[request.param]
+
+
+@pytest.fixture
+def transport() -> Iterator[Counting]:
+    with closing(Counting()) as one:
+        yield one
+
+
+@pytest.fixture
+def remote(service, transport) -> Callable[..., Derivative]:
+    """Return an op as a function whose requests the transport counts."""
+
+    def make(name: str, **attrs: Any) -> Derivative:
+        one = Remote(name, service.url, attrs or None)
+        one.client = pullback.Client(service.url, transport=transport)
+        return Derivative(one)
+
+    return make

@@ -1,10 +1,6 @@
 """The core of remote functions, with a real service: the algebra, types, errors, and how many requests it takes."""
 
 import pickle
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from typing import Any
 
 import httpx
@@ -14,50 +10,10 @@ import pytest
 
 import pullback
 from pullback.remotes import Derivative, Remote, TensorType, evaluate
-from pullback.remotes.points import LastPoint, Point
 
 X, ONES = np.array([-0.5, 0.25, 2.0]), np.ones(3)
 LOGITS, LABELS = np.array([[1.0, -0.5, 2.0], [0.25, 0.0, -3.0]]), np.array([2, 0], np.int32)
 SYMMETRIC = np.array([[2.0, 1.0, 0.0], [1.0, 3.0, -1.0], [0.0, -1.0, 5.0]])
-
-
-class Counting(httpx.BaseTransport):
-    """A transport that records the paths of the POST requests."""
-
-    def __init__(self) -> None:
-        self.sent: list[str] = []
-        self._transport = httpx.HTTPTransport()
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        if request.method == "POST":
-            self.sent.append(request.url.path.removeprefix("/v1/ops/"))
-        return self._transport.handle_request(request)
-
-    def close(self) -> None:
-        self._transport.close()
-
-    def new(self) -> list[str]:
-        """Return what was sent since the last time."""
-        found, self.sent = self.sent, []
-        return found
-
-
-@pytest.fixture
-def transport() -> Iterator[Counting]:
-    with closing(Counting()) as one:
-        yield one
-
-
-@pytest.fixture
-def remote(service, transport) -> Callable[..., Derivative]:
-    """Return an op as a function whose requests the transport counts."""
-
-    def make(name: str, **attrs: Any) -> Derivative:
-        one = Remote(name, service.url, attrs or None)
-        one.client = pullback.Client(service.url, transport=transport)
-        return Derivative(one)
-
-    return make
 
 
 def types(*arrays: np.ndarray) -> list[TensorType]:
@@ -161,60 +117,6 @@ def test_a_derivative_that_is_not_finite_is_the_services(remote, transport) -> N
     assert transport.new() == ["log1pexp/gradients", "log1pexp/vjp"]
 
 
-def test_another_point_is_never_answered(remote, transport) -> None:
-    p, x = remote("log1pexp"), X.copy()
-    first = evaluate(p.vjp, [x, ONES])[0]
-    x[0] += 1e-9  # the same object with other bytes
-    assert evaluate(p.vjp, [x, ONES])[0][0] > first[0]
-    evaluate(p.vjp, [x.astype(np.float32), ONES.astype(np.float32)])
-    evaluate(p.vjp, [x.reshape(1, 3), ONES.reshape(1, 3)])
-    zero = np.array([0.0])
-    evaluate(p.vjp, [zero, zero])
-    evaluate(p.vjp, [-zero, zero])
-    assert len(transport.new()) == 6
-
-
-def test_threads_get_the_answers_for_their_own_points(remote) -> None:
-    p = remote("log1pexp")
-
-    def error(seed: int) -> float:
-        rng, worst = np.random.default_rng(seed), 0.0
-        for _ in range(30):
-            x = rng.choice([-1.0, 0.0, 1.0], size=2)
-            sigma = 1 / (1 + np.exp(-x))
-            worst = max(worst, np.abs(evaluate(p.vjp, [x, np.ones(2)])[0] - sigma).max())
-            worst = max(worst, np.abs(evaluate(p, [x], ahead=True)[0] - np.log1p(np.exp(x))).max())
-        return worst
-
-    with ThreadPoolExecutor(8) as pool:
-        assert max(pool.map(error, range(8))) < 1e-6
-
-
-def test_threads_at_one_point_share_a_request_and_survive_its_failure() -> None:
-    memory = LastPoint()
-    is_waiting, calls = threading.Event(), list[str]()
-
-    def failing() -> Point:
-        is_waiting.wait(10)
-        raise pullback.TimedOut("too late")
-
-    def working() -> Point:
-        calls.append("request")
-        return Point((X.copy(),), ())
-
-    with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(memory.get, [X], failing)
-        while memory._last is None:
-            pass
-        second = pool.submit(memory.get, [X], working)
-        is_waiting.set()
-        assert isinstance(first.exception(10), pullback.TimedOut)
-        np.testing.assert_array_equal(second.result(10).outputs[0], X)
-    memory.get([X], working)
-    memory.get([X], working)
-    assert len(calls) == 2
-
-
 def test_a_directions_shape_is_checked_not_broadcast(remote) -> None:
     p = remote("log1pexp")
     evaluate(p, [X], ahead=True)
@@ -287,18 +189,3 @@ def test_a_busy_service_is_asked_again(remote, transport, monkeypatch) -> None:
     (gradient,) = evaluate(remote("square").vjp, [X, ONES])
     np.testing.assert_array_equal(gradient, 2 * X)
     assert not busy
-
-
-def test_a_value_is_that_of_its_own_point(remote) -> None:
-    square = remote("square")
-    evaluate(square.vjp, [X, ONES])
-    (there,) = evaluate(square, [X + 1])
-    np.testing.assert_array_equal(there, (X + 1) ** 2)
-
-
-def test_results_belong_to_the_caller(remote) -> None:
-    square = remote("square")
-    for p, arrays in ((square, [X]), (square.vjp, [X, ONES])):
-        first = evaluate(p, arrays, ahead=True)[0].copy()
-        evaluate(p, arrays, ahead=True)[0][:] = 7
-        np.testing.assert_array_equal(evaluate(p, arrays, ahead=True)[0], first)

@@ -1,12 +1,24 @@
 """Remote ops in a framework, in an environment of its own, against a service that ``tests.frameworks`` starts."""
 
+import base64
+import os
+import pickle
 import re
+import subprocess
+import sys
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.recording_proxy import RecordingProxy, recording_proxy
+
 Count = Callable[[], int]
+Python = Callable[..., str]
+KEY, PASSWORD, HEADER = "k3y-of-mine", "passw0rd-of-mine", "h3ader-of-mine"
+SECRETS = (KEY, PASSWORD, HEADER, base64.b64encode(f"me:{PASSWORD}".encode()).decode())
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -22,6 +34,52 @@ def url(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def framework(request: pytest.FixtureRequest) -> str:
     return request.config.getoption("framework")
+
+
+@pytest.fixture
+def proxy(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordingProxy]:
+    """Return a proxy of the service that records headers; the environment has no key."""
+    monkeypatch.delenv("PULLBACK_KEY", raising=False)
+    monkeypatch.delenv("PULLBACK_URL", raising=False)
+    with recording_proxy(url) as one:
+        yield one
+
+
+@pytest.fixture
+def secret(proxy: RecordingProxy) -> dict[str, Any]:
+    """Return the arguments of a remote op that are, or have, secrets."""
+    url = proxy.url.replace("://", f"://me:{PASSWORD}@")
+    return {"url": url, "api_key": KEY, "headers": {"X-Tenant": HEADER}}
+
+
+@pytest.fixture
+def python() -> Python:
+    """Run a program in a new process; return its output."""
+
+    def run(program: str, *arguments: str | Path, **variables: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", program, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+            env={**os.environ, **variables},
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+def assert_no_secret(*texts: str | bytes) -> None:
+    for text in texts:
+        assert text
+        for secret in SECRETS:
+            assert (secret.encode() if isinstance(text, bytes) else secret) not in text
+
+
+def pickles(thing: Any) -> list[bytes]:
+    return [pickle.dumps(thing, protocol) for protocol in range(pickle.HIGHEST_PROTOCOL + 1)]
 
 
 @pytest.fixture
