@@ -258,7 +258,7 @@ def _has_reference(point: Point) -> bool:
     if point.op.reference is not None:
         try:
             reference_at(point, point.inputs)
-        except Exception:  # noqa: BLE001 - the op author's code may raise anything
+        except BaseException:  # noqa: BLE001 - the op author's code may raise anything, or exit
             return False
     return True
 
