@@ -21,7 +21,9 @@ ifdef PORT
 serve: export PULLBACK_PORT := $(PORT)
 endif
 
-serve: $(VENV)/bin/pullback native ## run the service (HOST=... and PORT=... set the address)
+# An op whose C++ does not compile is unavailable, and the service says why; the others are served.
+serve: $(VENV)/bin/pullback build/tensorflow.flags ## run the service (HOST=... and PORT=... set the address)
+	@$(BUILD_LIBRARIES) || echo "Some C++ ops are not built, and unavailable: see the errors above." >&2
 	@exec $(VENV)/bin/python -m app
 
 test: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## check style and types, and run the tests
@@ -93,21 +95,23 @@ docker-test: $(VENV)/.installed-dev $(VENV)/bin/pullback ## build the images, an
 OPS := ops $(subst :, ,$(PULLBACK_OPS_PATH))
 SOURCES := $(wildcard $(addsuffix /*.cc,$(OPS)))
 STEMS := $(basename $(notdir $(SOURCES)))
-ifneq ($(words $(STEMS)),$(words $(sort $(STEMS))))
-$(error Expected one C++ file of a name, since each becomes build/<name>.so, got $(SOURCES))
-endif
+# All that compile are built, and then the first error counts.
+BUILD_LIBRARIES = $(MAKE) --no-print-directory --keep-going --jobs=$$(nproc) libraries
 
 native: build/tensorflow.flags ## build the C++ ops, including those of PULLBACK_OPS_PATH
-	@$(MAKE) --no-print-directory --jobs=$$(nproc) libraries
-libraries: $(STEMS:%=build/%.so)
-	@:
+	@$(BUILD_LIBRARIES)
+libraries: $(sort $(STEMS:%=build/%.so))
+	@test $(words $(STEMS)) = $(words $(sort $(STEMS))) || { \
+	    echo "Expected one C++ file of a name, since each becomes build/<name>.so, got $(SOURCES)" >&2; exit 1; }
 
 # Show only the op's own warnings: -isystem silences those of TensorFlow's headers.
 QUIET = $$(sed -n 's/^-I/-isystem /p' build/tensorflow.flags)
 
 vpath %.cc $(OPS)
+# The library of an earlier version goes first: a source that no longer compiles must not be served as it was.
 build/%.so: %.cc build/tensorflow.flags
 	@echo "Compiling $<"
+	@rm -f $@
 	@$(CXX) -O3 -Wall $(QUIET) -fPIC -shared -o $@ $< $$(tail -n +2 build/tensorflow.flags)
 
 # The lock that installs TensorFlow: cpu, or gpu in its place.
@@ -125,7 +129,7 @@ $(VENV)/.installed-dev $(VENV)/.installed-bench: | $(VENV)/bin/pullback
 
 # The C++ ops, compiled to stop at the first access out of bounds and at undefined behaviour. TensorFlow is not compiled
 # this way, so leaks are not detected: those at exit are TensorFlow's.
-SANITIZED := $(STEMS:%=build/sanitized/%.so)
+SANITIZED := $(sort $(STEMS:%=build/sanitized/%.so))
 build/sanitized/%.so: %.cc build/tensorflow.flags
 	@mkdir -p build/sanitized
 	@echo "Compiling $< with sanitizers"

@@ -1,6 +1,8 @@
 """The registered ops, one page each, and the vocabulary to write one: ``from ops import ...``."""
 
 from ops import _environment as _environment  # before anything imports TensorFlow
+from ops._attrs import Attrs
+from ops._claims import Array, Arrays, Claim, Derivative, Formula, Surrogate
 from ops._faults import InvalidInput, OpFault, located
 from ops._mechanisms import (
     additive,
@@ -13,31 +15,10 @@ from ops._mechanisms import (
     symbolic_gradient,
 )
 from ops._native import load, native_libraries
-from ops._op import (
-    ANY_SHAPE,
-    BOOL,
-    FLOATS,
-    INTEGERS,
-    MODES,
-    UNCOMPILED,
-    Array,
-    Arrays,
-    Attrs,
-    Batching,
-    Claim,
-    Derivative,
-    Example,
-    Formula,
-    Function,
-    Input,
-    Mode,
-    Op,
-    Output,
-    Surrogate,
-    Tensor,
-)
+from ops._op import MODES, UNCOMPILED, Batching, Function, Mode, Op, Tensor
 from ops._paths import replace_paths
 from ops._registry import Registry, RegistryError, Unavailable, discover
+from ops._slots import ANY_SHAPE, BOOL, FLOATS, INTEGERS, Example, Input, Output
 
 __all__ = [
     "ANY_SHAPE",

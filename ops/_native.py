@@ -59,6 +59,9 @@ def load(page: str) -> Kernels:
     built = flags.read_text().partition("\n")[0] if flags.exists() else tf.__version__
     if built != tf.__version__:
         raise NotBuilt(f"build/{stem}.so is for TensorFlow {built}, not for {tf.__version__}; {CURE}")
+    if other := next((Path(other) for other in _loaded if Path(other).stem == stem), None):
+        expected = f"{other.parent.name}/{other.name} has loaded it; rename one of the two pages, with its .cc"
+        raise NotBuilt(f"build/{stem}.so is the library of another page: {expected}")
     try:
         _loaded[page] = Kernels(tf.load_op_library(str(path)))
     except tf.errors.NotFoundError as error:

@@ -24,33 +24,25 @@ A page's functions take tensors by position and the op's attributes by keyword:
 A single value is returned bare, several in a tuple; ``None`` means "no gradient, on purpose".
 """
 
-import math
+import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache
-from typing import Any, Literal, TypeAlias, get_args, get_origin
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 import numpy as np
 import tensorflow as tf
-from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
-from pydantic.fields import FieldInfo
+
+from ops._attrs import Attrs, check_attributes, valid_attributes
+from ops._claims import Array, Claim, honest
+from ops._fields import check_fields, check_text, shown
+from ops._slots import ANY_SHAPE, FLOATS, Example, Input, Output, same_names
 
 Tensor: TypeAlias = tf.Tensor
-Array: TypeAlias = NDArray[Any]
-Arrays: TypeAlias = Sequence[Array]
 Function: TypeAlias = Callable[..., Any]
-Shape: TypeAlias = tuple[str | int, ...]
-
-FLOATS = ("float32", "float64", "float16", "bfloat16")
-INTEGERS = ("int32", "int64", "int8", "int16", "uint8", "uint16", "uint32", "uint64")
-BOOL = "bool"
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
-ANY_SHAPE: Shape = ("...",)
-UNDECLARED = (-3.0, 3.0)
-"""The domain of an input that declares none: checks sample there, and expect finite derivatives everywhere."""
 
 Mode = Literal["graph", "eager", "xla", "v1"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -66,126 +58,6 @@ Mechanism = Literal[
     "symbolic_gradient",
     "by_attribute",
 ]
-
-
-class Attrs(BaseModel):
-    """The attributes of an op; subclass it, with a typed and bounded field and a default for each.
-
-    A ``float`` field is a *number*: it reaches the op as a scalar tensor of the op's type variable, so that a new
-    value never makes a new trace. Every other field (``Literal``, ``int``, ``bool``) is *static*: it reaches the op
-    unchanged, and each value has its own trace.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-    @classmethod
-    @cache
-    def number_names(cls) -> tuple[str, ...]:
-        """Return the names of the number attributes, in order of declaration."""
-        return tuple(name for name, info in cls.model_fields.items() if info.annotation is float)
-
-    @classmethod
-    @cache
-    def static_names(cls) -> tuple[str, ...]:
-        """Return the names of the static attributes, in order of declaration."""
-        return tuple(name for name, info in cls.model_fields.items() if info.annotation is not float)
-
-    def numbers(self) -> dict[str, float]:
-        """Return the number attributes, in order of declaration."""
-        return {name: getattr(self, name) for name in self.number_names()}
-
-    def static(self) -> dict[str, Any]:
-        """Return the static attributes, in order of declaration."""
-        return {name: getattr(self, name) for name in self.static_names()}
-
-
-@dataclass(frozen=True)
-class Derivative:
-    """The claim of being the true derivative: first, of forward; second, of the op's own ``vjp(x, dy)``."""
-
-
-@dataclass(frozen=True)
-class Surrogate:
-    """The claim of being the derivative of another function, in NumPy.
-
-    As a first claim ``of(primals, at) -> outputs``; as a second ``of(primals, cotangents, at) -> dx``. ``at`` are the
-    same primals frozen at the point: constants, as under ``tf.stop_gradient``.
-    """
-
-    of: Callable[..., Arrays]
-
-
-@dataclass(frozen=True)
-class Formula:
-    """The claim of being a formula that is not the derivative of any function, in NumPy.
-
-    As a first claim ``vjp(primals, cotangents) -> dx``; as a second ``vjp(primals, cotangents, ddx) -> x slots``.
-    """
-
-    vjp: Callable[..., Arrays]
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What a gradient claims to be, so that it can be checked even when it is deliberately not the derivative.
-
-    ``first`` is about dx, ``second`` about the x slots of ``vjp_vjp`` (its dy slots are always those of the op's own
-    vjp). ``linear`` says whether vjp is linear in dy: if not, there is no jvp.
-    """
-
-    first: Derivative | Surrogate | Formula = Derivative()
-    second: Derivative | Surrogate | Formula = Derivative()
-    linear: bool = True
-
-
-def honest(attrs: Attrs) -> Claim:
-    """Claim the true derivative at both orders, whatever the attributes: the default claim."""
-    del attrs
-    return Claim()
-
-
-@dataclass(frozen=True)
-class Input:
-    """An input: its name, its dtypes (several: the type variable's), its symbolic shape.
-
-    A symbol in ``shape`` stands for one dimension, the same wherever it appears in the op; ``"..."`` for any number of
-    them; an int for itself. ``domain`` is where checks sample; at ``kinks`` and ``poles`` derivatives are one-sided
-    or infinite, and checks keep away. An input of ``("bool",)``, such as a mask, has none of these and no derivative.
-    """
-
-    name: str
-    dtypes: tuple[str, ...] = FLOATS
-    shape: Shape = ANY_SHAPE
-    differentiable: bool = True
-    doc: str = ""
-    domain: tuple[float, float] = UNDECLARED
-    kinks: tuple[float, ...] = ()
-    poles: tuple[float, ...] = ()
-
-    @property
-    def has_domain(self) -> bool:
-        """Whether a domain is declared."""
-        return self.domain is not UNDECLARED
-
-
-@dataclass(frozen=True)
-class Output:
-    """An output: like an input, without a domain."""
-
-    name: str
-    dtypes: tuple[str, ...] = FLOATS
-    shape: Shape = ANY_SHAPE
-    differentiable: bool = True
-    doc: str = ""
-
-
-@dataclass(frozen=True)
-class Example:
-    """An example input of an op, as nested lists, for the tests, the OpenAPI document, the docs and the checks."""
-
-    name: str
-    inputs: Mapping[str, Any]
-    attrs: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,58 +97,66 @@ class Op:
     null_gradients: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse a declaration that contradicts itself."""
-        self._check_names()
-        self._check_slots()
-        self._check_attributes()
+        """Refuse a declaration with a wrong field, or one that contradicts itself."""
+        what = f"op {shown(self.name)}"
+        check_fields(Op, self, what)
+        try:
+            self._check_names()
+            self._check_slots()
+            self._check_attributes()
+            self._check_functions()
+        except ValueError as error:
+            raise ValueError(f"{what}: {error}") from error
 
     def _check_names(self) -> None:
-        names = [self.name, *self.attrs.model_fields, *(slot.name for slot in (*self.inputs, *self.outputs))]
-        for name in names:
+        for name in (self.name, *self.attrs.model_fields, *(slot.name for slot in (*self.inputs, *self.outputs))):
             if not NAME.fullmatch(name):
-                raise ValueError(f"op {self.name!r}: expected names like [a-z][a-z0-9_]{{0,63}}, got {name!r}")
-        for kind, slots in (("input", self.inputs), ("output", self.outputs)):
-            if len({slot.name for slot in slots}) < len(slots):
-                raise ValueError(f"op {self.name!r}: two {kind}s have the same name")
+                raise ValueError(f"expected names like [a-z][a-z0-9_]{{0,63}}, got {shown(name)}")
+        for kind, named in (("inputs", self.inputs), ("outputs", self.outputs), ("examples", self.examples)):
+            if same := same_names(named):
+                raise ValueError(f"expected {kind} to differ in name, got {shown(same[0])} twice")
         # Other protocols send attributes among the inputs.
         if both := [slot.name for slot in self.inputs if slot.name in self.attrs.model_fields]:
-            raise ValueError(f"op {self.name!r}: expected an input and an attribute to differ in name, got {both[0]!r}")
+            raise ValueError(f"expected an input and an attribute to differ in name, got {both[0]!r}")
+        if unknown := set(self.null_gradients) - {slot.name for slot in self.inputs}:
+            raise ValueError(f"expected null_gradients to name inputs, got {shown(min(unknown))}")
+        for text in (self.summary, self.doc or "", self.source):
+            check_text(text, "summary, doc and source")
 
     def _check_slots(self) -> None:
         if not self.inputs or not self.outputs or not self.examples:
-            raise ValueError(f"op {self.name!r}: expected at least one input, one output and one example")
-        for slot in self.inputs:
-            if not all(map(math.isfinite, (*slot.domain, *slot.kinks, *slot.poles))):
-                raise ValueError(f"op {self.name!r}, input {slot.name!r}: expected a finite domain, kinks and poles")
-        for slot in (*self.inputs, *self.outputs):
-            if BOOL in slot.dtypes and (len(slot.dtypes) > 1 or slot.differentiable):
-                expected = "bool alone, and differentiable=False beside it"
-                raise ValueError(f"op {self.name!r}, {slot.name!r}: expected {expected}, got {slot.dtypes}")
-        if len({slot.dtypes for slot in (*self.inputs, *self.outputs) if len(slot.dtypes) > 1}) > 1:
-            raise ValueError(f"op {self.name!r}: inputs and outputs with several dtypes must all list the same ones")
-        if self.batching == "elementwise" and any(s.shape != ANY_SHAPE for s in (*self.inputs, *self.outputs)):
-            raise ValueError(f"op {self.name!r}: an elementwise op has inputs and outputs of one shape, {ANY_SHAPE}")
+            raise ValueError("expected at least one input, one output and one example")
+        slots = (*self.inputs, *self.outputs)
+        if len({slot.dtypes for slot in slots if len(slot.dtypes) > 1}) > 1:
+            raise ValueError("inputs and outputs with several dtypes must all list the same ones")
+        if self.batching == "elementwise" and any(slot.shape != ANY_SHAPE for slot in slots):
+            raise ValueError(f"an elementwise op has inputs and outputs of one shape, {ANY_SHAPE}")
+        if self.batching == "leading_axis" and not all(slot.shape for slot in slots):
+            raise ValueError("an op with batching='leading_axis' has inputs and outputs with a leading axis, got ()")
+        if "graph" not in self.modes or len(set(self.modes)) < len(self.modes):
+            raise ValueError(f"expected modes with graph, which is the default, each once, got {self.modes}")
 
     def _check_attributes(self) -> None:
-        for name, info in self.attrs.model_fields.items():
-            if not _is_attribute(info):
-                expected = "float, bool, a Literal, or an int with bounds on both sides (each value has its own trace)"
-                raise ValueError(f"op {self.name!r}, attribute {name!r}: expected {expected}, got {info.annotation}")
+        check_attributes(self.attrs)
         if self.attrs.number_names() and not set(self.dtypes) <= set(FLOATS):
-            raise ValueError(f"op {self.name!r}: number attributes need a type variable of float dtypes only")
-        self.claim(self._attrs({}))
+            raise ValueError("number attributes need a type variable of float dtypes only")
         for example in self.examples:
-            self._attrs(example.attrs)
             if set(example.inputs) != {slot.name for slot in self.inputs}:
                 expected = ", ".join(slot.name for slot in self.inputs)
-                raise ValueError(f"op {self.name!r}, example {example.name!r}: expected exactly the inputs {expected}")
+                raise ValueError(f"example {example.name!r}: expected exactly the inputs {expected}")
+        for values in (dict[str, Any](), *(example.attrs for example in self.examples)):
+            claim = cast(object, self.claim(valid_attributes(self.attrs, values)))
+            if not isinstance(claim, Claim):
+                raise ValueError(f"claim: expected it to return a Claim, got {shown(claim)}")
 
-    def _attrs(self, values: Mapping[str, Any]) -> Attrs:
-        try:
-            return self.attrs.model_validate(values)
-        except ValueError as error:
-            what = f"attributes {dict(values)}" if values else "a default for every attribute"
-            raise ValueError(f"op {self.name!r}: expected {what} to be valid, got {error}") from error
+    def _check_functions(self) -> None:
+        inputs, attrs = [slot.name for slot in self.inputs], list(self.attrs.model_fields)
+        for name in ("function", "reference"):
+            _check_arguments(name, getattr(self, name), inputs, attrs)
+        of_attrs = {"validate": ["inputs"], "sample": ["rng", "dtype"], "singular": ["inputs"]}
+        for name, positional in of_attrs.items():
+            _check_arguments(name, getattr(self, name), [*positional, "attrs"], [])
+        _check_arguments("cost", self.cost, ["dims"], [])
 
     @property
     def dtypes(self) -> tuple[str, ...]:
@@ -303,9 +183,18 @@ class Op:
         return slot.differentiable and self.dtype_of(slot, dtype) in FLOATS
 
 
-def _is_attribute(info: FieldInfo) -> bool:
-    """Report whether a field is an attribute that can be sent as JSON and has a bounded number of traces."""
-    bounds = {bound for m in info.metadata for bound in ("ge", "gt", "le", "lt") if hasattr(m, bound)}
-    bounded = bool(bounds & {"ge", "gt"}) and bool(bounds & {"le", "lt"})
-    kind: object = info.annotation
-    return kind is float or kind is bool or get_origin(kind) is Literal or (kind is int and bounded)
+def _check_arguments(name: str, function: Any, positional: list[str], keywords: list[str]) -> None:
+    """Raise ``ValueError`` if a function cannot take these arguments.
+
+    Only plain functions are checked: the signature of a decorated one, or of an object, may be that of another.
+    """
+    plain = cast("partial[Any]", function).func if isinstance(function, partial) else function
+    if not inspect.isfunction(plain) or hasattr(plain, "__wrapped__"):
+        return
+    signature = inspect.signature(cast(Function, function))
+    try:
+        signature.bind(*positional, **dict.fromkeys(keywords))
+    except TypeError as error:
+        expected = ", ".join([*positional, *(f"{keyword}=" for keyword in keywords)])
+        got = f"{plain.__name__}{signature}: {error}"
+        raise ValueError(f"{name}: expected a function that takes ({expected}), got {got}") from None

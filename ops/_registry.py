@@ -1,24 +1,20 @@
 """Discovery of the ops: every module of this package without a leading underscore, then the plug-in folders."""
 
-import importlib
-import importlib.util
 import logging
-import os
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 
 from ops._native import NotBuilt
 from ops._op import Op
-from ops._paths import replace_paths, without_folders
+from ops._pages import OWN, load_page, reason, stem, stops_noted
 
 log = logging.getLogger("pullback")
 
 
 class RegistryError(Exception):
-    """The ops cannot be registered: two files define one name, or a plug-in folder is missing."""
+    """The ops cannot be registered: a plug-in folder is missing, or cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -37,62 +33,62 @@ class Registry:
     unavailable: tuple[Unavailable, ...] = ()
 
 
-def discover(plug_in_folders: Sequence[Path] = ()) -> Registry:
+def accept_all(op: Op) -> None:
+    """Accept an op as its declaration is."""
+    del op
+
+
+def discover(plug_in_folders: Sequence[Path] = (), admit: Callable[[Op], None] = accept_all) -> Registry:
     """Import every op module and return the registry, with the ops sorted by name.
 
-    A file that fails to import or defines no ``OP`` is listed as unavailable with its error; the others are served.
+    A file that is wrong in any way is listed as unavailable with its error, and so is an op for which ``admit`` raises,
+    and one whose name an earlier file has. The others are served.
 
-    Raises ``RegistryError`` when two files define one op name, or when a plug-in folder does not exist.
+    Raises ``RegistryError`` when a plug-in folder does not exist or cannot be read.
     """
-    own = Path(__file__).parent
-    ops: dict[str, tuple[Op, Path]] = {}
-    unavailable: list[Unavailable] = []
-    for folder in (own, *plug_in_folders):
+    found: dict[str, tuple[Op, Path]] = {}
+    broken: list[tuple[Path, str]] = []
+    with stops_noted() as stops:
+        for path in _pages(plug_in_folders):
+            try:
+                op = load_page(path)
+                if op.name in found:
+                    other = found[op.name][1]
+                    raise ValueError(f"{other.parent.name}/{other.name} defines the op {op.name!r} too; rename one")
+                admit(op)
+                found[op.name] = op, path
+            except BaseException as error:
+                if stops:
+                    raise
+                why = reason(error, path)
+                # ``NotBuilt`` needs no stack trace; for other errors the author of the op does.
+                log.warning("op %s is unavailable: %s", stem(path), why, exc_info=not isinstance(error, NotBuilt))
+                broken.append((path, why))
+    ops = MappingProxyType({name: found[name][0] for name in sorted(found)})
+    return Registry(ops, tuple(_named(broken, ops)))
+
+
+def _pages(plug_in_folders: Sequence[Path]) -> list[Path]:
+    """Return the files of all folders, each folder once, those of a folder in order of name."""
+    pages: list[Path] = []
+    for folder in dict.fromkeys([OWN, *(folder.absolute() for folder in plug_in_folders)]):
         if not folder.is_dir():
             raise RegistryError(f"plug-in ops (PULLBACK_OPS_PATH): expected a folder, got {folder}")
-        if not os.access(folder, os.R_OK | os.X_OK):
-            raise RegistryError(f"plug-in ops (PULLBACK_OPS_PATH): expected a folder that may be read, got {folder}")
-        for path in sorted(folder.glob("[!_.]*.py")):
-            try:
-                op = _op_of(_import_page(path, own))
-            except Exception as error:
-                # ``NotBuilt`` needs no stack trace; for other errors the author of the op does.
-                log.warning("op %s is unavailable: %s", path, error, exc_info=not isinstance(error, NotBuilt))
-                unavailable.append(Unavailable(path.stem, _reason(error)))
-                continue
-            if op.name in ops:
-                raise RegistryError(f"two files define the op {op.name!r}: {ops[op.name][1]} and {path}")
-            ops[op.name] = (op, path)
-    return Registry(MappingProxyType({name: ops[name][0] for name in sorted(ops)}), tuple(unavailable))
+        try:
+            names = [path for path in folder.iterdir() if path.suffix == ".py" and path.name[0] not in "_."]
+        except OSError as error:
+            expected = f"expected a folder that may be read, got {folder}: {error.strerror}"
+            raise RegistryError(f"plug-in ops (PULLBACK_OPS_PATH): {expected}") from None
+        pages += sorted(names)
+    return pages
 
 
-def _import_page(path: Path, own: Path) -> ModuleType:
-    if path.parent == own:
-        return importlib.import_module(f"{__package__}.{path.stem}")
-    # The name includes the folder, so that two folders may hold files of the same name (but not ops of the same name).
-    name = f"pullback_plugin_{abs(hash(path.parent))}_{path.stem}"
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is not a Python module")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
-
-
-def _reason(error: Exception) -> str:
-    """Return an import error as one line for the catalogue, without the folders of this machine."""
-    return " ".join(replace_paths(f"{type(error).__name__}: {error}", without_folders).split())[:300]
-
-
-def _op_of(module: ModuleType) -> Op:
-    op = getattr(module, "OP", None)
-    if not isinstance(op, Op):
-        raise TypeError(f"expected OP = Op(...), got {type(op).__name__}" if op is not None else "no OP is defined")
-    return op
+def _named(broken: Sequence[tuple[Path, str]], ops: Mapping[str, Op]) -> list[Unavailable]:
+    """Return the unavailable ops by the names of their files, after their folders where another op has the name."""
+    named: dict[str, Unavailable] = {}
+    for path, why in broken:
+        name = stem(path)
+        if name in ops or name in named:
+            name = f"{path.parent.name}/{name}"
+        named[name] = Unavailable(name, why)
+    return list(named.values())

@@ -104,6 +104,10 @@ def bind_attrs(op: Op, attrs: Mapping[str, Any]) -> Attrs:
         return op.attrs.model_validate(attrs)
     except ValidationError as error:
         raise unprocessable(entries(error.errors(include_url=False), op.attrs.model_fields, ("attrs",))) from None
+    except BaseException:
+        # A validator of the author may raise anything, or exit.
+        with blame_op(op, "attrs"):
+            raise
 
 
 def need_linear(op: Op, attrs: Attrs) -> None:

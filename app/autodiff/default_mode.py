@@ -44,8 +44,8 @@ def op_is_arithmetic(op: Op) -> bool:
         with graph.as_default():
             leaves = [tf.compat.v1.placeholder(spec.dtype, spec.shape) for spec in (*inputs, *numbers)]
             program.build(Graph(), leaves)
-    except Exception:
-        # Requests for the op report the error.
+    except BaseException:
+        # The author's code may exit. Requests for the op report the error.
         log.debug("op %s cannot be traced", op.name, exc_info=True)
         return False
     return is_arithmetic(graph)

@@ -149,9 +149,9 @@ def blame_op(op: Op, what: str) -> Generator[None]:
     """Report an exception from an op author's function as ``OpFailed``; ``InvalidInput`` passes through."""
     try:
         yield
-    except InvalidInput:
+    except (InvalidInput, GeneratorExit):
         raise
-    except Exception as error:
+    except BaseException as error:
         log.warning("op %s: %s failed", op.name, what, exc_info=True)
         kind, text = type(error).__name__, clip(without_paths(text_of(error)), MAX_TEXT // 2)
         message = f"op {op.name}: {what} raised {kind}" + (f": {text}" if text else "")

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, nullcontext
 
 from prometheus_client import CollectorRegistry
 
+from app.autodiff.admission import admit
 from app.errors import CannotStart
 from app.execution.batching import Batches
 from app.execution.check_places import CheckPlaces
@@ -82,7 +83,7 @@ async def running(engine: Engine, metrics: Metrics | None, settings: Settings) -
 
 def _registry(settings: Settings) -> Registry:
     try:
-        registry = discover(settings.ops_path)
+        registry = discover(settings.ops_path, admit)
     except RegistryError as error:
         raise CannotStart(str(error)) from error
     if settings.strict and registry.unavailable:

@@ -1,6 +1,7 @@
 """The choices of attributes that a check tries: those of the examples, and those that no example has."""
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, get_args, get_origin
 
@@ -33,7 +34,8 @@ def of_no_example(op: Op, seed: int) -> list[Mapping[str, Any]]:
     defaults of the other attributes; and all pairs of values of two attributes that have few.
     """
     rng = np.random.default_rng([seed, 7])
-    values = {name: _values(info, rng) for name, info in op.attrs.model_fields.items()}
+    defaults = op.attrs()
+    values = {name: _values(info, getattr(defaults, name), rng) for name, info in op.attrs.model_fields.items()}
     known = [_complete(op, choice) for choice in of_examples(op)]
     found: list[Mapping[str, Any]] = []
     for choice in (*_single(values), *_pairs(op.attrs, values)):
@@ -62,7 +64,7 @@ def _pairs(attrs: type[Attrs], values: Mapping[str, list[Any]]) -> Iterator[dict
             yield from ({one: a, other: b} for a in values[one] for b in values[other])
 
 
-def _values(info: FieldInfo, rng: np.random.Generator) -> list[Any]:
+def _values(info: FieldInfo, default: Any, rng: np.random.Generator) -> list[Any]:
     kind: Any = info.annotation
     if get_origin(kind) is Literal:
         return list(get_args(kind))
@@ -74,8 +76,8 @@ def _values(info: FieldInfo, rng: np.random.Generator) -> list[Any]:
     low, high = bounds.get("ge", bounds.get("gt")), bounds.get("le", bounds.get("lt"))
     if kind is int:
         first, last = int(low or 0) + ("gt" in bounds), int(high or 0) - ("lt" in bounds)
-        return sorted({first, first + 1, int(rng.integers(first, last + 1)), last} & set(range(first, last + 1)))
-    return _numbers(bounds, low, high, float(info.get_default()), rng)
+        return sorted({first, min(first + 1, last), int(rng.integers(first, last + 1)), last})
+    return _numbers(bounds, low, high, float(default), rng)
 
 
 def _numbers(
@@ -87,4 +89,6 @@ def _numbers(
     most = max(least, default) + BEYOND * size if high is None else high
     room = INSIDE * min(most - least, size)
     ends = [least + room * ("gt" in bounds), most - room * ("lt" in bounds)]
+    if math.isinf(ends[1] - ends[0]):
+        return ends
     return [*ends, *(float(number) for number in rng.uniform(ends[0], ends[1], 2))]

@@ -1,28 +1,34 @@
-"""Call the functions of a claim: arguments in the op's order, results by name."""
+"""Call the functions of a claim: arguments in the op's order, floats as float64; results by name."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from app.gradcheck.reference import as_float64
 from app.gradcheck.sample import Sample
 from ops import Array, many
 
 
 def primals(sample: Sample, inputs: Mapping[str, Array]) -> list[Array]:
     """Return the op's inputs in order, those in ``inputs`` replaced."""
-    return [inputs.get(name, x) for name, x in sample.point.inputs.items()]
-
-
-def wide_primals(sample: Sample) -> list[Array]:
-    """Return the op's inputs in order, floats as float64; integers and bools keep their dtype."""
-    return [x if x.dtype.kind in "iub" else np.asarray(x, np.float64) for x in primals(sample, {})]
+    return [as_float64(inputs.get(name, x)) for name, x in sample.point.inputs.items()]
 
 
 def all_cotangents(sample: Sample, dys: Mapping[str, Array]) -> list[Array]:
     """Return a cotangent for every output, zeros for outputs without one."""
     outputs = [slot.name for slot in sample.point.op.outputs]
-    return [dys[name] if name in dys else 0 * sample.values["outputs", name] for name in outputs]
+    return [
+        as_float64(dys[name]) if name in dys else np.zeros(sample.values["outputs", name].shape) for name in outputs
+    ]
+
+
+def all_vectors(sample: Sample) -> list[Array]:
+    """Return a vector for every input, zeros for inputs without one."""
+    vectors = sample.vectors
+    return [
+        as_float64(vectors[name]) if name in vectors else np.zeros(x.shape) for name, x in sample.point.inputs.items()
+    ]
 
 
 def named_slots(sample: Sample, slots: Any) -> dict[str, Array]:

@@ -34,7 +34,10 @@ def draw(
         model = op.attrs.model_validate(attrs)
         with blame_op(op, "sample"):
             drawn = dict(op.sample(rng, dtype, model))
-            return {**drawn, **{slot.name: np.asarray(drawn[slot.name]) for slot in op.inputs}}
+            arrays = {slot.name: np.asarray(drawn[slot.name]) for slot in op.inputs}
+            for x in arrays.values():
+                x.astype(np.float64)  # raises for anything but numbers
+            return {**drawn, **arrays}
     return {slot.name: _in_slot(op, slot, dtype, rng, rng.uniform(size=_shape(slot, sizes))) for slot in op.inputs}
 
 

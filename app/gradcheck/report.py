@@ -128,6 +128,8 @@ class Report:
     options: Options
     steps: list[Step] = field(default_factory=list[Step])
     broken: set[int] = field(default_factory=set[int])
+    unplanned: list[Entry] = field(default_factory=list[Entry])
+    """Why there are no steps, if they cannot be planned."""
 
     def plan(
         self,
@@ -141,8 +143,33 @@ class Report:
 
         Without inputs and attributes, there are steps for every choice of attributes in the examples, and some for
         choices that no example has. Inputs are bound here, so errors in them show before any step runs. Raises
-        ``Unprocessable``.
+        ``Unprocessable`` for them; without them, whatever goes wrong is a finding of the report.
         """
+        try:
+            self._plan(decode, checks, inputs, attrs)
+        except (Unprocessable, DeadlinePassed, Overloaded) as error:
+            if not isinstance(error, Unprocessable) or inputs is not None or attrs is not None:
+                raise
+            self._break_off(error)
+        except Exception as error:
+            log.warning("op %s: its checks cannot be planned", self.op.name, exc_info=True)
+            self._break_off(error)
+
+    def _break_off(self, error: Exception) -> None:
+        """Report that the checks cannot be planned, which is a fail of check contract if the op is at fault."""
+        place = Place(contract.NAME, dtype=self.op.dtypes[0])
+        finding = breakdown(error, place, self.op.name, self.options.seed)
+        if isinstance(error, OpFailed | Unprocessable):
+            finding = Finding(place, "fail", error.located if isinstance(error, OpFailed) else error.detail)
+        self.steps, self.unplanned = [], [Entry(finding, {}, 0.0)]
+
+    def _plan(
+        self,
+        decode: Decode,
+        checks: Sequence[str] | None,
+        inputs: Mapping[str, Any] | None,
+        attrs: Mapping[str, Any] | None,
+    ) -> None:
         targets = list(_targets(self.op, self.options, decode, inputs, attrs))
         if inputs is not None:
             for target in targets:
@@ -165,7 +192,8 @@ class Report:
 
     def document(self) -> dict[str, Any]:
         """Return the report as JSON; steps that have not ended are skipped, because the time is over."""
-        entries = merge(self._document(entry) for step in self.steps for entry in step.reported)
+        reported = (*self.unplanned, *(entry for step in self.steps for entry in step.reported))
+        entries = merge(map(self._document, reported))
         unfinished = sum(len(entry["places"]) for entry in entries if entry["sentence"].startswith(OUT_OF_TIME))
         return {
             "op": self.op.name,

@@ -12,6 +12,7 @@ from app.autodiff.derivatives import output_shapes, second
 from app.autodiff.point import Arrays, Point, blame_op
 from app.errors import OpFailed, Unprocessable
 from app.gradcheck import rounding
+from app.gradcheck.reference import as_float64
 from app.gradcheck.rounding import Rounding
 from app.gradcheck.rows import Rows
 from app.runtime.modes import Key
@@ -91,10 +92,9 @@ class Sample:
     @cached_property
     def is_singular(self) -> bool:
         """Whether the op declares that derivatives are infinite here by nature."""
-        with blame_op(self.point.op, "singular"):
-            return self.point.op.singular is not None and bool(
-                self.point.op.singular(self.point.inputs, self.point.spec.attrs)
-            )
+        op, inputs = self.point.op, {name: as_float64(x) for name, x in self.point.inputs.items()}
+        with blame_op(op, "singular"):
+            return op.singular is not None and bool(op.singular(inputs, self.point.spec.attrs))
 
     @property
     def is_elementwise(self) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 
 from app.autodiff.point import Arrays, blame_op
 from app.gradcheck import rounding
-from app.gradcheck.claims import all_cotangents, named_slots, primals
+from app.gradcheck.claims import all_cotangents, all_vectors, named_slots, primals
 from app.gradcheck.rows import Rows
 from app.gradcheck.sample import Sample, Subsample
 from app.gradcheck.target import NUMBERS_OF_LARGE, Target, stacked
@@ -115,8 +115,7 @@ def _formula(samples: Sequence[Sample], claim: Formula, order: int) -> Arrays:
     rows: list[Arrays] = []
     for sample in samples:
         dys = all_cotangents(sample, sample.cotangents)
-        vectors = [sample.vectors.get(name, 0 * x) for name, x in sample.point.inputs.items()]
-        results = claim.vjp(primals(sample, {}), dys, *([] if order == 1 else [vectors]))
+        results = claim.vjp(primals(sample, {}), dys, *([] if order == 1 else [all_vectors(sample)]))
         slots = named_slots(sample, results)
         rows.append(
             {name: np.broadcast_to(slots.get(name, np.zeros(())), v.shape) for name, v in sample.vectors.items()}

@@ -40,15 +40,12 @@ class Outcome:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all checks have run, without a fault of the checker."""
-        return not any(report.unfinished or report.count("error") for report in self.reports)
+        """Whether all requested ops are available, and all checks have run, without a fault of the checker."""
+        return not self.unavailable and not any(report.unfinished or report.count("error") for report in self.reports)
 
 
-def follow(out: Console, events: Iterable[Event], *, quiet: bool = False, all_ops: bool = True) -> Outcome:
-    """Read all events, show the progress, and print the results.
-
-    Unavailable ops are listed only if all ops were requested (``all_ops``). Ctrl-C ends the reading.
-    """
+def follow(out: Console, events: Iterable[Event], *, quiet: bool = False) -> Outcome:
+    """Read all events, show the progress, and print the results. Ctrl-C ends the reading."""
     outcome = Outcome()
     shows_progress = out.is_terminal and not quiet
     try:
@@ -61,8 +58,8 @@ def follow(out: Console, events: Iterable[Event], *, quiet: bool = False, all_op
     if shows_progress:
         _print_table(out, outcome.reports)
     print_findings(out, outcome.reports, quiet=quiet)
-    if not all_ops:
-        outcome.unavailable = {}
+    for op, reason in outcome.unavailable.items():
+        out.print(styled(f"not checked, since unavailable: {op}: {reason}", "yellow"))
     if not quiet:
         _print_summary(out, outcome)
     return outcome
@@ -93,7 +90,7 @@ def write_json(file: OutputFile, outcome: Outcome) -> None:
 
 def write_junit(file: OutputFile, outcome: Outcome) -> None:
     """Write all reports to a file as JUnit XML."""
-    content = junit(outcome.reports) + b"\n"
+    content = junit(outcome.reports, outcome.unavailable) + b"\n"
     file.write(lambda stream: stream.write(content))
 
 
@@ -145,8 +142,6 @@ def _print_table(out: Console, reports: list[Report]) -> None:
 
 
 def _print_summary(out: Console, outcome: Outcome) -> None:
-    for op, reason in outcome.unavailable.items():
-        out.print(styled(f"not checked, since unavailable: {op}: {reason}", "yellow"))
     if (summary := outcome.summary) is not None:
         numbers = f"{summary.passed} passed, {summary.failed} failed, {summary.inconclusive} inconclusive"
         numbers += f", {summary.errors} with a fault of the checker" if summary.errors else ""

@@ -268,7 +268,7 @@ class WithoutDefault(Attrs):
         {"claim": raises_key_error},
         {"examples": (Example("two", {"z": [1.0]}),)},
         {"examples": (Example("two", X, {"unknown": 1}),)},
-        {"inputs": (Input("x", domain=(0.0, float("inf"))),)},
+        {"null_gradients": ("z",)},
     ],
 )
 def test_an_unservable_declaration_is_refused(changes):

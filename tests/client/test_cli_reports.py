@@ -32,7 +32,7 @@ def test_each_op_is_a_line() -> None:
         "not checked, since unavailable: gone: no library\n"
         "1 passed, 0 failed, 0 inconclusive of 1 ops in 31.2 s\n"
     )
-    assert "gone" not in output(PASSING, all_ops=False)
+    assert output(PASSING, quiet=True) == "not checked, since unavailable: gone: no library\n"
 
 
 def test_a_failure_shows_both_numbers() -> None:
@@ -52,7 +52,7 @@ def test_an_inconclusive_check_has_a_reason() -> None:
 
 
 def test_a_fault_of_the_checker_and_lost_time_are_told() -> None:
-    out = output(BROKEN, LATE, all_ops=False)
+    out = output(BROKEN, LATE)
     assert "cursed: error (1 passed, 1 broke off; 0.52 s)\n" in out
     assert (
         "ERROR cursed derivative, dy/dx, order 1, float64, graph, cpu\n  the check broke off with ValueError\n" in out
@@ -63,7 +63,7 @@ def test_a_fault_of_the_checker_and_lost_time_are_told() -> None:
 
 def test_what_must_be_finite_is_told_without_a_difference() -> None:
     worst = WORST | {"analytic": "NaN", "numeric": "NaN", "error_bar": "Infinity", "absolute": 0.0, "ulps": 0.0}
-    out = output(report("root", check("fail", check="finite", input="v", worst=worst)), all_ops=False)
+    out = output(report("root", check("fail", check="finite", input="v", worst=worst)))
     assert "  worst element [3] at v = 0.5:  analytic nan  |  expected a finite number\n" in out
     assert "difference" not in out
     assert "inf" not in out
@@ -71,9 +71,9 @@ def test_what_must_be_finite_is_told_without_a_difference() -> None:
 
 def test_the_call_that_reproduces_a_number_is_a_line_of_its_own() -> None:
     line = "pullback call skewed vjp x=0.5 --dtype float64 --mode graph"
-    out = output(report("skewed", check("fail", reproduce=line, shows="gradients.x[3]")), all_ops=False)
+    out = output(report("skewed", check("fail", reproduce=line, shows="gradients.x[3]")))
     assert f"  analytic: gradients.x[3] of\n    {line}\n" in out
-    out = output(report("kinky", check("inconclusive", reproduce=line, shows="gradients.x")), all_ops=False)
+    out = output(report("kinky", check("inconclusive", reproduce=line, shows="gradients.x")))
     assert f"  the number: gradients.x of\n    {line}\n" in out
 
 
@@ -82,7 +82,7 @@ def test_one_cause_is_one_block_with_its_places() -> None:
     product = places(*({"mode": mode, "dtype": dtype} for mode in modes for dtype in dtypes))
     some = places({"mode": "xla", "attrs": {"by": "norm"}}, {"mode": "v1"}, {"input": "z"})
     one, other = (report("wide", check("fail", check="contract", places=p)) for p in (product, some))
-    out = output(one, other, all_ops=False)
+    out = output(one, other)
     assert "FAIL wide contract, dy/dx, order 1, cpu\n" in out
     assert "\n  in 4 places: graph, eager x float32, float64\n" in out
     assert "FAIL wide contract, order 1, float64, cpu\n" in out
@@ -90,8 +90,11 @@ def test_one_cause_is_one_block_with_its_places() -> None:
 
 
 def test_quiet_prints_only_failures() -> None:
-    assert output(PASSING, INCONCLUSIVE, quiet=True) == ""
-    assert output(PASSING, FAILING, quiet=True).startswith("FAIL skewed")
+    gone = "not checked, since unavailable: gone: no library\n"
+    assert output(PASSING, INCONCLUSIVE, quiet=True) == gone
+    out = output(PASSING, FAILING, quiet=True)
+    assert out.startswith("FAIL skewed")
+    assert out.endswith(gone)
 
 
 def test_a_terminal_gets_a_table_in_colour() -> None:
@@ -144,7 +147,7 @@ def test_check_sends_its_options(run, fake_server) -> None:
 
 def test_junit_can_be_parsed() -> None:
     odd = report("odd", check("fail", sentence="\x00\x1b < ]]> & \ud800"), check("inconclusive"))
-    root = ET.fromstring(junit([reports.report(document) for document in (PASSING, FAILING, odd)]))
+    root = ET.fromstring(junit([reports.report(document) for document in (PASSING, FAILING, odd)], {}))
     assert root.attrib == {"name": "pullback", "tests": "7", "failures": "3", "errors": "0", "skipped": "2"} | {
         "time": root.attrib["time"]
     }
@@ -160,11 +163,37 @@ def test_junit_can_be_parsed() -> None:
 
 
 def test_junit_counts_faults_of_the_checker() -> None:
-    root = ET.fromstring(junit([reports.report(BROKEN), reports.report(LATE)]))
+    root = ET.fromstring(junit([reports.report(BROKEN), reports.report(LATE)], {}))
     assert (root.attrib["errors"], root.attrib["failures"], root.attrib["skipped"]) == ("1", "0", "3")
     error = root[0][1].find("error")
     assert error is not None
     assert error.attrib["message"] == "the check broke off with ValueError"
+
+
+def test_an_unavailable_op_is_an_error_in_junit() -> None:
+    root = ET.fromstring(junit([reports.report(PASSING)], {"gone\x00": "no library; run <make>"}))
+    assert {name: root.attrib[name] for name in ("tests", "errors", "failures")} == {
+        "tests": "3",
+        "errors": "1",
+        "failures": "0",
+    }
+    assert (root[1].attrib["name"], root[1].attrib["tests"], root[1].attrib["errors"]) == ("gone�", "1", "1")
+    error = root[1][0].find("error")
+    assert error is not None
+    assert error.attrib["message"] == "unavailable: no library; run <make>"
+
+
+@pytest.mark.parametrize(
+    ("documents", "code"),
+    [((PASSING,), 2), ((FAILING,), 1), ((), 2)],
+)
+def test_the_exit_code_counts_unavailable_ops(run, fake_server, tmp_path, documents, code) -> None:
+    events = stream(*documents, unavailable={"gone": "no library"})
+    file = tmp_path / "junit.xml"
+    result = run("check", "--quiet", "--junit", str(file), url=fake_server(event_stream(*events)).url)
+    assert result.code == code
+    assert "not checked, since unavailable: gone: no library" in result.out
+    assert [suite.attrib["name"] for suite in ET.parse(file).getroot()][-1] == "gone"
 
 
 def contract(inputs: list[str], outputs: list[str], attrs: list[str]) -> catalogue.Contract:

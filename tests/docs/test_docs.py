@@ -40,6 +40,7 @@ DIGITS = 1e-6
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 ROW = re.compile(r"^\| (?!---)(.+) \|$", re.MULTILINE)
+DEFINES_OP = "\nOP = Op(\n"
 OP_FILE = re.compile(r"`my_ops/(\w+)\.py`")
 
 needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="the pages use curl, which is not installed")
@@ -177,6 +178,16 @@ def test_the_check_of_a_wrong_op_prints_the_output_on_the_pages(serve: Serve, tm
         assert number.sub("#", sample) in number.sub("#", done.stdout)
         assert "259 of 259 points wrong: all are 1.09 times what they should be" in sample
     assert "259 of 259 points wrong: all are 1.09 times what they should be" in done.stdout
+
+
+def check_passes(op: str, url: str) -> None:
+    """Run all checks of an op that a page defines: no number may be wrong, and every value must be compared."""
+    command = [sys.executable, "-m", "pullback", "check", op, "--json", "-", "--quiet"]
+    [report] = json.loads(run([*command, "--url", url], url))["reports"]
+    verdicts = {entry["check"]: entry["verdict"] for entry in report["checks"]}
+    assert report["verdict"] == "pass"
+    assert verdicts["value"] == "pass"
+    assert set(verdicts.values()) <= {"pass", "skipped"}
 
 
 def test_every_field_of_the_checks_is_in_their_table() -> None:
@@ -332,6 +343,15 @@ def test_the_first_op_is_short() -> None:
 @needs_curl
 def test_the_op_of_the_page_works_as_described(plugged: ThreadedService) -> None:
     assert differences(ADD_AN_OP, plugged.url) == []
+
+
+@pytest.mark.parametrize("name", [name for name, body in op_files().items() if DEFINES_OP in body])
+def test_the_check_of_an_op_of_the_page_passes(name: str, plugged: ThreadedService) -> None:
+    check_passes(name, plugged.url)
+
+
+def test_every_page_that_defines_an_op_has_a_test_that_checks_it() -> None:
+    assert [page for page in PAGES if DEFINES_OP in text_of(page)] == [ADD_A_NATIVE_OP, ADD_AN_OP]
 
 
 @pytest.mark.parametrize("name", mistakes())

@@ -11,7 +11,17 @@ import tensorflow as tf
 
 from ops import Mode, _native, discover, load
 from tests.conftest import ROOT, Serve, Start
-from tests.docs.test_docs import ADD_A_NATIVE_OP, FENCE, blocks, differences, needs_curl, quoted, rows, text_of
+from tests.docs.test_docs import (
+    ADD_A_NATIVE_OP,
+    FENCE,
+    blocks,
+    check_passes,
+    differences,
+    needs_curl,
+    quoted,
+    rows,
+    text_of,
+)
 from tests.ops import claims
 from tests.ops.cases import Case, answer, close
 from tests.patience import PATIENCE_S
@@ -62,6 +72,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def test_the_op_of_the_page_works_as_described(folder: Path, serve: Serve) -> None:
     service = serve(OPS_PATH=str(folder))
     assert differences(ADD_A_NATIVE_OP, service.url) == []
+
+
+def test_the_check_of_the_op_of_the_page_passes(folder: Path, serve: Serve) -> None:
+    check_passes("softsign", serve(OPS_PATH=str(folder)).url)
 
 
 @pytest.mark.usefixtures("folder")

@@ -55,8 +55,8 @@ MUTANTS = (
     ),
     Mutant(
         "choices.py",
-        "return sorted({first, first + 1, int(rng.integers(first, last + 1)), last}",
-        "return sorted({first, first + 1}",
+        "return sorted({first, min(first + 1, last), int(rng.integers(first, last + 1)), last}",
+        "return sorted({first, min(first + 1, last)}",
         ("a loop too short at the largest power",),
     ),
     Mutant("choices.py", "return [*ends, *(", "return [*(", ("the limit at the lower bound of a number",)),
@@ -150,6 +150,7 @@ MUTANTS = (
         "1e9 * moves[name] + 1e-3",
         ("π with the digits of float32", "a constant that has lost digits"),
     ),
+    Mutant("reference.py", "np.asarray(x, np.float64)", "x", tests=("tests/gradcheck/test_reference.py",)),
     Mutant("checks/retrace.py", "TURNS = 2", "TURNS = 0", ("a counter in a closure", "the time of the trace")),
     Mutant(
         "checks/determinism.py",

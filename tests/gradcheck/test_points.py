@@ -5,10 +5,16 @@ import pytest
 
 from app.gradcheck import points
 from ops import Op
-from tests.gradcheck.op_makers import elementwise, rows
+from tests.gradcheck.op_makers import cube, elementwise, rows
 
 COUNT = 50
-OPS = (elementwise(None), elementwise(None, slot={"domain": (-7.0, 3.0)}), rows(None))
+
+
+def first(x, w):
+    return x[:, 0]
+
+
+OPS = (elementwise(cube), elementwise(cube, slot={"domain": (-7.0, 3.0)}), rows(first))
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -14,7 +14,7 @@ from app.gradcheck.checks import CHECKS, linearity
 from app.gradcheck.report import OUT_OF_TIME
 from app.gradcheck.target import Options
 from app.gradcheck.verdict import Comparison, Place
-from ops import Claim, Example, Formula, Input, Surrogate
+from ops import Attrs, Claim, Example, Formula, Input, Surrogate
 from tests.gradcheck.checking import CPU, entries, failed, planned, report
 from tests.gradcheck.op_makers import WIDE, claiming, cube_vjp, elementwise, made, rows
 
@@ -52,8 +52,18 @@ def test_a_broken_check_of_batching_does_not_vouch_for_it() -> None:
     assert todo[0].target.op.batching == "none"
 
 
-def no_claim(attrs: Any) -> Any:
-    return None
+class Times(Attrs):
+    """A number attribute."""
+
+    k: float = 1.0
+
+
+def times(x: Any, *, k: Any) -> Any:
+    return k * x
+
+
+def claim_of_the_default_alone(attrs: Any) -> Any:
+    return Claim() if attrs.k == 1 else None
 
 
 def draws_nothing(rng: Any, dtype: str, attrs: Any) -> Any:
@@ -70,7 +80,7 @@ def wide_surrogate(primals: Any, at: Any) -> Any:
 
 ROWS_OF_ONE = {"inputs": (Input("x", WIDE, ("N",)),), "batching": "none"}
 AUTHORS = {
-    "a claim of None": made(claim=no_claim),
+    "a claim of None": elementwise(times, attrs=Times, claim=claim_of_the_default_alone),
     "a sample without inputs": made(sample=draws_nothing),
     "a formula of another shape": claiming(Claim(Formula(wide_formula))),
     "a surrogate of another shape": made(claim=lambda attrs: Claim(Surrogate(wide_surrogate)), **ROWS_OF_ONE),

@@ -223,6 +223,103 @@ def test_a_stream_names_unavailable_ops(plugged: httpx.Client) -> None:
     assert [one["op"] for one in first["unavailable"]] == ["broken"]
 
 
+def test_a_stream_of_named_ops_names_those_that_are_unavailable(plugged: httpx.Client) -> None:
+    found = list(stream(plugged, ops=["square", "broken", "square", "broken"], checks=["linearity"]))
+    assert found[0]["ops"] == ["square"]
+    [broken] = found[0]["unavailable"]
+    assert broken["op"] == "broken"
+    assert "nothing_of_this_name" in broken["reason"]
+    assert found[-1]["pass"] == 1
+    assert next(stream(plugged, ops=["square"], checks=["linearity"]))["unavailable"] == []
+    [first, last] = stream(plugged, ops=["broken"])
+    assert (first["steps"], last["event"], last["verdict"]) == (0, "summary", "inconclusive")
+    response = plugged.post("/v1/checks", content=json.dumps({"ops": ["broken", "brokeen"]}), headers=LINES)
+    assert "unknown op 'brokeen'" in problem(response, 404)["detail"]
+
+
+CHECKED_LATE = """
+from pydantic import field_validator
+from ops import Attrs, Claim, Example, Input, Op, Output
+
+
+class Steps(Attrs):
+    k: float = 2.0
+
+    @field_validator("k")
+    @classmethod
+    def two(cls, k):
+        {0}
+        return k
+
+
+def twice(x, *, k):
+    return x * k
+
+
+def claim(attrs):
+    {1}
+    return Claim()
+
+
+def reference(x, *, k):
+    {2}
+    return x * k
+
+
+def sample(rng, dtype, attrs):
+    {3}
+    return {{"x": rng.uniform(size=3)}}
+
+
+def singular(inputs, attrs):
+    {4}
+    return False
+
+
+OP = Op(
+    name="{name}", summary="", doc=None, function=twice, reference=reference, attrs=Steps, claim=claim, sample=sample,
+    singular=singular, inputs=(Input("x"),), outputs=(Output("y"),), mechanism="stop_gradient", source="",
+    examples=(Example("one", {{"x": [1.0]}}),),
+)
+"""
+RAISE = {"exits": "raise SystemExit(7)", "divides": "1 / 0"}
+LATE = {
+    f"{name}_{how}": ["pass"] * i
+    + [f"if k != 2: {line}" if name == "attrs" else f"if attrs.k != 2: {line}" if name == "claim" else line]
+    + ["pass"] * (4 - i)
+    for i, name in enumerate(("attrs", "claim", "reference", "sample", "singular"))
+    for how, line in RAISE.items()
+}
+GARBAGE = {
+    "reference_none": ["pass", "pass", "return None", "pass", "pass"],
+    "reference_words": ["pass", "pass", "return 'y'", "pass", "pass"],
+    "reference_many": ["pass", "pass", "return x, x", "pass", "pass"],
+    "sample_none": ["pass", "pass", "pass", "return None", "pass"],
+    "sample_other": ["pass", "pass", "pass", "return {'z': 1}", "pass"],
+    "sample_words": ["pass", "pass", "pass", "return {'x': 'one'}", "pass"],
+    "claim_none": ["pass", "if attrs.k != 2: return None", "pass", "pass", "pass"],
+    "singular_words": ["pass", "pass", "pass", "pass", "return inputs['x'] > 0"],
+}
+
+
+def test_what_an_author_does_wrong_at_a_check_fails_this_op_alone(serve: Serve, tmp_path) -> None:
+    wrong = LATE | GARBAGE
+    for name, lines in wrong.items():
+        (tmp_path / f"{name}.py").write_text(CHECKED_LATE.format(*lines, name=name))
+    with serve(OPS_PATH=str(tmp_path)).client() as client:
+        body = {"ops": ["square", *wrong, "round_ste"], "checks": ["value", "derivative"], "modes": ["graph"]}
+        first, *_, last = found = list(stream(client, **body))
+        assert client.get("/health/ready").json()["unavailable"] == []
+        assert client.get("/docs/openapi.json").status_code == client.get("/v1/ops/attrs_divides").status_code == 200
+    assert (first["event"], last["event"]) == ("start", "summary")
+    reports = {event["report"]["op"]: event["report"] for event in found if event["event"] == "report"}
+    assert {name: one["verdict"] for name, one in reports.items()} == {
+        "square": "pass",
+        **dict.fromkeys(wrong, "fail"),
+        "round_ste": "pass",
+    }
+
+
 def test_a_stream_ends_at_its_deadline_with_all_reports(client: httpx.Client, schemas: dict[str, Any]) -> None:
     headers = {**LINES, "pullback-deadline-ms": "400"}
     response = client.post("/v1/checks", content=b"{}", headers=headers)

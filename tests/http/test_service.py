@@ -9,7 +9,6 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -258,14 +257,6 @@ def test_strict_mode_refuses_to_start_with_one_line(start, plugin_folders):
     for word in ("PULLBACK_STRICT", "broken", "nothing_of_this_name"):
         assert word in line
     assert one.line() == "", "it said that it is ready"
-
-
-def test_duplicate_op_names_prevent_the_start(tmp_path):
-    (tmp_path / "mine.py").write_text("from ops.square import OP as OP\n", encoding="ascii")
-    with pytest.raises(CannotStart, match="'square'") as refused:
-        create_app(Settings(ops_path=(tmp_path,)))
-    assert str(Path("ops", "square.py")) in str(refused.value)
-    assert str(tmp_path / "mine.py") in str(refused.value)
 
 
 def test_a_missing_folder_prevents_the_start(tmp_path):

@@ -1,7 +1,12 @@
 """C++ ops: their libraries, the device of their kernels, and tests of the small ops beyond the table of tests."""
 
+import os
 import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,8 +14,10 @@ import tensorflow as tf
 
 from ops import _native, discover, relu, zero_out, zero_out_indexed
 from ops._native import NotBuilt, load
+from tests.conftest import READY, ROOT, client_of, environment
 from tests.ops.cases import REGISTRY, Case
 from tests.ops.places import by_gradients
+from tests.patience import PATIENCE_S
 
 LENGTHS = (0, 1, 7, 8, 9, 31, 1000, 100_003)
 NATIVE = [op for op in REGISTRY.ops.values() if Path("ops", f"{op.name}.cc").exists()]
@@ -107,3 +114,62 @@ def test_a_library_that_does_not_load_is_refused(elsewhere) -> None:
     (elsewhere / "torn.so").write_bytes(b"\x7fELF, and no more")
     with pytest.raises(NotBuilt, match=r"torn\.so does not load: .*make native"):
         load("torn.py")
+
+
+def test_two_pages_of_one_stem_do_not_share_a_library(tmp_path, monkeypatch) -> None:
+    """The library is one of the two, and may have other kernels than the second page needs."""
+    shutil.copy("ops/relu.py", tmp_path / "relu.py")
+    (refused,) = discover([tmp_path]).unavailable
+    assert "build/relu.so is the library of another page: ops/relu.py has loaded it; rename one" in refused.reason
+
+
+@pytest.fixture
+def uncompilable(tmp_path) -> Iterator[Path]:
+    """A folder with a source that does not compile, and a library of its earlier version."""
+    (tmp_path / "uncompilable.cc").write_text("int broken(\n")
+    (tmp_path / "uncompilable.py").write_text("from ops import load\nload(__file__)\n")
+    library = ROOT / "build" / "uncompilable.so"
+    library.write_bytes(b"of an earlier version")
+    os.utime(library, (0, 0))
+    yield tmp_path
+    library.unlink(missing_ok=True)
+
+
+def made(target: str, folder: Path, **options: Any) -> subprocess.Popen[str]:
+    env = {name: value for name, value in environment(OPS_PATH=str(folder)).items() if not name.startswith("MAKE")}
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(["make", target], cwd=ROOT, env=env, **pipes, **options)
+
+
+def test_a_source_that_does_not_compile_fails_make_native(uncompilable) -> None:
+    with made("native", uncompilable) as make:
+        _, errors = make.communicate(timeout=PATIENCE_S)
+    assert make.returncode == 2
+    assert "uncompilable.cc:2:1: error" in errors or "uncompilable.cc:1:" in errors
+    assert not (ROOT / "build" / "uncompilable.so").exists()
+
+
+def test_a_source_that_does_not_compile_does_not_stop_make_serve(uncompilable) -> None:
+    with made("serve", uncompilable, start_new_session=True) as make:
+        assert make.stdout
+        try:
+            lines = iter(make.stdout.readline, "")
+            url = next(match[1] for line in lines if (match := READY.match(line)))
+            with client_of(url) as client:
+                [broken] = client.get("/health/ready").json()["unavailable"]
+        finally:
+            os.killpg(make.pid, signal.SIGTERM)
+            _, errors = make.communicate(timeout=PATIENCE_S)
+    assert broken["op"] == "uncompilable"
+    assert "build/uncompilable.so is missing; run make native" in broken["reason"]
+    assert "uncompilable.cc:" in errors
+    assert "Some C++ ops are not built" in errors
+
+
+def test_sources_of_one_name_fail_make_native_and_no_other_target(tmp_path) -> None:
+    shutil.copy("ops/relu.cc", tmp_path / "relu.cc")
+    for target, code in (("native", 2), ("help", 0)):
+        with made(target, tmp_path) as make:
+            _, errors = make.communicate(timeout=PATIENCE_S)
+        assert make.returncode == code
+        assert ("Expected one C++ file of a name" in errors) == (code != 0)

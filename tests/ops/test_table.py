@@ -45,7 +45,7 @@ every_dtype = pytest.mark.parametrize(
 @every_dtype
 def test_forward_matches_the_reference(case: Case, dtype: str) -> None:
     point = case.point(dtype)
-    inputs = {name: x.astype(np.float64) if x.dtype.kind not in "iu" else x for name, x in point.inputs.items()}
+    inputs = {name: x.astype(np.float64) if x.dtype.kind not in "iub" else x for name, x in point.inputs.items()}
     attrs = point.spec.attrs.model_dump()
 
     def reference(leaves):

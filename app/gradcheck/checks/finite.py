@@ -15,7 +15,7 @@ from app.autodiff.point import blame_op
 from app.errors import OpFailed, Unprocessable
 from app.gradcheck import rounding
 from app.gradcheck.checks import derivative, second
-from app.gradcheck.claims import all_cotangents, named_slots, wide_primals
+from app.gradcheck.claims import all_cotangents, all_vectors, named_slots, primals
 from app.gradcheck.comparison import slope_at
 from app.gradcheck.numeric import Trouble
 from app.gradcheck.objective import Objective
@@ -156,11 +156,7 @@ def _expected_finite(sample: Sample, order: int) -> Array:
 
 def _claim_values(sample: Sample, order: int) -> list[Array]:
     """Return the values that are finite where the claim is: of the formula, or of the surrogate itself."""
-    xs = wide_primals(sample)
-    dys, vectors = (
-        all_cotangents(sample, sample.cotangents),
-        [sample.vectors.get(n, np.zeros(())) for n in sample.point.inputs],
-    )
+    xs, dys, vectors = primals(sample, {}), all_cotangents(sample, sample.cotangents), all_vectors(sample)
     claims = (sample.claim.first, sample.claim.second)[:order]
     values: list[Array] = []
     with blame_op(sample.point.op, "claim"), np.errstate(all="ignore"):

@@ -14,7 +14,7 @@ from app.autodiff.derivatives import composite
 from app.autodiff.point import Arrays
 from app.gradcheck import sweep
 from app.gradcheck.checks.derivative import troubles
-from app.gradcheck.claims import all_cotangents, named_slots, primals
+from app.gradcheck.claims import all_cotangents, all_vectors, named_slots, primals
 from app.gradcheck.comparison import Gradient, compare, compare_with_formula, row_by_row
 from app.gradcheck.numeric import Trouble
 from app.gradcheck.objective import Objective
@@ -69,8 +69,7 @@ def _gradient(target: Target, subsample: Sample, what: str, comparisons: Mapping
 def _x_slots(target: Target, subsample: Sample, comparisons: Mapping[str, Comparison]) -> None:
     gradient, claim = _gradient(target, subsample, "products", comparisons), subsample.claim.second
     if isinstance(claim, Formula):
-        vectors = [subsample.vectors.get(name, 0 * x) for name, x in subsample.point.inputs.items()]
-        dys = all_cotangents(subsample, subsample.cotangents)
+        dys, vectors = all_cotangents(subsample, subsample.cotangents), all_vectors(subsample)
         compare_with_formula(
             target,
             subsample,

@@ -9,11 +9,12 @@ from app.autodiff.point import blame_op
 from app.errors import OpFailed, Unprocessable
 from app.gradcheck import rounding
 from app.gradcheck.comparison import add_tolerances
+from app.gradcheck.reference import as_float64, reference_at
 from app.gradcheck.reproduce import calls
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Comparison, Finding, Place
-from ops import Array, many
+from ops import Array
 
 NAME = "value"
 # How many random changes show what rounded inputs do to the reference.
@@ -26,16 +27,24 @@ def check(target: Target) -> Iterator[Finding]:
         yield Finding(Place(NAME, 0, dtype=target.widest), "skipped", "the op has no reference")
         return
     for dtype in target.dtypes:
-        comparison = Comparison(Place(NAME, 0, dtype=dtype))
-        for subsample in target.subsamples:
-            if (sample := target.in_dtype(subsample, dtype)) is not None:
-                _compare(target, comparison, sample, subsample)
-        if dtype == target.widest:
-            for special in target.special:
-                # The op, or its reference, may raise there: no domain says that it has a value.
-                with suppress(OpFailed, Unprocessable):
-                    _compare(target, comparison, special, special)
-        yield comparison.finding("y", "the reference")
+        place = Place(NAME, 0, dtype=dtype)
+        try:
+            yield _finding(target, place)
+        except OpFailed as error:
+            yield Finding(place, "fail", error.located)
+
+
+def _finding(target: Target, place: Place) -> Finding:
+    comparison = Comparison(place)
+    for subsample in target.subsamples:
+        if (sample := target.in_dtype(subsample, place.dtype)) is not None:
+            _compare(target, comparison, sample, subsample)
+    if place.dtype == target.widest:
+        for special in target.special:
+            # The op, or its reference, may raise there: no domain says that it has a value.
+            with suppress(OpFailed, Unprocessable):
+                _compare(target, comparison, special, special)
+    return comparison.finding("y", "the reference")
 
 
 def _compare(target: Target, comparison: Comparison, sample: Sample, wide: Sample) -> None:
@@ -59,10 +68,9 @@ def _compare(target: Target, comparison: Comparison, sample: Sample, wide: Sampl
 
 def _reference(sample: Sample, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Return the reference's outputs in float64."""
-    op, names = sample.point.op, [slot.name for slot in sample.point.op.outputs]
-    assert op.reference is not None
-    with blame_op(op, "reference"), np.errstate(all="ignore"):
-        found = many(op.reference(*inputs.values(), **sample.point.spec.attrs.model_dump()))
+    names = [slot.name for slot in sample.point.op.outputs]
+    with blame_op(sample.point.op, "reference"), np.errstate(all="ignore"):
+        found = reference_at(sample.point, inputs)
         shapes = [sample.values["outputs", name].shape for name in names]
         pairs = zip(names, found, shapes, strict=True)
         return {name: np.broadcast_to(np.asarray(y, np.float64), shape) for name, y, shape in pairs}
@@ -71,6 +79,6 @@ def _reference(sample: Sample, inputs: Mapping[str, Array]) -> dict[str, Array]:
 def _rounded(sample: Sample, rng: np.random.Generator, unit: float) -> dict[str, Array]:
     """Return the inputs in float64, each float changed by up to a rounding of itself."""
     return {
-        name: x if x.dtype.kind in "iub" else np.asarray(x, np.float64) * (1 + unit * rng.uniform(-1, 1, x.shape))
+        name: x if x.dtype.kind in "iub" else as_float64(x) * (1 + unit * rng.uniform(-1, 1, x.shape))
         for name, x in sample.point.inputs.items()
     }

@@ -215,7 +215,7 @@ class StartEvent(_Event):
 
     event: Literal["start"]
     ops: list[str] = Field(description="The ops to check.")
-    unavailable: list[UnavailableOp] = Field(description="Ops that are not served, and why.")
+    unavailable: list[UnavailableOp] = Field(description="The requested ops that are not served, and why.")
     steps: int = Field(description="The number of steps.")
 
 

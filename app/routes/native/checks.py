@@ -114,7 +114,10 @@ class StreamHandler:
         media_type = _negotiate(request, (EVENTS, LINES))
         parameters = await off_loop(partial(read, model=ChecksRequest), await request.read())
         options = _options(self.engine, parameters)
-        ops = [self.engine.op(name) for name in dict.fromkeys(parameters.ops or self.engine.registry.ops)]
+        known = {op.name: op.reason for op in self.engine.registry.unavailable}
+        names = parameters.ops or [*self.engine.registry.ops, *known]
+        unavailable = {name: known[name] for name in names if name in known}
+        ops = [self.engine.op(name) for name in dict.fromkeys(names) if name not in unavailable]
         if parameters.ops is not None:
             for op in ops:
                 _check_support(op, options)
@@ -130,7 +133,7 @@ class StreamHandler:
             await request.send({"type": "http.response.start", "status": 200, "headers": headers})
             request.deadline.start_work(until=math.inf)
             async with aclosing(
-                _events(self.engine, request, ops, options, checks=parameters.checks, limit=limit)
+                _events(self.engine, request, ops, unavailable, options, checks=parameters.checks, limit=limit)
             ) as events:
                 async for event in events:
                     line = dumps(spell_nonfinite(event))
@@ -156,7 +159,14 @@ def _reply(document: Event) -> Reply:
 
 
 async def _events(
-    engine: Engine, request: Request, ops: list[Op], options: Options, *, checks: Sequence[str] | None, limit: Limit
+    engine: Engine,
+    request: Request,
+    ops: list[Op],
+    unavailable: Mapping[str, str],
+    options: Options,
+    *,
+    checks: Sequence[str] | None,
+    limit: Limit,
 ) -> AsyncGenerator[Event]:
     """Yield the events; steps after the limit are skipped."""
     began = time.monotonic()
@@ -171,8 +181,8 @@ async def _events(
             deadline = time.monotonic() + engine.deadline_s
             await engine.lane.run(plan, slot="check", deadline=deadline, owner=owner_of(request, report.op.name))
         count, done, reports = sum(len(report.steps) for report in planned), 0, list[Event]()
-        unavailable = [{"op": op.name, "reason": op.reason} for op in engine.registry.unavailable]
-        yield {"event": "start", "ops": [op.name for op in ops], "unavailable": unavailable, "steps": count}
+        missing = [{"op": name, "reason": reason} for name, reason in unavailable.items()]
+        yield {"event": "start", "ops": [op.name for op in ops], "unavailable": missing, "steps": count}
         for report in planned:
             counters = engine.counters(report.op.name, "checks")
             for step in report.steps:

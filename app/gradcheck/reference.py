@@ -1,0 +1,24 @@
+"""The arguments of an author's NumPy functions, and a call of the op's reference.
+
+Floats arrive as float64 whatever the dtype that is checked, because many NumPy functions refuse bfloat16 and lose
+digits in float16. Inputs are rounded to that dtype before, so the widened numbers are those that the op gets.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from app.autodiff.point import Arrays, Point
+from ops import Array, many
+
+
+def as_float64(x: Array) -> Array:
+    """Return floats as float64; integers and bools keep their dtype."""
+    return x if x.dtype.kind in "iub" else np.asarray(x, np.float64)
+
+
+def reference_at(point: Point, inputs: Arrays) -> list[Any]:
+    """Return what the op's reference, which it must have, returns for these inputs, as a list."""
+    assert point.op.reference is not None
+    with np.errstate(all="ignore"):
+        return many(point.op.reference(*map(as_float64, inputs.values()), **point.spec.attrs.model_dump()))

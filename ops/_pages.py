@@ -1,0 +1,229 @@
+"""Import the page of an op, so that a mistake in it reaches nothing else, and say where the mistake is.
+
+While a page is imported, it cannot read standard input, what it prints goes to the log, and a call that ends the
+program is an error of the page. Afterwards the working directory, ``sys.path``, the handlers of signals and the filters
+of warnings are what they were. A page is trusted code in the same process: nothing holds ``os._exit``, a crash in a
+library, an import that never ends, or what it changes inside other modules.
+"""
+
+import ast
+import contextlib
+import importlib
+import importlib.util
+import os
+import signal
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Generator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+# Private: see ``_check_tensorflow``.
+from tensorflow.python.eager import context
+
+from ops._native import NotBuilt
+from ops._op import Op
+from ops._paths import replace_paths, without_folders
+
+OWN = Path(__file__).parent
+# The most characters of a reason, and of the part that says where the mistake is.
+MOST, MOST_OF_PLACE = 300, 120
+# The most characters of an error that are read.
+LONGEST = 1 << 13
+STOPS = (signal.SIGINT, signal.SIGTERM)
+
+
+def load_page(path: Path) -> Op:
+    """Import a page and return its ``OP``; raise what is wrong with it, which may be any ``BaseException``."""
+    if not path.is_file():
+        kind = "a folder" if path.is_dir() else "a link to nothing" if path.is_symlink() else "no regular file"
+        raise TypeError(f"expected a file with Python code, got {kind}; remove it, or begin its name with _")
+    with _isolated():
+        return _op_of(_imported(path), path)
+
+
+def reason(error: BaseException, path: Path) -> str:
+    """Return why a page cannot be served, in one line: the error, its file and line, and what to do.
+
+    It has no folders of this machine, and no characters that JSON cannot represent.
+    """
+    text = _one_line(f"{type(error).__name__}: {_text(error)}".removesuffix(": "))
+    cure = f"; correct {_place(error, path)} and start again"
+    if isinstance(error, NotBuilt):
+        cure = ""
+    elif isinstance(error, SystemExit):
+        cure = f': it ends the program; put the code of a script under if __name__ == "__main__"{cure}'
+    if len(text) > (most := MOST - len(cure)):
+        text = f"{text[: most // 2]}…{text[len(text) - most // 2 + 1 :]}"
+    return text + cure
+
+
+def stem(path: Path) -> str:
+    """Return the name of a page's file without its ending, as text that JSON can represent."""
+    return _valid(path.stem)
+
+
+@contextlib.contextmanager
+def stops_noted() -> Generator[list[int]]:
+    """Note the signals to stop that arrive inside this block: an exception after one is not an error of a page.
+
+    Their handlers are called as ever, and are in place again at the end, whatever a page installs.
+    """
+    noted: list[int] = []
+
+    def noting(handler: Callable[[int, Any], Any]) -> Callable[[int, Any], Any]:
+        def note(number: int, frame: Any) -> None:
+            noted.append(number)
+            handler(number, frame)
+
+        return note
+
+    with _handlers_kept() as handlers:
+        for number, handler in handlers.items():
+            if callable(handler):
+                signal.signal(number, noting(handler))
+        yield noted
+
+
+@contextlib.contextmanager
+def _handlers_kept() -> Generator[Mapping[signal.Signals, Any]]:
+    """Put the handlers of the signals to stop, which it yields, in place again; none outside of the main thread."""
+    is_main = threading.current_thread() is threading.main_thread()
+    handlers: dict[signal.Signals, Any] = {
+        number: handler for number in STOPS if is_main and (handler := signal.getsignal(number)) is not None
+    }
+    try:
+        yield handlers
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _isolated() -> Generator[None]:
+    path, folder = list(sys.path), os.open(".", os.O_RDONLY)
+    with contextlib.ExitStack() as stack, open(os.devnull, encoding="ascii") as nothing:
+        stack.callback(os.close, folder)
+        stack.callback(os.fchdir, folder)
+        stack.callback(sys.path.__setitem__, slice(None), path)
+        stack.enter_context(_handlers_kept())
+        stack.callback(_check_tensorflow)
+        stack.callback(tf.config.run_functions_eagerly, tf.config.functions_run_eagerly())
+        stack.enter_context(warnings.catch_warnings())
+        stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+        stack.enter_context(np.errstate())
+        streams = ((sys, "path", sys.path), (sys, "stdin", nothing), (sys, "stderr", sys.stderr))
+        for owner, name, value in streams:
+            stack.callback(setattr, owner, name, getattr(owner, name))
+            setattr(owner, name, value)
+        yield
+
+
+def _check_tensorflow() -> None:
+    """Raise ``RuntimeError`` if a page has switched TensorFlow to version 1, for all ops; switch it back."""
+    v1 = tf.compat.v1
+    if tf.executing_eagerly() and v1.control_flow_v2_enabled() and v1.resource_variables_enabled():
+        return
+    # Private, because the public function refuses to switch eager execution on where a graph exists.
+    context.default_execution_mode = context.EAGER_MODE
+    context.context()._thread_local_data.is_eager = True
+    v1.enable_v2_behavior()
+    expected = "expected a page to leave the behavior of TensorFlow 2 on"
+    raise RuntimeError(f"{expected}; leave out disable_v2_behavior and disable_eager_execution")
+
+
+def _imported(path: Path) -> ModuleType:
+    if path.parent == OWN:
+        return importlib.import_module(f"{__package__}.{path.stem}")
+    # The name includes the folder, so that two folders may hold files of the same name (but not ops of the same name).
+    name = f"pullback_plugin_{abs(hash(path.parent))}_{path.stem}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is not a Python module")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
+    return module
+
+
+def _op_of(module: ModuleType, path: Path) -> Op:
+    op = getattr(module, "OP", None)
+    if isinstance(op, Op):
+        _refuse_two(path)
+        return op
+    if op is not None:
+        raise TypeError(f"expected OP = Op(...), got {type(op).__name__}")
+    others = [name for name, value in vars(module).items() if isinstance(value, Op)]
+    found = f", but {', '.join(others)}: expected one op in a file, named OP" if others else ": expected OP = Op(...)"
+    raise TypeError(f"no OP is defined{found}")
+
+
+def _refuse_two(path: Path) -> None:
+    """Raise ``TypeError`` if a page assigns ``OP`` twice: the first op would be lost."""
+    if len(lines := _lines_of_op(path)) > 1:
+        raise TypeError(f"expected one OP in a file, got one at each of the lines {', '.join(map(str, lines))}")
+
+
+def _lines_of_op(path: Path) -> list[int]:
+    """Return the lines that assign ``OP``; none if the file is not Python."""
+    try:
+        statements = ast.parse(path.read_bytes()).body if path.is_file() else []
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    return [
+        node.lineno
+        for node in statements
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        if isinstance(target, ast.Name) and target.id == "OP"
+    ]
+
+
+def _place(error: BaseException, path: Path) -> str:
+    """Return the line of the page, or of a file beside it, that an error comes from: ``my_ops/cube.py:12``.
+
+    The cause of an error, if it has one, knows it better. An error that comes from no line is that of the op.
+    """
+    found, line = path, 0
+    cause: BaseException | None = error
+    for _ in range(8):
+        if cause is None:
+            break
+        if isinstance(cause, SyntaxError) and cause.filename == str(path):
+            line = cause.lineno or 0
+        for frame, number in traceback.walk_tb(cause.__traceback__):
+            file = Path(frame.f_code.co_filename)
+            if file.parent == path.parent and not (file.parent == OWN and file.name.startswith("_")):
+                found, line = file, number
+        cause = cause.__cause__
+    if not line and not isinstance(error, SyntaxError):
+        line = next(iter(_lines_of_op(path)), 0)
+    name = _one_line(f"{path.parent.name}/{found.name}")[-MOST_OF_PLACE:]
+    return f"{name}:{line}" if line else name
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)[:LONGEST]
+    except BaseException:  # noqa: BLE001 - the author's __str__ may raise anything
+        return ""
+
+
+def _one_line(text: str) -> str:
+    return _valid(" ".join(replace_paths(text, without_folders).split()))
+
+
+def _valid(text: str) -> str:
+    return text.encode(errors="replace").decode()

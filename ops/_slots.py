@@ -1,0 +1,125 @@
+"""The signature of an op: its inputs and outputs, with dtypes and symbolic shapes, and its examples."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from ops._fields import check_fields, check_text, shown
+
+Shape: TypeAlias = tuple[str | int, ...]
+
+FLOATS = ("float32", "float64", "float16", "bfloat16")
+INTEGERS = ("int32", "int64", "int8", "int16", "uint8", "uint16", "uint32", "uint64")
+BOOL = "bool"
+
+ANY: str = "..."
+ANY_SHAPE: Shape = (ANY,)
+UNDECLARED = (-3.0, 3.0)
+"""The domain of an input that declares none: checks sample there, and expect finite derivatives everywhere."""
+# The limits of a tensor in a request.
+MAX_RANK, MAX_SIZE = 8, 1 << 31
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input: its name, its dtypes (several: the type variable's), its symbolic shape.
+
+    A symbol in ``shape`` stands for one dimension, the same wherever it appears in the op; ``"..."`` for any number of
+    them; an int for itself. ``domain`` is where checks sample; at ``kinks`` and ``poles`` derivatives are one-sided
+    or infinite, and checks keep away. An input of ``("bool",)``, such as a mask, has none of these and no derivative.
+    """
+
+    name: str
+    dtypes: tuple[str, ...] = FLOATS
+    shape: Shape = ANY_SHAPE
+    differentiable: bool = True
+    doc: str = ""
+    domain: tuple[float, float] = UNDECLARED
+    kinks: tuple[float, ...] = ()
+    poles: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse wrong types, dtypes, shapes and domains."""
+        what = f"input {shown(self.name)}"
+        check_fields(Input, self, what)
+        _check_slot(self, what)
+        if not all(map(math.isfinite, (*self.domain, *self.kinks, *self.poles))):
+            raise ValueError(f"{what}: expected a finite domain, kinks and poles")
+        low, high = self.domain
+        if not 0 < high - low < math.inf:
+            raise ValueError(f"{what}: expected a domain (low, high) with low < high, got {self.domain}")
+
+    @property
+    def has_domain(self) -> bool:
+        """Whether a domain is declared."""
+        return self.domain is not UNDECLARED
+
+
+@dataclass(frozen=True)
+class Output:
+    """An output: like an input, without a domain."""
+
+    name: str
+    dtypes: tuple[str, ...] = FLOATS
+    shape: Shape = ANY_SHAPE
+    differentiable: bool = True
+    doc: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse wrong types, dtypes and shapes."""
+        what = f"output {shown(self.name)}"
+        check_fields(Output, self, what)
+        _check_slot(self, what)
+
+
+@dataclass(frozen=True)
+class Example:
+    """An example input of an op, as nested lists, for the tests, the OpenAPI document, the docs and the checks."""
+
+    name: str
+    inputs: Mapping[str, Any]
+    attrs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def __post_init__(self) -> None:
+        """Refuse wrong types, and values that are not JSON."""
+        what = f"example {shown(self.name)}"
+        check_fields(Example, self, what)
+        check_text(self.name, what)
+        try:
+            json.dumps([dict(self.inputs), dict(self.attrs)], allow_nan=False).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            cure = (
+                'write arrays as nested lists (x.tolist()), and NaN and infinity as "NaN", "Infinity" and "-Infinity"'
+            )
+            raise ValueError(f"{what}: expected values that JSON can represent, got {error}; {cure}") from None
+
+
+def _check_slot(slot: Input | Output, what: str) -> None:
+    check_text(slot.doc, what)
+    known = (*FLOATS, *INTEGERS, BOOL)
+    if not slot.dtypes or len(set(slot.dtypes)) < len(slot.dtypes):
+        raise ValueError(f"{what}: expected at least one dtype, each once, got {slot.dtypes}")
+    if unknown := [dtype for dtype in slot.dtypes if dtype not in known]:
+        raise ValueError(f"{what}: expected dtypes among {', '.join(known)}, got {shown(unknown[0])}")
+    if BOOL in slot.dtypes and (len(slot.dtypes) > 1 or slot.differentiable):
+        expected = "bool alone, and differentiable=False beside it"
+        raise ValueError(f"{what}: expected {expected}, got {slot.dtypes}")
+    if wrong := [size for size in slot.shape if not _is_dimension(size)]:
+        expected = 'names such as "N", sizes such as 3, and "..."'
+        raise ValueError(f"{what}: expected a shape of {expected}, got {shown(wrong[0])}")
+    if slot.shape.count(ANY) > 1 or len(slot.shape) - slot.shape.count(ANY) > MAX_RANK:
+        raise ValueError(
+            f'{what}: expected a shape with "..." at most once and up to {MAX_RANK} sizes, got {slot.shape}'
+        )
+
+
+def _is_dimension(size: str | int) -> bool:
+    return 0 <= size < MAX_SIZE if isinstance(size, int) else size == ANY or (size.isidentifier() and size.isascii())
+
+
+def same_names(slots: Sequence[Input] | Sequence[Output] | Sequence[Example]) -> list[str]:
+    """Return the names that more than one of these have."""
+    names = [slot.name for slot in slots]
+    return [name for name in dict.fromkeys(names) if names.count(name) > 1]

@@ -1,0 +1,116 @@
+"""The NumPy functions of an author get float64 for every float dtype, integers and bools as they are."""
+
+from collections import defaultdict
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ops import FLOATS, Claim, Example, Formula, Input, Op, Output, Surrogate, custom_gradient
+from tests.gradcheck.checking import entries, report
+from tests.gradcheck.op_makers import made as cubed
+
+SEEN = {"x": "float64", "count": "int32", "keep": "bool"}
+DTYPES = (FLOATS, ("bfloat16",), ("float16", "bfloat16"))
+
+
+def forward(x, count, keep):
+    return tf.where(keep, x * tf.cast(count, x.dtype), x)
+
+
+def vjp(x, count, keep, dy):
+    return tf.where(keep, dy * tf.cast(count, x.dtype), dy), None, None
+
+
+def scaled(x, count, keep):
+    """x count where keep, else x, by a function of NumPy that refuses bfloat16."""
+    return np.einsum("...,...->...", x, np.where(keep, count, 1))
+
+
+def made(dtypes, seen, claims):
+    """Return an op whose functions note the dtypes of their arguments by their own names."""
+
+    def note(function, *arguments):
+        for name, x in zip(SEEN, arguments, strict=False):
+            seen[function, name].add(str(x.dtype))
+
+    def reference(*xs):
+        note("reference", *xs)
+        return scaled(*xs)
+
+    def surrogate(primals, at):
+        note("surrogate", *primals)
+        note("at", *at)
+        return (scaled(*primals),)
+
+    def formula(primals, cotangents):
+        note("formula", *primals)
+        note("cotangents", *cotangents)
+        (_, count, keep), (dy,) = primals, cotangents
+        return scaled(dy, count, keep), None, None
+
+    def second(primals, cotangents, ddx):
+        note("second", *primals)
+        note("ddx", *ddx)
+        return 0 * ddx[0], None, None
+
+    def singular(inputs, attrs):
+        note("singular", *inputs.values())
+        return False
+
+    by_name = {"surrogate": Claim(Surrogate(surrogate)), "formula": Claim(Formula(formula), Formula(second))}
+    return Op(
+        name="noting",
+        summary="x count where keep, else x",
+        doc=None,
+        function=custom_gradient(forward, vjp),
+        reference=reference,
+        inputs=(
+            Input("x", dtypes),
+            Input("count", ("int32",), differentiable=False),
+            Input("keep", ("bool",), differentiable=False),
+        ),
+        outputs=(Output("y", dtypes),),
+        mechanism="custom_gradient",
+        source="a test",
+        batching="elementwise",
+        claim=lambda attrs: by_name[claims],
+        singular=singular,
+        examples=(Example("two", {"x": [1.0, -0.5], "count": [2, 3], "keep": [True, False]}),),
+    )
+
+
+@pytest.mark.parametrize("dtypes", DTYPES, ids=str)
+@pytest.mark.parametrize(
+    ("claims", "functions"),
+    [
+        ("surrogate", ("reference", "singular", "surrogate", "at")),
+        ("formula", ("reference", "singular", "formula", "second")),
+    ],
+)
+def test_no_narrow_array_reaches_a_function_of_the_author(dtypes, claims, functions) -> None:
+    seen = defaultdict(set)
+    found = report(made(dtypes, seen, claims), modes=("graph",))
+    assert found["verdict"] == "pass", [entry["sentence"] for entry in found["checks"]]
+    assert {(function, name): {dtype} for function in functions for name, dtype in SEEN.items()} == {
+        key: dtypes for key, dtypes in seen.items() if key[0] in functions
+    }
+    if claims == "formula":
+        assert seen["cotangents", "x"] == seen["ddx", "x"] == {"float64"}
+
+
+def test_a_reference_that_raises_is_blamed_in_the_dtype_in_which_it_raises() -> None:
+    """Only numbers that are rounded to bfloat16 have so few digits."""
+
+    def reference(x):
+        if np.all(x.astype(np.float32).view(np.uint32) & 0xFFFF == 0):
+            raise FloatingPointError("too few digits")
+        return x**3
+
+    found = report(cubed(reference=reference, dtypes=("float32", "bfloat16"), claim=lambda attrs: Claim()))
+    [failure] = entries(found, "value")
+    assert (failure["dtype"], [entry["dtype"] for entry in entries(found, "value", "pass")]) == (
+        "bfloat16",
+        ["float32"],
+    )
+    assert "reference raised FloatingPointError: too few digits (gradcheck/test_reference.py:" in failure["sentence"]
