@@ -200,7 +200,7 @@ def test_what_requests_take_is_given_back(start):
     for service in both.services:
         with Wire(service.port) as wire:
             wire.send(GET % b"/metrics")
-            assert b"\npullback_in_flight_requests 1.0\n" in wire.answer().body
+            assert b"\npullback_in_flight_requests 0.0\n" in wire.answer().body
     both.close()
 
 

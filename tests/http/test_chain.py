@@ -414,7 +414,7 @@ def test_routing_errors_are_problem_documents(served):
     assert "/no/such" in problem(served.client.get("/no/such"), 404)["detail"]
     response = served.client.delete("/items/1")
     problem(response, 405)
-    assert response.headers["allow"] == "GET"
+    assert response.headers["allow"] == "GET, HEAD"
     [fault] = problem(served.client.get("/items/x"), 422)["errors"]
     assert fault["loc"] == ["path", "number"]
     assert fault["expected"].startswith("a valid integer")

@@ -168,7 +168,7 @@ def an_op(name: str = "made", inputs: str = "x", outputs: str = "y", attrs: type
         name=name,
         summary="an op",
         doc="y = x.",
-        function=lambda *x: x,
+        function=lambda *x, **attrs: x,
         reference=np.asarray,
         inputs=tuple(Input(x) for x in xs),
         outputs=tuple(Output(y) for y in ys),
