@@ -102,6 +102,9 @@ ifneq ($(words $(STEMS)),$(words $(sort $(STEMS))))
 $(error Expected one C++ file of a name, since each becomes build/<name>.so, got $(SOURCES))
 endif
 
+# The lock that installs TensorFlow: cpu, or gpu in its place.
+BUILD := cpu
+
 native: $(VENV)/.installed-$(BUILD) ## build the C++ ops, including those of PULLBACK_OPS_PATH
 	@$(MAKE) --no-print-directory --jobs=$$(nproc) libraries
 libraries: $(STEMS:%=build/%.so)
@@ -111,9 +114,6 @@ vpath %.cc $(OPS)
 build/%.so: %.cc build/tensorflow.flags
 	@echo "Compiling $<"
 	@$(CXX) -O3 -Wall $(COMPILE_FLAGS) -fPIC -shared -o $@ $< $(LINK_FLAGS)
-
-# The lock that installs TensorFlow: cpu, or gpu in its place.
-BUILD := cpu
 
 # What tf.sysconfig reports, without the seconds that the import of TensorFlow takes; tests/test_makefile.py compares the
 # two. -isystem in place of -I shows only the op's own warnings. No path is absolute, so the folder may have any name.

@@ -20,6 +20,7 @@ VARIABLES = {
     "find-links": "UV_FIND_LINKS",
     "trusted-host": "UV_INSECURE_HOST",
     "keyring-provider": "UV_KEYRING_PROVIDER",
+    "default-timeout": "UV_HTTP_TIMEOUT",
     "timeout": "UV_HTTP_TIMEOUT",
     "cert": "SSL_CERT_FILE",
     "client-cert": "SSL_CLIENT_CERT",
@@ -47,11 +48,11 @@ def pip_settings() -> dict[str, str]:
 def uv_variables(settings: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment in which uv reads what these settings tell pip; variables of uv's own stay."""
     bundle = environment.get("REQUESTS_CA_BUNDLE") or environment.get("CURL_CA_BUNDLE")
-    settings = ({"cert": bundle} if bundle else {}) | settings
+    told = {**({"cert": bundle} if bundle else {}), **settings}
     values = {
-        variable: ("," if key == "find-links" else " ").join(settings[key].split())
+        variable: ("," if key == "find-links" else " ").join(told[key].split())
         for key, variable in VARIABLES.items()
-        if settings.get(key)
+        if told.get(key)
     }
     own = {name: value for name, value in environment.items() if name.startswith("UV_")}
     return {**environment, **LIKE_PIP, **values, **own}
