@@ -5,6 +5,8 @@ FROM ${PYTHON_IMAGE} AS compiler
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends g++ make \
     && rm -rf /var/lib/apt/lists/*
+# The service cannot write bytecode.
+ENV UV_COMPILE_BYTECODE=1
 WORKDIR /pullback
 COPY Makefile pyproject.toml ./
 
@@ -32,15 +34,15 @@ LABEL org.opencontainers.image.title="Pullback" \
       org.opencontainers.image.licenses="Apache-2.0"
 
 # Slow steps come first, so that a change to app/ or ops/*.py does not repeat them: the pinned dependencies, then the
-# C++ ops. Files that only the build needs are removed: TensorFlow's headers, the clang library that it requires, pip.
+# C++ ops. Files that only the build needs are removed: TensorFlow's headers, the clang library that it requires, uv, pip.
 FROM compiler AS build-cpu
-COPY requirements/pip.txt requirements/cpu.txt requirements/
+COPY requirements/install.py requirements/uv.txt requirements/cpu.txt requirements/
 RUN make .venv/.installed-cpu
 COPY ops/*.cc ops/
 RUN make native \
-    && rm -rf .venv/bin/pip* \
+    && rm -rf .venv/bin/pip* .venv/bin/uv* \
     && cd .venv/lib/python3*/site-packages \
-    && rm -rf tensorflow/include clang/native pip pip-*
+    && rm -rf tensorflow/include clang/native pip pip-* uv uv-*
 
 FROM service AS cpu
 COPY --from=build-cpu /pullback/.venv .venv
@@ -53,13 +55,13 @@ ARG REVISION=unknown
 LABEL org.opencontainers.image.version="${VERSION}" org.opencontainers.image.revision="${REVISION}"
 
 FROM compiler AS build-gpu
-COPY requirements/pip.txt requirements/gpu.txt requirements/
+COPY requirements/install.py requirements/uv.txt requirements/gpu.txt requirements/
 RUN make .venv/.installed-gpu
 COPY ops/*.cc ops/
 RUN make native BUILD=gpu \
-    && rm -rf .venv/bin/pip* \
+    && rm -rf .venv/bin/pip* .venv/bin/uv* \
     && cd .venv/lib/python3*/site-packages \
-    && rm -rf tensorflow/include clang/native pip pip-*
+    && rm -rf tensorflow/include clang/native pip pip-* uv uv-*
 
 FROM service AS gpu
 COPY --from=build-gpu /pullback/.venv .venv

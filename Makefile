@@ -1,10 +1,15 @@
 # Pullback. `make` alone lists the targets. Requires python3 (3.11 to 3.13), make and g++.
-# Everything is installed into .venv: the first run takes a minute or two, later runs start at once.
+# Everything is installed into .venv: the first run takes about a minute, later runs start at once.
 
 # The Python to create .venv with. Change it only on the command line: make test PYTHON=python3.12
 PYTHON := python3
 VENV := .venv
+PACKAGES = $(VENV)/lib/python$(MINOR)/site-packages
 MINOR := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
+
+# Packages are installed without bytecode, because most modules never run. Python keeps what it compiles of the others,
+# even where the environment forbids it: otherwise each of hundreds of processes compiles TensorFlow's modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -63,8 +68,8 @@ test-frameworks-full: ## the same, plus PyMC's sampler
 framework-environments:
 	@$(MAKE) --no-print-directory --jobs=2 $(patsubst %,build/frameworks/%/.installed-$(MINOR),$(filter-out tensorflow,$(FRAMEWORKS)))
 
-# The lock names every package, so pip need not resolve dependencies; its markers select the versions for this Python.
-# The pip of $(VENV) installs it: none has a pip of its own. Most modules never run, so none is compiled here.
+# The lock names every package, so no dependencies are resolved; its markers select the versions for this Python.
+# The uv or pip of $(VENV) installs it: none has its own.
 build/clients/%/.installed-$(MINOR): requirements/clients-%.txt | $(VENV)/.made-$(MINOR)
 	$(MAKE_ENVIRONMENT)
 build/clients/typescript/.installed-$(MINOR): requirements/clients-typescript.txt requirements/clients-typescript/package-lock.json | $(VENV)/.made-$(MINOR)
@@ -78,7 +83,7 @@ build/frameworks/%/.installed-$(MINOR): requirements/frameworks-%.txt | $(VENV)/
 define MAKE_ENVIRONMENT
 @echo "Installing $< into $(@D)"
 @rm -rf $(@D) && $(PYTHON) -m venv --without-pip $(@D)
-@$(VENV)/bin/python -m pip --python $(@D)/bin/python $(INSTALL) --no-compile --no-deps --require-hashes -r $<
+@$(INSTALL) $(@D)/bin/python --quiet --no-deps --require-hashes -r $<
 @touch $@
 endef
 
@@ -98,33 +103,40 @@ STEMS := $(basename $(notdir $(SOURCES)))
 # All that compile are built, and then the first error counts.
 BUILD_LIBRARIES = $(MAKE) --no-print-directory --keep-going --jobs=$$(nproc) libraries
 
-native: build/tensorflow.flags ## build the C++ ops, including those of PULLBACK_OPS_PATH
+# The lock that installs TensorFlow: cpu, or gpu in its place.
+BUILD := cpu
+
+native: $(VENV)/.installed-$(BUILD) ## build the C++ ops, including those of PULLBACK_OPS_PATH
 	@$(BUILD_LIBRARIES)
-libraries: $(sort $(STEMS:%=build/%.so))
+libraries: $(VENV)/.imported $(sort $(STEMS:%=build/%.so))
 	@test $(words $(STEMS)) = $(words $(sort $(STEMS))) || { \
 	    echo "Expected one C++ file of a name, since each becomes build/<name>.so, got $(SOURCES)" >&2; exit 1; }
 
-# Show only the op's own warnings: -isystem silences those of TensorFlow's headers.
-QUIET = $$(sed -n 's/^-I/-isystem /p' build/tensorflow.flags)
+# The first import of TensorFlow compiles its modules, which takes seconds: do it beside the C++ compilers, on its own core.
+$(VENV)/.imported: $(VENV)/.installed-$(BUILD)
+	@TF_CPP_MIN_LOG_LEVEL=2 TF_ENABLE_ONEDNN_OPTS=0 $(VENV)/bin/python -c 'import tensorflow'
+	@touch $@
 
 vpath %.cc $(OPS)
 # The library of an earlier version goes first: a source that no longer compiles must not be served as it was.
 build/%.so: %.cc build/tensorflow.flags
 	@echo "Compiling $<"
 	@rm -f $@
-	@$(CXX) -O3 -Wall $(QUIET) -fPIC -shared -o $@ $< $$(tail -n +2 build/tensorflow.flags)
+	@$(CXX) -O3 -Wall $(COMPILE_FLAGS) -fPIC -shared -o $@ $< $(LINK_FLAGS)
 
-# The lock that installs TensorFlow: cpu, or gpu in its place.
-BUILD := cpu
+# What tf.sysconfig reports, without the seconds that the import of TensorFlow takes; tests/test_makefile.py compares the
+# two. -isystem in place of -I shows only the op's own warnings. No path is absolute, so the folder may have any name.
+COMPILE_FLAGS = -isystem $(PACKAGES)/tensorflow/include -D_GLIBCXX_USE_CXX11_ABI=1 --std=c++17 -DEIGEN_MAX_ALIGN_BYTES=64
+LINK_FLAGS = -L$(PACKAGES)/tensorflow -l:libtensorflow_framework.so.2
 
-# TensorFlow's version and its compile and link flags, written again when another TensorFlow is installed.
-TENSORFLOW := $(VENV)/lib/python$(MINOR)/site-packages/tensorflow/include/tensorflow/core/public/release_version.h
-build/tensorflow.flags: $(TENSORFLOW)
+# TensorFlow's version and these flags. The file changes, and all libraries are built again, when one of them changes.
+build/tensorflow.flags: ALWAYS | $(VENV)/.installed-$(BUILD)
 	@mkdir -p build
-	@TF_CPP_MIN_LOG_LEVEL=2 TF_ENABLE_ONEDNN_OPTS=0 $(VENV)/bin/python -c 'import tensorflow as tf; print(tf.__version__, \
-	    *tf.sysconfig.get_compile_flags(), *tf.sysconfig.get_link_flags(), sep="\n")' >$@
-$(TENSORFLOW): | $(VENV)/.installed-$(BUILD)
-# In sequence, even with --jobs: two pip processes in one folder would corrupt it.
+	@{ ls $(PACKAGES) | sed -nE 's/^tensorflow(_cpu)?-(.*)\.dist-info$$/\2/p'; \
+	    printf '%s\n' $(COMPILE_FLAGS) $(LINK_FLAGS); } >$@.new
+	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+ALWAYS:
+# In sequence, even with --jobs: two processes that install into one folder would corrupt it.
 $(VENV)/.installed-dev $(VENV)/.installed-bench: | $(VENV)/bin/pullback
 
 # The C++ ops, compiled to stop at the first access out of bounds and at undefined behaviour. TensorFlow is not compiled
@@ -133,9 +145,9 @@ SANITIZED := $(sort $(STEMS:%=build/sanitized/%.so))
 build/sanitized/%.so: %.cc build/tensorflow.flags
 	@mkdir -p build/sanitized
 	@echo "Compiling $< with sanitizers"
-	@$(CXX) -O1 -g -Wall $(QUIET) -fsanitize=address,undefined -fno-sanitize-recover=all \
+	@$(CXX) -O1 -g -Wall $(COMPILE_FLAGS) -fsanitize=address,undefined -fno-sanitize-recover=all \
 	    -fno-sanitize=null,vptr,nonnull-attribute,returns-nonnull-attribute -fdelete-null-pointer-checks -D_GLIBCXX_ASSERTIONS -fPIC -shared -o $@ $< \
-	    $$(tail -n +2 build/tensorflow.flags)
+	    $(LINK_FLAGS)
 
 sanitize: $(VENV)/.installed-dev $(SANITIZED) ## run the tests of the C++ ops with kernels that check every access
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
@@ -173,18 +185,18 @@ format: $(VENV)/.installed-dev ## fix style where a tool can
 	$(VENV)/bin/ruff check --fix
 	$(VENV)/bin/ruff format
 
-# A lock contains only versions and hashes: no index, no folder, no option of the machine that compiled it.
-COMPILE := CUSTOM_COMPILE_COMMAND='make lock' ../$(VENV)/bin/python pip_compile.py --quiet $(if $(UPGRADE),--upgrade) \
-	--generate-hashes --strip-extras --allow-unsafe --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options
+# A lock contains only versions and hashes: no index, no folder, no option of the machine that compiled it. It is for
+# every supported Python, with one version for all of them where one fits.
+COMPILE := $(VENV)/bin/uv pip compile --quiet --no-config --universal --python-version 3.11 --fork-strategy fewest \
+	--generate-hashes --custom-compile-command 'make lock'
+# Those of clients and frameworks are freezes, which need only hashes.
+FREEZES := $(wildcard requirements/clients-*.in requirements/frameworks-*.in)
 
-lock: $(VENV)/.installed-dev ## compile requirements/*.in into *.txt, with hashes (UPGRADE=1 takes the newest versions)
-	@echo "Compiling the locks, which takes some minutes."
-	cd requirements && $(COMPILE) --output-file pip.txt pip.in
-	cd requirements && $(COMPILE) --output-file cpu.txt cpu.in
-	cd requirements && $(COMPILE) --output-file dev.txt dev.in
-	cd requirements && $(COMPILE) --output-file bench.txt bench.in
-	cd requirements && $(COMPILE) --output-file gpu.txt gpu.in
-	cd requirements && ../$(VENV)/bin/python hash_freeze.py clients-*.txt frameworks-*.txt
+lock: installer ## compile requirements/*.in into *.txt, with hashes (UPGRADE=1 takes the newest versions)
+	@for name in uv cpu dev bench gpu; do echo "Compiling requirements/$$name.txt" && \
+	    $(COMPILE) $(if $(UPGRADE),--upgrade) --output-file requirements/$$name.txt requirements/$$name.in || exit; done
+	@for path in $(FREEZES:.in=); do echo "Compiling $$path.txt" && \
+	    $(COMPILE) --no-deps --no-annotate --output-file $$path.txt $$path.in || exit; done
 
 clean: ## remove .venv and everything that was built or cached
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
@@ -192,22 +204,18 @@ clean: ## remove .venv and everything that was built or cached
 
 # The command `pullback`, installed from this folder in editable mode.
 $(VENV)/bin/pullback: pyproject.toml | $(VENV)/.installed-cpu
-	@$(PIP) --no-deps --no-build-isolation --editable .
+	@$(INSTALL) $(VENV)/bin/python --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-INSTALL := install -qq --no-input --disable-pip-version-check
-PIP := $(VENV)/bin/python -m pip $(INSTALL)
-# Most modules never run, and Python compiles the others as it imports them, if it may write into $(VENV) then. Where it
-# may, MODULES=--no-compile saves half a minute.
-MODULES ?= --compile
+INSTALL := $(VENV)/bin/python requirements/install.py
 
 # A stamp is written only after its step has succeeded, so an interrupted step runs again.
 $(VENV)/.installed-%: requirements/%.txt $(VENV)/.made-$(MINOR)
-	@echo "Installing $< into $(VENV) (a minute or two the first time)"
-	@$(PIP) $(MODULES) --require-hashes -r $<
+	@echo "Installing $< into $(VENV): TensorFlow's 260 MB take longest, and only the first time"
+	@$(INSTALL) $(VENV)/bin/python --require-hashes -r $<
 	@touch $@
 
-# The pip that installs everything else: that of Python takes three times as long for a lock.
+# Python, and uv, which installs everything else.
 installer: $(VENV)/.made-$(MINOR)
 
 # .venv is recreated if it is incomplete, has another minor version, or if its Python is gone. The old one is removed by
@@ -220,7 +228,8 @@ $(VENV)/.made-$(MINOR): $(VENV)/bin/python$(MINOR)
 	@rm -rf $(VENV)
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	    echo "Expected '$(PYTHON) -m venv' to work. On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
-	@$(PIP) --require-hashes -r requirements/pip.txt
+	@$(VENV)/bin/python -m pip install -qq --no-input --disable-pip-version-check --require-hashes -r requirements/uv.txt || \
+	    echo "uv cannot be installed here, so pip installs everything, which takes longer."
 	@touch $@
 
 # No recipe, on purpose: if this file is missing, make treats it as new and runs the rule above.

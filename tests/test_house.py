@@ -46,7 +46,7 @@ EMPTY_NAMES = re.compile(r"(utils?|helpers?|common|misc|schemas?|managers?|servi
 REGISTRY_HOST = re.compile(r"pypi\.org|pythonhosted\.org|npmjs\.(?:org|com)|anaconda\.(?:org|com)|crates\.io")
 MACHINE_PATH = re.compile(r"(?<![\w.~/-])/(?:work|opt|root|Users)/")
 EXCUSE_ALONE = re.compile(r"#\s*(noqa|type:|pyright:)[^#]*$")
-PIN = r"[A-Za-z0-9._-]+==[^ ;]+( ; [a-z_]+ [!=<>]+ \"[^\"]+\")?"
+PIN = r"[A-Za-z0-9._-]+==[^ ;]+( ; [^;@\"-]+)?"
 HASHED = re.compile(rf"{PIN}( --hash=sha256:[0-9a-f]{{64}})+")
 
 Modules = Mapping[str, str]
@@ -273,14 +273,14 @@ def locks_agree(files: Files) -> list[str]:
     wrong: list[str] = []
     versions: dict[str, str] = {}
     for path in sorted(path for path in files if re.fullmatch(r"requirements/\w+\.txt", path)):
-        pins = [line.split(" --hash")[0] for line in locked(files[path])]
+        pins = [re.split(" ;| --hash", line)[0] for line in locked(files[path])]
         wrong += [
             f"{path}: {pin}, elsewhere {versions[n]}"
             for pin in pins
             if versions.setdefault(n := pin.split("==")[0], pin) != pin
         ]
         count = sum(re.match(r"tensorflow(-\w+)?==", pin) is not None for pin in pins)
-        if count != (path != "requirements/pip.txt"):
+        if count != (path != "requirements/uv.txt"):
             wrong.append(f"{path}: expected one TensorFlow, got {count}")
     return wrong
 

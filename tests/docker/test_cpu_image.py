@@ -35,7 +35,7 @@ def test_the_image_is_small_and_labelled():
 
 
 def test_the_image_has_only_what_the_service_needs(deployment: Deployment):
-    for program in ("g++", "make"):
+    for program in ("g++", "make", "uv"):
         assert deployment.run("sh", "-c", f"command -v {program}").returncode != 0
     assert deployment.run("python", "-m", "pip").returncode == 1
     assert set(deployment.run("ls", "-A", "/pullback").stdout.split()) == {".venv", "app", "build", "ops", "pullback"}
