@@ -13,7 +13,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 THE_SERVICE, BOTH_WAYS = "the service", "both ways"
 FOLDERS_OF_THE_SERVICE = ("tests/http/", "tests/client/", "tests/docs/")
-FILES_OF_THE_SERVICE = ("tests/runtime/test_traces.py",)
+FILES_OF_THE_SERVICE = ("tests/test_tiny.py", "tests/runtime/test_traces.py")
 FOLDER_OF_BOTH_WAYS = "tests/express/"
 # Their tests start services of their own, or need none.
 APART = (
