@@ -8,7 +8,7 @@ MINOR := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve native libraries test test-service test-all test-thorough test-clients test-clients-full client-environments test-frameworks test-frameworks-full framework-environments installer docker-test sanitize bench accuracy schemathesis trust mutants hostile format lock clean
+.PHONY: help serve native libraries test test-service test-all test-thorough release-check test-clients test-clients-full client-environments test-frameworks test-frameworks-full framework-environments installer docker-test sanitize bench accuracy schemathesis trust mutants hostile format lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -58,6 +58,11 @@ test-all: installer ## the same and all other tests, with other people's clients
 
 test-thorough: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## run the cases marked thorough, which `make test-all` leaves out
 	$(VENV)/bin/python -m pytest -m thorough
+
+# The steps, by default all: make release-check STEPS="thorough sanitize"
+STEPS :=
+release-check: $(VENV)/.installed-dev $(VENV)/bin/pullback ## run what `make test-all` leaves out, for hours, and tell what passed
+	@$(VENV)/bin/python -m tests.release_check $(STEPS)
 
 # Other people's clients, each in its own environment without any part of the service. Those that take long, or whose
 # environment is large, run in test-clients-full. The slowest comes first, because two run at a time.
