@@ -41,6 +41,8 @@ THROUGH_ALL_OPS = (
     "tests/autodiff/test_derived.py",
     "tests/autodiff/test_vjp_jvp.py",
 )
+# Decompositions take seconds to trace.
+SLOW_OPS = ("conv_eig", "self_adjoint_eig")
 OP = re.compile(r"\[(\w+?)[-\]]")
 
 
@@ -61,6 +63,11 @@ def unit_of(nodeid: str) -> str:
     if file.startswith(FOLDER_OF_BOTH_WAYS) and file not in APART:
         return BOTH_WAYS
     return file
+
+
+def is_of_slow_op(nodeid: str) -> bool:
+    """Return whether a test is one of an op that takes long to trace, in the files that go through all ops."""
+    return unit_of(nodeid) in {f"the op {name}" for name in SLOW_OPS}
 
 
 def place_of(unit: str) -> int:

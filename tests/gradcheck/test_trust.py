@@ -10,11 +10,13 @@ from tests.gradcheck.wrong import WRONG
 WRONG_SHARE, RIGHT_SHARE = 8, 24
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(WRONG)[::WRONG_SHARE])
 def test_a_planted_fault_is_found_by_a_check_that_is_meant_to(name: str) -> None:
     assert of_wrong(name, seed=0).lines == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(HARD)[::RIGHT_SHARE])
 def test_a_right_op_raises_no_alarm(name: str) -> None:
     tally = of_right(name, seed=0)
