@@ -5,6 +5,7 @@ between machines and from run to run than wall time does; still, a run over its 
 """
 
 import os
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -31,7 +32,8 @@ class CpuBudget:
         self.taken_s += getattr(node, "workeroutput", {}).get("cpu_s", 0.0)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        taken_s = self.taken_s + cpu_s(os.getpid())
+        # What ended processes of xdist took is already counted.
+        taken_s = self.taken_s + (time.process_time() if self.taken_s else cpu_s(os.getpid()))
         line = f"The tests took {taken_s:.0f} s of CPU time, their budget is {self.budget_s:.0f} s."
         if taken_s > self.budget_s:
             longest = ", ".join(f"{file} {wall_s:.0f} s" for file, wall_s in self.files.most_common(LONGEST))

@@ -1,6 +1,7 @@
 """The report of CPU time: it counts the processes of the tests and their children, and names the longest files."""
 
 import re
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -27,9 +28,10 @@ def test_that_is_busy_itself():
 
 
 def summary(folder: Path, processes: int, budget_s: float) -> str:
-    """Run two tests, and return what the report says."""
+    """Run two tests, and return what the report says; the CPU time that it states is that of all processes."""
     (folder / "test_busy.py").write_text(TESTS, encoding="ascii")
     options = ["-p", "tests.cpu_budget", "--cpu-budget", str(budget_s), "-n", str(processes), "-p", "no:cacheprovider"]
+    before_s = ended_children_s()
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-c", "/dev/null", "--rootdir", folder, *options, folder / "test_busy.py"],
         cwd=ROOT,
@@ -39,7 +41,15 @@ def summary(folder: Path, processes: int, budget_s: float) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("The tests took")]
+    stated_s, taken_s = float(line.split()[3]), ended_children_s() - before_s
+    # The processes still have to end then, and seconds are rounded.
+    assert 0.6 * taken_s - 0.5 <= stated_s <= taken_s + 0.5, line
     return line
+
+
+def ended_children_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,7 @@ def critical(one) -> list[str]:
     return [line for line in own_lines(one) if " CRITICAL " in line]
 
 
+@pytest.mark.slow
 def test_a_stuck_process_exits_with_a_line_and_a_status(start, sleepy: str):
     one = start(OPS_PATH=sleepy, DEADLINE_S="1", GRACE_S="6").wait_until_ready()
     began = time.monotonic()
@@ -61,6 +62,7 @@ def test_a_stuck_process_exits_with_a_line_and_a_status(start, sleepy: str):
     assert "op sleepy is stuck, " in line
 
 
+@pytest.mark.slow
 def test_a_late_process_keeps_running(start, sleepy: str):
     one = start(OPS_PATH=sleepy, DEADLINE_S="1", GRACE_S="3").wait_until_ready()
     problem(sleep(one, 4), 504)
