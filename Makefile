@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve native libraries test test-thorough test-clients test-clients-full client-environments test-frameworks test-frameworks-full framework-environments installer docker-test sanitize bench accuracy schemathesis trust mutants hostile format lock clean
+.PHONY: help serve native libraries test test-service test-all test-thorough release-check test-clients test-clients-full client-environments test-frameworks test-frameworks-full framework-environments installer docker-test sanitize bench accuracy schemathesis trust mutants hostile format lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -31,14 +31,45 @@ serve: $(VENV)/bin/pullback build/tensorflow.flags ## run the service (HOST=... 
 	@$(BUILD_LIBRARIES) || echo "Some C++ ops are not built, and unavailable: see the errors above." >&2
 	@exec $(VENV)/bin/python -m app
 
-test: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## check style and types, and run the tests
-	$(VENV)/bin/ruff check
-	$(VENV)/bin/ruff format --check
-	$(VENV)/bin/pyright
+# What breaks most often comes first: a broken tree fails within seconds.
+define CHECK_TREE
+$(VENV)/bin/python -m pytest tests/test_tiny.py -n 0
+$(VENV)/bin/ruff check
+$(VENV)/bin/ruff format --check
+$(VENV)/bin/pyright
+endef
+
+# `make test` takes at most 4 minutes on two quiet cores: its tests take half their CPU seconds, and the rest a minute.
+CPU_BUDGET := 340
+
+test: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## check style and types, and run the tests that break most often (4 minutes)
+	$(CHECK_TREE)
+	$(VENV)/bin/python -m pytest -m 'not slow and not docker and not thorough' -p tests.cpu_budget --cpu-budget $(CPU_BUDGET)
+	@echo 'Left out: the tests marked slow, other clients, the frameworks, and the attack. `make test-all` runs them too.'
+
+test-service: $(VENV)/.installed-dev $(VENV)/bin/pullback native
+	$(CHECK_TREE)
 	$(VENV)/bin/python -m pytest
 
-test-thorough: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## run the cases that `make test` leaves out
+# The other environments are made while the tests of the service run. The other phases of the attack test what has tests
+# of its own, and take minutes to start.
+test-all: installer ## the same and all other tests, with other people's clients, the frameworks and an attack (14 minutes)
+	@$(MAKE) --no-print-directory client-environments framework-environments & environments=$$!; \
+	trap 'kill $$environments 2>/dev/null || true' EXIT; \
+	$(MAKE) --no-print-directory test-service && \
+	$(MAKE) --no-print-directory hostile MINUTES=1 PHASES='fuzz SIGTERM' && \
+	wait $$environments && \
+	$(MAKE) --no-print-directory test-clients && \
+	$(MAKE) --no-print-directory test-frameworks
+	@echo 'Left out: what `make release-check` runs.'
+
+test-thorough: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## run the cases marked thorough, which `make test-all` leaves out
 	$(VENV)/bin/python -m pytest -m thorough
+
+# The steps, by default all: make release-check STEPS="thorough sanitize"
+STEPS :=
+release-check: $(VENV)/.installed-dev $(VENV)/bin/pullback ## run what `make test-all` leaves out, for hours, and tell what passed
+	@$(VENV)/bin/python -m tests.release_check $(STEPS)
 
 # Other people's clients, each in its own environment without any part of the service. Those that take long, or whose
 # environment is large, run in test-clients-full. The slowest comes first, because two run at a time.

@@ -20,7 +20,7 @@ import pytest
 
 from tests.forked import Forked
 from tests.patience import PATIENCE_S
-from tests.work_units import UnitScheduling, in_order
+from tests.work_units import UnitScheduling, in_order, is_of_slow_op
 
 if TYPE_CHECKING:
     from tests.threaded_service import ThreadedService
@@ -177,7 +177,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--examples", type=int, help="test every path of the OpenAPI documents with that many examples")
 
 
+# Before pytest selects by marks.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if is_of_slow_op(item.nodeid):
+            item.add_marker("slow")
     items[:] = in_order(items)
 
 

@@ -13,7 +13,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 THE_SERVICE, BOTH_WAYS = "the service", "both ways"
 FOLDERS_OF_THE_SERVICE = ("tests/http/", "tests/client/", "tests/docs/")
-FILES_OF_THE_SERVICE = ("tests/runtime/test_traces.py",)
+FILES_OF_THE_SERVICE = ("tests/test_tiny.py", "tests/runtime/test_traces.py")
 FOLDER_OF_BOTH_WAYS = "tests/express/"
 # Their tests start services of their own, or need none.
 APART = (
@@ -44,6 +44,8 @@ THROUGH_ALL_OPS = (
     "tests/autodiff/test_derived.py",
     "tests/autodiff/test_vjp_jvp.py",
 )
+# Decompositions take seconds to trace.
+SLOW_OPS = ("conv_eig", "self_adjoint_eig")
 OP = re.compile(r"\[(\w+?)[-\]]")
 
 
@@ -64,6 +66,11 @@ def unit_of(nodeid: str) -> str:
     if file.startswith(FOLDER_OF_BOTH_WAYS) and file not in APART:
         return BOTH_WAYS
     return file
+
+
+def is_of_slow_op(nodeid: str) -> bool:
+    """Return whether a test is one of an op that takes long to trace, in the files that go through all ops."""
+    return unit_of(nodeid) in {f"the op {name}" for name in SLOW_OPS}
 
 
 def place_of(unit: str) -> int:

@@ -101,6 +101,7 @@ def test_the_values_are_those_of_another_mode(case: Case, word: tuple[str, ...])
         assert isinstance(y, Absent) or y.dtype == graph.op.dtype_of(slot, case.exact)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("case", "word"), [case for case in CASES if is_quick(*case.values)])
 def test_vjp_and_jvp_of_a_derived_op_are_adjoint(case: Case, word: tuple[str, ...]) -> None:
     """⟨ty, dy⟩ = ⟨tx, dx⟩, where ty is the jvp of tx and dx the vjp of dy."""

@@ -83,7 +83,7 @@ def is_asked(op: Op, kind: str, dtype: str) -> bool:
     return dtype in op.dtypes and not (kind == "jvp" and not op.claim(op.attrs()).linear)
 
 
-@pytest.mark.parametrize("mode", ["graph", "xla"])
+@pytest.mark.parametrize("mode", ["graph", pytest.param("xla", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("op", ELEMENTWISE, ids=lambda op: op.name)
 def test_a_result_is_the_same_alone_and_in_a_batch(op: Op, kind: str, mode: str) -> None:
@@ -284,7 +284,7 @@ def test_only_brief_arithmetic_runs_on_the_event_loop(monkeypatch, op: Op, on_th
     assert threads == ["lane-short", threading.current_thread().name if on_the_loop else "lane-short"]
 
 
-@pytest.mark.parametrize("mode", ["graph", "xla"])
+@pytest.mark.parametrize("mode", ["graph", pytest.param("xla", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_mask_is_batched_with_its_numbers(kind: str, mode: str) -> None:
     rng = np.random.default_rng(5)

@@ -17,6 +17,7 @@ from tests.patience import PATIENCE_S
 CALLS = 2_000
 
 
+@pytest.mark.slow
 def test_any_number_of_calls_may_be_gathered(service: Service) -> None:
     async def run() -> None:
         async with pullback.AsyncClient(service.url, timeout=PATIENCE_S) as client:

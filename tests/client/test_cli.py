@@ -311,6 +311,7 @@ def read_all(terminal: int) -> str:
     return b"".join(pieces).decode()
 
 
+@pytest.mark.slow
 def test_serve_runs_the_service_from_anywhere(tmp_path) -> None:
     (tmp_path / "app.py").write_text("raise SystemExit('the wrong app')\n")
     environ = environment() | {"PYTHONPATH": str(ROOT), "PULLBACK_URL": "http://x"}

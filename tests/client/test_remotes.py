@@ -20,6 +20,7 @@ def types(*arrays: np.ndarray) -> list[TensorType]:
     return [TensorType.of(array) for array in arrays]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "attrs", "inputs"),
     [

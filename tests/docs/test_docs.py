@@ -241,6 +241,7 @@ def test_a_container_gets_enough_time_to_stop() -> None:
     assert min(int(compose[1]), int(pod[1])) > longest
 
 
+@pytest.mark.slow
 def test_the_doctor_prints_the_output_on_the_page() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "app.runtime.doctor"],

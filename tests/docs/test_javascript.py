@@ -11,6 +11,8 @@ from tests.conftest import ROOT, Serve, Service
 from tests.page_examples import ON_THE_PAGE, node
 from tests.patience import PATIENCE_S
 
+pytestmark = pytest.mark.slow
+
 [PROGRAM] = re.findall(r"```js\n(.*?)```", (ROOT / "docs" / "clients.md").read_text(), re.DOTALL)
 FUNCTIONS, MAIN = re.split(r"(?m)^(?=const points)", PROGRAM)
 # Counts the statuses of the responses, and the most requests that are sent at a time.

@@ -26,6 +26,8 @@ from tests.ops import claims
 from tests.ops.cases import Case, answer, close
 from tests.patience import PATIENCE_S
 
+pytestmark = pytest.mark.slow
+
 FILE = re.compile(r"`my_ops/(\w+\.\w+)`")
 SHOWN = ("cpp", "python")
 

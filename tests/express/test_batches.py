@@ -100,6 +100,7 @@ def in_turns(port: int, turns: Sequence[Sequence[bytes]]) -> list[list[Answer]]:
             wire.socket.close()
 
 
+@pytest.mark.slow
 def test_many_connections(taught):
     """Every request differs from all others, so each answer shows whose it is."""
     rng, numbers = random.Random(4), itertools.count()
@@ -113,6 +114,7 @@ def test_many_connections(taught):
     assert list(itertools.chain.from_iterable(express)) == alone
 
 
+@pytest.mark.slow
 def test_many_connections_of_one_loop(taught):
     """More numbers than the shortest length of a call has, and than a shared call may have; bodies in several parts."""
     for size in (1, 100, 700, 1500, 9000):

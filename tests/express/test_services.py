@@ -18,6 +18,8 @@ from tests.express.conftest import PLUGINS
 from tests.express.wire import Answer, Wire, post, with_head
 from tests.patience import PATIENCE_S
 
+pytestmark = pytest.mark.slow
+
 PATH = "/v1/ops/log1pexp/vjp"
 JSON = "content-type: application/json"
 ALICE, BOB = "pullback_Of-Alice-0123", "pullback_Of-Bob-4567"

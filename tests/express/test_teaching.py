@@ -104,6 +104,7 @@ def points(numbers: tuple[float, ...], size: int, dtype: str) -> Iterator[np.nda
         yield np.resize(np.roll(numbers, -start), size).astype(DTYPES[dtype])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [2, 70])
 @pytest.mark.parametrize("teaching", [ROUND, RAGGED], ids=["round", "ragged"])
 @pytest.mark.parametrize("dtype", DTYPES)

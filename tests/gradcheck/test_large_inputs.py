@@ -56,12 +56,14 @@ def test_second_order_wrong_at_three_numbers_is_found(seed: int) -> None:
     assert any(entry["worst"]["index"][0] in PLACES for entry in entries(document, "second"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("name", ["larger_of_two", "squared_hinge", "offset_by_1e8", "offset_by_1e9"])
 def test_kinks_and_noise_at_many_numbers_raise_no_alarm(name: str, seed: int) -> None:
     assert failed(checked(HARD[name].op, seed)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "op", [op for op in discover().ops.values() if op.batching == "elementwise"], ids=lambda op: op.name
 )

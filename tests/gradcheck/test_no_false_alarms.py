@@ -14,6 +14,7 @@ SEED = 22
 SEEDED = ["derivative", "second", "linearity", "adjoint", "symmetry", "dtypes", "finite", "batching", "determinism"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", REGISTRY.ops.values(), ids=lambda op: op.name)
 def test_every_registered_op_passes(op: Op) -> None:
     document = report(op, seed=SEED)

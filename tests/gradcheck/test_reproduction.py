@@ -13,6 +13,8 @@ from tests.conftest import Serve
 from tests.gradcheck.wrong_ops import OPS
 from tests.patience import PATIENCE_S
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def url(serve_for_module: Serve, tmp_path_factory) -> str:

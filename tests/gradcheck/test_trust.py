@@ -10,17 +10,20 @@ from tests.gradcheck.wrong import WRONG
 WRONG_SHARE, RIGHT_SHARE = 8, 24
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(WRONG)[::WRONG_SHARE])
 def test_a_planted_fault_is_found_by_a_check_that_is_meant_to(name: str) -> None:
     assert of_wrong(name, seed=0).lines == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(HARD)[::RIGHT_SHARE])
 def test_a_right_op_raises_no_alarm(name: str) -> None:
     tally = of_right(name, seed=0)
     assert not tally.undeserved, tally.lines
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "seed"), [("shifted_sum", 11), ("offset_by_1e9", 12)])
 def test_noise_at_special_places_raises_no_alarm(name: str, seed: int) -> None:
     """Numbers that are 0 show no noise, and a few numbers do not show that it is that of a narrower dtype."""
@@ -28,6 +31,7 @@ def test_noise_at_special_places_raises_no_alarm(name: str, seed: int) -> None:
     assert not tally.undeserved, tally.lines
 
 
+@pytest.mark.slow
 def test_the_table_counts_every_check() -> None:
     tally = Tally()
     for one in (of_wrong(next(iter(WRONG)), seed=1), of_right(next(iter(HARD)), seed=1)):

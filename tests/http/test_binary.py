@@ -103,6 +103,7 @@ def in_json(tensors: dict[str, np.ndarray], fields: dict[str, Any]) -> dict[str,
     return body
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", OPS)
 def test_every_operation_matches_json_bit_for_bit(client: httpx.Client, op: str):
     for operation in OPERATIONS:

@@ -133,6 +133,7 @@ def test_an_unknown_setting_is_a_warning_with_similar_names(start, launch):
     assert "PULLBACK_MAX_JSON_MB" in line
 
 
+@pytest.mark.slow
 def test_sigterm_drains_and_finishes_requests_in_flight(launch):
     one = launch(DRAIN_S="5")
     one.wait_until_ready()
@@ -163,6 +164,7 @@ def test_a_second_sigterm_does_not_wait(start):
     assert one.wait() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["1", TWO])
 def test_ctrl_c_does_not_drain(launch, workers):
     one = launch(DRAIN_S="300", WORKERS=workers)
@@ -209,6 +211,7 @@ def test_a_json_log_is_json_lines(start):
     assert records[0]["message"].startswith("draining ")
 
 
+@pytest.mark.slow
 def test_workers_are_announced_once_then_replaced_and_drained(launch):
     one = launch(WORKERS="2", DRAIN_S="2")
     one.wait_until_ready()

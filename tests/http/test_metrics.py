@@ -298,6 +298,7 @@ def wait_for_total(one: Service, total: int) -> None:
         alike = alike + 1 if found == total else 0
 
 
+@pytest.mark.slow
 def test_workers_report_together_and_keep_the_counts_of_ended_ones(start):
     one = start(WORKERS="2").wait_until_ready()
     folder = folder_of(one.workers()[0])

@@ -187,6 +187,7 @@ def test_every_documented_get_answers(document: dict[str, Any], client: httpx.Cl
     validator(document, content(resolved(document, refusal))).validate(missing)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operation", [*OPERATIONS, "verify"])
 def test_the_examples_of_every_op_work(by_op: dict[str, Any], client: httpx.Client, operation: str):
     for path, item in by_op["paths"].items():

@@ -126,6 +126,7 @@ def offered_models(client: httpx.Client, op: str) -> list[str]:
     return ["forward" if name == op else name.split(".")[1] for name in names if name.split(".")[0] == op]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", OPS)
 def test_every_model_matches_the_native_api_at_every_example(client, op):
     for operation in offered_models(client, op):

@@ -35,6 +35,7 @@ def post_compressed(
     return post(client, "square", body, {**headers, "content-encoding": coding, "accept-encoding": "identity"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("coding", CODINGS)
 @pytest.mark.parametrize("x", [X, LARGE, LARGE[:0]], ids=["small", "large", "empty"])
 def test_compressed_requests_are_inflated(client, coding, x):

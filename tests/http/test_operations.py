@@ -127,12 +127,14 @@ def run_op(client: httpx.Client, op: str, operations: tuple[str, ...], examples:
             check(operation, contract, inputs, outputs, response.json())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize("mode", [None, "graph", "eager"])
 def test_every_operation_works_at_every_example(client: httpx.Client, op: str, mode: str | None):
     run_op(client, op, OPERATIONS, None, **({"mode": mode} if mode else {}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", OPS)
 def test_operations_work_in_a_session(client: httpx.Client, op: str):
     run_op(client, op, SESSION_OPERATIONS, 1, mode="v1")

@@ -12,6 +12,8 @@ import pytest
 
 from tests.conftest import ROOT, Start
 
+pytestmark = pytest.mark.slow
+
 CONFIG = Path(__file__).with_name("schemathesis.toml")
 # A few paths of each document, and a few examples of each: its other requests are the bounds of the schemas.
 FEW = 4

@@ -81,6 +81,7 @@ LONG = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LONG)
 def test_probes_are_answered_during_work(plugged_service, name: str):
     to, body, headers, wanted = LONG[name]

@@ -11,6 +11,8 @@ import pytest
 from tests.http.test_launcher import finish, request_in_flight, status_of
 from tests.patience import PATIENCE_S
 
+pytestmark = pytest.mark.slow
+
 DRAIN_S, CONNECTIONS = 3, 64
 LIVE = b"GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n"
 

@@ -134,6 +134,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", CASES)
 def test_every_op_matches_the_native_api_bit_for_bit(client: httpx.Client, at: At):
     op = at.op.name

@@ -56,6 +56,7 @@ def native(client: httpx.Client, op, example, operation: str, **fields: Any) -> 
     return ask(client, op.name, operation, **request)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("op", "example"), EXAMPLES)
 def test_every_op_matches_the_native_api(client, op, example):
     config, at = config_of(op, example), {"name": op.name, "input": [flat(x) for x in example.inputs.values()]}

@@ -44,6 +44,7 @@ def critical(one) -> list[str]:
     return [line for line in own_lines(one) if " CRITICAL " in line]
 
 
+@pytest.mark.slow
 def test_a_stuck_process_exits_with_a_line_and_a_status(start, sleepy: str):
     one = start(OPS_PATH=sleepy, DEADLINE_S="1", GRACE_S="6").wait_until_ready()
     began = time.monotonic()
@@ -61,6 +62,7 @@ def test_a_stuck_process_exits_with_a_line_and_a_status(start, sleepy: str):
     assert "op sleepy is stuck, " in line
 
 
+@pytest.mark.slow
 def test_a_late_process_keeps_running(start, sleepy: str):
     one = start(OPS_PATH=sleepy, DEADLINE_S="1", GRACE_S="3").wait_until_ready()
     problem(sleep(one, 4), 504)
@@ -72,6 +74,7 @@ def test_a_late_process_keeps_running(start, sleepy: str):
     assert critical(one) == []
 
 
+@pytest.mark.slow
 def test_a_stuck_worker_is_replaced_while_another_takes_over(start, sleepy: str):
     one = start(OPS_PATH=sleepy, DEADLINE_S="1", GRACE_S="1", WORKERS="2").wait_until_ready()
     before = set(one.workers())
@@ -99,6 +102,7 @@ def is_answered(one) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_a_slow_trace_is_not_stuck_and_serves_later_requests(start, slow_to_trace: str):
     one = start(OPS_PATH=slow_to_trace, DEADLINE_S="1", GRACE_S="1").wait_until_ready()
     until = time.monotonic() + PATIENCE_S

@@ -49,6 +49,7 @@ def empty_cases():
 EMPTY = list(empty_cases())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("case", "shape_by_input", "mode"), EMPTY)
 def test_empty_inputs_have_empty_results(case: Case, shape_by_input, mode) -> None:
     point = case.point("float32", mode, inputs(case, shape_by_input))

@@ -35,6 +35,7 @@ def test_without_broadening_the_gradient_is_that_of_eigh(seed) -> None:
     assert (found.found["gradients/a"] == found.found["gradients/a"].T).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("mode", MODES)
 def test_pairs_are_exact_up_to_rounding_however_close_eigenvalues_are(mode, dtype) -> None:
@@ -69,6 +70,7 @@ def test_rotations_alone_diagonalise_and_leave_what_is_diagonal() -> None:
     np.testing.assert_allclose(s @ found_v[20:], found_v[20:] * w[:, np.newaxis], rtol=0, atol=within)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_with_broadening_all_is_finite_at_repeated_eigenvalues(mode) -> None:
     one = case(REPEATED, broadening=1e-3)

@@ -34,6 +34,7 @@ OPS = list(REGISTRY.ops.values())
 CASES = cases()
 # The modes that trace anew what graph has traced; XLA compiles it too.
 COMPILED = ("xla", "v1")
+OF_MANY_SHAPES = ("log1pexp", "safe_norm")
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 every_op = pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
 FIRST_CASES = list({case.op.name: case for case in reversed(CASES)}.values())
@@ -62,7 +63,10 @@ def test_forward_matches_the_reference(case: Case, dtype: str) -> None:
         close(found[f"outputs/{name}"], y, within[name] + tiny(dtype), f"{case} {name} in {dtype}")
 
 
-@every_dtype
+# The extreme examples of narrow dtypes find overflows, which other examples and float64 do not.
+@pytest.mark.parametrize(
+    ("case", "dtype"), [pytest.param(c, d, id=f"{c}-{d}") for c in CASES for d in c.dtypes if d != c.exact]
+)
 def test_every_dtype_matches_the_widest(case: Case, dtype: str) -> None:
     point = case.point(dtype)
     rounded = case.point(inputs=point.inputs)
@@ -82,10 +86,14 @@ def test_forward_alone_matches_forward_with_derivatives(case: Case, mode: Mode) 
 
 
 def mode_cases() -> list:
-    """Return every case in every mode; XLA, which compiles for each shape, gets one case for each set of attributes."""
+    """Return every case in every mode; the modes that trace anew get one case for each set of attributes.
+
+    v1 also gets all cases of a few ops, which show that its trace serves other shapes; XLA compiles for each shape.
+    """
     choices = {(case.op.name, repr(case.point().spec.attrs.static())): case for case in reversed(CASES)}
     compiled = [case for case in choices.values() if case.op.batching != "none" or case in FIRST_CASES]
-    chosen = [(case, mode) for case in CASES for mode in case.op.modes if mode != "xla" or case in compiled]
+    in_mode = {"xla": compiled, "v1": [case for case in CASES if case in compiled or case.op.name in OF_MANY_SHAPES]}
+    chosen = [(case, mode) for case in CASES for mode in case.op.modes if case in in_mode.get(mode, CASES)]
     return [pytest.param(case, mode, id=f"{case}-{mode}") for case, mode in chosen]
 
 

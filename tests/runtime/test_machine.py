@@ -93,12 +93,14 @@ def run_doctor(**settings: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(called, check=False, cwd=ROOT, env=environment(**settings), capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_the_doctor_passes_a_healthy_machine():
     well = run_doctor()
     assert well.returncode == 0, well.stderr
     assert well.stdout.splitlines()[0].split()[:2] == ["tensorflow", "ok"]
 
 
+@pytest.mark.slow
 def test_the_doctor_prints_a_line_for_each_part(tmp_path):
     (tmp_path / "broken.py").write_text("import nothing_of_this_name\n", encoding="ascii")
     ill = run_doctor(OPS_PATH=str(tmp_path))

@@ -47,6 +47,7 @@ def body_of_number(i: int) -> dict:
     return {"inputs": {"x": [1.0, 2.0]}, "attrs": {"scale": i / 1024}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("op", "body", "mode"),
     [("safe_norm", body_of_shape, {}), ("scale_gradient", body_of_number, {"mode": "graph"})],
@@ -174,6 +175,7 @@ def test_an_executable_in_a_session_gives_the_same_bits():
     assert gradient(fresh, x, "xla", 3) == first
 
 
+@pytest.mark.slow
 def test_compiled_shapes_give_their_memory_back(monkeypatch):
     """The executables of a session end with it, and nothing keeps the graph."""
     monkeypatch.setattr(traces, "TRACES", traces.Traces())

@@ -202,6 +202,7 @@ def test_both_parsers_agree(body: str, fast: str):
     assert is_beside_bools(agree(fast.encode()))
 
 
+@pytest.mark.slow
 @settings(max_examples=250, deadline=None)
 @given(bodies(), st.data())
 def test_both_parsers_agree_on_broken_bodies(body: str, data):

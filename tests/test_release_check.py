@@ -1,0 +1,94 @@
+"""The release check: what it runs, what it skips and why, and its exit status."""
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from tests import release_check
+from tests.conftest import ROOT
+from tests.release_check import Lacking, Step, interpreter, main, run, run_all, table
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(release_check, "FOLDER", tmp_path)
+    return tmp_path
+
+
+def step(name: str, command: str) -> Step:
+    return Step(name, lambda: command)
+
+
+def lacking() -> str:
+    raise Lacking("there is no sun")
+
+
+STEPS = (step("one", "echo fine"), step("two", "echo broken >&2; exit 3"), Step("three", lacking))
+
+
+def test_each_step_has_its_result(folder: Path):
+    results = run_all(STEPS, ())
+    assert [one.result for one in results] == ["passed", "failed", "skipped"]
+    assert re.fullmatch(r"`echo fine`, \d+\.\d minutes", results[0].details)
+    assert results[1].details == f"`echo broken >&2; exit 3` ended with status 3: see {folder / 'two.log'}"
+    assert (folder / "two.log").read_text() == "broken\n"
+    assert table(results).splitlines()[-1] == "| three | skipped | there is no sun |"
+
+
+@pytest.mark.parametrize(("names", "status"), [((), 1), (("two",), 1), (("one",), 0), (("three",), 0), (("four",), 2)])
+def test_the_exit_status_tells_of_failures(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], status: int
+):
+    monkeypatch.setattr(release_check, "STEPS", STEPS)
+    assert main(*names) == status
+    if status < 2:
+        rows = (folder / "table.md").read_text().splitlines()[-3:]
+        run_or_not = ["| not run | not named in STEPS |" not in row for row in rows]
+        assert run_or_not == [not names or name in names for name in ("one", "two", "three")]
+
+
+def test_a_step_that_does_not_end_fails_with_all_its_processes(folder: Path):
+    found = run(step("endless", f"(sleep 60; touch {folder}/late) & echo $! > {folder}/pid; wait"), limit_s=1)
+    assert found.result == "failed"
+    assert "took longer than 1 s" in found.details
+    process = Path("/proc", (folder / "pid").read_text().strip(), "stat")
+    for _ in range(100):
+        if not process.exists() or process.read_text().rpartition(")")[2].split()[0] == "Z":
+            break
+        time.sleep(0.1)
+    else:
+        pytest.fail("a process of the step still runs")
+
+
+def test_ctrl_c_leaves_a_table_and_fails(monkeypatch: pytest.MonkeyPatch):
+    def interrupted() -> str:
+        raise KeyboardInterrupt
+
+    results = run_all((step("one", "true"), Step("two", interrupted), step("three", "true")), ())
+    assert [one.result for one in results] == ["passed", "failed", "not run"]
+
+
+def test_a_command_that_is_no_python_is_not_taken_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "python3.12").write_text("#!/bin/sh\necho 'python3.12: command not found' >&2\nexit 127\n")
+    (tmp_path / "python3.12").chmod(0o755)
+    with pytest.raises(Lacking, match=r"neither the PATH nor uv has Python 3\.12"):
+        interpreter("3.12")
+    (tmp_path / "uv").write_text('#!/bin/sh\n[ "$*" = "python find 3.12" ] && echo found\n')
+    (tmp_path / "uv").chmod(0o755)
+    assert interpreter("3.12") == "found"
+
+
+def test_every_target_exists():
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    commands = []
+    for one in release_check.STEPS:
+        try:
+            commands.append(one.command())
+        except Lacking:
+            continue
+    named = re.findall(r"make (?:-C '\S+' )?([\w-]+)", " ".join(commands))
+    assert len(named) == len(commands)
+    assert set(named) <= targets
