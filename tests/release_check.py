@@ -19,6 +19,7 @@ from tests.conftest import ROOT
 
 FOLDER = ROOT / "build" / "release-check"
 LIMIT_S = 3 * 3600
+GRACE_S = 30
 
 
 class Lacking(Exception):
@@ -108,13 +109,20 @@ def run(step: Step, limit_s: float = LIMIT_S) -> Result:
         except subprocess.TimeoutExpired:
             return Result(step.name, "failed", f"`{command}` took longer than {limit_s:g} s: see {log}")
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            end(process)
     minutes = (time.monotonic() - began) / 60
     if code:
         return Result(step.name, "failed", f"`{command}` ended with status {code}: see {log}")
     return Result(step.name, "passed", f"`{command}`, {minutes:.1f} minutes")
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End all processes of a step; first ask them, so that tests can remove their containers."""
+    for number in (signal.SIGINT, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE_S)
 
 
 def environment() -> dict[str, str]:
@@ -123,7 +131,7 @@ def environment() -> dict[str, str]:
 
 
 def run_all(steps: Iterable[Step], names: Sequence[str]) -> list[Result]:
-    """Run the steps with these names, all of them if there are none, until Ctrl-C."""
+    """Run the steps with these names, all of them if there are none, until Ctrl-C or SIGTERM."""
     results: list[Result] = []
     is_ended = False
     for step in steps:
@@ -160,6 +168,9 @@ def main(*names: str) -> int:
     if unknown := sorted({*names} - {step.name for step in STEPS}):
         print(f"expected names of steps ({', '.join(step.name for step in STEPS)}), got {', '.join(unknown)}")
         return 2
+    # `kill` ends it as Ctrl-C does, which a shell disables for commands in the background.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     FOLDER.mkdir(parents=True, exist_ok=True)
     results = run_all(STEPS, names)
     document = f"Release check of {commit()}, with Python {sys.version.split()[0]}\n\n{table(results)}\n"

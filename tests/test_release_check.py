@@ -1,6 +1,9 @@
 """The release check: what it runs, what it skips and why, and its exit status."""
 
 import re
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -14,6 +17,7 @@ from tests.release_check import Lacking, Step, interpreter, main, run, run_all, 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(release_check, "FOLDER", tmp_path)
+    monkeypatch.setattr(release_check, "GRACE_S", 1)
     return tmp_path
 
 
@@ -42,6 +46,7 @@ def test_the_exit_status_tells_of_failures(
     folder: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], status: int
 ):
     monkeypatch.setattr(release_check, "STEPS", STEPS)
+    monkeypatch.setattr(signal, "signal", lambda number, handler: None)
     assert main(*names) == status
     if status < 2:
         rows = (folder / "table.md").read_text().splitlines()[-3:]
@@ -53,13 +58,43 @@ def test_a_step_that_does_not_end_fails_with_all_its_processes(folder: Path):
     found = run(step("endless", f"(sleep 60; touch {folder}/late) & echo $! > {folder}/pid; wait"), limit_s=1)
     assert found.result == "failed"
     assert "took longer than 1 s" in found.details
-    process = Path("/proc", (folder / "pid").read_text().strip(), "stat")
+    assert ends(int((folder / "pid").read_text()))
+
+
+def ends(pid: int) -> bool:
+    """Return whether a process ends within seconds; a zombie has ended."""
+    status = Path("/proc", str(pid), "stat")
     for _ in range(100):
-        if not process.exists() or process.read_text().rpartition(")")[2].split()[0] == "Z":
-            break
+        if not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z":
+            return True
         time.sleep(0.1)
-    else:
-        pytest.fail("a process of the step still runs")
+    return False
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from tests import release_check
+folder = Path(sys.argv[1])
+release_check.FOLDER = folder
+command = f"echo $$ > {folder}/new; mv {folder}/new {folder}/pid; exec sleep 60"
+release_check.STEPS = (release_check.Step("endless", lambda: command),)
+sys.exit(release_check.main())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_step_and_leaves_a_table(folder: Path, number: int):
+    with subprocess.Popen([sys.executable, "-c", PROGRAM, folder], cwd=ROOT, stdout=subprocess.PIPE, text=True) as one:
+        for _ in range(600):
+            if (folder / "pid").exists():
+                break
+            time.sleep(0.1)
+        one.send_signal(number)
+        out, _ = one.communicate(timeout=60)
+    assert one.returncode == 1
+    assert "| endless | failed | ended early |" in out
+    assert ends(int((folder / "pid").read_text()))
 
 
 def test_ctrl_c_leaves_a_table_and_fails(monkeypatch: pytest.MonkeyPatch):

@@ -1,6 +1,6 @@
 """Schemathesis, with all of its checks, against both OpenAPI documents.
 
-``make test`` sends few requests to a few paths of one document; ``make schemathesis`` sends many to all.
+``make test-all`` sends few requests to a few paths of one document; ``make schemathesis`` sends many to all.
 """
 
 import os
