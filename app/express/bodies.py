@@ -59,8 +59,8 @@ def split(body: bytes) -> tuple[bytes, list[bytes]] | None:
     """Return the skeleton of a JSON body, which is the body without its lists of numbers, and the text of each list.
 
     Takes linear time. A nested list is one text. A list of strings stays in the skeleton, and so does a short list of
-    digits, such as a shape, or an empty one. The skeleton and the texts determine the body: ``join`` puts them
-    together. Returns ``None`` for a body with more than ``MAX_LISTS`` lists.
+    digits, such as a shape, or an empty one. ``join`` puts the skeleton and the texts of a JSON body together again.
+    Returns ``None`` for a body with more than ``MAX_LISTS`` lists.
     """
     skeleton, texts, end, count = list[bytes](), list[bytes](), 0, 0
     start, following = body.find(b"["), 0
@@ -87,6 +87,17 @@ def join(skeleton: bytes, texts: Sequence[bytes]) -> bytes:
     """Return the body with these texts in place of the lists."""
     first, *rest = skeleton.split(HOLE)
     return first + b"".join(chain.from_iterable(zip(texts, rest, strict=True)))
+
+
+def nested(numbers: Sequence[bytes], shapes: Sequence[Shape]) -> list[bytes]:
+    """Return the texts of lists of these shapes, with the texts of the numbers in them."""
+    texts, start = list[bytes](), 0
+    for shape in shapes:
+        level = numbers[start : (start := start + int(np.prod(shape)))]
+        for size in reversed(shape):
+            level = [b"[%b]" % b",".join(level[first : first + size]) for first in range(0, len(level), size)]
+        texts += level
+    return texts
 
 
 def read_lists(texts: Sequence[bytes]) -> tuple[Numbers, tuple[Shape, ...]] | None:

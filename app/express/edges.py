@@ -5,16 +5,16 @@ that are not exact in a float, zeros with a sign, subnormal numbers, the largest
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
 from app.autodiff.evaluation import present
 from app.errors import PullbackError
 from app.express import bodies
-from app.express.bodies import Shape
 from app.express.calls import joined
-from app.express.frames import Columns, Frame, ListFrame, RangeFrame
+from app.express.frames import Frame, ListFrame, RangeFrame
+from app.express.heads import Head, Unknown
 from app.runtime.modes import KeyedArrays
 from ops import Array
 
@@ -43,75 +43,60 @@ LeavesOf = Callable[[bytes], Sequence[Array]]
 
 
 def results_at_edges(results: KeyedArrays) -> Iterator[KeyedArrays]:
-    """Yield results of the same keys, shapes and dtypes with the numbers of the edges."""
+    """Yield results of the same keys, shapes and dtypes with the numbers of the edges, all of them in each result."""
     size = max(array.size for array in results.values() if array is not None)
     for start in range(0, len(FINITE), size):
-        yield _filled(results, np.roll(FINITE, -start))
-    for number in OTHER:
-        yield _filled(results, np.array([number, *FINITE]))
+        yield _filled(results, start)
+    for key, array in results.items():
+        if array is not None:
+            for number in OTHER:
+                filled = _filled(results, 0)
+                present(filled[key]).reshape(-1)[0] = number
+                yield filled
 
 
-def _filled(results: KeyedArrays, numbers: NDArray[np.float64]) -> KeyedArrays:
-    """Return results with these numbers, which begin one later in each array than in the one before."""
+def _filled(results: KeyedArrays, start: int) -> KeyedArrays:
+    """Return results with finite numbers, from this one on, and in each array from one later than in that before."""
     filled: KeyedArrays = {}
-    for shift, (key, array) in enumerate(results.items()):
+    for first, (key, array) in enumerate(results.items(), start):
         if array is None:
             filled[key] = None
             continue
-        limits, row = np.finfo(array.dtype), np.resize(np.roll(numbers, -shift), array.shape)
-        in_range = np.clip(row, float(limits.min), float(limits.max))
-        filled[key] = np.where(np.isinf(row), row, in_range).astype(array.dtype)
+        limits = np.finfo(array.dtype)
+        numbers = np.clip(np.roll(FINITE, -first), float(limits.min), float(limits.max))
+        filled[key] = np.resize(numbers, array.shape).astype(array.dtype)
     return filled
 
 
 def reads_alike(frame: Frame, body: bytes, leaves_of: LeavesOf) -> bool:
     """Return whether a frame finds in bodies like this one what the ordinary way reads in them, or nothing."""
+    head = Head("", b"")
+    head.add(body, frame)
     for other in _bodies(frame, body):
-        columns = _columns(frame, other)
-        if columns is None:
+        found = head.find(other)
+        if isinstance(found, Unknown) or found[1] is None:
             continue
         try:
             leaves = leaves_of(other)
         except PullbackError:
             return False
-        for column, leaf in zip(columns, leaves, strict=True):
+        for column, leaf in zip(found[1], leaves, strict=True):
             if joined([column]).astype(leaf.dtype).tobytes() != leaf.tobytes():
                 return False
     return True
 
 
 def _bodies(frame: Frame, body: bytes) -> Iterator[bytes]:
-    """Yield bodies of the same frame with the numbers of the edges."""
+    """Yield bodies of the same frame with the numbers of the edges, all of them in each list, or in each range."""
     if isinstance(frame, RangeFrame):
         tensors: KeyedArrays = {(each, ""): np.empty(frame.size, frame.call.dtype) for each in range(len(frame.ranges))}
         for filled in results_at_edges(tensors):
             yield bodies.fill(body, frame.ranges, [present(each) for each in filled.values()])
     elif isinstance(frame, ListFrame):
-        count = sum(int(np.prod(shape)) for shape in frame.shapes)
-        for start in range(0, len(TEXTS), count):
-            yield bodies.join(
-                frame.text, nested([TEXTS[(start + each) % len(TEXTS)] for each in range(count)], frame.shapes)
-            )
-        for text in LARGE:
-            yield bodies.join(frame.text, nested([text, *[b"0.5"] * (count - 1)], frame.shapes))
-
-
-def _columns(frame: Frame, body: bytes) -> Columns | None:
-    if isinstance(frame, RangeFrame):
-        return frame.columns(body)
-    parts = bodies.split(body)
-    found = bodies.read_lists(parts[1]) if parts is not None and parts[1] else None
-    if parts is None or found is None or not isinstance(frame, ListFrame) or (parts[0], found[1]) != frame.key:
-        return None
-    return frame.columns(found[0])
-
-
-def nested(numbers: Sequence[bytes], shapes: Sequence[Shape]) -> list[bytes]:
-    """Return the texts of lists of these shapes, with the texts of the numbers in them."""
-    texts, start = list[bytes](), 0
-    for shape in shapes:
-        level = numbers[start : (start := start + int(np.prod(shape)))]
-        for size in reversed(shape):
-            level = [b"[%b]" % b",".join(level[first : first + size]) for first in range(0, len(level), size)]
-        texts += level
-    return texts
+        size, count = frame.size, frame.size * len(frame.shapes)
+        for start in range(0, len(TEXTS), size):
+            texts = [TEXTS[(start + each) % len(TEXTS)] for each in range(count)]
+            yield bodies.join(frame.text, bodies.nested(texts, frame.shapes))
+        for first, text in product(range(0, count, size), LARGE):
+            texts = [*[b"0.5"] * first, text, *[b"0.5"] * (count - first - 1)]
+            yield bodies.join(frame.text, bodies.nested(texts, frame.shapes))

@@ -131,21 +131,25 @@ class Express:
         """Answer the requests of this turn."""
         self._is_scheduled = False
         waiting = dict[Call, Batch]()
-        for arrival in self._arrivals.turn():
-            if (member := self._read(arrival)) is None:
-                self._release(arrival)
-                arrival.connection.parse(arrival.data)
-            else:
-                frame = member.frame
-                waiting.setdefault(frame.call, {}).setdefault(frame, []).append(member)
-        for call, groups in waiting.items():
-            self._answer_all(call, groups)
-        if self._arrivals:
-            self._schedule()
+        try:
+            for arrival in self._arrivals.turn():
+                if (member := self._read(arrival)) is None:
+                    self._release(arrival)
+                    arrival.connection.parse(arrival.data)
+                else:
+                    frame = member.frame
+                    waiting.setdefault(frame.call, {}).setdefault(frame, []).append(member)
+        finally:
+            for call, groups in waiting.items():
+                self._answer_all(call, groups)
+            if self._arrivals:
+                self._schedule()
 
     def _read(self, arrival: Arrival) -> Member | None:
         """Return a request with the numbers of its body, ``None`` if the ordinary way must answer it."""
         connection, head, body, began = arrival.connection, arrival.head, arrival.body, time.perf_counter()
+        if self._lifecycle.draining:
+            return None
         try:
             found = head.find(body)
         except Exception:

@@ -20,7 +20,7 @@ OWN_WAY = re.compile(rb"\r\n(?:x-request-id|pullback-deadline-ms|expect|connecti
 END, MAX_HEAD = b"\r\n\r\n", 1 << 11
 # Room for two float32 tensors of the most numbers that may share a call. Larger bodies would hold up the event loop.
 MAX_BODY = 2 * 4 * SHARED + MAX_TEXT
-# The most frames of one head, of each kind, and of those whose bodies have one length.
+# The most frames of one head for lists, and lengths of bodies for ranges; and the most frames for ranges of one length.
 FRAMES, ALIKE = 16, 4
 
 

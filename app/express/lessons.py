@@ -45,7 +45,7 @@ Common: TypeAlias = tuple[Call, int, Response, Counters, Counters]
 
 
 class Unteachable(Exception):
-    """The request has no frame. ``is_lasting``: no other request to this head has one, as far as its op shows."""
+    """The request has no frame. ``is_lasting``: neither has any other request for this op."""
 
     def __init__(self, *, is_lasting: bool = False) -> None:
         """Say nothing to users: this stays inside the express way."""
@@ -169,7 +169,7 @@ def _ranges(reader: Reader, body: bytes, evaluation: Evaluation[Any]) -> _Readin
 
 def _lists_of(row: NDArray[np.float64], shapes: Sequence[Shape]) -> list[bytes]:
     """Return a row of marks as the texts of lists of these shapes."""
-    return edges.nested(orjson.dumps(row.tolist())[1:-1].split(b","), shapes)
+    return bodies.nested(orjson.dumps(row.tolist())[1:-1].split(b","), shapes)
 
 
 def _leaves(jobs: Sequence[Job], evaluation: Evaluation[Any]) -> Iterator[tuple[Array, ...]]:

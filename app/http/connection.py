@@ -233,6 +233,10 @@ class Connection(HttpToolsProtocol):
             self._head_timer = None
 
     def _on_head_timeout(self) -> None:
+        if self.is_with_express:
+            # The headers have arrived, and the request waits for its turn, or for the rest of its body.
+            self._start_head_timer()
+            return
         self._refuse(BodyTooSlow(f"expected the request headers within {HEAD_S:g} s"))
 
     def _start_keep_alive_timer(self, seconds: float) -> None:

@@ -3,7 +3,7 @@
 import random
 from typing import Any, cast
 
-from app.express.arrivals import SMALL, TURN, Arrival, Arrivals
+from app.express.arrivals import EACH, SMALL, TURN, Arrival, Arrivals
 from app.express.heads import Head
 from app.http.connection import Connection
 
@@ -37,6 +37,14 @@ def test_a_turn_is_bounded():
     first = [len(each.body) for each in arrivals.turn()]
     assert sum(size for size in first if size <= SMALL) < TURN + SMALL
     assert [size for size in first if size > SMALL] == [TURN]
+
+
+def test_a_turn_has_a_bounded_number_of_requests():
+    arrivals = Arrivals()
+    for _ in range(4_000):
+        arrivals.put(arrival(50))
+    while arrivals:
+        assert len([*arrivals.turn()]) <= TURN // EACH
 
 
 def test_small_requests_come_before_large_ones_that_wait():

@@ -23,6 +23,7 @@ class Fixed(Lesson):
     def __init__(self, outcome: Any, started: threading.Event | None = None) -> None:
         super().__init__(HEAD, b"{}", "a likeness", [OK])
         self.outcome, self.count, self.end = outcome, 0, started
+        self.reader = cast(Any, SimpleNamespace(owner="an op"))
 
     def learn(self, allowed_s: float, call_of: Any) -> Any:
         del allowed_s, call_of
@@ -73,6 +74,14 @@ def test_a_lesson_that_shows_nothing(outcome: Exception, failures: int):
     memory, head = learn(Fixed(outcome))
     assert head.failures == failures
     assert (memory.find(HEAD) is None) == (failures == FAILURES)
+
+
+def test_a_head_of_several_ops_does_not_rest_for_one():
+    lesson = Fixed(Unteachable(is_lasting=True))
+    lesson.reader = cast(Any, SimpleNamespace(owner=""))
+    memory, head = learn(lesson)
+    assert head.failures == 1
+    assert memory.find(HEAD) is head
 
 
 def test_one_lesson_at_a_time():
