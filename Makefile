@@ -107,13 +107,8 @@ BUILD := cpu
 
 native: $(VENV)/.installed-$(BUILD) ## build the C++ ops, including those of PULLBACK_OPS_PATH
 	@$(MAKE) --no-print-directory --jobs=$$(nproc) libraries
-libraries: $(VENV)/.imported $(STEMS:%=build/%.so)
+libraries: $(STEMS:%=build/%.so)
 	@:
-
-# The first import of TensorFlow compiles its modules, which takes seconds: do it beside the C++ compilers, on its own core.
-$(VENV)/.imported: $(VENV)/.installed-$(BUILD)
-	@TF_CPP_MIN_LOG_LEVEL=2 TF_ENABLE_ONEDNN_OPTS=0 $(VENV)/bin/python -c 'import tensorflow'
-	@touch $@
 
 vpath %.cc $(OPS)
 build/%.so: %.cc build/tensorflow.flags
