@@ -139,14 +139,9 @@ BUILD := cpu
 
 native: $(VENV)/.installed-$(BUILD) ## build the C++ ops, including those of PULLBACK_OPS_PATH
 	@$(BUILD_LIBRARIES)
-libraries: $(VENV)/.imported $(sort $(STEMS:%=build/%.so))
+libraries: $(sort $(STEMS:%=build/%.so))
 	@test $(words $(STEMS)) = $(words $(sort $(STEMS))) || { \
 	    echo "Expected one C++ file of a name, since each becomes build/<name>.so, got $(SOURCES)" >&2; exit 1; }
-
-# The first import of TensorFlow compiles its modules, which takes seconds: do it beside the C++ compilers, on its own core.
-$(VENV)/.imported: $(VENV)/.installed-$(BUILD)
-	@TF_CPP_MIN_LOG_LEVEL=2 TF_ENABLE_ONEDNN_OPTS=0 $(VENV)/bin/python -c 'import tensorflow'
-	@touch $@
 
 vpath %.cc $(OPS)
 # The library of an earlier version goes first: a source that no longer compiles must not be served as it was.
