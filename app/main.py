@@ -12,10 +12,10 @@ from starlette.types import ASGIApp
 from app.execution.assembly import build, running
 from app.execution.engine import Engine
 from app.execution.lifecycle import LIFECYCLE
-from app.express.express import Express
+from app.fast_path.fast_path import FastPath
 from app.http.access_log import AccessLog, observe
 from app.http.body import Budget
-from app.http.express_way import EXPRESS
+from app.http.fast_path import FAST_PATH
 from app.http.keys import Keys, with_key
 from app.http.limits import limits
 from app.http.origins import cors, origins
@@ -53,12 +53,12 @@ def create_app(settings: Settings | None = None) -> ASGIApp:
     handler = origins(settings, with_key(keys, limited) if keys else limited)
     engine, metrics = build(settings)
     log, shared = AccessLog(settings, metrics), dict[str, Any]({LIFECYCLE: engine.lifecycle})
-    express = Express(engine, budget, log, keys)
+    fast_path = FastPath(engine, budget, log, keys)
     if settings.express:
-        shared[EXPRESS] = express
+        shared[FAST_PATH] = fast_path
     plans, pages = Plans(engine), _pages(engine, metrics, settings, shared)
     if metrics:
-        metrics.plans, metrics.express = plans, lambda: express.answered
+        metrics.plans, metrics.express = plans, lambda: fast_path.answered
     router = Router(engine, plans, pages, settings.protocols)
     return cors(settings, observe(handler, router, pages, log, engine.lifecycle))
 

@@ -14,7 +14,7 @@ from xdist.scheduler import LoadScopeScheduling
 THE_SERVICE, BOTH_WAYS = "the service", "both ways"
 FOLDERS_OF_THE_SERVICE = ("tests/http/", "tests/client/", "tests/docs/")
 FILES_OF_THE_SERVICE = ("tests/test_tiny.py", "tests/runtime/test_traces.py")
-FOLDER_OF_BOTH_WAYS = "tests/express/"
+FOLDER_OF_BOTH_WAYS = "tests/fast_path/"
 # Their tests start services of their own, or need none.
 APART = (
     "tests/http/test_launcher.py",
@@ -35,8 +35,8 @@ APART = (
     "tests/client/test_deadlines.py",
     "tests/client/test_addresses.py",
     "tests/client/test_repeats.py",
-    "tests/express/test_services.py",
-    "tests/express/test_memory.py",
+    "tests/fast_path/test_services.py",
+    "tests/fast_path/test_memory.py",
 )
 THROUGH_ALL_OPS = (
     "tests/ops/test_table.py",

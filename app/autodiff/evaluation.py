@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import Any, Generic, TypeVar, cast, final
+from typing import Any, Generic, TypeVar, final
 
 import numpy as np
 
@@ -70,12 +70,16 @@ class Evaluation(Generic[Result]):
         Raises ``Unprocessable`` if the op rejects its inputs, and ``OpFailed`` if it fails or returns an invalid output
         or gradient.
         """
+        return self.finish(self.compute())
+
+    def compute(self) -> KeyedArrays:
+        """Run the program alone, as ``run`` does, and return its results for ``finish``."""
         if self.batched:
             count, rows = len(next(iter(self.directions[-1].values()))), rows_per_call(self.point)
             if not count:
-                return self.finish(self._run_without_directions())
+                return self._run_without_directions()
             if count > rows:
-                return self.finish(self._run_in_parts(count, rows))
+                return self._run_in_parts(count, rows)
         return run_together([self])[0]
 
     def simpler(self) -> Callable[[], object] | None:
@@ -89,8 +93,7 @@ class Evaluation(Generic[Result]):
 
     def _run_along(self, last: Arrays) -> KeyedArrays:
         """Run with other directions of the last step."""
-        template = cast(Evaluation[KeyedArrays], self)
-        return replace(template, finish=as_found, directions=(*self.directions[:-1], last)).run()
+        return replace(self, directions=(*self.directions[:-1], last)).compute()
 
     def _run_without_directions(self) -> KeyedArrays:
         """Run one direction of zeros and drop its results: a loop without turns has results of unknown shapes."""
@@ -118,21 +121,21 @@ def _program(*fields: Any) -> Program:
     return Program(*fields)
 
 
-def run_together(evaluations: Sequence[Evaluation[Result]]) -> list[Result]:
-    """Run a single evaluation, or several with one ``batch_key``, in one call; raise as ``Evaluation.run`` does."""
+def run_together(evaluations: Sequence[Evaluation[Any]]) -> list[KeyedArrays]:
+    """Run a single evaluation, or several with one ``batch_key``, in one call; raise as ``Evaluation.run`` does.
+
+    Return their results for ``Evaluation.finish``.
+    """
     first = evaluations[0]
     spec, leaves = first.point.spec, [evaluation.leaves for evaluation in evaluations]
     try:
         if first.is_padded:
             try:
-                results = padding.run(first.program, spec.mode, leaves, spec.device)
+                return padding.run(first.program, spec.mode, leaves, spec.device)
             except padding.NotElementwise:
                 if len(evaluations) > 1:
                     raise
-                results = [_run_unpadded(first)]
-        else:
-            results = [_run_unpadded(first)]
-        return [evaluation.finish(result) for evaluation, result in zip(evaluations, results, strict=True)]
+        return [_run_unpadded(first)]
     except (PullbackError, NotTraced, GeneratorExit):
         raise
     except BaseException as error:  # noqa: BLE001 - the op author's code may raise anything, or exit

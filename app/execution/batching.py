@@ -11,7 +11,7 @@ import time
 from collections.abc import Hashable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from app.autodiff import padding
 from app.autodiff.evaluation import Evaluation, run_together
@@ -22,10 +22,9 @@ from app.execution.fairness import Admission
 from app.execution.lane import Lane, Slot
 from app.runtime import modes
 from app.runtime.cancellation import Checkpoint
+from app.runtime.modes import KeyedArrays
 from app.runtime.traces import NotTraced
 from app.telemetry.counters import NOT_RECORDED, Counters
-
-Result = TypeVar("Result")
 
 # Batches that take less, and do only arithmetic, run on the event loop itself: passing them to a thread takes as long,
 # and most of their time is Python, which would block the loop from another thread as well.
@@ -36,29 +35,22 @@ MEASURED = 8192
 PATIENCE_S = 1.0
 
 
-class _NotRun:
-    """The outcome of an evaluation that has not run; any other object, even ``None``, may be a result."""
-
-
-_NOT_RUN = _NotRun()
-
-
 @dataclass(eq=False, slots=True)
 class _Member:
     """An evaluation in a batch, and the future of its caller."""
 
     evaluation: Evaluation[Any]
     deadline: float
-    future: asyncio.Future[Any]
+    future: asyncio.Future[KeyedArrays]
     counters: Counters
     arrived: float = field(default_factory=time.perf_counter)
-    outcome: Any = _NOT_RUN
+    outcome: KeyedArrays | None = None
     error: BaseException | None = None
 
     def run(self) -> None:
         """Run the evaluation by itself; raises ``NotTraced``."""
         try:
-            self.outcome = self.evaluation.run()
+            self.outcome = self.evaluation.compute()
         except NotTraced:
             raise
         except BaseException as error:  # noqa: BLE001 - it goes to the caller
@@ -75,7 +67,7 @@ class _Member:
             return
         if error is not None:
             self.future.set_exception(error)
-        elif self.outcome is _NOT_RUN:
+        elif self.outcome is None:
             self.future.set_exception(too_late())
         else:
             self.future.set_result(self.outcome)
@@ -135,14 +127,14 @@ class Batches:
 
     async def run(
         self,
-        evaluation: Evaluation[Result],
+        evaluation: Evaluation[Any],
         *,
         slot: Slot,
         deadline: float,
         owner: str,
         counters: Counters = NOT_RECORDED,
-    ) -> Result:
-        """Return the result of an evaluation of ``owner``, which runs by itself or in a batch.
+    ) -> KeyedArrays:
+        """Return the results of an evaluation of ``owner`` for its ``finish``; it runs by itself or in a batch.
 
         An evaluation that has not begun at its ``deadline`` is dropped; the caller enforces the deadline afterwards.
         Raises the errors of ``Lane.run``.
@@ -150,9 +142,9 @@ class Batches:
         batch_key = evaluation.batch_key
         if batch_key is None or slot == "long":
 
-            def work(checkpoint: Checkpoint) -> Result:
+            def work(checkpoint: Checkpoint) -> KeyedArrays:
                 del checkpoint
-                return evaluation.run()
+                return evaluation.compute()
 
             return await self._lane.run(counters.queued(work), slot=slot, deadline=deadline, owner=owner)
         self._admission.take(owner)
@@ -178,14 +170,14 @@ class Batches:
         """
         return self._brief.get(_cost(program, spec, size))
 
-    def run_at_once(self, evaluation: Evaluation[Result], counters: Counters) -> Result:
-        """Return the result of a brief evaluation, run on the event loop.
+    def run_at_once(self, evaluation: Evaluation[Any], counters: Counters) -> KeyedArrays:
+        """Return the results of a brief evaluation for its ``finish``, run on the event loop.
 
         Raises ``NotTraced`` if its trace has been displaced, and the errors of ``Lane.run``.
         """
         began = time.perf_counter()
         try:
-            return evaluation.run()
+            return evaluation.compute()
         finally:
             counters.batched([began], began, time.perf_counter())
 

@@ -1,16 +1,20 @@
 """The engine, which every protocol uses: the ops, the lane, the devices and the limits."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from app.autodiff.default_mode import default_mode
 from app.autodiff.derived import derived
-from app.errors import NotFound, Overloaded, did_you_mean, wrong
+from app.autodiff.evaluation import Evaluation
+from app.errors import DeadlinePassed, NotFound, Overloaded, did_you_mean, wrong
 from app.execution.batching import Batches
+from app.execution.calls import Call, CheckRun, with_time_to_answer
 from app.execution.check_places import CheckPlaces
 from app.execution.lane import Lane
 from app.execution.lifecycle import Lifecycle
+from app.runtime.traces import NotTraced
 from app.telemetry.counters import Counters
 from ops import Mode, Op, Registry
 
@@ -42,6 +46,36 @@ class Engine:
     counters: Count
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
     checks: CheckPlaces = field(default_factory=CheckPlaces)
+
+    async def run(self, call: Call) -> Any:
+        """Return what the work of a call computes; for an evaluation, the results for its ``finish``.
+
+        A brief evaluation runs at once if no other request is in progress, other short ones in batches. Steps and long
+        evaluations wait for their turn on the lane, and each turn of a check for its own. Raises the errors of
+        ``Lane.run``.
+        """
+        work, slot = call.work, "long" if call.is_long else "short"
+        if isinstance(work, Evaluation):
+            if not call.is_long and call.is_alone and self.batches.is_brief(work):
+                with suppress(NotTraced):
+                    return self.batches.run_at_once(work, call.counters)
+            return await self.batches.run(
+                work, slot=slot, deadline=call.deadline, owner=call.owner, counters=call.counters
+            )
+        if isinstance(work, CheckRun):
+            return await self._check(work, call)
+        return await self.lane.run(call.counters.queued(work), slot=slot, deadline=call.deadline, owner=call.owner)
+
+    async def _check(self, check: CheckRun, call: Call) -> Any:
+        until = with_time_to_answer(call.deadline)
+        async with self.checks.place():
+            try:
+                for turn in check.turns:
+                    await self.lane.run(call.counters.queued(turn), slot="check", deadline=until, owner=call.owner)
+            except DeadlinePassed:
+                if not check.has_begun():
+                    raise
+        return check.result()
 
     def need_ready(self) -> None:
         """Raise ``Overloaded`` while the service is not ready: it drains, or is stuck in a computation."""

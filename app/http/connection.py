@@ -12,7 +12,7 @@ from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from app.errors import BodyTooSlow, HeadTooLarge, Malformed, Overloaded, PullbackError, clip
-from app.http.express_way import EXPRESS, LESSON, ExpressWay, Lesson
+from app.http.fast_path import CANDIDATE, FAST_PATH, Candidate, FastPath, NotedHeaders
 from app.http.head_coalescing import HeadCoalescing
 from app.http.link import CONNECTION, Link, PipelineFlow, has_unread
 from app.http.problems import render
@@ -39,8 +39,8 @@ class Connection(HttpToolsProtocol):
     A server may ignore an ``Upgrade`` header, but httptools drops the body of a request that has one, so such a request
     is parsed a second time without it. Java's client sends it with its first request on a connection.
 
-    Between two requests, the express way gets the data first (``app.express``). ``is_with_express``: it has a request
-    of this connection, or a part of one. ``lesson`` is set while it learns from a request.
+    Between two requests, the fast path gets the data first (``app.fast_path``). ``is_waiting``: it has a request of
+    this connection, or a part of one. ``candidate`` is set while it may make a template from a request.
     """
 
     _read_size = 0
@@ -53,10 +53,11 @@ class Connection(HttpToolsProtocol):
     _head_timer: asyncio.TimerHandle | None = None
     _is_between = False
     _answered_at = 0.0
-    _express: "ExpressWay[Connection] | None" = None
+    _fast_path: "FastPath[Connection] | None" = None
     _coalescing: HeadCoalescing
-    is_with_express = False
-    lesson: Lesson | None = None
+    is_waiting = False
+    candidate: Candidate | None = None
+    _has_candidate = False
     link: Link
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -72,18 +73,18 @@ class Connection(HttpToolsProtocol):
             self._refuse(Overloaded(f"expected at most {limit} connections at a time, got one more: try again later"))
         else:
             self._start_head_timer()
-            self._express, self._is_between = self.app_state.get(EXPRESS), True
+            self._fast_path, self._is_between = self.app_state.get(FAST_PATH), True
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request of the ordinary way is in progress, and the client reads its responses."""
+        """Whether no request of the general path is in progress, and the client reads its responses."""
         return self._is_between and not self.flow.write_paused
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting; tell the request in progress that its client has disconnected."""
         self._stop_head_timer()
         self.link.is_lost = True
-        if self.is_with_express and self._express is not None and (data := self._express.give_back(self)):
+        if self.is_waiting and self._fast_path is not None and (data := self._fast_path.release(self)):
             self.parse(data)
         if self._running is not None and not self._running.response_complete:
             self._running.disconnected = True
@@ -91,9 +92,9 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Offer the data to the express way, and parse what it does not take."""
-        if self._express is not None and (self.is_with_express or (self._is_between and not self.flow.write_paused)):
-            data = self._express.receive(self, data)
+        """Offer the data to the fast path, and parse what it does not take."""
+        if self._fast_path is not None and (self.is_waiting or (self._is_between and not self.flow.write_paused)):
+            data = self._fast_path.receive(self, data)
         if data:
             self.parse(data)
 
@@ -123,8 +124,8 @@ class Connection(HttpToolsProtocol):
                 self.scope[ZERO_COPY] = ZeroCopyBody(self, self.cycle, size)  # pyright: ignore[reportGeneralTypeIssues] - uvicorn's type of a scope is closed
 
     def answer(self, response: bytes) -> None:
-        """Send a response of the express way, which is done with the request."""
-        self.is_with_express = False
+        """Send a response of the fast path, which is done with the request."""
+        self.is_waiting = False
         if self._head_timer is not None:
             self._stop_head_timer()
         self._answered_at = self.loop.time()
@@ -146,10 +147,10 @@ class Connection(HttpToolsProtocol):
             self._stop_head_timer()
         if self.url[:1] != b"/":
             self.url = path_of(self.url)
-        # A second request on the connection must not take the place of the one that the lesson is about.
-        if self.lesson is not None and self._coalescing.copies is None:
-            self.scope[LESSON] = self.lesson  # pyright: ignore[reportGeneralTypeIssues] - uvicorn's type of a scope is closed
-            self._coalescing.copies = self.lesson.sent
+        # The first request that follows is the candidate.
+        if self.candidate is not None and not self._has_candidate:
+            self.scope[CANDIDATE] = self.candidate  # pyright: ignore[reportGeneralTypeIssues] - uvicorn's type of a scope is closed
+            self._has_candidate = True
         self.scope[CONNECTION] = self.link  # pyright: ignore[reportGeneralTypeIssues] - uvicorn's type of a scope is closed
         super().on_headers_complete()
         # The trailers of a chunked body are not headers.
@@ -170,10 +171,10 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Go on with the next request, or wait for it."""
         self._is_between = not (self.pipeline or self._in_head or self._in_body)
-        if self.lesson is not None and self._express is not None:
-            # After the request has ended, because to learn takes longer than to answer.
-            self.loop.call_soon(self._express.learn, self.lesson)
-            self.lesson = self._coalescing.copies = None
+        if self.candidate is not None and self._fast_path is not None:
+            # After the task of the request has ended.
+            self.loop.call_soon(self._fast_path.store, self.candidate)
+            self.candidate, self._has_candidate = None, False
         super().on_response_complete()
 
     def shutdown(self) -> None:
@@ -185,10 +186,10 @@ class Connection(HttpToolsProtocol):
     def timeout_keep_alive_handler(self) -> None:
         """Close the connection, unless a request has arrived that is not read yet, or it has not been idle so long.
 
-        The express way does not stop the timer for each request.
+        The fast path does not stop the timer for each request.
         """
         idle_s = self.loop.time() - self._answered_at
-        if self.is_with_express or has_unread(self.transport):
+        if self.is_waiting or has_unread(self.transport):
             self._start_keep_alive_timer(self.timeout_keep_alive)
         elif idle_s < self.timeout_keep_alive:
             self._start_keep_alive_timer(self.timeout_keep_alive - idle_s)
@@ -201,6 +202,8 @@ class Connection(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._running = cycle
+        if CANDIDATE in cycle.scope:
+            app = cast(ASGI3Application, NotedHeaders(app, self.server_state.default_headers))
         super()._start_asgi_task(cycle, app)
 
     def _parse(self, data: bytes) -> None:
@@ -233,7 +236,7 @@ class Connection(HttpToolsProtocol):
             self._head_timer = None
 
     def _on_head_timeout(self) -> None:
-        if self.is_with_express:
+        if self.is_waiting:
             # The headers have arrived, and the request waits for its turn, or for the rest of its body.
             self._start_head_timer()
             return

@@ -5,7 +5,6 @@ from typing import Any
 
 # Longer pieces are written separately: copying them would cost more than the system call that it saves.
 JOINED = 1 << 15
-COPIED = 1 << 18
 
 
 class HeadCoalescing:
@@ -17,8 +16,6 @@ class HeadCoalescing:
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         """Wrap ``transport``."""
         self._transport, self._loop, self._head = transport, loop, b""
-        self.copies: list[bytes] | None = None
-        """If it is set, ``write`` appends a copy of each piece of at most ``COPIED`` bytes."""
 
     def __getattr__(self, name: str) -> Any:
         """Return every other attribute of the wrapped transport."""
@@ -26,8 +23,6 @@ class HeadCoalescing:
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send ``data``, or keep a head until the body follows."""
-        if self.copies is not None and len(data) <= COPIED:
-            self.copies.append(bytes(data))
         head, self._head = self._head, b""
         if not head and data[:5] == b"HTTP/":
             self._head = bytes(data)

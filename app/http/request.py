@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 from urllib.parse import quote
 
 from starlette.types import Message, Receive, Scope, Send
@@ -16,7 +16,7 @@ from app.execution.lifecycle import Lifecycle
 from app.http.body import Budget, ClientGone, too_large
 from app.http.connection import ZERO_COPY
 from app.http.deadlines import Deadline
-from app.http.express_way import LESSON
+from app.http.fast_path import CANDIDATE, Candidate
 from app.http.link import CONNECTION, Link
 from app.http.problems import Dialect, Header, problem, render
 from app.http.zero_copy import ZeroCopyBody
@@ -63,22 +63,14 @@ class RouteTable(Protocol):
         ...
 
 
-class Lesson(Protocol):
-    """A request from which the express way learns."""
-
-    def note(self, request: "Request", reader: Any) -> None:
-        """Note the function that reads the body."""
-        ...
-
-
 class Request:
     """One request.
 
     ``began`` is a time of ``time.perf_counter``. ``received`` and ``sent`` count the bytes of the body and of the
     response body. ``limit`` bounds the body in bytes, as received and when inflated; ``json_limit`` bounds the JSON in
     it. ``held`` bytes of ``budget`` belong to this request until it ends. ``zero_copy`` is set for a large body.
-    ``key`` is the name of the key that the request has, empty if it has none. ``lesson`` is set if the express way
-    learns from this request.
+    ``key`` is the name of the key that the request has, empty if it has none. ``candidate`` is set if the fast path
+    may make a template from this request.
     """
 
     __slots__ = (
@@ -86,6 +78,7 @@ class Request:
         "_send",
         "began",
         "budget",
+        "candidate",
         "counters",
         "deadline",
         "has_body",
@@ -95,7 +88,6 @@ class Request:
         "is_unread",
         "json_limit",
         "key",
-        "lesson",
         "lifecycle",
         "limit",
         "link",
@@ -127,7 +119,7 @@ class Request:
         self.has_body = self.is_unread = length != b"0" or b"transfer-encoding" in self.headers
         self.link: Link | None = scope.pop(CONNECTION, None)
         self.zero_copy: ZeroCopyBody | None = scope.pop(ZERO_COPY, None)
-        self.lesson: Lesson | None = scope.pop(LESSON, None)
+        self.candidate: Candidate | None = scope.pop(CANDIDATE, None)
         self.lifecycle = lifecycle
         self.status = self.received = self.sent = self.size = self.held = self.limit = self.json_limit = 0
         self.key = ""

@@ -4,22 +4,19 @@ The caller, which is the native API or another protocol, reads the body and writ
 """
 
 import asyncio
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from app.autodiff.evaluation import Evaluation
-from app.errors import DeadlinePassed
+from app.execution.calls import Call, CheckRun, Work
 from app.execution.engine import Engine
-from app.execution.lane import Slot
 from app.http.problems import Header
 from app.http.request import Request
-from app.requests.operations import Steps, Work
 from app.runtime.cancellation import Checkpoint
-from app.runtime.traces import NotTraced
 from app.telemetry.counters import Counters
+from app.tensors.casting import Source
+from app.tensors.layouts import Layout
 from app.tensors.strict_json import Body
 
 Result = TypeVar("Result")
@@ -28,17 +25,21 @@ Result = TypeVar("Result")
 SMALL_BODY = 1 << 16
 # A response is sent in pieces of at most this size.
 PIECE = 1 << 18
-# The time that work leaves for writing its answer, if a part of the work is worth an answer: a share of the time left.
-SHARE_OF_ANSWER, LONGEST_ANSWER_S = 0.25, 1.0
 
 
 class Reply(NamedTuple):
-    """The body of a response in one or several pieces, its size in bytes, its media type, and additional headers."""
+    """The body of a response in one or several pieces, its size in bytes, its media type, and additional headers.
+
+    If the pieces are those of a layout, this is it. ``is_for_finite``: for other results than finite numbers, the
+    response has another layout.
+    """
 
     media_type: str
     pieces: Sequence[Body]
     size: int
     headers: tuple[Header, ...] = ()
+    layout: Layout | None = None
+    is_for_finite: bool = False
 
     def cut(self, limit: int) -> Iterator[bytes]:
         """Yield the body in pieces of at most ``limit`` bytes."""
@@ -48,32 +49,45 @@ class Reply(NamedTuple):
                 yield bytes(view[start : start + limit])
 
 
-@dataclass(frozen=True)
-class Turns:
-    """A gradient check, in several turns of the lane, between which other checks run; ``result`` follows the last.
-
-    The turns are made as they are needed: one may depend on those before it. If the time ends before the last turn, the
-    result is that of the turns up to then; ``has_begun`` reports whether any has begun, without which there is no
-    result.
-    """
-
-    turns: Iterable[Steps]
-    result: Callable[[], Any]
-    has_begun: Callable[[], bool]
+def laid_out(media_type: str, layout: Layout, headers: tuple[Header, ...] = ()) -> Reply:
+    """Return the response with this layout."""
+    pieces = layout.pieces()
+    return Reply(media_type, pieces, sum(map(len, pieces)), headers, layout)
 
 
 @dataclass(slots=True)
 class Job:
     """The work of a request, and the function that writes its result.
 
-    ``owner`` is the op whose share of the queue the work takes.
+    ``owner`` is the op whose share of the queue the work takes. ``sources`` are those of the tensors in the body.
     """
 
     owner: str
-    work: Work | Turns
+    work: Work | CheckRun
     is_long: bool
     write: Callable[[Any], Reply]
     counters: Counters
+    sources: Sequence[Source] = ()
+
+    def reply(self, computed: Any) -> Reply:
+        """Return the response to what the engine has computed."""
+        result = self.work.finish(computed) if isinstance(self.work, Evaluation) else computed
+        return self.counters.timed("serialise", self.write, result)
+
+
+@dataclass(slots=True)
+class Exchange:
+    """A request that has been answered: its body, how it was read, what was computed, and the response.
+
+    It was allowed to take ``allowed_s`` seconds.
+    """
+
+    allowed_s: float
+    reader: "Reader"
+    body: Body
+    job: Job
+    computed: Any
+    reply: Reply
 
 
 @dataclass(slots=True)
@@ -91,22 +105,43 @@ class Reader:
 
 async def answer(engine: Engine, request: Request, reader: Reader, body: Body) -> None:
     """Answer a request; raises the ``PullbackError`` for a request that is invalid, or cannot be answered."""
-    if request.lesson is not None:
-        request.lesson.note(request, reader)
     is_large = len(body) > SMALL_BODY
     if is_large and reader.is_binary:
-        await send_reply(await _answer_on_lane(engine, request, reader, body), request)
-        return
+        exchange = await _exchange_on_lane(engine, request, reader, body)
+    else:
+        exchange = await _exchange(engine, request, reader, body, is_large=is_large)
+    await send_reply(exchange.reply, request)
+    if request.candidate is not None:
+        request.candidate.exchange = exchange
+
+
+async def _exchange(engine: Engine, request: Request, reader: Reader, body: Body, *, is_large: bool) -> Exchange:
     timed = reader.counters.timed
     job = await asyncio.to_thread(timed, "parse", reader.read, body) if is_large else timed("parse", reader.read, body)
-    slot: Slot = "long" if is_large or job.is_long else "short"
-    result = await _run(engine, request, job, slot)
-    timed = job.counters.timed
-    if slot == "long":
-        reply = await asyncio.to_thread(timed, "serialise", job.write, result)
-    else:
-        reply = timed("serialise", job.write, result)
-    await send_reply(reply, request)
+    # From now on the request is counted by the counters of the job.
+    request.counters, is_long = job.counters, is_large or job.is_long
+    # Reading the body may have shortened the deadline.
+    deadline, owner = request.deadline.at, owner_of(request, job.owner)
+    call = Call(job.work, owner, deadline, job.counters, is_long=is_long, is_alone=request.is_alone)
+    computed = await engine.run(call)
+    reply = await asyncio.to_thread(job.reply, computed) if is_long else job.reply(computed)
+    return Exchange(request.deadline.allowed_s, reader, body, job, computed, reply)
+
+
+async def _exchange_on_lane(engine: Engine, request: Request, reader: Reader, body: Body) -> Exchange:
+    """Read, compute and write in one turn of the lane: with tensors used in place, changing threads would cost more."""
+    end_wait = reader.counters.waiting()
+
+    def work(checkpoint: Checkpoint) -> Exchange:
+        end_wait()
+        job = reader.counters.timed("parse", reader.read, body)
+        work, computed = job.work, job.counters.computed
+        assert not isinstance(work, CheckRun)  # no binary request is a check
+        results = computed(work.compute) if isinstance(work, Evaluation) else computed(work, checkpoint)
+        return Exchange(request.deadline.allowed_s, reader, body, job, results, job.reply(results))
+
+    owner = owner_of(request, reader.owner)
+    return await engine.lane.run(work, slot="long", deadline=request.deadline.at, owner=owner)
 
 
 def owner_of(request: Request, op: str) -> str:
@@ -148,47 +183,3 @@ async def send_reply(reply: Reply, request: Request) -> None:
     for piece in reply.cut(PIECE):
         left -= len(piece)
         await request.send({"type": "http.response.body", "body": piece, "more_body": left > 0})
-
-
-async def _run(engine: Engine, request: Request, job: Job, slot: Slot) -> Any:
-    """Return the result of a job; from now on the request is counted by the counters of the job."""
-    request.counters = counters = job.counters
-    # Reading the body may have shortened the deadline.
-    work, deadline, owner = job.work, request.deadline.at, owner_of(request, job.owner)
-    if isinstance(work, Evaluation):
-        if slot == "short" and request.is_alone and engine.batches.is_brief(work):
-            with suppress(NotTraced):
-                return engine.batches.run_at_once(work, counters)
-        return await engine.batches.run(work, slot=slot, deadline=deadline, owner=owner, counters=counters)
-    if isinstance(work, Turns):
-        until = with_time_to_answer(deadline)
-        async with engine.checks.place():
-            try:
-                for turn in work.turns:
-                    await engine.lane.run(counters.queued(turn), slot="check", deadline=until, owner=owner)
-            except DeadlinePassed:
-                if not work.has_begun():
-                    raise
-        return work.result()
-    return await engine.lane.run(counters.queued(work), slot=slot, deadline=deadline, owner=owner)
-
-
-def with_time_to_answer(deadline: float) -> float:
-    """Return when work must end so that its result, however incomplete, can be sent before ``deadline``."""
-    return deadline - min(LONGEST_ANSWER_S, SHARE_OF_ANSWER * max(0.0, deadline - time.monotonic()))
-
-
-async def _answer_on_lane(engine: Engine, request: Request, reader: Reader, body: Body) -> Reply:
-    """Read, compute and write in one turn of the lane: with tensors used in place, changing threads would cost more."""
-    end_wait = reader.counters.waiting()
-
-    def work(checkpoint: Checkpoint) -> Reply:
-        end_wait()
-        job = reader.counters.timed("parse", reader.read, body)
-        work, computed = job.work, job.counters.computed
-        assert not isinstance(work, Turns)  # no binary request has turns
-        result = computed(work.run) if isinstance(work, Evaluation) else computed(work, checkpoint)
-        return job.counters.timed("serialise", job.write, result)
-
-    owner = owner_of(request, reader.owner)
-    return await engine.lane.run(work, slot="long", deadline=request.deadline.at, owner=owner)

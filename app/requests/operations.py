@@ -5,19 +5,15 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from app.autodiff import derivatives, matrices
-from app.autodiff.evaluation import Evaluation
 from app.autodiff.point import Point
+from app.execution.calls import Work
 from app.requests import models
-from app.runtime.cancellation import Checkpoint
 from ops import Array
 
 Fields: TypeAlias = Mapping[str, Any]
 """The fields of a request, its tensors not decoded."""
 Tree: TypeAlias = Any
 """A response before it is written: objects and lists of arrays and ``Absent``."""
-Steps: TypeAlias = Callable[[Checkpoint], Any]
-"""Work in steps, never batched; it calls the checkpoint between steps."""
-Work: TypeAlias = Evaluation[Any] | Steps
 
 
 @dataclass(frozen=True)

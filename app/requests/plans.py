@@ -14,10 +14,11 @@ import orjson
 from app.autodiff.binding import Decode, bind_directions, bind_inputs, bind_names, bind_spec
 from app.autodiff.evaluation import Evaluation
 from app.autodiff.point import Point, Spec
+from app.execution.calls import Work
 from app.execution.engine import Engine
 from app.requests import models
 from app.requests.negotiation import validated
-from app.requests.operations import Directions, Fields, Operation, Query, Work
+from app.requests.operations import Directions, Fields, Operation, Query
 from app.runtime.cancellation import Checkpoint
 from app.tensors.decoding import decode
 from ops import Op

@@ -12,12 +12,13 @@ from app.autodiff.point import Point
 from app.errors import MAX_GOT, MethodNotAllowed, NotFound, clip, wrong
 from app.execution.engine import Engine
 from app.http.request import Request, Route
-from app.requests.answering import Job, Reply
+from app.requests.answering import Job, Reply, laid_out
 from app.requests.plans import Task
 from app.runtime.cancellation import Checkpoint
 from app.telemetry.counters import Counters
+from app.tensors.casting import Source
 from app.tensors.dtypes import DTYPES
-from app.tensors.strict_json import dumps
+from app.tensors.layouts import lay_out
 from ops import Array, Input, Op, Output
 
 Result = TypeVar("Result")
@@ -77,14 +78,20 @@ def type_variable(op: Op, dtypes: Mapping[str, Any], field: str) -> str | None:
     return None if first is None else variable[first]
 
 
-def make_job(task: Task, finish: Callable[[Any], Result], write: Callable[[Result], Reply], counters: Counters) -> Job:
+def make_job(
+    task: Task,
+    finish: Callable[[Any], Result],
+    write: Callable[[Result], Reply],
+    counters: Counters,
+    sources: Sequence[Source] = (),
+) -> Job:
     """Return the job of a task: its result passes through ``finish``, then through ``write``.
 
     The result of steps may need TensorFlow in ``finish``, so there ``finish`` is part of the work.
     """
     owner, work = task.point.op.owner, task.work
     if isinstance(work, Evaluation):
-        return Job(owner, work, task.is_long, lambda result: write(finish(result)), counters)
+        return Job(owner, work, task.is_long, lambda result: write(finish(result)), counters, sources)
 
     def steps(checkpoint: Checkpoint) -> Result:
         return finish(work(checkpoint))
@@ -105,9 +112,8 @@ def zeros(point: Point, slots: Sequence[Input | Output]) -> Array:
 
 
 def document_reply(document: Any, media_type: str = "application/json") -> Reply:
-    """Return a document as a JSON response; every number in it must be finite."""
-    body = dumps(document)
-    return Reply(media_type, [body], len(body))
+    """Return a document, which may have slots, as a JSON response; every number in it must be finite."""
+    return laid_out(media_type, lay_out(document))
 
 
 def name_list(names: Collection[str]) -> str:

@@ -32,8 +32,24 @@ _EXACT = 1 << 53
 _QUOTED = 40
 
 
-@dataclass(frozen=True, eq=False)
-class Numbers:
+class Source:
+    """Where the numbers of a tensor are in the body of a request, and the array that was decoded from them.
+
+    ``start`` is the position of the run of numbers, or of the base64 text, that they are in; -1 if it is unknown. They
+    begin at the number ``first`` of the run.
+    """
+
+    start: int = -1
+    first: int = 0
+    array: NDArray[Any] | None = None
+
+
+class NumberList(list[Any], Source):
+    """A list of numbers, flat or nested, as parsed from JSON."""
+
+
+@dataclass(eq=False)
+class Numbers(Source):
     """A tensor that was parsed in bulk: the nearest float64 to each number, flat; its shape; its JSON text."""
 
     values: NDArray[np.float64]

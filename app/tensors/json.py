@@ -18,34 +18,24 @@ from itertools import chain
 from typing import Any, Literal, cast
 
 import numpy as np
-import orjson
-import pybase64
 from numpy.typing import NDArray
 
 from app.errors import Loc, Unprocessable, wrong
 from app.tensors import casting, dtypes
-from app.tensors.casting import Numbers
+from app.tensors.casting import Numbers, Source
 from app.tensors.dtypes import DTYPES, MAX_BYTES, MAX_DIMENSION, MAX_RANK, DType
-from app.tensors.strict_json import dumps, parse
-
-__all__ = ["Encoding", "decode", "dumps", "encode", "in_parts", "parse", "plain_mask", "read_shape", "refuse_cast"]
+from app.tensors.layouts import Slot
 
 Encoding = Literal["nested", "flat", "base64"]
 Shape = tuple[int, ...]
 
-# The nearest float64 to the shortest text of this float32, 7.038531e-26, is a tie between two float32, which rounds to
-# the other one, so a reader that goes through float64 gets a neighbour. It needs more digits. It is the only such
-# number: all 2^31 were tried.
-_AMBIGUOUS = float(np.uint32(0x15AE43FD).view(np.float32))
 _SHORT = 64
-# The most numbers that are written in one call.
-_PART = 1 << 16
 
 _KEYS = ("dtype", "shape", "data", "base64")
 
 
-@dataclass(frozen=True, eq=False)
-class Decoded:
+@dataclass(eq=False)
+class Decoded(Source):
     """A decoded base64 string: its bytes, and its length in characters."""
 
     raw: bytes
@@ -59,7 +49,16 @@ def decode(value: Any, dtype: str, loc: Loc) -> NDArray[Any]:
     numbers (for the dtype bool: not bools), ragged lists, and values that do not fit the dtype or the tensor's own
     shape; ``KeyError`` for a ``dtype`` that is not in the table.
     """
-    target = DTYPES[dtype]
+    array = _decode(value, DTYPES[dtype], loc)
+    source: Any = value
+    if isinstance(value, dict):
+        source = cast("dict[str, Any]", value).get("data") or cast("dict[str, Any]", value).get("base64")
+    if isinstance(source, Source):
+        source.array = array
+    return array
+
+
+def _decode(value: Any, target: DType, loc: Loc) -> NDArray[Any]:
     if isinstance(value, list):
         items = cast("list[Any]", value)
         # Python is faster than NumPy's reductions for so few numbers; a NaN or an infinity fails the test.
@@ -76,20 +75,14 @@ def decode(value: Any, dtype: str, loc: Loc) -> NDArray[Any]:
 
 
 def encode(array: NDArray[Any], encoding: Encoding) -> dict[str, Any]:
-    """Return the typed form of ``array``, of any shape and layout, for ``dumps``.
+    """Return the typed form of ``array``, of any shape and layout, for ``lay_out``.
 
     Each number is written as the shortest text that reads back exactly; NaN and the infinities are strings.
     Raises ``TypeError`` for a dtype that is not in the table.
     """
     row = dtypes.ROWS.get(array.dtype) or dtypes.of(array.dtype)
-    tensor: dict[str, Any] = {"dtype": row.name, "shape": list(array.shape)}
-    if encoding == "base64":
-        wire: NDArray[Any] = np.asarray(array, row.wire, order="C")
-        tensor["base64"] = pybase64.b64encode_as_string(wire.reshape(-1).view(np.uint8).data)
-    else:
-        native = np.asarray(array, row.numpy, order="C")
-        tensor["data"] = _data(native if encoding == "nested" else native.reshape(-1), row)
-    return tensor
+    key = "base64" if encoding == "base64" else "data"
+    return {"dtype": row.name, "shape": list(array.shape), key: Slot(array, encoding)}
 
 
 def refuse_cast(name: Any, target: DType, loc: Loc) -> None:
@@ -97,67 +90,6 @@ def refuse_cast(name: Any, target: DType, loc: Loc) -> None:
     if name != target.name:
         got = casting.describe(name)
         raise wrong((*loc, "dtype"), "typed tensors are not cast", expected=f'"{target.name}"', got=got)
-
-
-def in_parts(array: NDArray[Any]) -> Any:
-    """Return what ``dumps`` writes as this array; a large one as text, which has been written in parts.
-
-    To write 10^6 numbers takes tens of milliseconds, in which no other thread could run.
-    """
-    if array.size > _PART:
-        return orjson.Fragment(_text(array))
-    return array[()] if array.ndim == 0 else array  # orjson does not support arrays of rank 0
-
-
-def _text(array: NDArray[Any]) -> bytes:
-    """Return the JSON text of an array of rank 1 or more, written in parts of ``_PART`` numbers at most."""
-    if array.size <= _PART:
-        return dumps(_words(array)).rstrip()
-    row = array.size // len(array)
-    if row > _PART:
-        return b"[%b]" % b",".join(map(_text, array))
-    step = _PART // row
-    return b"[%b]" % b",".join(_text(array[start : start + step])[1:-1] for start in range(0, len(array), step))
-
-
-def _data(array: NDArray[Any], row: DType) -> Any:
-    if row.is_float and row.name != "float64":  # orjson does not support bfloat16; it and float16 are exact in float32
-        array = array.astype(np.float32, copy=False)
-    return in_parts(array) if array.size > _PART else _words(array)
-
-
-def _words(array: NDArray[Any]) -> Any:
-    """Return an array for ``dumps``, or lists if it has numbers that orjson does not write correctly."""
-    return _nested_lists(array) if array.dtype.kind == "f" and not _is_plain(array) else in_parts(array)
-
-
-def _is_plain(array: NDArray[Any]) -> bool:
-    """Report whether orjson writes all of these floats correctly."""
-    if array.size <= _SHORT:  # Python is faster than NumPy for so few numbers
-        numbers = array.reshape(-1).tolist()
-        return all(map(math.isfinite, numbers)) and not (_AMBIGUOUS in numbers or -_AMBIGUOUS in numbers)
-    return bool(plain_mask(array).all())
-
-
-def plain_mask(array: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return which of these floats orjson writes correctly."""
-    plain = np.isfinite(array)
-    return plain & (np.abs(array) != np.float32(_AMBIGUOUS)) if array.dtype == np.float32 else plain
-
-
-def _nested_lists(array: NDArray[Any]) -> Any:
-    """Return nested lists with strings for NaN and the infinities.
-
-    Other numbers go through orjson and back, so that a float32 keeps its short text.
-    """
-    plain = plain_mask(array)
-    text = dumps(np.where(plain, array, array.dtype.type(0)).reshape(-1))
-    items = np.array(orjson.loads(text), object).reshape(array.shape)
-    for word, value in casting.NONFINITE.items():
-        items[np.isnan(array) if math.isnan(value) else array == value] = word
-    ambiguous = np.isfinite(array) & ~plain
-    items[ambiguous] = array[ambiguous].astype(np.float64)
-    return items.tolist()
 
 
 def _flatten(value: Any, target: DType, loc: Loc) -> tuple[Shape, list[Any], set[type]]:

@@ -8,12 +8,12 @@ from app.tensors.dtypes import MAX_RANK
 BETWEEN = b"0123456789+-.eE \t\r\n"
 
 
-def brackets_of(text: bytes) -> bytes:
+def brackets_of(text: bytes | bytearray) -> bytes | bytearray:
     """Return the brackets and commas of the JSON text of nested lists of numbers."""
     return text.translate(None, BETWEEN)
 
 
-def regular_shape(brackets: bytes, count: int) -> tuple[int, ...]:
+def regular_shape(brackets: bytes | bytearray, count: int) -> tuple[int, ...]:
     """Return the shape of nested lists with these brackets and commas, and ``count`` numbers in all.
 
     The text must be valid JSON. Takes linear time. Raises ``ValueError`` if the lists of a level differ in length, if

@@ -41,7 +41,9 @@ class Run:
     def tensor(self) -> Numbers:
         """Return the run as a tensor; raise ``ValueError`` if its lists differ in length."""
         shape = regular_shape(self.brackets, self.values.size)
-        return Numbers(self.values, shape, memoryview(self.raw)[self.start : self.end])
+        numbers = Numbers(self.values, shape, memoryview(self.raw)[self.start : self.end])
+        numbers.start = self.start
+        return numbers
 
     def rows(self) -> list[Numbers]:
         """Return a list of flat lists, of any lengths, as tensors; raise ``ValueError`` for any other run."""
@@ -50,7 +52,9 @@ class Run:
             begin = self.raw.find(b"[", at)
             at = self.raw.find(b"]", begin) + 1
             text = memoryview(self.raw)[begin:at]
-            rows.append(Numbers(self.values[first : first + length], (length,), text))
+            row = Numbers(self.values[first : first + length], (length,), text)
+            row.start, row.first = self.start, first
+            rows.append(row)
             first += length
         return rows
 

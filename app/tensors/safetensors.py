@@ -25,6 +25,7 @@ from app.tensors import dtypes, strict_json
 from app.tensors.casting import Loss, bools, describe
 from app.tensors.decoding import FIELDS
 from app.tensors.dtypes import DTYPES, MAX_BYTES, MAX_DIMENSION, MAX_RANK, DType
+from app.tensors.layouts import Layout, Slot
 from app.tensors.memory import ALIGNMENT
 from app.tensors.strict_json import Body
 
@@ -68,25 +69,25 @@ def parse(body: Body) -> dict[str, Any]:
     return document
 
 
-def write(tensors: Mapping[str, NDArray[Any]], fields: Mapping[str, Any]) -> list[Body]:
-    """Return the pieces of a body: the header, then the bytes of each array, copied only if the layout requires it.
+def lay_out(tensors: Mapping[str, NDArray[Any]], fields: Mapping[str, Any]) -> Layout:
+    """Return the layout of a body: the header, and a slot for the bytes of each array.
 
     ``fields`` go into the metadata. The data begin at a multiple of ``ALIGNMENT``, and the wider dtypes come first, so
     that each tensor begins at a multiple of its itemsize. Raises ``TypeError`` for a dtype that is not in the table.
     """
     rows = {name: dtypes.of(array.dtype) for name, array in tensors.items()}
     header: dict[str, Any] = {_METADATA: {_OURS: orjson.dumps(fields).decode()}} if fields else {}
-    pieces: list[Body] = []
+    slots: list[Slot] = []
     begin = 0
     for name, row in sorted(rows.items(), key=lambda item: -item[1].itemsize):
-        array: NDArray[Any] = np.asarray(tensors[name], row.wire, order="C")
+        array = tensors[name]
         end = begin + array.nbytes
         header[name] = {"dtype": row.safetensors, "shape": list(array.shape), "data_offsets": [begin, end]}
-        pieces.append(array.reshape(-1).view(np.uint8).data)
+        slots.append(Slot(array, "bytes"))
         begin = end
     text = orjson.dumps(header)
     text += b" " * (-(_LENGTH + len(text)) % ALIGNMENT)
-    return [len(text).to_bytes(_LENGTH, "little") + text, *pieces]
+    return Layout((len(text).to_bytes(_LENGTH, "little") + text, *[b""] * len(slots)), tuple(slots))
 
 
 def _header(body: Body) -> Body:

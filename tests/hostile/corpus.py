@@ -86,5 +86,5 @@ def _native(example: Example) -> Iterator[Request]:
 
 def _binary(path: str, tensors: Mapping[str, Mapping[str, np.ndarray]], attrs: Mapping[str, Any]) -> Request:
     named = {f"{field}/{name}": x for field, values in tensors.items() for name, x in values.items()}
-    body = b"".join(bytes(part) for part in safetensors.write(named, {"attrs": dict(attrs)}))
+    body = b"".join(bytes(part) for part in safetensors.lay_out(named, {"attrs": dict(attrs)}).pieces())
     return Request("POST", path, (("content-type", SAFETENSORS), ("accept", SAFETENSORS)), body)

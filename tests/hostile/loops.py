@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from app.tensors import safetensors
-from tests.express.wire import post, with_head
+from tests.fast_path.wire import post, with_head
 from tests.http.openinference_client import LENGTH, OCTETS, binary
 
 OPS = ("log1pexp", "square", "sign", "scale_gradient")
@@ -166,7 +166,7 @@ def _safetensors(rng: random.Random, shape: tuple[int, ...], dtype: str, tag: tu
 
     def make(*texts: Texts) -> bytes:
         named = {f"{f}/{n}": _array(t, shape, dtype) for (f, n), t in zip(fields.items(), texts, strict=False)}
-        body = b"".join(bytes(part) for part in safetensors.write(named, others | {"dtype": dtype}))
+        body = b"".join(bytes(part) for part in safetensors.lay_out(named, others | {"dtype": dtype}).pieces())
         return with_head(path, lines, body)
 
     return make

@@ -16,15 +16,15 @@ from typing import Any, NamedTuple, TypeAlias, cast
 from app.autodiff.binding import bind, bind_directions
 from app.autodiff.derived import DerivedOp
 from app.errors import DeadlinePassed, Overloaded, PullbackError, wrong
+from app.execution.calls import CheckRun, Steps, with_time_to_answer
 from app.execution.engine import Engine
 from app.gradcheck import rounding, verify
 from app.gradcheck.report import DEADLINE, Report
 from app.gradcheck.target import Options
 from app.gradcheck.verdict import Verdict, worst_verdict
 from app.http.request import Request
-from app.requests.answering import Job, Reader, Reply, Turns, answer, off_loop, owner_of, with_time_to_answer
+from app.requests.answering import Job, Reader, Reply, answer, off_loop, owner_of
 from app.requests.negotiation import JSON, accepted, content_type, read
-from app.requests.operations import Steps
 from app.routes.native.check_models import CheckRequest, ChecksRequest, VerifyRequest
 from app.routes.protocol import need_method
 from app.runtime.cancellation import Checkpoint
@@ -72,7 +72,7 @@ class CheckHandler:
             del checkpoint
             report.plan(decode_widening, checks=request.checks, inputs=request.inputs, attrs=request.attrs)
 
-        work = Turns(_turns(report, plan), report.document, lambda: report.has_begun)
+        work = CheckRun(_turns(report, plan), report.document, lambda: report.has_begun)
         return Job(self.op.owner, work, True, _reply, self.counters)
 
 

@@ -10,13 +10,14 @@ from typing import Any
 
 from app.execution.engine import Engine
 from app.http.request import Request
-from app.requests.answering import Job, Reader, Reply, answer
+from app.requests.answering import Job, Reader, Reply, answer, laid_out
 from app.requests.negotiation import SHORT_ACCEPT, accepted, content_type
 from app.requests.operations import Operation
 from app.requests.plans import Plan, Plans
 from app.routes.native.formats import FORMATS, Format
 from app.routes.protocol import need_method
 from app.telemetry.counters import Counters
+from app.tensors.fast_json import sources_of
 from app.tensors.strict_json import Body
 from ops import Op
 
@@ -48,7 +49,8 @@ class OperationHandler:
         fields = source.parse(body)
         plan = self.plans.plan(self.operation, self.op, fields)
         task = plan.task(fields, source.decode)
-        return Job(self.op.owner, task.work, task.is_long, partial(_write, plan, target), self.counters)
+        write = partial(_write, plan, target)
+        return Job(self.op.owner, task.work, task.is_long, write, self.counters, sources_of(fields))
 
 
 def _formats(kind: bytes, accept: bytes) -> tuple[Format, Format]:
@@ -62,5 +64,6 @@ _known_formats = lru_cache(maxsize=256)(_formats)
 
 
 def _write(plan: Plan, target: Format, result: Any) -> Reply:
-    pieces = target.write(plan.operation.tree(plan.query, result), plan.query.request.encoding)
-    return Reply(target.media_type, pieces, sum(map(len, pieces)))
+    return laid_out(
+        target.media_type, target.lay_out(plan.operation.tree(plan.query, result), plan.query.request.encoding)
+    )

@@ -1,6 +1,6 @@
 """The formats of requests and responses: JSON and safetensors."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -9,9 +9,10 @@ from app.autodiff.derivatives import Absent
 from app.requests.models import MAX_NAMES
 from app.requests.negotiation import not_fields
 from app.requests.operations import Tree
-from app.tensors import fast_json, json, safetensors, strict_json
+from app.tensors import fast_json, json, safetensors
 from app.tensors.decoding import decode
 from app.tensors.json import Encoding
+from app.tensors.layouts import Layout, lay_out
 from app.tensors.strict_json import Body
 from ops import Array
 
@@ -20,7 +21,7 @@ Answer = Mapping[str, Tree]
 
 @dataclass(frozen=True)
 class Format:
-    """A format: functions that parse a body into fields, decode their tensors, and write a response.
+    """A format: functions that parse a body into fields, decode their tensors, and lay out a response.
 
     If ``is_binary``, the tensors are views of the body.
     """
@@ -28,28 +29,28 @@ class Format:
     media_type: str
     parse: Callable[[Body], dict[str, Any]]
     decode: Decode
-    write: Callable[[Answer, Encoding], Sequence[Body]]
+    lay_out: Callable[[Answer, Encoding], Layout]
     is_binary: bool = False
 
 
 def _parse_json(body: Body) -> dict[str, Any]:
-    document = strict_json.parse(body) if len(body) < fast_json.LONG else fast_json.parse(body)
+    document = fast_json.parse(body)
     if not isinstance(document, dict) or len(cast(dict[str, Any], document)) > MAX_NAMES:
         raise not_fields(document)
     return cast(dict[str, Any], document)
 
 
-def _write_json(answer: Answer, encoding: Encoding) -> Sequence[Body]:
+def _lay_out_json(answer: Answer, encoding: Encoding) -> Layout:
     """Return the response as JSON: absent derivatives are null, with their reasons under ``absent``."""
     missing: list[Absent] = []
     document = _encode(answer, encoding, missing)
-    return [strict_json.dumps(document | _reasons(answer) if missing else document)]
+    return lay_out(document | _reasons(answer) if missing else document)
 
 
-def _write_safetensors(answer: Answer, encoding: Encoding) -> Sequence[Body]:
+def _lay_out_safetensors(answer: Answer, encoding: Encoding) -> Layout:
     """Return the response as tensors named by their paths; the metadata has the reasons for absent derivatives."""
     del encoding
-    return safetensors.write(dict(_tensors(answer)), _reasons(answer))
+    return safetensors.lay_out(dict(_tensors(answer)), _reasons(answer))
 
 
 def _encode(tree: Tree, encoding: Encoding, missing: list[Absent]) -> Any:
@@ -96,7 +97,7 @@ def _reason_tree(tree: Tree) -> Any:
 FORMATS: Mapping[str, Format] = {
     each.media_type: each
     for each in (
-        Format("application/json", _parse_json, json.decode, _write_json),
-        Format(safetensors.MEDIA_TYPE, safetensors.parse, decode, _write_safetensors, is_binary=True),
+        Format("application/json", _parse_json, json.decode, _lay_out_json),
+        Format(safetensors.MEDIA_TYPE, safetensors.parse, decode, _lay_out_safetensors, is_binary=True),
     )
 }

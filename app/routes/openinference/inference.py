@@ -15,9 +15,8 @@ from app.execution.engine import Engine
 from app.http.body import too_large
 from app.http.deadlines import Deadline
 from app.http.limits import JSON_LENGTH, MAX_DIGITS
-from app.http.problems import Header
 from app.http.request import Request
-from app.requests.answering import Job, Reader, Reply, answer
+from app.requests.answering import Job, Reader, Reply, answer, laid_out
 from app.requests.negotiation import JSON, content_type
 from app.requests.operations import OPERATIONS
 from app.requests.plans import Plan, Plans
@@ -35,8 +34,9 @@ from app.routes.openinference.requests import (
 from app.routes.protocol import make_job, need_method, zeros
 from app.telemetry.counters import Counters
 from app.tensors import dtypes
-from app.tensors.json import encode
-from app.tensors.strict_json import Body, dumps
+from app.tensors.casting import Source
+from app.tensors.layouts import Layout, Slot, lay_out
+from app.tensors.strict_json import Body
 from ops import Array
 
 BINARY = "application/octet-stream"
@@ -87,7 +87,8 @@ class Inference:
         finish = partial(_arrays, [requested.output for requested in inference.outputs], plan, task.point)
         write = partial(_write, self.model, inference, reply_coding)
         is_long = task.is_long or reply_coding is not None or inference.has_classes
-        return make_job(task._replace(is_long=is_long), finish, write, self.counters)
+        sources = [tensor.data for tensor in inference.tensors if isinstance(tensor.data, Source)]
+        return make_job(task._replace(is_long=is_long), finish, write, self.counters, sources)
 
 
 def _lead(request: Request) -> int | None:
@@ -119,35 +120,43 @@ def _arrays(outputs: Sequence[ModelOutput], plan: Plan, point: Point, result: An
 
 def _write(model: Model, inference: InferenceRequest, reply_coding: str | None, arrays: Sequence[Array]) -> Reply:
     """Return the response: JSON, followed by the bytes of the tensors that the client wants in binary."""
-    blobs, outputs = list[Body](), list[dict[str, Any]]()
+    blobs, outputs = list[Slot](), list[dict[str, Any]]()
     for requested, array in zip(inference.outputs, arrays, strict=True):
         output, blob = _classes(requested, array) if requested.classes else _tensor(requested, array)
         if blob is not None:
-            output["parameters"] = {"binary_data_size": len(blob)}
+            output["parameters"] = {"binary_data_size": blob.array.nbytes}
             blobs.append(blob)
         outputs.append({"name": requested.output.name, **output})
     document: dict[str, Any] = {} if inference.id is None else {"id": inference.id}
-    head = dumps(document | {"model_name": model.name, "model_version": VERSION, "outputs": outputs})
-    headers: tuple[Header, ...] = ((LENGTH_HEADER.lower().encode(), b"%d" % len(head)),) if blobs else ()
-    pieces: list[Body] = [head, *blobs]
-    if reply_coding is not None:
-        pieces = compress(pieces, reply_coding)
-        headers += ((b"content-encoding", reply_coding.encode()),)
-    return Reply(BINARY if blobs else JSON, pieces, sum(map(len, pieces)), headers)
+    head = lay_out(document | {"model_name": model.name, "model_version": VERSION, "outputs": outputs})
+    if not blobs:
+        return _compressed(laid_out(JSON, head), reply_coding)
+    layout = Layout((*head.constants, *[b""] * len(blobs)), (*head.slots, *blobs))
+    reply = laid_out(BINARY, layout)
+    size = b"%d" % (reply.size - sum(blob.array.nbytes for blob in blobs))
+    # With numbers in the JSON, its length depends on them, and so does the header.
+    reply = reply._replace(headers=((LENGTH_HEADER.lower().encode(), size),), layout=None if head.slots else layout)
+    return _compressed(reply, reply_coding)
 
 
-def _tensor(requested: RequestedOutput, array: Array) -> tuple[dict[str, Any], Body | None]:
+def _compressed(reply: Reply, coding: str | None) -> Reply:
+    if coding is None:
+        return reply
+    pieces = compress(reply.pieces, coding)
+    headers = (*reply.headers, (b"content-encoding", coding.encode()))
+    return Reply(reply.media_type, pieces, sum(map(len, pieces)), headers)
+
+
+def _tensor(requested: RequestedOutput, array: Array) -> tuple[dict[str, Any], Slot | None]:
     """Return an output, its data in it or, in binary, apart."""
-    row = dtypes.of(array.dtype)
-    output = {"datatype": DATATYPES[row.name], "shape": list(array.shape)}
-    if not requested.is_binary:
-        return output | {"data": encode(array, "flat")["data"]}, None
-    wire: Array = np.asarray(array, row.wire, order="C")
-    return output, wire.reshape(-1).view(np.uint8).data
+    output = {"datatype": DATATYPES[dtypes.of(array.dtype).name], "shape": list(array.shape)}
+    return (output, Slot(array, "bytes")) if requested.is_binary else (output | {"data": Slot(array, "flat")}, None)
 
 
-def _classes(requested: RequestedOutput, array: Array) -> tuple[dict[str, Any], Body | None]:
+def _classes(requested: RequestedOutput, array: Array) -> tuple[dict[str, Any], Slot | None]:
     """Return an output whose elements are the largest ones of the tensor as strings, as ``_tensor`` does."""
     words = top_classes(array, requested.classes)
     output: dict[str, Any] = {"datatype": "BYTES", "shape": [len(words)]}
-    return (output, as_bytes(words)) if requested.is_binary else (output | {"data": words}, None)
+    if requested.is_binary:
+        return output, Slot(np.frombuffer(as_bytes(words), np.uint8), "bytes")
+    return output | {"data": words}, None

@@ -137,13 +137,14 @@ class _Computation:
         await answer(self.engine, request, reader, await request.read())
 
     def _job(self, encoding: Encoding, body: Body) -> Job:
-        native = read(self.op, self.endpoint, _document(self.op, body))
+        document = _document(self.op, body)
+        native = read(self.op, self.endpoint, document)
         plan = self.plans.plan(OPERATIONS[self.endpoint.operation], self.op, native.fields)
         if (points := points_of(self.op, self.endpoint, native.fields)) is not None:
             return self._job_at_points(encoding, native, plan, points)
         task = plan.task(native.fields)
         finish = partial(_with_zeros, self.endpoint, plan, native, task.point)
-        return make_job(task, finish, partial(_write, encoding), self.counters)
+        return make_job(task, finish, partial(_write, encoding), self.counters, fast_json.sources_of(document))
 
     def _job_at_points(self, encoding: Encoding, native: NativeRequest, plan: Plan, points: Points) -> Job:
         first = points.task(plan, (0,) * len(points.shape)).point

@@ -14,18 +14,20 @@ from app.autodiff import derivatives
 from app.autodiff.derivatives import Absent
 from app.autodiff.point import Point
 from app.errors import Loc, Unprocessable, near, wrong
+from app.execution.calls import Work
 from app.execution.engine import Engine
 from app.requests import models
 from app.requests.answering import Job, Reply
 from app.requests.negotiation import JSON, fields_of
-from app.requests.operations import OPERATIONS, Directions, Fields, Operation, Query, Work
+from app.requests.operations import OPERATIONS, Directions, Fields, Operation, Query
 from app.requests.plans import Plans
 from app.routes.protocol import document_reply
 from app.routes.umbridge import nonfinite
 from app.routes.umbridge.models import Model, Models, Vector, relocate_errors
 from app.tensors import fast_json
 from app.tensors.casting import Numbers, describe
-from app.tensors.json import decode, in_parts
+from app.tensors.json import decode
+from app.tensors.layouts import Slot
 from app.tensors.strict_json import Body
 from ops import Array, Op
 
@@ -35,7 +37,7 @@ class UnsupportedFeature(Unprocessable):
 
 
 Result = Any
-Select = Callable[[Result], "Array | list[Array]"]
+Select = Callable[[Result], "Slot | list[Slot]"]
 # How jsonlite, the JSON library of R's client, writes the infinities.
 _INFINITIES_OF_R = {"Inf": "Infinity", "-Inf": "-Infinity"}
 
@@ -124,7 +126,8 @@ def read_job(engine: Engine, plans: Plans, models: Models, action: Action, body:
     with relocate_errors(partial(_client_loc, model)):
         task = plans.plan(action.operation, op, native).task(native)
     counters = engine.counters(op.owner, "hvp" if action.operation is HESSIAN else action.operation.name)
-    return Job(op.owner, task.work, task.is_long, partial(_reply, select, model, user_agent), counters)
+    reply = partial(_reply, select, model, user_agent)
+    return Job(op.owner, task.work, task.is_long, reply, counters, fast_json.sources_of(fields))
 
 
 def _places(request: dict[str, Any]) -> Iterator[fast_json.Place]:
@@ -220,16 +223,18 @@ def _differentiable(fields: Fields, field: str, vectors: tuple[Vector, ...]) -> 
     return vector
 
 
-def _flat(value: Array | Absent, vector: Vector) -> Array:
-    if isinstance(value, Absent):
-        return np.zeros(vector.size)
-    return value.reshape(-1).astype(np.float64, copy=False) if value.dtype.kind not in "iu" else value.reshape(-1)
+def _flat(value: Array | Absent, vector: Vector) -> Slot:
+    return Slot(np.zeros(vector.size) if isinstance(value, Absent) else value, "flat", is_wide=True)
 
 
 def _reply(select: Select, model: Model, user_agent: bytes, result: Result) -> Reply:
     output = select(result)
-    arrays = output if isinstance(output, list) else [output]
-    if all(np.isfinite(array).all() for array in arrays):
-        return document_reply({"output": [*map(in_parts, output)] if isinstance(output, list) else in_parts(output)})
-    text = nonfinite.dumps(output, model.nonfinite or nonfinite.form_for(user_agent))
+    slots = output if isinstance(output, list) else [output]
+    if all(np.isfinite(slot.array).all() for slot in slots):
+        reply = document_reply({"output": output})
+        return reply._replace(is_for_finite=True)
+    vectors = [np.asarray(slot.array).reshape(-1) for slot in slots]
+    wide = [vector if vector.dtype.kind in "iu" else vector.astype(np.float64) for vector in vectors]
+    form = model.nonfinite or nonfinite.form_for(user_agent)
+    text = nonfinite.dumps(wide if isinstance(output, list) else wide[0], form)
     return Reply(JSON, [b'{"output": ', text, b"}"], len(text) + 12)

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from tests.express.wire import Answer, Wire
+from tests.fast_path.wire import Answer, Wire
 from tests.hostile.documents import hostile_json
 from tests.hostile.findings import LOST, STATUS, WRONG
 from tests.hostile.loops import Loop, any_loop

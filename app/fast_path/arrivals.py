@@ -1,10 +1,10 @@
-"""Arrivals: whole requests with learned heads, which wait until a turn of the event loop reads and computes them."""
+"""Arrivals: whole requests with known prefixes, which wait until a turn of the event loop reads and computes them."""
 
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from app.express.heads import Head
+from app.fast_path.prefixes import RequestPrefix
 from app.http.connection import Connection
 
 # Bodies up to SMALL come first in a turn. A turn ends at TURN bytes of bodies, each of which counts as EACH bytes more:
@@ -14,7 +14,7 @@ SMALL, TURN, EACH = 1 << 13, 1 << 17, 1 << 10
 
 @dataclass(eq=False, slots=True)
 class Arrival:
-    """A request that waits for its turn: all its ``data``, its body, and the key and the head that it begins with.
+    """A request that waits for its turn: all its ``data``, its body, and the key of its prefix, and the prefix.
 
     ``began`` is a time of ``time.perf_counter``.
     """
@@ -23,7 +23,7 @@ class Arrival:
     data: bytes
     body: bytes
     key: bytes
-    head: Head
+    prefix: RequestPrefix
     began: float
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.express.both import GET, Both
-from tests.express.conftest import PLUGINS
-from tests.express.wire import Answer, Wire, post, with_head
+from tests.fast_path.both import GET, Both
+from tests.fast_path.conftest import PLUGINS
+from tests.fast_path.wire import Answer, Wire, post, with_head
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow

@@ -12,8 +12,8 @@ import pytest
 
 from app.tensors import safetensors
 from ops import Op, discover
-from tests.express.both import PATIENCE, TAKEN, Both, Requests, metric
-from tests.express.wire import Answer, Wire, post, with_head
+from tests.fast_path.both import PATIENCE, TAKEN, Both, Requests, metric
+from tests.fast_path.wire import Answer, Wire, post, with_head
 from tests.http.openinference_client import LENGTH, OCTETS, binary, in_json
 
 SAFETENSORS = ("content-type: application/vnd.safetensors", "accept: application/vnd.safetensors")
@@ -58,7 +58,7 @@ def in_base64(path: str, tensors: Mapping[str, Arrays], dtype: str, **fields: An
 
 def in_safetensors(path: str, tensors: Mapping[str, Arrays], dtype: str, **fields: Any) -> bytes:
     named = {f"{field}/{name}": x for field, values in tensors.items() for name, x in values.items()}
-    body = b"".join(bytes(part) for part in safetensors.write(named, fields | {"dtype": dtype}))
+    body = b"".join(bytes(part) for part in safetensors.lay_out(named, fields | {"dtype": dtype}).pieces())
     return with_head(path, SAFETENSORS, body)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from tests.conftest import Service
-from tests.express.wire import Answer, Wire
+from tests.fast_path.wire import Answer, Wire
 
 GET = b"GET %b HTTP/1.1\r\nhost: localhost\r\n\r\n"
 TAKEN = b"\npullback_express_requests_total "

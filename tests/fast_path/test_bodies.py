@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.express import bodies
+from app.fast_path import bodies
+from app.tensors.skeletons import join, split
 
 # If any of these took quadratic time, the test would not end.
 HUGE = 1 << 23
@@ -32,9 +33,9 @@ LONG = ",".join(["1.5"] * bodies.LONG)
     ids=lambda body: repr(body[:12]),
 )
 def test_any_body_takes_linear_time(body: bytes):
-    parts = bodies.split(body)
+    parts = split(body)
     if parts is not None:
-        assert bodies.join(*parts) == body
+        assert join(*parts) == body
         if parts[1]:
             bodies.read_lists(parts[1])
 
@@ -50,9 +51,9 @@ JSON = st.recursive(
 @given(JSON.map(json.dumps) | st.text('[]{},:"1.5e- \\n', max_size=40))
 def test_a_body_can_be_put_together_again(text: str):
     body = text.encode()
-    parts = bodies.split(body)
+    parts = split(body)
     assert parts is not None
-    assert bodies.join(*parts) == body
+    assert join(*parts) == body
 
 
 @pytest.mark.parametrize("shape", [(3,), (1,), (2, 3), (3, 1), (1, 1, 1), (2, 2, 2), (700, 2), (2, 1500), (4000,)])
@@ -60,7 +61,7 @@ def test_a_body_can_be_put_together_again(text: str):
 def test_a_tensor(shape: tuple[int, ...], separators: tuple[str, str]):
     x = np.random.default_rng(1).uniform(-3, 3, shape)
     body = json.dumps({"inputs": {"x": x.tolist(), "z": [0.5]}, "shape": [3]}, separators=separators).encode()
-    parts = bodies.split(body)
+    parts = split(body)
     assert parts is not None
     found = bodies.read_lists(parts[1])
     assert found is not None

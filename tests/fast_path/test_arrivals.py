@@ -3,14 +3,14 @@
 import random
 from typing import Any, cast
 
-from app.express.arrivals import EACH, SMALL, TURN, Arrival, Arrivals
-from app.express.heads import Head
+from app.fast_path.arrivals import EACH, SMALL, TURN, Arrival, Arrivals
+from app.fast_path.prefixes import RequestPrefix
 from app.http.connection import Connection
 
 
 def arrival(size: int) -> Arrival:
     connection = cast(Connection, cast(Any, object()))
-    return Arrival(connection, b"", b"x" * size, b"", Head("/x", b""), 0.0)
+    return Arrival(connection, b"", b"x" * size, b"", RequestPrefix("/x", b""), 0.0)
 
 
 def test_every_request_gets_a_turn_in_order():

@@ -1,23 +1,23 @@
-"""Members: requests of a batch, and parts of requests that the express way has put aside."""
+"""Requests of the fast path that wait: whole ones for their call, others for the rest of their body."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from app.express.frames import Columns, Frame
+from app.fast_path.templates import Columns, Template
 from app.http.connection import Connection
 
 
 @dataclass(eq=False, slots=True)
-class Member:
+class PendingRequest:
     """A request that waits for its call: all its ``data``, and what the log shows of it.
 
     ``began`` and ``parsed``, the end of its reading, are times of ``time.perf_counter``; reading took ``read_s``.
-    ``is_done``: it has been answered, or given back.
+    ``is_done``: it has been answered, or released.
     """
 
     connection: Connection
     data: bytes
-    frame: Frame
+    template: Template
     columns: Columns
     target: str
     client: tuple[str, int] | None
@@ -33,13 +33,13 @@ class Member:
     id: bytes = b""
 
 
-Batch: TypeAlias = dict[Frame, list[Member]]
-"""The members of a batch by their frames."""
+Batch: TypeAlias = dict[Template, list[PendingRequest]]
+"""The requests of a batch by their templates."""
 
 
 @dataclass(eq=False, slots=True)
-class Part:
-    """The first part of a request with a learned head; the whole body has ``size`` bytes."""
+class PartialRequest:
+    """The first part of a request with a known prefix; the whole body has ``size`` bytes."""
 
     data: bytes
     size: int

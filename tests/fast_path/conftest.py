@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.express.both import Both
+from tests.fast_path.both import Both
 
 PLUGINS = Path(__file__).parent / "plugins"
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from tests.express.both import GET, PATIENCE, Both
-from tests.express.wire import Answer, Wire, post, with_head
+from tests.fast_path.both import GET, PATIENCE, Both
+from tests.fast_path.wire import Answer, Wire, post, with_head
 from tests.http.openinference_client import LENGTH, OCTETS, binary, in_json
 
 CONNECTIONS, ROUNDS = 32, 25

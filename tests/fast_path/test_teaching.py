@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from tests.express.both import Both
-from tests.express.test_ways import in_base64, in_safetensors, lists, typed
-from tests.express.wire import post, with_head
+from tests.fast_path.both import Both
+from tests.fast_path.test_ways import in_base64, in_safetensors, lists, typed
+from tests.fast_path.wire import post, with_head
 from tests.http.openinference_client import LENGTH, OCTETS, binary, in_json
 
 TAGS = itertools.count()

@@ -1,4 +1,4 @@
-"""Calls: the numbers of several requests, computed in one TensorFlow call."""
+"""Shared calls: the numbers of several requests, computed in one TensorFlow call."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from app.autodiff import padding
 from app.autodiff.point import Spec
 from app.autodiff.programs import Program
-from app.express.bodies import Numbers
+from app.fast_path.bodies import Numbers
 from app.runtime.modes import KeyedArrays
 from ops import Array
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class SharedCall:
     """What evaluations that may share a call have in common: the program, and the request without its tensors.
 
     The leaves of the program are tensors of ``dtype``, and after those of the inputs, the number attributes.
@@ -35,14 +35,14 @@ class Call:
         program, spec = self.program, self.spec
         rows = np.empty((len(columns), padding.length_for(count)), self.dtype)
         for row, parts in zip(rows, columns, strict=True):
-            row[:count] = joined(parts)
+            row[:count] = _joined(parts)
             row[count:] = row[count - 1]
         first = len(program.op.inputs)
         leaves = [*rows[:first], *spec.numbers, *rows[first:]]
         return padding.run_row(program, spec.mode, leaves, spec.device, count)
 
 
-def joined(parts: Sequence[Numbers | Array]) -> NDArray[Any]:
+def _joined(parts: Sequence[Numbers | Array]) -> NDArray[Any]:
     """Return lists and arrays of numbers as one array; the numbers of lists become float64."""
     if len(parts) == 1:
         return np.asarray(parts[0], None if isinstance(parts[0], np.ndarray) else np.float64)

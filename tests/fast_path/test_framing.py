@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.express.both import GET, Both
-from tests.express.wire import Answer, Wire, post
+from tests.fast_path.both import GET, Both
+from tests.fast_path.wire import Answer, Wire, post
 from tests.patience import PATIENCE_S
 
 PATH = "/v1/ops/log1pexp/vjp"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.express.both import Both
-from tests.express.wire import post, with_head
+from tests.fast_path.both import Both
+from tests.fast_path.wire import post, with_head
 
 TAGS = count()
 LONG = 1200

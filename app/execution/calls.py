@@ -1,0 +1,55 @@
+"""Calls: work for TensorFlow, and what the engine must know about it to run it."""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from app.autodiff.evaluation import Evaluation
+from app.runtime.cancellation import Checkpoint
+from app.telemetry.counters import Counters
+
+# The time that work leaves for writing its answer, if a part of the work is worth an answer: a share of the time left.
+SHARE_OF_ANSWER, LONGEST_ANSWER_S = 0.25, 1.0
+
+Steps: TypeAlias = Callable[[Checkpoint], Any]
+"""Work in steps, never batched; it calls the checkpoint between steps."""
+
+
+@dataclass(frozen=True)
+class CheckRun:
+    """A gradient check, in several turns of the lane, between which other checks run; ``result`` follows the last.
+
+    The turns are made as they are needed: one may depend on those before it. If the time ends before the last turn, the
+    result is that of the turns up to then; ``has_begun`` reports whether any has begun, without which there is no
+    result.
+    """
+
+    turns: Iterable[Steps]
+    result: Callable[[], Any]
+    has_begun: Callable[[], bool]
+
+
+Work: TypeAlias = Evaluation[Any] | Steps
+"""The work of an operation."""
+
+
+@dataclass(slots=True)
+class Call:
+    """Work, and the request that it is for.
+
+    ``owner`` is whose share of the queue the work takes; ``deadline`` is a time of ``time.monotonic``. ``is_alone``: no
+    other request is in progress.
+    """
+
+    work: Work | CheckRun
+    owner: str
+    deadline: float
+    counters: Counters
+    is_long: bool
+    is_alone: bool = False
+
+
+def with_time_to_answer(deadline: float) -> float:
+    """Return when work must end so that its result, however incomplete, can be sent before ``deadline``."""
+    return deadline - min(LONGEST_ANSWER_S, SHARE_OF_ANSWER * max(0.0, deadline - time.monotonic()))

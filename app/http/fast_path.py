@@ -1,0 +1,59 @@
+"""The fast path as connections and requests see it; ``app.fast_path`` implements it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Protocol, TypeVar
+
+from starlette.types import Message, Receive, Scope, Send
+
+C_contra = TypeVar("C_contra", contravariant=True)
+
+FAST_PATH, CANDIDATE = "fast_path", "pullback.candidate"
+"""The key of the ``FastPath`` in the state that the application shares with the server, and that of the ``Candidate``
+in the scope of a request, if it has one."""
+
+
+class Candidate(Protocol):
+    """A request of the general path from which the fast path may make a template.
+
+    ``headers`` are those of its response, if its status is 200; ``exchange`` is set when it has been answered.
+    """
+
+    headers: Sequence[tuple[bytes, bytes]] | None
+    exchange: Any
+
+
+@dataclass(frozen=True)
+class NotedHeaders:
+    """An ASGI application that notes the headers of its response, after those of the server, for the candidate."""
+
+    app: Any
+    server_headers: Sequence[tuple[bytes, bytes]]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on."""
+        candidate: Candidate = scope[CANDIDATE]
+
+        async def noting(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] == HTTPStatus.OK:
+                candidate.headers = (*self.server_headers, *message["headers"])
+            await send(message)
+
+        await self.app(scope, receive, noting)
+
+
+class FastPath(Protocol[C_contra]):
+    """The part of ``app.fast_path.fast_path.FastPath`` that connections, of one class, use."""
+
+    def receive(self, connection: C_contra, data: bytes) -> bytes:
+        """Take data; return what the parser must get."""
+        ...
+
+    def release(self, connection: C_contra) -> bytes:
+        """Let go of the connection; return what the parser must get."""
+        ...
+
+    def store(self, candidate: Candidate) -> None:
+        """Make a template from a request that has been answered, if that is possible."""
+        ...
