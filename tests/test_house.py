@@ -22,13 +22,13 @@ PACKAGES = ("app", "ops", "pullback")
 NOT_OURS = {".git", ".venv", ".hypothesis", ".pytest_cache", ".ruff_cache", "__pycache__", "build", "dist"}
 
 # The packages and modules of `app` that use HTTP. The rest works without a server.
-WEB = ("__main__", "express", "http", "main", "requests", "routes")
+WEB = ("__main__", "fast_path", "http", "main", "requests", "routes")
 SERVERS = ("fastapi", "starlette", "uvicorn")
 # The rooms of `app`: each imports only rooms below its own line.
 LAYERS = (
     ("__main__",),
     ("main",),
-    ("routes", "express"),
+    ("routes", "fast_path"),
     ("requests",),
     ("http",),
     ("execution",),

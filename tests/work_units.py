@@ -36,7 +36,7 @@ APART = (
     "tests/client/test_addresses.py",
     "tests/client/test_repeats.py",
     "tests/fast_path/test_services.py",
-    "tests/fast_path/test_memory.py",
+    "tests/fast_path/test_cache.py",
 )
 THROUGH_ALL_OPS = (
     "tests/ops/test_table.py",

@@ -156,7 +156,7 @@ def test_the_warm_up_takes_no_place_in_the_queue(monkeypatch, counts):
             running = asyncio.create_task(pending)
             await asyncio.sleep(0.1)
             opened.set()
-            assert (await running)["y"].tolist() == [1, -1]
+            assert (await running)[0, "y"].tolist() == [1, -1]
         finally:
             opened.set()
 
@@ -180,7 +180,7 @@ def test_the_warm_up_records_durations(monkeypatch, counts):
         found = await engine.batches.run(
             derivatives.forward(point), slot="short", owner="a", deadline=time.monotonic() + PATIENCE_S
         )
-        assert found["y"].tolist() == [9, 16]
+        assert found[0, "y"].tolist() == [9, 16]
 
     monkeypatch.setattr(padding, "run", seen)
     during_warm_up(test)
