@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
+import orjson
 import pybase64
 
 from app.errors import Malformed
@@ -50,39 +51,40 @@ class Document(dict[str, Any]):
 class _ShortRun:
     """The text of a short run, which begins at ``start``."""
 
-    text: bytes | bytearray
+    text: Raw
     start: int
 
     def tensor(self) -> NumberList:
         """Return the run as a list."""
-        return self._list(strict_json.parse(self.text), 0)
-
-    def rows(self) -> list[Any]:
-        """Return the items of the run, of which those that are flat lists have sources."""
-        rows, first = list[Any](), 0
-        for row in cast("list[Any]", strict_json.parse(self.text)):
-            rows.append(self._list(cast("list[Any]", row), first) if isinstance(row, list) else row)
-            first += len(rows[-1]) if isinstance(row, list) else 1  # pyright: ignore[reportUnknownArgumentType]
-        return rows
-
-    def _list(self, items: list[Any], first: int) -> NumberList:
-        numbers = NumberList(items)
-        numbers.start, numbers.first = self.start, first
+        numbers = NumberList(orjson.loads(self.text))
+        numbers.start = self.start
         return numbers
+
+    def rows(self) -> list[NumberList]:
+        """Return the flat lists in the run; raise ``TypeError`` if it has anything else."""
+        rows, first = list[NumberList](), 0
+        for items in orjson.loads(self.text):
+            row = NumberList(items)
+            row.start, row.first = self.start, first
+            rows.append(row)
+            first += len(row)
+        return rows
 
 
 Extracted: TypeAlias = dict[str, Run | _ShortRun | Decoded]
 
 
-def places(request: dict[str, Any]) -> Iterator[Place]:
-    """Yield the places of tensors in a request to the native API."""
+def places(request: dict[str, Any]) -> list[Place]:
+    """Return the places of tensors in a request to the native API."""
+    found = list[Place]()
     for field in FIELDS:
         named = request.get(field)
         for name, value in cast("dict[str, Any]", named).items() if isinstance(named, dict) else ():
-            tensor = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-            yield cast("dict[str, Any]", named), name, Numbers
-            yield tensor, "data", Numbers
-            yield tensor, "base64", Decoded
+            found.append((cast("dict[str, Any]", named), name, Numbers))
+            if isinstance(value, dict):
+                tensor = cast("dict[str, Any]", value)
+                found += ((tensor, "data", Numbers), (tensor, "base64", Decoded))
+    return found
 
 
 def sources_of(fields: object) -> tuple[Source, ...]:
@@ -97,51 +99,38 @@ def parse(body: Body, places: Places = places) -> Any:
     """
     if isinstance(body, memoryview):
         return strict_json.parse(body)
-    take_out = _take_out_runs if len(body) <= SHORT_BODY else _take_out_long
     try:
-        return _parse(body, take_out, places)
+        return _parse_split(body, places) if len(body) <= SHORT_BODY else _parse_long(body, places)
     except (Malformed, ValueError, TypeError, RuntimeError):  # from the parsers and this module
         return strict_json.parse(body)
 
 
-def _parse(raw: Raw, take_out: Callable[[Raw, Extracted], Iterable[Raw]], places: Places) -> Any:
-    """Return the document; raise ``ValueError`` or another error if the body does not fit the scheme."""
-    strict_json.refuse_brackets(raw)
-    extracted = Extracted()
-    document: Any = strict_json.parse(b"".join(take_out(raw, extracted)))
-    if not isinstance(document, dict):
-        raise ValueError("expected an object")
-    sources = list[Source]()
-    for place in places(cast("dict[str, Any]", document)):
-        sources += _restore(raw, *place, extracted)
-    if extracted:
-        raise ValueError("expected runs only in the places of tensors")
-    found = Document(cast("dict[str, Any]", document))
-    found.sources = tuple(sources)
-    return found
-
-
-def _take_out_runs(raw: Raw, extracted: Extracted) -> Iterator[Raw]:
-    """Yield the body with marks for its runs, which go to ``extracted``."""
+def _parse_split(raw: Raw, places: Places) -> Document:
+    """Parse a body, all of whose runs are taken out; raise ``ValueError`` or another error if it does not fit."""
+    if len(raw) > strict_json.MAX_BRACKETS:
+        strict_json.refuse_brackets(raw)
     if (parts := split(raw)) is None:
         raise ValueError("expected fewer lists")
     skeleton, texts = parts
     first, *rest = skeleton.split(HOLE)
-    yield first
-    start = len(first)
+    extracted, pieces, start = Extracted(), [first], len(first)
     for text, following in zip(texts, rest, strict=True):
-        run = read_run(raw, start, start + len(text)) if len(text) >= LONG_RUN else _ShortRun(text, start)
-        yield b'["%b"]' % _store(extracted, run)
-        yield following
+        mark = f"{_MARK}.{len(extracted)}"
+        is_long = len(text) >= LONG_RUN
+        extracted[mark] = read_run(raw, start, start + len(text)) if is_long else _ShortRun(text, start)
+        pieces += (b'["%b"]' % mark.encode(), following)
         start += len(text) + len(following)
+    return _restored(raw, strict_json.parse(b"".join(pieces)), places, extracted)
 
 
-def _take_out_long(raw: Raw, extracted: Extracted) -> Iterator[Raw]:
-    """Yield the body with marks for its long values, which go to ``extracted``."""
+def _parse_long(raw: Raw, places: Places) -> Document:
+    """Parse a body whose long values are taken out; raise as ``_parse_split`` does."""
+    strict_json.refuse_brackets(raw)
+    extracted = Extracted()
     rest = b"".join(_extract(raw, extracted))
     if b"\\" in rest:
         raise ValueError("expected strings that end at a quote")
-    yield rest
+    return _restored(raw, strict_json.parse(rest), places, extracted)
 
 
 def _extract(raw: Raw, extracted: Extracted) -> Iterator[Raw]:
@@ -176,33 +165,49 @@ def _extract(raw: Raw, extracted: Extracted) -> Iterator[Raw]:
     raise ValueError(f"expected fewer than {MAX_VALUES} lists and strings")
 
 
-def _store(extracted: Extracted, value: Run | _ShortRun | Decoded) -> bytes:
+def _store(extracted: Extracted, value: Run | Decoded) -> bytes:
     """Store a value and return its mark."""
     mark = f"{_MARK}.{len(extracted)}"
     extracted[mark] = value
     return mark.encode()
 
 
-def _restore(raw: Raw, place: dict[str, Any], key: str, kind: Kind, extracted: Extracted) -> list[Source]:
-    """Replace the mark at this place, if any, by its value, if that has the right type; return the sources.
+def _restored(raw: Raw, parsed: Any, places: Places, extracted: Extracted) -> Document:
+    """Return the document with values in place of their marks, which must be in places of the right type.
 
-    Raises ``ValueError`` for lists of other lengths than a place of this kind has.
+    Raises ``ValueError`` for any other document, and for lists of other lengths than a place has.
     """
-    match place.get(key):
-        case [str(mark)] if isinstance(run := extracted.get(mark), Run | _ShortRun) and kind is not Decoded:
-            del extracted[mark]
-            value = place[key] = run.tensor() if kind is Numbers else run.rows()
-            return [value] if isinstance(value, Source) else [row for row in value if isinstance(row, Source)]
-        case str(mark) if isinstance(decoded := extracted.get(mark), Decoded) and kind is Decoded:
-            place[key] = decoded
-            del extracted[mark]
-            return [decoded]
-        case str(text) if kind is Decoded and len(raw) <= SHORT_BODY:
-            place[key] = decoded = Decoded(pybase64.b64decode(text, validate=True), len(text))
-            quoted = b'"%b"' % text.encode()
-            at = raw.find(quoted)
-            # With two equal texts, it is unknown which of them this one is.
-            decoded.start = at + 1 if at >= 0 and raw.find(quoted, at + 1) < 0 else -1
-            return [decoded]
-        case _:
-            return []
+    if not isinstance(parsed, dict):
+        raise ValueError("expected an object")
+    sources = list[Source]()
+    for place, key, kind in places(cast("dict[str, Any]", parsed)):
+        match place.get(key):
+            case [str(mark)] if isinstance(run := extracted.get(mark), Run | _ShortRun) and kind is not Decoded:
+                del extracted[mark]
+                value = run.tensor() if kind is Numbers else run.rows()
+                place[key] = value
+                sources += value if isinstance(value, list) and kind is list else (cast("Source", value),)
+            case str(mark) if isinstance(decoded := extracted.get(mark), Decoded) and kind is Decoded:
+                place[key] = decoded
+                del extracted[mark]
+                sources.append(decoded)
+            case str(text) if kind is Decoded and len(raw) <= SHORT_BODY:
+                place[key] = decoded = _decoded(raw, text)
+                sources.append(decoded)
+            case _:
+                pass
+    if extracted:
+        raise ValueError("expected runs only in the places of tensors")
+    document = Document(cast("dict[str, Any]", parsed))
+    document.sources = tuple(sources)
+    return document
+
+
+def _decoded(raw: Raw, text: str) -> Decoded:
+    """Decode a base64 string of a body; raise ``ValueError`` if it is none."""
+    decoded = Decoded(pybase64.b64decode(text, validate=True), len(text))
+    quoted = b'"%b"' % text.encode()
+    at = raw.find(quoted)
+    # With two equal texts, it is unknown which of them this one is.
+    decoded.start = at + 1 if at >= 0 and raw.find(quoted, at + 1) < 0 else -1
+    return decoded

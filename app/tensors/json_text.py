@@ -26,8 +26,13 @@ _NUMPY = orjson.OPT_SERIALIZE_NUMPY
 
 def text(array: NDArray[Any]) -> bytes:
     """Return an array of a dtype that orjson supports as a number or nested lists; a large one is written in parts."""
+    if array.size <= _SHORT and array.ndim:
+        written = orjson.dumps(array, option=_NUMPY)
+        return written if _NULL not in written and _AMBIGUOUS_TEXT not in written else _with_strings(array)
     if array.size <= _PART:
-        return orjson.dumps(_serialisable(array), option=_NUMPY)
+        if array.dtype.kind == "f" and not _plain_mask(array).all():
+            return _with_strings(array)
+        return orjson.dumps(array if array.ndim else array[()], option=_NUMPY)  # no arrays of rank 0 in orjson
     row = array.size // len(array)
     if row > _PART:
         return b"[%b]" % b",".join(map(text, array))
@@ -50,29 +55,14 @@ def texts(rows: NDArray[Any]) -> Sequence[bytes]:
     return parts
 
 
-def _serialisable(array: NDArray[Any]) -> Any:
-    """Return an array for orjson, or lists if it has numbers that orjson does not write correctly."""
-    if array.dtype.kind == "f" and not _is_plain(array):
-        return _with_strings(array)
-    return array if array.ndim else array[()]  # orjson does not support arrays of rank 0
-
-
-def _is_plain(array: NDArray[Any]) -> bool:
-    """Report whether orjson writes all of these floats correctly."""
-    if array.size <= _SHORT:  # Python is faster than NumPy for so few numbers
-        numbers = array.reshape(-1).tolist()
-        return all(map(math.isfinite, numbers)) and not (_AMBIGUOUS in numbers or -_AMBIGUOUS in numbers)
-    return bool(_plain_mask(array).all())
-
-
 def _plain_mask(array: NDArray[Any]) -> NDArray[np.bool_]:
     """Return which of these floats orjson writes correctly."""
     plain = np.isfinite(array)
     return plain & (np.abs(array) != np.float32(_AMBIGUOUS)) if array.dtype == np.float32 else plain
 
 
-def _with_strings(array: NDArray[Any]) -> Any:
-    """Return nested lists with strings for NaN and the infinities.
+def _with_strings(array: NDArray[Any]) -> bytes:
+    """Return an array with numbers that orjson does not write correctly, with strings for NaN and the infinities.
 
     Other numbers go through orjson and back, so that a float32 keeps its short text.
     """
@@ -83,4 +73,4 @@ def _with_strings(array: NDArray[Any]) -> Any:
         items[np.isnan(array) if math.isnan(value) else array == value] = name
     ambiguous = np.isfinite(array) & ~plain
     items[ambiguous] = array[ambiguous].astype(np.float64)
-    return items.tolist()
+    return orjson.dumps(items.tolist())

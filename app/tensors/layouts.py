@@ -1,8 +1,7 @@
 """The layout of a response: constant bytes, and slots for arrays."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -85,15 +84,17 @@ class Layout(NamedTuple):
 
     def pieces(self) -> list[Body]:
         """Return the response in pieces, with the arrays of the slots."""
-        return list(self._filled([slot.content() for slot in self.slots]))
+        pieces: list[Body] = [self.constants[0]]
+        for slot, constant in zip(self.slots, self.constants[1:], strict=True):
+            pieces += (slot.content(), constant)
+        return [piece for piece in pieces if len(piece)]
 
     def fill(self, contents: Sequence[Body]) -> bytes:
         """Return the response with these contents of the slots."""
-        return b"".join(self._filled(contents))
-
-    def _filled(self, contents: Sequence[Body]) -> Iterator[Body]:
-        first, *rest = self.constants
-        return filter(None, chain((first,), chain.from_iterable(zip(contents, rest, strict=True))))
+        pieces: list[Body] = [self.constants[0]]
+        for content, constant in zip(contents, self.constants[1:], strict=True):
+            pieces += (content, constant)
+        return b"".join(pieces)
 
 
 def lay_out(document: Any) -> Layout:

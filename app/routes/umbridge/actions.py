@@ -3,7 +3,7 @@
 An absent derivative becomes a vector of zeros, because the client expects a vector.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -130,11 +130,9 @@ def read_job(engine: Engine, plans: Plans, models: Models, action: Action, body:
     return Job(op.owner, task.work, task.is_long, reply, counters, fast_json.sources_of(fields))
 
 
-def _places(request: dict[str, Any]) -> Iterator[fast_json.Place]:
-    """Yield the places of vectors in a request."""
-    yield request, "input", list
-    yield request, "sens", Numbers
-    yield request, "vec", Numbers
+def _places(request: dict[str, Any]) -> list[fast_json.Place]:
+    """Return the places of vectors in a request."""
+    return [(request, "input", list), (request, "sens", Numbers), (request, "vec", Numbers)]
 
 
 def _client_loc(model: Model, loc: Loc) -> Loc:
