@@ -80,7 +80,7 @@ class _Families:
         self.plans_kept = gauge("pullback_plans_kept", "Validated requests in the cache, without their tensors.")
         self.traces_kept = gauge("pullback_traces_kept", "Traced functions in the cache.")
         self.compilations = counter("pullback_xla_compilations", "Traced functions compiled by XLA.")
-        self.express = counter("pullback_express_requests", "Requests answered the express way.")
+        self.express = counter("pullback_express_requests", "Requests answered on the fast path.")
         self.dropped = counter(
             "pullback_log_lines_dropped", "Lines of the log that were dropped: nothing read it in time."
         )
@@ -115,7 +115,7 @@ class Metrics:
         """
         self._in_lane, self._in_batches, self._in_flight = in_lane, in_batches, in_flight
         self.plans: Sized = ()
-        # How many requests the express way has answered.
+        # How many requests the fast path has answered.
         self.express: Callable[[], int] = lambda: 0
         # The answers by key and status since the last scrape; the key is empty for a request without a valid one.
         self.by_key: collections.Counter[tuple[str, int]] = collections.Counter()
