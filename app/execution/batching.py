@@ -29,6 +29,8 @@ from app.telemetry.counters import NOT_RECORDED, Counters
 # Batches that take less, and do only arithmetic, run on the event loop itself: passing them to a thread takes as long,
 # and most of their time is Python, which would block the loop from another thread as well.
 BRIEF_S = 2e-3
+# The same for an evaluation that cannot share a call: many of them may wait, each for all before it.
+BRIEF_ALONE_S = 5e-4
 # For how many kinds of batches that is known; the oldest makes room for another, and is measured again.
 MEASURED = 8192
 # How much later than the first deadline of a batch another may be.
@@ -144,7 +146,7 @@ class Batches:
 
             def work(checkpoint: Checkpoint) -> KeyedArrays:
                 del checkpoint
-                return evaluation.compute()
+                return self._timed(evaluation)
 
             return await self._lane.run(counters.queued(work), slot=slot, deadline=deadline, owner=owner)
         self._admission.take(owner)
@@ -160,7 +162,7 @@ class Batches:
     def is_brief(self, evaluation: Evaluation[Any]) -> bool:
         """Return whether an evaluation may run on the event loop: it is short, and does only arithmetic."""
         if evaluation.batch_key is None:
-            return False
+            return self._brief.get(_cost_alone(evaluation), False)
         return self.is_brief_together(evaluation.program, evaluation.point.spec, evaluation.size) or False
 
     def is_brief_together(self, program: Program, spec: Spec, size: int) -> bool | None:
@@ -177,9 +179,25 @@ class Batches:
         """
         began = time.perf_counter()
         try:
-            return evaluation.compute()
+            return evaluation.compute() if evaluation.batch_key is not None else self._timed(evaluation)
         finally:
             counters.batched([began], began, time.perf_counter())
+
+    def _timed(self, evaluation: Evaluation[Any]) -> KeyedArrays:
+        """Run an evaluation that cannot share a call, and note whether it is brief."""
+        began, cost = time.perf_counter(), _cost_alone(evaluation)
+        results = evaluation.compute()
+        # A busy machine interrupts a run now and then.
+        bound_s = BRIEF_S if self._brief.get(cost) else BRIEF_ALONE_S
+        is_brief = time.perf_counter() - began < bound_s
+        is_arithmetic = modes.is_known_arithmetic(evaluation.program, evaluation.point.spec.mode)
+        self._note(cost, is_brief=is_brief and is_arithmetic)
+        return results
+
+    def _note(self, cost: Hashable, *, is_brief: bool) -> None:
+        if len(self._brief) >= MEASURED:
+            self._brief.pop(next(iter(self._brief)), None)
+        self._brief[cost] = is_brief
 
     async def warm(self, evaluation: Evaluation[Any], *, deadline: float) -> None:
         """Run an evaluation twice in the slot for compiling: the first run compiles, the second measures the time.
@@ -252,15 +270,20 @@ class Batches:
         first = batch.members[0].evaluation
         if is_typical:
             is_arithmetic = modes.is_known_arithmetic(first.program, first.point.spec.mode)
-            if len(self._brief) >= MEASURED:
-                self._brief.pop(next(iter(self._brief)), None)
-            self._brief[_cost(first.program, first.point.spec, batch.size)] = is_arithmetic and ended - began < BRIEF_S
+            cost = _cost(first.program, first.point.spec, batch.size)
+            self._note(cost, is_brief=is_arithmetic and ended - began < BRIEF_S)
         batch.members[0].counters.batched([member.arrived for member in batch.members], began, ended)
 
 
 def _cost(program: Program, spec: Spec, size: int) -> Hashable:
     """Return an equal key for batches that take equally long: similar evaluations, with ``size`` numbers in all."""
     return program, spec.mode, spec.device, padding.length_for(size)
+
+
+def _cost_alone(evaluation: Evaluation[Any]) -> Hashable:
+    """Return an equal key for evaluations that take equally long."""
+    spec = evaluation.point.spec
+    return evaluation.program, spec.mode, spec.device, tuple([leaf.shape for leaf in evaluation.leaves])
 
 
 def _answer(batch: _Batch) -> None:

@@ -1,7 +1,7 @@
-"""Detection of graphs that do only elementwise arithmetic.
+"""Detection of graphs that do only arithmetic.
 
-Their run time follows from their size; they never block, and accept every input. Any other kernel may sleep, loop,
-check its input, or come from an op author.
+Their run time follows from the shapes of their inputs, and they never block. Any other kernel may sleep, loop as often
+as values require, or come from an op author.
 """
 
 import tensorflow as tf
@@ -9,8 +9,12 @@ import tensorflow as tf
 # fmt: off
 KERNELS = frozenset([
     # structure
-    "BroadcastGradientArgs", "BroadcastTo", "Cast", "Const", "Fill", "Identity", "IdentityN", "NoOp", "OnesLike",
-    "Placeholder", "PreventGradient", "Reshape", "Shape", "StopGradient", "Sum", "ZerosLike",
+    "BroadcastGradientArgs", "BroadcastTo", "Cast", "ConcatV2", "Const", "ExpandDims", "Fill", "Identity", "IdentityN",
+    "NoOp", "OnesLike", "Pack", "Placeholder", "PreventGradient", "Range", "Rank", "Reshape", "Shape", "Size", "Slice",
+    "Squeeze", "StopGradient", "StridedSlice", "Tile", "Transpose", "Unpack", "ZerosLike",
+    # reductions and products
+    "All", "Any", "ArgMax", "ArgMin", "BatchMatMulV2", "BiasAdd", "BiasAddGrad", "Cumprod", "Cumsum", "LogSoftmax",
+    "MatMul", "Max", "Mean", "Min", "Prod", "Softmax", "Sum",
     # arithmetic
     "Abs", "Add", "AddN", "AddV2", "Ceil", "ClipByValue", "Div", "DivNoNan", "Floor", "FloorDiv", "FloorMod", "Inv",
     "InvGrad", "Maximum", "Minimum", "Mul", "MulNoNan", "Neg", "Pow", "RealDiv", "Reciprocal", "ReciprocalGrad", "Rint",
