@@ -150,6 +150,7 @@ def test_a_cut(data, is_whole):
         assert (key, data[start:end]) == (HEAD % 1, b"{}")
 
 
+@pytest.mark.slow
 def test_an_active_connection_outlives_its_timer():
     """The timer starts once; it closes the connection only when no request has been answered for that long."""
 
