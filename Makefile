@@ -42,7 +42,7 @@ endef
 # The CPU seconds that the tests of `make test` may take; a run says when they take more.
 CPU_BUDGET := 340
 
-test: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## check style and types, and run the tests that break most often (6 minutes)
+test: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## check style and types, and run the tests that break most often (4 minutes)
 	$(CHECK_TREE)
 	$(VENV)/bin/python -m pytest -m 'not slow and not docker and not thorough' -p tests.cpu_budget --cpu-budget $(CPU_BUDGET)
 	@echo 'Left out: the tests marked slow, other clients, the frameworks, and the attack. `make test-all` runs them too.'

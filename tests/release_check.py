@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from tests.conftest import ROOT
 
@@ -67,15 +68,33 @@ def on_python(minor: str) -> Callable[[], str]:
 
 
 def interpreter(minor: str) -> str:
-    """Return the path of a Python of a minor version, from the PATH or from uv; raises ``Lacking``."""
-    finds = [[f"python{minor}", "-c", "import sys; print(sys.executable)"], ["uv", "python", "find", minor]]
-    for find in finds:
-        with contextlib.suppress(FileNotFoundError):
-            # The PATH may have a command of that name that only says how to get Python, as pyenv's.
-            found = subprocess.run(find, capture_output=True, text=True, check=False)
-            if not found.returncode:
-                return found.stdout.strip()
-    raise Lacking(f"neither the PATH nor uv has Python {minor}")
+    """Return the path of a Python of a minor version: from the PATH, or from uv, which may have to download it.
+
+    Raises ``Lacking`` with the reason why uv cannot.
+    """
+    # make installs uv next to this Python, unless only pip works here.
+    uv = [str(Path(sys.executable).with_name("uv")), "python"]
+    find = [*uv, "find", "--managed-python", minor]
+    own = {"UV_PYTHON_INSTALL_DIR": str(FOLDER / "pythons")}
+    # The PATH may have a command of that name that only says how to get Python, as pyenv's.
+    found = printed([f"python{minor}", "-c", "import sys; print(sys.executable)"])[0] or printed(find)[0]
+    if found:
+        return found
+    _, reason = printed([*uv, "install", "--no-bin", minor], **own)
+    found, _ = printed(find, **own)
+    if not found:
+        raise Lacking(f"neither the PATH nor uv has Python {minor}, and uv cannot install it: {reason}")
+    return found
+
+
+def printed(command: Sequence[str], **variables: str) -> tuple[str, str]:
+    """Return what a command prints, "" if it fails, and the last line of its errors."""
+    try:
+        done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
+    except OSError as error:
+        return "", str(error)
+    errors = done.stderr.strip().splitlines() or [""]
+    return "" if done.returncode else done.stdout.strip(), errors[-1].strip().removeprefix("cause: ")
 
 
 STEPS = (
@@ -101,10 +120,20 @@ def run(step: Step, limit_s: float = LIMIT_S) -> Result:
         return Result(step.name, "skipped", str(reason))
     log, began = FOLDER / f"{step.name}.log", time.monotonic()
     with log.open("wb") as output:
+        # A signal waits until the process is known: otherwise the process would go on without its check.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
         process = subprocess.Popen(
-            command, shell=True, cwd=ROOT, stdout=output, stderr=output, env=environment(), start_new_session=True
+            command,
+            shell=True,
+            cwd=ROOT,
+            stdout=output,
+            stderr=output,
+            env=environment(),
+            start_new_session=True,
+            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, mask),  # noqa: PLW1509 - one thread
         )
         try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             code = process.wait(limit_s)
         except subprocess.TimeoutExpired:
             return Result(step.name, "failed", f"`{command}` took longer than {limit_s:g} s: see {log}")

@@ -141,6 +141,7 @@ def test_uv_reads_the_configuration_of_pip(environment, index) -> None:
     assert installer(environment) == "uv"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bundle", ["PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"])
 def test_uv_reads_the_variables_of_pip(environment, index, bundle) -> None:
     variables = {"PIP_INDEX_URL": index.url, bundle: str(index.authority), "PIP_DEFAULT_TIMEOUT": "7"}
@@ -148,6 +149,7 @@ def test_uv_reads_the_variables_of_pip(environment, index, bundle) -> None:
     assert installer(environment) == "uv"
 
 
+@pytest.mark.slow
 def test_uv_looks_at_links(environment, tmp_path) -> None:
     links = [tmp_path / "links", tmp_path / "more"]
     for folder in links:
@@ -159,6 +161,7 @@ def test_uv_looks_at_links(environment, tmp_path) -> None:
     assert installer(environment) == "uv"
 
 
+@pytest.mark.slow
 def test_uv_looks_at_all_indexes_and_takes_the_file_with_the_hash(environment, index, tmp_path) -> None:
     (other := tmp_path / "simple" / "planted").mkdir(parents=True)
     (other / "planted-2.0-py3-none-any.whl").touch()
@@ -168,23 +171,27 @@ def test_uv_looks_at_all_indexes_and_takes_the_file_with_the_hash(environment, i
     assert installer(environment) == "uv"
 
 
+@pytest.mark.slow
 def test_variables_of_uv_come_first(environment, index) -> None:
     variables = {"UV_DEFAULT_INDEX": index.url, "PIP_INDEX_URL": "https://localhost:1/simple"}
     assert install(environment, index.digest, PIP_CERT=str(index.authority), **variables) == ""
     assert installer(environment) == "uv"
 
 
+@pytest.mark.slow
 def test_pip_installs_where_there_is_no_uv(environment, index, without_uv) -> None:
     assert install(environment, index.digest, without_uv, **configured(environment, index)) == ""
     assert installer(environment) == "pip"
 
 
+@pytest.mark.slow
 def test_pip_installs_where_uv_cannot(environment, index) -> None:
     printed = install(environment, index.digest, UV_CACHE_DIR="/dev/null/x", **configured(environment, index))
     assert "pip tries" in printed
     assert installer(environment) == "pip"
 
 
+@pytest.mark.slow
 def test_neither_installs_a_file_with_another_hash(environment, index) -> None:
     printed = install(environment, OTHER, **configured(environment, index))
     assert printed.count(index.digest) >= 2

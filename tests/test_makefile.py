@@ -73,6 +73,7 @@ def test_a_library_is_compiled_once_and_again_for_another_tensorflow(clone) -> N
     assert flags.read_text() == right
 
 
+@pytest.mark.slow
 def test_without_an_index_the_step_fails_and_runs_again(clone, tmp_path) -> None:
     alone = {"PIP_NO_INDEX": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     stamp = clone / ".venv" / ".installed-cpu"

@@ -11,6 +11,7 @@ import pytest
 
 from tests import release_check
 from tests.conftest import ROOT
+from tests.patience import PATIENCE_S
 from tests.release_check import Lacking, Step, interpreter, main, run, run_all, table
 
 
@@ -55,16 +56,16 @@ def test_the_exit_status_tells_of_failures(
 
 
 def test_a_step_that_does_not_end_fails_with_all_its_processes(folder: Path):
-    found = run(step("endless", f"(sleep 60; touch {folder}/late) & echo $! > {folder}/pid; wait"), limit_s=1)
+    found = run(step("endless", f"(sleep 900; touch {folder}/late) & echo $! > {folder}/pid; wait"), limit_s=1)
     assert found.result == "failed"
     assert "took longer than 1 s" in found.details
     assert ends(int((folder / "pid").read_text()))
 
 
 def ends(pid: int) -> bool:
-    """Return whether a process ends within seconds; a zombie has ended."""
+    """Return whether a process ends; a zombie has ended."""
     status = Path("/proc", str(pid), "stat")
-    for _ in range(100):
+    for _ in range(round(10 * PATIENCE_S)):
         if not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z":
             return True
         time.sleep(0.1)
@@ -77,7 +78,7 @@ from pathlib import Path
 from tests import release_check
 folder = Path(sys.argv[1])
 release_check.FOLDER = folder
-command = f"echo $$ > {folder}/new; mv {folder}/new {folder}/pid; exec sleep 60"
+command = f"echo $$ > {folder}/new; mv {folder}/new {folder}/pid; exec sleep 900"
 release_check.STEPS = (release_check.Step("endless", lambda: command),)
 sys.exit(release_check.main())
 """
@@ -105,15 +106,38 @@ def test_ctrl_c_leaves_a_table_and_fails(monkeypatch: pytest.MonkeyPatch):
     assert [one.result for one in results] == ["passed", "failed", "not run"]
 
 
-def test_a_command_that_is_no_python_is_not_taken_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def write_program(path: Path, *lines: str) -> None:
+    path.write_text("\n".join(("#!/bin/sh", *lines, "")))
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A PATH with only a command that says how to get Python, and a Python without uv next to it."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    (tmp_path / "python3.12").write_text("#!/bin/sh\necho 'python3.12: command not found' >&2\nexit 127\n")
-    (tmp_path / "python3.12").chmod(0o755)
-    with pytest.raises(Lacking, match=r"neither the PATH nor uv has Python 3\.12"):
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    write_program(tmp_path / "python3.12", "echo 'python3.12: command not found' >&2", "exit 127")
+    return tmp_path
+
+
+def test_a_command_that_is_no_python_is_not_taken_for_one(bare: Path):
+    with pytest.raises(Lacking, match=r"neither the PATH nor uv has Python 3\.12, .*No such file or directory: .*/uv'"):
         interpreter("3.12")
-    (tmp_path / "uv").write_text('#!/bin/sh\n[ "$*" = "python find 3.12" ] && echo found\n')
-    (tmp_path / "uv").chmod(0o755)
+    write_program(bare / "uv", '[ "$*" = "python find --managed-python 3.12" ] && echo found')
     assert interpreter("3.12") == "found"
+
+
+def test_uv_installs_a_python_that_is_missing(bare: Path):
+    """It installs into the folder of the check; its reason is the last line of its errors."""
+    refusal = "printf 'error: Failed to install\\n  cause: the network is down\\n' >&2; exit 1"
+    write_program(bare / "uv", refusal)
+    with pytest.raises(Lacking, match=r"and uv cannot install it: the network is down$"):
+        interpreter("3.12")
+    install = '[ "$*" = "python install --no-bin 3.12" ] && echo x > "$UV_PYTHON_INSTALL_DIR" && exit'
+    find = '[ "$*" = "python find --managed-python 3.12" ] && [ -e "$UV_PYTHON_INSTALL_DIR" ] && echo installed && exit'
+    write_program(bare / "uv", install, find, refusal)
+    assert interpreter("3.12") == "installed"
+    assert (bare / "pythons").exists()
 
 
 def test_every_target_exists():

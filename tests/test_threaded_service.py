@@ -33,6 +33,7 @@ def test_a_service_answers_until_it_is_closed():
     assert not listens(one.port)
 
 
+@pytest.mark.slow
 def test_simultaneous_services_have_separate_settings(serve):
     small, large = serve(MAX_JSON_MB="1"), serve(METRICS="0")
     body = b" " * (1 << 20) + b'{"inputs": {"x": 3}}'
@@ -53,6 +54,7 @@ def test_the_environment_does_not_change_the_settings(monkeypatch):
     assert not settings_of().warm_up
 
 
+@pytest.mark.slow
 def test_garbage_is_still_collected(serve):
     serve()
     assert gc.get_freeze_count() == 0

@@ -164,7 +164,9 @@ def test_an_unsendable_or_unbounded_attribute_is_refused(annotation):
         op_of(double, attrs=attrs)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "mode", [pytest.param(mode, marks=pytest.mark.slow if mode == "xla" else ()) for mode in MODES]
+)
 def test_directions_in_parts_equal_directions_in_one_call(mode: Mode, monkeypatch):
     at = point(OPS["softmax_cross_entropy"], {"logits": [[1.0, 2.0, 3.0], [0.0, 1.0, 0.0]], "labels": [0, 2]}, mode)
     rng = np.random.default_rng(1)

@@ -5,7 +5,7 @@ import json
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pullback
@@ -90,6 +90,7 @@ LAYOUTS = {
 SHAPES = st.lists(st.tuples(st.sampled_from(DTYPES), st.lists(st.integers(0, 5), max_size=3)), max_size=4)
 
 
+@settings(deadline=None)
 @given(SHAPES, st.sampled_from(list(LAYOUTS)))
 def test_both_sides_read_what_the_other_writes(shapes, layout: str) -> None:
     rng = np.random.default_rng(len(shapes))

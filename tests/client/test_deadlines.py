@@ -36,6 +36,15 @@ SERVERS: dict[str, tuple[bytes, ...]] = {
     "sends a long body byte by byte": (HEAD + b"Content-Length: 600000\r\n\r\n", *BYTES),
     "sends chunks": (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", *(10_000 * (b"1\r\n \r\n",))),
 }
+# Almost all of these tests wait for a deadline: `make test` runs a few of each kind.
+SLOW = pytest.mark.slow
+SOME_SERVERS, SOME_HEADS = (
+    [
+        server if server in ("never answers", "sends a body byte by byte") else pytest.param(server, marks=SLOW)
+        for server in all_of
+    ]
+    for all_of in (SERVERS, HEADS)
+)
 CALLS: dict[str, Callable[[pullback.Client], object]] = {
     "call": lambda client: client.op("square").forward({"x": [1.0]}, deadline=DEADLINE_S),
     "large call": lambda client: client.op("square").forward({"x": np.ones(1 << 22)}, deadline=DEADLINE_S),
@@ -61,23 +70,23 @@ def assert_ends(client_of: Callable[..., pullback.Client], url: str, call: str) 
     assert time.monotonic() - start < HUNG_S
 
 
-@pytest.mark.parametrize("server", SERVERS)
-@pytest.mark.parametrize("call", ["call", "first look at the contract"])
+@pytest.mark.parametrize("server", SOME_SERVERS)
+@pytest.mark.parametrize("call", ["call", pytest.param("first look at the contract", marks=SLOW)])
 def test_a_server_that_sends_little(client_of, raw_server, server: str, call: str) -> None:
     assert_ends(client_of, raw_server(*SERVERS[server], pause_s=0.02).url, call)
 
 
-@pytest.mark.parametrize("server", HEADS)
+@pytest.mark.parametrize("server", SOME_HEADS)
 def test_a_server_that_starts_no_stream(client_of, raw_server, server: str) -> None:
     assert_ends(client_of, raw_server(*HEADS[server], pause_s=0.02).url, "stream of checks")
 
 
-@pytest.mark.parametrize("call", ["large call", "check", "verify"])
+@pytest.mark.parametrize("call", ["large call", "check", pytest.param("verify", marks=SLOW)])
 def test_every_kind_of_call(client_of, raw_server, call: str) -> None:
     assert_ends(client_of, raw_server().url, call)
 
 
-@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize("server", SOME_SERVERS)
 def test_a_proxy_that_sends_little(client_of, raw_server, monkeypatch, server: str) -> None:
     proxy = raw_server(*SERVERS[server], pause_s=0.02)
     monkeypatch.setenv("HTTP_PROXY", proxy.url)
@@ -85,8 +94,8 @@ def test_a_proxy_that_sends_little(client_of, raw_server, monkeypatch, server: s
     assert all(head.startswith(b"POST http://elsewhere.example/v1/") for head in proxy.heads)
 
 
-@pytest.mark.parametrize("call", ["call", "stream of checks"])
-@pytest.mark.parametrize("server", HEADS)
+@pytest.mark.parametrize("call", ["call", pytest.param("stream of checks", marks=SLOW)])
+@pytest.mark.parametrize("server", SOME_HEADS)
 def test_a_proxy_that_opens_no_tunnel(client_of, raw_server, monkeypatch, server: str, call: str) -> None:
     proxy = raw_server(*HEADS[server], pause_s=0.02)
     monkeypatch.setenv("HTTPS_PROXY", proxy.url)
@@ -139,8 +148,10 @@ def full_port() -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
-@pytest.mark.parametrize("scheme", ["http", "https"])
-@pytest.mark.parametrize("call", ["call", "first look at the contract", "stream of checks"])
+@pytest.mark.parametrize("scheme", ["http", pytest.param("https", marks=SLOW)])
+@pytest.mark.parametrize(
+    "call", ["call", *(pytest.param(call, marks=SLOW) for call in ("first look at the contract", "stream of checks"))]
+)
 def test_a_connection_that_hangs(client_of, full_port: int, call: str, scheme: str) -> None:
     assert_ends(client_of, f"{scheme}://127.0.0.1:{full_port}", call)
 
@@ -150,6 +161,7 @@ def test_a_proxy_that_takes_no_connection(client_of, full_port: int, monkeypatch
     assert_ends(client_of, "http://elsewhere.example", "call")
 
 
+@SLOW
 def test_every_address_of_a_host_gets_its_share(client_of, full_port: int, raw_server, monkeypatch) -> None:
     """The first addresses hang, the last one answers."""
     server = raw_server(OK)
@@ -204,6 +216,7 @@ def test_a_stream_that_goes_on(client_of, raw_server) -> None:
     assert_ends(client_of, raw_server(head, *(10_000 * (line,)), pause_s=0.02).url, "stream of checks")
 
 
+@SLOW
 def test_the_time_between_events_belongs_to_the_caller(fake_server) -> None:
     events = event_stream(*stream(PASSING))
     with pullback.Client(fake_server(events).url, timeout=PATIENCE_S) as client:
@@ -223,7 +236,7 @@ def test_the_time_between_events_belongs_to_the_caller(fake_server) -> None:
     assert isinstance(asyncio.run(last(fake_server(events).url)), Summary)
 
 
-@pytest.mark.parametrize("server", ["never answers", "sends a body byte by byte"])
+@pytest.mark.parametrize("server", ["never answers", pytest.param("sends a body byte by byte", marks=SLOW)])
 def test_clients_of_the_caller(raw_server, server: str) -> None:
     """As far as httpx lets it, the deadline limits them too: each wait, and between the pieces of a body."""
     url = raw_server(*SERVERS[server], pause_s=0.02).url

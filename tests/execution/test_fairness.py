@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.errors import Overloaded
@@ -58,9 +58,11 @@ def test_many_owners_have_a_place_each_in_a_queue_of_the_default_size():
     assert min(taken) == 1
 
 
+PROPERTY = settings(deadline=None)
 OWNERS = [f"op{number}" for number in range(40)]
 
 
+@PROPERTY
 @given(
     count=st.integers(1, 300),
     steps=st.lists(
@@ -90,6 +92,7 @@ def test_any_sequence_keeps_the_promises(count: int, steps: list[tuple[str, bool
     assert fill(places, "alone", count) == (count + 1) // 2
 
 
+@PROPERTY
 @given(count=st.integers(8, 2000), owners=st.integers(1, 12))
 def test_owners_that_take_in_turn_have_equal_shares(count: int, owners: int):
     places, held = Admission(count), Counter[str]()

@@ -126,6 +126,7 @@ def test_many_connections_of_one_loop(taught):
         assert list(itertools.chain.from_iterable(express)) == alone
 
 
+@pytest.mark.slow
 def test_a_loop_whose_requests_always_share_a_batch(both):
     """No request runs by itself, so a trial must show how long one takes."""
     loop, before = lists("log1pexp", "gradients", 700, dtype="float64"), both.taken()
@@ -194,6 +195,7 @@ def test_threads_of_clients(taught):
     assert not failed
 
 
+@pytest.mark.slow
 def test_requests_that_cannot_share_a_call_stay_off_the_event_loop(two_services):
     """An op that sleeps is never learned: the service answers others meanwhile."""
     service, stop, slowest = two_services[0], threading.Event(), [0.0]

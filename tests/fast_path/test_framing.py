@@ -217,6 +217,7 @@ def test_requests_of_one_turn(taught):
         taught.exchange(*others, count=len(others))
 
 
+@pytest.mark.slow
 def test_a_slow_body(taught):
     for cut in (-1, -10):
         taught.exchange(small(1), small(2)[:cut], small(2)[cut:], count=2, pause_s=0.2)
@@ -335,6 +336,7 @@ def test_a_request_keeps_its_own_id(taught):
         assert wire.ids == [b"mine"] * 12
 
 
+@pytest.mark.slow
 def test_the_date_is_that_of_the_second(taught):
     with Wire(taught.services[0].port) as wire:
         seen = set[bytes]()

@@ -1,6 +1,7 @@
 """Remote ops in a framework, in an environment of its own, against a service that ``tests.frameworks`` starts."""
 
 import base64
+import importlib
 import os
 import pickle
 import re
@@ -8,7 +9,9 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -24,6 +27,34 @@ SECRETS = (KEY, PASSWORD, HEADER, base64.b64encode(f"me:{PASSWORD}".encode()).de
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--url", required=True, help="the URL of the service")
     parser.addoption("--framework", required=True, help="the name of the framework in docs/frameworks.md")
+
+
+def module_of(config: pytest.Config) -> str:
+    """Return the name of the module for the framework: PyMC has PyTensor's."""
+    framework = config.getoption("framework")
+    return "pytensor" if framework == "pymc" else framework
+
+
+def adapter_of(config: pytest.Config) -> ModuleType:
+    return importlib.import_module(f"tests.frameworks.with_{module_of(config)}")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give the tests of all frameworks the ways in which this one runs a function."""
+    if {"adapter", "way"} <= {*metafunc.fixturenames}:
+        ways = adapter_of(metafunc.config).WAYS
+        metafunc.parametrize("way", ways.values(), ids=ways)
+
+
+@pytest.fixture(scope="session")
+def adapter(request: pytest.FixtureRequest) -> ModuleType:
+    return adapter_of(request.config)
+
+
+@pytest.fixture
+def remote(request: pytest.FixtureRequest, url: str) -> Callable[..., Any]:
+    """Return the function that makes a remote op a function of the framework."""
+    return partial(importlib.import_module(f"pullback.{module_of(request.config)}").remote, url=url)
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 import pickle
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -24,26 +23,10 @@ WAYS = pytest.mark.parametrize("way", [lambda f: f, jax.jit], ids=["eager", "jit
 softplus = jax.nn.softplus
 
 
-@pytest.fixture
-def remote(url):
-    return partial(pullback.jax.remote, url=url)
-
-
 def layers(f: Callable[..., Any], count: int, x: jax.Array) -> jax.Array:
     for i in range(count):
         x = 0.5 * f(x) + 0.1 * i
     return x.sum()
-
-
-@WAYS
-@pytest.mark.parametrize("number", [2, 10])
-def test_layers_of_one_function_take_a_request_each(remote, count, way, number: int) -> None:
-    step = way(jax.value_and_grad(partial(layers, remote("log1pexp"), number)))
-    y, gradient = jax.block_until_ready(step(X))
-    want = jax.value_and_grad(partial(layers, softplus, number))(X)
-    np.testing.assert_allclose(y, want[0], rtol=1e-5)
-    np.testing.assert_allclose(gradient, want[1], rtol=1e-5)
-    assert count() == number
 
 
 def test_layers_in_a_scan_and_checkpoints_take_a_request_each(remote, count) -> None:
@@ -67,22 +50,6 @@ def test_backward_passes_take_no_request(remote, count) -> None:
     jax.jacrev(f)(X + 1)
     jax.jacfwd(f)(X + 1)
     assert count() == 1
-
-
-@WAYS
-def test_threads_take_a_request_for_each_point(remote, count, way) -> None:
-    f = remote("log1pexp")
-    step = way(jax.value_and_grad(lambda x: f(x).sum()))
-    jax.block_until_ready(step(X))
-    count()
-
-    def work(seed: int) -> None:
-        for i in range(25):
-            jax.block_until_ready(step(X + seed + np.float32(i / 100)))
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(work, range(1, 9)))
-    assert count() == 200
 
 
 def test_devices_take_a_request_for_each_point(remote, count) -> None:

@@ -33,11 +33,6 @@ S = 1 / (1 + np.exp(-X))
 compiled = partial(pytensor.function, mode=Mode(linker="py", optimizer="fast_run"), on_unused_input="ignore")
 
 
-@pytest.fixture
-def remote(url):
-    return partial(pullback.pytensor.remote, url=url)
-
-
 def outputs_of(found: Any) -> list[Any]:
     return list(found) if isinstance(found, tuple) else [found]
 
@@ -88,20 +83,6 @@ def test_hessians_and_forward_mode(remote) -> None:
     wanted = [np.diag(second), np.diag(second), S * X, second * X, second * (1 - 2 * S)]
     for result, want in zip(results, wanted, strict=True):
         np.testing.assert_allclose(result, want, atol=1e-12)
-
-
-def test_attributes_reach_the_op(remote) -> None:
-    x = pt.dvector("x")
-    y = remote("scale_gradient", attrs={"scale": 0.5})(x)
-    value, gradient = compiled([x], [y, pytensor.grad(y.sum(), x)])(X)
-    np.testing.assert_array_equal(value, X)
-    np.testing.assert_array_equal(gradient, [0.5, 0.5, 0.5])
-
-
-def test_the_second_order_that_the_author_declared_arrives(remote) -> None:
-    x = pt.dvector("x")
-    found = compiled([x], hessian(remote("log1pexp2")(x).sum(), x))(X)
-    np.testing.assert_allclose(found, np.diag(1 - np.exp(X)))
 
 
 def test_a_second_order_that_is_not_symmetric_keeps_its_sides(remote) -> None:
@@ -198,14 +179,6 @@ def test_a_vectorized_hessian_is_at_most_two_requests(remote, count, name) -> No
     function = compiled([x], jacobian(pytensor.grad(y, x), x, vectorize=True))
     function(X)
     assert count() <= (4 if name == "skewed" else 2)
-
-
-def test_a_scalar_and_its_gradient_are_one_request(remote, count) -> None:
-    x = pt.dvector("x")
-    y = remote("safe_norm")(x)
-    value, gradient = compiled([x], [y, pytensor.grad(y, x)])([3.0, 4.0])
-    np.testing.assert_allclose([value, *gradient], [5.0, 0.6, 0.8])
-    assert count() == 1
 
 
 def test_a_batch_along_a_leading_axis_is_one_request(remote, count) -> None:

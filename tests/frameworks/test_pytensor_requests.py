@@ -2,15 +2,12 @@
 
 import io
 import pickle
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
-import pytest
 from pytensor.compile.mode import Mode
 from pytensor.gradient import jacobian
 
@@ -20,29 +17,6 @@ from tests.frameworks.conftest import KEY, assert_no_secret, pickles
 
 X = np.array([-0.5, 0.25, 2.0])
 compiled = partial(pytensor.function, mode=Mode(linker="py", optimizer="fast_run"))
-
-
-@pytest.fixture
-def remote(url):
-    return partial(pullback.pytensor.remote, url=url)
-
-
-def layers(f: Callable[..., Any], count: int, x: Any) -> Any:
-    for i in range(count):
-        x = 0.5 * f(x) + 0.1 * i
-    return x.sum()
-
-
-@pytest.mark.parametrize("number", [2, 10])
-def test_layers_of_one_function_take_a_request_each(remote, count, number: int) -> None:
-    x = pt.dvector("x")
-    results = []
-    for f in (remote("log1pexp"), pt.softplus):
-        y = layers(f, number, x)
-        results.append(compiled([x], [y, pytensor.grad(y, x)])(X))
-    for ours, theirs in zip(*results, strict=True):
-        np.testing.assert_allclose(ours, theirs)
-    assert count() == number
 
 
 def test_rows_of_a_jacobian_take_no_request(remote, count) -> None:
@@ -123,13 +97,3 @@ def test_a_pickle_has_the_key_of_the_environment_in_another_process(secret, prox
     file.write_bytes(pickle.dumps(compiled([x], [y, pytensor.grad(y.sum(), x)])))
     assert python(LOADED, file, PULLBACK_KEY="theirs").split() == ["[0.5", "0.5", "0.5]"]
     assert proxy.new("Authorization") == ["Bearer theirs"]
-
-
-def test_a_deadline_ends_a_call(proxy) -> None:
-    x = pt.dvector("x")
-    y = pullback.pytensor.remote("log1pexp", url=proxy.url, deadline=1)(x)
-    function = compiled([x], pytensor.grad(y.sum(), x))
-    function(X)
-    proxy.is_open.clear()
-    with pytest.raises((pullback.TimedOut, pullback.DeadlinePassed)):
-        function(X + 1)

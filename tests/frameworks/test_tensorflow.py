@@ -1,7 +1,6 @@
 """pullback.tensorflow: TensorFlow's own proof of derivatives, eagerly, in graphs and in Keras; requests counted."""
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -44,11 +43,6 @@ def keras_model(f: Function) -> Function:
 
 
 WAYS = pytest.mark.parametrize("way", [lambda f: f, tf.function, keras_model], ids=["eager", "graph", "keras"])
-
-
-@pytest.fixture
-def remote(url):
-    return partial(pullback.tensorflow.remote, url=url)
 
 
 def derivative(f: Function, *xs: tf.Tensor) -> Any:
@@ -109,25 +103,12 @@ def test_compute_gradient_of_the_value_and_of_the_gradient(remote, way, case) ->
     assert_gradients_are_right(way(gradient(f)), x)
 
 
-@WAYS
-def test_attributes_reach_the_op(remote, way) -> None:
-    f = remote("scale_gradient", attrs={"scale": 0.5})
-    np.testing.assert_array_equal(way(f)(tf.constant(X)), X)
-    np.testing.assert_array_equal(way(gradient(f))(tf.constant(X)), [0.5, 0.5, 0.5])
-
-
 def test_inputs_together(remote) -> None:
     f, (x, z) = remote("squares"), tf.constant(np.stack([X, X + 1]))
     for run in (derivative, tf.function(derivative)):
         np.testing.assert_allclose(run(f, x, z), [2 * x * z**2, 2 * x**2 * z])
     mixed = derivative(lambda x, z: derivative(f, x, z)[0], x, z)
     np.testing.assert_allclose(mixed, [2 * z**2, 4 * x * z])
-
-
-@WAYS
-def test_the_second_order_that_the_author_declared_arrives(remote, way) -> None:
-    f, x = remote("log1pexp2"), tf.constant(X)
-    np.testing.assert_allclose(way(partial(hessian, f))(x), np.diag(1 - np.exp(X)))
 
 
 @pytest.mark.parametrize("use_pfor", [True, False])
@@ -298,38 +279,11 @@ def test_a_hessian_of_an_elementwise_op_is_one_request(remote, count) -> None:
             assert count() <= most, name
 
 
-def test_a_scalar_and_its_gradient_are_one_request(remote, count) -> None:
-    norm = remote("safe_norm")
-    for _ in range(2):
-        count()
-        with tf.GradientTape() as tape:
-            x = tf.Variable([3.0, 4.0])
-            y = norm(x)
-        np.testing.assert_allclose([y, *tape.gradient(y, x)], [5.0, 0.6, 0.8])
-        assert count() <= 1
-
-
 def test_what_nothing_uses_is_not_evaluated(remote, count) -> None:
     f = remote("log1pexp")
     unused = tf.function(lambda x: (f(x), x)[1])
     assert unused(tf.constant(X)).shape == (3,)
     assert count() == 0
-
-
-def test_threads_and_points_never_mix(remote) -> None:
-    f = remote("log1pexp")
-    step = tf.function(lambda x: (f(x), gradient(f)(x)))
-
-    def error(seed: int) -> float:
-        rng, worst = np.random.default_rng(seed), 0.0
-        for _ in range(20):
-            x = rng.choice([-1.0, 0.0, 1.0], size=2)
-            y, g = step(tf.constant(x))
-            worst = max(worst, np.abs(y - np.log1p(np.exp(x))).max(), np.abs(g - 1 / (1 + np.exp(-x))).max())
-        return worst
-
-    with ThreadPoolExecutor(4) as pool:
-        assert max(pool.map(error, range(4))) < 1e-6
 
 
 def test_keras_trains_through_a_layer_and_a_loss(remote) -> None:

@@ -3,8 +3,6 @@
 import pickle
 import zipfile
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +19,6 @@ X = np.array([-0.5, 0.25, 2.0])
 WAYS = pytest.mark.parametrize("way", [lambda f: f, tf.function], ids=["eager", "graph"])
 
 
-@pytest.fixture
-def remote(url):
-    return partial(pullback.tensorflow.remote, url=url)
-
-
-def layers(f: Callable[..., Any], count: int, x: tf.Tensor) -> tf.Tensor:
-    for i in range(count):
-        x = 0.5 * f(x) + 0.1 * i
-    return tf.reduce_sum(x)
-
-
 def gradient(f: Callable[..., Any]) -> Callable[..., Any]:
     def derived(x: tf.Tensor) -> Any:
         with tf.GradientTape() as tape:
@@ -40,14 +27,6 @@ def gradient(f: Callable[..., Any]) -> Callable[..., Any]:
         return tape.gradient(y, x)
 
     return derived
-
-
-@WAYS
-@pytest.mark.parametrize("number", [2, 10])
-def test_layers_of_one_function_take_a_request_each(remote, count, way, number: int) -> None:
-    found = way(gradient(partial(layers, remote("log1pexp"), number)))(tf.constant(X))
-    np.testing.assert_allclose(found, gradient(partial(layers, tf.math.softplus, number))(tf.constant(X)))
-    assert count() == number
 
 
 @WAYS
@@ -62,21 +41,6 @@ def test_backward_passes_take_no_request(remote, count, way) -> None:
 
     way(repeated)(tf.constant(X))
     assert count() == 2
-
-
-def test_threads_take_a_request_for_each_point(remote, count) -> None:
-    f = remote("log1pexp")
-    step = tf.function(gradient(f))
-    step(tf.constant(X))
-    count()
-
-    def work(seed: int) -> None:
-        for i in range(25):
-            step(tf.constant(X + seed + i / 100))
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(work, range(1, 9)))
-    assert count() == 200
 
 
 @WAYS
@@ -134,14 +98,3 @@ def test_a_pickle_has_the_key_of_the_environment_in_another_process(secret, prox
     (tmp_path / "f.pickle").write_bytes(pickle.dumps(pullback.tensorflow.remote("log1pexp", **secret)))
     assert python(LOADED, tmp_path / "f.pickle", PULLBACK_KEY="theirs").split() == ["0.6931"]
     assert proxy.new("Authorization") == ["Bearer theirs"]
-
-
-@WAYS
-def test_a_deadline_ends_a_call(proxy, way) -> None:
-    f = pullback.tensorflow.remote("log1pexp", url=proxy.url, deadline=1)
-    step = way(gradient(f))
-    step(tf.constant(X))
-    proxy.is_open.clear()
-    late = (pullback.TimedOut, pullback.DeadlinePassed, tf.errors.UnknownError)
-    with pytest.raises(late, match="deadline"):
-        step(tf.constant(X + 1))

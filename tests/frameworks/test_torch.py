@@ -1,7 +1,5 @@
 """pullback.torch: PyTorch's own proofs of derivatives, torch.func, compilers, and how many requests they take."""
 
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,11 +17,6 @@ SYMMETRIC = [[2.0, 1.0, 0.0], [1.0, 3.0, -1.0], [0.0, -1.0, 5.0]]
 FEATURES, ROIS = np.arange(32.0).reshape(1, 4, 4, 2), [[0.0, 0, 0, 3, 3], [0, 1, 1, 2, 3]]
 MODES = [jacfwd, jacrev]
 softplus = torch.nn.functional.softplus
-
-
-@pytest.fixture
-def remote(url):
-    return partial(pullback.torch.remote, url=url)
 
 
 def tensor(values: Any, dtype: torch.dtype = torch.float64, **options: Any) -> torch.Tensor:
@@ -132,12 +125,6 @@ def test_the_dtype_is_that_of_the_tensor(remote, dtype: torch.dtype) -> None:
     assert_close(y, softplus(x))
 
 
-def test_attributes_reach_the_op(remote) -> None:
-    x = tensor([1.0, 3.0], requires_grad=True)
-    remote("scale_gradient", attrs={"scale": 0.5})(x).sum().backward()
-    assert x.grad.tolist() == [0.5, 0.5]
-
-
 def test_a_gradient_that_is_not_linear_has_a_vjp_and_says_why_it_has_no_jvp(remote) -> None:
     f, x = remote("clip_gradient"), tensor([0.5, 1.0], requires_grad=True)
     (first,) = torch.autograd.grad((3 * f(x)).sum(), x, create_graph=True)
@@ -182,30 +169,6 @@ def test_value_gradient_and_hvp_at_a_point_are_one_request(remote, count) -> Non
     assert count() == 1
     hessian(lambda x: f(x).sum())(x.detach() + 1)
     assert count() <= 2
-
-
-def test_a_scalar_and_its_gradient_are_one_request(remote, count) -> None:
-    norm, x = remote("safe_norm"), tensor([3.0, 4.0], requires_grad=True)
-    count()
-    norm(x).backward()
-    assert_close(x.grad, tensor([0.6, 0.8]))
-    assert count() == 1
-
-
-def test_threads_and_points_never_mix(remote) -> None:
-    f = remote("log1pexp")
-
-    def error(seed: int) -> float:
-        rng, worst = np.random.default_rng(seed), 0.0
-        for _ in range(20):
-            x = tensor(rng.choice([-1.0, 0.0, 1.0], size=2), requires_grad=True)
-            y = f(x)
-            y.sum().backward()
-            worst = max(worst, (y - softplus(x)).abs().max().item(), (x.grad - x.sigmoid()).abs().max().item())
-        return worst
-
-    with ThreadPoolExecutor(4) as pool:
-        assert max(pool.map(error, range(4))) < 1e-6
 
 
 def test_compiled_functions_have_no_graph_breaks(remote) -> None:

@@ -5,7 +5,6 @@ import json
 import pickle
 import zipfile
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,11 +25,6 @@ compiled = partial(torch.compile, backend="aot_eager", fullgraph=True)
 def no_compiled_functions() -> None:
     """PyTorch compiles the code of a function at most eight times."""
     torch._dynamo.reset()
-
-
-@pytest.fixture
-def remote(url):
-    return partial(pullback.torch.remote, url=url)
 
 
 class Model(torch.nn.Module):
@@ -54,16 +48,6 @@ def layers(f: Callable[..., Any], count: int, x: torch.Tensor) -> torch.Tensor:
     return x.sum()
 
 
-@pytest.mark.parametrize("way", [lambda f: f, compiled], ids=["eager", "compiled"])
-@pytest.mark.parametrize("number", [2, 10])
-def test_layers_of_one_function_take_a_request_each(remote, count, way, number: int) -> None:
-    x, want = point(), point()
-    way(partial(layers, remote("log1pexp"), number))(x).backward()
-    layers(softplus, number, want).backward()
-    assert_close(x.grad, want.grad)
-    assert count() == number
-
-
 def test_backward_passes_take_no_request(remote, count) -> None:
     f, x = remote("log1pexp"), point()
     y = layers(f, 3, x)
@@ -73,20 +57,6 @@ def test_backward_passes_take_no_request(remote, count) -> None:
     torch.autograd.functional.jacobian(f, point(1))
     torch.autograd.functional.hessian(lambda x: f(x).sum(), point(2))
     assert count() == 2
-
-
-def test_threads_take_a_request_for_each_point(remote, count) -> None:
-    f = remote("log1pexp")
-    f(point())
-    count()
-
-    def work(seed: int) -> None:
-        for i in range(25):
-            f(point(seed + i / 100)).sum().backward()
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(work, range(1, 9)))
-    assert count() == 200
 
 
 def test_functions_with_different_keys_send_their_own(proxy, monkeypatch) -> None:
@@ -202,12 +172,3 @@ def test_the_text_in_a_graph_is_json_without_secrets(secret) -> None:
     text = json.loads(pullback.torch._text(p.vjp))
     assert set(text) == {"name", "url", "attrs", "mode", "timeout", "deadline", "handle", "path"}
     assert pullback.torch._derivative_of(pullback.torch._text(p.vjp)) == p.vjp
-
-
-@pytest.mark.parametrize("way", [lambda f: f, compiled], ids=["eager", "compiled"])
-def test_a_deadline_ends_a_call(proxy, way) -> None:
-    f = way(pullback.torch.remote("log1pexp", url=proxy.url, deadline=1))
-    f(point())
-    proxy.is_open.clear()
-    with pytest.raises((pullback.TimedOut, pullback.DeadlinePassed)):
-        f(point(1))

@@ -34,6 +34,7 @@ def widest(hard: Hard) -> str:
     return min((dtype for dtype in hard.op.dtypes if dtype in FLOATS), key=rounding.eps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("hard", "example"), CASES.values(), ids=CASES)
 def test_the_values_are_those_of_the_reference(hard: Hard, example: Example) -> None:
     dtype = widest(hard)
@@ -47,6 +48,7 @@ def test_the_values_are_those_of_the_reference(hard: Hard, example: Example) -> 
         np.testing.assert_allclose(np.asarray(y, np.float64), should, tolerance, tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("hard", "example"), WIDE.values(), ids=WIDE)
 def test_the_gradients_are_the_true_ones(hard: Hard, example: Example) -> None:
     inputs, (plain, attrs) = inputs_of(hard, example, "float64"), attrs_of(hard, example, "float64")

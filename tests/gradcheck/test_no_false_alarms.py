@@ -87,9 +87,14 @@ NASTY = {
     "erf": nasty(tf.math.erf, [0.0, 1.0, 4.0], ("float32", "float64")),
     "a bump": nasty(bump, [0.05, 0.2, 1.0], ("float32", "float64")),
 }
+# One for each reason of a false alarm: noise, a wave, a jump, a kink, a flat start.
+OFTEN = ("x² at 5000 in float32", "sin(1000x)", "floor, straight through", "abs at 0", "a bump")
 
 
-@pytest.mark.parametrize("op", NASTY.values(), ids=NASTY)
+@pytest.mark.parametrize(
+    "op",
+    [pytest.param(op, id=name, marks=() if name in OFTEN else pytest.mark.slow) for name, op in NASTY.items()],
+)
 def test_a_nasty_function_does_not_fail(op: Op) -> None:
     (example,) = op.examples
     for seed in range(3):

@@ -302,6 +302,7 @@ GARBAGE = {
 }
 
 
+@pytest.mark.slow
 def test_what_an_author_does_wrong_at_a_check_fails_this_op_alone(serve: Serve, tmp_path) -> None:
     wrong = LATE | GARBAGE
     for name, lines in wrong.items():

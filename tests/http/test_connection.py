@@ -107,6 +107,7 @@ def test_trailers_are_not_headers(served):
         assert statuses(read_all(sock)) == [200, 200]
 
 
+@pytest.mark.slow
 def test_empty_lines_do_not_keep_a_connection():
     with serving(keep_alive_s=1) as one, one.connected() as sock:
         sock.sendall(LIVE + b"\r\n")

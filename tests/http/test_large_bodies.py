@@ -130,6 +130,7 @@ def test_a_truncated_body_ends_only_its_request(service):
         check(answer(sock))
 
 
+@pytest.mark.slow
 def test_a_slow_body_is_408_with_the_bytes_received(service):
     for first in (0, 5, 700_000):
         with connected(service) as sock:

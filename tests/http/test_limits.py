@@ -97,6 +97,7 @@ def test_a_slow_body_is_408(small):
     assert still_serves(small)
 
 
+@pytest.mark.slow
 def test_a_full_budget_is_503_until_requests_end(small):
     large = head("expect: 100-continue", "pullback-deadline-ms: 3000", f"content-length: {MIB}")
     with connected(small) as one, connected(small) as two, small.client() as client:

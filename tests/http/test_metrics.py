@@ -345,6 +345,7 @@ def wait_for_memory(one: Service) -> Scrape:
         assert time.monotonic() < until, (actual, seen("process_resident_memory_bytes"))
 
 
+@pytest.mark.slow
 def test_processes_are_summed_over_the_workers_that_live(start, tmp_path):
     """A worker that has ended, and is not replaced, uses nothing; its CPU time stays counted."""
     one = start(WORKERS="2", OPS_PATH=str(tmp_path)).wait_until_ready()

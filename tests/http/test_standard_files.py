@@ -78,19 +78,21 @@ def processes(pid: int) -> list[int]:
     return [pid, *(int(child) for child in children)]
 
 
-@pytest.mark.parametrize("redirection", REDIRECTIONS)
+@pytest.mark.parametrize(
+    "redirection",
+    [one if one in (ALL_CLOSED, "PIPE") else pytest.param(one, marks=pytest.mark.slow) for one in REDIRECTIONS],
+)
 def test_an_invalid_setting_has_its_status(abandoned: int, redirection: str):
     process = launched(APP, redirection, abandoned, PORT="none")
     assert process.wait(PATIENCE_S) == 2
 
 
-@pytest.mark.parametrize("command", [APP, SERVE])
+@pytest.mark.parametrize("command", [APP, pytest.param(SERVE, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("redirection", "workers"),
     [
         (ALL_CLOSED, "1"),
-        (ALL_CLOSED, "2"),
-        ("PIPE", "1"),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((ALL_CLOSED, "2"), ("PIPE", "1"))),
         *(
             pytest.param(redirection, workers, marks=pytest.mark.thorough)
             for redirection in (*REDIRECTIONS[:4], *REDIRECTIONS[5:])

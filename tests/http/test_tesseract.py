@@ -193,7 +193,11 @@ def test_the_document_describes_the_endpoints(client: httpx.Client, op: str):
             assert schema["properties"]["dtype"]["enum"] == list(slot.dtypes)
 
 
-@pytest.mark.parametrize("at", CASES[::2])
+# The document depends on the op alone, and a request of it on whether it has attributes.
+DOCUMENTED = {(case.values[0].op.name, *case.values[0].attrs): case for case in CASES[::2]}
+
+
+@pytest.mark.parametrize("at", DOCUMENTED.values())
 def test_requests_and_responses_match_the_document(client: httpx.Client, at: At):
     op = at.op.name
     document = client.get(f"/tesseract/{op}/openapi.json").json()

@@ -122,6 +122,7 @@ def statuses(one: Service, key: str) -> set[int]:
     }
 
 
+@pytest.mark.slow
 def test_a_replacement_knows_the_keys_of_its_siblings(start, tmp_path):
     """Also while the file is invalid: then those that were valid last, without the keys that were revoked before."""
     keys = tmp_path / "keys"
@@ -143,6 +144,7 @@ def test_a_replacement_knows_the_keys_of_its_siblings(start, tmp_path):
     until(lambda: statuses(one, BOB) == {200} and statuses(one, ALICE) == {401}, one)
 
 
+@pytest.mark.slow
 def test_equal_requests_have_equal_answers_while_pages_change(start, page, flag):
     one = start(WORKERS="2", OPS_PATH=str(page.parent)).wait_until_ready()
     assert factors(one) == {2}
@@ -167,6 +169,7 @@ def test_equal_requests_have_equal_answers_while_pages_change(start, page, flag)
     assert factors(one) == {31}
 
 
+@pytest.mark.slow
 def test_sighup_replaces_the_workers_and_loses_no_request(start, page, flag):
     one = start(WORKERS="2", OPS_PATH=str(page.parent)).wait_until_ready()
     before = set(one.workers())
@@ -181,6 +184,7 @@ def test_sighup_replaces_the_workers_and_loses_no_request(start, page, flag):
     assert one.wait() == 0
 
 
+@pytest.mark.slow
 def test_a_worker_that_cannot_start_again_is_tried_ever_more_rarely(start, page, flag):
     one = start(WORKERS="2", OPS_PATH=str(page.parent)).wait_until_ready()
     flag.touch()
@@ -196,6 +200,7 @@ def test_a_worker_that_cannot_start_again_is_tried_ever_more_rarely(start, page,
     assert one.wait() == 0
 
 
+@pytest.mark.slow
 def test_a_service_whose_workers_all_fail_ends_with_the_reason(start, page, flag):
     flag.touch()
     one = start(WORKERS="2", OPS_PATH=str(page.parent))
@@ -205,6 +210,7 @@ def test_a_service_whose_workers_all_fail_ends_with_the_reason(start, page, flag
     assert "replaces" not in one.log()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("content", "is_stable"), [("'always the same'", True), ("str(os.getpid())", False)])
 def test_a_worker_serves_only_what_its_siblings_have_read(start, page, content, *, is_stable):
     """Here the page writes a file into its folder on import: once, or another in every worker."""
@@ -228,6 +234,7 @@ def test_a_worker_that_dies_at_the_start_does_not_end_the_service(start, page):
     assert factors(one) == {2}
 
 
+@pytest.mark.slow
 def test_workers_end_with_their_supervisor(start):
     one = start(WORKERS="2").wait_until_ready()
     workers = one.workers()
@@ -242,6 +249,7 @@ def test_workers_end_with_their_supervisor(start):
         sock.bind(("127.0.0.1", one.port))
 
 
+@pytest.mark.slow
 def test_a_replacement_has_the_certificate_of_its_siblings(start, tmp_path):
     cert, key = make_certificate(tmp_path, "-nodes")
     context = ssl.create_default_context(cafile=str(cert))

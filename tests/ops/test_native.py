@@ -149,6 +149,7 @@ def test_a_source_that_does_not_compile_fails_make_native(uncompilable) -> None:
     assert not (ROOT / "build" / "uncompilable.so").exists()
 
 
+@pytest.mark.slow
 def test_a_source_that_does_not_compile_does_not_stop_make_serve(uncompilable) -> None:
     with made("serve", uncompilable, start_new_session=True) as make:
         assert make.stdout

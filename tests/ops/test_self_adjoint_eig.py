@@ -80,7 +80,9 @@ def test_with_broadening_all_is_finite_at_repeated_eigenvalues(mode) -> None:
             assert np.isfinite(value).all(), name
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "mode", [pytest.param(mode, marks=pytest.mark.slow if mode == "xla" else ()) for mode in MODES]
+)
 def test_gradients_of_the_trace_are_finite_without_broadening(mode) -> None:
     """The poles are multiplied by exact zeros: d tr/dA is the identity, and the second order 0."""
     point, dys = case(REPEATED).point(mode=mode), {"cotangents": {"w": np.ones(3), "v": np.zeros((3, 3))}}

@@ -110,9 +110,10 @@ def test_all_modes_have_the_same_derivatives(case: Case, mode: Mode) -> None:
         agree(truth_of(case, kind), answer(point, kind, along, case.order), case.exact, f"{case} {kind} in mode {mode}")
 
 
-# Decompositions take seconds to trace; graph and v1 vectorise in the same way, so one of them is enough.
+# Decompositions take seconds to trace; graph and v1 vectorise in the same way, so one of them is enough. XLA compiles
+# what graph traces, once more for each number of directions.
 BATCHED_CASES = [
-    pytest.param(case, mode, id=f"{case}-{mode}")
+    pytest.param(case, mode, id=f"{case}-{mode}", marks=pytest.mark.slow if mode == "xla" else ())
     for case in FIRST_CASES
     for mode in case.op.modes
     if mode != "v1" or case.op.batching != "none"

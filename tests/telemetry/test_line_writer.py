@@ -108,6 +108,7 @@ def test_any_record_is_a_bounded_line_of_unicode(form: logging.Formatter, messag
         assert json.loads(line)["message"][:10] == message[:10]
 
 
+@pytest.mark.slow
 def test_an_unread_log_stops_nothing(pipe):
     """Each request writes a line; a pipe takes 64 KiB of them."""
     _, writing = pipe

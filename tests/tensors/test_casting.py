@@ -152,22 +152,35 @@ def test_an_overflow_is_found_beside_a_word(word, length):
         assert (caught.value.index, caught.value.got) == (index, "-1e+300")
 
 
-@pytest.mark.parametrize("name", [*FORMATS, *INTEGERS])
-@pytest.mark.parametrize("length", [1, 500])
+@pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity"])
+def test_an_invalid_number_is_found_after_a_word(word):
+    with pytest.raises(Loss, match="expected a number") as caught:
+        cast([word, None], "float32")
+    assert (caught.value.index, caught.value.got) == (1, "null")
+
+
+INVALID = [
+    (None, "null"),
+    (True, "true"),
+    (False, "false"),
+    ("3", 'the string "3"'),
+    ("nan", 'the string "nan"'),
+    ("inf", 'the string "inf"'),
+    ("x" * 10_000, "a string of 10000 characters"),
+    ({"a": 1}, "an object"),
+    ([1, [2]], "a list of 2"),
+]
+
+
+# All floats are cast in one way, and all integers in another.
 @pytest.mark.parametrize(
-    ("bad", "got"),
+    ("name", "bad", "got"),
     [
-        (None, "null"),
-        (True, "true"),
-        (False, "false"),
-        ("3", 'the string "3"'),
-        ("nan", 'the string "nan"'),
-        ("inf", 'the string "inf"'),
-        ("x" * 10_000, "a string of 10000 characters"),
-        ({"a": 1}, "an object"),
-        ([1, [2]], "a list of 2"),
+        *((name, *invalid) for name in ("float32", "int32") for invalid in INVALID),
+        *((name, *INVALID[3]) for name in [*FORMATS, *INTEGERS] if name not in ("float32", "int32")),
     ],
 )
+@pytest.mark.parametrize("length", [1, 500])
 def test_an_invalid_number_is_refused_at_its_index(name, length, bad, got):
     with pytest.raises(Loss, match="expected a number") as caught:
         cast([*[1] * (length - 1), bad, bad], name)
