@@ -1,6 +1,6 @@
 """Modes and devices: eager, graph, xla and v1, and every GPU, give the same values and gradients.
 
-At special places, such as 0 and ties, a compiler that simplifies may lose a NaN or choose another subgradient.
+At special points, such as 0 and ties, a compiler that simplifies may lose a NaN or choose another subgradient.
 """
 
 from collections.abc import Iterator
@@ -26,9 +26,9 @@ def check(target: Target) -> Iterator[Finding]:
 
 def _compare(target: Target, mode: Mode, device: str, what: str) -> Iterator[Finding]:
     place = Place(NAME, mode=mode, dtype=target.widest)
-    samples = [*target.subsamples, *(sample for sample in target.special if sample.is_computable)]
+    samples = [*target.subsamples, *(sample for sample in target.special_samples if sample.is_computable)]
     if mode == "xla":
-        # XLA compiles for every shape: that of the random points, which most special places share, is enough.
+        # XLA compiles for every shape: that of the random points, which most special ones share, is enough.
         last = target.subsamples[-1]
         samples = [sample for sample in samples if sample.is_elementwise or _shape(sample) == _shape(last)]
     try:
