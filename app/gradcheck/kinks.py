@@ -54,11 +54,10 @@ class Direction:
 def compare_one_sided(
     target: Target,
     sample: Sample,
-    gradients: Arrays,
     objective: Objective,
     comparisons: Mapping[str | None, Comparison],
 ) -> None:
-    """Compare gradients with the derivatives of an objective on both sides of a sample, along several directions.
+    """Compare the gradients with the derivatives of an objective on both sides of a sample, along several directions.
 
     ``comparisons`` has one for each input, and one for the directions that move all inputs, under ``None``.
     """
@@ -68,7 +67,8 @@ def compare_one_sided(
     except (OpFailed, Unprocessable):
         # The op raises beside the point, as at the end of its domain.
         return
-    bounds = {name: sample.error_bound(("gradients", name), target.widest) for name in gradients}
+    gradients = {name: np.asarray(dx, np.float64) for name, dx in sample.of_kind("gradients").items()}
+    bounds = sample.error_bounds("gradients", target.widest)
     for k, direction in enumerate(directions):
         d, size = direction.moves, direction.size
         analytic = sample.total({name: dx * d[name] for name, dx in gradients.items()}) / size
@@ -78,8 +78,10 @@ def compare_one_sided(
         usable = numeric_bar <= MAX_RELATIVE_ERROR * np.fmax(np.abs(analytic), np.abs(middle) + half) + bar
         status = np.where(usable, Status.OK, Status.NO_DIGITS)
         status = np.where(np.isfinite(analytic) & np.isfinite(middle), status, Status.NOT_FINITE)
-        where, allowed = _where(sample, direction), half + numeric_bar + bar
-        comparisons[direction.alone].add(np.nan_to_num(analytic), middle, allowed, status=status, **where)
+        allowed = half + numeric_bar + bar
+        comparisons[direction.alone].add(
+            np.nan_to_num(analytic), middle, allowed, status=status, **_where(sample, direction)
+        )
 
 
 def _where(sample: Sample, direction: Direction) -> dict[str, Any]:
@@ -103,7 +105,7 @@ def _where(sample: Sample, direction: Direction) -> dict[str, Any]:
 
 def _directions(target: Target, sample: Sample) -> list[Direction]:
     """Return directions that move one number alone, and some that move all inputs, equal numbers alike."""
-    inputs = {name: np.asarray(sample.point.inputs[name], np.float64) for name in sample.vectors}
+    inputs = {name: np.asarray(x, np.float64) for name, x in sample.inputs.items()}
     sizes = _sizes(target, inputs)
     zeros, rng = {name: np.zeros_like(x) for name, x in inputs.items()}, target.rng("sides")
     found: list[Direction] = []

@@ -112,6 +112,19 @@ class Sample:
             return np.sum(list(named.values()), axis=0)
         return np.asarray(sum(float(np.sum(np.asarray(value, np.float64))) for value in named.values()))
 
+    @property
+    def inputs(self) -> dict[str, Array]:
+        """The differentiable inputs."""
+        return {name: self.point.inputs[name] for name in self.vectors}
+
+    def of_kind(self, kind: str) -> dict[str, Array]:
+        """Return the values of one kind, such as the gradients, by name."""
+        return {name: value for (of, name), value in self.values.items() if of == kind}
+
+    def error_bounds(self, kind: str, dtype: str) -> dict[str, Array]:
+        """Return the rounding errors that the values of one kind in ``dtype`` may have, by name."""
+        return {name: self.error_bound((kind, name), dtype) for name in self.of_kind(kind)}
+
     def error_bound(self, key: Key, dtype: str) -> Array:
         """Return the rounding error that a value in ``dtype`` may have."""
         bound = rounding.eps(dtype) * self.rounding.bounds[key] + rounding.tiny(dtype)
@@ -148,8 +161,7 @@ class Sample:
     @cached_property
     def _leaves(self) -> dict[Key, Array]:
         """The differentiable inputs, the cotangents and the vectors."""
-        inputs = {name: self.point.inputs[name] for name in self.point.spec.inputs.live}
-        fields = {"inputs": inputs, "cotangents": self.cotangents, "vectors": self.vectors}
+        fields = {"inputs": self.inputs, "cotangents": self.cotangents, "vectors": self.vectors}
         return {(kind, name): x for kind, named in fields.items() for name, x in named.items()}
 
     def _evaluate(self, sets: Sequence[Mapping[Key, Array]]) -> list[dict[Key, Array]]:

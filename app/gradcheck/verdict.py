@@ -148,11 +148,9 @@ class Comparison:
         if not a.size:
             return
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-            bar = (
-                bar
-                + self._tolerances.absolute
-                + self._tolerances.relative * np.abs(np.nan_to_num(n, posinf=0, neginf=0))
-            )
+            if analytic.dtype != np.bool_:
+                size = np.abs(np.nan_to_num(n, posinf=0, neginf=0))
+                bar = bar + self._tolerances.absolute + self._tolerances.relative * size
             n = np.where(np.abs(n) - bar > self._high, np.copysign(np.inf, n), n)
             same = (a == n) | (np.isnan(a) & np.isnan(n))
             distance = np.where(same, 0.0, np.abs(a - n))

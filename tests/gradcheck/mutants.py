@@ -101,8 +101,8 @@ MUTANTS = (
     ),
     Mutant(
         "kinks.py",
-        "half + numeric_bar + bar, middle)",
-        "4 * half + numeric_bar + bar + 2, middle)",
+        "allowed = half + numeric_bar + bar\n",
+        "allowed = 4 * half + numeric_bar + bar + 2\n",
         ("a slope outside of both slopes at a kink", "0 at 0 in place of 1"),
     ),
     # The numeric derivative and its bars.
@@ -111,8 +111,8 @@ MUTANTS = (
     ),
     Mutant(
         "comparison.py",
-        "allowed = add_tolerances(target, allowed, numeric.value)",
-        "allowed = add_tolerances(target, allowed + 1, numeric.value)",
+        "allowed = COVERAGE * numeric.error + bar\n",
+        "allowed = COVERAGE * numeric.error + bar + 1\n",
         tests=PLANTED,
     ),
     Mutant(
@@ -189,8 +189,8 @@ MUTANTS = (
     Mutant("checks/finite.py", "return not slot.has_domain or", "return", tests=PLANTED),
     Mutant("checks/finite.py", "order), Formula) and key[0]", "order), Derivative) and key[0]", tests=SILENT),
     Mutant("checks/linearity.py", "2 * one[name] + 3 * two[name]", "together[name]", tests=PLANTED),
-    Mutant("checks/adjoint.py", "allowed, index=sample.total_index", "np.inf, index=sample.total_index", tests=PLANTED),
-    Mutant("checks/batching.py", "2 * bar, expected", "np.inf, expected", tests=PLANTED),
+    Mutant("checks/adjoint.py", "back_bar + forth_bar, index", "np.array(np.inf), index", tests=PLANTED),
+    Mutant("checks/batching.py", "expected, 2 * bar", "expected, np.array(np.inf)", tests=PLANTED),
 )
 
 

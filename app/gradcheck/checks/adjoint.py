@@ -31,6 +31,6 @@ def check(target: Target) -> Iterator[Finding]:
 
 def _inner_product(target: Target, sample: Sample, what: str, directions: Arrays) -> tuple[Array, Array]:
     """Return the inner product of a gradient and its directions, and its rounding error bound."""
-    products = {name: sample.values[what, name] * d for name, d in directions.items()}
-    bars = {name: sample.error_bound((what, name), target.widest) * np.abs(d) for name, d in directions.items()}
-    return sample.total(products), sample.total(bars)
+    products = {name: value * directions[name] for name, value in sample.of_kind(what).items()}
+    bounds = sample.error_bounds(what, target.widest)
+    return sample.total(products), sample.total({name: bounds[name] * np.abs(d) for name, d in directions.items()})

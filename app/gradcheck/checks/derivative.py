@@ -60,8 +60,7 @@ def _check_special(target: Target) -> Iterator[Finding]:
         target.checkpoint()
         if not sample.is_computable:
             continue
-        gradients = {name: np.asarray(sample.values["gradients", name], np.float64) for name in sample.vectors}
-        compare_one_sided(target, sample, gradients, objective(target, sample, sample.cotangents), comparisons)
+        compare_one_sided(target, sample, objective(target, sample, sample.cotangents), comparisons)
     for name, comparison in comparisons.items():
         # At a given point, a gradient that lies between the two sides of a kink proves nothing.
         if comparison.verdict == "fail" or (comparison.verdict == "pass" and not is_given):
@@ -85,10 +84,9 @@ def statuses(target: Target, subsample: Sample) -> dict[str, Array]:
 def _compare(target: Target, subsample: Sample, output: str, comparisons: Mapping[str, Comparison]) -> None:
     dy = {output: subsample.cotangents[output]}
     is_only = len(subsample.cotangents) == 1
-    parts = {name: subsample.values["gradients", name] for name in comparisons}
     under_test = Gradient(
-        parts if is_only else gradient(subsample.point, dy).run(),
-        {name: subsample.error_bound(("gradients", name), target.widest) for name in comparisons},
+        subsample.of_kind("gradients") if is_only else gradient(subsample.point, dy).run(),
+        subsample.error_bounds("gradients", target.widest),
         comparisons,
         calls=lambda name: calls(subsample, ("gradients", name), cotangents=dy),
     )
@@ -105,6 +103,4 @@ def objective(target: Target, sample: Sample, weights: Arrays) -> Objective:
     """Return forward or the surrogate, with these weights of its outputs."""
     is_surrogate = isinstance(sample.claim.first, Surrogate)
     function = claim_rows(sample, 1) if is_surrogate else Rows(sample.point, target.checkpoint).forward
-    leaves = {name: sample.point.inputs[name] for name in sample.vectors}
-    bounds = {output: sample.error_bound(("outputs", output), target.widest) for output in weights}
-    return Objective(function, leaves, weights, bounds)
+    return Objective(function, sample.inputs, weights, sample.error_bounds("outputs", target.widest))

@@ -63,8 +63,7 @@ def check(target: Target) -> Iterator[Finding]:
 
 
 def _gradient(target: Target, subsample: Sample, what: str, comparisons: Mapping[str, Comparison]) -> Gradient:
-    parts = {name: subsample.values[what, name] for name in comparisons}
-    bounds = {name: subsample.error_bound((what, name), target.widest) for name in comparisons}
+    parts, bounds = subsample.of_kind(what), subsample.error_bounds(what, target.widest)
     return Gradient(parts, bounds, comparisons, calls=lambda name: calls(subsample, (what, name)))
 
 
@@ -84,13 +83,7 @@ def x_objective(target: Target, sample: Sample) -> Objective:
         return rows.vjp(inputs, _repeat(sample.cotangents, inputs))
 
     function = claim_rows(sample, 2) if isinstance(sample.claim.second, Surrogate) else vjp
-    leaves = {name: sample.point.inputs[name] for name in sample.vectors}
-    return Objective(function, leaves, sample.vectors, _bounds(target, sample))
-
-
-def _bounds(target: Target, sample: Sample) -> Arrays:
-    """Return the rounding errors of the op's own vjp."""
-    return {name: sample.error_bound(("gradients", name), target.widest) for name in sample.vectors}
+    return Objective(function, sample.inputs, sample.vectors, sample.error_bounds("gradients", target.widest))
 
 
 def _dy_slots(target: Target, subsample: Sample, comparisons: Mapping[str, Comparison]) -> None:
@@ -106,7 +99,7 @@ def dy_objective(target: Target, sample: Sample) -> Objective:
         every = {**_repeat(sample.cotangents, moved), **moved}
         return rows.vjp({}, {name: every[name].astype(dy.dtype) for name, dy in sample.cotangents.items()})
 
-    return Objective(vjp, sample.cotangents, sample.vectors, _bounds(target, sample))
+    return Objective(vjp, sample.cotangents, sample.vectors, sample.error_bounds("gradients", target.widest))
 
 
 def _composite(target: Target, subsample: Sample, comparisons: Mapping[str, Comparison]) -> None:
@@ -120,11 +113,12 @@ def _composite(target: Target, subsample: Sample, comparisons: Mapping[str, Comp
     size, slots = (
         sum(_largest(subsample.values[what, name]) for name in subsample.cotangents) for what in ("outputs", "slots")
     )
+    of_outputs, of_gradients = _error_of_outputs(target, subsample), subsample.error_bounds("gradients", target.widest)
     bounds = {
-        name: subsample.error_bound(("products", name), target.widest) * (1 + 2 * size)
-        + subsample.error_bound(("gradients", name), target.widest) * (1 + 2 * slots)
-        + 2 * _error_of_outputs(target, subsample) * np.abs(subsample.values["products", name])
-        for name in comparisons
+        name: bound * (1 + 2 * size)
+        + of_gradients[name] * (1 + 2 * slots)
+        + 2 * of_outputs * np.abs(subsample.values["products", name])
+        for name, bound in subsample.error_bounds("products", target.widest).items()
     }
     gradient = Gradient(
         {name: results["products", name] for name in comparisons},
@@ -164,9 +158,9 @@ def _composite_objective(target: Target, sample: Sample) -> Objective:
     of_outputs = 2 * _error_of_outputs(target, sample)
     bounds = {
         name: size * bound + of_outputs * np.abs(sample.values["gradients", name])
-        for name, bound in _bounds(target, sample).items()
+        for name, bound in sample.error_bounds("gradients", target.widest).items()
     }
-    return Objective(vjp, {name: sample.point.inputs[name] for name in sample.vectors}, sample.vectors, bounds)
+    return Objective(vjp, sample.inputs, sample.vectors, bounds)
 
 
 def _repeat(values: Arrays, rows: Arrays) -> dict[str, Array]:

@@ -83,11 +83,8 @@ def _by_pairs(target: Target, sample: Sample, comparison: Comparison, rng: np.ra
 
 def _bounds(target: Target, sample: Sample) -> dict[str, Array]:
     """Return the rounding error of H v, which is unknown where it overflows."""
-    names = {name: ("products", name) for name in sample.vectors}
-    return {
-        name: np.where(np.isfinite(sample.values[key]), sample.error_bound(key, target.widest), np.inf)
-        for name, key in names.items()
-    }
+    bounds = sample.error_bounds("products", target.widest)
+    return {name: np.where(np.isfinite(y), bounds[name], np.inf) for name, y in sample.of_kind("products").items()}
 
 
 def _split(sample: Sample, flat: Array) -> Arrays:
