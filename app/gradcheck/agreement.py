@@ -1,11 +1,12 @@
 """Whether two ways to compute the same values agree, within their rounding or bit by bit."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
 
+from app.errors import Overloaded
 from app.gradcheck.reproduce import calls
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
@@ -22,12 +23,17 @@ NAMES = {0: "y", 1: "dx", 2: "the second order"}
 
 
 def agree(
-    target: Target, place: Place, pairs: Sequence[Pair], what: str, against: str, *, device: str | None = None
+    target: Target, place: Place, pairs: Iterable[Pair], what: str, against: str, *, device: str | None = None
 ) -> Iterator[Finding]:
     """Yield a finding per order: the values against those of the samples, within the rounding of the place's dtype.
 
     ``device`` is TensorFlow's name of the device of the values, if it is another than that of the samples.
     """
+    try:
+        pairs = list(pairs)
+    except Overloaded as error:
+        yield Finding(place, "skipped", error.detail)
+        return
     for order in sorted({0, *target.options.orders}):
         comparison = Comparison(replace(place, order=order), target.tolerances)
         for values, sample in pairs:

@@ -1,13 +1,12 @@
 """The functions of a claim: arguments in the op's order, floats as float64; results by name."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from app.autodiff.derivatives import output_shapes
 from app.autodiff.point import Arrays, blame_op
 from app.gradcheck.objective import Function
 from app.gradcheck.reference import as_float64
+from app.gradcheck.rows import stack
 from app.gradcheck.sample import Sample
 from ops import Array, Derivative, Formula, Surrogate, many
 
@@ -59,8 +58,3 @@ def claim_rows(sample: Sample, order: int) -> Function:
         return stack([function({name: x[i] for name, x in inputs.items()}) for i in range(count)])
 
     return function if sample.is_elementwise else of_rows
-
-
-def stack(rows: Sequence[Arrays]) -> dict[str, Array]:
-    """Return the arrays of all rows by name, rows first."""
-    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}

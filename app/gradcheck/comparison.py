@@ -157,7 +157,7 @@ def _add(comparison: Comparison, analytic: Array, numeric: Slopes, bar: Array, *
 
 
 def _breaks_nearby(target: Target, objective: Objective, name: str, coordinates: Array, at: Array) -> Array:
-    """Tell where a number is equal to another, and the slope at a point nearby, where it is not, is clearly different.
+    """Return where a number equals another one, and the slope at a point nearby without this tie clearly differs.
 
     At a tie, the slope along one coordinate may exist and yet not be the only right gradient: that of a median is 0.
     """

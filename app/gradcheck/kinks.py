@@ -52,10 +52,7 @@ class Direction:
 
 
 def compare_one_sided(
-    target: Target,
-    sample: Sample,
-    objective: Objective,
-    comparisons: Mapping[str | None, Comparison],
+    target: Target, sample: Sample, objective: Objective, comparisons: Mapping[str | None, Comparison]
 ) -> None:
     """Compare the gradients with the derivatives of an objective on both sides of a sample, along several directions.
 
@@ -106,7 +103,13 @@ def _where(sample: Sample, direction: Direction) -> dict[str, Any]:
 def _directions(target: Target, sample: Sample) -> list[Direction]:
     """Return directions that move one number alone, and some that move all inputs, equal numbers alike."""
     inputs = {name: np.asarray(x, np.float64) for name, x in sample.inputs.items()}
-    sizes = _sizes(target, inputs)
+    slots = [slot for slot in target.op.inputs if slot.name in inputs]
+    around_zero = min((high - low for low, high in (slot.domain for slot in slots) if low <= 0 <= high), default=0.0)
+    sizes: dict[str, Array] = {}
+    for name, x in inputs.items():
+        # Powers of two: the sizes of the numbers, or of a part of the domain around 0 that they are in.
+        size = np.maximum(np.abs(x), NEAR_ZERO * around_zero)
+        sizes[name] = 2.0 ** np.floor(np.log2(np.where(size > 0, size, 1.0)))
     zeros, rng = {name: np.zeros_like(x) for name, x in inputs.items()}, target.rng("sides")
     found: list[Direction] = []
     for name, size in sizes.items():
@@ -121,17 +124,6 @@ def _directions(target: Target, sample: Sample) -> list[Direction]:
     together = [ones] if sample.is_elementwise else [_tied(inputs, rng) for _ in range(TOGETHER)]
     found += [Direction({name: size * d[name] for name, size in sizes.items()}) for d in together]
     return found
-
-
-def _sizes(target: Target, inputs: Arrays) -> dict[str, Array]:
-    """Return powers of two: the sizes of the numbers, or of a part of the domain around 0 that they are in."""
-    slots = [slot for slot in target.op.inputs if slot.name in inputs]
-    around_zero = min((high - low for low, high in (slot.domain for slot in slots) if low <= 0 <= high), default=0.0)
-    sizes: dict[str, Array] = {}
-    for name, x in inputs.items():
-        size = np.maximum(np.abs(x), NEAR_ZERO * around_zero)
-        sizes[name] = 2.0 ** np.floor(np.log2(np.where(size > 0, size, 1.0)))
-    return sizes
 
 
 def _tied(inputs: Arrays, rng: np.random.Generator) -> dict[str, Array]:

@@ -117,7 +117,7 @@ def _residues(nodes: Array, values: Array) -> Array:
 
 
 def _is_of_narrower_dtype(noise: Array, value: Array) -> bool:
-    """Tell whether noise is that of numbers rounded to a dtype: of its relative size, and larger in larger numbers.
+    """Return whether noise is that of numbers rounded to a dtype: of its relative size, and larger in larger numbers.
 
     The noise of a sum that cancels is as large in small results as in large ones.
     """

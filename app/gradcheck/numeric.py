@@ -195,7 +195,7 @@ def _pick(rows: Floats, at: NDArray[np.intp]) -> Floats:
 
 
 def _is_kink(middle: Floats, right: Floats, left: Floats, steps: Floats, noise: Floats) -> NDArray[np.bool_]:
-    """Tell where the slopes of the two sides differ by a gap that does not close as h goes to 0."""
+    """Return where the slopes of the two sides differ by a gap that does not close as h goes to 0."""
     gap = (right - 2 * middle + left) / steps
     # The gap of a smooth function is h φ'', which extrapolates to 0 at h = 0.
     rest = 2 * gap[1:] - gap[:-1]
@@ -206,7 +206,7 @@ def _is_kink(middle: Floats, right: Floats, left: Floats, steps: Floats, noise: 
 
 
 def _is_jump(apart: Floats, rounding: Floats) -> NDArray[np.bool_]:
-    """Tell where the two sides stay apart by the same amount, however small the step."""
+    """Return where the two sides stay apart by the same amount, however small the step."""
     last = apart[-SMALLEST_STEPS:]
     least, most = np.abs(last).min(axis=0), np.abs(last).max(axis=0)
     return (least > JUMP * rounding) & (least > 0.5 * most) & (np.abs(np.sign(last).sum(axis=0)) == SMALLEST_STEPS)

@@ -133,8 +133,19 @@ class Report:
         choices that no example has. Inputs are bound here, so errors in them show before any step runs. Raises
         ``Unprocessable`` for them; without them, whatever goes wrong is a finding of the report.
         """
+        requested = [name for name in CHECKS if checks is None or name in checks]
+        if max(self.options.orders) == 1:
+            requested = [name for name in requested if name not in SECOND_ORDER]
         try:
-            self._plan(decode, checks, inputs, attrs)
+            targets = list(_targets(self.op, self.options, decode, inputs, attrs))
+            for target in targets if inputs is not None else ():
+                _ = target.points
+            self.steps = [
+                Step(name, target, self, name in requested)
+                for target in targets
+                for name in CHECKS
+                if (name in requested or name in FOUNDATIONS) and (target.has_example or name in OF_ATTRIBUTES)
+            ]
         except (DeadlinePassed, Overloaded):
             raise
         except Exception as error:
@@ -145,28 +156,6 @@ class Report:
                 log.warning("op %s: its checks cannot be planned", self.op.name, exc_info=True)
             place = Place(contract.NAME, dtype=self.op.dtypes[0])
             self.steps, self.unplanned = [], [ReportEntry(_failure(error, place, self), {}, 0.0)]
-
-    def _plan(
-        self,
-        decode: Decode,
-        checks: Sequence[str] | None,
-        inputs: Mapping[str, Any] | None,
-        attrs: Mapping[str, Any] | None,
-    ) -> None:
-        targets = list(_targets(self.op, self.options, decode, inputs, attrs))
-        if inputs is not None:
-            for target in targets:
-                _ = target.points
-        requested = [name for name in CHECKS if checks is None or name in checks]
-        if max(self.options.orders) == 1:
-            requested = [name for name in requested if name not in SECOND_ORDER]
-        names = [name for name in CHECKS if name in requested or name in FOUNDATIONS]
-        self.steps = [
-            Step(name, target, self, name in requested)
-            for target in targets
-            for name in names
-            if target.has_example or name in OF_ATTRIBUTES
-        ]
 
     @property
     def has_begun(self) -> bool:

@@ -20,20 +20,13 @@ from ops import Array
 
 Index: TypeAlias = tuple[int, ...]
 
-OPERATIONS: Mapping[str, tuple[str, str]] = {
-    "outputs": ("forward", "outputs"),
-    "gradients": ("vjp", "gradients"),
-    "products": ("hvp", "products"),
-    "slots": ("jvp", "tangents"),
+OPERATIONS: Mapping[str | int, tuple[str, str, tuple[str, ...]]] = {
+    "outputs": ("forward", "outputs", ()),
+    "gradients": ("vjp", "gradients", ("cotangents",)),
+    "products": ("hvp", "products", ("cotangents", "vectors")),
+    "slots": ("jvp", "tangents", ("tangents",)),
 }
-"""The operation that returns each kind of value, and its field in the answer."""
-DIRECTIONS: Mapping[str, tuple[str, ...]] = {
-    "forward": (),
-    "vjp": ("cotangents",),
-    "hvp": ("cotangents", "vectors"),
-    "jvp": ("tangents",),
-}
-"""The fields of each operation besides the inputs and attributes."""
+"""The operation that returns each kind of value, its field in the answer, and its fields besides the inputs."""
 PREFIXES = {"inputs": ("",), "attrs": ("",), "cotangents": ("d",), "vectors": ("v", "dd"), "tangents": ("t",)}
 """The prefixes of the names in a field on the command line; the first is written."""
 # The most numbers of a field on a command line, and in the text beside it; and the most for which an elementwise op is
@@ -85,32 +78,30 @@ class Call:
             index = ()
         count = max(sum(x.size for x in named.values()) for named in call._fields.values())
         if count > MAX_NUMBERS:
-            text = (
-                f"call {self._operation} at the checked point, which has too many numbers for a command line ({count})"
-            )
-            return Reproduction(text, self._shows(index))
+            place = f"at the checked point, which has too many numbers for a command line ({count})"
+            return Reproduction(f"call {OPERATIONS[self.key[0]][0]} {place}", self._shows(index))
         if self.key[0] == "slots" and not call._is_tangent(index, number):
             return Reproduction("no operation returns this number: jvp, which takes no dy, gives another", None)
         return Reproduction(" ".join(call._arguments()), call._shows(index))
 
     @property
-    def _operation(self) -> str:
-        return OPERATIONS[str(self.key[0])][0]
-
-    @property
     def _fields(self) -> dict[str, Arrays]:
         """The tensors of the call by field."""
         directions = {"cotangents": self.cotangents, "vectors": self.vectors, "tangents": self.vectors}
-        return {"inputs": self.point.inputs} | {name: directions[name] for name in DIRECTIONS[self._operation]}
+        return {"inputs": self.point.inputs} | {name: directions[name] for name in OPERATIONS[self.key[0]][2]}
 
     def _arguments(self) -> Iterator[str]:
         """Yield the command line."""
-        spec = self.point.spec
-        yield from ("pullback", "call", spec.op.name, self._operation)
+        spec, (operation, _, directions) = self.point.spec, OPERATIONS[self.key[0]]
+        yield from ("pullback", "call", spec.op.name, operation)
         slots = {"inputs": spec.inputs.dtypes, "attrs": type(spec.attrs).model_fields}
         slots |= dict.fromkeys(("vectors", "tangents"), spec.inputs.dtypes) | {"cotangents": spec.outputs.dtypes}
-        fields = ("inputs", "attrs", *DIRECTIONS[self._operation])
-        taken = Counter(prefix + slot for name in fields for prefix in PREFIXES[name] for slot in slots[name])
+        taken = Counter(
+            prefix + slot
+            for name in ("inputs", "attrs", *directions)
+            for prefix in PREFIXES[name]
+            for slot in slots[name]
+        )
 
         def argument(field: str, slot: str, value: str) -> str:
             short = PREFIXES[field][0] + slot
@@ -128,13 +119,13 @@ class Call:
 
     def _shows(self, index: Index | None) -> str:
         """Return what in the answer is the number."""
-        result = OPERATIONS[str(self.key[0])][1]
+        result = OPERATIONS[self.key[0]][1]
         if not self.times:
             return f"{result}.{self.key[1]}" + (f"[{', '.join(map(str, index))}]" if index else "")
         return " + ".join(_product(f"{result}.{name}", np.asarray(w)) for name, w in self.times.items())
 
     def _is_tangent(self, index: Index | None, number: float) -> bool:
-        """Tell whether operation jvp, which takes no dy, returns the number of a slot."""
+        """Return whether operation jvp, which takes no dy, returns the number of a slot."""
         with suppress(PullbackError):
             tangents = {name: np.asarray(v) for name, v in self.vectors.items()}
             found = jvp(self.point, tangents, batched=False).run()

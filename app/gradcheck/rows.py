@@ -1,7 +1,7 @@
 """Evaluate an op at many points: outputs and gradients with rows first, in as few TensorFlow calls as possible."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar
 
@@ -86,6 +86,11 @@ class Rows:
         with op_errors(self.point.op.name):
             trace = modes.trace_of(call.program, "graph", [rows[0] for rows in leaves], device)
             return call.finish(modes.run(MappedProgram(call.program, trace), "graph", leaves, device))
+
+
+def stack(rows: Sequence[Mapping[K, Array]]) -> dict[K, Array]:
+    """Return the arrays of all rows by key, rows first."""
+    return {key: np.stack([row[key] for row in rows]) for key in rows[0]}
 
 
 def numbers_of(point: Point) -> int:

@@ -14,7 +14,7 @@ from app.errors import OpFailed, Unprocessable
 from app.gradcheck import rounding
 from app.gradcheck.reference import as_float64
 from app.gradcheck.rounding import Rounding
-from app.gradcheck.rows import Rows
+from app.gradcheck.rows import Rows, stack
 from app.runtime.modes import Key
 from app.tensors.dtypes import DTYPES
 from ops import Array, Claim, Mode
@@ -177,8 +177,7 @@ class Sample:
                 (replace(self.point, inputs={**self.point.inputs, **xs}), *more) for xs, *more in map(split, sets)
             )
             return [second_order_values(*each).run() for each in points]
-        stacked = {key: np.stack([leaves[key] for leaves in sets]) for key in self._leaves}
-        values = Rows(self.point, lambda: None).second_order_values(*split(stacked))
+        values = Rows(self.point, lambda: None).second_order_values(*split(stack(sets)))
         return [{key: value[i] for key, value in values.items()} for i in range(len(sets))]
 
 

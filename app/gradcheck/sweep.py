@@ -14,14 +14,15 @@ import numpy as np
 
 from app.autodiff.point import Arrays
 from app.gradcheck import rounding
-from app.gradcheck.claims import claim_function, claim_of, stack
-from app.gradcheck.rows import Rows
+from app.gradcheck.claims import claim_function, claim_of
+from app.gradcheck.rows import Rows, stack
 from app.gradcheck.sample import Sample, Subsample
 from app.gradcheck.target import NUMBERS_OF_LARGE, Target, stacked
 from app.runtime.modes import Key
 from ops import Array, Formula, Surrogate
 
-# The most points that are checked with care, and how many numbers of a large input are looked at in one go.
+# The most points that are checked with care, and how many numbers of a large input are swept at once, which fit into a
+# cache.
 MAX_SUSPECTS, PIECE = 3, 1 << 16
 # The first step: a fraction of each number, of the domain where the number is near 0, and of the way to its ends.
 FIRST_STEP, NEAR_ZERO = 2.0**-6, 2.0**-6
@@ -40,23 +41,17 @@ def suspects(target: Target, order: int) -> list[Sample]:
     found: list[Sample] = []
     for subsample in target.subsamples:
         if isinstance(subsample, Subsample):
-            worst = _worst(_sweep_large(target, subsample.whole, order), NUMBERS_OF_LARGE)
-            unknown = np.setdiff1d(worst, subsample.indices)
+            whole, ratios = subsample.whole, list[Array]()
+            size = max(x.size for x in whole.point.inputs.values())
+            for start in range(0, size, PIECE):
+                piece = Subsample.of(whole, np.arange(start, min(start + PIECE, size)))
+                values = {key: value[None] for key, value in piece.values.items()}
+                ratios.append(_sweep(target, [piece], values, order))
+            unknown = np.setdiff1d(_worst(np.concatenate(ratios), NUMBERS_OF_LARGE), subsample.indices)
             # One number where derivatives are infinite by nature must not excuse the others.
-            indices = [i for i in unknown if not Subsample.of(subsample.whole, np.array([i])).is_singular]
-            found += [Subsample.of(subsample.whole, np.array(indices))] if indices else []
+            indices = [i for i in unknown if not Subsample.of(whole, np.array([i])).is_singular]
+            found += [Subsample.of(whole, np.array(indices))] if indices else []
     return found
-
-
-def _sweep_large(target: Target, whole: Sample, order: int) -> Array:
-    """Return the result of ``_sweep`` at all numbers of a large sample, computed in pieces that fit into a cache."""
-    size = max(x.size for x in whole.point.inputs.values())
-    ratios: list[Array] = []
-    for start in range(0, size, PIECE):
-        piece = Subsample.of(whole, np.arange(start, min(start + PIECE, size)))
-        values = {key: value[None] for key, value in piece.values.items()}
-        ratios.append(_sweep(target, [piece], values, order))
-    return np.concatenate(ratios)
 
 
 def _worst(ratios: Array, most: int) -> Array:

@@ -16,7 +16,7 @@ from app.errors import Loc, OpFailed, Unprocessable
 from app.gradcheck import points as points_of
 from app.gradcheck import rounding
 from app.gradcheck.reference import reference_at
-from app.gradcheck.rows import Rows, numbers_of
+from app.gradcheck.rows import Rows, numbers_of, stack
 from app.gradcheck.sample import Sample, Subsample, sample_at
 from app.gradcheck.verdict import Tolerances
 from app.runtime.cancellation import Checkpoint
@@ -254,7 +254,7 @@ class Target:
 
 
 def _has_reference(point: Point) -> bool:
-    """Tell whether the op's reference returns at a point."""
+    """Return whether the op's reference returns at a point."""
     if point.op.reference is not None:
         try:
             reference_at(point, point.inputs)
@@ -265,9 +265,7 @@ def _has_reference(point: Point) -> bool:
 
 def stacked(samples: Sequence[Sample]) -> tuple[dict[str, Array], dict[str, Array], dict[str, Array]]:
     """Return the inputs, the cotangents and the vectors of samples of one shape, rows first."""
-    first = samples[0]
-    return (
-        {name: np.stack([sample.point.inputs[name] for sample in samples]) for name in first.point.inputs},
-        {name: np.stack([sample.cotangents[name] for sample in samples]) for name in first.cotangents},
-        {name: np.stack([sample.vectors[name] for sample in samples]) for name in first.vectors},
+    inputs, cotangents, vectors = zip(
+        *((each.point.inputs, each.cotangents, each.vectors) for each in samples), strict=True
     )
+    return stack(inputs), stack(cotangents), stack(vectors)

@@ -152,13 +152,7 @@ class Comparison:
                 size = np.abs(np.nan_to_num(n, posinf=0, neginf=0))
                 bar = bar + self._tolerances.absolute + self._tolerances.relative * size
             n = np.where(np.abs(n) - bar > self._high, np.copysign(np.inf, n), n)
-            same = (a == n) | (np.isnan(a) & np.isnan(n))
-            distance = np.where(same, 0.0, np.abs(a - n))
-            distance[np.isnan(distance)] = np.inf
-            right = distance <= bar
-            # Within an infinite bar, two numbers may be infinitely far apart: their ratio would be NaN.
-            ratio = np.where(same | np.isposinf(bar), 0.0, distance / np.fmax(bar, np.finfo(np.float64).tiny))
-            ratio[np.isnan(ratio)] = np.inf
+            same, right, ratio = _relative_to_bar(a, n, bar)
             finite = np.fmin(np.abs(a), np.abs(n))
             overflows = (np.isinf(a) != np.isinf(n)) & (finite + bar >= NEAR_OVERFLOW * self._high)
             statuses = np.full(a.shape, Status.OK, dtype=object)
@@ -257,6 +251,17 @@ def worst_verdict(verdicts: Sequence[Verdict]) -> Verdict:
         if verdict in verdicts:
             return verdict
     return "inconclusive"
+
+
+def _relative_to_bar(a: Array, n: Array, bar: Array) -> tuple[Array, Array, Array]:
+    """Return where numbers are the same, where they are within the bar, and how many bars they are apart."""
+    same = (a == n) | (np.isnan(a) & np.isnan(n))
+    distance = np.where(same, 0.0, np.abs(a - n))
+    distance[np.isnan(distance)] = np.inf
+    # Within an infinite bar, two numbers may be infinitely far apart: their ratio would be NaN.
+    ratio = np.where(same | np.isposinf(bar), 0.0, distance / np.fmax(bar, np.finfo(np.float64).tiny))
+    ratio[np.isnan(ratio)] = np.inf
+    return same, distance <= bar, ratio
 
 
 def _distinct_texts(one: float, other: float) -> tuple[str, str]:

@@ -32,7 +32,11 @@ def verify(
         if theirs.shape != (shape := point.inputs[name].shape):
             message = f"shape mismatch in the gradient of {name}"
             raise wrong(("gradients", name), message, expected=str(list(shape)), got=str(list(theirs.shape)))
-    wide, dys = _widen(point), None
+    # The numbers of the point are exact in the op's widest dtype.
+    widest = min((dtype for dtype in point.op.dtypes if dtype in FLOATS), key=rounding.eps)
+    spec, dys = replace(point.spec, dtype=widest), None
+    inputs = {name: x.astype(DTYPES[spec.inputs.dtypes[name]].numpy) for name, x in point.inputs.items()}
+    wide = moved(replace(point, spec=spec), inputs)
     if cotangents is not None:
         dtypes = wide.spec.outputs.dtypes
         dys = {name: dy.astype(DTYPES[dtypes[name]].numpy) for name, dy in cotangents.items()}
@@ -50,14 +54,6 @@ def verify(
         "against": wide.spec.dtype,
         "gradients": documents,
     }
-
-
-def _widen(point: Point) -> Point:
-    """Return the point in the op's widest dtype, in which its numbers are exact."""
-    dtype = min((dtype for dtype in point.op.dtypes if dtype in FLOATS), key=rounding.eps)
-    spec = replace(point.spec, dtype=dtype)
-    inputs = {name: x.astype(DTYPES[spec.inputs.dtypes[name]].numpy) for name, x in point.inputs.items()}
-    return moved(replace(point, spec=spec), inputs)
 
 
 def _expected_gradients(

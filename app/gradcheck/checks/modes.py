@@ -5,7 +5,7 @@ At special points, such as 0 and ties, a compiler that simplifies may lose a NaN
 
 from collections.abc import Iterator
 
-from app.errors import Overloaded, Unprocessable
+from app.errors import Unprocessable
 from app.gradcheck.agreement import agree
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
@@ -32,17 +32,13 @@ def _compare(target: Target, mode: Mode, device: str, what: str) -> Iterator[Fin
         last = target.subsamples[-1]
         samples = [sample for sample in samples if sample.is_elementwise or _shape(sample) == _shape(last)]
     try:
-        pairs = [(sample.in_mode(mode, device).values, sample) for sample in samples]
-    except Overloaded as error:
-        yield Finding(place, "skipped", error.detail)
-        return
+        pairs = ((sample.in_mode(mode, device).values, sample) for sample in samples)
+        yield from agree(target, place, pairs, what, "mode graph", device=device)
     except Unprocessable as error:
         if error.entries[0].loc != ("mode",):
             raise
         others = ", ".join(f'"{other}"' for other in target.op.modes if other != mode)
         yield Finding(place, "fail", f"{error.entries[0].message}; declare modes=({others}), or mend the op")
-        return
-    yield from agree(target, place, pairs, what, "mode graph", device=device)
 
 
 def _shape(sample: Sample) -> tuple[tuple[int, ...], ...]:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from app.autodiff.derivatives import second_order_values
 from app.autodiff.variants import RetracedProgram
 from app.gradcheck.agreement import add_bits
-from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Comparison, Finding, Place
 from app.runtime import modes
@@ -23,15 +22,11 @@ def check(target: Target) -> Iterator[Finding]:
     """Compare two more traces with the first, in the widest dtype and mode graph."""
     comparison = Comparison(Place(NAME, dtype=target.widest))
     for sample in target.subsamples:
-        _compare(target, comparison, sample)
+        evaluation = second_order_values(sample.point, sample.cotangents, sample.vectors)
+        programs = [evaluation.program, *(RetracedProgram(evaluation.program, turn) for turn in range(RETRACES))]
+        with op_errors(target.op.name):
+            runs = (modes.run(program, "graph", evaluation.leaves, target.device) for program in programs)
+            first, *others = map(evaluation.finish, runs)
+        for values in others:
+            add_bits(comparison, sample, values, first)
     yield comparison.finding("a fresh trace", "the first trace")
-
-
-def _compare(target: Target, comparison: Comparison, sample: Sample) -> None:
-    evaluation = second_order_values(sample.point, sample.cotangents, sample.vectors)
-    programs = [evaluation.program, *(RetracedProgram(evaluation.program, turn) for turn in range(RETRACES))]
-    with op_errors(target.op.name):
-        runs = (modes.run(program, "graph", evaluation.leaves, target.device) for program in programs)
-        first, *others = map(evaluation.finish, runs)
-    for values in others:
-        add_bits(comparison, sample, values, first)
