@@ -21,7 +21,7 @@ import numdifftools
 import numpy as np
 from scipy import differentiate
 
-from app.gradcheck.numeric import Trouble, slopes
+from app.gradcheck.numeric import Status, slopes
 from benchmarks.pages import marked, replace
 from tests.gradcheck.functions import BARS, CONFIDENTLY_WRONG, FUNCTIONS, UNIT, Function, scale
 
@@ -38,7 +38,7 @@ that our method gets, because their defaults do not depend on the function's sca
 
 - An error under {ulps} units in the last place of the closed form (evaluated in 80 bits, because some of them cancel)
   counts as zero, and no bar counts as narrower than that.
-- *No answer* is a NaN, or an estimate that the method itself reports as failed: `trouble` for ours, no `success` for
+- *No answer* is a NaN, or an estimate that the method itself reports as failed: `status` for ours, no `success` for
   SciPy. In the medians it counts as infinitely far off. The row *success or not* uses SciPy's estimates anyway.
 - SciPy's defaults ask for a relative error of 1.5e-8 and stop there. A derivative that is 0 can hardly meet this, and
   gives no answer: an absolute tolerance would help.
@@ -67,7 +67,7 @@ class Judged(NamedTuple):
 def ours(f: F, x: float) -> Estimate:
     """Estimate as the service does."""
     found = slopes(lambda t: f(x + t), np.array([scale(x)]), UNIT)
-    return Estimate(float(found.value[0]), float(found.error[0]), found.trouble[0] == Trouble.NONE)
+    return Estimate(float(found.value[0]), float(found.error[0]), found.status[0] == Status.OK)
 
 
 def with_scipy(f: F, x: float, **options: Any) -> Estimate:

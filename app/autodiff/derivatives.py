@@ -242,7 +242,7 @@ def gradient(point: Point, cotangents: Arrays) -> Evaluation[dict[str, Array]]:
     return Evaluation(point, (words.vjp(live, tuple(cotangents)),), finish, (cotangents,))
 
 
-def second(point: Point, cotangents: Arrays, vectors: Arrays) -> Evaluation[dict[Key, Array]]:
+def second_order_values(point: Point, cotangents: Arrays, vectors: Arrays) -> Evaluation[dict[Key, Array]]:
     """Return the values up to second order at a point, with x and dy as independent leaves; zeros where no path exists.
 
     Keys: ``("outputs", y)``; ``("gradients", x)``, dx at ``cotangents``; and the derivatives of Σ ⟨dx, v⟩, where v are

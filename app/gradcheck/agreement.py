@@ -1,13 +1,13 @@
-"""Whether two ways to compute the same values agree: outputs, gradients and second order, within their rounding."""
+"""Whether two ways to compute the same values agree, within their rounding or bit by bit."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
 
-from app.gradcheck.comparison import add_tolerances
-from app.gradcheck.reproduce import calls, elsewhere
+from app.errors import Overloaded
+from app.gradcheck.reproduce import calls
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Comparison, Finding, Place
@@ -19,37 +19,49 @@ Pair: TypeAlias = tuple[Mapping[Key, Array], Sample]
 """Computed values, and the sample that holds the expected values and their error bounds."""
 
 ORDERS = {"outputs": 0, "gradients": 1, "products": 2, "slots": 2}
-WHAT = {0: "y", 1: "dx", 2: "the second order"}
+NAMES = {0: "y", 1: "dx", 2: "the second order"}
 
 
 def agree(
-    target: Target, place: Place, pairs: Sequence[Pair], what: str, against: str, *, device: str | None = None
+    target: Target, place: Place, pairs: Iterable[Pair], what: str, against: str, *, device: str | None = None
 ) -> Iterator[Finding]:
     """Yield a finding per order: the values against those of the samples, within the rounding of the place's dtype.
 
     ``device`` is TensorFlow's name of the device of the values, if it is another than that of the samples.
     """
+    try:
+        pairs = list(pairs)
+    except Overloaded as error:
+        yield Finding(place, "skipped", error.detail)
+        return
     for order in sorted({0, *target.options.orders}):
-        comparison = Comparison(replace(place, order=order))
+        comparison = Comparison(replace(place, order=order), target.tolerances)
         for values, sample in pairs:
             for key, value in values.items():
                 if ORDERS[str(key[0])] == order:
                     _add(target, comparison, key, value, sample, device=device)
-        yield comparison.finding(f"{WHAT[order]} ({what})", against)
+        yield comparison.finding(f"{NAMES[order]} ({what})", against)
 
 
 def _add(target: Target, comparison: Comparison, key: Key, value: Array, sample: Sample, *, device: str | None) -> None:
-    what, name = key
     expected, dtype = np.asarray(sample.values[key], np.float64), comparison.place.dtype
     # Values beyond the range of a narrow dtype are correctly infinite in it.
     expected = np.where(np.abs(expected) >= DTYPES[dtype].high, np.copysign(np.inf, expected), expected)
-    is_whole = sample.values[key].dtype.kind in "iub"
     # Both values round: two values of the widest dtype may be off in either direction.
     roundings = 2 if dtype == target.widest else 1
-    allowed = np.zeros(()) if is_whole else add_tolerances(target, roundings * sample.error_bound(key, dtype), expected)
+    is_whole = sample.values[key].dtype.kind in "iub"
+    allowed = np.zeros(()) if is_whole else roundings * sample.error_bound(key, dtype)
     # A bound beyond the range of the dtype allows any value.
     allowed = np.where(allowed >= DTYPES[dtype].high, np.inf, allowed)
-    output = name if what in ("outputs", "slots") else None
-    point = elsewhere(sample.point, mode=comparison.place.mode, dtype=dtype, device=device)
-    some = calls(sample, key, point=point)
-    comparison.add(value, expected, allowed, of_output=output, of_input=None if output else name, calls=some)
+    spec = sample.point.spec
+    spec = replace(spec, mode=comparison.place.mode, dtype=dtype, device=device or spec.device)
+    some = calls(sample, key, point=replace(sample.point, spec=spec))
+    comparison.add(value, expected, allowed, key=key, calls=some)
+
+
+def add_bits(
+    comparison: Comparison, sample: Sample, values: Mapping[Key, Array], expected: Mapping[Key, Array]
+) -> None:
+    """Compare values of a sample with expected ones bit by bit."""
+    for key, value in expected.items():
+        comparison.add(values[key], value, np.zeros(()), key=key, calls=calls(sample, key))

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, get_args, get_origin
 
 import numpy as np
@@ -10,7 +10,7 @@ from pydantic.fields import FieldInfo
 
 from app.autodiff.binding import bind_attrs
 from app.errors import Unprocessable
-from ops import Attrs, Op
+from ops import Op
 
 # The most combinations of the values of two attributes that are all tried.
 COMBINED = 9
@@ -36,35 +36,29 @@ def of_no_example(op: Op, seed: int) -> list[Mapping[str, Any]]:
     rng = np.random.default_rng([seed, 7])
     defaults = op.attrs()
     values = {name: _values(info, getattr(defaults, name), rng) for name, info in op.attrs.model_fields.items()}
-    known = [_complete(op, choice) for choice in of_examples(op)]
+    single = [{name: value} for name, some in values.items() for value in some]
+    pairs = [
+        {one: a, other: b}
+        for one, other in itertools.combinations(op.attrs.static_names(), 2)
+        if len(values[one]) * len(values[other]) <= COMBINED
+        for a in values[one]
+        for b in values[other]
+    ]
+    known = [op.attrs.model_validate(choice).model_dump() for choice in of_examples(op)]
     found: list[Mapping[str, Any]] = []
-    for choice in (*_single(values), *_pairs(op.attrs, values)):
+    for choice in (*single, *pairs):
         try:
-            bind_attrs(op, choice)
+            complete = bind_attrs(op, choice).model_dump()
         except Unprocessable:
             continue
-        if (complete := _complete(op, choice)) not in known:
+        if complete not in known:
             known.append(complete)
             found.append(choice)
     return found
 
 
-def _complete(op: Op, choice: Mapping[str, Any]) -> dict[str, Any]:
-    return op.attrs.model_validate(choice).model_dump()
-
-
-def _single(values: Mapping[str, list[Any]]) -> Iterator[dict[str, Any]]:
-    for name, some in values.items():
-        yield from ({name: value} for value in some)
-
-
-def _pairs(attrs: type[Attrs], values: Mapping[str, list[Any]]) -> Iterator[dict[str, Any]]:
-    for one, other in itertools.combinations(attrs.static_names(), 2):
-        if len(values[one]) * len(values[other]) <= COMBINED:
-            yield from ({one: a, other: b} for a in values[one] for b in values[other])
-
-
 def _values(info: FieldInfo, default: Any, rng: np.random.Generator) -> list[Any]:
+    """Return all values of a Literal or bool; the bounds of a number, and two numbers between them."""
     kind: Any = info.annotation
     if get_origin(kind) is Literal:
         return list(get_args(kind))
@@ -77,13 +71,7 @@ def _values(info: FieldInfo, default: Any, rng: np.random.Generator) -> list[Any
     if kind is int:
         first, last = int(low or 0) + ("gt" in bounds), int(high or 0) - ("lt" in bounds)
         return sorted({first, min(first + 1, last), int(rng.integers(first, last + 1)), last})
-    return _numbers(bounds, low, high, float(default), rng)
-
-
-def _numbers(
-    bounds: Mapping[str, float], low: float | None, high: float | None, default: float, rng: np.random.Generator
-) -> list[float]:
-    """Return the bounds of a number, and two numbers between them."""
+    default = float(default)
     size = max(abs(default), 1.0)
     least = default - BEYOND * size if low is None else low
     most = max(least, default) + BEYOND * size if high is None else high

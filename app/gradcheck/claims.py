@@ -1,53 +1,60 @@
-"""Call the functions of a claim: arguments in the op's order, floats as float64; results by name."""
-
-from collections.abc import Mapping
-from typing import Any
+"""The functions of a claim: arguments in the op's order, floats as float64; results by name."""
 
 import numpy as np
 
+from app.autodiff.derivatives import output_shapes
+from app.autodiff.point import Arrays, blame_op
+from app.gradcheck.objective import Function
 from app.gradcheck.reference import as_float64
+from app.gradcheck.rows import stack
 from app.gradcheck.sample import Sample
-from ops import Array, many
+from ops import Array, Derivative, Formula, Surrogate, many
 
 
-def primals(sample: Sample, inputs: Mapping[str, Array]) -> list[Array]:
-    """Return the op's inputs in order, those in ``inputs`` replaced."""
-    return [as_float64(inputs.get(name, x)) for name, x in sample.point.inputs.items()]
+def claim_of(sample: Sample, order: int) -> Derivative | Surrogate | Formula:
+    """Return what the gradient of an order claims to be."""
+    return sample.claim.first if order == 1 else sample.claim.second
 
 
-def all_cotangents(sample: Sample, dys: Mapping[str, Array]) -> list[Array]:
-    """Return a cotangent for every output, zeros for outputs without one."""
-    outputs = [slot.name for slot in sample.point.op.outputs]
-    return [
-        as_float64(dys[name]) if name in dys else np.zeros(sample.values["outputs", name].shape) for name in outputs
-    ]
+def claim_function(sample: Sample, order: int, cotangents: Arrays | None = None) -> Function:
+    """Return the function of a surrogate or formula, at the cotangents of the sample or at others.
+
+    It takes some inputs; the others keep their values. A first surrogate returns the differentiable outputs. All others
+    return a value for each differentiable input, zeros for ``None``.
+    """
+    point, claim = sample.point, claim_of(sample, order)
+    assert not isinstance(claim, Derivative)
+    is_surrogate, at = isinstance(claim, Surrogate), list(map(as_float64, point.inputs.values()))
+    slots, like = point.op.inputs, sample.vectors
+    if is_surrogate and order == 1:
+        slots, like = point.op.outputs, sample.cotangents
+    dys = sample.cotangents if cotangents is None else cotangents
+    all_dys = [dys[y.name] if y.name in dys else np.zeros(output_shapes(point)[y.name]) for y in point.op.outputs]
+    all_vectors = [sample.vectors.get(name, np.zeros(x.shape)) for name, x in point.inputs.items()]
+    more = [[as_float64(x) for x in named] for named in (all_dys, all_vectors)][: order - is_surrogate]
+
+    def function(inputs: Arrays) -> dict[str, Array]:
+        xs = [as_float64(inputs.get(name, x)) for name, x in point.inputs.items()]
+        shape = np.broadcast_shapes(*(x.shape for x in xs)) if sample.is_elementwise else None
+        with blame_op(point.op, "claim"), np.errstate(all="ignore"):
+            results = claim.of(xs, *more, at) if isinstance(claim, Surrogate) else claim.vjp(xs, *more)
+            named = {slot.name: value for slot, value in zip(slots, many(results), strict=True) if slot.name in like}
+            return {
+                name: np.broadcast_to(
+                    np.asarray(0 if value is None else value, np.float64), like[name].shape if shape is None else shape
+                )
+                for name, value in named.items()
+            }
+
+    return function
 
 
-def all_vectors(sample: Sample) -> list[Array]:
-    """Return a vector for every input, zeros for inputs without one."""
-    vectors = sample.vectors
-    return [
-        as_float64(vectors[name]) if name in vectors else np.zeros(x.shape) for name, x in sample.point.inputs.items()
-    ]
+def claim_rows(sample: Sample, order: int) -> Function:
+    """Return the function of a surrogate or formula as a function of many points, rows first."""
+    function = claim_function(sample, order)
 
+    def of_rows(inputs: Arrays) -> Arrays:
+        count = len(next(iter(inputs.values())))
+        return stack([function({name: x[i] for name, x in inputs.items()}) for i in range(count)])
 
-def named_slots(sample: Sample, slots: Any) -> dict[str, Array]:
-    """Return the results of a formula by input, for the differentiable inputs that it has a value for."""
-    named = zip(sample.point.inputs, many(slots), strict=True)
-    return {
-        name: _fit(sample, value, sample.vectors[name].shape)
-        for name, value in named
-        if value is not None and name in sample.vectors
-    }
-
-
-def named_outputs(sample: Sample, values: Any) -> dict[str, Array]:
-    """Return the results of a first surrogate by output."""
-    named = zip(sample.point.op.outputs, values, strict=True)
-    return {slot.name: _fit(sample, value, sample.values["outputs", slot.name].shape) for slot, value in named}
-
-
-def _fit(sample: Sample, value: Any, shape: tuple[int, ...]) -> Array:
-    """Return a result as numbers of a shape; raise for anything else. The rows of an elementwise op vary in shape."""
-    numbers = np.asarray(value, np.float64)
-    return numbers if sample.is_elementwise else np.broadcast_to(numbers, shape)
+    return function if sample.is_elementwise else of_rows

@@ -1,4 +1,4 @@
-"""Compare a gradient at special places: 0, ties, kinks, the ends of the domain.
+"""Compare a gradient at special points: 0, ties, kinks, the ends of the domain.
 
 A function may have a kink there, and every subgradient is right: a gradient is right along a direction if it lies
 between the derivatives on both sides and nearby. The sides may differ from output to output. Directions that keep equal
@@ -9,7 +9,6 @@ all of dy to both is wrong.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,9 @@ import numpy as np
 from app.autodiff.point import Arrays
 from app.errors import OpFailed, Unprocessable
 from app.gradcheck import rounding
-from app.gradcheck.comparison import add_tolerances
-from app.gradcheck.numeric import DOUBT, Trouble
+from app.gradcheck.numeric import COVERAGE, Status
 from app.gradcheck.objective import Objective
-from app.gradcheck.reproduce import Call, calls
+from app.gradcheck.reproduce import Call, Index, calls
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Comparison
@@ -32,11 +30,11 @@ ALONE, TOGETHER = 12, 2
 STEPS = np.array([1.0, 0.5, 0.25, 0.125])
 # How many points nearby show the derivatives where ties are broken, how far they are, in first steps, and by which
 # fraction such a derivative must differ from the others to count.
-NEARBY, FAR, APART = 12, 16.0, 0.01
+NEARBY_POINTS, NEARBY_DISTANCE, OTHER_SLOPE = 12, 16.0, 0.01
 # How large a step is where a number is near 0, as a fraction of the domain.
 NEAR_ZERO = 2.0**-6
 # The relative error above which a one-sided derivative proves nothing.
-NO_DIGITS = 0.05
+MAX_RELATIVE_ERROR = 0.05
 
 
 @dataclass(frozen=True)
@@ -53,36 +51,34 @@ class Direction:
     size: Array | float = 1.0
 
 
-def compare_between_sides(
-    target: Target,
-    sample: Sample,
-    gradients: Arrays,
-    objective: Objective,
-    comparisons: Mapping[str | None, Comparison],
+def compare_one_sided(
+    target: Target, sample: Sample, objective: Objective, comparisons: Mapping[str | None, Comparison]
 ) -> None:
-    """Compare gradients with the derivatives of an objective on both sides of a sample, along several directions.
+    """Compare the gradients with the derivatives of an objective on both sides of a sample, along several directions.
 
     ``comparisons`` has one for each input, and one for the directions that move all inputs, under ``None``.
     """
     directions = _directions(target, sample)
     try:
-        low, high, error = _sides(target, sample, objective, [direction.moves for direction in directions])
+        low, high, error = _one_sided_derivatives(target, sample, objective, [each.moves for each in directions])
     except (OpFailed, Unprocessable):
         # The op raises beside the point, as at the end of its domain.
         return
-    bounds = {name: sample.error_bound(("gradients", name), target.widest) for name in gradients}
+    gradients = {name: np.asarray(dx, np.float64) for name, dx in sample.of_kind("gradients").items()}
+    bounds = sample.error_bounds("gradients", target.widest)
     for k, direction in enumerate(directions):
         d, size = direction.moves, direction.size
         analytic = sample.total({name: dx * d[name] for name, dx in gradients.items()}) / size
         bar = sample.total({name: bound * np.abs(d[name]) for name, bound in bounds.items()}) / size
         middle, half = (low[k] + high[k]) / 2 / size, (high[k] - low[k]) / 2 / size
-        doubt = DOUBT * error[k] / size
-        usable = doubt <= NO_DIGITS * np.fmax(np.abs(analytic), np.abs(middle) + half) + bar
-        trouble = np.where(usable, Trouble.NONE, Trouble.NO_DIGITS)
-        trouble = np.where(np.isfinite(analytic) & np.isfinite(middle), trouble, Trouble.NOT_FINITE)
-        allowed = add_tolerances(target, half + doubt + bar, middle)
-        add = partial(comparisons[direction.alone].add, np.nan_to_num(analytic), middle, allowed, trouble=trouble)
-        add(**_where(sample, direction))
+        numeric_bar = COVERAGE * error[k] / size
+        usable = numeric_bar <= MAX_RELATIVE_ERROR * np.fmax(np.abs(analytic), np.abs(middle) + half) + bar
+        status = np.where(usable, Status.OK, Status.NO_DIGITS)
+        status = np.where(np.isfinite(analytic) & np.isfinite(middle), status, Status.NOT_FINITE)
+        allowed = half + numeric_bar + bar
+        comparisons[direction.alone].add(
+            np.nan_to_num(analytic), middle, allowed, status=status, **_where(sample, direction)
+        )
 
 
 def _where(sample: Sample, direction: Direction) -> dict[str, Any]:
@@ -94,21 +90,26 @@ def _where(sample: Sample, direction: Direction) -> dict[str, Any]:
     x, at = np.ravel(np.asarray(sample.point.inputs[name], np.float64)), direction.position
     if sample.is_elementwise:
         return {"index": index, "calls": some, "x": x}
-    call = some(at)
 
-    def place(_: int) -> tuple[int, ...]:
-        return index(at)
+    def index_of(i: int) -> Index:
+        return index(at + i)
 
-    def same(_: int) -> Call:
-        return call
+    def call_of(i: int) -> Call:
+        return some(at + i)
 
-    return {"index": place, "calls": same, "x": x[at]}
+    return {"index": index_of, "calls": call_of, "x": x[at]}
 
 
 def _directions(target: Target, sample: Sample) -> list[Direction]:
     """Return directions that move one number alone, and some that move all inputs, equal numbers alike."""
-    inputs = {name: np.asarray(sample.point.inputs[name], np.float64) for name in sample.vectors}
-    sizes = _sizes(target, inputs)
+    inputs = {name: np.asarray(x, np.float64) for name, x in sample.inputs.items()}
+    slots = [slot for slot in target.op.inputs if slot.name in inputs]
+    around_zero = min((high - low for low, high in (slot.domain for slot in slots) if low <= 0 <= high), default=0.0)
+    sizes: dict[str, Array] = {}
+    for name, x in inputs.items():
+        # Powers of two: the sizes of the numbers, or of a part of the domain around 0 that they are in.
+        size = np.maximum(np.abs(x), NEAR_ZERO * around_zero)
+        sizes[name] = 2.0 ** np.floor(np.log2(np.where(size > 0, size, 1.0)))
     zeros, rng = {name: np.zeros_like(x) for name, x in inputs.items()}, target.rng("sides")
     found: list[Direction] = []
     for name, size in sizes.items():
@@ -119,34 +120,22 @@ def _directions(target: Target, sample: Sample) -> list[Direction]:
             unit = np.zeros(size.size)
             unit[i] = size.flat[i]
             found.append(Direction({**zeros, name: unit.reshape(size.shape)}, name, int(i), float(size.flat[i])))
-    alike = [inputs] if sample.is_elementwise else [_alike(inputs, rng) for _ in range(TOGETHER)]
-    for d in alike:
-        signs = {name: np.ones_like(x) for name, x in d.items()} if sample.is_elementwise else d
-        found.append(Direction({name: size * signs[name] for name, size in sizes.items()}))
+    ones = {name: np.ones_like(x) for name, x in inputs.items()}
+    together = [ones] if sample.is_elementwise else [_tied(inputs, rng) for _ in range(TOGETHER)]
+    found += [Direction({name: size * d[name] for name, size in sizes.items()}) for d in together]
     return found
 
 
-def _sizes(target: Target, inputs: Arrays) -> dict[str, Array]:
-    """Return powers of two: the sizes of the numbers, or of a part of the domain around 0 that they are in."""
-    slots = [slot for slot in target.op.inputs if slot.name in inputs]
-    around_zero = min((high - low for low, high in (slot.domain for slot in slots) if low <= 0 <= high), default=0.0)
-    sizes: dict[str, Array] = {}
-    for name, x in inputs.items():
-        size = np.maximum(np.abs(x), NEAR_ZERO * around_zero)
-        sizes[name] = 2.0 ** np.floor(np.log2(np.where(size > 0, size, 1.0)))
-    return sizes
-
-
-def _alike(inputs: Mapping[str, Array], rng: np.random.Generator) -> dict[str, Array]:
+def _tied(inputs: Arrays, rng: np.random.Generator) -> dict[str, Array]:
     """Return a direction that is equal where the numbers are."""
     every = np.concatenate([x.ravel() for x in inputs.values()])
-    distinct, places = np.unique(every, return_inverse=True)
+    distinct, indices = np.unique(every, return_inverse=True)
     of_value = rng.uniform(0.5, 1.5, distinct.shape) * rng.choice([-1.0, 1.0], distinct.shape)
-    parts = np.split(of_value[places.ravel()], np.cumsum([x.size for x in inputs.values()])[:-1])
+    parts = np.split(of_value[indices.ravel()], np.cumsum([x.size for x in inputs.values()])[:-1])
     return {name: part.reshape(x.shape) for (name, x), part in zip(inputs.items(), parts, strict=True)}
 
 
-def _sides(
+def _one_sided_derivatives(
     target: Target, sample: Sample, objective: Objective, directions: Sequence[Arrays]
 ) -> tuple[Array, Array, Array]:
     """Return the least and the largest right derivative along each direction, and their error.
@@ -154,19 +143,16 @@ def _sides(
     Shapes: (K,) for K directions, and (K, *shape) for an elementwise op. Where one side is not finite, as outside a
     domain, the other one is the derivative.
     """
-    unit = rounding.eps(target.widest)
-    first = 2.0 ** np.floor(np.log2(unit) / 4)
-    moves, rng = np.concatenate([[0.0], STEPS, -STEPS, np.tile([STEPS[-1], -STEPS[-1]], NEARBY)]), target.rng("nearby")
-    bases: dict[str, Array] = {}
+    first = 2.0 ** np.floor(np.log2(rounding.eps(target.widest)) / 4)
+    moves = first * np.concatenate([[0.0], STEPS, -STEPS, np.tile([STEPS[-1], -STEPS[-1]], NEARBY_POINTS)])
+    rows, rng = dict[str, Array](), target.rng("nearby")
     for name in sample.vectors:
         x = np.asarray(sample.point.inputs[name], np.float64)
         size = np.max([np.abs(d[name]) for d in directions], axis=0)
-        away = FAR * first * size * _strata(x.shape, rng)
-        bases[name] = np.concatenate([np.repeat(x[None], 1 + 2 * len(STEPS), axis=0), np.repeat(x + away, 2, axis=0)])
-    rows = {
-        name: np.concatenate([base + _column(first * moves, d[name]) * d[name] for d in directions])
-        for name, base in bases.items()
-    }
+        nearby = x + NEARBY_DISTANCE * first * size * _strata(x.shape, rng)
+        bases = np.concatenate([np.repeat(x[None], 1 + 2 * len(STEPS), axis=0), np.repeat(nearby, 2, axis=0)])
+        column = moves.reshape(-1, *(1,) * x.ndim)
+        rows[name] = np.concatenate([bases + column * d[name] for d in directions])
     values = objective.function({name: x.astype(sample.point.inputs[name].dtype) for name, x in rows.items()})
     size = len(directions), *(next(iter(sample.point.inputs.values())).shape if sample.is_elementwise else ())
     low, high, error = (np.zeros(size) for _ in range(3))
@@ -194,7 +180,7 @@ def _hull(terms: Array, first: float, noise: Array) -> tuple[Array, Array, Array
     sides = np.stack([right, left], axis=1)
     size = np.fmax(np.abs(nearby), np.abs(sides).max(axis=1, keepdims=True))
     apart = np.abs(nearby[:, :, None] - sides[:, None]).min(axis=2)
-    others = np.where(apart > APART * size, nearby, right[:, None])
+    others = np.where(apart > OTHER_SLOPE * size, nearby, right[:, None])
     every = np.concatenate([sides, others], axis=1)
     return (
         np.fmin.reduce(every, axis=1),
@@ -204,17 +190,13 @@ def _hull(terms: Array, first: float, noise: Array) -> tuple[Array, Array, Array
 
 
 def _strata(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
-    """Return ``NEARBY`` arrays of numbers from -1 to 1, in which each place goes once through all parts of this range.
+    """Return ``NEARBY_POINTS`` arrays from -1 to 1; each element has one number in every part of this range.
 
-    So among up to ``NEARBY`` equal numbers, each is moved to every rank.
+    So among up to ``NEARBY_POINTS`` equal numbers, each is moved to every rank.
     """
     first = rng.permutation(math.prod(shape)).reshape(shape)
-    part = (first + np.arange(NEARBY).reshape(-1, *(1,) * len(shape))) % NEARBY
-    return 2 * (part + rng.uniform(size=part.shape)) / NEARBY - 1
-
-
-def _column(steps: Array, x: Array) -> Array:
-    return steps.reshape(-1, *(1,) * x.ndim)
+    part = (first + np.arange(NEARBY_POINTS).reshape(-1, *(1,) * len(shape))) % NEARBY_POINTS
+    return 2 * (part + rng.uniform(size=part.shape)) / NEARBY_POINTS - 1
 
 
 def _one_sided(middle: Array, beside: Array, first: float) -> tuple[Array, Array]:

@@ -1,10 +1,10 @@
-"""The noise of an op: what a change of its leaves leaves behind in a result that no smooth function explains.
+"""The noise of an op: what remains of the changes of its results after a smooth fit.
 
 An op that cancels inside has noise, and its results cannot be better: the checks allow for it. An op that rounds to
-a narrower dtype inside looks alike, but its results could be better. So noise of that kind does not count.
+a narrower dtype inside has noise too, but its results could be better. So noise of that kind does not count.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -21,7 +21,7 @@ DRAWS, FEW_ULPS = 3, (4.0, 16.0)
 # of a staircase whose steps divide their distance.
 NODES, FARTHEST = np.array([-1.0, -0.7423, -0.4671, -0.1817, 0.0, 0.1373, 0.3929, 0.6751, 0.9157]), 2.0**-9
 # Noise is on both sides of the point. If the residues of parabolas on one side are this factor smaller, the line has a
-# kink, which no polynomial explains either.
+# kink, which no polynomial fits either.
 SIDES, OF_SIDE, FALLS = (NODES <= 0, NODES >= 0), 2, 32.0
 # If the residues of polynomials of so many successive degrees have the same size, within this factor, they are noise:
 # those of a smooth function fall.
@@ -32,26 +32,37 @@ OF_NARROWER = np.array([2.0**-23.5, 2.0**-10.5, 2.0**-7.5]) / 12**0.5
 NEAR, ENOUGH, WIDER = 3.0, 6, 1.5
 
 
-def points(leaves: Mapping[K, Array], units: Mapping[K, float], rng: np.random.Generator) -> list[dict[K, Array]]:
-    """Return the leaves at which ``measured`` needs the results; ``units`` is the ``eps`` of each leaf."""
+def perturbations(
+    leaves: Mapping[K, Array], units: Mapping[K, float], rng: np.random.Generator
+) -> list[dict[K, Array]]:
+    """Return the sets of leaves at which ``measure`` needs the results; ``units`` is the ``eps`` of each leaf.
+
+    They are pairs that differ from the leaves by a few units in the last place in either direction, and the nodes of a
+    line except the one that is 0.
+    """
     ties = {name: np.unique(leaf, return_inverse=True) for name, leaf in leaves.items()}
 
-    def alike(name: K) -> Array:
-        """Return relative changes that are equal where the numbers are. So ties stay ties, and 0 stays 0."""
-        distinct, places = ties[name]
-        sizes = rng.uniform(*FEW_ULPS, distinct.shape) * rng.choice([-1.0, 1.0], distinct.shape)
-        return sizes[places.ravel()].reshape(leaves[name].shape)
+    def change() -> dict[K, Array]:
+        """Return changes in units in the last place, equal where the numbers are: ties stay ties, and 0 stays 0."""
+        found: dict[K, Array] = {}
+        for name, (distinct, indices) in ties.items():
+            sizes = rng.uniform(*FEW_ULPS, distinct.shape) * rng.choice([-1.0, 1.0], distinct.shape)
+            found[name] = sizes[indices.ravel()].reshape(leaves[name].shape)
+        return found
 
-    return [*_few_ulps(leaves, units, alike), *_line(leaves, alike)]
+    few = [{name: ulps * units[name] for name, ulps in change().items()} for _ in range(DRAWS)]
+    line = {name: ulps * (FARTHEST / FEW_ULPS[1]) for name, ulps in change().items()}
+    pairs = [scaled(leaves, each, sign) for each in few for sign in (1.0, -1.0)]
+    return [*pairs, *(scaled(leaves, line, float(t)) for t in NODES if t)]
 
 
-def measured(
+def measure(
     values: Sequence[Mapping[Q, Array]], at: Mapping[Q, Array], *, may_be_narrower: bool = True
 ) -> dict[Q, Array]:
     """Return the size of the noise of each number of each result.
 
-    ``values`` are the results at the ``points``, and ``at`` those at the leaves themselves, all in float64. Noise like
-    that of a narrower dtype counts unless it ``may_be_narrower``.
+    ``values`` are the results at the ``perturbations``, and ``at`` those at the leaves themselves, all in float64.
+    Noise like that of a narrower dtype counts unless it ``may_be_narrower``.
     """
     few, line = values[: 2 * DRAWS], values[2 * DRAWS :]
     zero, found = int(np.argmin(np.abs(NODES))), dict[Q, Array]()
@@ -59,40 +70,24 @@ def measured(
         on_line = [other[name] for other in line]
         with np.errstate(invalid="ignore", over="ignore"):
             noise = np.zeros_like(middle)
-            widen(noise, _on_line(np.stack([*on_line[:zero], middle, *on_line[zero:]])))
+            accumulate_max(noise, _on_line(np.stack([*on_line[:zero], middle, *on_line[zero:]])))
             if may_be_narrower and _is_of_narrower_dtype(noise, middle):
                 noise = np.zeros_like(middle)
             for right, left in zip(few[::2], few[1::2], strict=True):
-                widen(noise, right[name] - 2 * middle + left[name])
+                accumulate_max(noise, right[name] - 2 * middle + left[name])
             found[name] = noise
     return found
 
 
-def scaled(leaves: Mapping[K, Array], changes: Mapping[K, Array]) -> dict[K, Array]:
-    """Return the leaves, each number changed by this fraction of itself."""
+def scaled(leaves: Mapping[K, Array], changes: Mapping[K, Array], factor: float = 1.0) -> dict[K, Array]:
+    """Return the leaves, each number changed by ``factor`` times this fraction of itself."""
     with np.errstate(invalid="ignore", over="ignore"):
-        return {name: (leaf * (1 + changes[name])).astype(leaf.dtype) for name, leaf in leaves.items()}
+        return {name: (leaf * (1 + factor * changes[name])).astype(leaf.dtype) for name, leaf in leaves.items()}
 
 
-def widen(largest: Array, change: Array) -> None:
-    """Raise the largest sizes to those of a change, in place, where it is finite."""
+def accumulate_max(largest: Array, change: Array) -> None:
+    """Raise the largest magnitudes to those of a change, in place, where it is finite."""
     np.fmax(largest, np.nan_to_num(np.abs(change), nan=0.0, posinf=0.0), out=largest)
-
-
-def _few_ulps(
-    leaves: Mapping[K, Array], units: Mapping[K, float], alike: Callable[[K], Array]
-) -> Iterator[dict[K, Array]]:
-    """Yield pairs of leaves that are moved by a few units in the last place, and by as much in the other direction."""
-    for _ in range(DRAWS):
-        change = {name: alike(name) * units[name] for name in leaves}
-        for sign in (1.0, -1.0):
-            yield scaled(leaves, {name: sign * part for name, part in change.items()})
-
-
-def _line(leaves: Mapping[K, Array], alike: Callable[[K], Array]) -> list[dict[K, Array]]:
-    """Return leaves at the nodes, except the one that is 0."""
-    change = {name: alike(name) * (FARTHEST / FEW_ULPS[1]) for name in leaves}
-    return [scaled(leaves, {name: t * part for name, part in change.items()}) for t in NODES if t]
 
 
 def _on_line(values: Array) -> Array:
@@ -122,7 +117,7 @@ def _residues(nodes: Array, values: Array) -> Array:
 
 
 def _is_of_narrower_dtype(noise: Array, value: Array) -> bool:
-    """Tell whether noise is that of numbers rounded to a dtype: of its relative size, and larger in larger numbers.
+    """Return whether noise is that of numbers rounded to a dtype: of its relative size, and larger in larger numbers.
 
     The noise of a sum that cancels is as large in small results as in large ones.
     """

@@ -1,15 +1,15 @@
 """Numeric differentiation of many scalar functions at once, with an error bar on each derivative.
 
-Central differences D(h) = (φ(h) - φ(-h)) / 2h on a ladder of steps, each half the one before, are extrapolated to h = 0
-by Richardson's tableau (Ridders, "Accurate computation of F'(x) and F'(x) F''(x)", 1982). The error bar of an entry is
-its distance from its two parents plus the noise of φ, which the weights of the entry amplify by 1/h. The result is the
-entry with the smallest bar, on whichever rung it is, so every rung is a possible start. The rungs below it check it: if
-they give another slope, and their noise does not explain that, the tableau was fooled (by a function that oscillates
-faster than its steps), and the search continues below.
+Central differences D(h) = (φ(h) - φ(-h)) / 2h at a sequence of steps, each half the one before, are extrapolated to
+h = 0 by Richardson's tableau (Ridders, "Accurate computation of F'(x) and F'(x) F''(x)", 1982). The error bar of an
+entry is its distance from the two entries that it is made of, plus the noise of φ, amplified by 1/h and the weights of
+the entry. The result is the entry with the smallest error bar in any row, so any row is a possible start. The rows
+below it, with smaller steps, check it. If their differences contradict it by more than their noise explains, φ
+oscillates faster than the larger steps sample it, and the search continues below.
 
-Noise that is measured at tiny steps can be too small: a function that cancels inside is a staircase, whose steps are
-wider than tiny ones. Then larger steps agree on another slope. If the rounding error that a stable algorithm may have
-explains the difference, the error bar covers it.
+Noise that is measured at tiny steps can be too small: a function that cancels inside is a staircase, constant over
+intervals that are wider than tiny steps. Then larger steps agree on another slope. If the rounding error that a stable
+algorithm may have explains the difference, the error bar covers it.
 
 At a kink the slopes of the two sides differ however small the step is; at a jump the slope grows like 1/h. Neither has
 a derivative, and the estimate says so.
@@ -25,33 +25,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats: TypeAlias = NDArray[np.float64]
-Along: TypeAlias = Callable[[Floats], NDArray[Any]]
-"""A map from steps of shape (S, P), one column per function, to values of the same shape."""
+Functions: TypeAlias = Callable[[Floats], NDArray[Any]]
+"""P functions φ of a step: from steps of shape (S, P), one column for each function, to values of the same shape."""
 
-RUNGS, FEWEST_RUNGS = 30, 5
+MAX_STEPS, MIN_STEPS = 30, 5
 """The number of steps: the last is 2⁻²⁹ of the first, or in a narrower dtype what it can still add to a number."""
 COLUMNS = 7
 """The most extrapolations of an entry: its error is then of order h¹⁴."""
-DOUBT = 4.0
-"""Two estimates of one slope contradict each other if they are this many error bars apart."""
-FOOLED = 32.0
-"""How many error bars off a smaller step must be to show that the larger ones were fooled: they are then far off."""
+COVERAGE = 4.0
+"""The coverage factor: two estimates of one slope contradict each other if they are this many error bars apart."""
+UNDERSAMPLED = 32.0
+"""How many error bars off the difference at a smaller step is if larger steps undersample the function."""
 RIVALS = 8.0
-"""An entry is as good as the best one if its bar is at most this many times as long."""
-QUIET = 6
-"""How many of the smallest steps are used to recognise a jump, or a function that is constant there."""
-LESSER = 14
-"""How many of the smaller steps are used to measure the noise."""
+"""An entry is as good as the best one if its error bar is at most this many times as long."""
+SMALLEST_STEPS, SMALLER_STEPS = 6, 14
+"""How many of the smallest steps show a jump, or that a function is constant; and how many measure the noise."""
 JUMP = 1e3
 """A difference of more than this many roundings is not noise."""
 NO_DIGITS = 0.01
 """The relative error above which an estimate has no usable digits."""
 
 
-class Trouble(StrEnum):
-    """Why a function has no derivative at a point, or none that can be determined numerically."""
+class Status(StrEnum):
+    """Whether a function has a derivative at a point that can be determined numerically, or why not."""
 
-    NONE = "none"
+    OK = "ok"
     KINK = "kink"
     JUMP = "jump"
     NOT_FINITE = "not finite"
@@ -62,24 +60,25 @@ class Trouble(StrEnum):
 
 @dataclass(frozen=True)
 class Slopes:
-    """The derivatives of P functions at 0, each with its error bar and its trouble, all of shape (P,)."""
+    """The derivatives of P functions at 0, each with its error bar and its status, all of shape (P,)."""
 
     value: Floats
     error: Floats
-    trouble: NDArray[np.object_]
+    status: NDArray[np.object_]
     evaluations: int
 
 
-def slopes(along: Along, scale: Floats, unit: float, rounding: Floats | float = 0.0) -> Slopes:
-    """Return the derivatives at 0 of the functions that ``along`` evaluates.
+def slopes(functions: Functions, scale: Floats, unit: float, rounding: Floats | float = 0.0) -> Slopes:
+    """Return the derivatives of functions at 0.
 
     ``scale`` (P,) is the largest step of each function, which is evaluated within ±scale. ``unit`` is the relative
     error of its values: the distance between neighbouring numbers of the dtype that it is computed in. ``rounding``,
     (P,) or a number, bounds the rounding error of its values; 0 stands for no more than what the values show.
     """
-    count = rungs(unit)
+    # The smallest step is a few units.
+    count = min(MAX_STEPS, max(MIN_STEPS, int(-math.log2(unit)) - 4))
     steps = np.ldexp(1.0, -np.arange(count))[:, None] * scale
-    values = np.asarray(along(np.concatenate([np.zeros((1, len(scale))), steps, -steps])), np.float64)
+    values = np.asarray(functions(np.concatenate([np.zeros((1, len(scale))), steps, -steps])), np.float64)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         # Differences of large values, divided by small steps, would overflow.
         _, exponents = np.frexp(np.where(np.isfinite(values), np.abs(values), 0.0).max(axis=0, initial=0.0))
@@ -87,11 +86,6 @@ def slopes(along: Along, scale: Floats, unit: float, rounding: Floats | float = 
         found = _estimate(np.ldexp(values, -exponents), steps, unit, bounds)
         value, error = np.ldexp(found.value, exponents), np.ldexp(found.error, exponents)
         return replace(found, value=value, error=error)
-
-
-def rungs(unit: float) -> int:
-    """Return the number of steps for values of this relative error: the smallest step is a few units."""
-    return min(RUNGS, max(FEWEST_RUNGS, int(-math.log2(unit)) - 4))
 
 
 def _estimate(values: Floats, steps: Floats, unit: float, rounding: Floats) -> Slopes:
@@ -102,21 +96,18 @@ def _estimate(values: Floats, steps: Floats, unit: float, rounding: Floats) -> S
     noise = np.fmax(unit * size, np.fmax(_noise(central, steps), stair))
     value, error, is_staircase = _extrapolate(central, noise / steps, rounding / steps)
     noise = np.where(is_staircase, np.fmax(noise, rounding), noise)
-    trouble = np.full(middle.shape, Trouble.NONE, dtype=object)
-    has_digits = error <= NO_DIGITS * np.fmax(np.abs(value), _natural(middle, right, left, unit) / steps[0])
+    # How far the function moves or, if it does not, half of its digits: a smaller change is none.
+    change = np.fmax.reduce(np.fmax(np.abs(right - middle), np.abs(left - middle)))
+    change = np.fmax(change, np.sqrt(unit) * np.abs(middle))
+    has_digits = error <= NO_DIGITS * np.fmax(np.abs(value), change / steps[0])
+    status = np.full(middle.shape, Status.OK, dtype=object)
     # A staircase and a kink nearby look alike if the function is constant between: neither slope is proven.
-    trouble[~has_digits] = np.where(stair > 0, Trouble.FLAT, Trouble.NO_DIGITS)[~has_digits]
-    trouble[_is_kink(middle, right, left, steps, noise)] = Trouble.KINK
-    trouble[_is_jump(right - left, unit * size[-1])] = Trouble.JUMP
+    status[~has_digits] = np.where(stair > 0, Status.FLAT, Status.NO_DIGITS)[~has_digits]
+    status[_is_kink(middle, right, left, steps, noise)] = Status.KINK
+    status[_is_jump(right - left, unit * size[-1])] = Status.JUMP
     # The function must be finite at the smallest steps; large steps may leave its domain.
-    trouble[~np.isfinite(np.stack([middle, right[-1], left[-1]])).all(axis=0)] = Trouble.NOT_FINITE
-    return Slopes(value, error, trouble, evaluations=(2 * len(steps) + 1) * middle.size)
-
-
-def _natural(middle: Floats, right: Floats, left: Floats, unit: float) -> Floats:
-    """Return what counts as a change: how far the function moves or, if it does not, half of its digits."""
-    moved = np.fmax.reduce(np.fmax(np.abs(right - middle), np.abs(left - middle)))
-    return np.fmax(moved, np.sqrt(unit) * np.abs(middle))
+    status[~np.isfinite(np.stack([middle, right[-1], left[-1]])).all(axis=0)] = Status.NOT_FINITE
+    return Slopes(value, error, status, evaluations=(2 * len(steps) + 1) * middle.size)
 
 
 def _noise(central: Floats, steps: Floats) -> Floats:
@@ -127,17 +118,17 @@ def _noise(central: Floats, steps: Floats) -> Floats:
     """
     once = central[1:] + np.diff(central, axis=0) / 3
     twice = once[1:] + np.diff(once, axis=0) / 15
-    moved = np.abs(np.diff(twice[-LESSER:], axis=0))
+    moved = np.abs(np.diff(twice[-SMALLER_STEPS:], axis=0))
     return np.fmax.reduce(moved * steps[-len(moved) :])
 
 
 def _stair(middle: Floats, right: Floats, left: Floats) -> Floats:
     """Return the height of a stair if a function that rounds inside is constant at the smallest steps, else 0.
 
-    Its values are equal there, as if it were flat and without noise; its smallest change shows how coarse they are.
+    Its values are equal there, as if it were constant and without noise. Its smallest change is their resolution.
     """
     moves = np.abs(np.concatenate([right - middle, left - middle]))
-    still = ~np.concatenate([right[-QUIET:] - middle, left[-QUIET:] - middle]).any(axis=0)
+    still = ~np.concatenate([right[-SMALLEST_STEPS:] - middle, left[-SMALLEST_STEPS:] - middle]).any(axis=0)
     height = np.where(moves > 0, moves, np.inf).min(axis=0)
     return np.where(still & np.isfinite(height), height, 0.0)
 
@@ -149,10 +140,10 @@ def _extrapolate(central: Floats, noise: Floats, rounding: Floats) -> tuple[Floa
     """
     table, bars = _tableau(central, noise)
     value, error, best = _best_entry(table, bars.copy(), central, noise)
-    above = np.arange(len(central))[:, None] < best
+    has_larger_step = np.arange(len(central))[:, None] < best
     apart = np.abs(table - value)
     explained = apart <= _pick(rounding, best)
-    is_staircase = np.any(above & explained & (apart > DOUBT * (bars + error)), axis=(0, 1))
+    is_staircase = np.any(has_larger_step & explained & (apart > COVERAGE * (bars + error)), axis=(0, 1))
     if is_staircase.any():
         table, bars = _tableau(central, np.fmax(noise, rounding))
         other, its_error, _ = _best_entry(table, bars, central, np.fmax(noise, rounding))
@@ -179,27 +170,23 @@ def _tableau(central: Floats, noise: Floats) -> tuple[Floats, Floats]:
 
 
 def _best_entry(table: Floats, bars: Floats, central: Floats, noise: Floats) -> tuple[Floats, Floats, NDArray[np.intp]]:
-    """Return the best entry that no smaller step contradicts, its error bar, and its rung."""
+    """Return the best entry that no smaller step contradicts, its error bar, and its row."""
     change = np.vstack([np.full_like(central[:1], np.inf), np.abs(np.diff(central, axis=0))])
-    rungs = np.arange(len(central))[:, None]
+    rows = np.arange(len(central))[:, None]
     while True:
         flat = bars.reshape(-1, bars.shape[2])
         best = flat.argmin(axis=0)
-        value, error = _pick(table.reshape(flat.shape), best), _pick(flat, best)
-        below = np.isfinite(error) & (rungs > best % len(central))
-        against = below & (np.abs(central - value) > FOOLED * (error + noise + change))
+        entries = table.reshape(flat.shape)
+        value, error = _pick(entries, best), _pick(flat, best)
+        below = np.isfinite(error) & (rows > best % len(central))
+        against = below & (np.abs(central - value) > UNDERSAMPLED * (error + noise + change))
         if not against.any():
-            error = np.fmax(error, _spread(table.reshape(flat.shape), flat, value, error))
-            return value, error, best % len(central)
-        # The tableau was fooled above the last rung that contradicts it: the search starts again there.
-        last = np.where(against, rungs, -1).max(axis=0)
-        bars[:, (rungs < last) & against.any(axis=0)] = np.inf
-
-
-def _spread(table: Floats, bars: Floats, value: Floats, error: Floats) -> Floats:
-    """Return how far the rivals of the best entry are from it: the smallest of many bars is too short, by chance."""
-    apart = np.where(bars <= RIVALS * error, np.abs(table - value), 0.0)
-    return np.fmax.reduce(apart)
+            # The smallest of many error bars is too short, by chance: it is extended to the rivals of the best entry.
+            rivals = np.where(flat <= RIVALS * error, np.abs(entries - value), 0.0)
+            return value, np.fmax(error, np.fmax.reduce(rivals)), best % len(central)
+        # The steps above the last row that contradicts the entry undersample the function: the search restarts there.
+        last = np.where(against, rows, -1).max(axis=0)
+        bars[:, (rows < last) & against.any(axis=0)] = np.inf
 
 
 def _pick(rows: Floats, at: NDArray[np.intp]) -> Floats:
@@ -208,18 +195,18 @@ def _pick(rows: Floats, at: NDArray[np.intp]) -> Floats:
 
 
 def _is_kink(middle: Floats, right: Floats, left: Floats, steps: Floats, noise: Floats) -> NDArray[np.bool_]:
-    """Tell where the slopes of the two sides differ by a gap that does not close as h goes to 0."""
+    """Return where the slopes of the two sides differ by a gap that does not close as h goes to 0."""
     gap = (right - 2 * middle + left) / steps
     # The gap of a smooth function is h φ'', which extrapolates to 0 at h = 0.
     rest = 2 * gap[1:] - gap[:-1]
     bar = np.abs(np.diff(rest, axis=0)) + 12 * (noise / steps)[2:]
     bar[np.isnan(bar)] = np.inf
     best = bar.argmin(axis=0)
-    return np.abs(_pick(rest[1:], best)) > DOUBT * _pick(bar, best)
+    return np.abs(_pick(rest[1:], best)) > COVERAGE * _pick(bar, best)
 
 
 def _is_jump(apart: Floats, rounding: Floats) -> NDArray[np.bool_]:
-    """Tell where the two sides stay apart by the same amount, however small the step."""
-    last = apart[-QUIET:]
+    """Return where the two sides stay apart by the same amount, however small the step."""
+    last = apart[-SMALLEST_STEPS:]
     least, most = np.abs(last).min(axis=0), np.abs(last).max(axis=0)
-    return (least > JUMP * rounding) & (least > 0.5 * most) & (np.abs(np.sign(last).sum(axis=0)) == QUIET)
+    return (least > JUMP * rounding) & (least > 0.5 * most) & (np.abs(np.sign(last).sum(axis=0)) == SMALLEST_STEPS)

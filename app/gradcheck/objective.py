@@ -1,4 +1,4 @@
-"""The scalar functions that a numeric derivative differentiates, and the ways to move their leaves."""
+"""The scalar functions that a numeric derivative differentiates, along the directions in which their leaves move."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,9 +7,11 @@ from typing import TypeAlias
 import numpy as np
 
 from app.autodiff.point import Arrays
+from app.gradcheck.numeric import Functions
 from ops import Array
 
 Function: TypeAlias = Callable[[Arrays], Arrays]
+"""From inputs or other leaves by name to results by name."""
 
 # A leaf with more numbers than this is moved along one direction only.
 LARGE = 1 << 16
@@ -29,54 +31,57 @@ class Objective:
     bounds: Arrays
 
     def rounding(self, *, elementwise: bool) -> Array:
-        """Return the rounding error of the sum: place by place for an elementwise op, else one number."""
+        """Return the rounding error of the sum: one for each element of an elementwise op, else one number."""
         terms = [np.abs(np.asarray(w, np.float64)) * self.bounds[y] for y, w in self.weights.items()]
         with np.errstate(invalid="ignore", over="ignore"):
             return np.sum(terms, axis=0).ravel() if elementwise else np.asarray(sum(map(np.sum, terms)))
 
 
-def move_all(objective: Objective, name: str) -> Callable[[Array], Array]:
-    """Move all numbers of a leaf at once: each result depends only on the numbers at its own place."""
-    at = {leaf: np.asarray(x, np.float64).ravel() for leaf, x in objective.leaves.items()}
-    weights = {y: np.asarray(w, np.float64).ravel() for y, w in objective.weights.items()}
+def move_all(objective: Objective, name: str) -> Functions:
+    """Move all numbers of a leaf at once: each result depends only on the numbers at its own index."""
+    at = {leaf: np.asarray(x, np.float64) for leaf, x in objective.leaves.items()}
 
-    def along(steps: Array) -> Array:
-        moved = {leaf: np.broadcast_to(x, steps.shape) for leaf, x in at.items()}
-        values = objective.function({**moved, name: at[name] + steps})
+    def functions(steps: Array) -> Array:
+        shape = len(steps), *at[name].shape
+        rows = {leaf: np.broadcast_to(x, shape) for leaf, x in at.items()}
+        values = objective.function({**rows, name: at[name] + steps.reshape(shape)})
         with np.errstate(invalid="ignore", over="ignore"):
-            parts = [np.asarray(values[y], np.float64).reshape(steps.shape) * w for y, w in weights.items()]
-            return np.sum(parts, axis=0)
+            terms = [
+                np.asarray(values[y], np.float64) * np.asarray(w, np.float64) for y, w in objective.weights.items()
+            ]
+            return np.sum(terms, axis=0).reshape(steps.shape)
 
-    return along
+    return functions
 
 
-def move_one(objective: Objective, name: str, coordinates: Array) -> Callable[[Array], Array]:
+def move_one(objective: Objective, name: str, coordinates: Array) -> Functions:
     """Move one number of a leaf at a time, one row each."""
     x = np.asarray(objective.leaves[name], np.float64)
 
-    def along(steps: Array) -> Array:
+    def functions(steps: Array) -> Array:
         rows = np.repeat(x.reshape(1, -1), steps.size, axis=0)
         rows[np.arange(steps.size), np.tile(coordinates, len(steps))] += steps.ravel()
         return _weighted_sum(objective, name, rows.reshape(steps.size, *x.shape)).reshape(steps.shape)
 
-    return along
+    return functions
 
 
-def move_along(objective: Objective, name: str, d: Array) -> Callable[[Array], Array]:
+def move_along(objective: Objective, name: str, directions: Array) -> Functions:
     """Move all numbers of a leaf along each direction, a few rows at a time."""
     x = np.asarray(objective.leaves[name], np.float64)
-    column = (-1, *(1,) * x.ndim)
+    few = max(1, LARGE // max(1, x.size))
 
-    def along(steps: Array) -> Array:
-        few = max(1, LARGE // max(1, x.size))
-        chunks = [steps[start : start + few] for start in range(0, len(steps), few)]
+    def functions(steps: Array) -> Array:
+        rows = steps.reshape(*steps.shape, *(1,) * x.ndim)
         columns = [
-            np.concatenate([_weighted_sum(objective, name, x + chunk[:, i].reshape(column) * d[i]) for chunk in chunks])
-            for i in range(len(d))
+            np.concatenate(
+                [_weighted_sum(objective, name, x + rows[i : i + few, k] * d) for i in range(0, len(rows), few)]
+            )
+            for k, d in enumerate(directions)
         ]
         return np.stack(columns, axis=1)
 
-    return along
+    return functions
 
 
 def _weighted_sum(objective: Objective, name: str, rows: Array) -> Array:

@@ -1,7 +1,8 @@
 """One entry for each cause: findings with the same check, verdict and sentence are one entry with several places."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 from app.tensors.dtypes import DTYPES
@@ -9,9 +10,9 @@ from ops import MODES
 
 Document: TypeAlias = dict[str, Any]
 
-PLACE = ("attrs", "mode", "dtype", "device", "order", "output", "input")
-SUMS = ("points", "evaluations", "seconds")
-_PLACE_WORDS = re.compile(rf"\b(?:{'|'.join(DTYPES)})\b|\bmode (?:{'|'.join(MODES)})\b")
+PLACE_FIELDS = ("attrs", "mode", "dtype", "device", "order", "output", "input")
+SUMMED_FIELDS = ("points", "evaluations", "seconds")
+_DTYPES_AND_MODES = re.compile(rf"\b(?:{'|'.join(DTYPES)})\b|\bmode (?:{'|'.join(MODES)})\b")
 
 
 def merge(entries: Iterable[Document]) -> list[Document]:
@@ -23,23 +24,18 @@ def merge(entries: Iterable[Document]) -> list[Document]:
     merged: list[Document] = []
     by_cause: dict[tuple[str, ...], Document] = {}
     for entry in entries:
-        cause = (entry["check"], entry["verdict"], _PLACE_WORDS.sub("…", entry["sentence"]))
+        cause = (entry["check"], entry["verdict"], _DTYPES_AND_MODES.sub("…", entry["sentence"]))
+        place = {name: entry[name] for name in PLACE_FIELDS}
         first = by_cause.get(cause)
         if entry["verdict"] == "pass" or first is None:
-            by_cause[cause] = first = {**entry, "places": [_place(entry)]}
+            by_cause[cause] = first = {**entry, "places": [place]}
             merged.append(first)
         else:
-            first |= {name: first[name] + entry[name] for name in SUMS}
-            first["inconclusive"] = _sum(first["inconclusive"], entry["inconclusive"])
-            first["places"].append(_place(entry))
+            first |= {name: first[name] + entry[name] for name in SUMMED_FIELDS}
+            counts: Counter[str] = Counter(first["inconclusive"])
+            counts.update(entry["inconclusive"])
+            first["inconclusive"] = dict(counts)
+            first["places"].append(place)
     for entry in merged:
         entry["seconds"] = round(entry["seconds"], 6)
     return merged
-
-
-def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    return {reason: one.get(reason, 0) + other.get(reason, 0) for reason in {**one, **other}}
-
-
-def _place(entry: Mapping[str, Any]) -> Document:
-    return {name: entry[name] for name in PLACE}

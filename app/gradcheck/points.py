@@ -1,4 +1,4 @@
-"""Draw the points of a check: random ones, many that are spread over the domain, and special places."""
+"""Draw the points of a check: random ones, many that are spread over the domain, and special ones."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -8,26 +8,26 @@ import numpy as np
 from app.autodiff.point import blame_op
 from ops import BOOL, FLOATS, Array, Input, Op
 
-Sizes: TypeAlias = Mapping[str, tuple[int, ...]]
+Dimensions: TypeAlias = Mapping[str, tuple[int, ...]]
 """The sizes of the dimensions that a symbol stands for; of those that are not named, one of 3."""
-THREES: Sizes = {}
-SCALAR: Sizes = {"...": ()}
+THREES: Dimensions = {}
+SCALAR: Dimensions = {"...": ()}
 # How far random numbers stay from kinks and poles, as a fraction of the domain.
-APART = 1 / 32
+KINK_DISTANCE = 1 / 32
 # The distance of numbers on either side of a kink, as a fraction of the domain.
 BESIDE = 2.0**-10
 # Further special numbers of elementwise ops: of any, and of those that declare no domain.
-ELEMENTWISE, BEYOND = (1.0, -1.0), (-40.0, -10.0, 10.0, 40.0)
+ELEMENTWISE, OUTSIDE = (1.0, -1.0), (-40.0, -10.0, 10.0, 40.0)
 
 
-def uneven_sizes(op: Op) -> Sizes:
+def uneven_dimensions(op: Op) -> Dimensions:
     """Return a size for each symbol of the inputs, all different, because an op may confuse sizes that are equal."""
     symbols = dict.fromkeys(size for slot in op.inputs for size in slot.shape if isinstance(size, str))
     return {symbol: (size,) for symbol, size in zip(symbols, (2, *range(4, 4 + len(symbols))), strict=False)}
 
 
 def draw(
-    op: Op, attrs: Mapping[str, Any], dtype: str, rng: np.random.Generator, sizes: Sizes = THREES
+    op: Op, attrs: Mapping[str, Any], dtype: str, rng: np.random.Generator, dimensions: Dimensions = THREES
 ) -> dict[str, Array]:
     """Draw a valid point, away from kinks and poles."""
     if op.sample is not None:
@@ -38,22 +38,22 @@ def draw(
             for x in arrays.values():
                 x.astype(np.float64)  # raises for anything but numbers
             return {**drawn, **arrays}
-    return {slot.name: _in_slot(op, slot, dtype, rng, rng.uniform(size=_shape(slot, sizes))) for slot in op.inputs}
+    return {slot.name: _in_slot(op, slot, dtype, rng, rng.uniform(size=_shape(slot, dimensions))) for slot in op.inputs}
 
 
-def spread(
+def latin_hypercube(
     op: Op, attrs: Mapping[str, Any], dtype: str, rng: np.random.Generator, count: int
 ) -> list[dict[str, Array]]:
-    """Draw ``count`` valid points; the numbers at one place of an input are spread evenly over its domain.
+    """Draw ``count`` valid points; the numbers at one index of an input are stratified over its domain.
 
     Those of an elementwise op are single numbers, unless ``Op.sample`` draws more.
     """
-    sizes = SCALAR if op.batching == "elementwise" else THREES
+    dimensions = SCALAR if op.batching == "elementwise" else THREES
     if op.sample is not None:
-        return [draw(op, attrs, dtype, rng, sizes) for _ in range(count)]
+        return [draw(op, attrs, dtype, rng, dimensions) for _ in range(count)]
     columns: dict[str, Array] = {}
     for slot in op.inputs:
-        shape = _shape(slot, sizes)
+        shape = _shape(slot, dimensions)
         strata = rng.permuted(np.broadcast_to(np.arange(count), (*shape, count)), axis=-1)
         fractions = np.moveaxis((strata + rng.uniform(size=strata.shape)) / count, -1, 0)
         columns[slot.name] = _in_slot(op, slot, dtype, rng, fractions)
@@ -63,15 +63,18 @@ def spread(
 def special(op: Op, attrs: Mapping[str, Any], dtype: str, rng: np.random.Generator) -> Iterator[dict[str, Array]]:
     """Yield points at 0, -0, ties, equal rows, the ends of the domain, and the kinks and beside them.
 
-    Inputs that have no such place are drawn. The op may reject some of these points.
+    Inputs that have no such number are drawn. The op may reject some of these points.
     """
+    slots = {slot.name: slot for slot in op.inputs}
     choices = {slot.name: _special_numbers(op, slot) for slot in op.inputs if op.dtype_of(slot, dtype) in FLOATS}
     for name, numbers in choices.items():
         for number in numbers:
-            yield {**draw(op, attrs, dtype, rng), name: np.full(_shape(_slot(op, name), THREES), number)}
+            yield {**draw(op, attrs, dtype, rng), name: np.full(_shape(slots[name], THREES), number)}
     for _ in range(3):
         yield {slot.name: _from_few(op, slot, dtype, rng, choices.get(slot.name, ())) for slot in op.inputs}
-    yield _equal_inputs(draw(op, attrs, dtype, rng))
+    drawn = draw(op, attrs, dtype, rng)
+    floats = [name for name, x in drawn.items() if x.dtype.kind not in "iub"]
+    yield {**drawn, **{name: drawn[floats[0]] for name in floats if drawn[name].shape == drawn[floats[0]].shape}}
     rows = draw(op, attrs, dtype, rng)
     yield {name: np.broadcast_to(x[:1], x.shape).copy() if x.ndim > 1 else x for name, x in rows.items()}
 
@@ -86,28 +89,17 @@ def _special_numbers(op: Op, slot: Input) -> list[float]:
     beside = BESIDE * (high - low)
     kinks = [number for kink in slot.kinks for number in (kink - beside, kink, kink + beside)]
     numbers = [0.0, -0.0, low, high, *kinks]
-    beyond: tuple[float, ...] = ()
+    outside: tuple[float, ...] = ()
     if op.batching == "elementwise":
         numbers += ELEMENTWISE
-        beyond = () if slot.has_domain or op.sample is not None else BEYOND
-    places = [*(number for number in numbers if low <= number <= high), *beyond]
-    distinct = {(number, np.signbit(number)): number for number in places}
+        outside = () if slot.has_domain or op.sample is not None else OUTSIDE
+    numbers = [*(number for number in numbers if low <= number <= high), *outside]
+    distinct = {(number, np.signbit(number)): number for number in numbers}
     return [number for number in distinct.values() if number not in slot.poles]
 
 
-def _equal_inputs(inputs: dict[str, Array]) -> dict[str, Array]:
-    """Return the inputs with the numbers of the first float one in all others of its shape."""
-    floats = [name for name, x in inputs.items() if x.dtype.kind not in "iub"]
-    same = {name: inputs[floats[0]] for name in floats if inputs[name].shape == inputs[floats[0]].shape}
-    return {**inputs, **same}
-
-
-def _slot(op: Op, name: str) -> Input:
-    return next(slot for slot in op.inputs if slot.name == name)
-
-
-def _shape(slot: Input, sizes: Sizes) -> tuple[int, ...]:
-    return tuple(n for s in slot.shape for n in ([s] if isinstance(s, int) else sizes.get(s, (3,))))
+def _shape(slot: Input, dimensions: Dimensions) -> tuple[int, ...]:
+    return tuple(n for s in slot.shape for n in ([s] if isinstance(s, int) else dimensions.get(s, (3,))))
 
 
 def _from_few(op: Op, slot: Input, dtype: str, rng: np.random.Generator, numbers: Sequence[float]) -> Array:
@@ -124,14 +116,10 @@ def _in_slot(op: Op, slot: Input, dtype: str, rng: np.random.Generator, fraction
         return rng.integers(0, 2, fractions.shape) == 1
     low, high = slot.domain
     numbers = low + (high - low) * fractions
-    return _away(slot, numbers if kind in FLOATS else np.floor(numbers))
-
-
-def _away(slot: Input, x: Array) -> Array:
-    """Move numbers near a kink or pole away from it, within the domain."""
-    low, high = slot.domain
-    room = APART * (high - low)
+    if kind not in FLOATS:
+        numbers = np.floor(numbers)
+    room = KINK_DISTANCE * (high - low)
     for at in (*slot.kinks, *slot.poles):
-        near = np.abs(x - at) < room
-        x = np.where(near, np.where(at + 2 * room < high, at + 1.5 * room, at - 1.5 * room), x)
-    return x
+        away = at + 1.5 * room if at + 2 * room < high else at - 1.5 * room
+        numbers = np.where(np.abs(numbers - at) < room, away, numbers)
+    return numbers

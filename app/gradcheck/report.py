@@ -9,24 +9,26 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from app.autodiff.binding import Decode, bind_attrs
-from app.errors import DeadlinePassed, OpFailed, Overloaded, PullbackError, Unprocessable
+from app.errors import MAX_TEXT, DeadlinePassed, OpFailed, Overloaded, PullbackError, Unprocessable, clip
 from app.gradcheck import choices
-from app.gradcheck.breakdown import breakdown
 from app.gradcheck.checks import CHECKS, FOUNDATIONS, OF_ATTRIBUTES, SECOND_ORDER, batching, contract
 from app.gradcheck.places import merge
 from app.gradcheck.target import Options, Target
 from app.gradcheck.verdict import VERDICTS, Finding, Place, worst_verdict
 from app.runtime.cancellation import Checkpoint
-from ops import FLOATS, Op
+from app.runtime.frames import author_line, own_line
+from app.runtime.messages import text_of, without_paths
+from ops import Op
+from pullback import __version__
 
 log = logging.getLogger("pullback")
 
-
+MAX_MESSAGE = 160
 OUT_OF_TIME = "not run: out of time"
 DEADLINE = "raise PULLBACK_DEADLINE_S (and Pullback-Deadline-Ms, if sent), or request fewer checks, modes or dtypes"
 
 
-class Entry(NamedTuple):
+class ReportEntry(NamedTuple):
     """A finding in a report, with the attributes of its target and the seconds that it took."""
 
     finding: Finding
@@ -45,7 +47,7 @@ class Step:
     target: Target
     report: "Report"
     is_requested: bool = True
-    entries: list[Entry] = field(default_factory=list[Entry])
+    entries: list[ReportEntry] = field(default_factory=list[ReportEntry])
     has_begun: bool = False
     has_ended: bool = False
     cure: str = ""
@@ -53,39 +55,31 @@ class Step:
     def run(self, checkpoint: Checkpoint) -> None:
         """Run the check and keep its findings. A deadline ends it with the findings up to then."""
         self.has_begun, self.target.checkpoint = True, checkpoint
-        began, is_trusted = time.perf_counter(), True
+        began, has_failed = time.perf_counter(), False
         try:
-            for finding in self._quiet_findings():
-                now = time.perf_counter()
-                self._add(finding, now - began)
-                is_trusted = is_trusted and finding.verdict not in ("fail", "error")
-                began = now
+            # Values overflow, and NumPy would warn; the comparisons report them.
+            with np.errstate(all="ignore"):
+                for finding in self._findings():
+                    now, is_fault = time.perf_counter(), finding.verdict in ("fail", "error")
+                    if self.is_requested or is_fault:
+                        self.entries.append(ReportEntry(finding, self.target.attrs, now - began))
+                    if self.check == contract.NAME and finding.verdict == "fail":
+                        self.report.broken.add(id(self.target))
+                    began, has_failed = now, has_failed or is_fault
         except DeadlinePassed:
-            self.target.forget_troubles()
+            self.target.clear_statuses()
             raise
-        if self.check == batching.NAME and not is_trusted:
-            self.target.distrust_batching()
+        if self.check == batching.NAME and has_failed:
+            self.target.disable_batching()
         self.has_ended = True
 
     @property
-    def reported(self) -> list[Entry]:
+    def reported(self) -> list[ReportEntry]:
         """The findings for the report; if the step has not ended, the last one says so."""
-        ended, entries = self.has_ended, list(self.entries)
-        if ended or not self.is_requested:
-            return entries
+        if self.has_ended or not self.is_requested:
+            return self.entries
         sentence = f"{OUT_OF_TIME}; {self.cure or DEADLINE}"
-        return [*entries, Entry(Finding(self._place, "skipped", sentence), self.target.attrs, 0.0)]
-
-    def _add(self, finding: Finding, seconds: float) -> None:
-        if self.is_requested or finding.verdict in ("fail", "error"):
-            self.entries.append(Entry(finding, self.target.attrs, seconds))
-        if self.check == contract.NAME and finding.verdict == "fail":
-            self.report.broken.add(id(self.target))
-
-    def _quiet_findings(self) -> Iterator[Finding]:
-        """Yield the findings, without NumPy's warnings: values overflow, and comparisons tell."""
-        with np.errstate(all="ignore"):
-            yield from self._findings()
+        return [*self.entries, ReportEntry(Finding(self._place, "skipped", sentence), self.target.attrs, 0.0)]
 
     def _findings(self) -> Iterator[Finding]:
         if id(self.target) in self.report.broken:
@@ -96,24 +90,18 @@ class Step:
         except Overloaded as error:
             yield Finding(self._place, "skipped", error.detail)
         except PullbackError as error:
-            if not self._is_fault_of_op(error):
+            # The op rejects its examples, or points that were drawn for it.
+            is_rejected = isinstance(error, Unprocessable) and self.target.inputs is None
+            if is_rejected and not self.target.has_example:
+                sentence = f"the op rejects random points with these attributes: {error.detail}"
+                yield Finding(self._place, "skipped", sentence)
+            elif is_rejected or isinstance(error, OpFailed):
+                yield _failure(error, self._place, self.report)
+            else:
                 raise
-            if isinstance(error, Unprocessable) and not self.target.has_example:
-                yield Finding(
-                    self._place, "skipped", f"the op rejects random points with these attributes: {error.detail}"
-                )
-                return
-            yield Finding(self._place, "fail", error.located if isinstance(error, OpFailed) else error.detail)
         except Exception as error:
-            op = self.report.op.name
-            log.warning("op %s: check %s broke off", op, self.check, exc_info=True)
-            yield breakdown(error, self._place, op, self.report.options.seed)
-
-    def _is_fault_of_op(self, error: PullbackError) -> bool:
-        """Tell whether an error fails the check: the op fails, or rejects its examples or points drawn for it."""
-        if isinstance(error, Unprocessable):
-            return self.target.inputs is None
-        return isinstance(error, OpFailed)
+            log.warning("op %s: check %s broke off", self.report.op.name, self.check, exc_info=True)
+            yield _failure(error, self._place, self.report)
 
     @property
     def _place(self) -> Place:
@@ -128,7 +116,7 @@ class Report:
     options: Options
     steps: list[Step] = field(default_factory=list[Step])
     broken: set[int] = field(default_factory=set[int])
-    unplanned: list[Entry] = field(default_factory=list[Entry])
+    unplanned: list[ReportEntry] = field(default_factory=list[ReportEntry])
     """Why there are no steps, if they cannot be planned."""
 
     def plan(
@@ -145,45 +133,29 @@ class Report:
         choices that no example has. Inputs are bound here, so errors in them show before any step runs. Raises
         ``Unprocessable`` for them; without them, whatever goes wrong is a finding of the report.
         """
-        try:
-            self._plan(decode, checks, inputs, attrs)
-        except (Unprocessable, DeadlinePassed, Overloaded) as error:
-            if not isinstance(error, Unprocessable) or inputs is not None or attrs is not None:
-                raise
-            self._break_off(error)
-        except Exception as error:
-            log.warning("op %s: its checks cannot be planned", self.op.name, exc_info=True)
-            self._break_off(error)
-
-    def _break_off(self, error: Exception) -> None:
-        """Report that the checks cannot be planned, which is a fail of check contract if the op is at fault."""
-        place = Place(contract.NAME, dtype=self.op.dtypes[0])
-        finding = breakdown(error, place, self.op.name, self.options.seed)
-        if isinstance(error, OpFailed | Unprocessable):
-            finding = Finding(place, "fail", error.located if isinstance(error, OpFailed) else error.detail)
-        self.steps, self.unplanned = [], [Entry(finding, {}, 0.0)]
-
-    def _plan(
-        self,
-        decode: Decode,
-        checks: Sequence[str] | None,
-        inputs: Mapping[str, Any] | None,
-        attrs: Mapping[str, Any] | None,
-    ) -> None:
-        targets = list(_targets(self.op, self.options, decode, inputs, attrs))
-        if inputs is not None:
-            for target in targets:
-                _ = target.points
         requested = [name for name in CHECKS if checks is None or name in checks]
         if max(self.options.orders) == 1:
             requested = [name for name in requested if name not in SECOND_ORDER]
-        names = [name for name in CHECKS if name in requested or name in FOUNDATIONS]
-        self.steps = [
-            Step(name, target, self, name in requested)
-            for target in targets
-            for name in names
-            if target.has_example or name in OF_ATTRIBUTES
-        ]
+        try:
+            targets = list(_targets(self.op, self.options, decode, inputs, attrs))
+            for target in targets if inputs is not None else ():
+                _ = target.points
+            self.steps = [
+                Step(name, target, self, name in requested)
+                for target in targets
+                for name in CHECKS
+                if (name in requested or name in FOUNDATIONS) and (target.has_example or name in OF_ATTRIBUTES)
+            ]
+        except (DeadlinePassed, Overloaded):
+            raise
+        except Exception as error:
+            is_rejected = isinstance(error, Unprocessable)
+            if is_rejected and (inputs is not None or attrs is not None):
+                raise
+            if not is_rejected:
+                log.warning("op %s: its checks cannot be planned", self.op.name, exc_info=True)
+            place = Place(contract.NAME, dtype=self.op.dtypes[0])
+            self.steps, self.unplanned = [], [ReportEntry(_failure(error, place, self), {}, 0.0)]
 
     @property
     def has_begun(self) -> bool:
@@ -193,7 +165,11 @@ class Report:
     def document(self) -> dict[str, Any]:
         """Return the report as JSON; steps that have not ended are skipped, because the time is over."""
         reported = (*self.unplanned, *(entry for step in self.steps for entry in step.reported))
-        entries = merge(map(self._document, reported))
+        device = next(iter(self.options.devices))
+        entries = merge(
+            {**finding.document(), "attrs": dict(attrs), "device": device, "seconds": seconds}
+            for finding, attrs, seconds in reported
+        )
         unfinished = sum(len(entry["places"]) for entry in entries if entry["sentence"].startswith(OUT_OF_TIME))
         return {
             "op": self.op.name,
@@ -206,11 +182,6 @@ class Report:
             "unfinished": unfinished,
             "checks": entries,
         }
-
-    def _document(self, entry: Entry) -> dict[str, Any]:
-        device = next(iter(self.options.devices))
-        more = {"attrs": dict(entry.attrs), "device": device, "seconds": entry.seconds}
-        return {**entry.finding.document(), **more}
 
     def _sentence(self, entries: Sequence[Mapping[str, Any]], unfinished: int) -> str:
         if not entries:
@@ -230,18 +201,33 @@ class Report:
 def _targets(
     op: Op, options: Options, decode: Decode, inputs: Mapping[str, Any] | None, attrs: Mapping[str, Any] | None
 ) -> Iterator[Target]:
-    chosen = [attrs or {}] if attrs is not None or inputs is not None else choices.of_examples(op)
-    others = [] if attrs is not None or inputs is not None else choices.of_no_example(op, options.seed)
+    """Yield the targets in which something is differentiable."""
+    is_given = attrs is not None or inputs is not None
+    chosen = [attrs or {}] if is_given else choices.of_examples(op)
+    others = [] if is_given else choices.of_no_example(op, options.seed)
     for choice in (*chosen, *others):
         bind_attrs(op, choice)
         target = Target(op, choice, options, decode, inputs)
         if choice in others:
             alone = replace(options, dtypes=(target.widest,), modes=("graph",))
             target = Target(op, choice, alone, decode, has_example=False)
-        if target.dtypes and _is_differentiable(op, target.widest):
+        sides = (op.inputs, op.outputs)
+        if target.dtypes and all(any(op.is_differentiable(slot, target.widest) for slot in side) for side in sides):
             yield target
 
 
-def _is_differentiable(op: Op, dtype: str) -> bool:
-    sides = (op.inputs, op.outputs)
-    return dtype in FLOATS and all(any(op.is_differentiable(slot, dtype) for slot in side) for side in sides)
+def _failure(error: Exception, place: Place, report: Report) -> Finding:
+    """Return the finding on a check that an exception ends.
+
+    It is a fail with the author's line if the op is at fault, else an error with all that a report of it needs.
+    """
+    if isinstance(error, OpFailed | Unprocessable):
+        return Finding(place, "fail", error.located if isinstance(error, OpFailed) else error.detail)
+    text = f"{type(error).__name__}: {clip(without_paths(text_of(error)), MAX_MESSAGE)}".removesuffix(": ")
+    if line := author_line(error):
+        return Finding(place, "fail", clip(f"op {report.op.name} raised {text} ({line})", MAX_TEXT))
+    sentence = (
+        f"the check broke off with {text} ({own_line(error)}), a fault of the checker, not of the op; please report "
+        f"it with op {report.op.name}, check {place.check}, seed {report.options.seed}, Pullback {__version__}"
+    )
+    return Finding(place, "error", sentence)

@@ -4,11 +4,11 @@ The bound is that of a *mixed stable* algorithm: its result is within a few unit
 inputs that are off by a few units of rounding (Higham, "Accuracy and Stability of Numerical Algorithms", 1.5). So a
 result y with sensitivity L to a relative change of the inputs may be off by ``C eps (max(1, |y|) + L)``, where 1 stands
 for the constants in an op's formula, as in 1 + eˣ, times the directions that multiply them. An op that cancels inside
-rounds more than that; its *noise* is measured, and added.
+has larger errors than that: its *noise* is measured, and added.
 """
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar, cast
 
@@ -16,13 +16,13 @@ import ml_dtypes
 import numpy as np
 
 from app.gradcheck import noise
-from app.gradcheck.noise import scaled, widen
+from app.gradcheck.noise import accumulate_max, scaled
 from ops import Array
 
 K = TypeVar("K", bound=Hashable)
 Q = TypeVar("Q", bound=Hashable)
 Evaluate: TypeAlias = Callable[[Sequence[Mapping[K, Array]]], Sequence[Mapping[Q, Array]]]
-"""A function to evaluate at many sets of leaves."""
+"""From many sets of leaves to the results of each, by name."""
 
 # The roundings behind one element of a result: few ops have more than two dozen in a row, and since their errors have
 # either sign, they add up to less than their sum.
@@ -58,50 +58,52 @@ class Rounding(Generic[Q]):
     ``noises`` has the median over the numbers of a result.
     """
 
-    units: dict[Q, Array]
+    bounds: dict[Q, Array]
     noises: dict[Q, float]
 
 
-def measured(
+def measure(
     evaluate: Evaluate[K, Q],
     leaves: Mapping[K, Array],
     rng: np.random.Generator,
     *,
     elementwise: bool,
     ones: Callable[[Q], float],
-    elsewhere: Mapping[Q, float] | None = None,
+    noise_floors: Mapping[Q, float] | None = None,
 ) -> Rounding[Q]:
     """Return the rounding of an op's results at its leaves.
 
     The sensitivity is measured with random relative changes of the leaves: element by element for an elementwise op,
-    else relative to the largest element of each leaf. Only the part of a change that halves with the step counts, so a
-    jump, which is as large at half the step, does not. Sums over n elements add n roundings. ``ones`` returns the size
+    else relative to the largest element of each leaf. Sums over n elements add n roundings. ``ones`` returns the size
     of the op's constants, which are about 1, in each result, which is linear in its directions. The measured noise is
     added.
 
-    At special places, ``elsewhere`` has the noises at other leaves: numbers that are 0 show none, because relative
-    changes do not move them, and a few equal numbers do not tell that noise is that of a narrower dtype.
+    At special points, ``noise_floors`` has the noises at other points: numbers that are 0 show none, because relative
+    changes do not move them, and a few equal numbers do not show that noise is that of a narrower dtype.
     """
-    steps = list(_steps(leaves, rng, elementwise=elementwise))
-    points = noise.points(leaves, {name: eps(str(leaf.dtype)) for name, leaf in leaves.items()}, rng)
-    results, *others = evaluate([leaves, *steps, *points])
-    at, *moved = map(_widened, (results, *others))
-    sensitivity = _sensitivity(moved[: len(steps)], at, _step(leaves), elementwise=elementwise)
-    noises = noise.measured(moved[len(steps) :], at, may_be_narrower=elsewhere is None)
-    for name, floor in (elsewhere or {}).items():
+    is_wide = all(leaf.dtype.itemsize >= np.float32().itemsize for leaf in leaves.values())
+    step = STEP if is_wide else STEP_IN_NARROW
+    steps = _perturbed(leaves, step, rng, elementwise=elementwise)
+    probes = noise.perturbations(leaves, {name: eps(str(leaf.dtype)) for name, leaf in leaves.items()}, rng)
+    results, *others = evaluate([leaves, *steps, *probes])
+    at, *moved = _as_float64((results, *others))
+    sensitivity = _sensitivity(moved[: len(steps)], at, step, elementwise=elementwise)
+    noises = noise.measure(moved[len(steps) :], at, may_be_narrower=noise_floors is None)
+    for name, floor in (noise_floors or {}).items():
         noises[name] = np.where(noises[name] == 0, floor, noises[name])
     terms = 1 if elementwise else max((max(leaf.shape, default=1) for leaf in leaves.values()), default=1)
-    found: dict[Q, Array] = {}
+    bounds: dict[Q, Array] = {}
     for name, value in at.items():
-        stable: Array = np.maximum(ones(name), _size(value, elementwise)) + sensitivity[name]
+        size = np.abs(np.nan_to_num(value, nan=0.0, posinf=0.0, neginf=0.0))
+        stable = np.maximum(ones(name), size if elementwise else size.max(initial=0.0)) + sensitivity[name]
         unit = eps(str(results[name].dtype)) if results[name].dtype.kind not in "iub" else 1.0
         # A result that changes by more than this jumps, and a jump is not noise.
         of_noise = np.where(noises[name] <= unit**0.25 * stable, noises[name] / (unit * stable), 0.0)
         if of_noise.size:
-            # Where most numbers are noisy, one that seems quiet is so by chance.
+            # Where most numbers are noisy, one without noise is so by chance.
             of_noise = np.fmax(of_noise, np.median(of_noise))
-        found[name] = stable * (ROUNDINGS * terms + NOISES * of_noise)
-    return Rounding(found, {name: float(np.median(size)) for name, size in noises.items() if size.size})
+        bounds[name] = stable * (ROUNDINGS * terms + NOISES * of_noise)
+    return Rounding(bounds, {name: float(np.median(size)) for name, size in noises.items() if size.size})
 
 
 def spread(
@@ -116,11 +118,11 @@ def spread(
         {name: ROUNDINGS * unit * rng.uniform(-1, 1, leaf.shape) for name, leaf in leaves.items()}
         for _ in range(2 * DRAWS)
     )
-    at, *others = map(_widened, evaluate([leaves, *(scaled(leaves, change) for change in changes)]))
+    at, *others = _as_float64(evaluate([leaves, *(scaled(leaves, change) for change in changes)]))
     largest = {name: np.zeros_like(value) for name, value in at.items()}
     for other in others:
         for name, value in other.items():
-            widen(largest[name], 2 * (value - at[name]))
+            accumulate_max(largest[name], 2 * (value - at[name]))
     return largest
 
 
@@ -137,25 +139,40 @@ def _limits(dtype: str) -> Any:
     return limits
 
 
-def _widened(results: Mapping[Q, Array]) -> dict[Q, Array]:
-    return {name: np.asarray(value, np.float64) for name, value in results.items()}
+def _as_float64(results: Sequence[Mapping[Q, Array]]) -> list[dict[Q, Array]]:
+    return [{name: np.asarray(value, np.float64) for name, value in each.items()} for each in results]
 
 
-def _step(leaves: Mapping[K, Array]) -> float:
-    return STEP if all(leaf.dtype.itemsize >= np.float32().itemsize for leaf in leaves.values()) else STEP_IN_NARROW
+def _perturbed(
+    leaves: Mapping[K, Array], step: float, rng: np.random.Generator, *, elementwise: bool
+) -> list[dict[K, Array]]:
+    """Return pairs of sets of leaves, moved by the relative ``step`` and by half of it.
 
-
-def _steps(leaves: Mapping[K, Array], rng: np.random.Generator, *, elementwise: bool) -> Iterator[dict[K, Array]]:
-    """Yield pairs of leaves that are moved by a relative step, and by half of it."""
-    for signs in _signs(leaves, rng, elementwise=elementwise):
-        for size in (1.0, 0.5):
-            yield _perturb(leaves, signs, size * _step(leaves), elementwise)
+    The leaves of an elementwise op move one after the other; those of any other op together, with random signs.
+    """
+    wide = {name: np.asarray(leaf, np.float64) for name, leaf in leaves.items()}
+    sizes = {name: np.abs(leaf) if elementwise else np.abs(leaf).max(initial=0) for name, leaf in wide.items()}
+    signs: list[dict[K, Array | float]] = [{other: float(other == name) for other in leaves} for name in leaves]
+    if not elementwise:
+        signs = [{name: rng.choice([-1.0, 1.0], x.shape) for name, x in leaves.items()} for _ in range(DRAWS)]
+    with np.errstate(invalid="ignore", over="ignore"):
+        return [
+            {
+                name: np.asarray(leaf + fraction * step * sizes[name] * sign[name]).astype(leaves[name].dtype)
+                for name, leaf in wide.items()
+            }
+            for sign in signs
+            for fraction in (1.0, 0.5)
+        ]
 
 
 def _sensitivity(
     moved: Sequence[Mapping[Q, Array]], at: Mapping[Q, Array], step: float, *, elementwise: bool
 ) -> dict[Q, Array]:
-    """Return how fast results change with a relative change of the leaves, from their values after ``_steps``."""
+    """Return how fast results change with a relative change of the leaves, from their values where these are moved.
+
+    Only the part of a change that halves with the step counts: a jump is as large at half the step.
+    """
     total = {name: np.zeros_like(value) for name, value in at.items()}
     for whole, half in zip(moved[::2], moved[1::2], strict=True):
         for name, so_far in total.items():
@@ -164,40 +181,10 @@ def _sensitivity(
             if elementwise:
                 np.add(so_far, np.nan_to_num(np.abs(change), nan=0.0, posinf=0.0), out=so_far)
             else:
-                widen(so_far, change)
-    if not elementwise:
-        # A number that the few random changes do not move, while they move its neighbours, is unmoved by chance.
-        return {name: np.fmax(change, _mean_square_root(change)) for name, change in total.items()}
+                accumulate_max(so_far, change)
+    for change in () if elementwise else total.values():
+        if change.size:
+            # A number that the few random changes do not move, while they move its neighbours, is unmoved by chance.
+            with np.errstate(over="ignore"):
+                np.fmax(change, np.sqrt(np.mean(change**2)), out=change)
     return total
-
-
-def _signs(
-    leaves: Mapping[K, Array], rng: np.random.Generator, *, elementwise: bool
-) -> Iterator[dict[K, Array | float]]:
-    """Yield the signs of the changes: one leaf at a time for an elementwise op, else random ones for all."""
-    if elementwise:
-        for name in leaves:
-            yield {other: float(other == name) for other in leaves}
-    else:
-        for _ in range(DRAWS):
-            yield {name: rng.choice([-1.0, 1.0], leaf.shape) for name, leaf in leaves.items()}
-
-
-def _mean_square_root(values: Array) -> float:
-    with np.errstate(over="ignore"):
-        return float(np.sqrt(np.mean(values**2))) if values.size else 0.0
-
-
-def _size(value: Array, elementwise: bool) -> Any:
-    finite = np.abs(np.nan_to_num(value, nan=0.0, posinf=0.0, neginf=0.0))
-    return finite if elementwise else finite.max(initial=0.0)
-
-
-def _perturb(
-    leaves: Mapping[K, Array], signs: Mapping[K, Array | float], step: float, elementwise: bool
-) -> dict[K, Array]:
-    wide = {name: np.asarray(leaf, np.float64) for name, leaf in leaves.items()}
-    sizes = {name: np.abs(leaf) if elementwise else np.abs(leaf).max(initial=0) for name, leaf in wide.items()}
-    with np.errstate(invalid="ignore", over="ignore"):
-        moved = {name: np.asarray(leaf + step * sizes[name] * signs[name]) for name, leaf in wide.items()}
-        return {name: leaf.astype(leaves[name].dtype) for name, leaf in moved.items()}

@@ -1,6 +1,6 @@
 """Samples: the points where an op is checked, with directions, and the op's values there."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import cast
@@ -8,13 +8,13 @@ from typing import cast
 import numpy as np
 
 from app.autodiff.binding import moved
-from app.autodiff.derivatives import output_shapes, second
+from app.autodiff.derivatives import output_shapes, second_order_values
 from app.autodiff.point import Arrays, Point, blame_op
 from app.errors import OpFailed, Unprocessable
 from app.gradcheck import rounding
 from app.gradcheck.reference import as_float64
 from app.gradcheck.rounding import Rounding
-from app.gradcheck.rows import Rows
+from app.gradcheck.rows import Rows, stack
 from app.runtime.modes import Key
 from app.tensors.dtypes import DTYPES
 from ops import Array, Claim, Mode
@@ -22,10 +22,9 @@ from ops import Array, Claim, Mode
 # The size of an op's constants, which are about 1, in a value, which is linear in its directions of up to 2; and the
 # most that is taken for a constant where values are larger elsewhere.
 ONES = {"outputs": 1.0, "gradients": 2.0, "products": 4.0, "slots": 2.0}
-MOST = 4096.0
-FIELDS = ("inputs", "cotangents", "vectors")
+MAX_CONSTANT = 4096.0
 # The most numbers of leaves that are evaluated side by side.
-STACKED = 1 << 18
+MAX_STACKED = 1 << 18
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,12 +37,12 @@ class Sample:
     point: Point
     cotangents: Arrays
     vectors: Arrays
-    sizes: Mapping[Key, float] = field(default_factory=dict[Key, float], kw_only=True)
+    magnitudes: Mapping[Key, float] = field(default_factory=dict[Key, float], kw_only=True)
     """How large each of the values is elsewhere, where the target knows it: a constant of the op may hide here."""
-    noises: Mapping[Key, float] | None = field(default=None, kw_only=True)
-    """At a special place, the noise of each of the values elsewhere."""
-    troubles: dict[str, Array] = field(default_factory=dict[str, Array], init=False)
-    """The troubles that check derivative found in forward, by input and coordinate."""
+    noise_floors: Mapping[Key, float] | None = field(default=None, kw_only=True)
+    """At a special point, the noise of each of the values elsewhere."""
+    statuses: dict[str, Array] = field(default_factory=dict[str, Array], init=False)
+    """The statuses of the numeric derivative of forward that check derivative found, by input and coordinate."""
 
     @cached_property
     def claim(self) -> Claim:
@@ -56,31 +55,27 @@ class Sample:
 
     @cached_property
     def values(self) -> dict[Key, Array]:
-        """The values, gradients and second order here: see ``app.autodiff.derivatives.second``."""
-        return second(self.point, self.cotangents, self.vectors).run()
-
-    @property
-    def units(self) -> dict[Key, Array]:
-        """The rounding error that each of the values may have, in units of ``eps`` of any dtype."""
-        return self.rounding.units
+        """The values, gradients and second order: see ``app.autodiff.derivatives.second_order_values``."""
+        return second_order_values(self.point, self.cotangents, self.vectors).run()
 
     @cached_property
     def rounding(self) -> Rounding[Key]:
-        """The rounding of the values."""
+        """The rounding error that each of the values may have, in units of ``eps`` of any dtype, and their noise."""
         rng = np.random.default_rng(0)
 
         def ones(key: Key) -> float:
-            return max(ONES[str(key[0])], min(MOST, self.sizes.get(key, 0.0)))
+            return max(ONES[str(key[0])], min(MAX_CONSTANT, self.magnitudes.get(key, 0.0)))
 
-        return rounding.measured(
-            self._evaluate, self._leaves, rng, elementwise=self.is_elementwise, ones=ones, elsewhere=self.noises
+        floors = self.noise_floors
+        return rounding.measure(
+            self._evaluate, self._leaves, rng, elementwise=self.is_elementwise, ones=ones, noise_floors=floors
         )
 
     @cached_property
     def is_computable(self) -> bool:
-        """Whether the op has values here and nearby: it may reject some special places."""
+        """Whether the op has values here and nearby: it may reject some special points."""
         try:
-            return bool(self.values) and bool(self.units)
+            return bool(self.values) and bool(self.rounding.bounds)
         except (OpFailed, Unprocessable):
             return False
 
@@ -98,7 +93,7 @@ class Sample:
 
     @property
     def is_elementwise(self) -> bool:
-        """Whether the op declares that each number depends only on the numbers at its own place."""
+        """Whether the op declares that each number depends only on the numbers at its own index."""
         return self.point.op.batching == "elementwise"
 
     def index(self, name: str) -> Callable[[int], tuple[int, ...]]:
@@ -112,14 +107,27 @@ class Sample:
         return self.index(next(iter(self.vectors))) if self.is_elementwise else nowhere
 
     def total(self, named: Arrays) -> Array:
-        """Return the sum over all arrays: place by place for an elementwise op, else one number."""
+        """Return the sum over all arrays: one for each element of an elementwise op, else one number."""
         if self.is_elementwise:
             return np.sum(list(named.values()), axis=0)
         return np.asarray(sum(float(np.sum(np.asarray(value, np.float64))) for value in named.values()))
 
+    @property
+    def inputs(self) -> dict[str, Array]:
+        """The differentiable inputs."""
+        return {name: self.point.inputs[name] for name in self.vectors}
+
+    def of_kind(self, kind: str) -> dict[str, Array]:
+        """Return the values of one kind, such as the gradients, by name."""
+        return {name: value for (of, name), value in self.values.items() if of == kind}
+
+    def error_bounds(self, kind: str, dtype: str) -> dict[str, Array]:
+        """Return the rounding errors that the values of one kind in ``dtype`` may have, by name."""
+        return {name: self.error_bound((kind, name), dtype) for name in self.of_kind(kind)}
+
     def error_bound(self, key: Key, dtype: str) -> Array:
         """Return the rounding error that a value in ``dtype`` may have."""
-        bound = rounding.eps(dtype) * self.units[key] + rounding.tiny(dtype)
+        bound = rounding.eps(dtype) * self.rounding.bounds[key] + rounding.tiny(dtype)
         if rounding.eps(dtype) <= rounding.eps(self.point.spec.dtype):
             return bound
         if dtype not in self.spreads:
@@ -129,20 +137,14 @@ class Sample:
 
     def in_mode(self, mode: Mode, device: str) -> "Sample":
         """Return the same sample in another mode or on another device."""
-        return Sample(
-            replace(self.point, spec=replace(self.point.spec, mode=mode, device=device)),
-            self.cotangents,
-            self.vectors,
-            sizes=self.sizes,
-            noises=self.noises,
-        )
+        point = replace(self.point, spec=replace(self.point.spec, mode=mode, device=device))
+        return self._at(point, self.cotangents, self.vectors)
 
     def cast(self, point: Point) -> "Sample":
         """Return the sample at another point of the same shapes, with directions in the dtypes of that point."""
         of, to = point.spec.inputs.dtypes, point.spec.outputs.dtypes
         dys = {name: dy.astype(DTYPES[to[name]].numpy) for name, dy in self.cotangents.items()}
-        vectors = {name: v.astype(DTYPES[of[name]].numpy) for name, v in self.vectors.items()}
-        return Sample(point, dys, vectors, sizes=self.sizes, noises=self.noises)
+        return self._at(point, dys, {name: v.astype(DTYPES[of[name]].numpy) for name, v in self.vectors.items()})
 
     def redrawn(self, point: Point, rng: np.random.Generator) -> "Sample":
         """Return a sample at another point of the same shapes, with new random directions."""
@@ -150,35 +152,33 @@ class Sample:
             {name: draw(rng, x.shape).astype(x.dtype) for name, x in named.items()}
             for named in (self.cotangents, self.vectors)
         )
-        return Sample(point, dys, vectors, sizes=self.sizes, noises=self.noises)
+        return self._at(point, dys, vectors)
 
-    @property
-    def _fields(self) -> tuple[Arrays, Arrays, Arrays]:
-        live = self.point.spec.inputs.live
-        return {name: self.point.inputs[name] for name in live}, self.cotangents, self.vectors
+    def _at(self, point: Point, cotangents: Arrays, vectors: Arrays) -> "Sample":
+        magnitudes, floors = self.magnitudes, self.noise_floors
+        return Sample(point, cotangents, vectors, magnitudes=magnitudes, noise_floors=floors)
 
-    @property
+    @cached_property
     def _leaves(self) -> dict[Key, Array]:
-        named = zip(FIELDS, self._fields, strict=True)
-        return {(field, name): value for field, values in named for name, value in values.items()}
+        """The differentiable inputs, the cotangents and the vectors."""
+        fields = {"inputs": self.inputs, "cotangents": self.cotangents, "vectors": self.vectors}
+        return {(kind, name): x for kind, named in fields.items() for name, x in named.items()}
 
     def _evaluate(self, sets: Sequence[Mapping[Key, Array]]) -> list[dict[Key, Array]]:
         """Return the values for each set of leaves: in one call, if the op's batching allows and the sets are small."""
-        size = len(sets) * sum(leaf.size for leaf in self._leaves.values())
-        if self.point.op.batching == "none" or size > STACKED:
-            return [self._at(leaves) for leaves in sets]
-        inputs, dys, vectors = (
-            {name: np.stack([leaves[field, name] for leaves in sets]) for name in named}
-            for field, named in zip(FIELDS, self._fields, strict=True)
-        )
-        values = Rows(self.point, lambda: None).second(inputs, dys, vectors)
-        return [{key: value[i] for key, value in values.items()} for i in range(len(sets))]
 
-    def _at(self, leaves: Mapping[Key, Array]) -> dict[Key, Array]:
-        inputs, dys, vectors = (
-            {name: leaves[field, name] for name in named} for field, named in zip(FIELDS, self._fields, strict=True)
-        )
-        return second(replace(self.point, inputs={**self.point.inputs, **inputs}), dys, vectors).run()
+        def split(leaves: Mapping[Key, Array]) -> Iterator[dict[str, Array]]:
+            for wanted in ("inputs", "cotangents", "vectors"):
+                yield {name: x for (kind, name), x in leaves.items() if kind == wanted}
+
+        size = len(sets) * sum(leaf.size for leaf in self._leaves.values())
+        if self.point.op.batching == "none" or size > MAX_STACKED:
+            points = (
+                (replace(self.point, inputs={**self.point.inputs, **xs}), *more) for xs, *more in map(split, sets)
+            )
+            return [second_order_values(*each).run() for each in points]
+        values = Rows(self.point, lambda: None).second_order_values(*split(stack(sets)))
+        return [{key: value[i] for key, value in values.items()} for i in range(len(sets))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,8 +208,8 @@ class Subsample(Sample):
 
     def index(self, name: str) -> Callable[[int], tuple[int, ...]]:
         """Return a function from the position of a number in the subsample to its index in the whole."""
-        place = self.whole.index(name)
-        return lambda i: place(int(self.indices[i]))
+        index = self.whole.index(name)
+        return lambda i: index(int(self.indices[i]))
 
 
 def nowhere(i: int) -> None:
@@ -220,8 +220,8 @@ def nowhere(i: int) -> None:
 def sample_at(
     point: Point,
     rng: np.random.Generator,
-    sizes: Mapping[Key, float] | None = None,
-    noises: Mapping[Key, float] | None = None,
+    magnitudes: Mapping[Key, float] | None = None,
+    noise_floors: Mapping[Key, float] | None = None,
 ) -> Sample:
     """Return a sample at a point, with random directions."""
     shapes, dtypes = output_shapes(point), point.spec.outputs.dtypes
@@ -229,7 +229,7 @@ def sample_at(
     inputs = {name: point.inputs[name].shape for name in point.spec.inputs.live}
     dys = {name: draw(rng, shape).astype(DTYPES[dtypes[name]].numpy) for name, shape in outputs.items()}
     vectors = {name: draw(rng, shape).astype(point.inputs[name].dtype) for name, shape in inputs.items()}
-    return Sample(point, dys, vectors, sizes=sizes or {}, noises=noises)
+    return Sample(point, dys, vectors, magnitudes=magnitudes or {}, noise_floors=noise_floors)
 
 
 def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:

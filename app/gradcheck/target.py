@@ -16,17 +16,18 @@ from app.errors import Loc, OpFailed, Unprocessable
 from app.gradcheck import points as points_of
 from app.gradcheck import rounding
 from app.gradcheck.reference import reference_at
-from app.gradcheck.rows import Rows, numbers_of
+from app.gradcheck.rows import Rows, numbers_of, stack
 from app.gradcheck.sample import Sample, Subsample, sample_at
+from app.gradcheck.verdict import Tolerances
 from app.runtime.cancellation import Checkpoint
 from app.runtime.modes import Key
 from app.tensors.dtypes import DTYPES
 from ops import FLOATS, MODES, Array, Mode, Op
 
 # In addition to the examples: random numbers for an elementwise op, random points for any other.
-NUMBERS, POINTS = 256, 2
-# The points of an op that is not elementwise at which a quick look is taken.
-MANY = 192
+RANDOM_NUMBERS, RANDOM_POINTS = 256, 2
+# The points of a sweep over an op that is not elementwise.
+SWEEP_POINTS = 192
 # The most numbers of an elementwise op's point that are checked one by one.
 NUMBERS_OF_LARGE = 4096
 
@@ -67,16 +68,16 @@ class Target:
     checkpoint: Checkpoint = lambda: None
     """Called between evaluations of the op; an exception that it raises ends the work."""
 
-    def distrust_batching(self) -> None:
+    def disable_batching(self) -> None:
         """Stop batching points in one call, because the op's claim that they may be batched proved wrong."""
         self.op = replace(self.op, batching="none")
-        for cached in ("points", "samples", "subsamples", "special", "many", "many_values"):
+        for cached in ("points", "samples", "subsamples", "special_samples", "sweep_samples", "sweep_values"):
             self.__dict__.pop(cached, None)
 
-    def forget_troubles(self) -> None:
-        """Drop the troubles of forward that a check found before it broke off: they may be incomplete."""
+    def clear_statuses(self) -> None:
+        """Drop the statuses of forward that a check found before it ended early: they may be incomplete."""
         for subsample in vars(self).get("subsamples", ()):
-            subsample.troubles.clear()
+            subsample.statuses.clear()
 
     def rng(self, purpose: str) -> np.random.Generator:
         """Return a random generator for a purpose, such as a check: it depends on nothing else but the seed."""
@@ -101,6 +102,11 @@ class Target:
         return tuple(mode for mode in MODES if mode in (self.options.modes or self.op.modes))
 
     @property
+    def tolerances(self) -> Tolerances:
+        """What the request adds to every error bar."""
+        return Tolerances(self.options.absolute, self.options.relative)
+
+    @property
     def device(self) -> str:
         """TensorFlow's name of the device that the checks run on."""
         return next(iter(self.options.devices.values()))
@@ -112,43 +118,40 @@ class Target:
             return [self.bind(self.inputs, self.widest)]
         examples = [e for e in self.op.examples if dict(e.attrs) == dict(self.attrs)]
         points = [self.bind(example.inputs, self.widest) for example in examples]
+        rng, draw = self.rng("points"), (self.op, self.attrs, self.widest)
         if self.op.batching == "elementwise":
-            return [self._gather(points)]
-        rng = self.rng("points")
-        count = POINTS if self.has_example else 1
-        drawn = (points_of.draw(self.op, self.attrs, self.widest, rng) for _ in range(count))
-        return points + [self.bind(inputs, self.widest) for inputs in drawn]
+            drawn = points_of.latin_hypercube(*draw, rng, RANDOM_NUMBERS)
+            return [self._join([*(point.inputs for point in points), *drawn])]
+        count = RANDOM_POINTS if self.has_example else 1
+        return points + [self.bind(points_of.draw(*draw, rng), self.widest) for _ in range(count)]
 
     @cached_property
     def samples(self) -> list[Sample]:
         """The points, in the widest dtype and mode graph."""
         rng = self.rng("directions")
-        samples = [sample_at(point, rng, self.sizes) for point in self.points]
+        samples = [sample_at(point, rng, self.magnitudes) for point in self.points]
         if self.inputs is None and self.op.batching != "elementwise" and self.has_example and self.op.sample is None:
-            # Before the last one, of whose shape XLA compiles.
-            samples[-1:-1] = self._uneven_samples()
+            # Before the last one, of whose shape XLA compiles: one whose dimensions all have different sizes.
+            rng = self.rng("sizes")
+            dimensions = points_of.uneven_dimensions(self.op)
+            inputs = points_of.draw(self.op, self.attrs, self.widest, rng, dimensions)
+            with contextlib.suppress(OpFailed, Unprocessable):
+                point = self.bind(inputs, self.widest)
+                if values_of(point).run() and _has_reference(point):
+                    samples.insert(-1, sample_at(point, rng, self.magnitudes))
         return samples
 
-    def _uneven_samples(self) -> list[Sample]:
-        """Return a sample whose dimensions have different sizes, unless the op rejects them."""
-        rng = self.rng("sizes")
-        inputs = points_of.draw(self.op, self.attrs, self.widest, rng, points_of.uneven_sizes(self.op))
-        with contextlib.suppress(OpFailed, Unprocessable):
-            point = self.bind(inputs, self.widest)
-            if values_of(point).run() and _has_reference(point):
-                return [sample_at(point, rng, self.sizes)]
-        return []
-
     @cached_property
-    def many(self) -> list[Sample]:
+    def sweep_samples(self) -> list[Sample]:
         """Samples of one shape at points that are spread over the domain; none of an elementwise op, or at one point.
 
         There are as many as a small part of the work of a numeric derivative allows.
         """
         if self.op.batching == "elementwise" or self.inputs is not None:
             return []
-        rng, found, most = self.rng("many"), list[Sample](), MANY if self.has_example else MANY // 4
-        for inputs in points_of.spread(self.op, self.attrs, self.widest, rng, most):
+        rng, found = self.rng("many"), list[Sample]()
+        most = SWEEP_POINTS if self.has_example else SWEEP_POINTS // 4
+        for inputs in points_of.latin_hypercube(self.op, self.attrs, self.widest, rng, most):
             with contextlib.suppress(Unprocessable):
                 point = self.bind(inputs, self.widest)
                 if not found:
@@ -161,26 +164,36 @@ class Target:
         return found
 
     @cached_property
-    def many_values(self) -> dict[Key, Array]:
-        """The values of ``many``, rows first; none where the op fails at one of them."""
+    def sweep_values(self) -> dict[Key, Array]:
+        """The values of ``sweep_samples``, rows first; none where the op fails at one of them."""
         with contextlib.suppress(OpFailed, Unprocessable):
-            return Rows(self.many[0].point, self.checkpoint).second(*stacked(self.many)) if self.many else {}
+            if self.sweep_samples:
+                rows = Rows(self.sweep_samples[0].point, self.checkpoint)
+                return rows.second_order_values(*stacked(self.sweep_samples))
         return {}
 
     @cached_property
-    def sizes(self) -> dict[Key, float]:
-        """How large each of the values is at most among ``many``."""
+    def magnitudes(self) -> dict[Key, float]:
+        """How large each of the values is at most among ``sweep_samples``."""
         with np.errstate(invalid="ignore"):
-            sizes = {key: np.abs(np.asarray(value, np.float64)) for key, value in self.many_values.items()}
+            sizes = {key: np.abs(np.asarray(value, np.float64)) for key, value in self.sweep_values.items()}
         return {key: float(size[np.isfinite(size)].max(initial=0.0)) for key, size in sizes.items()}
 
     @cached_property
     def subsamples(self) -> list[Sample]:
         """The samples; a large one of an elementwise op is reduced to ``NUMBERS_OF_LARGE`` random numbers."""
-        return [self._subsample(sample) for sample in self.samples]
+        found: list[Sample] = []
+        for sample in self.samples:
+            size = max((x.size for x in sample.point.inputs.values()), default=0)
+            if sample.is_elementwise and size > NUMBERS_OF_LARGE:
+                chosen = np.sort(self.rng("numbers").choice(size, NUMBERS_OF_LARGE, replace=False))
+                found.append(Subsample.of(sample, chosen))
+            else:
+                found.append(sample)
+        return found
 
     @cached_property
-    def special(self) -> list[Sample]:
+    def special_samples(self) -> list[Sample]:
         """Samples at 0, ties, kinks and the ends of the domain; none at given inputs.
 
         Points that the op rejects, or where its reference raises, are outside of the domain.
@@ -195,26 +208,18 @@ class Target:
                     accepted.append(point)
         if self.op.batching == "elementwise" and accepted:
             accepted = [self._join([point.inputs for point in accepted])]
-        samples = [sample_at(point, rng, self.sizes, self._noises()) for point in accepted]
+        floors: dict[Key, float] = {}
+        with contextlib.suppress(OpFailed, Unprocessable):
+            # The least noise of each value among the samples; none where the op fails at one of them.
+            every = [sample.rounding.noises for sample in self.subsamples]
+            floors = {key: min(noises.get(key, 0.0) for noises in every) for key in every[0]}
+        samples = [sample_at(point, rng, self.magnitudes, floors) for point in accepted]
         return [sample for sample in samples if not sample.is_singular]
 
-    def _noises(self) -> dict[Key, float]:
-        """Return the least noise of each of the values among the samples, 0 where the op fails at one of them."""
-        with contextlib.suppress(OpFailed, Unprocessable):
-            every = [sample.rounding.noises for sample in self.subsamples]
-            return {key: min(noises.get(key, 0.0) for noises in every) for key in every[0]}
-        return {}
-
     @property
-    def smooth(self) -> list[Sample]:
+    def nonsingular(self) -> list[Sample]:
         """The subsamples where the op does not declare that derivatives are infinite by nature."""
         return [sample for sample in self.subsamples if not sample.is_singular]
-
-    def _subsample(self, sample: Sample) -> Sample:
-        size = max((x.size for x in sample.point.inputs.values()), default=0)
-        if not sample.is_elementwise or size <= NUMBERS_OF_LARGE:
-            return sample
-        return Subsample.of(sample, np.sort(self.rng("numbers").choice(size, NUMBERS_OF_LARGE, replace=False)))
 
     def bind(self, inputs: Mapping[str, Any], dtype: str) -> Point:
         """Return these inputs as a point. Raises ``Unprocessable`` if the op rejects them."""
@@ -240,11 +245,6 @@ class Target:
                 return np.asarray(cast(Array, value)).astype(DTYPES[dtype].numpy)
         return self.decode(value, dtype, loc)
 
-    def _gather(self, points: list[Point]) -> Point:
-        """Return one point of an elementwise op: the numbers of its examples, and random ones."""
-        drawn = points_of.spread(self.op, self.attrs, self.widest, self.rng("points"), NUMBERS)
-        return self._join([*(point.inputs for point in points), *drawn])
-
     def _join(self, parts: list[Mapping[str, Array]]) -> Point:
         """Return one point of an elementwise op with the numbers of many, in one dimension."""
         names = [slot.name for slot in self.op.inputs]
@@ -254,7 +254,7 @@ class Target:
 
 
 def _has_reference(point: Point) -> bool:
-    """Tell whether the op's reference returns at a point."""
+    """Return whether the op's reference returns at a point."""
     if point.op.reference is not None:
         try:
             reference_at(point, point.inputs)
@@ -265,9 +265,7 @@ def _has_reference(point: Point) -> bool:
 
 def stacked(samples: Sequence[Sample]) -> tuple[dict[str, Array], dict[str, Array], dict[str, Array]]:
     """Return the inputs, the cotangents and the vectors of samples of one shape, rows first."""
-    first = samples[0]
-    return (
-        {name: np.stack([sample.point.inputs[name] for sample in samples]) for name in first.point.inputs},
-        {name: np.stack([sample.cotangents[name] for sample in samples]) for name in first.cotangents},
-        {name: np.stack([sample.vectors[name] for sample in samples]) for name in first.vectors},
+    inputs, cotangents, vectors = zip(
+        *((each.point.inputs, each.cotangents, each.vectors) for each in samples), strict=True
     )
+    return stack(inputs), stack(cotangents), stack(vectors)

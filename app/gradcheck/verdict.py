@@ -9,8 +9,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from app.gradcheck import rounding
-from app.gradcheck.numeric import Trouble
+from app.gradcheck.numeric import Status
 from app.gradcheck.reproduce import Calls, Index, Reproduction
+from app.runtime.modes import Key
 from ops import FLOATS, Array, Mode
 
 NEAR_OVERFLOW = 1 / 16
@@ -19,7 +20,7 @@ NEAR_OVERFLOW = 1 / 16
 Verdict = Literal["pass", "fail", "error", "inconclusive", "skipped"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
-ALIKE = 1e-2
+SAME_RATIO = 1e-2
 """How far ratios of wrong to right may differ and still count as equal, as a fraction of their distance from 1."""
 
 
@@ -54,16 +55,9 @@ class Element:
 
     def document(self) -> dict[str, Any]:
         """Return the element as JSON."""
-        return {
-            "index": None if self.index is None else list(self.index),
-            "x": self.x,
-            "analytic": self.analytic,
-            "numeric": self.numeric,
-            "error_bar": self.error_bar,
-            "absolute": self.absolute,
-            "relative": self.relative,
-            "ulps": self.ulps,
-        }
+        numbers = ("x", "analytic", "numeric", "error_bar", "absolute", "relative", "ulps")
+        index = None if self.index is None else list(self.index)
+        return {"index": index, **{name: getattr(self, name) for name in numbers}}
 
 
 @dataclass(frozen=True)
@@ -106,17 +100,25 @@ class Finding:
         }
 
 
+@dataclass(frozen=True)
+class Tolerances:
+    """What widens comparisons on top of rounding: a number, and a fraction of the expected number."""
+
+    absolute: float = 0.0
+    relative: float = 0.0
+
+
 class Comparison:
     """Compares numbers with their expected values, keeps the worst one and counts the inconclusive ones."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, tolerances: Tolerances = Tolerances()) -> None:
         """Take the place that the numbers belong to; its dtype defines units in the last place."""
-        self.place = place
+        self.place, self._tolerances = place, tolerances
         self.points = self.wrong = self.evaluations = 0
         self.inconclusive: Counter[str] = Counter()
         self.worst: Element | None = None
-        self._ratios: list[Array] = []
-        self._badness = -1.0
+        self._wrong_to_right: list[Array] = []
+        self._worst_ratio = -1.0
         self._high = rounding.largest(place.dtype) if place.dtype in FLOATS else np.inf
         self._calls: Calls | None = None
         self._worst_at = 0
@@ -127,57 +129,54 @@ class Comparison:
         numeric: Array,
         allowed: Array,
         *,
-        trouble: Array | None = None,
+        status: Array | None = None,
         conclusive: Array | bool = True,
         x: Array | None = None,
         index: Callable[[int], Index | None] | None = None,
-        of_input: str | None = None,
-        of_output: str | None = None,
+        key: Key | None = None,
         calls: Calls | None = None,
     ) -> None:
-        """Compare arrays of one shape, number by number.
+        """Compare arrays of one shape, number by number, which may differ by ``allowed`` and the tolerances.
 
-        ``trouble`` says where there is nothing to compare with. Where the bar is too wide to be ``conclusive``,
-        numbers that agree prove nothing. ``index(i)`` returns the index of the i-th number. ``of_input`` or
-        ``of_output`` names the slot of the numbers if the comparison's place does not. ``calls(i)`` returns the call
-        that reproduces the i-th analytic number.
+        ``status`` says where there is nothing to compare with. Where the bar is too wide to be ``conclusive``, numbers
+        that agree prove nothing. ``index(i)`` returns the index of the i-th number. ``key`` names the value that the
+        numbers are if the comparison's place has no slot. ``calls(i)`` returns the call that reproduces the i-th
+        analytic number.
         """
-        arrays = np.broadcast_arrays(_float64(analytic), _float64(numeric), allowed, conclusive)
-        a, n, bar, proves = (np.ravel(v) for v in arrays)
-        with np.errstate(invalid="ignore"):
-            n = np.where(np.abs(n) - bar > self._high, np.copysign(np.inf, n), n)
+        wide = (np.asarray(values, np.float64) for values in (analytic, numeric))
+        a, n, bar, proves = (np.ravel(v) for v in np.broadcast_arrays(*wide, allowed, conclusive))
         if not a.size:
             return
-        same, distance = _distance(a, n)
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-            right = distance <= bar
-            # Within an infinite bar, two numbers may be infinitely far apart: their ratio would be NaN.
-            badness = np.where(same | np.isposinf(bar), 0.0, distance / np.fmax(bar, np.finfo(np.float64).tiny))
-            badness[np.isnan(badness)] = np.inf
-            ratio = a / n
+            if analytic.dtype != np.bool_:
+                size = np.abs(np.nan_to_num(n, posinf=0, neginf=0))
+                bar = bar + self._tolerances.absolute + self._tolerances.relative * size
+            n = np.where(np.abs(n) - bar > self._high, np.copysign(np.inf, n), n)
+            same, right, ratio = _relative_to_bar(a, n, bar)
             finite = np.fmin(np.abs(a), np.abs(n))
             overflows = (np.isinf(a) != np.isinf(n)) & (finite + bar >= NEAR_OVERFLOW * self._high)
-        reasons = np.full(a.shape, Trouble.NONE, dtype=object)
-        reasons[right & ~same & ~proves] = Trouble.NO_DIGITS
-        # One of the two may overflow rightly: the other is an estimate, or rounds otherwise.
-        reasons[overflows] = Trouble.NOT_FINITE
-        if trouble is not None:
-            reasons = np.where(np.ravel(trouble) != Trouble.NONE, np.ravel(trouble), reasons)
-        known = reasons == Trouble.NONE
+            statuses = np.full(a.shape, Status.OK, dtype=object)
+            statuses[right & ~same & ~proves] = Status.NO_DIGITS
+            # One of the two may overflow rightly: the other is an estimate, or rounds otherwise.
+            statuses[overflows] = Status.NOT_FINITE
+            if status is not None:
+                statuses = np.where(np.ravel(status) != Status.OK, np.ravel(status), statuses)
+            known = statuses == Status.OK
+            self._wrong_to_right.append((a / n)[known & ~right])
         self.points += a.size
         self.wrong += int((known & ~right).sum())
-        self.inconclusive.update(str(reason) for reason in reasons[~known])
-        self._ratios.append(ratio[known & ~right])
-        badness = np.where(known, badness, -0.5)
-        at = int(np.argmax(badness))
-        if badness[at] > self._badness:
-            self._badness = float(badness[at])
-            place = tuple(map(int, np.unravel_index(at, np.shape(analytic)))) if index is None else index(at)
+        self.inconclusive.update(str(each) for each in statuses[~known])
+        ratio = np.where(known, ratio, -0.5)
+        at = int(np.argmax(ratio))
+        if ratio[at] > self._worst_ratio:
+            self._worst_ratio = float(ratio[at])
+            where = tuple(map(int, np.unravel_index(at, np.shape(analytic)))) if index is None else index(at)
             value = None if x is None else float(np.ravel(x)[at])
-            self.worst = Element(place, value, float(a[at]), float(n[at]), float(bar[at]), self.place.dtype)
+            self.worst = Element(where, value, float(a[at]), float(n[at]), float(bar[at]), self.place.dtype)
             self._calls, self._worst_at = calls, at
-            if of_input or of_output:
-                self.place = replace(self.place, input=of_input, output=of_output)
+            if key is not None:
+                output, name = (key[1], None) if key[0] in ("outputs", "slots") else (None, key[1])
+                self.place = replace(self.place, output=output, input=name)
 
     @property
     def verdict(self) -> Verdict:
@@ -202,17 +201,19 @@ class Comparison:
             case _:
                 sentence = f"{what}: nothing to compare"
         worst = self.worst if self.verdict in ("pass", "fail") else None
-        inconclusive, reproduction = dict(self.inconclusive), self._reproduction
+        reproduction = None
+        if self._calls and self.worst and self.verdict in ("fail", "inconclusive"):
+            reproduction = self._calls(self._worst_at).reproduction(self.worst.index, self.worst.analytic)
         return Finding(
-            self.place, self.verdict, sentence, self.points, self.evaluations, inconclusive, worst, reproduction
+            self.place,
+            self.verdict,
+            sentence,
+            self.points,
+            self.evaluations,
+            dict(self.inconclusive),
+            worst,
+            reproduction,
         )
-
-    @property
-    def _reproduction(self) -> Reproduction | None:
-        """How to reproduce the worst number, or one without a verdict."""
-        if self._calls is None or self.worst is None or self.verdict not in ("fail", "inconclusive"):
-            return None
-        return self._calls(self._worst_at).reproduction(self.worst.index, self.worst.analytic)
 
     @property
     def _reasons(self) -> str:
@@ -221,29 +222,27 @@ class Comparison:
     def _failure(self, what: str, against: str) -> str:
         worst = self.worst
         assert worst is not None
-        place = "" if worst.index is None else f"[{', '.join(map(str, worst.index))}]"
-        at = "" if worst.x is None else f" at {self._leaf} = {worst.x:.6g}"
+        index = "" if worst.index is None else f"[{', '.join(map(str, worst.index))}]"
+        # Numbers are derivatives in an input, or in the cotangent of an output.
+        at = "" if worst.x is None else f" at {self.place.input or f'd{self.place.output}'} = {worst.x:.6g}"
         analytic, numeric = _distinct_texts(worst.analytic, worst.numeric)
         bar = f" ± {worst.error_bar:.2g}" if worst.error_bar and math.isfinite(worst.error_bar) else ""
-        sentence = f"{what}{place}{at} is {analytic}, but {against} is {numeric}{bar}"
+        sentence = f"{what}{index}{at} is {analytic}, but {against} is {numeric}{bar}"
         return f"{sentence}; {self.wrong} of {_points(self.points)} wrong{self._pattern}"
-
-    @property
-    def _leaf(self) -> str:
-        """The name of what the numbers are derivatives in: an input, or the cotangent of an output."""
-        return self.place.input or f"d{self.place.output}"
 
     @property
     def _pattern(self) -> str:
         """What all the wrong numbers have in common, which often names the mistake."""
-        ratios = np.concatenate(self._ratios)
+        ratios = np.concatenate(self._wrong_to_right)
         if len(ratios) == 1 or not np.isfinite(ratios).all():
             return ""
         middle = float(np.median(ratios))
-        if np.abs(ratios - middle).max() > ALIKE * abs(middle - 1):
+        if np.abs(ratios - middle).max() > SAME_RATIO * abs(middle - 1):
             return ""
         known = {-1.0: ": the sign is flipped", 0.0: ": all are 0"}
-        return known.get(round(middle, 6), f": all are {_ratio_text(middle)} times what they should be")
+        # Enough digits to show that the ratio is not 1.
+        digits = 4 + max(0, -math.floor(math.log10(abs(middle - 1)))) if middle != 1 else 4
+        return known.get(round(middle, 6), f": all are {middle:.{digits}g} times what they should be")
 
 
 def worst_verdict(verdicts: Sequence[Verdict]) -> Verdict:
@@ -254,28 +253,21 @@ def worst_verdict(verdicts: Sequence[Verdict]) -> Verdict:
     return "inconclusive"
 
 
-def _float64(values: Array) -> Array:
-    return np.asarray(values, np.float64)
-
-
-def _distance(a: Array, n: Array) -> tuple[Array, Array]:
-    """Return where numbers are the same, NaNs and infinities included, and their distance: ∞ if one is NaN."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        same = (a == n) | (np.isnan(a) & np.isnan(n))
-        distance = np.where(same, 0.0, np.abs(a - n))
-    return same, np.where(np.isnan(distance), np.inf, distance)
+def _relative_to_bar(a: Array, n: Array, bar: Array) -> tuple[Array, Array, Array]:
+    """Return where numbers are the same, where they are within the bar, and how many bars they are apart."""
+    same = (a == n) | (np.isnan(a) & np.isnan(n))
+    distance = np.where(same, 0.0, np.abs(a - n))
+    distance[np.isnan(distance)] = np.inf
+    # Within an infinite bar, two numbers may be infinitely far apart: their ratio would be NaN.
+    ratio = np.where(same | np.isposinf(bar), 0.0, distance / np.fmax(bar, np.finfo(np.float64).tiny))
+    ratio[np.isnan(ratio)] = np.inf
+    return same, distance <= bar, ratio
 
 
 def _distinct_texts(one: float, other: float) -> tuple[str, str]:
     """Return two numbers with enough digits to show that they differ."""
     texts = ((f"{one:.{digits}g}", f"{other:.{digits}g}") for digits in (6, 9, 12, 17))
     return next((pair for pair in texts if pair[0] != pair[1]), (repr(one), repr(other)))
-
-
-def _ratio_text(ratio: float) -> str:
-    """Return a ratio with enough digits to show that it is not 1."""
-    digits = 4 + max(0, -math.floor(math.log10(abs(ratio - 1)))) if ratio != 1 else 4
-    return f"{ratio:.{digits}g}"
 
 
 def _points(count: int) -> str:

@@ -63,8 +63,8 @@ MUTANTS = (
     # Sweeps.
     Mutant(
         "sweep.py",
-        "np.flatnonzero(wrong > 1)",
-        "np.flatnonzero(wrong > np.inf)",
+        "np.flatnonzero(ratios > 1)",
+        "np.flatnonzero(ratios > np.inf)",
         ("short rows with a floor", "small weights that do not shrink"),
     ),
     Mutant(
@@ -74,7 +74,7 @@ MUTANTS = (
         ("short rows with a floor", "small weights that do not shrink"),
     ),
     Mutant("sweep.py", "if isinstance(subsample, Subsample):", "if False:", tests=LARGE),
-    # Special places.
+    # Special points.
     Mutant(
         "checks/derivative.py",
         "    if not has_failed:\n",
@@ -89,40 +89,42 @@ MUTANTS = (
     ),
     Mutant(
         "kinks.py",
-        "others = np.where(apart > APART * size, nearby, right[:, None])",
-        "others = np.repeat(right[:, None], NEARBY, axis=1)",
+        "others = np.where(apart > OTHER_SLOPE * size, nearby, right[:, None])",
+        "others = np.repeat(right[:, None], NEARBY_POINTS, axis=1)",
         ("row_median", "sorted_rows"),
     ),
     Mutant(
         "kinks.py",
-        "alike = [inputs] if sample.is_elementwise else [_alike(inputs, rng) for _ in range(TOGETHER)]",
-        "alike: list[dict[str, Array]] = []",
+        "together = [ones] if sample.is_elementwise else [_tied(inputs, rng) for _ in range(TOGETHER)]",
+        "together: list[dict[str, Array]] = []",
         ("each maximum gets all of dy", "equal entries of a sort get the sum"),
     ),
     Mutant(
         "kinks.py",
-        "half + doubt + bar, middle)",
-        "4 * half + doubt + bar + 2, middle)",
+        "allowed = half + numeric_bar + bar\n",
+        "allowed = 4 * half + numeric_bar + bar + 2\n",
         ("a slope outside of both slopes at a kink", "0 at 0 in place of 1"),
     ),
     # The numeric derivative and its bars.
-    Mutant("comparison.py", "        _compare_directions(target, gradient, nearby)\n", "        pass\n", tests=PLANTED),
+    Mutant(
+        "comparison.py", "        _compare_directions(target, gradient, objective)\n", "        pass\n", tests=PLANTED
+    ),
     Mutant(
         "comparison.py",
-        "DOUBT * numeric.error + bar, numeric.value),\n        trouble=trouble,",
-        "DOUBT * numeric.error + bar + 1, numeric.value),\n        trouble=trouble,",
+        "allowed = COVERAGE * numeric.error + bar\n",
+        "allowed = COVERAGE * numeric.error + bar + 1\n",
         tests=PLANTED,
     ),
     Mutant(
         "numeric.py",
-        "trouble[_is_kink(middle, right, left, steps, noise)] = Trouble.KINK",
+        "status[_is_kink(middle, right, left, steps, noise)] = Status.KINK",
         "pass",
         ("round_straight_through", "relu6", "row_maximum_by_hand", "quantize"),
     ),
     Mutant(
         "numeric.py",
-        "np.where(stair > 0, Trouble.FLAT, Trouble.NO_DIGITS)[",
-        "np.full(stair.shape, Trouble.NO_DIGITS)[",
+        "np.where(stair > 0, Status.FLAT, Status.NO_DIGITS)[",
+        "np.full(stair.shape, Status.NO_DIGITS)[",
         tests=LARGE,
     ),
     Mutant("rounding.py", "ROUNDINGS = 16", "ROUNDINGS = 0.01", ("square_wave", "softmax_in_all", "rms_norm_in_all")),
@@ -141,7 +143,7 @@ MUTANTS = (
     ),
     Mutant("noise.py", "return sizes >= WIDER and noises >= sizes**0.5", "return True", tests=NOISE),
     Mutant("noise.py", "DEGREES, LIKE = 3, 4.0", "DEGREES, LIKE = 3, 1.0", tests=NOISE),
-    Mutant("numeric.py", "trouble[_is_jump(right - left, unit * size[-1])] = Trouble.JUMP", "pass", tests=NUMERIC),
+    Mutant("numeric.py", "status[_is_jump(right - left, unit * size[-1])] = Status.JUMP", "pass", tests=NUMERIC),
     Mutant("verdict.py", "        if self.wrong:\n", "        if self.wrong > self.points / 2:\n", tests=PLANTED),
     # The checks.
     Mutant(
@@ -151,11 +153,11 @@ MUTANTS = (
         ("π with the digits of float32", "a constant that has lost digits"),
     ),
     Mutant("reference.py", "np.asarray(x, np.float64)", "x", tests=("tests/gradcheck/test_reference.py",)),
-    Mutant("checks/retrace.py", "TURNS = 2", "TURNS = 0", ("a counter in a closure", "the time of the trace")),
+    Mutant("checks/retrace.py", "RETRACES = 2", "RETRACES = 0", ("a counter in a closure", "the time of the trace")),
     Mutant(
         "checks/determinism.py",
-        "second.values[what, name],",
-        "value,",
+        "Sample(sample.point, sample.cotangents, sample.vectors).values",
+        "sample.values",
         ("random noise in the gradient", "random dropout"),
     ),
     Mutant(
@@ -172,7 +174,7 @@ MUTANTS = (
     ),
     Mutant(
         "checks/modes.py",
-        "*target.subsamples, *(sample for sample in target.special if sample.is_computable)",
+        "*target.subsamples, *(sample for sample in target.special_samples if sample.is_computable)",
         "*target.subsamples",
         ("a NaN that a compiler loses",),
     ),
@@ -184,11 +186,11 @@ MUTANTS = (
         ("a sign in float32", "another argument in bfloat16"),
     ),
     Mutant("checks/finite.py", "return bool(np.isfinite(true)) and abs(true) <= high", "return True", tests=SILENT),
-    Mutant("checks/finite.py", "return not slot.has_domain or", "return", tests=PLANTED),
-    Mutant("checks/finite.py", "claim, Formula) and key[0]", "claim, Derivative) and key[0]", tests=SILENT),
+    Mutant("checks/finite.py", "if slot.has_domain and not", "if not", tests=PLANTED),
+    Mutant("checks/finite.py", "order), Formula) and key[0]", "order), Derivative) and key[0]", tests=SILENT),
     Mutant("checks/linearity.py", "2 * one[name] + 3 * two[name]", "together[name]", tests=PLANTED),
-    Mutant("checks/adjoint.py", "allowed, index=sample.total_index", "np.inf, index=sample.total_index", tests=PLANTED),
-    Mutant("checks/batching.py", "2 * bar, expected", "np.inf, expected", tests=PLANTED),
+    Mutant("checks/adjoint.py", "back_bar + forth_bar, index", "np.array(np.inf), index", tests=PLANTED),
+    Mutant("checks/batching.py", "expected, 2 * bar", "expected, np.array(np.inf)", tests=PLANTED),
 )
 
 

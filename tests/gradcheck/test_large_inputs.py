@@ -73,7 +73,7 @@ def test_registered_ops_pass(op: Op) -> None:
 
 def checked(op: Op, seed: int):
     attrs = dict(op.examples[0].attrs)
-    drawn = points.spread(op, attrs, "float64", np.random.default_rng(seed), DRAWN)
+    drawn = points.latin_hypercube(op, attrs, "float64", np.random.default_rng(seed), DRAWN)
     inputs = {slot.name: np.stack([row[slot.name] for row in drawn]) for slot in op.inputs}
     return report(op, inputs=inputs, attrs=attrs, seed=seed)
 

@@ -10,8 +10,8 @@ X = np.random.default_rng(7).uniform(-3, 3, 256)
 
 def measured(function, x=X):
     leaves = {"x": x}
-    points = noise.points(leaves, {"x": 2.0**-52}, np.random.default_rng(0))
-    return noise.measured([{"y": function(each["x"])} for each in points], {"y": function(x)})["y"]
+    points = noise.perturbations(leaves, {"x": 2.0**-52}, np.random.default_rng(0))
+    return noise.measure([{"y": function(each["x"])} for each in points], {"y": function(x)})["y"]
 
 
 @pytest.mark.parametrize("offset", [1e4, 1e7, 1e9])
@@ -34,8 +34,8 @@ def test_a_smooth_function_has_the_noise_of_its_last_places(function) -> None:
 def test_a_kink_is_no_noise(kink, seed) -> None:
     x = np.array([0.0, 1.2, 1.2, -0.4, 2.5]) + kink / 1e9
     leaves = {"x": x}
-    points = noise.points(leaves, {"x": 2.0**-52}, np.random.default_rng(seed))
-    found = noise.measured([{"y": np.abs(each["x"] - kink)} for each in points], {"y": np.abs(x - kink)})["y"]
+    points = noise.perturbations(leaves, {"x": 2.0**-52}, np.random.default_rng(seed))
+    found = noise.measure([{"y": np.abs(each["x"] - kink)} for each in points], {"y": np.abs(x - kink)})["y"]
     assert found.max() < 1e-12
 
 
@@ -54,20 +54,20 @@ def test_the_digits_of_float16_are_no_noise() -> None:
 
 def test_equal_numbers_move_alike_and_zero_stays() -> None:
     x = np.array([1.5, 0.0, 1.5, 2.5])
-    for moved in noise.points({"x": x}, {"x": 2.0**-52}, np.random.default_rng(0)):
+    for moved in noise.perturbations({"x": x}, {"x": 2.0**-52}, np.random.default_rng(0)):
         assert moved["x"][0] == moved["x"][2]
         assert moved["x"][1] == 0
 
 
-def test_at_special_places_the_noise_of_a_narrower_dtype_counts() -> None:
+def test_at_special_points_the_noise_of_a_narrower_dtype_counts() -> None:
     def rounded(sets):
         return [{"y": leaves["x"].astype(np.float32).astype(np.float64)} for leaves in sets]
 
     leaves, rng = {"x": np.linspace(0.5, 3, 200)}, np.random.default_rng(0)
     regular, special = (
-        rounding.measured(rounded, leaves, rng, elementwise=True, ones=lambda name: 1.0, elsewhere=elsewhere)
-        for elsewhere in (None, {"y": 0.0})
+        rounding.measure(rounded, leaves, rng, elementwise=True, ones=lambda name: 1.0, noise_floors=floors)
+        for floors in (None, {"y": 0.0})
     )
     assert regular.noises["y"] == 0
     assert special.noises["y"] > 1e-9
-    assert np.median(special.units["y"]) > 1e4 * np.median(regular.units["y"])
+    assert np.median(special.bounds["y"]) > 1e4 * np.median(regular.bounds["y"])

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from app.gradcheck.numeric import Trouble, slopes
+from app.gradcheck.numeric import Status, slopes
 from tests.gradcheck.functions import BARS, CONFIDENTLY_WRONG, FUNCTIONS, UNIT, Function, scale
 
 CASES = [pytest.param(function, x, id=f"{name}-{x:g}") for name, function in FUNCTIONS.items() for x in function.at]
@@ -18,7 +18,7 @@ def estimate(f: Callable, x: float):
 
 def bars_off(function: Function, x: float) -> float:
     slope = estimate(function.f, x)
-    assert slope.trouble[0] == Trouble.NONE
+    assert slope.status[0] == Status.OK
     error = abs(slope.value[0] - function.slope(np.float64(x)))
     return error / slope.error[0] if error else 0.0
 
@@ -46,7 +46,7 @@ def test_the_error_bars_cover_the_errors_elsewhere_too() -> None:
             found = slopes(lambda t, xs=xs, f=function.f: f(xs + t), np.array([scale(x) for x in xs]), UNIT)
             truth = function.slope(xs)
         error = np.maximum(np.abs(found.value - truth) - 4 * UNIT * np.abs(truth), 0)
-        off.append((error / np.maximum(found.error, np.finfo(float).tiny))[found.trouble == Trouble.NONE])
+        off.append((error / np.maximum(found.error, np.finfo(float).tiny))[found.status == Status.OK])
     together = np.concatenate(off)
     assert len(together) > 3500
     assert together.max() <= BARS
@@ -61,33 +61,33 @@ def test_the_error_bars_are_narrow() -> None:
 
 
 def test_a_wave_that_large_steps_miss_is_found_by_small_steps() -> None:
-    """The wave is 0 at every multiple of 1/64, so the first rungs all agree on the slope of the line."""
+    """The wave is 0 at every multiple of 1/64, so the first steps all agree on the slope of the line."""
     found = estimate(lambda x: x + np.sin(2 * np.pi * 64 * x), 0.0)
-    assert found.trouble[0] == Trouble.NONE
+    assert found.status[0] == Status.OK
     assert abs(found.value[0] - (1 + 2 * np.pi * 64)) <= BARS * found.error[0]
 
 
-TROUBLES = [
-    pytest.param(np.abs, 0.0, Trouble.KINK, id="abs"),
-    pytest.param(lambda x: np.maximum(x, 0), 0.0, Trouble.KINK, id="relu"),
-    pytest.param(lambda x: np.sin(x) + 1e-3 * np.abs(x), 0.0, Trouble.KINK, id="a slight kink"),
-    pytest.param(np.sign, 0.0, Trouble.JUMP, id="sign"),
-    pytest.param(np.floor, 2.0, Trouble.JUMP, id="floor"),
-    pytest.param(lambda x: np.cos(x) + 1e-6 * np.sign(x), 0.0, Trouble.JUMP, id="a slight jump"),
-    pytest.param(np.log, 0.0, Trouble.NOT_FINITE, id="log"),
-    pytest.param(np.sqrt, 0.0, Trouble.NOT_FINITE, id="root"),
+STATUSES = [
+    pytest.param(np.abs, 0.0, Status.KINK, id="abs"),
+    pytest.param(lambda x: np.maximum(x, 0), 0.0, Status.KINK, id="relu"),
+    pytest.param(lambda x: np.sin(x) + 1e-3 * np.abs(x), 0.0, Status.KINK, id="a slight kink"),
+    pytest.param(np.sign, 0.0, Status.JUMP, id="sign"),
+    pytest.param(np.floor, 2.0, Status.JUMP, id="floor"),
+    pytest.param(lambda x: np.cos(x) + 1e-6 * np.sign(x), 0.0, Status.JUMP, id="a slight jump"),
+    pytest.param(np.log, 0.0, Status.NOT_FINITE, id="log"),
+    pytest.param(np.sqrt, 0.0, Status.NOT_FINITE, id="root"),
 ]
 
 
-@pytest.mark.parametrize(("f", "x", "trouble"), TROUBLES)
-def test_an_estimate_reports_that_there_is_no_derivative(f, x, trouble) -> None:
-    assert estimate(f, x).trouble[0] == trouble
+@pytest.mark.parametrize(("f", "x", "status"), STATUSES)
+def test_an_estimate_reports_that_there_is_no_derivative(f, x, status) -> None:
+    assert estimate(f, x).status[0] == status
 
 
 def test_noise_leaves_no_digits() -> None:
     rng = np.random.default_rng(0)
     found = slopes(lambda t: 1e-3 * t + rng.normal(size=t.shape), np.full(20, 0.25), UNIT)
-    assert (found.trouble != Trouble.NONE).all()
+    assert (found.status != Status.OK).all()
 
 
 def test_many_functions_are_estimated_as_each_alone() -> None:

@@ -1,4 +1,4 @@
-"""The points of a check: spread evenly over the domain, and independently in each place."""
+"""The points of a check: stratified over the domain, and independently at each index."""
 
 import numpy as np
 import pytest
@@ -19,13 +19,13 @@ OPS = (elementwise(cube), elementwise(cube, slot={"domain": (-7.0, 3.0)}), rows(
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("op", OPS, ids=["elementwise", "in a domain", "rows"])
-def test_each_place_has_one_number_in_every_stratum(op: Op, seed: int) -> None:
-    drawn = points.spread(op, {}, "float64", np.random.default_rng(seed), COUNT)
+def test_each_index_has_one_number_in_every_stratum(op: Op, seed: int) -> None:
+    drawn = points.latin_hypercube(op, {}, "float64", np.random.default_rng(seed), COUNT)
     orders = list[tuple[int, ...]]()
     for slot in op.inputs:
         low, high = slot.domain
         strata = np.floor(COUNT * (np.stack([point[slot.name] for point in drawn]) - low) / (high - low))
-        for place in strata.reshape(COUNT, -1).T:
-            assert sorted(place) == list(range(COUNT))
-            orders.append(tuple(place))
+        for column in strata.reshape(COUNT, -1).T:
+            assert sorted(column) == list(range(COUNT))
+            orders.append(tuple(column))
     assert len(set(orders)) == len(orders)

@@ -25,7 +25,7 @@ def test_a_right_op_raises_no_alarm(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "seed"), [("shifted_sum", 11), ("offset_by_1e9", 12)])
-def test_noise_at_special_places_raises_no_alarm(name: str, seed: int) -> None:
+def test_noise_at_special_points_raises_no_alarm(name: str, seed: int) -> None:
     """Numbers that are 0 show no noise, and a few numbers do not show that it is that of a narrower dtype."""
     tally = of_right(name, seed)
     assert not tally.undeserved, tally.lines

@@ -117,7 +117,7 @@ def _is_deserved(hard: Hard, todo: Sequence[Step], entry: dict[str, Any]) -> boo
 def _worst(hard: Hard, target: Target, entry: dict[str, Any]) -> float:
     """Return how far an answer that an entry is about is off, in units of what rounding explains: enough to judge."""
     worst, dtype, kinds = 0.0, entry["dtype"] or target.widest, OF_ORDER[entry["order"]]
-    for sample in (*target.special, *target.subsamples):
+    for sample in (*target.special_samples, *target.subsamples):
         if (narrow := target.in_dtype(sample, dtype)) is None:
             continue
         attrs = narrow.point.spec.attrs.model_dump()
@@ -125,7 +125,7 @@ def _worst(hard: Hard, target: Target, entry: dict[str, Any]) -> float:
         try:
             ratios = off(hard, where, narrow.in_mode(entry["mode"], target.device).values, dtype, kinds)
         except (PullbackError, ValueError, ZeroDivisionError):
-            continue  # Neither the op nor mpmath needs to have a value at a special place.
+            continue  # Neither the op nor mpmath needs to have a value at a special point.
         worst = max(worst, *(float(np.max(ratio, initial=0.0)) for ratio in ratios.values()))
         if worst > DESERVED:
             break

@@ -6,7 +6,6 @@ import numpy as np
 
 from app.autodiff.binding import moved
 from app.autodiff.derivatives import gradient, values_of
-from app.gradcheck.comparison import add_tolerances
 from app.gradcheck.reproduce import calls
 from app.gradcheck.sample import Sample, Subsample
 from app.gradcheck.target import Target
@@ -28,20 +27,16 @@ def check(target: Target) -> Iterator[Finding]:
     if target.op.batching == "none":
         yield Finding(place, "skipped", "the op does not claim that requests may share a call")
         return
-    comparison = Comparison(place)
+    comparison = Comparison(place, target.tolerances)
     for sample, subsample in zip(target.samples, target.subsamples, strict=True):
-        length = _length(sample)
+        x = next(iter(sample.point.inputs.values()))
+        length = x.size if sample.is_elementwise else len(x)
         cuts = [cut for cut in CUTS if cut < length]
         for start, stop in zip((0, *cuts), (*cuts, length), strict=True):
             # The smallest part that differs is the easiest to reproduce.
             if not comparison.wrong:
                 _compare(target, comparison, sample, subsample, slice(start, stop))
     yield comparison.finding("a part run alone", "the same part in the whole batch")
-
-
-def _length(sample: Sample) -> int:
-    x = next(iter(sample.point.inputs.values()))
-    return x.size if sample.is_elementwise else len(x)
 
 
 def _compare(target: Target, comparison: Comparison, sample: Sample, subsample: Sample, part: slice) -> None:
@@ -51,8 +46,7 @@ def _compare(target: Target, comparison: Comparison, sample: Sample, subsample: 
     point = moved(sample.point, inputs)
     values: dict[Key, Array] = {("outputs", name): y for name, y in values_of(point).run().items()}
     values |= {("gradients", name): dx for name, dx in gradient(point, dys).run().items()}
-    for (what, name), value in values.items():
-        key = what, name
+    for key, value in values.items():
         expected = _cut(sample, sample.values[key], part)
         is_same = (value == expected) | (np.isnan(value) & np.isnan(expected))
         if is_same.all():
@@ -65,11 +59,9 @@ def _compare(target: Target, comparison: Comparison, sample: Sample, subsample: 
             bar[~is_same] = some.error_bound(key, target.widest)[np.searchsorted(some.indices, differ)]
         else:
             bar = _cut(sample, sample.error_bound(key, target.widest), part)
-        output = name if what == "outputs" else None
-        # Both values round.
-        allowed = add_tolerances(target, 2 * bar, expected)
         some = calls(sample, key, point=point, cotangents=dys, needs_all=True)
-        comparison.add(value, expected, allowed, of_output=output, of_input=None if output else name, calls=some)
+        # Both values round.
+        comparison.add(value, expected, 2 * bar, key=key, calls=some)
 
 
 def _cut(sample: Sample, x: Array, part: slice) -> Array:

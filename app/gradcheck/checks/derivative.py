@@ -10,10 +10,10 @@ import numpy as np
 from app.autodiff.derivatives import gradient
 from app.autodiff.point import Arrays
 from app.gradcheck import sweep
-from app.gradcheck.claims import all_cotangents, named_outputs, named_slots, primals
-from app.gradcheck.comparison import Gradient, compare, compare_with_formula, row_by_row
-from app.gradcheck.kinks import compare_between_sides
-from app.gradcheck.numeric import Trouble
+from app.gradcheck.claims import claim_function, claim_rows
+from app.gradcheck.comparison import Gradient, compare, compare_with_formula
+from app.gradcheck.kinks import compare_one_sided
+from app.gradcheck.numeric import Status
 from app.gradcheck.objective import Objective
 from app.gradcheck.reproduce import calls
 from app.gradcheck.rows import Rows
@@ -35,33 +35,32 @@ def check(target: Target) -> Iterator[Finding]:
     suspects, has_failed = sweep.suspects(target, 1), False
     for output in target.samples[0].cotangents:
         comparisons = {
-            name: Comparison(Place(NAME, 1, output, name, dtype=target.widest)) for name in target.samples[0].vectors
+            name: Comparison(Place(NAME, 1, output, name, dtype=target.widest), target.tolerances)
+            for name in target.samples[0].vectors
         }
-        for subsample in (*target.smooth, *suspects):
+        for subsample in (*target.nonsingular, *suspects):
             _compare(target, subsample, output, comparisons)
         against = AGAINST[type(target.samples[0].claim.first)]
         yield from (comparison.finding(f"d{name}", against) for name, comparison in comparisons.items())
         has_failed = has_failed or any(comparison.verdict == "fail" for comparison in comparisons.values())
     if not has_failed:
-        yield from _special(target)
+        yield from _check_special(target)
 
 
-def _special(target: Target) -> Iterator[Finding]:
-    """Check the gradient at special places, or at a given point that has a kink: there, any subgradient is right."""
-    inputs = target.samples[0].vectors
+def _check_special(target: Target) -> Iterator[Finding]:
+    """Check the gradient at special points, or at a given point that has a kink: there, any subgradient is right."""
     comparisons: dict[str | None, Comparison] = {
-        name: Comparison(Place(NAME, 1, input=name, dtype=target.widest)) for name in (*inputs, None)
+        name: Comparison(Place(NAME, 1, input=name, dtype=target.widest), target.tolerances)
+        for name in (*target.samples[0].vectors, None)
     }
     is_given = target.inputs is not None
-    for sample in filter(_has_small_kinks, target.smooth) if is_given else target.special:
+    for sample in filter(_has_small_kinks, target.nonsingular) if is_given else target.special_samples:
         if isinstance(sample.claim.first, Formula):
             return
         target.checkpoint()
         if not sample.is_computable:
             continue
-        gradients = {name: np.asarray(sample.values["gradients", name], np.float64) for name in sample.vectors}
-        weighted = objective(target, sample, sample.cotangents)
-        compare_between_sides(target, sample, gradients, weighted, comparisons)
+        compare_one_sided(target, sample, objective(target, sample, sample.cotangents), comparisons)
     for name, comparison in comparisons.items():
         # At a given point, a gradient that lies between the two sides of a kink proves nothing.
         if comparison.verdict == "fail" or (comparison.verdict == "pass" and not is_given):
@@ -71,59 +70,37 @@ def _special(target: Target) -> Iterator[Finding]:
 
 def _has_small_kinks(sample: Sample) -> bool:
     size = sum(x.size for x in sample.point.inputs.values())
-    return size <= NUMBERS_OF_LARGE and any((found == Trouble.KINK).any() for found in sample.troubles.values())
+    return size <= NUMBERS_OF_LARGE and any((found == Status.KINK).any() for found in sample.statuses.values())
 
 
-def troubles(target: Target, subsample: Sample) -> dict[str, Array]:
+def statuses(target: Target, subsample: Sample) -> dict[str, Array]:
     """Return where forward has no derivative, such as kinks and jumps, by input and coordinate."""
-    if not subsample.troubles:
+    if not subsample.statuses:
         for output in subsample.cotangents:
             _compare(target, subsample, output, {name: Comparison(Place(NAME)) for name in subsample.vectors})
-    return subsample.troubles
+    return subsample.statuses
 
 
 def _compare(target: Target, subsample: Sample, output: str, comparisons: Mapping[str, Comparison]) -> None:
-    bounds = {name: subsample.error_bound(("gradients", name), target.widest) for name in comparisons}
-    claim, some = subsample.claim.first, {output: subsample.cotangents[output]}
-    gradient = Gradient(
-        _gradients(subsample, output),
-        bounds,
+    dy = {output: subsample.cotangents[output]}
+    is_only = len(subsample.cotangents) == 1
+    under_test = Gradient(
+        subsample.of_kind("gradients") if is_only else gradient(subsample.point, dy).run(),
+        subsample.error_bounds("gradients", target.widest),
         comparisons,
-        calls=lambda name: calls(subsample, ("gradients", name), cotangents=some),
+        calls=lambda name: calls(subsample, ("gradients", name), cotangents=dy),
     )
-    if isinstance(claim, Formula):
-        dys = {name: dy if name == output else 0 * dy for name, dy in subsample.cotangents.items()}
-        compare_with_formula(
-            target,
-            subsample,
-            gradient,
-            lambda xs: named_slots(subsample, claim.vjp(primals(subsample, xs), all_cotangents(subsample, dys))),
-        )
+    if isinstance(subsample.claim.first, Formula):
+        compare_with_formula(subsample, under_test, claim_function(subsample, 1, dy))
     else:
-        compare(
-            target, subsample, gradient, lambda sample: objective(target, sample, {output: sample.cotangents[output]})
-        )
-    for name, trouble in gradient.troubles.items():
-        known = subsample.troubles.get(name, trouble)
-        subsample.troubles[name] = np.where(trouble == Trouble.NONE, known, trouble)
+        compare(target, subsample, under_test, objective(target, subsample, dy))
+    for name, status in under_test.statuses.items():
+        known = subsample.statuses.get(name, status)
+        subsample.statuses[name] = np.where(status == Status.OK, known, status)
 
 
 def objective(target: Target, sample: Sample, weights: Arrays) -> Objective:
     """Return forward or the surrogate, with these weights of its outputs."""
-    claim, at = sample.claim.first, primals(sample, {})
-
-    def surrogate(inputs: Mapping[str, Array]) -> Mapping[str, Array]:
-        assert isinstance(claim, Surrogate)
-        return named_outputs(sample, claim.of(primals(sample, inputs), at))
-
-    rows = Rows(sample.point, target.checkpoint)
-    function = row_by_row(sample, surrogate) if isinstance(claim, Surrogate) else rows.forward
-    leaves = {name: sample.point.inputs[name] for name in sample.vectors}
-    bounds = {output: sample.error_bound(("outputs", output), target.widest) for output in weights}
-    return Objective(function, leaves, weights, bounds)
-
-
-def _gradients(sample: Sample, output: str) -> dict[str, Array]:
-    if list(sample.cotangents) == [output]:
-        return {name: sample.values["gradients", name] for name in sample.vectors}
-    return gradient(sample.point, {output: sample.cotangents[output]}).run()
+    is_surrogate = isinstance(sample.claim.first, Surrogate)
+    function = claim_rows(sample, 1) if is_surrogate else Rows(sample.point, target.checkpoint).forward
+    return Objective(function, sample.inputs, weights, sample.error_bounds("outputs", target.widest))

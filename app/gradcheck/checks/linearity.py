@@ -1,22 +1,20 @@
 """Linearity: vjp(2a + 3b) = 2 vjp(a) + 3 vjp(b), unless the op declares its gradient not linear."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from app.autodiff.derivatives import gradient
-from app.autodiff.point import Arrays
-from app.gradcheck.comparison import add_tolerances
-from app.gradcheck.numeric import Trouble
+from app.gradcheck.numeric import Status
 from app.gradcheck.reproduce import calls
-from app.gradcheck.sample import Sample, draw
+from app.gradcheck.sample import draw
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Comparison, Finding, Place
 
 NAME = "linearity"
 # The error of each of the three vjps is that of the sample's vjp, times its weight and the ratio of the cotangents.
-SLACK = 20
+RATIO = 20
 
 
 def check(target: Target) -> Iterator[Finding]:
@@ -25,24 +23,22 @@ def check(target: Target) -> Iterator[Finding]:
     if not target.samples[0].claim.linear:
         yield Finding(place, "skipped", "the gradient is declared not linear in the cotangent")
         return
-    comparisons = {name: Comparison(replace(place, input=name)) for name in target.samples[0].vectors}
+    comparisons = {
+        name: Comparison(replace(place, input=name), target.tolerances) for name in target.samples[0].vectors
+    }
     rng = target.rng(NAME)
-    for sample in target.smooth:
+    for sample in target.nonsingular:
         other = {name: draw(rng, dy.shape).astype(dy.dtype) for name, dy in sample.cotangents.items()}
-        _compare(target, sample, other, comparisons)
+        both = {name: 2 * dy + 3 * other[name] for name, dy in sample.cotangents.items()}
+        one, two, together = (gradient(sample.point, dys).run() for dys in (sample.cotangents, other, both))
+        bounds = sample.error_bounds("gradients", target.widest)
+        for name, comparison in comparisons.items():
+            with np.errstate(invalid="ignore", over="ignore"):
+                expected = 2 * one[name] + 3 * two[name]
+            # At a pole, and where the sum overflows, there is nothing to compare.
+            is_finite = np.isfinite(np.asarray(expected, np.float64)) & np.isfinite(np.asarray(one[name], np.float64))
+            status = np.where(is_finite, Status.OK, Status.NOT_FINITE)
+            index, some = sample.index(name), calls(sample, ("gradients", name), cotangents=both)
+            comparison.add(together[name], expected, RATIO * bounds[name], status=status, index=index, calls=some)
     for name, comparison in comparisons.items():
         yield comparison.finding(f"vjp(2a + 3b) in {name}", "2 vjp(a) + 3 vjp(b)")
-
-
-def _compare(target: Target, sample: Sample, other: Arrays, comparisons: Mapping[str, Comparison]) -> None:
-    both = {name: 2 * dy + 3 * other[name] for name, dy in sample.cotangents.items()}
-    one, two, together = (gradient(sample.point, dys).run() for dys in (sample.cotangents, other, both))
-    for name, comparison in comparisons.items():
-        with np.errstate(invalid="ignore", over="ignore"):
-            expected = 2 * one[name] + 3 * two[name]
-        allowed = add_tolerances(target, SLACK * sample.error_bound(("gradients", name), target.widest), expected)
-        # At a pole, and where the sum overflows, there is nothing to compare.
-        is_finite = np.isfinite(np.asarray(expected, np.float64)) & np.isfinite(np.asarray(one[name], np.float64))
-        trouble = np.where(is_finite, Trouble.NONE, Trouble.NOT_FINITE)
-        some = calls(sample, ("gradients", name), cotangents=both)
-        comparison.add(together[name], expected, allowed, trouble=trouble, index=sample.index(name), calls=some)

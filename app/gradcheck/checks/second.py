@@ -5,7 +5,7 @@ it is always the numeric derivative of the op's own vjp. If both claims are deri
 dy depends on x.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -13,12 +13,12 @@ import numpy as np
 from app.autodiff.derivatives import composite
 from app.autodiff.point import Arrays
 from app.gradcheck import sweep
-from app.gradcheck.checks.derivative import troubles
-from app.gradcheck.claims import all_cotangents, all_vectors, named_slots, primals
-from app.gradcheck.comparison import Gradient, compare, compare_with_formula, row_by_row
-from app.gradcheck.numeric import Trouble
+from app.gradcheck.checks.derivative import statuses
+from app.gradcheck.claims import claim_function, claim_rows
+from app.gradcheck.comparison import Gradient, compare, compare_with_formula
+from app.gradcheck.numeric import Status
 from app.gradcheck.objective import Objective
-from app.gradcheck.reproduce import Calls, calls
+from app.gradcheck.reproduce import calls
 from app.gradcheck.rows import Rows
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
@@ -31,15 +31,22 @@ AGAINST = {
     Surrogate: "the numeric derivative of its second surrogate",
     Formula: "the declared second formula",
 }
+NO_OPERATION = (
+    "no operation returns this number; it is the sum of hvp at dy = c y, and of vjp at dy = c times the jvp of v"
+)
 
 
 def check(target: Target) -> Iterator[Finding]:
     """Check the x slots, the dy slots and the composite."""
     first, place = target.samples[0], Place(NAME, 2, dtype=target.widest)
-    inputs = {name: Comparison(replace(place, input=name)) for name in first.vectors}
-    outputs = {name: Comparison(replace(place, output=name)) for name in first.cotangents}
-    squares = {name: Comparison(replace(place, input=name)) for name in first.vectors if _claims_derivatives(first)}
-    for subsample in target.smooth:
+    claims, tolerances = first.claim, target.tolerances
+    is_smooth = isinstance(claims.first, Derivative) and isinstance(claims.second, Derivative) and claims.linear
+    inputs, squares = (
+        {name: Comparison(replace(place, input=name), tolerances) for name in names}
+        for names in (first.vectors, first.vectors if is_smooth else ())
+    )
+    outputs = {name: Comparison(replace(place, output=name), tolerances) for name in first.cotangents}
+    for subsample in target.nonsingular:
         _x_slots(target, subsample, inputs)
         _dy_slots(target, subsample, outputs)
         if squares:
@@ -55,97 +62,74 @@ def check(target: Target) -> Iterator[Finding]:
         yield comparison.finding(f"the second derivative of Σ c y²/2 in {name}", "the numeric derivative of its first")
 
 
-def _claims_derivatives(sample: Sample) -> bool:
-    claims = (sample.claim.first, sample.claim.second)
-    return all(isinstance(claim, Derivative) for claim in claims) and sample.claim.linear
-
-
 def _gradient(target: Target, subsample: Sample, what: str, comparisons: Mapping[str, Comparison]) -> Gradient:
-    parts = {name: subsample.values[what, name] for name in comparisons}
-    bounds = {name: subsample.error_bound((what, name), target.widest) for name in comparisons}
+    parts, bounds = subsample.of_kind(what), subsample.error_bounds(what, target.widest)
     return Gradient(parts, bounds, comparisons, calls=lambda name: calls(subsample, (what, name)))
 
 
 def _x_slots(target: Target, subsample: Sample, comparisons: Mapping[str, Comparison]) -> None:
-    gradient, claim = _gradient(target, subsample, "products", comparisons), subsample.claim.second
-    if isinstance(claim, Formula):
-        dys, vectors = all_cotangents(subsample, subsample.cotangents), all_vectors(subsample)
-        compare_with_formula(
-            target,
-            subsample,
-            gradient,
-            lambda xs: named_slots(subsample, claim.vjp(primals(subsample, xs), dys, vectors)),
-        )
+    gradient = _gradient(target, subsample, "products", comparisons)
+    if isinstance(subsample.claim.second, Formula):
+        compare_with_formula(subsample, gradient, claim_function(subsample, 2))
     else:
-        compare(target, subsample, gradient, lambda sample: x_objective(target, sample))
+        compare(target, subsample, gradient, x_objective(target, subsample))
 
 
 def x_objective(target: Target, sample: Sample) -> Objective:
     """Return the op's own vjp at the sample's cotangents, or the second surrogate, as a function of x."""
-    claim, at = sample.claim.second, primals(sample, {})
-    rows, dys = Rows(sample.point, target.checkpoint), all_cotangents(sample, sample.cotangents)
+    rows = Rows(sample.point, target.checkpoint)
 
-    def surrogate(inputs: Mapping[str, Array]) -> Mapping[str, Array]:
-        assert isinstance(claim, Surrogate)
-        return named_slots(sample, claim.of(primals(sample, inputs), dys, at))
+    def vjp(inputs: Arrays) -> Arrays:
+        return rows.vjp(inputs, _repeat(sample.cotangents, inputs))
 
-    def own(moved: Mapping[str, Array]) -> Mapping[str, Array]:
-        return rows.vjp(moved, _repeat(sample.cotangents, moved))
-
-    function = row_by_row(sample, surrogate) if isinstance(claim, Surrogate) else own
-    leaves = {name: sample.point.inputs[name] for name in sample.vectors}
-    return Objective(function, leaves, sample.vectors, _bounds(target, sample))
-
-
-def _bounds(target: Target, sample: Sample) -> Arrays:
-    """Return the rounding errors of the op's own vjp."""
-    return {name: sample.error_bound(("gradients", name), target.widest) for name in sample.vectors}
+    function = claim_rows(sample, 2) if isinstance(sample.claim.second, Surrogate) else vjp
+    return Objective(function, sample.inputs, sample.vectors, sample.error_bounds("gradients", target.widest))
 
 
 def _dy_slots(target: Target, subsample: Sample, comparisons: Mapping[str, Comparison]) -> None:
     gradient = _gradient(target, subsample, "slots", comparisons)
-    compare(target, subsample, gradient, lambda sample: dy_objective(target, sample))
+    compare(target, subsample, gradient, dy_objective(target, subsample))
 
 
 def dy_objective(target: Target, sample: Sample) -> Objective:
     """Return the op's own vjp at the sample as a function of dy."""
     rows = Rows(sample.point, target.checkpoint)
 
-    def own(moved: Mapping[str, Array]) -> Mapping[str, Array]:
-        kept = {name: dy for name, dy in sample.cotangents.items() if name not in moved}
-        cast = {name: dy.astype(sample.cotangents[name].dtype) for name, dy in moved.items()}
-        return rows.vjp({}, {name: {**cast, **_repeat(kept, moved)}[name] for name in sample.cotangents})
+    def vjp(moved: Arrays) -> Arrays:
+        every = {**_repeat(sample.cotangents, moved), **moved}
+        return rows.vjp({}, {name: every[name].astype(dy.dtype) for name, dy in sample.cotangents.items()})
 
-    return Objective(own, sample.cotangents, sample.vectors, _bounds(target, sample))
+    return Objective(vjp, sample.cotangents, sample.vectors, sample.error_bounds("gradients", target.widest))
 
 
 def _composite(target: Target, subsample: Sample, comparisons: Mapping[str, Comparison]) -> None:
+    """Compare the second derivative of Σ c y²/2, H at dy = c y plus Jᵀ of c J v, with the derivative of its first."""
     # At a kink of y the gradient is one of many, and its product with itself is not a derivative.
-    doubts = troubles(target, subsample)
-    if not subsample.is_elementwise and any((doubt != Trouble.NONE).any() for doubt in doubts.values()):
+    known = statuses(target, subsample)
+    if not subsample.is_elementwise and any((status != Status.OK).any() for status in known.values()):
         return
     results = composite(subsample.point, subsample.cotangents, subsample.vectors).run()
-    parts = {name: results["products", name] for name in comparisons}
-    # The sizes of its terms: H at dy = c y, where y rounds too, and Jᵀ of c J v.
+    # The sizes of the terms; y rounds too.
     size, slots = (
         sum(_largest(subsample.values[what, name]) for name in subsample.cotangents) for what in ("outputs", "slots")
     )
+    of_outputs, of_gradients = _error_of_outputs(target, subsample), subsample.error_bounds("gradients", target.widest)
     bounds = {
-        name: subsample.error_bound(("products", name), target.widest) * (1 + 2 * size)
-        + subsample.error_bound(("gradients", name), target.widest) * (1 + 2 * slots)
-        + 2 * _error_of_outputs(target, subsample) * np.abs(subsample.values["products", name])
-        for name in comparisons
+        name: bound * (1 + 2 * size)
+        + of_gradients[name] * (1 + 2 * slots)
+        + 2 * of_outputs * np.abs(subsample.values["products", name])
+        for name, bound in subsample.error_bounds("products", target.widest).items()
     }
-    # The slots are checked coordinate by coordinate, so the composite need not be.
-    gradient = Gradient(parts, bounds, comparisons, doubts=doubts, single=False, calls=_calls(subsample))
-    compare(target, subsample, gradient, lambda sample: _composite_objective(target, sample))
-
-
-def _calls(sample: Sample) -> Callable[[str], Calls]:
-    words = (
-        "no operation returns this number; it is the sum of hvp at dy = c y, and of vjp at dy = c times the jvp of v"
+    gradient = Gradient(
+        {name: results["products", name] for name in comparisons},
+        bounds,
+        comparisons,
+        known_statuses=known,
+        # The slots are checked coordinate by coordinate, so the composite need not be.
+        by_coordinate=False,
+        calls=lambda name: calls(subsample, ("products", name), explanation=NO_OPERATION),
     )
-    return lambda name: calls(sample, ("products", name), words=words)
+    compare(target, subsample, gradient, _composite_objective(target, subsample))
 
 
 def _largest(values: Array) -> float:
@@ -163,7 +147,7 @@ def _composite_objective(target: Target, sample: Sample) -> Objective:
     """Return the gradient of Σ c y²/2, which is the op's own vjp at dy = c y, as a function of x."""
     rows = Rows(sample.point, target.checkpoint)
 
-    def own(moved: Mapping[str, Array]) -> Mapping[str, Array]:
+    def vjp(moved: Arrays) -> Arrays:
         ys = rows.forward(moved)
         with np.errstate(invalid="ignore", over="ignore"):
             # The outputs of a subsample have its flat shape, as its cotangents do.
@@ -174,11 +158,11 @@ def _composite_objective(target: Target, sample: Sample) -> Objective:
     of_outputs = 2 * _error_of_outputs(target, sample)
     bounds = {
         name: size * bound + of_outputs * np.abs(sample.values["gradients", name])
-        for name, bound in _bounds(target, sample).items()
+        for name, bound in sample.error_bounds("gradients", target.widest).items()
     }
-    return Objective(own, {name: sample.point.inputs[name] for name in sample.vectors}, sample.vectors, bounds)
+    return Objective(vjp, sample.inputs, sample.vectors, bounds)
 
 
-def _repeat(values: Mapping[str, Array], rows: Mapping[str, Array]) -> dict[str, Array]:
+def _repeat(values: Arrays, rows: Arrays) -> dict[str, Array]:
     count = len(next(iter(rows.values())))
     return {name: np.broadcast_to(value, (count, *value.shape)) for name, value in values.items()}

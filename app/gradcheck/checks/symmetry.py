@@ -1,18 +1,16 @@
 """Symmetry of the Hessian, if both claims are derivatives: ⟨u, H v⟩ = ⟨v, H u⟩."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import combinations
 
 import numpy as np
 
-from app.autodiff.derivatives import second
+from app.autodiff.derivatives import second_order_values
 from app.autodiff.point import Arrays
-from app.gradcheck.comparison import add_tolerances
 from app.gradcheck.reproduce import Call, calls
 from app.gradcheck.sample import Sample, draw
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Comparison, Finding, Place
-from app.runtime.modes import Key
 from ops import Array, Derivative
 
 NAME = "symmetry"
@@ -20,7 +18,7 @@ NAME = "symmetry"
 SMALL = 16
 PAIRS = 3
 # The bounds are those of the sample's vectors; other vectors are up to four times as large.
-SLACK = 4
+RATIO = 4
 
 
 def check(target: Target) -> Iterator[Finding]:
@@ -29,8 +27,8 @@ def check(target: Target) -> Iterator[Finding]:
     if not all(isinstance(order, Derivative) for order in (claim.first, claim.second)):
         yield Finding(place, "skipped", "the gradient does not claim to be a derivative at both orders")
         return
-    comparison, rng = Comparison(place), target.rng(NAME)
-    for sample in target.smooth:
+    comparison, rng = Comparison(place, target.tolerances), target.rng(NAME)
+    for sample in target.nonsingular:
         if not sample.is_elementwise and sum(v.size for v in sample.vectors.values()) <= SMALL:
             _by_entry(target, sample, comparison)
         else:
@@ -40,26 +38,26 @@ def check(target: Target) -> Iterator[Finding]:
 
 def _by_entry(target: Target, sample: Sample, comparison: Comparison) -> None:
     bars = np.concatenate([bound.ravel() for bound in _bounds(target, sample).values()])
+    units = [_split(sample, unit) for unit in np.eye(len(bars))]
     rows: list[Array] = []
-    for unit in np.eye(len(bars)):
+    for vectors in units:
         target.checkpoint()
-        rows.append(_flat(second(sample.point, sample.cotangents, _split(sample, unit)).run()))
+        values = second_order_values(sample.point, sample.cotangents, vectors).run()
+        products = [value for (what, _), value in values.items() if what == "products"]
+        rows.append(np.concatenate([np.asarray(product, np.float64).ravel() for product in products]))
     h = np.stack(rows)
-    places = [index for v in sample.vectors.values() for index in np.ndindex(v.shape)]
+    elements = [(name, index) for name, v in sample.vectors.items() for index in np.ndindex(v.shape)]
 
     def index(i: int) -> tuple[int, ...]:
-        row, column = divmod(i, len(places))
-        return (*places[row], *places[column])
-
-    slots = [(name, at) for name, v in sample.vectors.items() for at in np.ndindex(v.shape)]
+        row, column = divmod(i, len(elements))
+        return (*elements[row][1], *elements[column][1])
 
     def entry(i: int) -> Call:
-        row, column = divmod(i, len(slots))
-        name, at = slots[column]
-        vectors = _split(sample, np.eye(len(slots))[row])
-        return Call(sample.point, ("products", name), sample.cotangents, vectors, index=at)
+        row, column = divmod(i, len(elements))
+        name, at = elements[column]
+        return Call(sample.point, ("products", name), sample.cotangents, units[row], index=at)
 
-    allowed = add_tolerances(target, SLACK * (bars[None, :] + bars[:, None]), h)
+    allowed = RATIO * (bars[None, :] + bars[:, None])
     comparison.add(h, h.T, allowed, index=index, calls=entry)
 
 
@@ -67,7 +65,10 @@ def _by_pairs(target: Target, sample: Sample, comparison: Comparison, rng: np.ra
     vectors = [sample.vectors]
     for _ in range(PAIRS - 1):
         vectors.append({name: draw(rng, v.shape).astype(v.dtype) for name, v in sample.vectors.items()})
-    products, bounds = [second(sample.point, sample.cotangents, v).run() for v in vectors], _bounds(target, sample)
+    products, bounds = (
+        [second_order_values(sample.point, sample.cotangents, v).run() for v in vectors],
+        _bounds(target, sample),
+    )
     for i, j in combinations(range(len(vectors)), 2):
         target.checkpoint()
         one, other = (
@@ -75,18 +76,15 @@ def _by_pairs(target: Target, sample: Sample, comparison: Comparison, rng: np.ra
             for a, b in ((i, j), (j, i))
         )
         size = {name: np.abs(u) + np.abs(vectors[j][name]) for name, u in vectors[i].items()}
-        bar = sample.total({name: SLACK * bounds[name] * size[name] for name in size})
+        bar = sample.total({name: RATIO * bounds[name] * size[name] for name in size})
         some = calls(sample, ("products", next(iter(size))), vectors=vectors[j], times=vectors[i])
-        comparison.add(one, other, add_tolerances(target, bar, other), index=sample.total_index, calls=some)
+        comparison.add(one, other, bar, index=sample.total_index, calls=some)
 
 
 def _bounds(target: Target, sample: Sample) -> dict[str, Array]:
     """Return the rounding error of H v, which is unknown where it overflows."""
-    names = {name: ("products", name) for name in sample.vectors}
-    return {
-        name: np.where(np.isfinite(sample.values[key]), sample.error_bound(key, target.widest), np.inf)
-        for name, key in names.items()
-    }
+    bounds = sample.error_bounds("products", target.widest)
+    return {name: np.where(np.isfinite(y), bounds[name], np.inf) for name, y in sample.of_kind("products").items()}
 
 
 def _split(sample: Sample, flat: Array) -> Arrays:
@@ -95,8 +93,3 @@ def _split(sample: Sample, flat: Array) -> Arrays:
         vectors[name] = flat[start : start + v.size].reshape(v.shape).astype(v.dtype)
         start += v.size
     return vectors
-
-
-def _flat(values: Mapping[Key, Array]) -> Array:
-    products = [value for (what, _), value in values.items() if what == "products"]
-    return np.concatenate([np.asarray(product, np.float64).ravel() for product in products])

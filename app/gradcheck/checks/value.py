@@ -8,7 +8,7 @@ import numpy as np
 from app.autodiff.point import blame_op
 from app.errors import OpFailed, Unprocessable
 from app.gradcheck import rounding
-from app.gradcheck.comparison import add_tolerances
+from app.gradcheck.noise import accumulate_max
 from app.gradcheck.reference import as_float64, reference_at
 from app.gradcheck.reproduce import calls
 from app.gradcheck.sample import Sample
@@ -22,48 +22,49 @@ DRAWS = 4
 
 
 def check(target: Target) -> Iterator[Finding]:
-    """Compare at the samples in every dtype, and at special places in the widest."""
+    """Compare at the samples in every dtype, and at special points in the widest."""
     if target.op.reference is None:
         yield Finding(Place(NAME, 0, dtype=target.widest), "skipped", "the op has no reference")
         return
     for dtype in target.dtypes:
         place = Place(NAME, 0, dtype=dtype)
+        comparison = Comparison(place, target.tolerances)
         try:
-            yield _finding(target, place)
+            for subsample in target.subsamples:
+                if (sample := target.in_dtype(subsample, dtype)) is not None:
+                    _compare(comparison, sample, subsample)
+            for special in target.special_samples if dtype == target.widest else ():
+                # The op, or its reference, may raise there: no domain says that it has a value.
+                with suppress(OpFailed, Unprocessable):
+                    _compare(comparison, special, special)
+            yield comparison.finding("y", "the reference")
         except OpFailed as error:
             yield Finding(place, "fail", error.located)
 
 
-def _finding(target: Target, place: Place) -> Finding:
-    comparison = Comparison(place)
-    for subsample in target.subsamples:
-        if (sample := target.in_dtype(subsample, place.dtype)) is not None:
-            _compare(target, comparison, sample, subsample)
-    if place.dtype == target.widest:
-        for special in target.special:
-            # The op, or its reference, may raise there: no domain says that it has a value.
-            with suppress(OpFailed, Unprocessable):
-                _compare(target, comparison, special, special)
-    return comparison.finding("y", "the reference")
-
-
-def _compare(target: Target, comparison: Comparison, sample: Sample, wide: Sample) -> None:
+def _compare(comparison: Comparison, sample: Sample, wide: Sample) -> None:
     """Compare a sample's outputs; ``wide`` is the same sample in the widest dtype, which bounds their rounding."""
     dtype, rng = comparison.place.dtype, np.random.default_rng(0)
     expected = _reference(sample, sample.point.inputs)
     moves = {name: np.zeros_like(value) for name, value in expected.items()}
     for _ in range(DRAWS):
-        for name, value in _reference(sample, _rounded(sample, rng, rounding.eps(dtype))).items():
+        rounded = {
+            name: x
+            if x.dtype.kind in "iub"
+            else as_float64(x) * (1 + rounding.eps(dtype) * rng.uniform(-1, 1, x.shape))
+            for name, x in sample.point.inputs.items()
+        }
+        for name, value in _reference(sample, rounded).items():
             with np.errstate(invalid="ignore", over="ignore"):
-                change = np.nan_to_num(np.abs(value - expected[name]), nan=0.0, posinf=0.0)
-            moves[name] = np.fmax(moves[name], change)
+                accumulate_max(moves[name], value - expected[name])
     for name, value in expected.items():
-        found = sample.values["outputs", name]
-        bound = wide.error_bound(("outputs", name), dtype) + rounding.ROUNDINGS * moves[name]
+        key = "outputs", name
+        found = sample.values[key]
+        bound = wide.error_bound(key, dtype) + rounding.ROUNDINGS * moves[name]
         with np.errstate(invalid="ignore", over="ignore"):
             bound = bound + rounding.ROUNDINGS * rounding.eps("float64") * np.nan_to_num(np.abs(value))
-        allowed = add_tolerances(target, np.zeros(()) if found.dtype.kind in "iub" else bound, value)
-        comparison.add(found, value, allowed, of_output=name, calls=calls(sample, ("outputs", name)))
+        allowed = np.zeros(()) if found.dtype.kind in "iub" else bound
+        comparison.add(found, value, allowed, key=key, calls=calls(sample, key))
 
 
 def _reference(sample: Sample, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -74,11 +75,3 @@ def _reference(sample: Sample, inputs: Mapping[str, Array]) -> dict[str, Array]:
         shapes = [sample.values["outputs", name].shape for name in names]
         pairs = zip(names, found, shapes, strict=True)
         return {name: np.broadcast_to(np.asarray(y, np.float64), shape) for name, y, shape in pairs}
-
-
-def _rounded(sample: Sample, rng: np.random.Generator, unit: float) -> dict[str, Array]:
-    """Return the inputs in float64, each float changed by up to a rounding of itself."""
-    return {
-        name: x if x.dtype.kind in "iub" else as_float64(x) * (1 + unit * rng.uniform(-1, 1, x.shape))
-        for name, x in sample.point.inputs.items()
-    }
