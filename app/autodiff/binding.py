@@ -221,13 +221,15 @@ def bind_directions(
     if values is None:
         return None
     for name in values:  # before decoding, whose error about an integer or a bool would mislead
-        if name in side.dtypes and name not in side.live:
-            live = ", ".join(side.live)
-            expected = f"some of {live}" if live else f"none: nothing is differentiable in {side.dtype}"
+        if name in side.dtypes and name not in side.differentiable:
+            some, none = f"some of {', '.join(side.differentiable)}", f"none: nothing is differentiable in {side.dtype}"
+            expected = some if side.differentiable else none
             raise wrong((field, name), "not differentiable", expected=expected, got=name)
     arrays = decode_named(values, side.dtypes, decode, field)
     if not arrays:
-        raise wrong((field,), f"no {field} given", expected=f"at least one of {', '.join(side.live)}", got="{}")
+        raise wrong(
+            (field,), f"no {field} given", expected=f"at least one of {', '.join(side.differentiable)}", got="{}"
+        )
     return arrays if len(arrays) == 1 else {name: arrays[name] for name in side.dtypes if name in arrays}
 
 

@@ -8,10 +8,10 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 from app.autodiff.binding import moved
-from app.autodiff.derivatives import gradient, second, values_of
+from app.autodiff.derivatives import gradient, second_order_values, values_of
 from app.autodiff.evaluation import CALL_COST, CALL_ELEMENTS, Evaluation
 from app.autodiff.point import Arrays, Point
-from app.autodiff.variants import MappedProgram
+from app.autodiff.programs import MappedProgram
 from app.runtime import modes
 from app.runtime.cancellation import Checkpoint
 from app.runtime.modes import Key
@@ -42,8 +42,8 @@ class Rows:
         return self._run(lambda point, dys, vectors: gradient(point, dys), moved, cotangents, {})
 
     def second(self, moved: Arrays, cotangents: Arrays, vectors: Arrays) -> dict[Key, Array]:
-        """Return the values of ``app.autodiff.derivatives.second``; all arrays have rows first."""
-        return self._run(second, moved, cotangents, vectors)
+        """Return the values of ``app.autodiff.derivatives.second_order_values``; all arrays have rows first."""
+        return self._run(second_order_values, moved, cotangents, vectors)
 
     def _run(self, evaluate: Evaluate[K], moved: Arrays, cotangents: Arrays, vectors: Arrays) -> dict[K, Array]:
         count = len(next(iter((*moved.values(), *cotangents.values()))))

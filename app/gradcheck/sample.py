@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 
 from app.autodiff.binding import moved
-from app.autodiff.derivatives import output_shapes, second
+from app.autodiff.derivatives import output_shapes, second_order_values
 from app.autodiff.point import Arrays, Point, blame_op
 from app.errors import OpFailed, Unprocessable
 from app.gradcheck import rounding
@@ -56,8 +56,8 @@ class Sample:
 
     @cached_property
     def values(self) -> dict[Key, Array]:
-        """The values, gradients and second order here: see ``app.autodiff.derivatives.second``."""
-        return second(self.point, self.cotangents, self.vectors).run()
+        """The values, gradients and second order here: see ``app.autodiff.derivatives.second_order_values``."""
+        return second_order_values(self.point, self.cotangents, self.vectors).run()
 
     @property
     def units(self) -> dict[Key, Array]:
@@ -154,7 +154,7 @@ class Sample:
 
     @property
     def _fields(self) -> tuple[Arrays, Arrays, Arrays]:
-        live = self.point.spec.inputs.live
+        live = self.point.spec.inputs.differentiable
         return {name: self.point.inputs[name] for name in live}, self.cotangents, self.vectors
 
     @property
@@ -178,7 +178,7 @@ class Sample:
         inputs, dys, vectors = (
             {name: leaves[field, name] for name in named} for field, named in zip(FIELDS, self._fields, strict=True)
         )
-        return second(replace(self.point, inputs={**self.point.inputs, **inputs}), dys, vectors).run()
+        return second_order_values(replace(self.point, inputs={**self.point.inputs, **inputs}), dys, vectors).run()
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,8 +225,8 @@ def sample_at(
 ) -> Sample:
     """Return a sample at a point, with random directions."""
     shapes, dtypes = output_shapes(point), point.spec.outputs.dtypes
-    outputs = {name: shapes[name] for name in point.spec.outputs.live}
-    inputs = {name: point.inputs[name].shape for name in point.spec.inputs.live}
+    outputs = {name: shapes[name] for name in point.spec.outputs.differentiable}
+    inputs = {name: point.inputs[name].shape for name in point.spec.inputs.differentiable}
     dys = {name: draw(rng, shape).astype(DTYPES[dtypes[name]].numpy) for name, shape in outputs.items()}
     vectors = {name: draw(rng, shape).astype(point.inputs[name].dtype) for name, shape in inputs.items()}
     return Sample(point, dys, vectors, sizes=sizes or {}, noises=noises)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -35,6 +35,20 @@ def is_shape(key: Key) -> bool:
     return str(key[0]).endswith("shape")
 
 
+class Traits(NamedTuple):
+    """What the modes must know of a program before they build it.
+
+    Its traces count for ``owner``, an op. ``orders`` is the number of nested pullbacks, and ``ranks`` has the rank of
+    each leaf, ``None`` where it varies. If it ``has_few_shapes``, its leaves are padded to a few lengths, so that XLA
+    compiles it a few times at most.
+    """
+
+    owner: str
+    orders: int
+    ranks: tuple[int | None, ...]
+    has_few_shapes: bool
+
+
 class Traceable(Protocol):
     """A program that every mode can run: it builds tensors from tensors, and differentiates through a ``Calculus``.
 
@@ -42,23 +56,8 @@ class Traceable(Protocol):
     """
 
     @property
-    def owner(self) -> str:
-        """The name of the op, whose budget pays for the traces."""
-        ...
-
-    @property
-    def orders(self) -> int:
-        """The number of nested pullbacks."""
-        ...
-
-    @property
-    def ranks(self) -> tuple[int | None, ...]:
-        """The rank of each leaf, ``None`` where it varies."""
-        ...
-
-    @property
-    def has_few_shapes(self) -> bool:
-        """Whether the leaves are padded to a few shapes, so that XLA compiles a few times at most."""
+    def traits(self) -> Traits:
+        """What must be known of the program before it is built."""
         ...
 
     def build(self, calculus: Calculus, leaves: Sequence[Tensor]) -> Results:
@@ -89,11 +88,15 @@ def trace_of(program: Traceable, mode: Mode, leaves: Sequence[Array], device: st
     if kept is not None:
         return kept
     traces.need_permission(mode)
-    is_permanent = mode == "xla" and program.has_few_shapes and traces.TRACES.may_be_permanent(program.owner)
+    is_permanent = (
+        mode == "xla" and program.traits.has_few_shapes and traces.TRACES.may_be_permanent(program.traits.owner)
+    )
     make = partial(
         _new_trace, program, mode, leaves, device, in_session=mode == "v1" or (mode == "xla" and not is_permanent)
     )
-    made: Trace = traces.TRACES.make(key, program.owner, make, is_compiled=mode == "xla", is_permanent=is_permanent)
+    made: Trace = traces.TRACES.make(
+        key, program.traits.owner, make, is_compiled=mode == "xla", is_permanent=is_permanent
+    )
     return made
 
 
@@ -221,7 +224,7 @@ def _new_trace(program: Traceable, mode: Mode, leaves: Sequence[Array], device: 
     """Return a new trace for leaves like these; raise the clearest error if tracing or compiling fails."""
     with uninterrupted(), tf.device(device):
         try:
-            specs = [_spec(leaf, rank, mode) for leaf, rank in zip(leaves, program.ranks, strict=True)]
+            specs = [_spec(leaf, rank, mode) for leaf, rank in zip(leaves, program.traits.ranks, strict=True)]
             trace = Trace(program, mode, specs, device, in_session=in_session)
             if mode == "xla":
                 # The first call compiles. Here, because no caller's deadline can cancel it; its result is not used.
@@ -261,6 +264,6 @@ def _spec(leaf: Array, rank: int | None, mode: Mode) -> tf.TensorSpec:
 
 
 def _run_eagerly(program: Traceable, leaves: Sequence[Array]) -> KeyedArrays:
-    with Tapes(program.orders) as tapes:
+    with Tapes(program.traits.orders) as tapes:
         results = program.build(tapes, [tf.constant(leaf) for leaf in leaves])
         return {key: None if tensor is None else tensor.numpy() for key, tensor in results.items()}

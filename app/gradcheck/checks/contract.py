@@ -11,7 +11,7 @@ import numpy as np
 
 from app.autodiff.derivatives import forward, gradient
 from app.autodiff.evaluation import Evaluation, as_found
-from app.autodiff.words import vjp
+from app.autodiff.transforms import Transform
 from app.errors import OpFailed, Overloaded
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
@@ -83,8 +83,8 @@ def _undeclared_gradient(target: Target, name: str) -> Finding:
 
 
 def _has_gradient(sample: Sample, name: str) -> bool:
-    word = (vjp((name,), tuple(sample.cotangents)),)
-    evaluation = Evaluation(sample.point, word, as_found, (sample.cotangents,))
+    transforms = (Transform("vjp", (name,), tuple(sample.cotangents)),)
+    evaluation = Evaluation(sample.point, transforms, as_found, (sample.cotangents,))
     try:
         with op_errors(sample.point.op.name):
             results = run(evaluation.program, "graph", evaluation.leaves, sample.point.spec.device)

@@ -4,11 +4,11 @@ Python runs while TensorFlow traces. An op that counts its calls, or reads the c
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
-from app.autodiff.derivatives import second
-from app.autodiff.variants import RetracedProgram
+from app.autodiff.derivatives import second_order_values
 from app.errors import Overloaded
 from app.gradcheck.reproduce import calls
 from app.gradcheck.sample import Sample
@@ -35,8 +35,8 @@ def check(target: Target) -> Iterator[Finding]:
 
 
 def _compare(target: Target, comparison: Comparison, sample: Sample) -> None:
-    found = second(sample.point, sample.cotangents, sample.vectors)
-    programs = [found.program, *(RetracedProgram(found.program, turn) for turn in range(TURNS))]
+    found = second_order_values(sample.point, sample.cotangents, sample.vectors)
+    programs = [replace(found.program, turn=turn) for turn in range(TURNS + 1)]
     with op_errors(target.op.name):
         runs = (modes.run(program, "graph", found.leaves, target.device) for program in programs)
         first, *others = map(found.finish, runs)

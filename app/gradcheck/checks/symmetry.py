@@ -5,7 +5,7 @@ from itertools import combinations
 
 import numpy as np
 
-from app.autodiff.derivatives import second
+from app.autodiff.derivatives import second_order_values
 from app.autodiff.point import Arrays
 from app.gradcheck.comparison import add_tolerances
 from app.gradcheck.reproduce import Call, calls
@@ -43,7 +43,7 @@ def _by_entry(target: Target, sample: Sample, comparison: Comparison) -> None:
     rows: list[Array] = []
     for unit in np.eye(len(bars)):
         target.checkpoint()
-        rows.append(_flat(second(sample.point, sample.cotangents, _split(sample, unit)).run()))
+        rows.append(_flat(second_order_values(sample.point, sample.cotangents, _split(sample, unit)).run()))
     h = np.stack(rows)
     places = [index for v in sample.vectors.values() for index in np.ndindex(v.shape)]
 
@@ -67,7 +67,10 @@ def _by_pairs(target: Target, sample: Sample, comparison: Comparison, rng: np.ra
     vectors = [sample.vectors]
     for _ in range(PAIRS - 1):
         vectors.append({name: draw(rng, v.shape).astype(v.dtype) for name, v in sample.vectors.items()})
-    products, bounds = [second(sample.point, sample.cotangents, v).run() for v in vectors], _bounds(target, sample)
+    products, bounds = (
+        [second_order_values(sample.point, sample.cotangents, v).run() for v in vectors],
+        _bounds(target, sample),
+    )
     for i, j in combinations(range(len(vectors)), 2):
         target.checkpoint()
         one, other = (
