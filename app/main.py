@@ -58,7 +58,10 @@ def create_app(settings: Settings | None = None) -> ASGIApp:
         shared[EXPRESS] = express
     plans, pages = Plans(engine), _pages(engine, metrics, settings, shared)
     if metrics:
-        metrics.plans, metrics.express = plans, lambda: express.answered
+        document = "Validated requests in the cache, without their tensors."
+        metrics.gauge("pullback_plans_kept", document, lambda: len(plans))
+        document = "Requests answered on the fast path."
+        metrics.counter("pullback_express_requests", document, lambda: express.answered)
     router = Router(engine, plans, pages, settings.protocols)
     return cors(settings, observe(handler, router, pages, log, engine.lifecycle))
 

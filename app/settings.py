@@ -65,7 +65,8 @@ class Settings(BaseSettings):
     drain_s: float = Field(default=5.0, ge=0, le=600, description="How long readiness is 503 before the server stops.")
     grace_s: float = Field(default=25.0, ge=0, le=3600, description="Time to finish requests when the server stops.")
     express: bool = Field(
-        default=True, description="Answer requests that repeat earlier ones but for their numbers the express way."
+        default=True,
+        description="Answer requests that differ from an earlier one only in their numbers on the fast path.",
     )
     warm_up: bool = Field(default=True, description="Compile for the first small requests while the server is idle.")
     protocols: Annotated[tuple[ProtocolName, ...], NoDecode] = Field(

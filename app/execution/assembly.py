@@ -73,7 +73,7 @@ async def running(engine: Engine, metrics: Metrics | None, settings: Settings) -
     patience_s = settings.deadline_s + settings.grace_s
     with drain_on_term(engine.lifecycle, settings.drain_s), watchdog(engine.lane, patience_s):
         warmth = warm_up(engine) if settings.warm_up else nullcontext()
-        async with metrics.kept_up() if metrics else nullcontext(), warmth:
+        async with metrics.publishing() if metrics else nullcontext(), warmth:
             yield
     make_elsewhere(())
     engine.lane.stop()
