@@ -25,8 +25,8 @@ from app.routes.native.catalogue import catalogue
 from app.routes.native.docs import docs_page
 from app.routes.native.health import health
 from app.routes.native.metrics import metrics_page
-from app.routes.native.op_paths import OP_PATHS, by_op
 from app.routes.native.openapi import document, openapi, with_keys
+from app.routes.native.openapi_by_op import OP_PATHS, by_op
 from app.routes.router import Router
 from app.runtime.doctor import examination
 from app.settings import MB, Settings

@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from app.errors import MAX_TEXT, Entry, OpFailed, clip, wrong
-from app.runtime.frames import author_line
 from app.runtime.messages import text_of, without_paths
+from app.runtime.source_lines import author_line
 from app.tensors.casting import narrow
 from app.tensors.dtypes import DTYPES
 from ops import Array, Attrs, Input, InvalidInput, Mode, Op, Output

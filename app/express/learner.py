@@ -18,7 +18,7 @@ from app.express.heads import Head
 from app.express.lessons import Lesson, NotBrief, Unteachable
 from app.express.memory import FAILURES, Memory
 from app.runtime.modes import is_known_arithmetic
-from app.runtime.traces import NotTraced, make_elsewhere
+from app.runtime.traces import NotTraced, forbid_tracing
 from ops import Mode
 
 # How often a call is tried before it counts as not brief.
@@ -36,7 +36,7 @@ class Learner:
         self._trial: asyncio.Task[None] | None = None
         self._allowance = Allowance()
         # On this thread, as on the event loop, a trace that is missing is not made.
-        leave = partial(make_elsewhere, get_args(Mode))
+        leave = partial(forbid_tracing, get_args(Mode))
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="lessons", initializer=leave)
 
     def learn(self, lesson: Lesson) -> None:

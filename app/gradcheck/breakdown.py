@@ -2,8 +2,8 @@
 
 from app.errors import MAX_TEXT, clip
 from app.gradcheck.verdict import Finding, Place
-from app.runtime.frames import author_line, own_line
 from app.runtime.messages import text_of, without_paths
+from app.runtime.source_lines import author_line, own_line
 from pullback import __version__
 
 MAX_MESSAGE = 160

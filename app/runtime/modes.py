@@ -17,10 +17,9 @@ from tensorflow.python.pywrap_tfe import TFE_Py_Execute, TFE_Py_ExecuteCancelabl
 
 from app.runtime import traces
 from app.runtime.arithmetic import is_arithmetic
-from app.runtime.calculus import Calculus, Graph, Tapes
+from app.runtime.calculus import Calculus, Graph, Tapes, forget_gradients
 from app.runtime.cancellation import remaining_ms, uninterrupted
-from app.runtime.custom_gradients import forget_gradients
-from app.runtime.frames import keep_author_line
+from app.runtime.source_lines import keep_author_line
 from ops import Array, Mode, OpFault, Tensor
 
 Key: TypeAlias = tuple[str | int, str]
@@ -87,7 +86,7 @@ def trace_of(program: Traceable, mode: Mode, leaves: Sequence[Array], device: st
     kept: Trace | None = traces.TRACES.get(key)
     if kept is not None:
         return kept
-    traces.need_permission(mode)
+    traces.require_tracing_allowed(mode)
     is_permanent = (
         mode == "xla" and program.traits.has_few_shapes and traces.TRACES.may_be_permanent(program.traits.owner)
     )
@@ -122,15 +121,9 @@ class Function:
         It runs on the device of the scope around this call.
         """
         self._function, now = function, context.context()
-        self._name, self._captured, self._count = (
-            function.name.decode(),
-            list(function.captured_inputs),
-            len(function.outputs),
-        )
-        self._device, self._attrs = (
-            now.device_name,
-            tuple(chain.from_iterable(now.function_call_options.as_attrs().items())),
-        )
+        self._name, self._captured = function.name.decode(), list(function.captured_inputs)
+        self._count, self._device = len(function.outputs), now.device_name
+        self._attrs = tuple(chain.from_iterable(now.function_call_options.as_attrs().items()))
 
     def __call__(self, leaves: Sequence[Array]) -> list[Array]:
         """Call the function. Tensors share the memory of aligned leaves, and the read-only results that of tensors."""
@@ -224,7 +217,10 @@ def _new_trace(program: Traceable, mode: Mode, leaves: Sequence[Array], device: 
     """Return a new trace for leaves like these; raise the clearest error if tracing or compiling fails."""
     with uninterrupted(), tf.device(device):
         try:
-            specs = [_spec(leaf, rank, mode) for leaf, rank in zip(leaves, program.traits.ranks, strict=True)]
+            # Any shape of the leaf's rank, or its exact shape for XLA, which compiles for each.
+            ranks = [None if rank is None else [None] * rank for rank in program.traits.ranks]
+            shapes = [leaf.shape for leaf in leaves] if mode == "xla" else ranks
+            specs = [tf.TensorSpec(s, tf.as_dtype(leaf.dtype)) for leaf, s in zip(leaves, shapes, strict=True)]
             trace = Trace(program, mode, specs, device, in_session=in_session)
             if mode == "xla":
                 # The first call compiles. Here, because no caller's deadline can cancel it; its result is not used.
@@ -255,12 +251,6 @@ def _clearest_error(error: BaseException, program: Traceable, leaves: Sequence[A
             fault.__context__ = None
             return fault
     return error
-
-
-def _spec(leaf: Array, rank: int | None, mode: Mode) -> tf.TensorSpec:
-    """Return the signature of a leaf: any shape of its rank, or its exact shape for XLA, which compiles for each."""
-    shape = leaf.shape if mode == "xla" else None if rank is None else [None] * rank
-    return tf.TensorSpec(shape, tf.as_dtype(leaf.dtype))
 
 
 def _run_eagerly(program: Traceable, leaves: Sequence[Array]) -> KeyedArrays:
