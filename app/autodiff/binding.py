@@ -162,8 +162,7 @@ def decode_named(values: Mapping[str, Any], dtypes: Mapping[str, str], decode: D
             arrays[name] = decode(value, dtypes[name], (field, name))
         except Unprocessable as error:
             faults.entries.extend(error.entries)
-    if faults.entries:
-        faults.check()
+    faults.check()
     return arrays
 
 
@@ -185,8 +184,7 @@ def bind_dims(spec: Spec, arrays: Arrays) -> Dims:
         else:
             message = f"shape {list(shape)} does not match {shape_text(slot.shape)}"
             faults.add(("inputs", slot.name), message, expected=_expectation(slot.shape, dims), got=str(list(shape)))
-    if faults.entries:
-        faults.check()
+    faults.check()
     return dims
 
 

@@ -14,11 +14,10 @@ from app.autodiff.derived import DerivedOp, origin
 from app.autodiff.point import Arrays, Point
 from app.autodiff.programs import Program, ShapeOf, gradient_function
 from app.autodiff.transforms import Transform
-from app.errors import PullbackError, wrong
+from app.errors import wrong
 from app.runtime import modes
 from app.runtime.modes import Key, KeyedArrays
-from app.runtime.op_errors import op_error
-from app.runtime.traces import NotTraced
+from app.runtime.op_errors import op_errors
 from ops import Array, OpFault, located
 
 Result = TypeVar("Result")
@@ -112,7 +111,7 @@ def run_together(evaluations: Sequence[Evaluation[Result]]) -> list[Result]:
     """Run a single evaluation, or several with one ``batch_key``, in one call; raise as ``Evaluation.run`` does."""
     first = evaluations[0]
     spec, leaves = first.point.spec, [evaluation.leaves for evaluation in evaluations]
-    try:
+    with op_errors(spec.op.name, first.simpler):
         if first.is_padded:
             try:
                 results = padding.run(first.program, spec.mode, leaves, spec.device)
@@ -123,10 +122,6 @@ def run_together(evaluations: Sequence[Evaluation[Result]]) -> list[Result]:
         else:
             results = [_run_unpadded(first)]
         return [evaluation.finish(result) for evaluation, result in zip(evaluations, results, strict=True)]
-    except (PullbackError, NotTraced, GeneratorExit):
-        raise
-    except BaseException as error:  # noqa: BLE001 - the op author's code may raise anything, or exit
-        raise op_error(spec.op.name, error, first.simpler()) from error.with_traceback(None)
 
 
 def _run_unpadded(evaluation: Evaluation[Result]) -> KeyedArrays:

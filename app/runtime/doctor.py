@@ -87,7 +87,12 @@ def _cuda() -> Iterator[Part]:
     yield Part(name="cuda", status="ok", found=f"this TensorFlow is built with {versions}")
     yield from (library(soname, source) for soname, source in LIBRARIES.items())
     yield from map(compiler_file, COMPILER_FILES)
-    yield _gpus()
+    names = [str(tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name)) for gpu in gpus()]
+    if names:
+        yield Part(name="gpus", status="ok", found=", ".join(f"gpu:{i} {name}" for i, name in enumerate(names)))
+    else:
+        cure = "fix what is missing above; nvidia-smi lists the GPUs that the driver sees"
+        yield Part(name="gpus", status="missing", found="TensorFlow finds no GPU", cure=cure)
 
 
 def library(soname: str, source: str) -> Part:
@@ -120,14 +125,6 @@ def _wheels() -> Iterator[Path]:
     """Yield the folders that NVIDIA's wheels install."""
     for place in dict.fromkeys((sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))):
         yield from sorted(Path(place).glob("nvidia/*"))
-
-
-def _gpus() -> Part:
-    names = [str(tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name)) for gpu in gpus()]
-    if names:
-        return Part(name="gpus", status="ok", found=", ".join(f"gpu:{i} {name}" for i, name in enumerate(names)))
-    cure = "fix what is missing above; nvidia-smi lists the GPUs that the driver sees"
-    return Part(name="gpus", status="missing", found="TensorFlow finds no GPU", cure=cure)
 
 
 def lines(parts: Sequence[Part], columns: int) -> Iterator[str]:

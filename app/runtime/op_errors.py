@@ -4,6 +4,7 @@ import logging
 import re
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from typing import TypeAlias
 
 import tensorflow as tf
 
@@ -43,27 +44,27 @@ _COUNT = re.compile(r"expected to return (\d+) .*but returned (\d+)|Num gradient
 _SHAPE = re.compile(r"Original input shape: (\(.*?\))\.\s+Calculated input gradient shape: (\(.*?\))")
 
 
+Call: TypeAlias = Callable[[], object]
+
+
 @contextmanager
-def op_errors(op: str) -> Generator[None]:
-    """Convert exceptions that ``op`` raises in this block with ``op_error``."""
+def op_errors(op: str, simpler: Callable[[], Call | None] = lambda: None) -> Generator[None]:
+    """Raise ``Unprocessable`` if ``op`` rejects its input values in this block, and ``OpFailed`` for other exceptions.
+
+    If TensorFlow reports an invalid argument, ``simpler`` returns a call with fewer pullbacks, if there is one: where
+    that succeeds, the op's gradient is at fault, not the caller's input. A cancelled computation raises
+    ``DeadlinePassed``, and a graph that XLA cannot compile ``Unprocessable`` for the mode.
+    """
     try:
         yield
     except (PullbackError, NotTraced, GeneratorExit):
         raise
     except BaseException as error:  # noqa: BLE001 - the op author's code may raise anything, or exit
-        raise op_error(op, error) from error.with_traceback(None)
+        # A failed trace is kept, and the traceback would keep the tensors of the request alive.
+        raise _converted(op, error, simpler()) from error.with_traceback(None)
 
 
-def op_error(op: str, error: BaseException, simpler: Callable[[], object] | None = None) -> PullbackError:
-    """Return ``Unprocessable`` if ``op`` rejected its input values, and ``OpFailed`` for other exceptions.
-
-    If TensorFlow reports an invalid argument, ``simpler``, a call with fewer pullbacks, shows whose: if it succeeds,
-    the op's gradient is at fault, not the caller's input. A cancelled computation gives ``DeadlinePassed``, and a graph
-    that XLA cannot compile ``Unprocessable`` for the mode.
-
-    Raise the result from the error without its traceback: a failed trace is kept, and the traceback would keep the
-    tensors of the request alive.
-    """
+def _converted(op: str, error: BaseException, simpler: Call | None) -> PullbackError:
     text = text_of(error)
     match error:
         case OpFault():

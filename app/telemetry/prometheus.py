@@ -157,7 +157,7 @@ class Metrics:
         document = "Requests that share one TensorFlow call."
         sizes = _Buckets(histogram("pullback_batch_size", document, labels, buckets=SIZES))
         executions = self._total("pullback_executions", "Runs of an op: a batch counts once.", *labels)
-        seconds = {
+        seconds: dict[Stage, _Total] = {
             stage: self._total(f"pullback_{stage}_seconds", f"Seconds spent {what}.", *labels)
             for stage, what in SPENT.items()
         }
