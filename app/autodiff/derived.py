@@ -136,8 +136,8 @@ def _slots(
 ) -> tuple[dict[str, str], list[Input], list[Output]]:
     """Return the slot that each new input is a direction of, the new inputs, and the outputs.
 
-    The directions of a vjp are of outputs, whose names are given, and its results of inputs; for a jvp it is the other
-    way round.
+    A vjp has directions of outputs, whose names are given, and results for inputs; a jvp has directions of inputs and
+    results for outputs.
     """
     noun, is_vjp = NOUN[derivation], derivation == "vjp"
     given = {leaf: names[source] if is_vjp else source for source, leaf in after.seeds[-1].items()}

@@ -81,10 +81,10 @@ def _pieces(total: int) -> Iterator[tuple[int, int]]:
     """
     start = 0
     while start < total:
-        place = bisect_left(LENGTHS, min(total - start, LENGTHS[-1]))
-        if LENGTHS[place] > max(SHARED, 2 * (total - start)):
-            place -= 1
-        count = min(total - start, LENGTHS[place])
+        index = bisect_left(LENGTHS, min(total - start, LENGTHS[-1]))
+        if LENGTHS[index] > max(SHARED, 2 * (total - start)):
+            index -= 1
+        count = min(total - start, LENGTHS[index])
         yield start, count
         start += count
 

@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 
 # Batches that take less, and do only arithmetic, run on the event loop itself: passing them to a thread takes as long,
 # and most of their time is Python, which would block the loop from another thread as well.
-BRIEF_S = 2e-3
+INLINE_S = 2e-3
 # For how many kinds of batches that is known; the oldest makes room for another, and is measured again.
 MEASURED = 8192
 # How much later than the first deadline of a batch another may be.
@@ -125,7 +125,7 @@ class Batches:
         self._lane, self._admission = lane, Admission(waiting)
         self._open: dict[Hashable, _Batch] = {}
         self._lock = threading.Lock()
-        self._brief: dict[Hashable, bool] = {}
+        self._runs_inline: dict[Hashable, bool] = {}
         self._tasks: set[asyncio.Task[None]] = set()  # the loop keeps only weak references
 
     @property
@@ -165,21 +165,21 @@ class Batches:
             member.future.cancel()
             del member
 
-    def is_brief(self, evaluation: Evaluation[Any]) -> bool:
+    def runs_inline(self, evaluation: Evaluation[Any]) -> bool:
         """Return whether an evaluation may run on the event loop: it is short, and does only arithmetic."""
         if evaluation.batch_key is None:
             return False
-        return self.is_brief_together(evaluation.program, evaluation.point.spec, evaluation.size) or False
+        return self.runs_inline_together(evaluation.program, evaluation.point.spec, evaluation.size) or False
 
-    def is_brief_together(self, program: Program, spec: Spec, size: int) -> bool | None:
+    def runs_inline_together(self, program: Program, spec: Spec, size: int) -> bool | None:
         """Return whether evaluations with ``size`` numbers in all may run on the event loop; ``None`` if unknown.
 
         It becomes known when such a batch runs.
         """
-        return self._brief.get(_cost(program, spec, size))
+        return self._runs_inline.get(_timing_key(program, spec, size))
 
     def run_at_once(self, evaluation: Evaluation[Result], counters: Counters) -> Result:
-        """Return the result of a brief evaluation, run on the event loop.
+        """Return the result of an evaluation that runs inline, on the event loop.
 
         Raises ``NotTraced`` if its trace has been displaced, and the errors of ``Lane.run``.
         """
@@ -218,7 +218,7 @@ class Batches:
 
     def _begin(self, batch_key: Hashable, batch: _Batch) -> None:
         first = batch.members[0].evaluation
-        if self.is_brief_together(first.program, first.point.spec, batch.size):
+        if self.runs_inline_together(first.program, first.point.spec, batch.size):
             self._close(batch_key, batch)
             with suppress(NotTraced):
                 self._measure(batch)
@@ -253,20 +253,22 @@ class Batches:
                 del self._open[batch_key]
 
     def _measure(self, batch: _Batch) -> None:
-        """Run a batch, count it, and note whether its like are brief, unless a part of it did not run."""
+        """Run and count a batch, and keep whether its like run inline, unless a part of it did not run."""
         began = time.perf_counter()
         is_typical = batch.run()
         ended = time.perf_counter()
         first = batch.members[0].evaluation
         if is_typical:
             is_arithmetic = modes.is_known_arithmetic(first.program, first.point.spec.mode)
-            if len(self._brief) >= MEASURED:
-                self._brief.pop(next(iter(self._brief)), None)
-            self._brief[_cost(first.program, first.point.spec, batch.size)] = is_arithmetic and ended - began < BRIEF_S
+            if len(self._runs_inline) >= MEASURED:
+                self._runs_inline.pop(next(iter(self._runs_inline)), None)
+            self._runs_inline[_timing_key(first.program, first.point.spec, batch.size)] = (
+                is_arithmetic and ended - began < INLINE_S
+            )
         batch.members[0].counters.batched([member.arrived for member in batch.members], began, ended)
 
 
-def _cost(program: Program, spec: Spec, size: int) -> Hashable:
+def _timing_key(program: Program, spec: Spec, size: int) -> Hashable:
     """Return an equal key for batches that take equally long: similar evaluations, with ``size`` numbers in all."""
     return program, spec.mode, spec.device, padding.length_for(size)
 

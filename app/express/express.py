@@ -217,14 +217,14 @@ class Express:
         for frame, members in groups.items():
             total += frame.size * len(members)
         best = length_for(min(total, SHARED))
-        is_brief = self._batches.is_brief_together(call.program, call.spec, best)
-        if is_brief and total <= SHARED:
+        runs_inline = self._batches.runs_inline_together(call.program, call.spec, best)
+        if runs_inline and total <= SHARED:
             yield groups, total
             return
-        lengths = [each for each in LENGTHS if self._batches.is_brief_together(call.program, call.spec, each)]
+        lengths = [each for each in LENGTHS if self._batches.runs_inline_together(call.program, call.spec, each)]
         for frame, members in groups.items():
             left = members
-            if not is_brief:
+            if not runs_inline:
                 self._return(left[: best // frame.size])
                 left = left[best // frame.size :]
             if not lengths or frame.size > lengths[-1]:

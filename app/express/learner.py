@@ -81,9 +81,9 @@ class Learner:
 
     def _call(self, evaluation: Evaluation[Any]) -> Call:
         """Return the call of an evaluation, the same for all that may share one; raises ``NotBrief``."""
-        is_brief = self._batches.is_brief_together(evaluation.program, evaluation.point.spec, evaluation.size)
-        if not is_brief:
-            raise NotBrief(evaluation, is_measured=is_brief is not None)
+        runs_inline = self._batches.runs_inline_together(evaluation.program, evaluation.point.spec, evaluation.size)
+        if not runs_inline:
+            raise NotBrief(evaluation, is_measured=runs_inline is not None)
         call = self._calls.get(evaluation.batch_key)
         if call is None:
             call = Call(evaluation.program, evaluation.point.spec, evaluation.leaves[0].dtype)
@@ -99,6 +99,6 @@ class Learner:
         with suppress(Exception):
             for _ in range(TRIALS):
                 await self._batches.warm(evaluation, deadline=time.monotonic() + self._deadline_s)
-                is_brief = self._batches.is_brief_together(program, spec, evaluation.size)
-                if is_brief or not is_known_arithmetic(program, spec.mode):
+                runs_inline = self._batches.runs_inline_together(program, spec, evaluation.size)
+                if runs_inline or not is_known_arithmetic(program, spec.mode):
                     return

@@ -156,7 +156,7 @@ async def _run(engine: Engine, request: Request, job: Job, slot: Slot) -> Any:
     # Reading the body may have shortened the deadline.
     work, deadline, owner = job.work, request.deadline.at, owner_of(request, job.owner)
     if isinstance(work, Evaluation):
-        if slot == "short" and request.is_alone and engine.batches.is_brief(work):
+        if slot == "short" and request.is_alone and engine.batches.runs_inline(work):
             with suppress(NotTraced):
                 return engine.batches.run_at_once(work, counters)
         return await engine.batches.run(work, slot=slot, deadline=deadline, owner=owner, counters=counters)

@@ -1,4 +1,4 @@
-"""A report on this machine's libraries for TensorFlow, with cures for missing ones: ``python -m app.runtime.doctor``.
+"""``python -m app.runtime.doctor``: a report on the libraries for TensorFlow, and how to install missing ones.
 
 If a library is missing, TensorFlow itself only logs a line and then computes on the CPU.
 """
@@ -41,7 +41,7 @@ LIBRARIES: Mapping[str, str] = {
 COMPILER, COMPILER_FILES = "nvidia-cuda-nvcc-cu12", ("bin/ptxas", "nvvm/libdevice/libdevice.10.bc")
 
 Status = Literal["ok", "missing", "off"]
-# The least room for the text of a result beside its name.
+# The fewest columns for the text of a result beside its name.
 LEAST_TEXT = 30
 MARKS: Mapping[Status, str] = {"ok": "ok", "missing": "MISSING", "off": "-"}
 
@@ -72,7 +72,7 @@ def examination(settings: Settings, registry: Registry) -> list[Part]:
 
 
 def why_no_gpu() -> str:
-    """Return the reasons why there is no GPU, with their cures."""
+    """Return the reasons why there is no GPU, and how to fix them."""
     failed = [part for part in _cuda() if part.cure]
     return "; ".join(f"{part.name}: {part.found}: {part.cure}" for part in failed) or "TensorFlow finds no GPU"
 
@@ -113,9 +113,8 @@ def library(soname: str, source: str) -> Part:
 def compiler_file(path: str) -> Part:
     """Look for a file of CUDA's compiler in NVIDIA's wheels; for a program, also on the PATH."""
     name = Path(path).name
-    places = [str(folder / path) for folder in _wheels() if (folder / path).exists()]
-    on_path = shutil.which(name)
-    found = next(iter(places), on_path)
+    installed = [str(folder / path) for folder in _wheels() if (folder / path).exists()]
+    found = next(iter(installed), shutil.which(name))
     if found and (not path.startswith("bin/") or os.access(found, os.X_OK)):
         return Part(name=name, status="ok", found=found)
     return Part(name=name, status="missing", found="not found", cure=f"install {COMPILER}")
@@ -123,12 +122,12 @@ def compiler_file(path: str) -> Part:
 
 def _wheels() -> Iterator[Path]:
     """Yield the folders that NVIDIA's wheels install."""
-    for place in dict.fromkeys((sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))):
-        yield from sorted(Path(place).glob("nvidia/*"))
+    for packages in dict.fromkeys((sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))):
+        yield from sorted(Path(packages).glob("nvidia/*"))
 
 
 def lines(parts: Sequence[Part], columns: int) -> Iterator[str]:
-    """Yield the results as lines of at most ``columns``; where a table has no room, as a block for each."""
+    """Yield the results as lines of at most ``columns``; in a narrow terminal, as a block for each."""
     name_width = max(len(part.name) for part in parts)
     indent = " " * (name_width + 11)
     for part in parts:

@@ -107,7 +107,7 @@ def is_known_arithmetic(program: Traceable, mode: Mode) -> bool:
     return is_known
 
 
-# The least recently used one makes room for another. A program takes about a kilobyte.
+# The least recently used program is dropped for another. One takes about a kilobyte.
 ARITHMETIC_KEPT = 8192
 _arithmetic: OrderedDict[tuple[Traceable, Mode], None] = OrderedDict()
 

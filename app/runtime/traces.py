@@ -1,7 +1,7 @@
 """The cache of traces in this process.
 
 A program is traced once per mode, dtypes and device, for all shapes (with XLA, once per shape). The cache is bounded:
-the least recently used trace of the owner with the most of them makes room for a new one, so that no owner displaces
+the least recently used trace of the owner with the most of them is dropped for a new one, so that no owner displaces
 the traces of another. An owner is an op, or the requests for an op with one key. Dropping a trace frees its memory,
 except the executables that XLA compiles for a function: TensorFlow keeps these for the life of the process. They are
 few, and the others run in sessions, whose executables end with them.
@@ -43,7 +43,7 @@ class _Entry:
 class Traces:
     """Traces by key. A failed trace keeps its error as its value, until it is displaced.
 
-    ``made`` and ``compiled`` count the traces since the start by owner, and ``displaced`` those that have made room.
+    ``made`` and ``compiled`` count the traces since the start by owner, and ``displaced`` those that were dropped.
     """
 
     def __init__(self) -> None:

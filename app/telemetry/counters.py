@@ -16,7 +16,7 @@ from app.runtime.traces import NotTraced
 Stage = Literal["parse", "queue", "compute", "serialise"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
 FIRST_ERROR = 400
-# The operations of requests from whoever watches the service. They are no requests of users, and are counted apart.
+# Operations of monitoring, counted apart from the requests of users.
 PROBES = ("health", "metrics")
 
 # The upper bounds of the buckets of the histograms: seconds, and numbers of evaluations.
