@@ -7,7 +7,7 @@ it. Eager mode has only tapes.
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import tensorflow as tf
 
@@ -20,25 +20,6 @@ _CUSTOM_GRADIENT, _ATTRIBUTE = "CustomGradient-", "_gradient_op_type"
 
 Gradients: TypeAlias = list[Tensor | None]
 Pullback: TypeAlias = Callable[[Sequence[Tensor] | None], Gradients]
-
-
-class Calculus(Protocol):
-    """The differentiation method of one mode, which a program uses while it is built."""
-
-    def watch(self, xs: Iterable[Tensor]) -> None:
-        """Allow differentiation with respect to these tensors."""
-        ...
-
-    def pullback(self, ys: Sequence[Tensor], xs: Sequence[Tensor]) -> Pullback:
-        """Return the map from cotangents of ``ys`` (``None``: ones) to cotangents of ``xs`` (``None``: no path)."""
-        ...
-
-    def each(self, pullback: Pullback, directions: Sequence[Tensor]) -> Gradients:
-        """Apply a pullback to every direction along the leading axis of ``directions``, and stack the results.
-
-        There is at least one direction.
-        """
-        ...
 
 
 class Tapes:
@@ -60,13 +41,16 @@ class Tapes:
             self._tapes.pop().__exit__(kind, e, tb)
 
     def watch(self, xs: Iterable[Tensor]) -> None:
-        """Watch on every open tape."""
+        """Allow differentiation with respect to these tensors: watch them on every open tape."""
         for x in xs:
             for tape in self._tapes:
                 tape.watch(x)
 
     def pullback(self, ys: Sequence[Tensor], xs: Sequence[Tensor]) -> Pullback:
-        """Close the innermost tape; the outer tapes record the computation of its gradient."""
+        """Return the map from cotangents of ``ys`` (``None``: ones) to cotangents of ``xs`` (``None``: no path).
+
+        It closes the innermost tape; the outer tapes record the computation of its gradient.
+        """
         tape = self._tapes.pop()
         tape.__exit__(None, None, None)
         return lambda dys: _dense(
@@ -74,7 +58,10 @@ class Tapes:
         )
 
     def each(self, pullback: Pullback, directions: Sequence[Tensor]) -> Gradients:
-        """Loop over the directions: eager mode is the reference, not the fast mode."""
+        """Apply a pullback to every direction along the leading axis of ``directions``, and stack the results.
+
+        There is at least one direction. This is a loop: eager mode is the reference, not the fast mode.
+        """
         found = [pullback(row) for row in zip(*(tf.unstack(d) for d in directions), strict=True)]
         return [None if any(x is None for x in column) else tf.stack(column) for column in zip(*found, strict=True)]
 
@@ -108,6 +95,10 @@ class Graph:
 
         stacked = tf.vectorized_map(one, list(directions))
         return [stacked[present.index(i)] if i in present else None for i in range(width)]
+
+
+Calculus: TypeAlias = Tapes | Graph
+"""The differentiation method of one mode, which a program uses while it is built."""
 
 
 def _dense(gradients: Sequence[Any]) -> Gradients:

@@ -17,7 +17,7 @@ import tensorflow as tf
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.errors import clip
-from app.runtime.devices import BUILT_WITH_CUDA, TENSORFLOW_VERSION, gpu_memory, gpus
+from app.runtime.devices import BUILT_WITH_CUDA, TENSORFLOW_VERSION, gpus
 from app.settings import Settings
 from ops import Registry, discover, native_libraries
 
@@ -60,10 +60,11 @@ class Part(BaseModel):
 
 def examination(settings: Settings, registry: Registry) -> list[Part]:
     """Return the results of all checks."""
+    memory = f"at most {settings.gpu_memory_mb} MiB of each GPU" if settings.gpu_memory_mb else "allocated as needed"
     return [
         Part(name="tensorflow", status="ok", found=TENSORFLOW_VERSION),
         *_cuda(),
-        Part(name="gpu memory", status="ok" if gpus() else "off", found=gpu_memory(settings.gpu_memory_mb)),
+        Part(name="gpu memory", status="ok" if gpus() else "off", found=memory),
         Part(name="xla", status="ok", found="compiles for the CPU" + (" and the GPU" if gpus() else "")),
         Part(name="ops", status="ok", found=f"{len(registry.ops)} served"),
         Part(name="native ops", status="ok", found=", ".join(native_libraries()) or "none"),

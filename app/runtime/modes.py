@@ -87,15 +87,11 @@ def trace_of(program: Traceable, mode: Mode, leaves: Sequence[Array], device: st
     if kept is not None:
         return kept
     traces.require_tracing_allowed(mode)
-    is_permanent = (
-        mode == "xla" and program.traits.has_few_shapes and traces.TRACES.may_be_permanent(program.traits.owner)
-    )
-    make = partial(
-        _new_trace, program, mode, leaves, device, in_session=mode == "v1" or (mode == "xla" and not is_permanent)
-    )
-    made: Trace = traces.TRACES.make(
-        key, program.traits.owner, make, is_compiled=mode == "xla", is_permanent=is_permanent
-    )
+    traits, is_compiled = program.traits, mode == "xla"
+    is_permanent = is_compiled and traits.has_few_shapes and traces.TRACES.may_be_permanent(traits.owner)
+    in_session = mode == "v1" or (is_compiled and not is_permanent)
+    make = partial(_new_trace, program, mode, leaves, device, in_session=in_session)
+    made: Trace = traces.TRACES.make(key, traits.owner, make, is_compiled=is_compiled, is_permanent=is_permanent)
     return made
 
 
