@@ -25,8 +25,8 @@ from app.routes.native.catalogue import catalogue
 from app.routes.native.docs import docs_page
 from app.routes.native.health import health
 from app.routes.native.metrics import metrics_page
-from app.routes.native.op_paths import OP_PATHS, by_op
 from app.routes.native.openapi import document, openapi, with_keys
+from app.routes.native.openapi_by_op import OP_PATHS, by_op
 from app.routes.router import Router
 from app.runtime.doctor import examination
 from app.settings import MB, Settings
@@ -58,7 +58,10 @@ def create_app(settings: Settings | None = None) -> ASGIApp:
         shared[FAST_PATH] = fast_path
     plans, pages = Plans(engine), _pages(engine, metrics, settings, shared)
     if metrics:
-        metrics.plans, metrics.express = plans, lambda: fast_path.answered
+        document = "Validated requests in the cache, without their tensors."
+        metrics.gauge("pullback_plans_kept", document, lambda: len(plans))
+        document = "Requests answered on the fast path."
+        metrics.counter("pullback_express_requests", document, lambda: fast_path.answered)
     router = Router(engine, plans, pages, settings.protocols)
     return cors(settings, observe(handler, router, pages, log, engine.lifecycle))
 

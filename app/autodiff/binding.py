@@ -162,8 +162,7 @@ def decode_named(values: Mapping[str, Any], dtypes: Mapping[str, str], decode: D
             arrays[name] = decode(value, dtypes[name], (field, name))
         except Unprocessable as error:
             faults.entries.extend(error.entries)
-    if faults.entries:
-        faults.check()
+    faults.check()
     return arrays
 
 
@@ -185,8 +184,7 @@ def bind_dims(spec: Spec, arrays: Arrays) -> Dims:
         else:
             message = f"shape {list(shape)} does not match {shape_text(slot.shape)}"
             faults.add(("inputs", slot.name), message, expected=_expectation(slot.shape, dims), got=str(list(shape)))
-    if faults.entries:
-        faults.check()
+    faults.check()
     return dims
 
 
@@ -221,13 +219,15 @@ def bind_directions(
     if values is None:
         return None
     for name in values:  # before decoding, whose error about an integer or a bool would mislead
-        if name in side.dtypes and name not in side.live:
-            live = ", ".join(side.live)
-            expected = f"some of {live}" if live else f"none: nothing is differentiable in {side.dtype}"
+        if name in side.dtypes and name not in side.differentiable:
+            some, none = f"some of {', '.join(side.differentiable)}", f"none: nothing is differentiable in {side.dtype}"
+            expected = some if side.differentiable else none
             raise wrong((field, name), "not differentiable", expected=expected, got=name)
     arrays = decode_named(values, side.dtypes, decode, field)
     if not arrays:
-        raise wrong((field,), f"no {field} given", expected=f"at least one of {', '.join(side.live)}", got="{}")
+        raise wrong(
+            (field,), f"no {field} given", expected=f"at least one of {', '.join(side.differentiable)}", got="{}"
+        )
     return arrays if len(arrays) == 1 else {name: arrays[name] for name in side.dtypes if name in arrays}
 
 

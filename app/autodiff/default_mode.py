@@ -11,19 +11,19 @@ from functools import cache
 import tensorflow as tf
 
 from app.autodiff.programs import Program
-from app.autodiff.words import vjp
+from app.autodiff.transforms import Transform
 from app.runtime.arithmetic import is_arithmetic
 from app.runtime.calculus import Graph
 from ops import Mode, Op
 
 log = logging.getLogger("pullback")
 
-DTYPES = ("float32", "float64")
+XLA_DTYPES = ("float32", "float64")
 
 
 def default_mode(op: Op, dtype: str, device: str) -> Mode:
     """Return the mode for an op, a dtype and a device."""
-    return "xla" if dtype in DTYPES and device == "cpu" and op_is_arithmetic(op) else "graph"
+    return "xla" if dtype in XLA_DTYPES and device == "cpu" and op_is_arithmetic(op) else "graph"
 
 
 @cache
@@ -31,18 +31,19 @@ def op_is_arithmetic(op: Op) -> bool:
     """Report whether an op and its gradients do nothing but arithmetic, for any attributes. Traces the op once."""
     if op.batching != "elementwise" or "xla" not in op.modes or op.attrs.static_names():
         return False
-    dtype = next((dtype for dtype in op.dtypes if dtype in DTYPES), None)
+    dtype = next((dtype for dtype in op.dtypes if dtype in XLA_DTYPES), None)
     if dtype is None:
         return False
-    live = tuple(slot.name for slot in op.inputs if op.is_differentiable(slot, dtype))
+    inputs = tuple(slot.name for slot in op.inputs if op.is_differentiable(slot, dtype))
     outputs = tuple(slot.name for slot in op.outputs if op.is_differentiable(slot, dtype))
-    program = Program(op, dtype, (), (vjp(live, outputs, ones=True), vjp(live, live, ones=True)), kept=(0, 1))
-    inputs = [tf.TensorSpec([None], op.dtype_of(slot, dtype)) for slot in op.inputs]
-    numbers = [tf.TensorSpec([], dtype) for _ in op.attrs.number_names()]
+    first, second = (Transform("vjp", inputs, of, ones=True) for of in (outputs, inputs))
+    program = Program(op, dtype, (), (first, second), kept=(0, 1))
+    specs = [tf.TensorSpec([None], op.dtype_of(slot, dtype)) for slot in op.inputs]
+    specs += [tf.TensorSpec([], dtype) for _ in op.attrs.number_names()]
     graph = tf.Graph()
     try:
         with graph.as_default():
-            leaves = [tf.compat.v1.placeholder(spec.dtype, spec.shape) for spec in (*inputs, *numbers)]
+            leaves = [tf.compat.v1.placeholder(spec.dtype, spec.shape) for spec in specs]
             program.build(Graph(), leaves)
     except BaseException:
         # The author's code may exit. Requests for the op report the error.

@@ -1,24 +1,27 @@
 """Values and derivatives of an op at a point, from NumPy to NumPy; each function returns an ``Evaluation`` to run.
 
-A missing derivative is an ``Absent``, never an invented zero; a zero that TensorFlow returns stays a zero.
+Each is a sequence of transforms with their seeds. A missing derivative is an ``Absent``, never an invented zero; a zero
+that TensorFlow returns stays a zero.
 """
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import TypeAlias, cast
+from functools import partial
+from typing import TypeAlias, TypeVar, cast
 
 import numpy as np
 
-from app.autodiff import words
 from app.autodiff.binding import need_linear
 from app.autodiff.evaluation import Evaluation, present
 from app.autodiff.point import Arrays, Point, Side
-from app.autodiff.words import Step
+from app.autodiff.transforms import Transform, signature
 from app.errors import Entry, OpFailed, wrong
 from app.runtime.modes import Key, KeyedArrays
 from app.tensors.casting import Loss, bools
 from ops import BOOL, Array, OpFault
+
+K = TypeVar("K")
 
 
 class Absent(StrEnum):
@@ -42,16 +45,15 @@ def gradients(
     point: Point, wrt: Sequence[str], cotangents: Arrays | None, order: int
 ) -> Evaluation[tuple[Derivatives, list[Derivatives]]]:
     """Return the outputs and, for each order, the gradient of the sum of all gradients of the previous order."""
-    _check_cotangents(point, cotangents)
-    live = live_inputs(point, wrt)
+    inputs = differentiable_inputs(point, wrt)
 
     def finish(results: KeyedArrays) -> tuple[Derivatives, list[Derivatives]]:
         levels = range(1, order + 1)
-        return _outputs(point, results), [_derivatives(wrt, point.spec.inputs, results, level) for level in levels]
+        return _outputs(point, results), [_derivatives(wrt, point.spec.inputs, level, results) for level in levels]
 
-    first, *later = _pullback(point, live, cotangents), *[words.vjp(live, live, ones=True)] * (order - 1)
-    directions = (cotangents or {}, *[dict[str, Array]()] * (order - 1))
-    return Evaluation(point, (first, *later), finish, directions, tuple(range(order)))
+    later = [Transform("vjp", inputs, inputs, ones=True)] * (order - 1)
+    seeds = (cotangents or {}, *[dict[str, Array]()] * (order - 1))
+    return Evaluation(point, (_pullback(point, inputs, cotangents), *later), finish, seeds, tuple(range(order)))
 
 
 def vjp(
@@ -61,16 +63,15 @@ def vjp(
 
     If ``batched``, cotangents and results have a leading axis of directions.
     """
-    _check_cotangents(point, cotangents, batched=batched)
-    live = live_inputs(point, wrt)
+    inputs = differentiable_inputs(point, wrt)
+    first = _pullback(point, inputs, cotangents, batched=batched)
     if batched:
-        point.admit(_directions(cotangents) * sum(point.inputs[name].size for name in live), "gradients")
+        _admit_rows(point, cotangents or {}, [point.inputs[name].shape for name in inputs], "gradients")
 
     def finish(results: KeyedArrays) -> tuple[Derivatives, Derivatives]:
-        return _outputs(point, results) if outputs else {}, _derivatives(wrt, point.spec.inputs, results, 1)
+        return _outputs(point, results) if outputs else {}, _derivatives(wrt, point.spec.inputs, 1, results)
 
-    word = (_pullback(point, live, cotangents),)
-    return Evaluation(point, word, finish, (cotangents or {},), (0,) if outputs else (), batched)
+    return Evaluation(point, (first,), finish, (cotangents or {},), (0,) if outputs else (), batched)
 
 
 def jvp(point: Point, tangents: Arrays, *, batched: bool) -> Evaluation[Derivatives]:
@@ -81,38 +82,25 @@ def jvp(point: Point, tangents: Arrays, *, batched: bool) -> Evaluation[Derivati
     need_linear(point.op, point.spec.attrs)
     _check_shapes(tangents, _input_shapes(point), "tangents", batched=batched)
     if batched:
-        point.admit(
-            _directions(tangents) * sum(math.prod(shape) for shape in output_shapes(point).values()), "tangents"
-        )
-
-    def finish(results: KeyedArrays) -> Derivatives:
-        return _derivatives([slot.name for slot in point.op.outputs], point.spec.outputs, results, 1)
-
-    word = (words.jvp(tuple(tangents), point.spec.outputs.live),)
-    return Evaluation(point, word, finish, (tangents,), batched=batched)
+        _admit_rows(point, tangents, output_shapes(point).values(), "tangents")
+    outputs = point.spec.outputs
+    transforms = (Transform("jvp", tuple(tangents), outputs.differentiable),)
+    finish = partial(_derivatives, outputs.dtypes, outputs, 1)
+    return Evaluation(point, transforms, finish, (tangents,), batched=batched)
 
 
 def hvp(
-    point: Point,
-    wrt: Sequence[str],
-    cotangents: Arrays | None,
-    vectors: Arrays,
-    *,
-    batched: bool,
+    point: Point, wrt: Sequence[str], cotangents: Arrays | None, vectors: Arrays, *, batched: bool
 ) -> Evaluation[Derivatives]:
     """Return Hᵀv: for each input i, Σ_j ∂⟨g_j, v_j⟩/∂x_i, where g is the vjp at ``cotangents``."""
-    _check_cotangents(point, cotangents)
+    first, along = _pullback(point, tuple(vectors), cotangents), tuple(vectors)
     _check_shapes(vectors, _input_shapes(point), "vectors", batched=batched)
-    live = live_inputs(point, wrt)
+    inputs = differentiable_inputs(point, wrt)
     if batched:
-        point.admit(_directions(vectors) * sum(point.inputs[name].size for name in live), "products")
-
-    def finish(results: KeyedArrays) -> Derivatives:
-        return _derivatives(wrt, point.spec.inputs, results, 2)
-
-    along = tuple(vectors)
-    word = _pullback(point, along, cotangents), words.vjp(live, along)
-    return Evaluation(point, word, finish, (cotangents or {}, vectors), batched=batched)
+        _admit_rows(point, vectors, [point.inputs[name].shape for name in inputs], "products")
+    transforms = first, Transform("vjp", inputs, along)
+    finish = partial(_derivatives, wrt, point.spec.inputs, 2)
+    return Evaluation(point, transforms, finish, (cotangents or {}, vectors), batched=batched)
 
 
 def vjp_jvp(point: Point, wrt: Sequence[str], cotangents: Arrays | None, tangents: Arrays) -> Evaluation[Derivatives]:
@@ -121,15 +109,11 @@ def vjp_jvp(point: Point, wrt: Sequence[str], cotangents: Arrays | None, tangent
     g is the vjp at ``cotangents``. The tangent is Σ_b (∂g_a/∂x_b) v_b; ``hvp`` sums over the rows instead.
     They differ if the second order is not symmetric.
     """
-    _check_cotangents(point, cotangents)
+    inputs = differentiable_inputs(point, wrt)
+    transforms = _pullback(point, inputs, cotangents), Transform("jvp", tuple(tangents), inputs)
     _check_shapes(tangents, _input_shapes(point), "tangents", batched=False)
-    live = live_inputs(point, wrt)
-
-    def finish(results: KeyedArrays) -> Derivatives:
-        return _derivatives(wrt, point.spec.inputs, results, 2)
-
-    word = _pullback(point, live, cotangents), words.jvp(tuple(tangents), live)
-    return Evaluation(point, word, finish, (cotangents or {}, tangents))
+    finish = partial(_derivatives, wrt, point.spec.inputs, 2)
+    return Evaluation(point, transforms, finish, (cotangents or {}, tangents))
 
 
 def hessian_diagonal(point: Point, wrt: Sequence[str], cotangents: Arrays | None) -> Evaluation[Derivatives]:
@@ -140,32 +124,25 @@ def hessian_diagonal(point: Point, wrt: Sequence[str], cotangents: Arrays | None
     if point.op.batching != "elementwise":
         message = f"{point.op.name} is not elementwise, so its Hessian is not a diagonal"
         raise wrong(("diagonal",), message, expected="false", got="true")
-    _check_cotangents(point, cotangents)
-    live = live_inputs(point, wrt)
-
-    def finish(results: KeyedArrays) -> Derivatives:
-        return _derivatives(wrt, point.spec.inputs, results, 2)
-
-    word = _pullback(point, live, cotangents), words.diagonal(live)
-    return Evaluation(point, word, finish, (cotangents or {}, {}))
+    inputs = differentiable_inputs(point, wrt)
+    transforms = _pullback(point, inputs, cotangents), Transform("diagonal", inputs, inputs)
+    finish = partial(_derivatives, wrt, point.spec.inputs, 2)
+    return Evaluation(point, transforms, finish, (cotangents or {}, {}))
 
 
-def _pullback(point: Point, wrt: Sequence[str], cotangents: Arrays | None) -> Step:
-    """Return the step that pulls cotangents of the outputs back; without cotangents, ones for each output."""
-    return words.vjp(
-        tuple(wrt), point.spec.outputs.live if cotangents is None else tuple(cotangents), ones=cotangents is None
-    )
-
-
-def _check_cotangents(point: Point, cotangents: Arrays | None, *, batched: bool = False) -> None:
+def _pullback(point: Point, wrt: tuple[str, ...], cotangents: Arrays | None, *, batched: bool = False) -> Transform:
+    """Return the vjp of the outputs at cotangents, by default ones; raise ``Unprocessable`` for wrong shapes."""
     if cotangents is not None:
         _check_shapes(cotangents, output_shapes(point), "cotangents", batched=batched)
-    elif batched:
+        return Transform("vjp", wrt, tuple(cotangents))
+    if batched:
         expected = "cotangents with a leading axis of directions"
         raise wrong(("cotangents",), "a batched vjp needs cotangents", expected=expected, got="none")
+    return Transform("vjp", wrt, point.spec.outputs.differentiable, ones=True)
 
 
 def _check_shapes(directions: Arrays, shapes: Shapes, field: str, *, batched: bool) -> None:
+    """Raise ``Unprocessable`` for directions of other shapes; if ``batched``, they have a leading axis besides."""
     for name, direction in directions.items():
         shape, actual = shapes[name], direction.shape
         if batched and (not actual or actual[1:] != shape):
@@ -178,8 +155,10 @@ def _check_shapes(directions: Arrays, shapes: Shapes, field: str, *, batched: bo
         raise wrong((field,), "the number of directions differs", expected="the same number", got=str(lengths))
 
 
-def _directions(named: Arrays | None) -> int:
-    return len(next(iter(named.values()))) if named else 0
+def _admit_rows(point: Point, directions: Arrays, shapes: Iterable[tuple[int, ...]], what: str) -> None:
+    """Raise ``Unprocessable`` if the results for all directions, of these shapes for each, have too many elements."""
+    count = len(next(iter(directions.values()), ()))
+    point.admit(count * sum(map(math.prod, shapes)), what)
 
 
 def _input_shapes(point: Point) -> Shapes:
@@ -194,37 +173,34 @@ def output_shapes(point: Point) -> Shapes:
     return cast(Shapes, shapes)
 
 
-def live_inputs(point: Point, wrt: Sequence[str]) -> tuple[str, ...]:
+def differentiable_inputs(point: Point, wrt: Sequence[str]) -> tuple[str, ...]:
     """Return the differentiable inputs among ``wrt``."""
-    return tuple([name for name in wrt if name in point.spec.inputs.live])
+    return tuple([name for name in wrt if name in point.spec.inputs.differentiable])
 
 
-def _derivatives(names: Iterable[str], side: Side, results: KeyedArrays, level: int) -> Derivatives:
+def _derivatives(names: Iterable[str], side: Side, level: int, results: KeyedArrays) -> Derivatives:
     """Return the results of one level by name, or the reason for each missing one."""
     derivatives = Derivatives()
     for name in names:
-        value = results[level, name] if name in side.live else Absent.NOT_DIFFERENTIABLE
+        value = results[level, name] if name in side.differentiable else Absent.NOT_DIFFERENTIABLE
         derivatives[name] = Absent.DISCONNECTED if value is None else value
     return derivatives
 
 
 def _outputs(point: Point, results: KeyedArrays) -> Derivatives:
+    """Return the outputs; raise ``OpFailed`` for a byte other than 0 and 1 in a bool, which no format can represent."""
     outputs = Derivatives()
     for name, dtype in point.spec.outputs.dtypes.items():
         y = results[0, name]
         if y is not None and dtype == BOOL:
-            _refuse_odd_bytes(point.op.name, name, y)
+            try:
+                bools(y.view(np.uint8))
+            except Loss as loss:
+                fault = OpFault("forward", name, expected=f"{loss.expected} for each bool", got=f"the byte {loss.got}")
+                entry = Entry((point.op.name, name), str(fault), fault.expected, fault.got)
+                raise OpFailed(f"op {point.op.name}: {fault}", entry) from None
         outputs[name] = Absent.DISCONNECTED if y is None else y
     return outputs
-
-
-def _refuse_odd_bytes(op: str, output: str, y: Array) -> None:
-    """Raise ``OpFailed`` for a byte other than 0 and 1 in a kernel's bools: no format can represent it."""
-    try:
-        bools(y.view(np.uint8))
-    except Loss as loss:
-        fault = OpFault("forward", output, expected=f"{loss.expected} for each bool", got=f"the byte {loss.got}")
-        raise OpFailed(f"op {op}: {fault}", Entry((op, output), str(fault), fault.expected, fault.got)) from None
 
 
 def values_of(point: Point) -> Evaluation[dict[str, Array]]:
@@ -234,12 +210,10 @@ def values_of(point: Point) -> Evaluation[dict[str, Array]]:
 
 def gradient(point: Point, cotangents: Arrays) -> Evaluation[dict[str, Array]]:
     """Return the cotangents of all differentiable inputs; zeros where no path exists."""
-    live = point.spec.inputs.live
-
-    def finish(results: KeyedArrays) -> dict[str, Array]:
-        return {name: _or_zeros(results[1, name], point.inputs[name]) for name in live}
-
-    return Evaluation(point, (words.vjp(live, tuple(cotangents)),), finish, (cotangents,))
+    inputs = point.spec.inputs.differentiable
+    wanted = {name: ((1, name), point.inputs[name]) for name in inputs}
+    transforms = (Transform("vjp", inputs, tuple(cotangents)),)
+    return Evaluation(point, transforms, partial(_with_zeros, wanted), (cotangents,))
 
 
 def second_order_values(point: Point, cotangents: Arrays, vectors: Arrays) -> Evaluation[dict[Key, Array]]:
@@ -249,17 +223,16 @@ def second_order_values(point: Point, cotangents: Arrays, vectors: Arrays) -> Ev
     the ``vectors``: ``("products", x)`` in x and ``("slots", y)`` in dy. ``cotangents`` needs every differentiable
     output, and ``vectors`` every differentiable input.
     """
-    along, first = tuple(vectors), words.vjp(tuple(vectors), tuple(cotangents))
-    slots = words.directions(first, point.op)
-
-    def finish(results: KeyedArrays) -> dict[Key, Array]:
-        found: dict[Key, Array] = {("outputs", y.name): present(results[0, y.name]) for y in point.op.outputs}
-        for level, what in ((1, "gradients"), (2, "products")):
-            found |= {(what, name): _or_zeros(results[level, name], v) for name, v in vectors.items()}
-        return found | {("slots", y): _or_zeros(results[2, slots[y]], dy) for y, dy in cotangents.items()}
-
-    word = first, words.vjp((*along, *slots.values()), along)
-    return Evaluation(point, word, finish, (cotangents, vectors), (0, 1))
+    op, along = point.op, tuple(vectors)
+    first = Transform("vjp", along, tuple(cotangents))
+    inputs, outputs = (dict.fromkeys(slot.name for slot in slots) for slots in (op.inputs, op.outputs))
+    (leaves,) = signature((first,), inputs, outputs, op.attrs.model_fields).seeds
+    wanted: dict[Key, tuple[Key, Array | None]] = {("outputs", y): ((0, y), None) for y in outputs}
+    wanted |= {("gradients", x): ((1, x), v) for x, v in vectors.items()}
+    wanted |= {("products", x): ((2, x), v) for x, v in vectors.items()}
+    wanted |= {("slots", y): ((2, leaves[y]), dy) for y, dy in cotangents.items()}
+    transforms = first, Transform("vjp", (*along, *leaves.values()), along)
+    return Evaluation(point, transforms, partial(_with_zeros, wanted), (cotangents, vectors), (0, 1))
 
 
 def composite(point: Point, weights: Arrays, vectors: Arrays) -> Evaluation[dict[Key, Array]]:
@@ -268,14 +241,16 @@ def composite(point: Point, weights: Arrays, vectors: Arrays) -> Evaluation[dict
     Keys: ``("gradients", x)`` and ``("products", x)``; zeros where no path exists.
     """
     along, of = tuple(vectors), tuple(weights)
-
-    def finish(results: KeyedArrays) -> dict[Key, Array]:
-        levels = ((2, "gradients"), (3, "products"))
-        return {(what, x): _or_zeros(results[level, x], v) for level, what in levels for x, v in vectors.items()}
-
-    word = words.half_square(of), words.vjp(along, of, ones=True), words.vjp(along, along)
-    return Evaluation(point, word, finish, (weights, {}, vectors), (2,))
+    wanted: dict[Key, tuple[Key, Array | None]] = {("gradients", x): ((2, x), v) for x, v in vectors.items()}
+    wanted |= {("products", x): ((3, x), v) for x, v in vectors.items()}
+    squared, first = Transform("half_square", (), of), Transform("vjp", along, of, ones=True)
+    transforms = squared, first, Transform("vjp", along, along)
+    return Evaluation(point, transforms, partial(_with_zeros, wanted), (weights, {}, vectors), (2,))
 
 
-def _or_zeros(value: Array | None, like: Array) -> Array:
-    return np.zeros_like(like) if value is None else value
+def _with_zeros(wanted: Mapping[K, tuple[Key, Array | None]], results: KeyedArrays) -> dict[K, Array]:
+    """Return the wanted results by name: each has its key, and the array whose zeros replace it if it is missing."""
+    return {
+        name: np.zeros_like(like) if (value := results[key]) is None and like is not None else present(value)
+        for name, (key, like) in wanted.items()
+    }

@@ -5,15 +5,15 @@ differentiable input. ``f.jvp`` takes the inputs and a tangent for each differen
 each differentiable output. Nobody writes their contracts: they follow from that of ``f``.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
 from app.autodiff.binding import bind_shapes, bind_spec
-from app.autodiff.words import Layout, Step, jvp, vjp, walk
+from app.autodiff.transforms import Signature, Transform, signature
 from app.errors import NotFound, Unprocessable, did_you_mean
 from ops import FLOATS, Attrs, Claim, Example, Input, Op, Output
 
@@ -38,7 +38,7 @@ DOCS: Mapping[Derivation, str] = {
 
 @dataclass(frozen=True, eq=False)
 class DerivedOp(Op):
-    """A derivative of the op ``of``. The steps of ``word`` derive it from the registered op ``base``.
+    """A derivative of the op ``of``. The ``transforms`` derive it from the registered op ``base``.
 
     ``given`` maps each input that ``of`` does not have, a direction, to the slot of ``of`` that it is a direction of.
     """
@@ -46,7 +46,7 @@ class DerivedOp(Op):
     of: Op = field(kw_only=True)
     given: Mapping[str, str] = field(kw_only=True)
     base: Op = field(kw_only=True)
-    word: tuple[Step, ...] = field(kw_only=True)
+    transforms: tuple[Transform, ...] = field(kw_only=True)
 
     def __post_init__(self) -> None:
         """Check nothing: what follows from a valid contract is valid."""
@@ -59,32 +59,32 @@ class DerivedOp(Op):
     @property
     def derivation(self) -> list[str]:
         """The derivations that lead from the registered op to this one, such as ``["vjp", "jvp"]``."""
-        return [step.rule for step in self.word]
+        return [transform.rule for transform in self.transforms]
 
     @property
     def needs_linear(self) -> bool:
         """Whether it exists only for attributes with which the gradient of the registered op is linear."""
-        return self.word[0].rule == "jvp"
+        return self.transforms[0].rule == "jvp"
 
 
-def origin(op: Op) -> tuple[Op, tuple[Step, ...]]:
-    """Return the registered op, and the word that derives an op from it."""
-    return (op.base, op.word) if isinstance(op, DerivedOp) else (op, ())
+def origin(op: Op) -> tuple[Op, tuple[Transform, ...]]:
+    """Return the registered op, and the transforms that derive an op from it."""
+    return (op.base, op.transforms) if isinstance(op, DerivedOp) else (op, ())
 
 
 def derivations(op: Op) -> tuple[Derivation, ...]:
     """Return the derivations of an op that are ops."""
-    is_differentiable = all(any(is_live(op, slot) for slot in side) for side in (op.inputs, op.outputs))
+    is_differentiable = all(any(_is_differentiable(op, slot) for slot in side) for side in (op.inputs, op.outputs))
     if not is_differentiable or len(origin(op)[1]) == DEEPEST:
         return ()
     return DERIVATIONS if op.claim(op.attrs()).linear else ("vjp",)
 
 
-def derived(op: Op, name: str, word: list[str]) -> Op:
-    """Derive an op step by step; raise ``NotFound``, with its whole ``name``, for a word that derives nothing."""
-    if len(word) > DEEPEST:
-        raise NotFound(f"op {name!r} is derived {len(word)} times; expected at most {DEEPEST} derivations")
-    for derivation in word:
+def derived(op: Op, name: str, sequence: list[str]) -> Op:
+    """Derive an op by a sequence of derivations; raise ``NotFound``, with its whole ``name``, if one is impossible."""
+    if len(sequence) > DEEPEST:
+        raise NotFound(f"op {name!r} is derived {len(sequence)} times; expected at most {DEEPEST} derivations")
+    for derivation in sequence:
         if derivation not in DERIVATIONS:
             raise NotFound(f"unknown derivation {derivation!r} in {name!r}; {did_you_mean(derivation, DERIVATIONS)}")
         op = derive(op, derivation)
@@ -94,55 +94,65 @@ def derived(op: Op, name: str, word: list[str]) -> Op:
 @cache
 def derive(op: Op, derivation: Derivation) -> DerivedOp:
     """Return the vjp or jvp of an op; raise ``NotFound`` if nothing is differentiable. Equal calls return one op."""
-    base, word = origin(op)
-    before = walk(word, _by_name(base.inputs), _by_name(base.outputs), base.attrs.model_fields)
-    wrt = tuple([slot.name for slot in op.inputs if is_live(op, slot)])
-    live = {slot.name for slot in op.outputs if is_live(op, slot)}
-    of = tuple([source for source, name in before.names[-1].items() if name in live])
+    base, transforms = origin(op)
+    inputs, outputs = ({slot.name: slot for slot in slots} for slots in (base.inputs, base.outputs))
+    before: Signature[Slot] = signature(transforms, inputs, outputs, base.attrs.model_fields)
+    names = before.names[-1]
+    wrt = tuple([slot.name for slot in op.inputs if _is_differentiable(op, slot)])
+    differentiable = {slot.name for slot in op.outputs if _is_differentiable(op, slot)}
+    of = tuple([source for source, name in names.items() if name in differentiable])
     if not wrt or not of:
         side = "input" if not wrt else "output"
         raise NotFound(f"op {op.name} has no {derivation}: no {side} of it is differentiable")
-    word = (*word, vjp(wrt, of) if derivation == "vjp" else jvp(wrt, of))
-    after: Layout[Slot] = walk(word, _by_name(base.inputs), _by_name(base.outputs), base.attrs.model_fields)
-    # What each new input is a direction of: for a vjp, an output, and for a jvp, an input.
-    names, noun = before.names[-1], NOUN[derivation]
-    of_new = {leaf: source if derivation == "jvp" else names[source] for source, leaf in after.directions[-1].items()}
-    inputs = [Input(leaf, *_kind(after.leaves[leaf]), doc=f"{noun} of {slot}") for leaf, slot in of_new.items()]
-    outputs = [
-        Output(name, *_kind(slot), doc=f"{noun} of {source if derivation == 'vjp' else names[source]}")
-        for (source, name), slot in zip(after.names[-1].items(), after.levels[-1].values(), strict=True)
-    ]
+    transforms = (*transforms, Transform(derivation, wrt, of))
+    after: Signature[Slot] = signature(transforms, inputs, outputs, base.attrs.model_fields)
+    given, new_inputs, new_outputs = _slots(derivation, names, after)
     return DerivedOp(
         name=f"{op.name}.{derivation}",
         summary=SUMMARIES[derivation].format(op.name),
         doc=DOCS[derivation].format(op.name),
         function=base.function,
-        inputs=(*(replace(slot, dtypes=_kind(slot)[0]) for slot in op.inputs), *inputs),
-        outputs=tuple(outputs),
+        inputs=(*(replace(slot, dtypes=_kind(slot)[0]) for slot in op.inputs), *new_inputs),
+        outputs=tuple(new_outputs),
         mechanism=base.mechanism,
         source=base.source,
-        examples=tuple(_examples(op, of_new)),
+        examples=tuple(_examples(op, given)),
         attrs=base.attrs,
-        claim=partial(_claim, base, word),
+        claim=partial(_claim, base, transforms),
         modes=base.modes,
         batching=base.batching,
-        cost=None if op.cost is None else partial(_cost, op.cost),
+        cost=None if (cost := op.cost) is None else lambda dims: WORK * cost(dims),
         validate=base.validate,
         singular=base.singular,
         of=op,
-        given=of_new,
+        given=given,
         base=base,
-        word=word,
+        transforms=transforms,
     )
 
 
-def is_live(op: Op, slot: Slot) -> bool:
+def _slots(
+    derivation: Derivation, names: Mapping[str, str], after: Signature[Slot]
+) -> tuple[dict[str, str], list[Input], list[Output]]:
+    """Return the slot that each new input is a direction of, the new inputs, and the outputs.
+
+    A vjp has directions of outputs, whose names are given, and results for inputs; a jvp has directions of inputs and
+    results for outputs.
+    """
+    noun, is_vjp = NOUN[derivation], derivation == "vjp"
+    given = {leaf: names[source] if is_vjp else source for source, leaf in after.seeds[-1].items()}
+    inputs = [Input(leaf, *_kind(after.leaves[leaf]), doc=f"{noun} of {slot}") for leaf, slot in given.items()]
+    results = zip(after.names[-1].items(), after.levels[-1].values(), strict=True)
+    outputs = [
+        Output(name, *_kind(slot), doc=f"{noun} of {source if is_vjp else names[source]}")
+        for (source, name), slot in results
+    ]
+    return given, inputs, outputs
+
+
+def _is_differentiable(op: Op, slot: Slot) -> bool:
     """Return whether derivatives reach a slot in the float dtypes of the op's type variable."""
     return slot.differentiable and any(op.dtype_of(slot, dtype) in FLOATS for dtype in op.dtypes)
-
-
-def _by_name(slots: tuple[Input, ...] | tuple[Output, ...]) -> dict[str, Slot]:
-    return {slot.name: slot for slot in slots}
 
 
 def _kind(slot: Slot) -> tuple[tuple[str, ...], tuple[str | int, ...]]:
@@ -151,16 +161,12 @@ def _kind(slot: Slot) -> tuple[tuple[str, ...], tuple[str | int, ...]]:
     return dtypes, slot.shape
 
 
-def _claim(base: Op, word: tuple[Step, ...], attrs: Attrs) -> Claim:
+def _claim(base: Op, transforms: tuple[Transform, ...], attrs: Attrs) -> Claim:
     """Return the claim of a derived op: the gradient of a vjp is the second order, whose author claims what it is."""
     claim = base.claim(attrs)
-    if word[0].rule == "jvp":
+    if transforms[0].rule == "jvp":
         return Claim(linear=claim.linear)
-    return Claim(first=claim.second) if len(word) == 1 else Claim()
-
-
-def _cost(of: Callable[[Mapping[str, Any]], int], dims: Mapping[str, Any]) -> int:
-    return WORK * of(dims)
+    return Claim(first=claim.second) if len(transforms) == 1 else Claim()
 
 
 def _examples(op: Op, given: Mapping[str, str]) -> Iterator[Example]:

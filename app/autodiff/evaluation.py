@@ -9,16 +9,15 @@ from typing import Any, Generic, TypeVar, final
 import numpy as np
 
 from app.autodiff import padding
-from app.autodiff.binding import bind_dims, point_at, resolved_shape
+from app.autodiff.binding import moved, resolved_shape
 from app.autodiff.derived import DerivedOp, origin
 from app.autodiff.point import Arrays, Point
-from app.autodiff.programs import Program, Reference, gradient_function
-from app.autodiff.words import Step, vjp
-from app.errors import PullbackError, wrong
+from app.autodiff.programs import Program, ShapeOf, gradient_function
+from app.autodiff.transforms import Transform
+from app.errors import wrong
 from app.runtime import modes
 from app.runtime.modes import Key, KeyedArrays
-from app.runtime.op_errors import op_error
-from app.runtime.traces import NotTraced
+from app.runtime.op_errors import op_errors
 from ops import Array, OpFault, located
 
 Result = TypeVar("Result")
@@ -31,19 +30,19 @@ CALL_COST = 1 << 33
 @final
 @dataclass(eq=False)
 class Evaluation(Generic[Result]):
-    """A word at a point, with ``finish``, which converts its results.
+    """Transforms at a point, with ``finish``, which converts their results.
 
-    ``directions`` has those of each step by name, in the order of ``Step.directed``; those of the last step have a
-    leading axis if ``batched``, as their results do. ``kept`` are the levels that are returned besides the last one.
+    ``seeds`` has those of each transform by name, in the order of ``Transform.seeds``; those of the last transform have
+    a leading axis if ``batched``, as its results do. ``kept`` are the levels that are returned besides the last one.
     ``size`` is the number of elements in each leaf of an elementwise op. Evaluations with equal
     ``batch_key`` may share a call; one whose key is ``None`` runs alone. If ``is_padded``, the leaves may be flattened
     and padded, because each number depends only on the numbers at its own position.
     """
 
     point: Point
-    word: tuple[Step, ...]
+    transforms: tuple[Transform, ...]
     finish: Callable[[KeyedArrays], Result]
-    directions: tuple[Arrays, ...] = ()
+    seeds: tuple[Arrays, ...] = ()
     kept: tuple[int, ...] = ()
     batched: bool = False
     program: Program = field(init=False)
@@ -56,9 +55,9 @@ class Evaluation(Generic[Result]):
         """Look up the program, which equal evaluations share, and collect its leaves."""
         spec = self.point.spec
         self.leaves = [*self.point.inputs.values(), *spec.numbers]
-        for directions in self.directions:
-            self.leaves += directions.values()
-        self.program = _program(spec.op, spec.dtype, spec.static, self.word, self.kept, self.batched)
+        for seeds in self.seeds:
+            self.leaves += seeds.values()
+        self.program = _program(spec.op, spec.dtype, spec.static, self.transforms, self.kept, self.batched)
         self.size = self.leaves[0].size if self.leaves else 0
         self.is_padded = not self.batched and self.size > 0 and spec.is_padded
         is_shared = self.is_padded and self.size <= padding.SHARED
@@ -75,50 +74,41 @@ class Evaluation(Generic[Result]):
     def compute(self) -> KeyedArrays:
         """Run the program alone, as ``run`` does, and return its results for ``finish``."""
         if self.batched:
-            count, rows = len(next(iter(self.directions[-1].values()))), rows_per_call(self.point)
-            if not count:
-                return self._run_without_directions()
-            if count > rows:
+            count, rows = len(next(iter(self.seeds[-1].values()))), rows_per_call(self.point)
+            if not count or count > rows:
                 return self._run_in_parts(count, rows)
         return run_together([self])[0]
 
     def simpler(self) -> Callable[[], object] | None:
         """Return a call with fewer pullbacks, which shows whether the op rejects its inputs or its gradient fails."""
-        if self.word:
-            *before, last = self.word
+        if self.transforms:
+            *before, last = self.transforms
             if last.rule == "jvp":
-                before.append(vjp(last.wrt, last.of, ones=True))
-            return Evaluation(self.point, tuple(before), as_found, self.directions[:-1]).run
+                before.append(Transform("vjp", last.wrt, last.of, ones=True))
+            return Evaluation(self.point, tuple(before), as_found, self.seeds[:-1]).run
         return partial(_check_directions, self.point, op) if isinstance(op := self.point.op, DerivedOp) else None
 
-    def _run_along(self, last: Arrays) -> KeyedArrays:
-        """Run with other directions of the last step."""
-        return replace(self, directions=(*self.directions[:-1], last)).compute()
-
-    def _run_without_directions(self) -> KeyedArrays:
-        """Run one direction of zeros and drop its results: a loop without turns has results of unknown shapes."""
-        directions = self.directions[-1]
-        zeros = {name: np.zeros((1, *empty.shape[1:]), empty.dtype) for name, empty in directions.items()}
-        results, last = self._run_along(zeros), len(self.word)
-        return {key: x[:0] if key[0] == last and x is not None else x for key, x in results.items()}
-
     def _run_in_parts(self, count: int, rows: int) -> KeyedArrays:
-        """Run ``rows`` of the ``count`` directions at a time, and join the results."""
+        """Run ``rows`` of the ``count`` directions at a time, and join the results.
+
+        Without directions, run one of zeros and drop its results: a loop without turns has results of unknown shapes.
+        """
         self.point.admit_work(count)
-        parts: list[KeyedArrays] = []
-        for start in range(0, count, rows):
-            chunk = {name: direction[start : start + rows] for name, direction in self.directions[-1].items()}
-            parts.append(self._run_along(chunk))
+        *before, last = self.seeds
+        if not count:
+            last = {name: np.zeros((1, *empty.shape[1:]), empty.dtype) for name, empty in last.items()}
+        parts = list[KeyedArrays]()
+        for start in range(0, max(count, 1), rows):
+            chunk = {name: direction[start : start + rows] for name, direction in last.items()}
+            parts.append(replace(self, seeds=(*before, chunk)).compute())
         whole = parts[0]
-        for key in [key for key, value in whole.items() if key[0] == len(self.word) and value is not None]:
-            whole[key] = np.concatenate([present(part[key]) for part in parts])
+        for key in [key for key, value in whole.items() if key[0] == len(self.transforms) and value is not None]:
+            whole[key] = np.concatenate([present(part[key]) for part in parts])[:count]
         return whole
 
 
-@lru_cache(maxsize=1024)
-def _program(*fields: Any) -> Program:
-    """Return the program with these fields, cached, because each call uses it as a key several times."""
-    return Program(*fields)
+# Each call uses its program as a key several times; equal ones are found faster if they are one object.
+_program = lru_cache(maxsize=1024)(Program)
 
 
 def run_together(evaluations: Sequence[Evaluation[Any]]) -> list[KeyedArrays]:
@@ -128,7 +118,7 @@ def run_together(evaluations: Sequence[Evaluation[Any]]) -> list[KeyedArrays]:
     """
     first = evaluations[0]
     spec, leaves = first.point.spec, [evaluation.leaves for evaluation in evaluations]
-    try:
+    with op_errors(spec.op.name, first.simpler):
         if first.is_padded:
             try:
                 return padding.run(first.program, spec.mode, leaves, spec.device)
@@ -136,10 +126,6 @@ def run_together(evaluations: Sequence[Evaluation[Any]]) -> list[KeyedArrays]:
                 if len(evaluations) > 1:
                     raise
         return [_run_unpadded(first)]
-    except (PullbackError, NotTraced, GeneratorExit):
-        raise
-    except BaseException as error:  # noqa: BLE001 - the op author's code may raise anything, or exit
-        raise op_error(spec.op.name, error, first.simpler()) from error.with_traceback(None)
 
 
 def _run_unpadded(evaluation: Evaluation[Result]) -> KeyedArrays:
@@ -172,13 +158,11 @@ def rows_per_call(point: Point) -> int:
 def _check_directions(point: Point, op: DerivedOp) -> None:
     """Run what a derived op differentiates; raise ``Unprocessable`` for directions of another shape than its slots.
 
-    The shapes of inputs tell before any run, unless the shape of an output depends on values.
+    Shapes that do not depend on values are checked before any run.
     """
     inputs = {slot.name: point.inputs[slot.name] for slot in op.of.inputs}
-    spec = replace(point.spec, op=op.of)
-    of = Evaluation(point_at(spec, inputs, bind_dims(spec, inputs)), (), as_found)
-    results = of.run()
-    for leaf, name in op.given.items() if op.word[-1].rule == "vjp" else ():
+    results = Evaluation(moved(replace(point, spec=replace(point.spec, op=op.of)), inputs), (), as_found).run()
+    for leaf, name in op.given.items() if op.transforms[-1].rule == "vjp" else ():
         y = results[0, name]
         if y is not None and y.shape != (got := point.inputs[leaf].shape):
             raise wrong(("inputs", leaf), "shape mismatch", expected=str(list(y.shape)), got=str(list(got)))
@@ -186,31 +170,31 @@ def _check_directions(point: Point, op: DerivedOp) -> None:
 
 def _check_shape(evaluation: Evaluation[Result], results: KeyedArrays, key: Key, value: Array) -> None:
     """Raise ``OpFault`` for an output or a gradient of the wrong shape, which TensorFlow would broadcast silently."""
-    (level, name), site = key, evaluation.program.sites[key]
+    (level, name), result = key, evaluation.program.expected[key]
     if modes.is_shape(key):
         shape = tuple(value.tolist())
     else:
-        shape = value.shape[int(evaluation.batched and level == len(evaluation.word)) :]
-    expected = _shape(evaluation, results, site.shape)
+        shape = value.shape[int(evaluation.batched and level == len(evaluation.transforms)) :]
+    expected = _shape(evaluation, results, result.shape)
     if shape != expected:
         if isinstance(derived := evaluation.point.op, DerivedOp):
             _check_directions(evaluation.point, derived)
         op = origin(evaluation.point.op)[0]
-        where = gradient_function(op, site.order) if site.order else located(op.function)
-        raise OpFault(site.function, name, expected=f"shape {list(expected)}", got=f"{list(shape)}", where=where)
+        where = gradient_function(op, result.order) if result.order else located(op.function)
+        raise OpFault(result.function, name, expected=f"shape {list(expected)}", got=f"{list(shape)}", where=where)
 
 
-def _shape(evaluation: Evaluation[Result], results: KeyedArrays, reference: Reference) -> tuple[int, ...]:
-    """Return the shape that a reference stands for; if only a run determines it, that of the run."""
-    name, point = reference.name, evaluation.point
-    if reference.is_leaf:
-        return evaluation.leaves[evaluation.program.leaf_names.index(name)].shape
+def _shape(evaluation: Evaluation[Result], results: KeyedArrays, of: ShapeOf) -> tuple[int, ...]:
+    """Return the shape of a leaf or an output; if it depends on values, that of the run."""
+    if of.is_leaf:
+        return evaluation.leaves[evaluation.program.leaf_names.index(of.name)].shape
+    point = evaluation.point
     if isinstance(point.op, DerivedOp):
-        (slot,) = (slot for slot in point.op.base.outputs if slot.name == name)
+        (slot,) = (slot for slot in point.op.base.outputs if slot.name == of.name)
         expected = resolved_shape(slot.shape, point.dims)
     else:
-        expected = point.output_shapes[name]
+        expected = point.output_shapes[of.name]
     if expected is not None:
         return expected
-    shape = results.get(("0 shape", name))
-    return present(results[0, name]).shape if shape is None else tuple(shape.tolist())
+    shape = results.get(("0 shape", of.name))
+    return present(results[0, of.name]).shape if shape is None else tuple(shape.tolist())

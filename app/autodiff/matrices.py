@@ -1,71 +1,78 @@
-"""Full Jacobians and Hessians, built from vjps and hvps with unit directions.
+"""Full Jacobians and Hessians: the rows of a matrix are its products with unit directions.
 
 For an elementwise op they are built from the diagonal, because a unit direction would put 0·∞ = NaN next to every
 infinite derivative. For other ops each call computes a bounded chunk of rows.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from app.autodiff.derivatives import Absent, Derivative, Derivatives, hvp, live_inputs, output_shapes, vjp
+from app.autodiff import derivatives
+from app.autodiff.derivatives import Absent, Derivative, Derivatives, Shapes
 from app.autodiff.evaluation import rows_per_call
-from app.autodiff.point import Point
+from app.autodiff.point import Arrays, Point, Side
 from app.runtime.cancellation import Checkpoint
 from app.tensors.dtypes import DTYPES
 from ops import Array
 
 Blocks: TypeAlias = dict[str, Derivatives]
+Product: TypeAlias = Callable[[Arrays, bool], Derivatives]
+"""Returns the product of a direction with a matrix; if the flag is set, of each of those along a leading axis."""
 
 
 def jacobian(point: Point, of: Sequence[str], wrt: Sequence[str], checkpoint: Checkpoint) -> Blocks:
     """Return ∂y/∂x as blocks ``[output][input]`` of shape ``(*y.shape, *x.shape)``."""
-    live, shapes = point.spec.outputs.live, output_shapes(point)
-    sizes = (math.prod(shapes[y]) * point.inputs[x].size for y, x in product(of, live_inputs(point, wrt)) if y in live)
-    point.admit(sum(sizes), "jacobian")
-    blocks: Blocks = {}
-    for y in of:
-        if y not in live:
-            blocks[y] = dict.fromkeys(wrt, Absent.NOT_DIFFERENTIABLE)
-        elif point.op.batching == "elementwise":
-            ones = np.ones(shapes[y], _dtype(point, y))
-            _, diagonals = vjp(point, wrt, {y: ones}, batched=False, outputs=False).run()
-            blocks[y] = {x: _diagonal_block(diagonal) for x, diagonal in diagonals.items()}
-        else:
-            units = _unit_directions(point, _dtype(point, y), shapes[y], checkpoint)
-            chunks = [vjp(point, wrt, {y: unit}, batched=True, outputs=False).run()[1] for unit in units]
-            blocks[y] = _stack(point, chunks, wrt, shapes[y])
-    return blocks
+
+    def product(dys: Arrays, batched: bool) -> Derivatives:
+        return derivatives.vjp(point, wrt, dys, batched=batched, outputs=False).run()[1]
+
+    shapes = derivatives.output_shapes(point)
+    return _blocks("jacobian", point, point.spec.outputs, shapes, of, wrt=wrt, product=product, checkpoint=checkpoint)
 
 
-def hessian(
+def hessian(point: Point, wrt: Sequence[str], cotangents: Arrays | None, checkpoint: Checkpoint) -> Blocks:
+    """Return ∂g_a/∂x_b as blocks ``[a][b]`` of shape ``(*a.shape, *b.shape)``; g is the vjp at ``cotangents``."""
+
+    def product(vectors: Arrays, batched: bool) -> Derivatives:
+        return derivatives.hvp(point, wrt, cotangents, vectors, batched=batched).run()
+
+    shapes = {name: x.shape for name, x in point.inputs.items()}
+    return _blocks("hessian", point, point.spec.inputs, shapes, wrt, wrt=wrt, product=product, checkpoint=checkpoint)
+
+
+def _blocks(
+    name: str,
     point: Point,
+    side: Side,
+    shapes: Shapes,
+    of: Sequence[str],
+    *,
     wrt: Sequence[str],
-    cotangents: Mapping[str, Array] | None,
+    product: Product,
     checkpoint: Checkpoint,
 ) -> Blocks:
-    """Return ∂g_a/∂x_b as blocks ``[a][b]`` of shape ``(*a.shape, *b.shape)``; g is the vjp at ``cotangents``."""
-    live, shapes = live_inputs(point, wrt), {name: x.shape for name, x in point.inputs.items()}
-    point.admit(sum(math.prod(shapes[a]) * math.prod(shapes[b]) for a, b in product(live, live)), "hessian")
+    """Return the derivatives of the slots ``of`` a side, which have these shapes, from products with the matrix.
+
+    Raises ``Unprocessable`` if they have too many elements.
+    """
+    columns = sum(point.inputs[x].size for x in derivatives.differentiable_inputs(point, wrt))
+    point.admit(columns * sum(math.prod(shapes[y]) for y in of if y in side.differentiable), name)
     blocks: Blocks = {}
-    for a in wrt:
-        if a not in live:
-            blocks[a] = dict.fromkeys(wrt, Absent.NOT_DIFFERENTIABLE)
+    for y in of:
+        dtype = DTYPES[side.dtypes[y]].numpy
+        if y not in side.differentiable:
+            blocks[y] = dict.fromkeys(wrt, Absent.NOT_DIFFERENTIABLE)
         elif point.op.batching == "elementwise":
-            diagonals = hvp(point, wrt, cotangents, {a: np.ones_like(point.inputs[a])}, batched=False).run()
-            blocks[a] = {b: _diagonal_block(diagonal) for b, diagonal in diagonals.items()}
+            diagonals = product({y: np.ones(shapes[y], dtype)}, False)
+            blocks[y] = {x: _diagonal_block(diagonal) for x, diagonal in diagonals.items()}
         else:
-            units = _unit_directions(point, point.inputs[a].dtype, shapes[a], checkpoint)
-            chunks = [hvp(point, wrt, cotangents, {a: unit}, batched=True).run() for unit in units]
-            blocks[a] = _stack(point, chunks, wrt, shapes[a])
+            units = _unit_directions(point, dtype, shapes[y], checkpoint)
+            chunks = [product({y: unit}, True) for unit in units]
+            blocks[y] = {x: _block(point, x, [chunk[x] for chunk in chunks], shapes[y]) for x in wrt}
     return blocks
-
-
-def _dtype(point: Point, output: str) -> np.dtype[Any]:
-    return DTYPES[point.spec.outputs.dtypes[output]].numpy
 
 
 def _diagonal_block(diagonal: Derivative) -> Derivative:
@@ -94,18 +101,12 @@ def _unit_directions(
         yield chunk.reshape(stop - start, *shape)
 
 
-def _stack(point: Point, chunks: Sequence[Derivatives], wrt: Sequence[str], rows: tuple[int, ...]) -> Derivatives:
-    """Join the chunks of rows into one block per input; without rows, the block is empty."""
-    live = point.spec.inputs.live
-    blocks: Derivatives = {}
-    for name in wrt:
-        shape = (*rows, *point.inputs[name].shape)
-        parts = [part for part in (chunk[name] for chunk in chunks) if not isinstance(part, Absent)]
-        if name not in live:
-            blocks[name] = Absent.NOT_DIFFERENTIABLE
-        elif chunks and not parts:
-            blocks[name] = Absent.DISCONNECTED
-        else:
-            empty = np.zeros(shape, point.inputs[name].dtype)
-            blocks[name] = np.concatenate(parts).reshape(shape) if parts else empty
-    return blocks
+def _block(point: Point, x: str, chunks: Sequence[Derivative], rows: tuple[int, ...]) -> Derivative:
+    """Join the chunks of rows of the block of an input; without rows, the block is empty."""
+    if x not in point.spec.inputs.differentiable:
+        return Absent.NOT_DIFFERENTIABLE
+    parts = [part for part in chunks if not isinstance(part, Absent)]
+    if chunks and not parts:
+        return Absent.DISCONNECTED
+    empty = np.zeros((0, *point.inputs[x].shape), point.inputs[x].dtype)
+    return np.concatenate(parts or [empty]).reshape((*rows, *point.inputs[x].shape))

@@ -12,7 +12,7 @@ import numpy as np
 
 from app.autodiff.programs import Program
 from app.runtime import modes
-from app.runtime.modes import Key, KeyedArrays, is_shape
+from app.runtime.modes import KeyedArrays, is_shape
 from app.tensors.memory import ALIGNMENT, aligned
 from ops import Array, Mode
 
@@ -40,7 +40,10 @@ def run(program: Program, mode: Mode, members: Sequence[Sequence[Array]], device
     for start, count in _pieces(total):
         leaves = [column[0] if i in numbers else _row(column, start, count) for i, column in enumerate(columns)]
         parts.append(run_row(program, mode, leaves, device, count))
-    whole = parts[0] if len(parts) == 1 else {key: _concatenate(parts, key) for key in parts[0]}
+    whole = parts[0]
+    for key in whole if len(parts) > 1 else ():
+        values = [value for part in parts if (value := part[key]) is not None]
+        whole[key] = np.concatenate(values) if values else None
     if len(members) == 1 and members[0][0].ndim == 1:
         return [whole]
     results, end = list[KeyedArrays](), 0
@@ -51,11 +54,19 @@ def run(program: Program, mode: Mode, members: Sequence[Sequence[Array]], device
 
 
 def run_row(program: Program, mode: Mode, leaves: Sequence[Array], device: str, count: int) -> KeyedArrays:
-    """Return the first ``count`` numbers of the results of a program on leaves of one of the lengths.
+    """Return the first ``count`` numbers of the results of a program on leaves of one of the lengths, without shapes.
 
     Raises as ``run`` does.
     """
-    return _remove_padding(modes.run(program, mode, leaves, device), len(leaves[0]), count)
+    kept: KeyedArrays = {}
+    for key, value in modes.run(program, mode, leaves, device).items():
+        is_check = is_shape(key)
+        shape = leaves[0].shape if value is None else tuple(value.tolist()) if is_check else value.shape
+        if shape != leaves[0].shape:
+            raise NotElementwise(f"{key[1]} has shape {list(shape)}, and the inputs {list(leaves[0].shape)}")
+        if not is_check:
+            kept[key] = None if value is None else value[:count]
+    return kept
 
 
 def length_for(count: int) -> int:
@@ -70,10 +81,10 @@ def _pieces(total: int) -> Iterator[tuple[int, int]]:
     """
     start = 0
     while start < total:
-        place = bisect_left(LENGTHS, min(total - start, LENGTHS[-1]))
-        if LENGTHS[place] > max(SHARED, 2 * (total - start)):
-            place -= 1
-        count = min(total - start, LENGTHS[place])
+        index = bisect_left(LENGTHS, min(total - start, LENGTHS[-1]))
+        if LENGTHS[index] > max(SHARED, 2 * (total - start)):
+            index -= 1
+        count = min(total - start, LENGTHS[index])
         yield start, count
         start += count
 
@@ -83,7 +94,7 @@ def _row(arrays: Sequence[Array], start: int, count: int) -> Array:
 
     The last number is in the op's domain, whatever that is. A long row is aligned, so that TensorFlow does not copy it.
     """
-    length, parts = LENGTHS[bisect_left(LENGTHS, count)], arrays
+    length, parts = length_for(count), arrays
     if len(arrays) == 1:
         part = arrays[0].reshape(-1)[start : start + count]
         if count == length and part.ctypes.data % ALIGNMENT == 0:
@@ -97,23 +108,3 @@ def _row(arrays: Sequence[Array], start: int, count: int) -> Array:
         np.concatenate([part.reshape(-1) for part in parts], out=row[:count])
     row[count:] = row[count - 1]
     return row
-
-
-def _remove_padding(results: KeyedArrays, length: int, count: int) -> KeyedArrays:
-    """Check the shapes of the results; return the results without padding and without shapes.
-
-    Raises ``NotElementwise`` if a shape is not ``(length,)``.
-    """
-    kept: KeyedArrays = {}
-    for key, value in results.items():
-        is_check = is_shape(key)
-        if value is not None and (shape := tuple(value.tolist()) if is_check else value.shape) != (length,):
-            raise NotElementwise(f"{key[1]} has shape {list(shape)}, and the inputs {[length]}")
-        if not is_check:
-            kept[key] = None if value is None else value[:count]
-    return kept
-
-
-def _concatenate(parts: Sequence[KeyedArrays], key: Key) -> Array | None:
-    values = [value for value in (part[key] for part in parts) if value is not None]
-    return np.concatenate(values) if values else None

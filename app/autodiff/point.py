@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from app.errors import MAX_TEXT, Entry, OpFailed, clip, wrong
-from app.runtime.frames import author_line
 from app.runtime.messages import text_of, without_paths
+from app.runtime.source_lines import author_line
 from app.tensors.casting import narrow
 from app.tensors.dtypes import DTYPES
 from ops import Array, Attrs, Input, InvalidInput, Mode, Op, Output
@@ -32,12 +32,12 @@ MAX_COST = 1 << 38
 class Side:
     """The inputs of an op, or its outputs, when its type variable is ``dtype``.
 
-    ``dtypes`` has the dtype of each slot, in the op's order; ``live`` names the differentiable slots.
+    ``dtypes`` has the dtype of each slot, in the op's order; ``differentiable`` names the differentiable slots.
     """
 
     dtype: str
     dtypes: Mapping[str, str]
-    live: tuple[str, ...]
+    differentiable: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,8 +91,8 @@ class Spec:
         return {name: value for name, value in self.static if isinstance(value, int)}
 
     def _side(self, slots: Sequence[Input | Output]) -> Side:
-        live = (slot.name for slot in slots if self.op.is_differentiable(slot, self.dtype))
-        return Side(self.dtype, {slot.name: self.op.dtype_of(slot, self.dtype) for slot in slots}, tuple(live))
+        differentiable = tuple([slot.name for slot in slots if self.op.is_differentiable(slot, self.dtype)])
+        return Side(self.dtype, {slot.name: self.op.dtype_of(slot, self.dtype) for slot in slots}, differentiable)
 
 
 @dataclass(eq=False)

@@ -18,7 +18,7 @@ from app.execution.watchdog import watchdog
 from app.runtime import cancellation, python_functions
 from app.runtime.devices import default_device, devices, share_gpus
 from app.runtime.doctor import why_no_gpu
-from app.runtime.traces import make_elsewhere
+from app.runtime.traces import forbid_tracing
 from app.settings import Settings
 from app.telemetry.counters import not_recorded
 from app.telemetry.line_writer import STDERR
@@ -69,13 +69,13 @@ async def running(engine: Engine, metrics: Metrics | None, settings: Settings) -
     gc.collect()
     gc.freeze()
     # Work runs on the event loop only if it is brief: no trace is.
-    make_elsewhere(("graph", "v1", "xla"))
+    forbid_tracing(("graph", "v1", "xla"))
     patience_s = settings.deadline_s + settings.grace_s
     with drain_on_term(engine.lifecycle, settings.drain_s), watchdog(engine.lane, patience_s):
         warmth = warm_up(engine) if settings.warm_up else nullcontext()
-        async with metrics.kept_up() if metrics else nullcontext(), warmth:
+        async with metrics.publishing() if metrics else nullcontext(), warmth:
             yield
-    make_elsewhere(())
+    forbid_tracing(())
     engine.lane.stop()
     # A worker process ends without the functions that the interpreter calls at its exit.
     STDERR.flush()

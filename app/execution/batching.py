@@ -28,9 +28,9 @@ from app.telemetry.counters import NOT_RECORDED, Counters
 
 # Batches that take less, and do only arithmetic, run on the event loop itself: passing them to a thread takes as long,
 # and most of their time is Python, which would block the loop from another thread as well.
-BRIEF_S = 2e-3
+INLINE_S = 2e-3
 # The same for an evaluation that cannot share a call: many of them may wait, each for all before it.
-BRIEF_ALONE_S = 5e-4
+INLINE_ALONE_S = 5e-4
 # For how many kinds of batches that is known; the oldest makes room for another, and is measured again.
 MEASURED = 8192
 # How much later than the first deadline of a batch another may be.
@@ -119,7 +119,7 @@ class Batches:
         self._lane, self._admission = lane, Admission(waiting)
         self._open: dict[Hashable, _Batch] = {}
         self._lock = threading.Lock()
-        self._brief: dict[Hashable, bool] = {}
+        self._runs_inline: dict[Hashable, bool] = {}
         self._tasks: set[asyncio.Task[None]] = set()  # the loop keeps only weak references
 
     @property
@@ -159,21 +159,21 @@ class Batches:
             member.future.cancel()
             del member
 
-    def is_brief(self, evaluation: Evaluation[Any]) -> bool:
+    def runs_inline(self, evaluation: Evaluation[Any]) -> bool:
         """Return whether an evaluation may run on the event loop: it is short, and does only arithmetic."""
         if evaluation.batch_key is None:
-            return self._brief.get(_cost_alone(evaluation), False)
-        return self.is_brief_together(evaluation.program, evaluation.point.spec, evaluation.size) or False
+            return self._runs_inline.get(_timing_key_alone(evaluation), False)
+        return self.runs_inline_together(evaluation.program, evaluation.point.spec, evaluation.size) or False
 
-    def is_brief_together(self, program: Program, spec: Spec, size: int) -> bool | None:
+    def runs_inline_together(self, program: Program, spec: Spec, size: int) -> bool | None:
         """Return whether evaluations with ``size`` numbers in all may run on the event loop; ``None`` if unknown.
 
         It becomes known when such a batch runs.
         """
-        return self._brief.get(_cost(program, spec, size))
+        return self._runs_inline.get(_timing_key(program, spec, size))
 
     def run_at_once(self, evaluation: Evaluation[Any], counters: Counters) -> KeyedArrays:
-        """Return the results of a brief evaluation for its ``finish``, run on the event loop.
+        """Return the results of an evaluation for its ``finish``, run on the event loop.
 
         Raises ``NotTraced`` if its trace has been displaced, and the errors of ``Lane.run``.
         """
@@ -184,20 +184,20 @@ class Batches:
             counters.batched([began], began, time.perf_counter())
 
     def _timed(self, evaluation: Evaluation[Any]) -> KeyedArrays:
-        """Run an evaluation that cannot share a call, and note whether it is brief."""
-        began, cost = time.perf_counter(), _cost_alone(evaluation)
+        """Run an evaluation that cannot share a call, and note whether it may run inline."""
+        began, key = time.perf_counter(), _timing_key_alone(evaluation)
         results = evaluation.compute()
         # A busy machine interrupts a run now and then.
-        bound_s = BRIEF_S if self._brief.get(cost) else BRIEF_ALONE_S
+        bound_s = INLINE_S if self._runs_inline.get(key) else INLINE_ALONE_S
         is_brief = time.perf_counter() - began < bound_s
         is_arithmetic = modes.is_known_arithmetic(evaluation.program, evaluation.point.spec.mode)
-        self._note(cost, is_brief=is_brief and is_arithmetic)
+        self._note(key, runs_inline=is_brief and is_arithmetic)
         return results
 
-    def _note(self, cost: Hashable, *, is_brief: bool) -> None:
-        if len(self._brief) >= MEASURED:
-            self._brief.pop(next(iter(self._brief)), None)
-        self._brief[cost] = is_brief
+    def _note(self, timing_key: Hashable, *, runs_inline: bool) -> None:
+        if len(self._runs_inline) >= MEASURED:
+            self._runs_inline.pop(next(iter(self._runs_inline)), None)
+        self._runs_inline[timing_key] = runs_inline
 
     async def warm(self, evaluation: Evaluation[Any], *, deadline: float) -> None:
         """Run an evaluation twice in the slot for compiling: the first run compiles, the second measures the time.
@@ -228,7 +228,7 @@ class Batches:
 
     def _begin(self, batch_key: Hashable, batch: _Batch) -> None:
         first = batch.members[0].evaluation
-        if self.is_brief_together(first.program, first.point.spec, batch.size):
+        if self.runs_inline_together(first.program, first.point.spec, batch.size):
             self._close(batch_key, batch)
             with suppress(NotTraced):
                 self._measure(batch)
@@ -263,24 +263,24 @@ class Batches:
                 del self._open[batch_key]
 
     def _measure(self, batch: _Batch) -> None:
-        """Run a batch, count it, and note whether its like are brief, unless a part of it did not run."""
+        """Run and count a batch, and keep whether its like run inline, unless a part of it did not run."""
         began = time.perf_counter()
         is_typical = batch.run()
         ended = time.perf_counter()
         first = batch.members[0].evaluation
         if is_typical:
             is_arithmetic = modes.is_known_arithmetic(first.program, first.point.spec.mode)
-            cost = _cost(first.program, first.point.spec, batch.size)
-            self._note(cost, is_brief=is_arithmetic and ended - began < BRIEF_S)
+            key = _timing_key(first.program, first.point.spec, batch.size)
+            self._note(key, runs_inline=is_arithmetic and ended - began < INLINE_S)
         batch.members[0].counters.batched([member.arrived for member in batch.members], began, ended)
 
 
-def _cost(program: Program, spec: Spec, size: int) -> Hashable:
+def _timing_key(program: Program, spec: Spec, size: int) -> Hashable:
     """Return an equal key for batches that take equally long: similar evaluations, with ``size`` numbers in all."""
     return program, spec.mode, spec.device, padding.length_for(size)
 
 
-def _cost_alone(evaluation: Evaluation[Any]) -> Hashable:
+def _timing_key_alone(evaluation: Evaluation[Any]) -> Hashable:
     """Return an equal key for evaluations that take equally long."""
     spec = evaluation.point.spec
     return evaluation.program, spec.mode, spec.device, tuple([leaf.shape for leaf in evaluation.leaves])

@@ -50,14 +50,14 @@ class Engine:
     async def run(self, call: Call) -> Any:
         """Return what the work of a call computes; for an evaluation, the results for its ``finish``.
 
-        A brief evaluation runs at once if there is none that it could share a call with, other short ones in batches. Steps and long
-        evaluations wait for their turn on the lane, and each turn of a check for its own. Raises the errors of
-        ``Lane.run``.
+        A brief evaluation runs inline, on the event loop, if there is none that it could share a call with; other short
+        ones run in batches. Steps and long evaluations wait for their turn on the lane, and each turn of a check for
+        its own. Raises the errors of ``Lane.run``.
         """
         work, slot = call.work, "long" if call.is_long else "short"
         if isinstance(work, Evaluation):
             shares_no_call = call.is_alone or work.batch_key is None
-            if not call.is_long and shares_no_call and self.batches.is_brief(work):
+            if not call.is_long and shares_no_call and self.batches.runs_inline(work):
                 with suppress(NotTraced):
                     return self.batches.run_at_once(work, call.counters)
             return await self.batches.run(

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from app.errors import DeadlinePassed, too_late
 from app.execution.fairness import Admission, RoundRobin
 from app.runtime.cancellation import Checkpoint, Interruptible
-from app.runtime.traces import NotTraced, make_elsewhere, traces_of
+from app.runtime.traces import NotTraced, forbid_tracing, traces_of
 from ops import Mode
 
 Result = TypeVar("Result")
@@ -163,7 +163,7 @@ class Lane:
                 self._admission.give(ticket.owner)
 
     def _serve(self, slot: Slot) -> None:
-        make_elsewhere(ELSEWHERE[slot])
+        forbid_tracing(ELSEWHERE[slot])
         while (ticket := self._next(slot)) is not None:
             ticket.run()
             with self._changed:

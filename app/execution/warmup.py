@@ -107,5 +107,5 @@ class _WarmUp:
 def _vjp(point: Point) -> Evaluation[Any]:
     """Return the vjp of most requests: with all cotangents, with respect to all inputs."""
     side, shape = point.spec.outputs, next(iter(point.inputs.values())).shape
-    cotangents = {name: np.ones(shape, DTYPES[side.dtypes[name]].numpy) for name in side.live}
+    cotangents = {name: np.ones(shape, DTYPES[side.dtypes[name]].numpy) for name in side.differentiable}
     return derivatives.vjp(point, tuple(point.inputs), cotangents, batched=False, outputs=False)

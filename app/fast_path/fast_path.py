@@ -14,7 +14,7 @@ be brief, or whose trace the cache has dropped; numbers that overflow; results t
 
 *What it drops*: the least recently used prefixes, and the oldest templates of a prefix. A template stays true: ops,
 settings and plans do not change while the process lives. What does change is looked up each time: keys, the budget, the
-state of the service, traces, and which calls are brief.
+state of the service, traces, and which calls run inline.
 """
 
 import asyncio
@@ -203,11 +203,11 @@ class FastPath:
             logger.exception("the fast path cannot make a template, and leaves such requests to the general path")
             prefix.failures += 1
         else:
-            is_brief = self._is_brief(template.call, template.size)
-            if is_brief:
+            runs_inline = self._runs_inline(template.call, template.size)
+            if runs_inline:
                 prefix.failures = 0
                 self._cache.store(prefix, candidate.body, template)
-            elif is_brief is None:
+            elif runs_inline is None:
                 self._cache.retry_later(candidate.likeness)
             else:
                 prefix.failures += 1
@@ -220,11 +220,11 @@ class FastPath:
             self._calls[evaluation.batch_key] = call
         return call
 
-    def _is_brief(self, call: SharedCall, size: int) -> bool | None:
-        """Return whether a call of ``size`` numbers or more is known to be brief; ``None`` if none has run."""
+    def _runs_inline(self, call: SharedCall, size: int) -> bool | None:
+        """Return whether a call of ``size`` numbers or more is known to run inline; ``None`` if none has run."""
         least = length_for(size)
         known = [
-            self._batches.is_brief_together(call.program, call.spec, length) for length in LENGTHS if length >= least
+            self._batches.runs_inline_together(call.program, call.spec, length) for length in LENGTHS if length >= least
         ]
         return True if True in known else False if False in known else None
 
@@ -261,22 +261,22 @@ class FastPath:
             self._return([request for request in requests if not request.is_done])
 
     def _batches_of(self, call: SharedCall, groups: Batch) -> Iterator[tuple[Batch, int]]:
-        """Yield batches of a length that is known to be brief, each with its count of numbers; return the others.
+        """Yield batches of a length that is known to run inline, each with its count of numbers; return the others.
 
-        If the best length is not known to be brief, the requests that fill it take the general path, which measures it.
+        If the best length is not known to run inline, the requests that fill it take the general path, which times it.
         """
         total = 0
         for template, requests in groups.items():
             total += template.size * len(requests)
         best = length_for(min(total, SHARED))
-        is_brief = self._batches.is_brief_together(call.program, call.spec, best)
-        if is_brief and total <= SHARED:
+        runs_inline = self._batches.runs_inline_together(call.program, call.spec, best)
+        if runs_inline and total <= SHARED:
             yield groups, total
             return
-        lengths = [each for each in LENGTHS if self._batches.is_brief_together(call.program, call.spec, each)]
+        lengths = [each for each in LENGTHS if self._batches.runs_inline_together(call.program, call.spec, each)]
         for template, requests in groups.items():
             left = requests
-            if not is_brief:
+            if not runs_inline:
                 self._return(left[: best // template.size])
                 left = left[best // template.size :]
             if not lengths or template.size > lengths[-1]:

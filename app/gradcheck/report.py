@@ -16,8 +16,8 @@ from app.gradcheck.places import merge
 from app.gradcheck.target import Options, Target
 from app.gradcheck.verdict import VERDICTS, Finding, Place, worst_verdict
 from app.runtime.cancellation import Checkpoint
-from app.runtime.frames import author_line, own_line
 from app.runtime.messages import text_of, without_paths
+from app.runtime.source_lines import author_line, own_line
 from ops import Op
 from pullback import __version__
 

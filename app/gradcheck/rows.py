@@ -11,7 +11,7 @@ from app.autodiff.binding import moved
 from app.autodiff.derivatives import gradient, second_order_values, values_of
 from app.autodiff.evaluation import CALL_COST, CALL_ELEMENTS, Evaluation
 from app.autodiff.point import Arrays, Point
-from app.autodiff.variants import MappedProgram
+from app.autodiff.programs import MappedProgram
 from app.runtime import modes
 from app.runtime.cancellation import Checkpoint
 from app.runtime.modes import Key

@@ -225,8 +225,8 @@ def sample_at(
 ) -> Sample:
     """Return a sample at a point, with random directions."""
     shapes, dtypes = output_shapes(point), point.spec.outputs.dtypes
-    outputs = {name: shapes[name] for name in point.spec.outputs.live}
-    inputs = {name: point.inputs[name].shape for name in point.spec.inputs.live}
+    outputs = {name: shapes[name] for name in point.spec.outputs.differentiable}
+    inputs = {name: point.inputs[name].shape for name in point.spec.inputs.differentiable}
     dys = {name: draw(rng, shape).astype(DTYPES[dtypes[name]].numpy) for name, shape in outputs.items()}
     vectors = {name: draw(rng, shape).astype(point.inputs[name].dtype) for name, shape in inputs.items()}
     return Sample(point, dys, vectors, magnitudes=magnitudes or {}, noise_floors=noise_floors)

@@ -60,7 +60,7 @@ def _expected_gradients(
     point: Point, wrt: tuple[str, ...], cotangents: Mapping[str, Array] | None
 ) -> tuple[dict[str, Array], dict[str, Array]]:
     """Return the op's own gradients, and the rounding error that any others may have, in units of ``eps``."""
-    leaves: dict[Key, Array] = {("inputs", name): point.inputs[name] for name in point.spec.inputs.live}
+    leaves: dict[Key, Array] = {("inputs", name): point.inputs[name] for name in point.spec.inputs.differentiable}
     leaves |= {("cotangents", name): dy for name, dy in (cotangents or {}).items()}
 
     def gradients(moved: Mapping[Key, Array]) -> dict[str, Array]:

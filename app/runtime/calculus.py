@@ -7,33 +7,19 @@ it. Eager mode has only tapes.
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import tensorflow as tf
 
+# Private, because the public API registers gradients and never removes them.
+from tensorflow.python.framework.ops import gradient_registry
+
 from ops import Tensor
+
+_CUSTOM_GRADIENT, _ATTRIBUTE = "CustomGradient-", "_gradient_op_type"
 
 Gradients: TypeAlias = list[Tensor | None]
 Pullback: TypeAlias = Callable[[Sequence[Tensor] | None], Gradients]
-
-
-class Calculus(Protocol):
-    """The differentiation method of one mode, which a program uses while it is built."""
-
-    def watch(self, xs: Iterable[Tensor]) -> None:
-        """Allow differentiation with respect to these tensors."""
-        ...
-
-    def pullback(self, ys: Sequence[Tensor], xs: Sequence[Tensor]) -> Pullback:
-        """Return the map from cotangents of ``ys`` (``None``: ones) to cotangents of ``xs`` (``None``: no path)."""
-        ...
-
-    def each(self, pullback: Pullback, directions: Sequence[Tensor]) -> Gradients:
-        """Apply a pullback to every direction along the leading axis of ``directions``, and stack the results.
-
-        There is at least one direction.
-        """
-        ...
 
 
 class Tapes:
@@ -55,19 +41,27 @@ class Tapes:
             self._tapes.pop().__exit__(kind, e, tb)
 
     def watch(self, xs: Iterable[Tensor]) -> None:
-        """Watch on every open tape."""
+        """Allow differentiation with respect to these tensors: watch them on every open tape."""
         for x in xs:
             for tape in self._tapes:
                 tape.watch(x)
 
     def pullback(self, ys: Sequence[Tensor], xs: Sequence[Tensor]) -> Pullback:
-        """Close the innermost tape; the outer tapes record the computation of its gradient."""
+        """Return the map from cotangents of ``ys`` (``None``: ones) to cotangents of ``xs`` (``None``: no path).
+
+        It closes the innermost tape; the outer tapes record the computation of its gradient.
+        """
         tape = self._tapes.pop()
         tape.__exit__(None, None, None)
-        return partial(_tape_gradients, tape, list(ys), list(xs))
+        return lambda dys: _dense(
+            tape.gradient(list(ys), list(xs), output_gradients=None if dys is None else list(dys))
+        )
 
     def each(self, pullback: Pullback, directions: Sequence[Tensor]) -> Gradients:
-        """Loop over the directions: eager mode is the reference, not the fast mode."""
+        """Apply a pullback to every direction along the leading axis of ``directions``, and stack the results.
+
+        There is at least one direction. This is a loop: eager mode is the reference, not the fast mode.
+        """
         found = [pullback(row) for row in zip(*(tf.unstack(d) for d in directions), strict=True)]
         return [None if any(x is None for x in column) else tf.stack(column) for column in zip(*found, strict=True)]
 
@@ -80,7 +74,11 @@ class Graph:
 
     def pullback(self, ys: Sequence[Tensor], xs: Sequence[Tensor]) -> Pullback:
         """Return the pullback through the current graph."""
-        return partial(_graph_gradients, list(ys), list(xs))
+        # Sums of two terms: the kernel that sums more begins with whichever input's memory it may reuse, which depends
+        # on the order in which threads happen to finish, and so do the last bits.
+        method = tf.AggregationMethod.EXPERIMENTAL_TREE
+        gradients = partial(tf.gradients, list(ys), list(xs), aggregation_method=method)
+        return lambda dys: _dense(gradients(grad_ys=None if dys is None else list(dys)))
 
     def each(self, pullback: Pullback, directions: Sequence[Tensor]) -> Gradients:
         """Vectorise over the directions (pfor), so that the primal work is done once."""
@@ -99,18 +97,20 @@ class Graph:
         return [stacked[present.index(i)] if i in present else None for i in range(width)]
 
 
-def _tape_gradients(
-    tape: tf.GradientTape, ys: list[Tensor], xs: list[Tensor], dys: Sequence[Tensor] | None
-) -> Gradients:
-    return _dense(tape.gradient(ys, xs, output_gradients=None if dys is None else list(dys)))
-
-
-def _graph_gradients(ys: list[Tensor], xs: list[Tensor], dys: Sequence[Tensor] | None) -> Gradients:
-    # Sums of two terms: the kernel that sums more begins with whichever input's memory it may reuse, which depends on
-    # the order in which threads happen to finish, and so do the last bits.
-    method = tf.AggregationMethod.EXPERIMENTAL_TREE
-    return _dense(tf.gradients(ys, xs, grad_ys=None if dys is None else list(dys), aggregation_method=method))
+Calculus: TypeAlias = Tapes | Graph
+"""The differentiation method of one mode, which a program uses while it is built."""
 
 
 def _dense(gradients: Sequence[Any]) -> Gradients:
     return [tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in gradients]
+
+
+def forget_gradients(graph: tf.Graph) -> None:
+    """Remove the gradients that ``tf.custom_gradient`` has registered for the nodes of a graph.
+
+    TensorFlow keeps each of them, and with it the graph, for the life of the process. A complete graph that is never
+    differentiated again does not need them. Those of functions that it calls are kept: others may call them too.
+    """
+    for node in graph.as_graph_def().node:
+        if _ATTRIBUTE in node.attr and (name := node.attr[_ATTRIBUTE].s.decode()).startswith(_CUSTOM_GRADIENT):
+            gradient_registry._registry.pop(name, None)

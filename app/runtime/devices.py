@@ -31,11 +31,6 @@ def share_gpus(limit_mb: int) -> None:
             tf.config.experimental.set_memory_growth(gpu, True)
 
 
-def gpu_memory(limit_mb: int) -> str:
-    """Return a description of the GPU memory limit."""
-    return f"at most {limit_mb} MiB of each GPU" if limit_mb else "allocated as needed"
-
-
 def devices() -> dict[str, str]:
     """Return TensorFlow's device names by ours: ``cpu``, and ``gpu:0`` and so on for each GPU."""
     gpus = tf.config.list_logical_devices("GPU")

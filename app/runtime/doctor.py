@@ -1,4 +1,4 @@
-"""A report on this machine's libraries for TensorFlow, with cures for missing ones: ``python -m app.runtime.doctor``.
+"""``python -m app.runtime.doctor``: a report on the libraries for TensorFlow, and how to install missing ones.
 
 If a library is missing, TensorFlow itself only logs a line and then computes on the CPU.
 """
@@ -17,7 +17,7 @@ import tensorflow as tf
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.errors import clip
-from app.runtime.devices import BUILT_WITH_CUDA, TENSORFLOW_VERSION, gpu_memory, gpus
+from app.runtime.devices import BUILT_WITH_CUDA, TENSORFLOW_VERSION, gpus
 from app.settings import Settings
 from ops import Registry, discover, native_libraries
 
@@ -41,7 +41,7 @@ LIBRARIES: Mapping[str, str] = {
 COMPILER, COMPILER_FILES = "nvidia-cuda-nvcc-cu12", ("bin/ptxas", "nvvm/libdevice/libdevice.10.bc")
 
 Status = Literal["ok", "missing", "off"]
-# The least room for the text of a result beside its name.
+# The fewest columns for the text of a result beside its name.
 LEAST_TEXT = 30
 MARKS: Mapping[Status, str] = {"ok": "ok", "missing": "MISSING", "off": "-"}
 
@@ -60,10 +60,11 @@ class Part(BaseModel):
 
 def examination(settings: Settings, registry: Registry) -> list[Part]:
     """Return the results of all checks."""
+    memory = f"at most {settings.gpu_memory_mb} MiB of each GPU" if settings.gpu_memory_mb else "allocated as needed"
     return [
         Part(name="tensorflow", status="ok", found=TENSORFLOW_VERSION),
         *_cuda(),
-        Part(name="gpu memory", status="ok" if gpus() else "off", found=gpu_memory(settings.gpu_memory_mb)),
+        Part(name="gpu memory", status="ok" if gpus() else "off", found=memory),
         Part(name="xla", status="ok", found="compiles for the CPU" + (" and the GPU" if gpus() else "")),
         Part(name="ops", status="ok", found=f"{len(registry.ops)} served"),
         Part(name="native ops", status="ok", found=", ".join(native_libraries()) or "none"),
@@ -72,7 +73,7 @@ def examination(settings: Settings, registry: Registry) -> list[Part]:
 
 
 def why_no_gpu() -> str:
-    """Return the reasons why there is no GPU, with their cures."""
+    """Return the reasons why there is no GPU, and how to fix them."""
     failed = [part for part in _cuda() if part.cure]
     return "; ".join(f"{part.name}: {part.found}: {part.cure}" for part in failed) or "TensorFlow finds no GPU"
 
@@ -87,7 +88,12 @@ def _cuda() -> Iterator[Part]:
     yield Part(name="cuda", status="ok", found=f"this TensorFlow is built with {versions}")
     yield from (library(soname, source) for soname, source in LIBRARIES.items())
     yield from map(compiler_file, COMPILER_FILES)
-    yield _gpus()
+    names = [str(tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name)) for gpu in gpus()]
+    if names:
+        yield Part(name="gpus", status="ok", found=", ".join(f"gpu:{i} {name}" for i, name in enumerate(names)))
+    else:
+        cure = "fix what is missing above; nvidia-smi lists the GPUs that the driver sees"
+        yield Part(name="gpus", status="missing", found="TensorFlow finds no GPU", cure=cure)
 
 
 def library(soname: str, source: str) -> Part:
@@ -108,9 +114,8 @@ def library(soname: str, source: str) -> Part:
 def compiler_file(path: str) -> Part:
     """Look for a file of CUDA's compiler in NVIDIA's wheels; for a program, also on the PATH."""
     name = Path(path).name
-    places = [str(folder / path) for folder in _wheels() if (folder / path).exists()]
-    on_path = shutil.which(name)
-    found = next(iter(places), on_path)
+    installed = [str(folder / path) for folder in _wheels() if (folder / path).exists()]
+    found = next(iter(installed), shutil.which(name))
     if found and (not path.startswith("bin/") or os.access(found, os.X_OK)):
         return Part(name=name, status="ok", found=found)
     return Part(name=name, status="missing", found="not found", cure=f"install {COMPILER}")
@@ -118,20 +123,12 @@ def compiler_file(path: str) -> Part:
 
 def _wheels() -> Iterator[Path]:
     """Yield the folders that NVIDIA's wheels install."""
-    for place in dict.fromkeys((sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))):
-        yield from sorted(Path(place).glob("nvidia/*"))
-
-
-def _gpus() -> Part:
-    names = [str(tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name)) for gpu in gpus()]
-    if names:
-        return Part(name="gpus", status="ok", found=", ".join(f"gpu:{i} {name}" for i, name in enumerate(names)))
-    cure = "fix what is missing above; nvidia-smi lists the GPUs that the driver sees"
-    return Part(name="gpus", status="missing", found="TensorFlow finds no GPU", cure=cure)
+    for packages in dict.fromkeys((sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))):
+        yield from sorted(Path(packages).glob("nvidia/*"))
 
 
 def lines(parts: Sequence[Part], columns: int) -> Iterator[str]:
-    """Yield the results as lines of at most ``columns``; where a table has no room, as a block for each."""
+    """Yield the results as lines of at most ``columns``; in a narrow terminal, as a block for each."""
     name_width = max(len(part.name) for part in parts)
     indent = " " * (name_width + 11)
     for part in parts:

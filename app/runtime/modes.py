@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -17,10 +17,9 @@ from tensorflow.python.pywrap_tfe import TFE_Py_Execute, TFE_Py_ExecuteCancelabl
 
 from app.runtime import traces
 from app.runtime.arithmetic import is_arithmetic
-from app.runtime.calculus import Calculus, Graph, Tapes
+from app.runtime.calculus import Calculus, Graph, Tapes, forget_gradients
 from app.runtime.cancellation import remaining_ms, uninterrupted
-from app.runtime.custom_gradients import forget_gradients
-from app.runtime.frames import keep_author_line
+from app.runtime.source_lines import keep_author_line
 from ops import Array, Mode, OpFault, Tensor
 
 Key: TypeAlias = tuple[str | int, str]
@@ -35,6 +34,20 @@ def is_shape(key: Key) -> bool:
     return str(key[0]).endswith("shape")
 
 
+class Traits(NamedTuple):
+    """What the modes must know of a program before they build it.
+
+    Its traces count for ``owner``, an op. ``orders`` is the number of nested pullbacks, and ``ranks`` has the rank of
+    each leaf, ``None`` where it varies. If it ``has_few_shapes``, its leaves are padded to a few lengths, so that XLA
+    compiles it a few times at most.
+    """
+
+    owner: str
+    orders: int
+    ranks: tuple[int | None, ...]
+    has_few_shapes: bool
+
+
 class Traceable(Protocol):
     """A program that every mode can run: it builds tensors from tensors, and differentiates through a ``Calculus``.
 
@@ -42,23 +55,8 @@ class Traceable(Protocol):
     """
 
     @property
-    def owner(self) -> str:
-        """The name of the op, whose budget pays for the traces."""
-        ...
-
-    @property
-    def orders(self) -> int:
-        """The number of nested pullbacks."""
-        ...
-
-    @property
-    def ranks(self) -> tuple[int | None, ...]:
-        """The rank of each leaf, ``None`` where it varies."""
-        ...
-
-    @property
-    def has_few_shapes(self) -> bool:
-        """Whether the leaves are padded to a few shapes, so that XLA compiles a few times at most."""
+    def traits(self) -> Traits:
+        """What must be known of the program before it is built."""
         ...
 
     def build(self, calculus: Calculus, leaves: Sequence[Tensor]) -> Results:
@@ -88,12 +86,12 @@ def trace_of(program: Traceable, mode: Mode, leaves: Sequence[Array], device: st
     kept: Trace | None = traces.TRACES.get(key)
     if kept is not None:
         return kept
-    traces.need_permission(mode)
-    is_permanent = mode == "xla" and program.has_few_shapes and traces.TRACES.may_be_permanent(program.owner)
-    make = partial(
-        _new_trace, program, mode, leaves, device, in_session=mode == "v1" or (mode == "xla" and not is_permanent)
-    )
-    made: Trace = traces.TRACES.make(key, program.owner, make, is_compiled=mode == "xla", is_permanent=is_permanent)
+    traces.require_tracing_allowed(mode)
+    traits, is_compiled = program.traits, mode == "xla"
+    is_permanent = is_compiled and traits.has_few_shapes and traces.TRACES.may_be_permanent(traits.owner)
+    in_session = mode == "v1" or (is_compiled and not is_permanent)
+    make = partial(_new_trace, program, mode, leaves, device, in_session=in_session)
+    made: Trace = traces.TRACES.make(key, traits.owner, make, is_compiled=is_compiled, is_permanent=is_permanent)
     return made
 
 
@@ -105,7 +103,7 @@ def is_known_arithmetic(program: Traceable, mode: Mode) -> bool:
     return is_known
 
 
-# The least recently used one makes room for another. A program takes about a kilobyte.
+# The least recently used program is dropped for another. One takes about a kilobyte.
 ARITHMETIC_KEPT = 8192
 _arithmetic: OrderedDict[tuple[Traceable, Mode], None] = OrderedDict()
 
@@ -119,15 +117,9 @@ class Function:
         It runs on the device of the scope around this call.
         """
         self._function, now = function, context.context()
-        self._name, self._captured, self._count = (
-            function.name.decode(),
-            list(function.captured_inputs),
-            len(function.outputs),
-        )
-        self._device, self._attrs = (
-            now.device_name,
-            tuple(chain.from_iterable(now.function_call_options.as_attrs().items())),
-        )
+        self._name, self._captured = function.name.decode(), list(function.captured_inputs)
+        self._count, self._device = len(function.outputs), now.device_name
+        self._attrs = tuple(chain.from_iterable(now.function_call_options.as_attrs().items()))
 
     def __call__(self, leaves: Sequence[Array]) -> list[Array]:
         """Call the function. Tensors share the memory of aligned leaves, and the read-only results that of tensors."""
@@ -221,7 +213,10 @@ def _new_trace(program: Traceable, mode: Mode, leaves: Sequence[Array], device: 
     """Return a new trace for leaves like these; raise the clearest error if tracing or compiling fails."""
     with uninterrupted(), tf.device(device):
         try:
-            specs = [_spec(leaf, rank, mode) for leaf, rank in zip(leaves, program.ranks, strict=True)]
+            # Any shape of the leaf's rank, or its exact shape for XLA, which compiles for each.
+            ranks = [None if rank is None else [None] * rank for rank in program.traits.ranks]
+            shapes = [leaf.shape for leaf in leaves] if mode == "xla" else ranks
+            specs = [tf.TensorSpec(s, tf.as_dtype(leaf.dtype)) for leaf, s in zip(leaves, shapes, strict=True)]
             trace = Trace(program, mode, specs, device, in_session=in_session)
             if mode == "xla":
                 # The first call compiles. Here, because no caller's deadline can cancel it; its result is not used.
@@ -254,13 +249,7 @@ def _clearest_error(error: BaseException, program: Traceable, leaves: Sequence[A
     return error
 
 
-def _spec(leaf: Array, rank: int | None, mode: Mode) -> tf.TensorSpec:
-    """Return the signature of a leaf: any shape of its rank, or its exact shape for XLA, which compiles for each."""
-    shape = leaf.shape if mode == "xla" else None if rank is None else [None] * rank
-    return tf.TensorSpec(shape, tf.as_dtype(leaf.dtype))
-
-
 def _run_eagerly(program: Traceable, leaves: Sequence[Array]) -> KeyedArrays:
-    with Tapes(program.orders) as tapes:
+    with Tapes(program.traits.orders) as tapes:
         results = program.build(tapes, [tf.constant(leaf) for leaf in leaves])
         return {key: None if tensor is None else tensor.numpy() for key, tensor in results.items()}

@@ -4,18 +4,36 @@ import logging
 import re
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from typing import TypeAlias
 
 import tensorflow as tf
 
 from app.errors import DeadlinePassed, Entry, OpFailed, PullbackError, Unprocessable, wrong
-from app.runtime.cures import lacks_kernel, with_cure
-from app.runtime.frames import author_line
 from app.runtime.messages import XLA, message_of, text_of
+from app.runtime.source_lines import author_line
 from app.runtime.traces import NotTraced
 from ops import OpFault
 
 log = logging.getLogger("pullback")
 
+_NO_KERNEL = re.compile(
+    r"Could not find device for node|No registered '\w+' OpKernel for (?!XLA)|not in (?:the )?list of allowed value"
+)
+# What to change in an op, for errors of TensorFlow that do not say it; it replaces a message that adds nothing.
+_ADVICE = (
+    (
+        _NO_KERNEL,
+        'TensorFlow has no kernel for this dtype: declare dtypes=("float32", "float64") on the slots, or those it has',
+    ),
+    (
+        re.compile(r"as a Python `?bool`? is not allowed"),
+        "a condition on a tensor needs tf.where or tf.cond, not if, and or or",
+    ),
+    (
+        re.compile(r"Cannot convert a symbolic|has no attribute 'numpy'|NumPy call .*not supported"),
+        "a graph has no values: use functions of TensorFlow, not of NumPy",
+    ),
+)
 _NO_XLA_KERNEL = re.compile(r"No registered '(\w+)' OpKernel for XLA")
 _NOT_A_TENSOR = re.compile(r"'(int|float|bool|list|str|numpy\.ndarray|ndarray)' object has no attribute '\w+'")
 _NO_GRADIENT = re.compile(r"No gradient defined for operation.*\(op type: (\w+)\)|no entry for: (\w+)")
@@ -26,27 +44,27 @@ _COUNT = re.compile(r"expected to return (\d+) .*but returned (\d+)|Num gradient
 _SHAPE = re.compile(r"Original input shape: (\(.*?\))\.\s+Calculated input gradient shape: (\(.*?\))")
 
 
+Call: TypeAlias = Callable[[], object]
+
+
 @contextmanager
-def op_errors(op: str) -> Generator[None]:
-    """Convert exceptions that ``op`` raises in this block with ``op_error``."""
+def op_errors(op: str, simpler: Callable[[], Call | None] = lambda: None) -> Generator[None]:
+    """Raise ``Unprocessable`` if ``op`` rejects its input values in this block, and ``OpFailed`` for other exceptions.
+
+    If TensorFlow reports an invalid argument, ``simpler`` returns a call with fewer pullbacks, if there is one: where
+    that succeeds, the op's gradient is at fault, not the caller's input. A cancelled computation raises
+    ``DeadlinePassed``, and a graph that XLA cannot compile ``Unprocessable`` for the mode.
+    """
     try:
         yield
     except (PullbackError, NotTraced, GeneratorExit):
         raise
     except BaseException as error:  # noqa: BLE001 - the op author's code may raise anything, or exit
-        raise op_error(op, error) from error.with_traceback(None)
+        # A failed trace is kept, and the traceback would keep the tensors of the request alive.
+        raise _converted(op, error, simpler()) from error.with_traceback(None)
 
 
-def op_error(op: str, error: BaseException, simpler: Callable[[], object] | None = None) -> PullbackError:
-    """Return ``Unprocessable`` if ``op`` rejected its input values, and ``OpFailed`` for other exceptions.
-
-    If TensorFlow reports an invalid argument, ``simpler``, a call with fewer pullbacks, shows whose: if it succeeds,
-    the op's gradient is at fault, not the caller's input. A cancelled computation gives ``DeadlinePassed``, and a graph
-    that XLA cannot compile ``Unprocessable`` for the mode.
-
-    Raise the result from the error without its traceback: a failed trace is kept, and the traceback would keep the
-    tensors of the request alive.
-    """
+def _converted(op: str, error: BaseException, simpler: Call | None) -> PullbackError:
     text = text_of(error)
     match error:
         case OpFault():
@@ -55,42 +73,38 @@ def op_error(op: str, error: BaseException, simpler: Callable[[], object] | None
         case tf.errors.CancelledError() | tf.errors.DeadlineExceededError():
             return DeadlinePassed("the computation was cancelled at its deadline")
         # Not where a kernel is missing: the list of kernels that follows names XLA's devices.
-        case tf.errors.OpError() if XLA.search(text) and not lacks_kernel(text):
+        case tf.errors.OpError() if XLA.search(text) and _NO_KERNEL.search(text) is None:
             log.warning("op %s does not compile with XLA", op, exc_info=error)
             kernel = _NO_XLA_KERNEL.search(text)
             message = f"XLA has no kernel for {kernel[1]}" if kernel else message_of(error)
             return wrong(("mode",), f"op {op}: {message}", expected="graph, eager or v1", got="xla")
-        case tf.errors.InvalidArgumentError() if simpler is None and not lacks_kernel(text):
+        case tf.errors.InvalidArgumentError() if simpler is None and _NO_KERNEL.search(text) is None:
             message = message_of(error)
             entry = Entry(("inputs",), message, expected="values that the op accepts", got="values that it rejected")
             return Unprocessable(f"op {op} rejected its input: {message}", entry)
-        case tf.errors.InvalidArgumentError() if not lacks_kernel(text):
-            return _rejection(simpler) or _failed(op, error)
+        case tf.errors.InvalidArgumentError() if simpler is not None and _NO_KERNEL.search(text) is None:
+            try:
+                simpler()
+            except (Unprocessable, OpFailed, DeadlinePassed) as explanation:
+                return explanation
+            except PullbackError:
+                pass  # the simpler call could not run
         case _:
-            return _failed(op, error)
+            pass
+    return _failed(op, error, text)
 
 
-def _rejection(simpler: Callable[[], object] | None) -> PullbackError | None:
-    """Return the error of the simpler call that explains the failure, if any."""
-    try:
-        if simpler is not None:
-            simpler()
-    except (Unprocessable, OpFailed, DeadlinePassed) as error:
-        return error
-    except PullbackError:
-        return None  # the simpler call could not run
-    return None
-
-
-def _failed(op: str, error: BaseException) -> OpFailed:
+def _failed(op: str, error: BaseException, text: str) -> OpFailed:
     log.warning("op %s failed", op, exc_info=error)
-    text = text_of(error)
     if known := _known_fault(text):
         slot, expected, got = known
         message = f"wrong {slot}: expected {expected}, got {got}"
         return OpFailed(f"op {op}: {message}", Entry((op, slot), message, expected, got), where=author_line(error))
     kind, message = type(error).__name__, message_of(error)
-    message = with_cure(text, message)
+    for pattern, advice in _ADVICE:
+        if pattern.search(text):
+            message = advice if pattern is _NO_KERNEL else f"{advice} ({message})"
+            break
     entry = Entry((op, kind), message, expected="no exception", got=kind)
     return OpFailed(f"op {op} failed: {message}", entry, where=author_line(error))
 

@@ -28,7 +28,7 @@ def _guarded(call: Callable[..., Any]) -> Callable[..., Any]:
             return call(*args)
         except BaseException as error:
             text = "".join(traceback.format_exception(error))
-            if text.isascii() or _is_unicode(text):
+            if text.isascii() or text.encode(errors="ignore").decode() == text:
                 raise
             kind = ValueError if isinstance(error, INVALID) else RuntimeError
             message = str(error).encode(errors="backslashreplace").decode()
@@ -37,11 +37,3 @@ def _guarded(call: Callable[..., Any]) -> Callable[..., Any]:
 
     guarded.__wrapped__ = call  # pyright: ignore[reportFunctionMemberAccess] - marks that the guard is installed
     return guarded
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

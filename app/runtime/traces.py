@@ -1,7 +1,7 @@
 """The cache of traces in this process.
 
 A program is traced once per mode, dtypes and device, for all shapes (with XLA, once per shape). The cache is bounded:
-the least recently used trace of the owner with the most of them makes room for a new one, so that no owner displaces
+the least recently used trace of the owner with the most of them is dropped for a new one, so that no owner displaces
 the traces of another. An owner is an op, or the requests for an op with one key. Dropping a trace frees its memory,
 except the executables that XLA compiles for a function: TensorFlow keeps these for the life of the process. They are
 few, and the others run in sessions, whose executables end with them.
@@ -43,7 +43,7 @@ class _Entry:
 class Traces:
     """Traces by key. A failed trace keeps its error as its value, until it is displaced.
 
-    ``made`` and ``compiled`` count the traces since the start by owner, and ``displaced`` those that have made room.
+    ``made`` and ``compiled`` count the traces since the start by owner, and ``displaced`` those that were dropped.
     """
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class Traces:
                 self.made[owner] += 1
                 self.compiled[owner] += is_compiled
                 self._permanent[owner] += is_permanent
-                self._make_room(entry)
+                self._drop_some(entry)
         if is_first:
             try:
                 entry.trace = result = trace()
@@ -100,20 +100,16 @@ class Traces:
         owner = _thread.owner or owner
         return self._permanent[owner] < PERMANENT * SHARE and self._permanent.total() < PERMANENT
 
-    def _make_room(self, new: _Entry) -> None:
-        """Drop traces until few enough are left besides ``new``, and few enough of those that XLA has compiled."""
+    def _drop_some(self, new: _Entry) -> None:
+        """Drop the least recently used traces of the owners with the most, until the rest leaves room for ``new``."""
         others = {key: entry for key, entry in self._entries.items() if entry is not new and not entry.is_permanent}
-        self._drop(others, TRACES_KEPT - 1)
-        compiled = {key: entry for key, entry in others.items() if entry.is_compiled}
-        self._drop(compiled, COMPILED_KEPT - new.is_compiled)
-
-    def _drop(self, entries: dict[Hashable, _Entry], limit: int) -> None:
-        """Drop all but ``limit`` of these traces: each time the least recently used one of the owner with the most."""
-        while len(entries) > limit:
-            [(owner, _)] = Counter(entry.owner for entry in entries.values()).most_common(1)
-            oldest = min((key for key in entries if entries[key].owner == owner), key=lambda key: entries[key].used)
-            del entries[oldest], self._entries[oldest]
-            self.displaced += 1
+        for limit, is_limited in ((TRACES_KEPT - 1, False), (COMPILED_KEPT - new.is_compiled, True)):
+            entries = {key: entry for key, entry in others.items() if entry.is_compiled or not is_limited}
+            while len(entries) > limit:
+                [(owner, _)] = Counter(entry.owner for entry in entries.values()).most_common(1)
+                oldest = min((key for key in entries if entries[key].owner == owner), key=lambda key: entries[key].used)
+                del entries[oldest], others[oldest], self._entries[oldest]
+                self.displaced += 1
 
 
 TRACES = Traces()
@@ -126,23 +122,23 @@ def trace_counts() -> tuple[int, int]:
 
 
 class _Thread(threading.local):
-    """The modes whose traces each thread must leave to others, and whose traces it makes."""
+    """The modes that each thread must not trace, and the owner for which its traces count."""
 
-    elsewhere: frozenset[Mode] = frozenset()
+    forbidden: frozenset[Mode] = frozenset()
     owner = ""
 
 
 _thread = _Thread()
 
 
-def make_elsewhere(modes: Iterable[Mode]) -> None:
-    """From now on, ``need_permission`` raises ``NotTraced`` on this thread for these modes."""
-    _thread.elsewhere = frozenset(modes)
+def forbid_tracing(modes: Iterable[Mode]) -> None:
+    """Forbid this thread to trace in these modes, and allow it in all others."""
+    _thread.forbidden = frozenset(modes)
 
 
-def need_permission(mode: Mode) -> None:
+def require_tracing_allowed(mode: Mode) -> None:
     """Raise ``NotTraced`` if this thread must not make a trace of this mode."""
-    if mode in _thread.elsewhere:
+    if mode in _thread.forbidden:
         raise NotTraced
 
 

@@ -8,6 +8,7 @@ import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal, TypeVar, TypeVarTuple, get_args
 
 from app.runtime.traces import NotTraced
@@ -15,7 +16,7 @@ from app.runtime.traces import NotTraced
 Stage = Literal["parse", "queue", "compute", "serialise"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
 FIRST_ERROR = 400
-# The operations of requests from whoever watches the service. They are no requests of users, and are counted apart.
+# Operations of monitoring, counted apart from the requests of users.
 PROBES = ("health", "metrics")
 
 # The upper bounds of the buckets of the histograms: seconds, and numbers of evaluations.
@@ -29,76 +30,12 @@ Args = TypeVarTuple("Args")
 Result = TypeVar("Result")
 
 
-class Counters:
-    """Counters that record nothing: for disabled metrics, and for paths without an operation."""
-
-    is_probe = False
-    """Whether they count probes."""
-
-    def timed(self, stage: Stage, work: Callable[[*Args], Result], *args: *Args) -> Result:
-        """Return ``work(*args)``, and count its time for a stage."""
-        del stage
-        return work(*args)
-
-    def spent(self, stage: Stage, seconds: float) -> None:
-        """Count time for a stage."""
-
-    def waiting(self) -> Callable[[], None]:
-        """Start a wait in the queue; return the function to call at its end."""
-        return _nothing
-
-    def computed(self, work: Callable[[*Args], Result], *args: *Args) -> Result:
-        """Return ``work(*args)``, and count a run of the op and its time."""
-        return work(*args)
-
-    def queued(self, work: Callable[[*Args], Result]) -> Callable[[*Args], Result]:
-        """Return ``work`` for a queue, with the time until it begins counted apart from its own time."""
-        end_wait = self.waiting()
-
-        def counted(*args: *Args) -> Result:
-            nonlocal end_wait
-            end_wait()
-            try:
-                return self.computed(work, *args)
-            except NotTraced:
-                # It waits again, in the queue for compiling.
-                end_wait = self.waiting()
-                raise
-
-        return counted
-
-    def batched(self, arrivals: Sequence[float], began: float, ended: float) -> None:
-        """Count a batch of evaluations by their arrivals and its run, in times of ``time.perf_counter``."""
-
-    def answered(self, status: int, began: float) -> None:
-        """Count the response to a request that began at ``began``, a time of ``time.perf_counter``."""
-
-
-def _nothing() -> None:
-    """Do nothing."""
-
-
-class _ProbeCounters(Counters):
-    """Counters of probes that record nothing."""
-
-    is_probe = True
-
-
-NOT_RECORDED, _PROBES_NOT_RECORDED = Counters(), _ProbeCounters()
-
-
-def not_recorded(op: str, operation: str) -> Counters:
-    """Return counters that record nothing, for any operation on any op."""
-    del op
-    return _PROBES_NOT_RECORDED if operation in PROBES else NOT_RECORDED
-
-
+@dataclass
 class Sum:
     """A number of responses, and the total time that their clients have waited, in seconds."""
 
-    def __init__(self) -> None:
-        """Start with none."""
-        self.count, self.seconds = 0, 0.0
+    count: int = 0
+    seconds: float = 0.0
 
 
 class Distribution:
@@ -108,9 +45,14 @@ class Distribution:
         """Start without values. ``bounds`` are the upper ones of the buckets; the last bucket has none."""
         self.bounds, self.counts, self.sum = bounds, [0] * (len(bounds) + 1), 0.0
 
+    def add(self, value: float) -> None:
+        """Count a value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
 
-class RecordedCounters(Counters):
-    """Counters that record: ``answers`` by status since the last scrape, and totals since the start.
+
+class Counters:
+    """Counters of one operation on one op: the ``answers`` by status, and totals since the start.
 
     These are the ``durations`` of responses and the ``sizes`` of batches, the ``seconds`` by stage, the responses that
     went ``well`` and that ``failed``, and the ``executions`` of the op. ``latest`` is the end of the latest response, a
@@ -129,7 +71,7 @@ class RecordedCounters(Counters):
         self.durations, self.sizes = Distribution(DURATIONS), Distribution(SIZES)
 
     def timed(self, stage: Stage, work: Callable[[*Args], Result], *args: *Args) -> Result:
-        """Return ``work(*args)``, and count its time even if it raises."""
+        """Return ``work(*args)``, and count its time for a stage even if it raises."""
         began = time.perf_counter()
         try:
             return work(*args)
@@ -152,7 +94,7 @@ class RecordedCounters(Counters):
         return end_wait
 
     def computed(self, work: Callable[[*Args], Result], *args: *Args) -> Result:
-        """Return ``work(*args)``, and count a run and its time even if it raises."""
+        """Return ``work(*args)``, and count a run of the op and its time even if it raises."""
         self.executions += 1
         try:
             return self.timed("compute", work, *args)
@@ -160,23 +102,45 @@ class RecordedCounters(Counters):
             self.executions -= 1
             raise
 
+    def queued(self, work: Callable[[*Args], Result]) -> Callable[[*Args], Result]:
+        """Return ``work`` for a queue, with the time until it begins counted apart from its own time."""
+        end_wait = self.waiting()
+
+        def counted(*args: *Args) -> Result:
+            nonlocal end_wait
+            end_wait()
+            try:
+                return self.computed(work, *args)
+            except NotTraced:
+                # It waits again, in the queue for compiling.
+                end_wait = self.waiting()
+                raise
+
+        return counted
+
     def batched(self, arrivals: Sequence[float], began: float, ended: float) -> None:
-        """Count a batch: the wait of each evaluation, and one computation for all of them."""
+        """Count a batch: the wait of each evaluation, and one run. The times are those of ``time.perf_counter``."""
         waited, took = len(arrivals) * began - sum(arrivals), ended - began
         self.seconds["queue"] += waited
         self.seconds["compute"] += took
         self.executions += 1
-        sizes = self.sizes
-        sizes.counts[bisect_left(sizes.bounds, len(arrivals))] += 1
-        sizes.sum += len(arrivals)
+        self.sizes.add(len(arrivals))
 
     def answered(self, status: int, began: float) -> None:
-        """Count a response and the time that the client has waited for it."""
+        """Count the response to a request that began at ``began``, a time of ``time.perf_counter``."""
         self.latest = time.perf_counter()
         took, outcome = self.latest - began, self.well if status < FIRST_ERROR else self.failed
         outcome.count += 1
         outcome.seconds += took
         self.answers[status] += 1
-        durations = self.durations
-        durations.counts[bisect_left(durations.bounds, took)] += 1
-        durations.sum += took
+        self.durations.add(took)
+
+
+NOT_RECORDED, _PROBES_NOT_RECORDED = Counters(), Counters(is_probe=True)
+"""Counters that nothing reads, for disabled metrics and for paths without an operation."""
+
+
+def not_recorded(op: str, operation: str) -> Counters:
+    """Return counters that nothing reads, for any operation on any op."""
+    del op
+    return _PROBES_NOT_RECORDED if operation in PROBES else NOT_RECORDED

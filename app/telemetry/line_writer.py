@@ -1,4 +1,4 @@
-"""Lines for stderr, written on a thread of their own: whoever logs never waits for the reader of the log.
+"""Lines for stdout and stderr, written on a thread of their own, so that logging never blocks.
 
 A pipe that nobody reads is full after 64 KiB, and the next write to it blocks its thread: on the event loop, that would
 stop the service.
@@ -24,7 +24,7 @@ DROPPED = b"pullback: %d lines of the log were dropped: nothing read it in time\
 
 
 class LineWriter:
-    """The lines that this process writes to a descriptor; ``dropped`` counts those for which there was no room."""
+    """The lines that this process writes to a descriptor; ``dropped`` counts those that the buffer could not hold."""
 
     def __init__(self, descriptor: int) -> None:
         """Start without lines; the thread starts with the first one."""
@@ -33,7 +33,7 @@ class LineWriter:
         os.register_at_fork(after_in_child=self._start)
 
     def write(self, lines: Iterable[bytes]) -> None:
-        """Write lines, without their ends, soon; drop those for which there is no room."""
+        """Write lines, without their ends, soon; drop those that the buffer cannot hold."""
         with self._lock:
             for line in lines:
                 if self._size + len(line) >= BUFFER:

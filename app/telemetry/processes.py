@@ -6,7 +6,6 @@ files stays bounded.
 
 import errno
 import fcntl
-import glob
 import itertools
 import os
 import struct
@@ -63,13 +62,11 @@ class LiveWorkers(MultiProcessCollector):
 
     def collect(self) -> Iterable[Metric]:
         """Return the metrics."""
-        files = glob.glob(os.path.join(glob.escape(str(self._folder)), "*.db"))
-        current = [path for path in files if self._counts(Path(path))]
+        gauges = list(self._folder.glob("gauge_*.db"))
+        ended = {path for path in gauges if not lives(self._folder, path.stem.rpartition("_")[2])}
+        current = [str(path) for path in self._folder.glob("*.db") if path not in ended]
         merged = self.merge(current)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - untyped
         return cast(Iterable[Metric], merged)
-
-    def _counts(self, path: Path) -> bool:
-        return not path.name.startswith("gauge_") or lives(self._folder, path.stem.rpartition("_")[2])
 
 
 def usage() -> Mapping[str, float]:

@@ -1,14 +1,14 @@
 """Our metrics under the names of Triton, for dashboards and autoscalers that were made for it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.core import UntypedMetricFamily
 
 from app.telemetry.counters import FIRST_ERROR
 
-OPERATIONS = ("forward", "vjp", "jvp", "hvp", "jacobian", "hessian")
-"""The operations that are models of the Open Inference Protocol."""
+# The operations on an op that are not models of the Open Inference Protocol.
+NOT_MODELS = ("gradients", "check", "checks", "verify")
 LABELS, VERSION = ("model", "version"), "1"
 SUCCESS, FAILURE, COUNT = "nv_inference_request_success", "nv_inference_request_failure", "nv_inference_count"
 US = 1e6
@@ -30,35 +30,30 @@ DOCUMENTS: Mapping[str, str] = {
 
 
 class TritonRegistry(CollectorRegistry):
-    """A registry that also collects its metrics under the names of Triton."""
+    """A registry that also collects the metrics of operations under the names of Triton.
+
+    They have its labels: the model and its version. Their type is unknown: Prometheus' client appends ``_total`` to the
+    names of counters, and Triton does not.
+    """
 
     def collect(self) -> Iterable[Metric]:
         """Return all metrics, those with the names of Triton last."""
         metrics = list(super().collect())
-        return [*metrics, *triton_metrics(metrics)]
-
-
-def triton_metrics(metrics: Iterable[Metric]) -> Sequence[Metric]:
-    """Return the metrics of operations under the names of Triton, with its labels: the model and its version.
-
-    Their type is unknown: Prometheus' client appends ``_total`` to the names of counters, and Triton does not.
-    """
-    totals: dict[str, dict[str, float]] = {name: {} for name in DOCUMENTS}
-    for sample in (sample for metric in metrics for sample in metric.samples):
-        op, operation = sample.labels.get("op"), sample.labels.get("operation")
-        if operation in OPERATIONS:
+        totals: dict[str, dict[str, float]] = {name: {} for name in DOCUMENTS}
+        for sample in (sample for metric in metrics for sample in metric.samples):
+            op, operation = sample.labels.get("op"), sample.labels.get("operation")
+            if not op or operation in NOT_MODELS:
+                continue
+            if sample.name == "pullback_requests_total":
+                is_error = int(sample.labels["status"]) >= FIRST_ERROR
+                names = [(FAILURE, 1.0)] if is_error else [(SUCCESS, 1.0), (COUNT, 1.0)]
+            else:
+                names = [RENAMED[sample.name]] if sample.name in RENAMED else []
             model = op if operation == "forward" else f"{op}.{operation}"
-            for name, factor in _names(sample.name, sample.labels):
-                totals[name][str(model)] = totals[name].get(str(model), 0.0) + sample.value * factor
-    families = [UntypedMetricFamily(name, document, labels=LABELS) for name, document in DOCUMENTS.items()]
-    for family in families:
-        for model, total in totals[family.name].items():
-            family.add_metric((model, VERSION), total)
-    return families
-
-
-def _names(sample: str, labels: Mapping[str, str]) -> Sequence[tuple[str, float]]:
-    """Return the names of Triton that a sample counts for, each with a factor."""
-    if sample == "pullback_requests_total":
-        return ((FAILURE, 1),) if int(labels["status"]) >= FIRST_ERROR else ((SUCCESS, 1), (COUNT, 1))
-    return (RENAMED[sample],) if sample in RENAMED else ()
+            for name, factor in names:
+                totals[name][model] = totals[name].get(model, 0.0) + sample.value * factor
+        families = [UntypedMetricFamily(name, document, labels=LABELS) for name, document in DOCUMENTS.items()]
+        for family in families:
+            for model, total in totals[family.name].items():
+                family.add_metric((model, VERSION), total)
+        return [*metrics, *families]

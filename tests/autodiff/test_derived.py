@@ -107,7 +107,9 @@ def test_vjp_and_jvp_of_a_derived_op_are_adjoint(case: Case, word: tuple[str, ..
     """⟨ty, dy⟩ = ⟨tx, dx⟩, where ty is the jvp of tx and dx the vjp of dy."""
     at, rng = point(case, word, "graph", case.rng), np.random.default_rng(1)
     shapes = derivatives.output_shapes(at)
-    tx = {name: draw(rng, at.inputs[name].shape).astype(at.inputs[name].dtype) for name in at.spec.inputs.live}
+    tx = {
+        name: draw(rng, at.inputs[name].shape).astype(at.inputs[name].dtype) for name in at.spec.inputs.differentiable
+    }
     dy = {name: draw(rng, shape).astype(case.exact) for name, shape in shapes.items()}
     ty = derivatives.jvp(at, tx, batched=False).run()
     _, dx = derivatives.vjp(at, tuple(tx), dy, batched=False, outputs=False).run()
@@ -131,12 +133,12 @@ def test_the_slots_of_the_second_vjp_are_hvp_and_jvp(case: Case) -> None:
     assert isinstance(at.op, DerivedOp)
     inputs = {slot.name: at.inputs[slot.name] for slot in case.op.inputs}
     base = case.point(inputs=inputs)
-    live, outputs = base.spec.inputs.live, base.spec.outputs.live
+    live, outputs = base.spec.inputs.differentiable, base.spec.outputs.differentiable
     dys = dict(zip(outputs, (at.inputs[slot.name] for slot in at.op.of.inputs[len(inputs) :]), strict=True))
     vectors = dict(zip(live, (at.inputs[slot.name] for slot in at.op.inputs[len(at.op.of.inputs) :]), strict=True))
     found = derivatives.forward(at).run()
     products = derivatives.hvp(base, live, dys, vectors, batched=False).run()
-    slots = derivatives.second(base, dys, vectors).run()
+    slots = derivatives.second_order_values(base, dys, vectors).run()
     of_x, of_dy = list(found.values())[: len(live)], list(found.values())[len(live) :]
     for name, value in zip(live, of_x, strict=True):
         assert same(value, products[name])

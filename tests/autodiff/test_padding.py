@@ -277,7 +277,7 @@ def test_only_brief_arithmetic_runs_on_the_event_loop(monkeypatch, op: Op, on_th
         return run(*args)
 
     monkeypatch.setattr(padding, "run", seen)
-    monkeypatch.setattr(batching, "BRIEF_S", 60.0)
+    monkeypatch.setattr(batching, "INLINE_S", 60.0)
 
     async def ask() -> None:
         lane = Lane(64)

@@ -48,7 +48,7 @@ def tangent(at: Point, a: str, cotangents: dict[str, Any], vector: dict[str, Any
     Decompositions take seconds to trace: xla and v1 trace one program for all inputs, and the other vectors are zeros.
     The choice of inputs is the same in all modes: graph covers it, as do the other ops in xla and v1.
     """
-    live = at.spec.inputs.live
+    live = at.spec.inputs.differentiable
     if at.spec.mode in ("graph", "eager") or at.op.batching != "none":
         return derivatives.vjp_jvp(at, [a], cotangents, vector).run()[a]
     vectors = {name: vector.get(name, np.zeros_like(at.inputs[name])) for name in live}
@@ -72,8 +72,8 @@ IN_MODES = [
 @pytest.mark.parametrize(("op", "example", "mode"), IN_MODES)
 def test_each_tangent_is_a_row_of_the_hessian_times_the_vector(op: Op, example: Example, mode: Mode):
     at, rng = point(op, example, mode), np.random.default_rng(7)
-    live = at.spec.inputs.live
-    cotangents = numbers(rng, at, at.spec.outputs.live, derivatives.output_shapes(at))
+    live = at.spec.inputs.differentiable
+    cotangents = numbers(rng, at, at.spec.outputs.differentiable, derivatives.output_shapes(at))
     hessian = matrices.hessian(point(op, example, "graph"), live, cotangents, lambda: None)
     for a, b in product(live, live):
         vector = numbers(rng, at, [b], {b: at.inputs[b].shape})

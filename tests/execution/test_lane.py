@@ -13,7 +13,7 @@ from app.errors import DeadlinePassed, Overloaded
 from app.execution.fairness import RoundRobin
 from app.execution.lane import Lane
 from app.runtime.cancellation import Checkpoint
-from app.runtime.traces import need_permission
+from app.runtime.traces import require_tracing_allowed
 from tests.patience import PATIENCE_S
 
 
@@ -218,7 +218,7 @@ def test_work_that_needs_a_compiler_leaves_its_slot():
 
         def compiles(checkpoint: Checkpoint) -> str:
             threads.append(threading.current_thread().name)
-            need_permission("xla")
+            require_tracing_allowed("xla")
             return gate(checkpoint)
 
         for slot in ("short", "long"):

@@ -17,7 +17,7 @@ PATH = "/v1/ops/log1pexp/vjp"
 
 @pytest.mark.parametrize(("under_way", "at_once"), [({1}, 3), ({1, 2}, 0)])
 def test_a_lone_request_runs_at_once(under_way, at_once, monkeypatch):
-    monkeypatch.setattr(batching, "BRIEF_S", 60.0)  # on a busy machine too
+    monkeypatch.setattr(batching, "INLINE_S", 60.0)  # on a busy machine too
     calls = []
     run_at_once = Batches.run_at_once
     monkeypatch.setattr(Batches, "run_at_once", lambda *args: calls.append(args) or run_at_once(*args))

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.requests import operations as native_operations
 from app.routes.openinference.models import models
-from app.telemetry.triton_names import OPERATIONS
+from app.telemetry.triton_names import NOT_MODELS
 from ops import Attrs, Example, Input, Op, Output
 from tests.http import native_client
 from tests.http import test_binary as native
@@ -34,6 +35,7 @@ from tests.http.openinference_client import (
     tensors_of,
 )
 
+OPERATIONS = ("forward", "vjp", "jvp", "hvp", "jacobian", "hessian")
 OPS = sorted(path.stem for path in (Path(__file__).parents[2] / "ops").glob("[!_]*.py"))
 X = np.array([1.5, -2.0, 3.0], np.float32)
 ONE = {"name": "x", "shape": [3], "datatype": "FP32", "data": [1, 2, 3]}
@@ -182,6 +184,11 @@ def an_op(name: str = "made", inputs: str = "x", outputs: str = "y", attrs: type
 
 class Slow(Attrs):
     timeout: float = 1.0
+
+
+def test_metrics_under_the_names_of_triton_are_those_of_models():
+    offered = {name.partition(".")[2] or "forward" for name in models([an_op()])}
+    assert offered == {*native_operations.OPERATIONS, "check", "checks", "verify"} - set(NOT_MODELS)
 
 
 def test_a_name_that_is_taken_has_its_first_letter_once_more_in_front():

@@ -166,7 +166,7 @@ def test_the_warm_up_takes_no_place_in_the_queue(monkeypatch, counts):
 
 def test_the_warm_up_records_durations(monkeypatch, counts):
     """So the first request of a kind runs where the second would: on the event loop, if that is as fast."""
-    monkeypatch.setattr(batching, "BRIEF_S", 60.0)
+    monkeypatch.setattr(batching, "INLINE_S", 60.0)
     threads: list[str] = []
     run = padding.run
 

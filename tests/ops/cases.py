@@ -103,9 +103,9 @@ def draw(rng: np.random.Generator, shape: Sequence[int]) -> Array:
 def directions(point: Point, rng: np.random.Generator) -> dict[str, dict[str, Array]]:
     """Draw a cotangent of every differentiable output, and a tangent and a vector of every differentiable input."""
     op = point.op
-    inputs = {name: point.inputs[name].shape for name in point.spec.inputs.live}
+    inputs = {name: point.inputs[name].shape for name in point.spec.inputs.differentiable}
     shapes = derivatives.output_shapes(point)
-    outputs = {name: shapes[name] for name in point.spec.outputs.live}
+    outputs = {name: shapes[name] for name in point.spec.outputs.differentiable}
     wanted = {"cotangents": outputs, "tangents": inputs, "vectors": inputs}
     dtypes = {slot.name: op.dtype_of(slot, point.spec.dtype) for slot in (*op.inputs, *op.outputs)}
     return {
@@ -187,7 +187,7 @@ def moved_to(point: Point, leaves: Named) -> Point:
 
 def differentiable_inputs(point: Point) -> dict[str, Array]:
     """Return the inputs with a derivative, which may be perturbed."""
-    return {name: point.inputs[name] for name in point.spec.inputs.live}
+    return {name: point.inputs[name] for name in point.spec.inputs.differentiable}
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from app.autodiff.derivatives import Absent
 from app.autodiff.point import Point, number
 from app.runtime import modes
 from app.runtime.calculus import Calculus
-from app.runtime.modes import Results
+from app.runtime.modes import Results, Traits
 from ops import Array, Derivative, Formula, Op, Surrogate, Tensor
 from tests.ops.cases import (
     Answer,
@@ -44,17 +44,11 @@ class CotangentSlots:
     op: Op
     dtype: str
     static: tuple[tuple[str, Any], ...]
-    orders: int = 2
-    has_few_shapes: bool = False
 
     @property
-    def owner(self) -> str:
-        return self.op.name
-
-    @property
-    def ranks(self) -> tuple[None, ...]:
+    def traits(self) -> Traits:
         names = (*self.op.inputs, *self.op.attrs.number_names(), *self._outputs, *self._inputs)
-        return (None,) * len(names)
+        return Traits(self.op.name, 2, (None,) * len(names), False)
 
     @property
     def _outputs(self) -> list[str]:
@@ -233,7 +227,7 @@ def _compare(found: Named, within: Named, formula: Any, at: Named, what: str) ->
 
 def _slots(point: Point, found: Answer, what: str = "gradients") -> dict[str, Array]:
     """Return the gradients of the differentiable inputs by name, zeros for missing ones; or tangents of outputs."""
-    live = (point.spec.outputs if what == "tangents" else point.spec.inputs).live
+    live = (point.spec.outputs if what == "tangents" else point.spec.inputs).differentiable
     values = {name: found[f"{what}/{name}"] for name in live}
     return {
         name: np.zeros_like(point.inputs[name]) if isinstance(value, Absent) else value

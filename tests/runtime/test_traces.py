@@ -203,7 +203,7 @@ def count_of(kind: type) -> int:
 
 def test_a_thread_that_must_not_compile_leaves_it_to_another(monkeypatch):
     monkeypatch.setattr(traces, "TRACES", traces.Traces())
-    traces.make_elsewhere(("xla",))
+    traces.forbid_tracing(("xla",))
     try:
         with pytest.raises(traces.NotTraced):
             gradient(POWER, [2.0, 3.0], "xla")
@@ -213,7 +213,7 @@ def test_a_thread_that_must_not_compile_leaves_it_to_another(monkeypatch):
         thread.join(PATIENCE_S)
         assert gradient(POWER, [2.0, 3.0], "xla") == [4.0, 6.0]
     finally:
-        traces.make_elsewhere(())
+        traces.forbid_tracing(())
 
 
 @pytest.mark.usefixtures("few_traces")

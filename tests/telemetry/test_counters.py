@@ -7,21 +7,21 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from app.runtime.traces import NotTraced
-from app.telemetry.counters import NOT_RECORDED, RecordedCounters
+from app.telemetry.counters import NOT_RECORDED, Counters
 from app.telemetry.prometheus import Metrics
 
 
 @pytest.fixture
-def counters() -> RecordedCounters:
-    return RecordedCounters()
+def counters() -> Counters:
+    return Counters()
 
 
-def test_a_batch_counts_each_wait_and_one_computation(counters: RecordedCounters):
+def test_a_batch_counts_each_wait_and_one_computation(counters: Counters):
     counters.batched([1.0, 2.0, 2.5], 3.0, 7.0)
     assert counters.seconds == {"parse": 0, "queue": 3.5, "compute": 4.0, "serialise": 0}
 
 
-def test_failed_work_counts_its_time(counters: RecordedCounters):
+def test_failed_work_counts_its_time(counters: Counters):
     def fails() -> None:
         raise ValueError("no such luck")
 
@@ -32,7 +32,7 @@ def test_failed_work_counts_its_time(counters: RecordedCounters):
     assert all(counters.seconds[stage] > 0 for stage in ("parse", "queue", "compute"))
 
 
-def test_work_that_starts_again_waits_twice_but_not_longer(counters: RecordedCounters):
+def test_work_that_starts_again_waits_twice_but_not_longer(counters: Counters):
     began, runs = time.perf_counter(), 0
 
     def work() -> None:
@@ -50,7 +50,7 @@ def test_work_that_starts_again_waits_twice_but_not_longer(counters: RecordedCou
     assert counters.executions == 1
 
 
-def test_arguments_and_results_pass_through(counters: RecordedCounters):
+def test_arguments_and_results_pass_through(counters: Counters):
     for one in (counters, NOT_RECORDED):
         assert one.timed("parse", divmod, 7, 2) == (3, 1)
         assert one.queued(divmod)(7, 2) == (3, 1)
@@ -61,15 +61,15 @@ def test_counts_are_reported_once():
     counters = metrics.counters("square", "vjp")
     assert metrics.counters("square", "vjp") is counters
 
-    async def keep_up() -> None:
-        async with metrics.kept_up():
+    async def publish() -> None:
+        async with metrics.publishing():
             for _ in range(3):
                 counters.answered(200, 0.0)
                 counters.batched([1.0], 2.0, 3.0)
-                metrics.tell()
+                metrics.publish()
             counters.answered(200, 0.0)
 
-    asyncio.run(keep_up())
+    asyncio.run(publish())
     text = metrics.text("")[0].decode()
     labels = '{op="square",operation="vjp"'
     assert f'pullback_requests_total{labels},status="200"}} 4.0\n' in text

@@ -12,7 +12,7 @@ import numpy as np
 
 from app.autodiff.derivatives import forward, gradient
 from app.autodiff.evaluation import Evaluation, as_found
-from app.autodiff.words import vjp
+from app.autodiff.transforms import Transform
 from app.errors import OpFailed, Overloaded
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
@@ -78,8 +78,8 @@ def _failure(sample: Sample, order: int) -> tuple[int, OpFailed] | None:
 
 
 def _has_gradient(sample: Sample, name: str) -> bool:
-    word = (vjp((name,), tuple(sample.cotangents)),)
-    evaluation = Evaluation(sample.point, word, as_found, (sample.cotangents,))
+    transforms = (Transform("vjp", (name,), tuple(sample.cotangents)),)
+    evaluation = Evaluation(sample.point, transforms, as_found, (sample.cotangents,))
     try:
         with op_errors(sample.point.op.name):
             results = run(evaluation.program, "graph", evaluation.leaves, sample.point.spec.device)

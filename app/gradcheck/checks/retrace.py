@@ -4,9 +4,9 @@ Python runs while TensorFlow traces. An op that counts its calls, or reads the c
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from app.autodiff.derivatives import second_order_values
-from app.autodiff.variants import RetracedProgram
 from app.gradcheck.agreement import add_bits
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Comparison, Finding, Place
@@ -23,7 +23,7 @@ def check(target: Target) -> Iterator[Finding]:
     comparison = Comparison(Place(NAME, dtype=target.widest))
     for sample in target.subsamples:
         evaluation = second_order_values(sample.point, sample.cotangents, sample.vectors)
-        programs = [evaluation.program, *(RetracedProgram(evaluation.program, turn) for turn in range(RETRACES))]
+        programs = [replace(evaluation.program, turn=turn) for turn in range(RETRACES + 1)]
         with op_errors(target.op.name):
             runs = (modes.run(program, "graph", evaluation.leaves, target.device) for program in programs)
             first, *others = map(evaluation.finish, runs)

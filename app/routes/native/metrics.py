@@ -15,7 +15,7 @@ def metrics_page(metrics: Metrics) -> APIRouter:
     @router.get("/metrics", summary="Get the metrics for Prometheus", response_class=PlainTextResponse)
     async def page(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
         """Return the metrics of all workers as text, in OpenMetrics if the client accepts it."""
-        metrics.tell()
+        metrics.publish()
         text, media_type = await asyncio.to_thread(metrics.text, request.headers.get("accept", ""))
         return Response(text, media_type=media_type)
 

@@ -1,6 +1,6 @@
 """The OpenAPI document: FastAPI's, with the operations, the gradient checks and the problem documents added.
 
-One path stands for all ops, so its schemas cannot name the inputs of an op; ``op_paths`` has a path for each op.
+One path stands for all ops, so its schemas cannot name the inputs of an op; ``openapi_by_op`` has a path for each op.
 
 Clients are generated from both documents. In TypeScript, the type of an answer is the union over its media types, and a
 field with a default is always there. So all media types of an answer have one schema, and no schema has a default.

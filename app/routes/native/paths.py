@@ -10,7 +10,7 @@ from app.requests.plans import Plans
 from app.routes.native.checks import CheckHandler, StreamHandler, VerifyHandler
 from app.routes.native.derivatives import OperationHandler
 from app.routes.native.health import Live
-from app.routes.native.op_paths import OP_PATHS
+from app.routes.native.openapi_by_op import OP_PATHS
 from app.routes.protocol import DerivedRoutes, Routes, need_method
 from ops import Op
 

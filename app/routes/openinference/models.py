@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from app.autodiff.words import fresh
+from app.autodiff.transforms import fresh
 from app.tensors.dtypes import DTYPES, DType
 from ops import Input, Op, Output
 

@@ -10,7 +10,7 @@ from typing import Any
 from app.errors import NotFound
 from app.execution.engine import Engine
 from app.routes.openinference.models import VERSION, Model
-from app.telemetry.counters import RecordedCounters, Stage
+from app.telemetry.counters import NOT_RECORDED, Counters, Stage
 
 # The stage of a request for each of Triton's names.
 _STAGES: dict[str, Stage] = {"queue": "queue", "compute_input": "parse", "compute_output": "serialise"}
@@ -19,13 +19,12 @@ _STAGES: dict[str, Stage] = {"queue": "queue", "compute_input": "parse", "comput
 def statistics(engine: Engine, models: Sequence[Model]) -> dict[str, Any]:
     """Return the statistics of models; raises ``NotFound`` if the service records no metrics."""
     counters = [(model, engine.counters(model.op.owner, model.operation)) for model in models]
-    recorded = [_model_stats(model, counts) for model, counts in counters if isinstance(counts, RecordedCounters)]
-    if len(recorded) < len(models):
+    if any(counts is NOT_RECORDED for _, counts in counters):
         raise NotFound("statistics are disabled: PULLBACK_METRICS is 0")
-    return {"model_stats": recorded}
+    return {"model_stats": [_model_stats(model, counts) for model, counts in counters]}
 
 
-def _model_stats(model: Model, counters: RecordedCounters) -> dict[str, Any]:
+def _model_stats(model: Model, counters: Counters) -> dict[str, Any]:
     answers = counters.well.count + counters.failed.count
     stages = {name: _duration(answers, counters.seconds[stage]) for name, stage in _STAGES.items()}
     stages["compute_infer"] = _duration(counters.executions, counters.seconds["compute"])

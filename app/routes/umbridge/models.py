@@ -160,7 +160,9 @@ def _is_empty(value: object) -> bool:
 def _vectors(
     slots: tuple[Input, ...] | tuple[Output, ...], side: Side, shapes: Mapping[str, Shape]
 ) -> tuple[Vector, ...]:
-    return tuple(Vector(slot.name, side.dtypes[slot.name], shapes[slot.name], slot.name in side.live) for slot in slots)
+    return tuple(
+        Vector(slot.name, side.dtypes[slot.name], shapes[slot.name], slot.name in side.differentiable) for slot in slots
+    )
 
 
 def _shapes(op: Op, config: Any, side: Side) -> dict[str, Shape]:

@@ -2,7 +2,7 @@
 
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -48,10 +48,6 @@ def is_author(path: Path) -> bool:
 
 
 def _innermost(error: BaseException, wanted: Callable[[Path], bool]) -> tuple[Path, int] | None:
-    found = [(path, line) for path, line in _lines(error) if wanted(path)]
-    return found[-1] if found else None
-
-
-def _lines(error: BaseException) -> Iterator[tuple[Path, int]]:
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        yield Path(frame.f_code.co_filename), line
+    """Return the file and line of the innermost call in a file that is ``wanted``."""
+    lines = [(Path(frame.f_code.co_filename), line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    return next(((path, line) for path, line in reversed(lines) if wanted(path)), None)

@@ -1,0 +1,144 @@
+"""What it takes to add something to the service: in a copy of `app`, each addition edits a few files, and works.
+
+All additions are made in one copy, and one process serves them. An addition is a row of ``ADDITIONS``: the edits, the
+most files that they may touch, the settings of the process, and what a caller then sees.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.conftest import ROOT, Service, environment
+
+pytestmark = pytest.mark.slow
+
+
+@dataclass(frozen=True)
+class Edit:
+    """New lines in a file, after the only line that matches a pattern, or in place of it."""
+
+    path: str
+    line: str
+    lines: str
+    replaces: bool = False
+
+    def apply(self, folder: Path) -> None:
+        path = folder / self.path
+        (found,) = re.finditer(f"^{self.line}$\n", path.read_text(), re.MULTILINE)
+        start = found.start() if self.replaces else found.end()
+        path.write_text(found.string[:start] + self.lines + found.string[found.end() :])
+
+
+@dataclass(frozen=True)
+class Addition:
+    """Edits of at most ``files`` files, and a check that they work in a service with these settings."""
+
+    edits: tuple[Edit, ...]
+    files: int
+    check: Callable[[httpx.Client], None]
+    settings: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def counts_the_bytes_of_the_log(client: httpx.Client) -> None:
+    def written() -> float:
+        return float(re.findall(r"^pullback_log_bytes_total (\S+)$", client.get("/metrics").text, re.MULTILINE)[0])
+
+    before = written()
+    assert client.post("/v1/ops/square/forward", json={"inputs": {"x": 3}}).json()["outputs"]["y"]["data"] == 9
+    assert any(written() > before for _ in range(1000)), "no line was counted"
+    assert "# HELP pullback_log_bytes_total Bytes of the log.\n" in client.get("/metrics").text
+
+
+def has_the_title_of_the_setting(client: httpx.Client) -> None:
+    assert client.get("/openapi.json").json()["info"]["title"] == "Gradients of ours"
+
+
+ADDITIONS = {
+    "metric": Addition(
+        (
+            Edit(
+                "app/telemetry/line_writer.py",
+                r"        self\.descriptor, self\.dropped = descriptor, 0",
+                "        self.written = 0\n",
+            ),
+            Edit(
+                "app/telemetry/line_writer.py",
+                r"                    _write_all\(self\.descriptor, chunk\)",
+                "                    self.written += len(chunk)\n",
+            ),
+            Edit(
+                "app/telemetry/prometheus.py",
+                r'        self\.gauge\("pullback_in_flight_requests", .*\)',
+                '        self.counter("pullback_log_bytes", "Bytes of the log.", lambda: STDERR.written)\n',
+            ),
+        ),
+        2,
+        counts_the_bytes_of_the_log,
+    ),
+    "setting": Addition(
+        (
+            Edit(
+                "app/settings.py",
+                r"    port: int = .*",
+                '    title: str = Field(default="Pullback", description="Title of the documentation.")\n',
+            ),
+            Edit("app/main.py", r'        title="Pullback",', "        title=settings.title,\n", replaces=True),
+        ),
+        2,
+        has_the_title_of_the_setting,
+        {"TITLE": "Gradients of ours"},
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def extended() -> Iterator[Service]:
+    """A service of a copy of `app` with all additions."""
+    with tempfile.TemporaryDirectory() as name, tempfile.TemporaryFile() as log:
+        folder = Path(name)
+        shutil.copytree(ROOT / "app", folder / "app", ignore=shutil.ignore_patterns("__pycache__"))
+        for other in ("ops", "pullback", "build"):
+            (folder / other).symlink_to(ROOT / other)
+        settings: dict[str, str] = {}
+        for addition in ADDITIONS.values():
+            settings |= addition.settings
+            for edit in addition.edits:
+                edit.apply(folder)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "app"],
+            cwd=folder,
+            env=environment(**settings),
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+        one = Service(process, log)
+        try:
+            yield one.wait_until_ready()
+        finally:
+            one.close()
+
+
+@pytest.mark.parametrize("what", ADDITIONS)
+def test_an_addition_touches_few_files(what: str) -> None:
+    addition = ADDITIONS[what]
+    assert len({edit.path for edit in addition.edits}) <= addition.files
+
+
+@pytest.mark.parametrize("what", ADDITIONS)
+def test_an_addition_works(extended: Service, what: str) -> None:
+    with extended.client() as client:
+        ADDITIONS[what].check(client)
+
+
+def test_the_service_is_the_copy_and_knows_its_settings(extended: Service) -> None:
+    assert Path(f"/proc/{extended.process.pid}/cwd").resolve() != ROOT
+    assert "is not a setting" not in extended.log()
