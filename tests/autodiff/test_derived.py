@@ -136,7 +136,7 @@ def test_the_slots_of_the_second_vjp_are_hvp_and_jvp(case: Case) -> None:
     vectors = dict(zip(live, (at.inputs[slot.name] for slot in at.op.inputs[len(at.op.of.inputs) :]), strict=True))
     found = derivatives.forward(at).run()
     products = derivatives.hvp(base, live, dys, vectors, batched=False).run()
-    slots = derivatives.second(base, dys, vectors).run()
+    slots = derivatives.second_order_values(base, dys, vectors).run()
     of_x, of_dy = list(found.values())[: len(live)], list(found.values())[len(live) :]
     for name, value in zip(live, of_x, strict=True):
         assert same(value, products[name])

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 
-from app.autodiff.derivatives import second
+from app.autodiff.derivatives import second_order_values
 from app.autodiff.point import Point
 from app.runtime import modes
 from tests.ops.cases import Answer, Case, Named, Truth, directions, truth, used
@@ -21,13 +21,13 @@ def takes_long(case: Case) -> bool:
 
 def together(point: Point, along: Mapping[str, Named]) -> Answer:
     """Return outputs, gradients, products and slots: the jvp along the vectors, where the gradient is linear."""
-    found = second(point, along["cotangents"], along["vectors"]).run()
+    found = second_order_values(point, along["cotangents"], along["vectors"]).run()
     return {f"{what}/{name}": value for (what, name), value in found.items()}
 
 
 def together_along_many(point: Point, along: Mapping[str, Named]) -> Answer:
     """Return the products and slots along each of many vectors, at one cotangent."""
-    call = replace(second(point, along["cotangents"], along["vectors"]), batched=True)
+    call = replace(second_order_values(point, along["cotangents"], along["vectors"]), batched=True)
     found = modes.run(call.program, point.spec.mode, call.leaves, point.spec.device)
     values = call.finish(found).items()
     return {f"{what}/{name}": value for (what, name), value in values if what in ("products", "slots")}
