@@ -13,7 +13,7 @@ from ops._fields import first_fault, shown
 
 BOUNDS = ("ge", "gt", "le", "lt")
 # Integers are also sizes of dimensions, and drawn as 64 bits.
-MOST = 1 << 31
+MAX_BOUND = 1 << 31
 
 
 class Attrs(BaseModel):
@@ -89,9 +89,9 @@ def _fault(name: str, info: FieldInfo) -> str:
         return f"expected finite bounds, got {shown(bounds)}; leave out those that are infinite"
     kind: object = info.annotation
     is_bounded = {"ge", "gt"} & bounds.keys() and {"le", "lt"} & bounds.keys()
-    if kind is int and is_bounded and all(abs(bound) <= MOST for bound in bounds.values()):
+    if kind is int and is_bounded and all(abs(bound) <= MAX_BOUND for bound in bounds.values()):
         return ""
     if kind is float or kind is bool or get_origin(kind) is Literal:
         return ""
-    expected = f"float, bool, a Literal, or an int with bounds on both sides, within ±{MOST}"
+    expected = f"float, bool, a Literal, or an int with bounds on both sides, within ±{MAX_BOUND}"
     return f"expected {expected} (each value has its own trace), got {info.annotation}"

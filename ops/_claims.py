@@ -1,4 +1,4 @@
-"""What a gradient claims to be, so that it can be checked even when it is deliberately not the derivative."""
+"""Claims: what a gradient is compared with in checks, also where it is deliberately not the derivative."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Surrogate:
     of: Callable[..., Arrays]
 
     def __post_init__(self) -> None:
-        """Refuse anything but a function."""
+        """Raise ``TypeError`` for anything but a function."""
         check_fields(Surrogate, self, "Surrogate")
 
 
@@ -43,7 +43,7 @@ class Formula:
     vjp: Callable[..., Arrays]
 
     def __post_init__(self) -> None:
-        """Refuse anything but a function."""
+        """Raise ``TypeError`` for anything but a function."""
         check_fields(Formula, self, "Formula")
 
 
@@ -60,11 +60,11 @@ class Claim:
     linear: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse anything but claims."""
+        """Raise ``TypeError`` for anything but claims."""
         check_fields(Claim, self, "Claim")
 
 
-def honest(attrs: Attrs) -> Claim:
+def true_derivative(attrs: Attrs) -> Claim:
     """Claim the true derivative at both orders, whatever the attributes: the default claim."""
     del attrs
     return Claim()

@@ -1,7 +1,7 @@
 """Eigenpairs of symmetric matrices, exact up to rounding in every mode.
 
-LAPACK's are. XLA's solver stops when the numbers off the diagonal of VᵀSV are 1e-6 of its largest, whatever the dtype
-and however close eigenvalues are, so that float64 eigenvectors of close eigenvalues are wrong.
+LAPACK returns such eigenpairs. XLA's solver stops when the numbers off the diagonal of VᵀSV are 1e-6 of its largest,
+whatever the dtype and however close eigenvalues are, so float64 eigenvectors of close eigenvalues are wrong.
 """
 
 import numpy as np
@@ -11,8 +11,8 @@ from ops._op import Tensor
 
 # The most that rounding leaves off the diagonal of VᵀSV, in units of its largest number.
 OFF_DIAGONAL = 8
-# A bound. One sweep is not enough where eigenvalues are close.
-SWEEPS = 8
+# Enough for close eigenvalues, which take more than one sweep.
+MAX_SWEEPS = 8
 
 
 @tf.function(autograph=False, reduce_retracing=True)
@@ -39,24 +39,24 @@ def diagonalised(s: Tensor, w: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     rounds = tf.where(rows < columns, (rows + columns) % m, -1)
 
     def unfinished(e: Tensor) -> Tensor:
-        """Report for each matrix whether it is not diagonal."""
+        """Return for each matrix whether it is not diagonal."""
         return tf.reduce_any((rows < columns) & (tf.abs(e) > tolerance), axis=[-2, -1], keepdims=True)
 
-    def turned(k: Tensor, e: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def rotated(k: Tensor, e: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         # ½ atan(2e / (b - a)) makes [[a, e], [e, b]] diagonal.
         d = tf.linalg.diag_part(e)
         gaps = tf.expand_dims(d, -2) - tf.expand_dims(d, -1)
         angles = tf.math.atan2(tf.where(gaps < 0, -2 * e, 2 * e), tf.abs(gaps)) / 2
-        angles = tf.where(turning & tf.equal(rounds, k % m), angles, tf.zeros_like(e))
+        angles = tf.where(is_rotated & tf.equal(rounds, k % m), angles, tf.zeros_like(e))
         angles -= tf.linalg.matrix_transpose(angles)
         j = tf.linalg.set_diag(tf.sin(angles), tf.cos(tf.reduce_sum(angles, axis=-1)))
         return k + 1, conjugated(tf.linalg.matrix_transpose(j), e), tf.matmul(v, j)
 
-    def goes_on(k: Tensor, e: Tensor, _: Tensor) -> Tensor:
-        return (k < SWEEPS * m) & tf.reduce_any(unfinished(e))
+    def is_running(k: Tensor, e: Tensor, _: Tensor) -> Tensor:
+        return (k < MAX_SWEEPS * m) & tf.reduce_any(unfinished(e))
 
-    turning = unfinished(e)
-    _, e, v = tf.while_loop(goes_on, turned, (0, e, v))
+    is_rotated = unfinished(e)
+    _, e, v = tf.while_loop(is_running, rotated, (0, e, v))
     w = tf.linalg.diag_part(e)
     order = tf.argsort(w, stable=True)
     return tf.gather(w, order, batch_dims=-1), tf.gather(v, order, axis=-1, batch_dims=-1)

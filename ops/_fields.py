@@ -7,7 +7,7 @@ from typing import Any, get_type_hints
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 # The most characters of a value in a message.
-MOST = 80
+MAX_SHOWN = 80
 
 
 def check_fields(kind: type[Any], declaration: object, what: str) -> None:
@@ -31,11 +31,11 @@ def check_text(text: str, what: str) -> None:
 def first_fault(error: ValidationError) -> str:
     """Return where the first fault is, what was expected there and what came: ``[0]: expected ..., got ...``."""
     faults = error.errors(include_url=False, include_context=False)
-    # A union has a fault for each of its members, at the same place.
+    # A union has a fault for each of its members, at the same location.
     members = [fault for fault in faults if fault["input"] is faults[0]["input"]]
-    place = [part for part in faults[0]["loc"] if isinstance(part, int)]
+    indices = [part for part in faults[0]["loc"] if isinstance(part, int)]
     expected = " or ".join(dict.fromkeys(fault["msg"].removeprefix("Input should be ") for fault in members))
-    return f"{''.join(f'[{part}]' for part in place)}: expected {expected}, got {shown(faults[0]['input'])}"
+    return f"{''.join(f'[{part}]' for part in indices)}: expected {expected}, got {shown(faults[0]['input'])}"
 
 
 def shown(value: object) -> str:
@@ -44,7 +44,7 @@ def shown(value: object) -> str:
         text = repr(value)
     except BaseException:  # noqa: BLE001 - the author's __repr__ may raise anything
         text = f"an instance of {type(value).__name__}"
-    return text if len(text) <= MOST else f"{text[: MOST // 2]}…{text[-MOST // 2 :]}"
+    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN // 2]}…{text[-MAX_SHOWN // 2 :]}"
 
 
 @cache

@@ -17,7 +17,7 @@ import tensorflow as tf
 from ops._faults import OpFault, located
 from ops._op import Function, Tensor
 
-_serial = itertools.count()
+_serial_numbers = itertools.count()
 _RULES = "pullback_rules"
 
 
@@ -61,7 +61,7 @@ def custom_gradient(forward: Function, vjp: Function, vjp_vjp: Function | None =
             present: list[int] = []
 
             @tf.custom_gradient
-            def pull(*leaves: Tensor) -> Any:
+            def gradient(*leaves: Tensor) -> Any:
                 dxs = pullback(*leaves)
                 present[:] = [i for i, dx in enumerate(dxs) if dx is not None]
 
@@ -74,7 +74,7 @@ def custom_gradient(forward: Function, vjp: Function, vjp_vjp: Function | None =
 
                 return [dxs[i] for i in present], pull_back_again
 
-            dxs = dict(zip(present, many(pull(*leaves)), strict=True)) if leaves else {}
+            dxs = dict(zip(present, many(gradient(*leaves)), strict=True)) if leaves else {}
             return [dxs.get(i) for i in range(n_primals)]
 
         @tf.custom_gradient
@@ -82,9 +82,9 @@ def custom_gradient(forward: Function, vjp: Function, vjp_vjp: Function | None =
             outputs = call(forward, leaves)
 
             def pull_back(*dys: Tensor | None) -> list[Tensor | None]:
-                live = [tf.identity(dy) for dy in dys if dy is not None and dy.dtype.is_floating]
+                float_dys = [tf.identity(dy) for dy in dys if dy is not None and dy.dtype.is_floating]
                 gradient = pullback if vjp_vjp is None else pullback_with_its_own_gradient
-                return [*gradient(*(tf.identity(leaf) for leaf in leaves), *live), *(None for _ in numbers)]
+                return [*gradient(*(tf.identity(leaf) for leaf in leaves), *float_dys), *(None for _ in numbers)]
 
             return outputs, pull_back
 
@@ -110,7 +110,7 @@ def override(gradients: Mapping[str, Function], forward: Function, *, numbers: t
     Raises ``ValueError`` at the first call when ``forward`` has no op of an overridden type, because TensorFlow
     silently ignores such an entry.
     """
-    names = {op_type: f"Pullback{op_type}{next(_serial)}" for op_type in gradients}
+    names = {op_type: f"Pullback{op_type}{next(_serial_numbers)}" for op_type in gradients}
     for op_type, gradient in gradients.items():
         tf.RegisterGradient(names[op_type])(_checked(gradient, numbers))
 

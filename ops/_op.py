@@ -35,9 +35,9 @@ import numpy as np
 import tensorflow as tf
 
 from ops._attrs import Attrs, check_attributes, valid_attributes
-from ops._claims import Array, Claim, honest
+from ops._claims import Array, Claim, true_derivative
 from ops._fields import check_fields, check_text, shown
-from ops._slots import ANY_SHAPE, FLOATS, Example, Input, Output, same_names
+from ops._slots import ANY_SHAPE, FLOATS, Example, Input, Output, duplicate_names
 
 Tensor: TypeAlias = tf.Tensor
 Function: TypeAlias = Callable[..., Any]
@@ -73,7 +73,7 @@ class Op:
     by the shapes' symbols, is the number of multiply-adds of forward, if it grows faster than the tensors; the
     admission of requests uses it. ``null_gradients`` names the inputs whose first-order gradient is missing on purpose.
 
-    Raises ``ValueError`` at construction when the declaration contradicts itself.
+    Raises ``ValueError`` at construction if the declaration contradicts itself.
     """
 
     name: str
@@ -87,7 +87,7 @@ class Op:
     examples: tuple[Example, ...]
     reference: Function | None = None
     attrs: type[Attrs] = Attrs
-    claim: Callable[[Any], Claim] = honest
+    claim: Callable[[Any], Claim] = true_derivative
     modes: tuple[Mode, ...] = MODES
     batching: Batching = "none"
     cost: Callable[[Mapping[str, Any]], int] | None = None
@@ -97,7 +97,7 @@ class Op:
     null_gradients: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse a declaration with a wrong field, or one that contradicts itself."""
+        """Raise ``TypeError`` for a wrong field, ``ValueError`` for a declaration that contradicts itself."""
         what = f"op {shown(self.name)}"
         check_fields(Op, self, what)
         try:
@@ -113,8 +113,8 @@ class Op:
             if not NAME.fullmatch(name):
                 raise ValueError(f"expected names like [a-z][a-z0-9_]{{0,63}}, got {shown(name)}")
         for kind, named in (("inputs", self.inputs), ("outputs", self.outputs), ("examples", self.examples)):
-            if same := same_names(named):
-                raise ValueError(f"expected {kind} to differ in name, got {shown(same[0])} twice")
+            if duplicates := duplicate_names(named):
+                raise ValueError(f"expected {kind} to differ in name, got {shown(duplicates[0])} twice")
         # Other protocols send attributes among the inputs.
         if both := [slot.name for slot in self.inputs if slot.name in self.attrs.model_fields]:
             raise ValueError(f"expected an input and an attribute to differ in name, got {both[0]!r}")

@@ -1,9 +1,9 @@
-"""Import the page of an op, so that a mistake in it reaches nothing else, and say where the mistake is.
+"""Import the page of an op, isolate the service from mistakes in it, and report where a mistake is.
 
 While a page is imported, it cannot read standard input, what it prints goes to the log, and a call that ends the
 program is an error of the page. Afterwards the working directory, ``sys.path``, the handlers of signals and the filters
-of warnings are what they were. A page is trusted code in the same process: nothing holds ``os._exit``, a crash in a
-library, an import that never ends, or what it changes inside other modules.
+of warnings are restored. A page is trusted code in the same process: nothing prevents ``os._exit``, a crash in a
+library, an import that never ends, or changes of other modules.
 """
 
 import ast
@@ -32,11 +32,9 @@ from ops._op import Op
 from ops._paths import replace_paths, without_folders
 
 OWN = Path(__file__).parent
-# The most characters of a reason, and of the part that says where the mistake is.
-MOST, MOST_OF_PLACE = 300, 120
-# The most characters of an error that are read.
-LONGEST = 1 << 13
-STOPS = (signal.SIGINT, signal.SIGTERM)
+# The most characters of a reason, of the location of a mistake in it, and of an error that are read.
+MAX_REASON, MAX_LOCATION, MAX_READ = 300, 120, 1 << 13
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def load_page(path: Path) -> Op:
@@ -54,12 +52,12 @@ def reason(error: BaseException, path: Path) -> str:
     It has no folders of this machine, and no characters that JSON cannot represent.
     """
     text = _one_line(f"{type(error).__name__}: {_text(error)}".removesuffix(": "))
-    cure = f"; correct {_place(error, path)} and start again"
+    cure = f"; correct {_location(error, path)} and start again"
     if isinstance(error, NotBuilt):
         cure = ""
     elif isinstance(error, SystemExit):
         cure = f': it ends the program; put the code of a script under if __name__ == "__main__"{cure}'
-    if len(text) > (most := MOST - len(cure)):
+    if len(text) > (most := MAX_REASON - len(cure)):
         text = f"{text[: most // 2]}…{text[len(text) - most // 2 + 1 :]}"
     return text + cure
 
@@ -70,10 +68,10 @@ def stem(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def stops_noted() -> Generator[list[int]]:
-    """Note the signals to stop that arrive inside this block: an exception after one is not an error of a page.
+def noting_stop_signals() -> Generator[list[int]]:
+    """Yield a list of the stop signals that arrive inside this block: an exception after one is not an error of a page.
 
-    Their handlers are called as ever, and are in place again at the end, whatever a page installs.
+    Their handlers are called as usual, and restored at the end, whatever a page installs.
     """
     noted: list[int] = []
 
@@ -84,7 +82,7 @@ def stops_noted() -> Generator[list[int]]:
 
         return note
 
-    with _handlers_kept() as handlers:
+    with _restoring_handlers() as handlers:
         for number, handler in handlers.items():
             if callable(handler):
                 signal.signal(number, noting(handler))
@@ -92,11 +90,11 @@ def stops_noted() -> Generator[list[int]]:
 
 
 @contextlib.contextmanager
-def _handlers_kept() -> Generator[Mapping[signal.Signals, Any]]:
-    """Put the handlers of the signals to stop, which it yields, in place again; none outside of the main thread."""
+def _restoring_handlers() -> Generator[Mapping[signal.Signals, Any]]:
+    """Yield the handlers of the stop signals and restore them at the end; there are none outside of the main thread."""
     is_main = threading.current_thread() is threading.main_thread()
     handlers: dict[signal.Signals, Any] = {
-        number: handler for number in STOPS if is_main and (handler := signal.getsignal(number)) is not None
+        number: handler for number in STOP_SIGNALS if is_main and (handler := signal.getsignal(number)) is not None
     }
     try:
         yield handlers
@@ -112,7 +110,7 @@ def _isolated() -> Generator[None]:
         stack.callback(os.close, folder)
         stack.callback(os.fchdir, folder)
         stack.callback(sys.path.__setitem__, slice(None), path)
-        stack.enter_context(_handlers_kept())
+        stack.enter_context(_restoring_handlers())
         stack.callback(_check_tensorflow)
         stack.callback(tf.config.run_functions_eagerly, tf.config.functions_run_eagerly())
         stack.enter_context(warnings.catch_warnings())
@@ -161,19 +159,15 @@ def _imported(path: Path) -> ModuleType:
 def _op_of(module: ModuleType, path: Path) -> Op:
     op = getattr(module, "OP", None)
     if isinstance(op, Op):
-        _refuse_two(path)
+        # The first of two ops would be lost.
+        if len(lines := _lines_of_op(path)) > 1:
+            raise TypeError(f"expected one OP in a file, got one at each of the lines {', '.join(map(str, lines))}")
         return op
     if op is not None:
         raise TypeError(f"expected OP = Op(...), got {type(op).__name__}")
     others = [name for name, value in vars(module).items() if isinstance(value, Op)]
     found = f", but {', '.join(others)}: expected one op in a file, named OP" if others else ": expected OP = Op(...)"
     raise TypeError(f"no OP is defined{found}")
-
-
-def _refuse_two(path: Path) -> None:
-    """Raise ``TypeError`` if a page assigns ``OP`` twice: the first op would be lost."""
-    if len(lines := _lines_of_op(path)) > 1:
-        raise TypeError(f"expected one OP in a file, got one at each of the lines {', '.join(map(str, lines))}")
 
 
 def _lines_of_op(path: Path) -> list[int]:
@@ -191,10 +185,10 @@ def _lines_of_op(path: Path) -> list[int]:
     ]
 
 
-def _place(error: BaseException, path: Path) -> str:
+def _location(error: BaseException, path: Path) -> str:
     """Return the line of the page, or of a file beside it, that an error comes from: ``my_ops/cube.py:12``.
 
-    The cause of an error, if it has one, knows it better. An error that comes from no line is that of the op.
+    The line of its cause, if it has one, is nearer to the mistake. Without a line, it is that of the op.
     """
     found, line = path, 0
     cause: BaseException | None = error
@@ -210,13 +204,13 @@ def _place(error: BaseException, path: Path) -> str:
         cause = cause.__cause__
     if not line and not isinstance(error, SyntaxError):
         line = next(iter(_lines_of_op(path)), 0)
-    name = _one_line(f"{path.parent.name}/{found.name}")[-MOST_OF_PLACE:]
+    name = _one_line(f"{path.parent.name}/{found.name}")[-MAX_LOCATION:]
     return f"{name}:{line}" if line else name
 
 
 def _text(error: BaseException) -> str:
     try:
-        return str(error)[:LONGEST]
+        return str(error)[:MAX_READ]
     except BaseException:  # noqa: BLE001 - the author's __str__ may raise anything
         return ""
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from ops._native import NotBuilt
 from ops._op import Op
-from ops._pages import OWN, load_page, reason, stem, stops_noted
+from ops._pages import OWN, load_page, noting_stop_signals, reason, stem
 
 log = logging.getLogger("pullback")
 
@@ -48,7 +48,7 @@ def discover(plug_in_folders: Sequence[Path] = (), admit: Callable[[Op], None] =
     """
     found: dict[str, tuple[Op, Path]] = {}
     broken: list[tuple[Path, str]] = []
-    with stops_noted() as stops:
+    with noting_stop_signals() as stop_signals:
         for path in _pages(plug_in_folders):
             try:
                 op = load_page(path)
@@ -58,7 +58,7 @@ def discover(plug_in_folders: Sequence[Path] = (), admit: Callable[[Op], None] =
                 admit(op)
                 found[op.name] = op, path
             except BaseException as error:
-                if stops:
+                if stop_signals:
                     raise
                 why = reason(error, path)
                 # ``NotBuilt`` needs no stack trace; for other errors the author of the op does.

@@ -41,7 +41,7 @@ class Input:
     poles: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse wrong types, dtypes, shapes and domains."""
+        """Raise an error for wrong types, dtypes, shapes and domains."""
         what = f"input {shown(self.name)}"
         check_fields(Input, self, what)
         _check_slot(self, what)
@@ -68,7 +68,7 @@ class Output:
     doc: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse wrong types, dtypes and shapes."""
+        """Raise an error for wrong types, dtypes and shapes."""
         what = f"output {shown(self.name)}"
         check_fields(Output, self, what)
         _check_slot(self, what)
@@ -83,7 +83,7 @@ class Example:
     attrs: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
-        """Refuse wrong types, and values that are not JSON."""
+        """Raise an error for wrong types, and for values that are not JSON."""
         what = f"example {shown(self.name)}"
         check_fields(Example, self, what)
         check_text(self.name, what)
@@ -119,7 +119,7 @@ def _is_dimension(size: str | int) -> bool:
     return 0 <= size < MAX_SIZE if isinstance(size, int) else size == ANY or (size.isidentifier() and size.isascii())
 
 
-def same_names(slots: Sequence[Input] | Sequence[Output] | Sequence[Example]) -> list[str]:
+def duplicate_names(slots: Sequence[Input] | Sequence[Output] | Sequence[Example]) -> list[str]:
     """Return the names that more than one of these have."""
     names = [slot.name for slot in slots]
     return [name for name in dict.fromkeys(names) if names.count(name) > 1]

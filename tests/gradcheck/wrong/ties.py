@@ -1,4 +1,4 @@
-"""Gradients with wrong finite values at special places: ties, 0, -0.0, a kink, the edge of the domain."""
+"""Gradients with wrong finite values at special points: ties, 0, -0.0, a kink, the edge of the domain."""
 
 from typing import Any
 
