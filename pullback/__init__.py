@@ -4,9 +4,7 @@ This package is the client: ``Client`` and ``AsyncClient`` send requests, ``erro
 line is ``python -m pullback``.
 """
 
-from pullback.answers import Forward, Gradients, Hessian, Jacobian, Orders, Products, Tangents
 from pullback.async_client import AsyncClient
-from pullback.async_op import AsyncOp
 from pullback.catalogue import Contract, OpSummary
 from pullback.client import Client
 from pullback.errors import (
@@ -27,8 +25,9 @@ from pullback.errors import (
     Unauthorized,
     Unprocessable,
 )
-from pullback.op import Op
+from pullback.op import AsyncOp, Op
 from pullback.reports import Report, Verification
+from pullback.results import Forward, Gradients, Hessian, Jacobian, Orders, Products, Tangents
 
 __version__ = "0.1.0"
 

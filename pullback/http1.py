@@ -66,7 +66,7 @@ def joined(head: bytes, body: Body | None) -> bytes:
     return head if body is None else b"".join((head, *body.pieces))
 
 
-class Answer:
+class ResponseParser:
     """The response that httptools parses, which calls the methods that begin with ``on_``."""
 
     def __init__(self) -> None:

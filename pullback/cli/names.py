@@ -1,50 +1,27 @@
 """The meaning of ``name=value`` on the command line, by the contract of the op."""
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pullback.catalogue import Contract
 from pullback.cli.values import attribute, tensor
 from pullback.errors import BadArgument
-
-FIELDS = ("inputs", "attrs", "cotangents", "tangents", "vectors", "gradients")
-TENSOR_FIELDS: Mapping[str, tuple[str, ...]] = {
-    "forward": (),
-    "gradients": ("cotangents",),
-    "vjp": ("cotangents",),
-    "jvp": ("tangents",),
-    "jacobian": (),
-    "hvp": ("vectors", "cotangents"),
-    "hessian": ("cotangents",),
-    "verify": ("cotangents", "gradients"),
-}
-"""The fields of each operation beside ``inputs`` and ``attrs``."""
-PREFIXES: Mapping[str, tuple[str, ...]] = {
-    "inputs": ("",),
-    "attrs": ("",),
-    "cotangents": ("d",),
-    "tangents": ("t",),
-    "vectors": ("v", "dd"),
-    "gradients": ("g",),
-}
+from pullback.op import COTANGENTS, GRADIENTS, INPUTS, OPERATIONS
 
 
 @dataclass
 class Arguments:
-    """The values by field, and by name within it."""
+    """The inputs and the attributes by name, and the tensors of other fields by field and name."""
 
     inputs: dict[str, Any] = field(default_factory=dict[str, Any])
     attrs: dict[str, Any] = field(default_factory=dict[str, Any])
-    cotangents: dict[str, Any] = field(default_factory=dict[str, Any])
-    tangents: dict[str, Any] = field(default_factory=dict[str, Any])
-    vectors: dict[str, Any] = field(default_factory=dict[str, Any])
-    gradients: dict[str, Any] = field(default_factory=dict[str, Any])
+    tensors: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
 
 
 def arguments(contract: Contract, operation: str, assignments: Iterable[str]) -> Arguments:
-    """Sort ``name=value`` into fields.
+    """Sort ``name=value`` into the fields of an operation, or of ``verify``.
 
     ``x`` is an input or an attribute; ``dy`` the cotangent of an output y, ``tx`` the tangent, ``vx`` or ``ddx`` the
     vector and ``gx`` the gradient of an input x. With its field, as in ``inputs.x``, a name is never ambiguous. Raises
@@ -54,7 +31,8 @@ def arguments(contract: Contract, operation: str, assignments: Iterable[str]) ->
     for text in assignments:
         name, value = split(text)
         place, slot = _resolve(name, known, f"{contract.name} {operation}")
-        values: dict[str, Any] = getattr(result, place)
+        own = {"inputs": result.inputs, "attrs": result.attrs}
+        values = own[place] if place in own else result.tensors.setdefault(place, {})
         if slot in values:
             raise BadArgument(f"{name}: duplicate name; set {place}.{slot} only once")
         schema = contract.attr_schemas.get(slot)
@@ -72,15 +50,15 @@ def split(text: str) -> tuple[str, str]:
 
 def meanings(contract: Contract, operation: str) -> dict[str, list[tuple[str, str]]]:
     """Return every name that an assignment may have, with its meanings: a field and a name within it."""
-    inputs, outputs = [slot.name for slot in contract.inputs], [slot.name for slot in contract.outputs]
-    slots: dict[str, Sequence[str]] = dict.fromkeys(FIELDS, inputs)
-    slots |= {"cotangents": outputs, "attrs": list(contract.attr_schemas)}
+    slots = {"inputs": [slot.name for slot in contract.inputs], "outputs": [slot.name for slot in contract.outputs]}
+    tensors = OPERATIONS[operation].tensors if operation in OPERATIONS else [COTANGENTS, GRADIENTS]
+    fields = [(field.name, slots[field.of], field.prefixes) for field in (INPUTS, *tensors)]
     known: dict[str, list[tuple[str, str]]] = {}
-    for place in ("inputs", "attrs", *TENSOR_FIELDS[operation]):
-        for slot in slots[place]:
-            for prefix in PREFIXES[place]:
-                known.setdefault(prefix + slot, []).append((place, slot))
-            known[f"{place}.{slot}"] = [(place, slot)]
+    for place, names, prefixes in (*fields, ("attrs", contract.attr_schemas, ("",))):
+        for name in names:
+            for prefix in prefixes:
+                known.setdefault(prefix + name, []).append((place, name))
+            known[f"{place}.{name}"] = [(place, name)]
     return known
 
 

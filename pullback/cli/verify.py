@@ -52,12 +52,13 @@ def verify(
     with client(ctx, url, timeout) as service:
         handle = service.op(op)
         args = arguments(handle.contract(), "verify", [*(assignments or []), *named])
-        if not args.gradients:
+        gradients = args.tensors.get("gradients")
+        if gradients is None:
             raise BadArgument("expected a gradient, such as gx=@mine.npy or --gradient x=@mine.npy, got none")
         verification = handle.verify(
             args.inputs,
-            args.gradients,
-            cotangents=args.cotangents or None,
+            gradients,
+            cotangents=args.tensors.get("cotangents"),
             tolerances={"absolute": absolute, "relative": relative},
             attrs=args.attrs or None,
             dtype=dtype,

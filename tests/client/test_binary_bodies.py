@@ -10,16 +10,15 @@ from hypothesis import strategies as st
 
 import pullback
 from app.tensors import safetensors as service_safetensors
-from pullback import answers, bodies, calls, safetensors
+from pullback import bodies, results, safetensors
 from pullback.arrays import DTYPES
+from tests.client.counting import sent_by
 from tests.conftest import Service
 from tests.patience import PATIENCE_S
 
-COMMON: calls.Common = {}
-
 
 def vjp(inputs: dict) -> bodies.Body:
-    call = calls.vjp("op", inputs, COMMON, cotangents=None, wrt=None, outputs=False, batched=False)
+    call = sent_by(lambda op: op.vjp(inputs))
     assert call.body is not None
     assert call.accept == call.body.media_type
     return call.body
@@ -198,7 +197,7 @@ def assert_same(one, other) -> None:
 
 def test_orders_without_any_gradient_are_not_forgotten() -> None:
     document = {"outputs": {}, "gradients": {"1": {"x": np.ones(1)}}, "absent": [{}, {"x": "disconnected"}]}
-    orders = answers.orders(document)
+    orders = results.orders(document)
     assert [list(level.values()) for level in orders.gradients] == [[np.ones(1)], [None]]
 
 
