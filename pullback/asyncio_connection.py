@@ -95,7 +95,7 @@ class AsyncioConnection(asyncio.Protocol):
         if exchange.error is not None:
             raise exchange.error
         self.is_reusable = exchange.parser.keeps_alive and is_sent and transport.get_write_buffer_size() == 0
-        return exchange.parser.response
+        return exchange.parser.finish()
 
     def close(self) -> None:
         """Close the connection at once."""

@@ -14,6 +14,7 @@ import httpx
 from pullback.addresses import Address
 from pullback.asyncio_connection import AsyncioConnection
 from pullback.calls import Call
+from pullback.connections import Connections, Sockets
 from pullback.failures import handshake_failed
 from pullback.http1 import IDLE_S
 from pullback.limits import Limit
@@ -21,6 +22,44 @@ from pullback.network import Network, NextChunk
 from pullback.responses import Response
 
 T = TypeVar("T")
+
+
+class AsyncioSockets(Sockets):
+    """Makes connections in the running event loop."""
+
+    async def result(self, future: Future[T], seconds: float) -> T:
+        """Wait for the result of another thread."""
+        async with asyncio.timeout(seconds):
+            return await asyncio.wrap_future(future)
+
+    async def connect(self, family: int, address: Any, seconds: float) -> socket.socket:
+        """Return a socket that is connected to an address."""
+        opened = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            opened.setblocking(False)
+            async with asyncio.timeout(seconds):
+                await asyncio.get_running_loop().sock_connect(opened, address)
+        except BaseException:
+            opened.close()
+            raise
+        return opened
+
+    async def start(
+        self, opened: socket.socket, tls: ssl.SSLContext | None, host: str, timeout: float | None, seconds: float
+    ) -> AsyncioConnection:
+        """Return a connection on a socket; it closes the socket if the handshake of TLS fails."""
+        loop = asyncio.get_running_loop()
+        new = partial(AsyncioConnection, loop, timeout)
+        if tls is None:
+            create = loop.create_unix_connection if opened.family == socket.AF_UNIX else loop.create_connection
+            return (await create(new, sock=opened))[1]
+        create = partial(loop.create_connection, ssl=tls, server_hostname=host, ssl_handshake_timeout=seconds)
+        try:
+            # If the wait was cancelled instead, asyncio and uvloop would leave the socket open.
+            with handshake_failed():
+                return (await create(new, sock=opened))[1]
+        except ConnectionAbortedError:
+            raise TimeoutError("no handshake of TLS in time") from None
 
 
 class AsyncioNetwork(Network):
@@ -34,7 +73,8 @@ class AsyncioNetwork(Network):
         concurrency: int,
     ) -> None:
         """Belong to the event loop that runs."""
-        super().__init__(address, is_direct=transport is None and http_client is None and address.proxy is None)
+        is_direct = transport is None and http_client is None and address.proxy is None
+        super().__init__(Connections(address, AsyncioSockets()) if is_direct else None)
         self._address, self._transport, self._http_client = address, transport, http_client
         self._loop = asyncio.get_running_loop()
         self.semaphore = asyncio.Semaphore(concurrency)
@@ -47,39 +87,6 @@ class AsyncioNetwork(Network):
     async def sleep(self, seconds: float) -> None:
         """Wait."""
         await asyncio.sleep(seconds)
-
-    async def result(self, future: Future[T], seconds: float) -> T:
-        """Wait for the result of another thread."""
-        async with asyncio.timeout(seconds):
-            return await asyncio.wrap_future(future)
-
-    async def connect(self, family: int, address: Any, seconds: float) -> socket.socket:
-        """Return a socket that is connected to an address."""
-        opened = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            opened.setblocking(False)
-            async with asyncio.timeout(seconds):
-                await self._loop.sock_connect(opened, address)
-        except BaseException:
-            opened.close()
-            raise
-        return opened
-
-    async def start(
-        self, opened: socket.socket, tls: ssl.SSLContext | None, host: str, timeout: float | None, seconds: float
-    ) -> AsyncioConnection:
-        """Return a connection on a socket; it closes the socket if the handshake of TLS fails."""
-        is_unix, new = opened.family == socket.AF_UNIX, partial(AsyncioConnection, self._loop, timeout)
-        if tls is None:
-            create = self._loop.create_unix_connection if is_unix else self._loop.create_connection
-            return (await create(new, sock=opened))[1]
-        create = partial(self._loop.create_connection, ssl=tls, server_hostname=host, ssl_handshake_timeout=seconds)
-        try:
-            # If the wait was cancelled instead, asyncio and uvloop would leave the socket open.
-            with handshake_failed():
-                return (await create(new, sock=opened))[1]
-        except ConnectionAbortedError:
-            raise TimeoutError("no handshake of TLS in time") from None
 
     @asynccontextmanager
     async def stream(self, call: Call[Any], limit: Limit) -> AsyncGenerator[tuple[Response, NextChunk], None]:

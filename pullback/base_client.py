@@ -74,17 +74,16 @@ class BaseClient(ABC, Generic[AnyNetwork]):
             await self._network.close()
 
     async def _send(self, network: Network, call: Call[T], limit: Limit) -> T:
-        retries = Retries(self._retries, limit)
+        retries, connections = Retries(self._retries, limit), network.connections
+        exchange = partial(self._exchange_by_httpx, network) if connections is None else connections.exchange
         while True:
-            response = await self._exchange(network, call, limit)
+            response = await exchange(call, limit)
             pause = retries.pause(response)
             if pause is None:
                 return reading.result(self._address, call, response)
             await network.sleep(pause)
 
-    async def _exchange(self, network: Network, call: Call[Any], limit: Limit) -> Response:
-        if network.connections is not None:
-            return await network.connections.exchange(call, limit)
+    async def _exchange_by_httpx(self, network: Network, call: Call[Any], limit: Limit) -> Response:
         try:
             async with network.stream(call, limit) as (start, next_chunk):
                 return await _complete(start, next_chunk)

@@ -43,7 +43,7 @@ class BlockingConnection:
             raise parser.lost() from error
         self.is_reusable = parser.keeps_alive and is_sent
         self._used = time.monotonic()
-        return parser.response
+        return parser.finish()
 
     def close(self) -> None:
         """Close the connection."""

@@ -16,6 +16,7 @@ from pullback.addresses import Address
 from pullback.blocking_connection import BlockingConnection
 from pullback.call_timeout import timeouts
 from pullback.calls import Call
+from pullback.connections import Connections, Sockets
 from pullback.failures import handshake_failed
 from pullback.limits import Limit
 from pullback.network import Network, NextChunk
@@ -24,25 +25,8 @@ from pullback.responses import Response
 T = TypeVar("T")
 
 
-class BlockingNetwork(Network):
-    """The connections of a client in one process; threads share them."""
-
-    def __init__(
-        self, address: Address, transport: httpx.BaseTransport | None, http_client: httpx.Client | None
-    ) -> None:
-        """Belong to this process."""
-        super().__init__(address, is_direct=transport is None and http_client is None and address.proxy is None)
-        self._address, self._transport, self._http_client = address, transport, http_client
-        self._process = os.getpid()
-
-    @property
-    def is_current(self) -> bool:
-        """Whether this process is the one where it was made, and not a fork of it."""
-        return self._process == os.getpid()
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait."""
-        time.sleep(seconds)
+class BlockingSockets(Sockets):
+    """Makes connections, and blocks the thread meanwhile."""
 
     async def result(self, future: Future[T], seconds: float) -> T:
         """Wait for the result of another thread."""
@@ -68,6 +52,28 @@ class BlockingNetwork(Network):
             with handshake_failed():
                 opened = tls.wrap_socket(opened, server_hostname=host)
         return BlockingConnection(opened, timeout)
+
+
+class BlockingNetwork(Network):
+    """The connections of a client in one process; threads share them."""
+
+    def __init__(
+        self, address: Address, transport: httpx.BaseTransport | None, http_client: httpx.Client | None
+    ) -> None:
+        """Belong to this process."""
+        is_direct = transport is None and http_client is None and address.proxy is None
+        super().__init__(Connections(address, BlockingSockets()) if is_direct else None)
+        self._address, self._transport, self._http_client = address, transport, http_client
+        self._process = os.getpid()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this process is the one where it was made, and not a fork of it."""
+        return self._process == os.getpid()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        time.sleep(seconds)
 
     @asynccontextmanager
     async def stream(self, call: Call[Any], limit: Limit) -> AsyncGenerator[tuple[Response, NextChunk], None]:

@@ -105,13 +105,14 @@ class Connections:
         return response
 
     def _idle_connection(self) -> Connection | None:
-        with contextlib.suppress(IndexError):
-            while True:
+        while True:
+            try:
                 connection = self._idle.pop()
-                if connection.is_usable:
-                    return connection
-                connection.close()
-        return None
+            except IndexError:
+                return None
+            if connection.is_usable:
+                return connection
+            connection.close()
 
     async def _connect(self, limit: Limit) -> Connection:
         address = self._address

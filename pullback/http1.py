@@ -84,9 +84,10 @@ class ResponseParser:
         self.on_body = self._chunks.append
         self._parser = httptools.HttpResponseParser(self)
 
-    @property
-    def response(self) -> Response:
-        """The complete response."""
+    def finish(self) -> Response:
+        """Return the complete response; nothing can be parsed after it."""
+        # The parser and this object refer to each other: to find that takes the garbage collector 2 us a response.
+        del self._parser
         return Response(self.status, self.headers, self.content)
 
     def feed(self, data: bytes) -> None:

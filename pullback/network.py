@@ -3,14 +3,13 @@
 ``BlockingNetwork`` blocks the thread and ``AsyncioNetwork`` suspends the task; everything above is written once.
 """
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeAlias
 
-from pullback.addresses import Address
 from pullback.calls import Call
-from pullback.connections import Connections, Sockets
+from pullback.connections import Connections
 from pullback.limits import Limit
 from pullback.responses import Response
 
@@ -18,12 +17,12 @@ NextChunk: TypeAlias = Callable[[], Awaitable[bytes | None]]
 """Returns the next part of a response's content, ``None`` at the end; raises ``TimeoutError`` when the time is up."""
 
 
-class Network(Sockets):
+class Network(ABC):
     """The connections of a client in one process or event loop: its own, or those of httpx."""
 
-    def __init__(self, address: Address, *, is_direct: bool) -> None:
-        """Connect to nothing yet; without ``is_direct``, httpx sends all calls."""
-        self.connections = Connections(address, self) if is_direct else None
+    def __init__(self, connections: Connections | None) -> None:
+        """Set the client's own connections; without any, httpx sends all calls."""
+        self.connections = connections
 
     @property
     @abstractmethod

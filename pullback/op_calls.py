@@ -1,6 +1,7 @@
 """Calls of the methods of an op, whose arrays may lack names. This module does no I/O."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast
 
 from pullback import bodies
@@ -15,7 +16,8 @@ from pullback.results import Reader
 T = TypeVar("T")
 
 
-class TensorField(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class TensorField:
     """A field of requests: arrays by the names of the op's inputs, or outputs.
 
     On the command line, ``prefixes`` before such a name stand for the field.
@@ -44,8 +46,7 @@ class OpCall(NamedTuple, Generic[T]):
     @property
     def is_named(self) -> bool:
         """Whether all arrays have names."""
-        # A check for an abstract class takes ten times as long.
-        return all(value is None or isinstance(value, (dict, Mapping)) for value in self.tensors.values())
+        return all(map(_is_named, self.tensors.values()))
 
     def named(self, contract: Contract | None) -> Call[T]:
         """Return the call with the names of its arrays, which the contract has unless ``is_named``."""
@@ -63,9 +64,14 @@ class OpCall(NamedTuple, Generic[T]):
         return Call(self.path, self.read, body, self.accept or body.media_type, self.limit.seconds, may_repeat=True)
 
 
+def _is_named(value: Any) -> bool:
+    # A check for an abstract class alone takes ten times as long.
+    return value is None or isinstance(value, (dict, Mapping))
+
+
 def _named(field: TensorField, value: Arrays | ArrayLike, contract: Contract | None) -> Arrays:
     """Return arrays by name; one without takes the only name that it can have, or raises ``BadArgument``."""
-    if contract is None or isinstance(value, Mapping):
+    if contract is None or _is_named(value):
         return cast(Arrays, value)
     slots = contract.outputs if field.of == "outputs" else contract.inputs
     names = [slot.name for slot in slots if field.name == "inputs" or slot.differentiable]

@@ -3,7 +3,7 @@
 import asyncio
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from functools import wraps
 from inspect import signature
@@ -87,7 +87,7 @@ class BaseOp(ABC):
                 fetch.set_exception(error)
 
     @abstractmethod
-    async def _send(self, call: Call[T], limit: Limit) -> T: ...
+    def _send(self, call: Call[T], limit: Limit) -> Awaitable[T]: ...
 
     @abstractmethod
     async def _wait(self, fetch: Future[None], seconds: float | None) -> None:
@@ -121,8 +121,8 @@ class AsyncioOp(BaseOp):
         """Set the client that sends the calls, and the name."""
         super().__init__(client, name)
 
-    async def _send(self, call: Call[T], limit: Limit) -> T:
-        return await self._client.send(call, limit)
+    def _send(self, call: Call[T], limit: Limit) -> Awaitable[T]:
+        return self._client.send(call, limit)
 
     async def _wait(self, fetch: Future[None], seconds: float | None) -> None:
         async with asyncio.timeout(seconds):
