@@ -4,6 +4,7 @@ This package is the client: ``Client`` and ``AsyncClient`` send requests, ``erro
 line is ``python -m pullback``.
 """
 
+from pullback import results
 from pullback.async_client import AsyncClient
 from pullback.catalogue import Contract, OpSummary
 from pullback.client import Client
@@ -27,7 +28,7 @@ from pullback.errors import (
 )
 from pullback.op import AsyncOp, Op
 from pullback.reports import Report, Verification
-from pullback.results import Forward, Gradients, Hessian, Jacobian, Orders, Products, Tangents
+from pullback.results import *  # noqa: F403 - every result that it lists
 
 __version__ = "0.1.0"
 
@@ -41,23 +42,16 @@ __all__ = [
     "ConnectionLost",
     "Contract",
     "DeadlinePassed",
-    "Forward",
-    "Gradients",
-    "Hessian",
-    "Jacobian",
     "NotFound",
     "NotPullback",
     "Op",
     "OpFailed",
     "OpSummary",
-    "Orders",
     "Overloaded",
     "ProblemError",
-    "Products",
     "PullbackError",
     "RateLimited",
     "Report",
-    "Tangents",
     "TimedOut",
     "TooLarge",
     "Unauthorized",
@@ -65,3 +59,4 @@ __all__ = [
     "Verification",
     "__version__",
 ]
+__all__ += results.__all__

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from pullback import safetensors
-from pullback.arrays import Array, base64, encode, name_of, plain
+from pullback.arrays import base64, encode, name_of, plain
+from pullback.dtypes import Array
 from pullback.errors import BadArgument
 from pullback.safetensors import Buffer
 

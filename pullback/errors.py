@@ -27,6 +27,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pullback.dtypes import FLOATS
+
 
 class PullbackError(Exception):
     """The base class of all errors that the client raises."""
@@ -139,7 +141,7 @@ class DeadlinePassed(ProblemError):
 
 def _conversion(fault: Fault) -> str:
     """Return how to convert an array of integers for an input of floats; the service does not cast what is typed."""
-    dtype = re.search(r"b?float\d+", fault.expected)
+    dtype = re.search(rf"\b({'|'.join(FLOATS)})\b", fault.expected)
     if dtype is None or fault.loc[2:] != ("dtype",) or not re.search(r"int|bool", fault.got):
         return ""
     return f': convert it, as by {fault.loc[1]}.astype("{dtype[0]}")'

@@ -11,7 +11,10 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
-from pullback.arrays import Array, decode
+from pullback.arrays import decode
+from pullback.dtypes import Array
+
+__all__ = ["Forward", "Gradients", "Hessian", "Jacobian", "Orders", "Products", "Tangents"]
 
 T = TypeVar("T")
 Named: TypeAlias = dict[str, Array]

@@ -31,7 +31,7 @@ import tensorflow as tf
 from tensorflow.python.eager import record
 
 from pullback.addresses import DEFAULT_TIMEOUT
-from pullback.arrays import Array
+from pullback.dtypes import Array
 from pullback.errors import BadArgument
 from pullback.remotes import Derivative, Function, Remote, TensorType, evaluate
 

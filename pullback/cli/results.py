@@ -8,9 +8,10 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from rich.console import Console
 
-from pullback.arrays import Array, plain
+from pullback.arrays import plain
 from pullback.cli.console import styled
 from pullback.cli.output_files import OutputFile
+from pullback.dtypes import Array, needs_ml_dtypes
 
 MAX_WIDTH = 100
 
@@ -75,10 +76,10 @@ def _below(reasons: Any, name: str) -> Any:
 
 
 def _document(array: Array) -> dict[str, Any]:
-    data = plain(array.astype(np.float64) if array.dtype.name == "bfloat16" else array)
+    data = plain(array.astype(np.float64) if needs_ml_dtypes(array.dtype.name) else array)
     return {"dtype": array.dtype.name, "shape": list(array.shape), "data": data}
 
 
 def _storable(array: Array) -> Array:
-    """Return an array that NumPy's files can hold: bfloat16 is widened to float32, which is exact."""
-    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+    """Return an array that NumPy's files can hold: a dtype that NumPy lacks is widened to float32, which is exact."""
+    return array.astype(np.float32) if needs_ml_dtypes(array.dtype.name) else array

@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pullback.arrays import INTEGERS, Array, name_of
+from pullback.arrays import name_of
+from pullback.dtypes import INTEGERS, Array
 from pullback.errors import BadArgument
 from pullback.remotes.remote import Remote, is_live
 from pullback.remotes.shapes import TensorType, output_types

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from pullback.arrays import Array, name_of
+from pullback.arrays import name_of
+from pullback.dtypes import Array
 from pullback.limits import Limit
 from pullback.remotes import products
 from pullback.remotes.derivatives import Derivative

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
-from pullback.arrays import Array, name_of
+from pullback.arrays import name_of
+from pullback.dtypes import Array
 from pullback.limits import Limit
 
 Key: TypeAlias = tuple[tuple[str, tuple[int, ...], bytes], ...]

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from pullback.arrays import Array, name_of
+from pullback.arrays import name_of
 from pullback.catalogue import Slot
+from pullback.dtypes import Array
 from pullback.errors import OpFailed, Unprocessable
 from pullback.limits import Limit
 from pullback.remotes.derivatives import Derivative

@@ -9,9 +9,10 @@ from typing import Any
 
 from pullback import calls
 from pullback.addresses import DEFAULT_TIMEOUT
-from pullback.arrays import FLOATS, plain
+from pullback.arrays import plain
 from pullback.calls import Common
 from pullback.catalogue import Contract, Slot
+from pullback.dtypes import FLOATS
 from pullback.errors import BadArgument, TimedOut
 from pullback.limits import Limit
 from pullback.remotes.attempts import Attempts

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import pullback
 from app.tensors import safetensors as service_safetensors
 from pullback import bodies, results, safetensors
-from pullback.arrays import DTYPES
+from pullback.dtypes import DTYPES
 from tests.client.counting import sent_by
 from tests.conftest import Service
 from tests.patience import PATIENCE_S
@@ -86,7 +86,7 @@ LAYOUTS = {
     "strided": lambda array: array[..., ::2] if array.ndim else array,
     "reversed": lambda array: array[..., ::-1] if array.ndim else array,
 }
-SHAPES = st.lists(st.tuples(st.sampled_from(DTYPES), st.lists(st.integers(0, 5), max_size=3)), max_size=4)
+SHAPES = st.lists(st.tuples(st.sampled_from(list(DTYPES)), st.lists(st.integers(0, 5), max_size=3)), max_size=4)
 
 
 @given(SHAPES, st.sampled_from(list(LAYOUTS)))
