@@ -45,7 +45,7 @@ class Exchange:
         return rest
 
     def lose(self) -> None:
-        """End as the connection is closed: the response may be complete by that."""
+        """End because the connection is closed, which may complete the response."""
         if self.ended.done():
             return
         try:
@@ -208,7 +208,7 @@ class Rest(asyncio.BufferedProtocol):
     """Receives the rest of a long response into its memory."""
 
     def __init__(self, connection: AsyncioConnection, rest: memoryview, transport: asyncio.Transport) -> None:
-        """Take the place of the connection as the protocol of its transport."""
+        """Replace the connection as the protocol of its transport."""
         self._connection, self._rest, self._transport = connection, rest, transport
         self.pause_writing, self.resume_writing = connection.pause_writing, connection.resume_writing
         self.connection_lost = connection.connection_lost

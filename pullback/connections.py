@@ -131,10 +131,10 @@ class Connections:
         if address.socket_path is not None:
             return await sockets.connect(socket.AF_UNIX, address.socket_path, until(end))
         failed: OSError = OSError("no address")
-        found = await sockets.result(look_up(address.location.host, address.port), until(end))
-        for place, seconds in shares(found, end):
+        addresses = await sockets.result(look_up(address.location.host, address.port), until(end))
+        for found, seconds in shares(addresses, end):
             try:
-                opened = await sockets.connect(place.family, place.address, seconds)
+                opened = await sockets.connect(found.family, found.address, seconds)
             except OSError as error:
                 failed = error
             else:

@@ -19,7 +19,7 @@
         ├── Overloaded    503     no capacity now: try again after ``retry_after`` seconds
         └── DeadlinePassed 504    the server's deadline passed before the response
 
-Every message is one line: the error, its place, and the cure.
+Every message is one line: what is wrong, where, and how to fix it.
 """
 
 import re

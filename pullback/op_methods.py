@@ -60,7 +60,7 @@ class BaseOp(ABC):
         """Return the contract; calls that need it at the same time share one request."""
         while self._contract is None:
             mine = Future[None]()
-            # So that whoever waits cannot cancel it.
+            # Now a waiting task cannot cancel it.
             mine.set_running_or_notify_cancel()
             fetch = self._fetches.setdefault(os.getpid(), mine)
             try:

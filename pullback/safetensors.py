@@ -1,6 +1,6 @@
 """Safetensors: a JSON header with the offsets of each tensor, then their bytes, little-endian and row-major.
 
-The name of a tensor is its place in the JSON document: ``inputs/x``, ``gradients/1/x``. Everything else of the document
+The name of a tensor is its path in the JSON document: ``inputs/x``, ``gradients/1/x``. Everything else of the document
 is JSON in the header's ``__metadata__``, under ``pullback``.
 """
 
@@ -59,10 +59,10 @@ def read(body: Buffer) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(metadata.get(_OURS, "{}"))
     for path, entry in header.items():
         *parents, name = path.split("/")
-        place = document
+        group = document
         for parent in parents:
-            place = place.setdefault(parent, {})
-        place[name] = _tensor(view[start:], entry)
+            group = group.setdefault(parent, {})
+        group[name] = _tensor(view[start:], entry)
     return document
 
 

@@ -79,11 +79,11 @@ def call(
     given = {name: value for name, value in options.items() if value not in (None, []) and value is not False}
     _check_options(operation, given)
     with output_files({"--out": out}) as files, client(ctx, url, timeout) as service:
-        handle = service.op(op)
-        args = arguments(handle.contract(), operation, assignments or [])
-        directions = {field.name: args.tensors.get(field.name) for field in OPERATIONS[operation].tensors}
-        common = {"attrs": args.attrs or None, "dtype": dtype, "mode": mode, "device": device}
-        result = getattr(handle, operation)(args.inputs, **directions, **given, **common)
+        found = service.op(op)
+        args = arguments(found.contract(), operation, assignments or [])
+        directions = {field.name: args.get(field.name) for field in OPERATIONS[operation].tensors}
+        common = {"attrs": args.get("attrs"), "dtype": dtype, "mode": mode, "device": device}
+        result = getattr(found, operation)(args.get("inputs", {}), **directions, **given, **common)
         arrays = entries(result)
         if out is not None:
             save(files["--out"], arrays)

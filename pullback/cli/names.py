@@ -2,7 +2,6 @@
 
 import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from pullback.catalogue import Contract
@@ -11,32 +10,22 @@ from pullback.errors import BadArgument
 from pullback.op import COTANGENTS, GRADIENTS, INPUTS, OPERATIONS
 
 
-@dataclass
-class Arguments:
-    """The inputs and the attributes by name, and the tensors of other fields by field and name."""
-
-    inputs: dict[str, Any] = field(default_factory=dict[str, Any])
-    attrs: dict[str, Any] = field(default_factory=dict[str, Any])
-    tensors: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
-
-
-def arguments(contract: Contract, operation: str, assignments: Iterable[str]) -> Arguments:
-    """Sort ``name=value`` into the fields of an operation, or of ``verify``.
+def arguments(contract: Contract, operation: str, assignments: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return the values of ``name=value``, by the fields of an operation, or of ``verify``, and by name.
 
     ``x`` is an input or an attribute; ``dy`` the cotangent of an output y, ``tx`` the tangent, ``vx`` or ``ddx`` the
     vector and ``gx`` the gradient of an input x. With its field, as in ``inputs.x``, a name is never ambiguous. Raises
     ``BadArgument`` for a name that is unknown or ambiguous.
     """
-    known, result = meanings(contract, operation), Arguments()
+    known, result = meanings(contract, operation), dict[str, dict[str, Any]]()
     for text in assignments:
         name, value = split(text)
-        place, slot = _resolve(name, known, f"{contract.name} {operation}")
-        own = {"inputs": result.inputs, "attrs": result.attrs}
-        values = own[place] if place in own else result.tensors.setdefault(place, {})
+        field, slot = _resolve(name, known, f"{contract.name} {operation}")
+        values = result.setdefault(field, {})
         if slot in values:
-            raise BadArgument(f"{name}: duplicate name; set {place}.{slot} only once")
+            raise BadArgument(f"{name}: duplicate name; set {field}.{slot} only once")
         schema = contract.attr_schemas.get(slot)
-        values[slot] = attribute(name, value, schema) if place == "attrs" else tensor(name, value)
+        values[slot] = attribute(name, value, schema) if field == "attrs" else tensor(name, value)
     return result
 
 
@@ -52,13 +41,13 @@ def meanings(contract: Contract, operation: str) -> dict[str, list[tuple[str, st
     """Return every name that an assignment may have, with its meanings: a field and a name within it."""
     slots = {"inputs": [slot.name for slot in contract.inputs], "outputs": [slot.name for slot in contract.outputs]}
     tensors = OPERATIONS[operation].tensors if operation in OPERATIONS else [COTANGENTS, GRADIENTS]
-    fields = [(field.name, slots[field.of], field.prefixes) for field in (INPUTS, *tensors)]
+    fields = [(tensor.name, slots[tensor.of], tensor.prefixes) for tensor in (INPUTS, *tensors)]
     known: dict[str, list[tuple[str, str]]] = {}
-    for place, names, prefixes in (*fields, ("attrs", contract.attr_schemas, ("",))):
+    for field, names, prefixes in (*fields, ("attrs", contract.attr_schemas, ("",))):
         for name in names:
             for prefix in prefixes:
-                known.setdefault(prefix + name, []).append((place, name))
-            known[f"{place}.{name}"] = [(place, name)]
+                known.setdefault(prefix + name, []).append((field, name))
+            known[f"{field}.{name}"] = [(field, name)]
     return known
 
 
@@ -77,5 +66,5 @@ def _resolve(name: str, known: Mapping[str, list[tuple[str, str]]], operation: s
             hint = did_you_mean(name, known if "." in name else short)
             raise BadArgument(f"{name}: unknown name for {operation}{hint}; it takes {', '.join(short)}")
         case several:
-            choices = " or ".join(f"{place}.{slot}=..." for place, slot in several)
+            choices = " or ".join(f"{field}.{slot}=..." for field, slot in several)
             raise BadArgument(f"{name}: ambiguous name; write {choices}")

@@ -50,17 +50,17 @@ def verify(
     """
     named = [f"gradients.{name}={value}" for name, value in map(split, gradient or [])]
     with client(ctx, url, timeout) as service:
-        handle = service.op(op)
-        args = arguments(handle.contract(), "verify", [*(assignments or []), *named])
-        gradients = args.tensors.get("gradients")
+        found = service.op(op)
+        args = arguments(found.contract(), "verify", [*(assignments or []), *named])
+        gradients = args.get("gradients")
         if gradients is None:
             raise BadArgument("expected a gradient, such as gx=@mine.npy or --gradient x=@mine.npy, got none")
-        verification = handle.verify(
-            args.inputs,
+        verification = found.verify(
+            args.get("inputs", {}),
             gradients,
-            cotangents=args.tensors.get("cotangents"),
+            cotangents=args.get("cotangents"),
             tolerances={"absolute": absolute, "relative": relative},
-            attrs=args.attrs or None,
+            attrs=args.get("attrs"),
             dtype=dtype,
             mode=mode,
             device=device,

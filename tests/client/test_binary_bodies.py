@@ -57,7 +57,7 @@ FIELDS = [
 
 @pytest.mark.parametrize("fields", FIELDS, ids=str)
 @pytest.mark.parametrize("name", ODD_NAMES)
-def test_a_body_is_the_same_whether_or_not_its_frame_is_kept(fields: dict, name) -> None:
+def test_a_body_is_the_same_whether_or_not_its_template_is_cached(fields: dict, name) -> None:
     for x in (np.arange(3.0), np.zeros((2, 0), ">i4"), np.array(1.5, ml_dtypes.bfloat16), np.ones((2, 3))[:, ::2]):
         for tensors in ({"inputs": {name: x}}, {"inputs": {}, "cotangents": {name: x, "other": -x}}):
             expected = json.loads(bodies.write_json(fields, tensors).pieces[0])
