@@ -82,7 +82,10 @@ class AsyncClient(BaseClient[AsyncioNetwork]):
         """Send a call and return its result; ``limit`` is that of the call, if it has started."""
         limit, network = limit or Limit(call.deadline), self._open()
         start = time.monotonic()
-        await self._acquire(network.semaphore, limit)
+        if limit.seconds is None:
+            await network.semaphore.acquire()
+        else:
+            await self._acquire(network.semaphore, limit)
         waited = time.monotonic() - start
         try:
             return await self._send(network, call, limit)
@@ -106,10 +109,7 @@ class AsyncClient(BaseClient[AsyncioNetwork]):
         await self.close()
 
     async def _acquire(self, semaphore: asyncio.Semaphore, limit: Limit) -> None:
-        """Wait until fewer than ``concurrency`` calls are being sent."""
-        if limit.left is None:
-            await semaphore.acquire()
-            return
+        """Wait until fewer than ``concurrency`` calls are being sent, or raise ``TimedOut``."""
         start = time.monotonic()
         try:
             async with asyncio.timeout(limit.left):

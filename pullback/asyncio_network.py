@@ -14,7 +14,7 @@ import httpx
 from pullback.addresses import Address
 from pullback.asyncio_connection import AsyncioConnection
 from pullback.calls import Call
-from pullback.connections import Connections, Sockets
+from pullback.connections import Sockets
 from pullback.failures import handshake_failed
 from pullback.http1 import IDLE_S
 from pullback.limits import Limit
@@ -73,8 +73,7 @@ class AsyncioNetwork(Network):
         concurrency: int,
     ) -> None:
         """Belong to the event loop that runs."""
-        is_direct = transport is None and http_client is None and address.proxy is None
-        super().__init__(Connections(address, AsyncioSockets()) if is_direct else None)
+        super().__init__(address, AsyncioSockets(), transport, http_client)
         self._address, self._transport, self._http_client = address, transport, http_client
         self._loop = asyncio.get_running_loop()
         self.semaphore = asyncio.Semaphore(concurrency)
@@ -91,14 +90,13 @@ class AsyncioNetwork(Network):
     @asynccontextmanager
     async def stream(self, call: Call[Any], limit: Limit) -> AsyncGenerator[tuple[Response, NextChunk], None]:
         """Send a call by httpx; yield the response without its content, and the function that receives that."""
-        content, options = None if call.body is None else call.body.async_content, self._address.request_options(call)
-        options["headers"].update(limit.headers())
+        content, options = call.body and call.body.async_content, self._address.request_options(call, limit)
         if self._http_client is None:
             options["extensions"] = {"timeout": self._address.timeouts()}
         async with AsyncExitStack() as stack:
             # A limit around the whole would also cancel the code of the caller, which runs between the chunks.
             async with asyncio.timeout(limit.wait(None)):
-                sent = self._http.stream(call.method, content=content, **options)
+                sent = self._http.stream(content=content, **options)
                 response = await stack.enter_async_context(sent)
             start = Response(response.status_code, response.headers, b"")
             yield start, partial(self._next, response.aiter_bytes(), limit)

@@ -16,7 +16,7 @@ from pullback.addresses import Address
 from pullback.blocking_connection import BlockingConnection
 from pullback.call_timeout import timeouts
 from pullback.calls import Call
-from pullback.connections import Connections, Sockets
+from pullback.connections import Sockets
 from pullback.failures import handshake_failed
 from pullback.limits import Limit
 from pullback.network import Network, NextChunk
@@ -61,8 +61,7 @@ class BlockingNetwork(Network):
         self, address: Address, transport: httpx.BaseTransport | None, http_client: httpx.Client | None
     ) -> None:
         """Belong to this process."""
-        is_direct = transport is None and http_client is None and address.proxy is None
-        super().__init__(Connections(address, BlockingSockets()) if is_direct else None)
+        super().__init__(address, BlockingSockets(), transport, http_client)
         self._address, self._transport, self._http_client = address, transport, http_client
         self._process = os.getpid()
 
@@ -78,11 +77,10 @@ class BlockingNetwork(Network):
     @asynccontextmanager
     async def stream(self, call: Call[Any], limit: Limit) -> AsyncGenerator[tuple[Response, NextChunk], None]:
         """Send a call by httpx; yield the response without its content, and the function that receives that."""
-        content, options = None if call.body is None else call.body.content, self._address.request_options(call)
-        options["headers"].update(limit.headers())
+        content, options = call.body and call.body.content, self._address.request_options(call, limit)
         if self._http_client is None or limit.seconds is not None:
             options["extensions"] = {"timeout": timeouts(self._address, limit)}
-        with self._http.stream(call.method, content=content, **options) as response:
+        with self._http.stream(content=content, **options) as response:
             start = Response(response.status_code, response.headers, b"")
             yield start, partial(self._next, response.iter_bytes(), limit)
 

@@ -51,13 +51,13 @@ class Body(NamedTuple):
             yield bytes(chunk)
 
 
-Tensors: TypeAlias = Mapping[str, Mapping[str, Any]]
-"""Tensors by field and name: arrays, or what has no dtype as JSON values."""
+TensorsByField: TypeAlias = Mapping[str, Mapping[str, Any]]
+"""TensorsByField by field and name: arrays, or what has no dtype as JSON values."""
 Layout: TypeAlias = tuple[tuple[str, tuple[tuple[str, np.dtype[Any], tuple[int, ...]], ...]], ...]
 """Fields, each with the names, dtypes and shapes of its arrays."""
 
 
-def write(fields: Mapping[str, Any], tensors: Tensors) -> Body:
+def write(fields: Mapping[str, Any], tensors: TensorsByField) -> Body:
     """Return the body of a request, without the fields that are ``None``: the service has the defaults.
 
     Raises ``BadArgument`` for a value that JSON cannot hold.
@@ -69,7 +69,7 @@ def write(fields: Mapping[str, Any], tensors: Tensors) -> Body:
     return _write_by_template(fields, tensors, arrays) if len(arrays) == len(values) else write_json(fields, tensors)
 
 
-def write_json(fields: Mapping[str, Any], tensors: Tensors) -> Body:
+def write_json(fields: Mapping[str, Any], tensors: TensorsByField) -> Body:
     """Return the body of a request in JSON, with its arrays in base64."""
     encoded = {
         field: {name: encode(x) if is_array(x) else x for name, x in named.items()} for field, named in tensors.items()
@@ -82,7 +82,7 @@ def is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray)
 
 
-def _write_binary(fields: Mapping[str, Any], tensors: Tensors) -> Body | None:
+def _write_binary(fields: Mapping[str, Any], tensors: TensorsByField) -> Body | None:
     """Return the body in safetensors; ``None`` if its header is longer than the service allows."""
     arrays = {f"{field}/{name}": x for field, named in tensors.items() for name, x in named.items() if is_array(x)}
     rest = {field: {name: x for name, x in named.items() if not is_array(x)} for field, named in tensors.items()}
@@ -90,7 +90,7 @@ def _write_binary(fields: Mapping[str, Any], tensors: Tensors) -> Body | None:
     return Body(safetensors.MEDIA_TYPE, tuple(pieces)) if len(pieces[0]) <= safetensors.MAX_HEADER else None
 
 
-def _write_by_template(fields: Mapping[str, Any], tensors: Tensors, arrays: Sequence[Array]) -> Body:
+def _write_by_template(fields: Mapping[str, Any], tensors: TensorsByField, arrays: Sequence[Array]) -> Body:
     """Return the body in JSON; of calls that differ only in their numbers and attributes, the rest is written once."""
     layout = [
         (field, tuple([(name, x.dtype, x.shape) for name, x in named.items()])) for field, named in tensors.items()

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Generic, NamedTuple, TypeAlias, TypedDict, TypeVar
+from typing import Any, Generic, NamedTuple, TypedDict, TypeVar
 from urllib.parse import quote
 
 from pullback import bodies, catalogue
@@ -11,7 +11,6 @@ from pullback.errors import BadArgument
 from pullback.limits import checked
 
 T = TypeVar("T")
-Names: TypeAlias = Iterable[Any] | None
 
 LINES = "application/x-ndjson"
 
@@ -115,7 +114,7 @@ def deadline_of(options: Common | CheckOptions) -> float | None:
     return checked("deadline", options.get("deadline"))
 
 
-def names(field: str, given: Names) -> tuple[str, ...] | None:
+def names(field: str, given: Iterable[Any] | None) -> tuple[str, ...] | None:
     """Return names as a tuple; refuse a single string, which would be split into letters."""
     if isinstance(given, str):
         raise BadArgument(f"{field}: expected a list of names, such as [{given!r}], got {given!r}")

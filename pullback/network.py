@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeAlias
 
+from pullback.addresses import Address
 from pullback.calls import Call
-from pullback.connections import Connections
+from pullback.connections import Connections, Sockets
 from pullback.limits import Limit
 from pullback.responses import Response
 
@@ -20,9 +21,10 @@ NextChunk: TypeAlias = Callable[[], Awaitable[bytes | None]]
 class Network(ABC):
     """The connections of a client in one process or event loop: its own, or those of httpx."""
 
-    def __init__(self, connections: Connections | None) -> None:
-        """Set the client's own connections; without any, httpx sends all calls."""
-        self.connections = connections
+    def __init__(self, address: Address, sockets: Sockets, *of_httpx: object) -> None:
+        """Connect to nothing yet; httpx sends all calls if there is a proxy, or a transport or client of httpx."""
+        is_direct = address.proxy is None and all(own is None for own in of_httpx)
+        self.connections = Connections(address, sockets) if is_direct else None
 
     @property
     @abstractmethod

@@ -40,7 +40,7 @@ class OpCall(NamedTuple, Generic[T]):
     limit: Limit
     tensors: Mapping[TensorField, Arrays | ArrayLike | None]
     fields: Mapping[str, Any]
-    write: Callable[[Mapping[str, Any], bodies.Tensors], Body]
+    write: Callable[[Mapping[str, Any], bodies.TensorsByField], Body]
     accept: str | None = None
 
     @property

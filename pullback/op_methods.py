@@ -53,8 +53,10 @@ class BaseOp(ABC):
         """Send a call and return its result; arrays without a name take the one in the contract."""
         if isinstance(call, Call):
             return await self._send(call, Limit(call.deadline))
-        contract = None if call.is_named else await self._shared_contract(call.limit)
-        return await self._send(call.named(contract), call.limit)
+        limit = call.limit
+        # Under the same name: many gathered calls wait here, and each keeps all its variables.
+        call = call.named(None if call.is_named else await self._shared_contract(limit))
+        return await self._send(call, limit)
 
     async def _shared_contract(self, limit: Limit) -> Contract:
         """Return the contract; calls that need it at the same time share one request."""
@@ -146,6 +148,7 @@ class method(Generic[P, T]):
         self.signature = signature(function)
         (result,) = get_args(self.signature.return_annotation)
         for made in (blocking, awaited):
+            made.__annotations__ = {**function.__annotations__, "return": result}
             vars(made)["__signature__"] = self.signature.replace(return_annotation=result)
         self._blocking: Callable[..., Any] = blocking
         self._awaited: Callable[..., Any] = awaited
