@@ -187,7 +187,9 @@ def test_closing_the_iteration_closes_the_generator() -> None:
         finally:
             ended.append("closed")
 
-    numbers = iterate(items())
+    # Python closes a generator that nothing refers to.
+    source = items()
+    numbers = iterate(source)
     assert next(numbers) == 1
     numbers.close()
     assert ended == ["closed"]
