@@ -4,9 +4,8 @@ This package is the client: ``Client`` and ``AsyncClient`` send requests, ``erro
 line is ``python -m pullback``.
 """
 
-from pullback.answers import Forward, Gradients, Hessian, Jacobian, Orders, Products, Tangents
+from pullback import results
 from pullback.async_client import AsyncClient
-from pullback.async_op import AsyncOp
 from pullback.catalogue import Contract, OpSummary
 from pullback.client import Client
 from pullback.errors import (
@@ -27,8 +26,9 @@ from pullback.errors import (
     Unauthorized,
     Unprocessable,
 )
-from pullback.op import Op
+from pullback.op import AsyncOp, Op
 from pullback.reports import Report, Verification
+from pullback.results import *  # noqa: F403 - every result that it lists
 
 __version__ = "0.1.0"
 
@@ -42,23 +42,16 @@ __all__ = [
     "ConnectionLost",
     "Contract",
     "DeadlinePassed",
-    "Forward",
-    "Gradients",
-    "Hessian",
-    "Jacobian",
     "NotFound",
     "NotPullback",
     "Op",
     "OpFailed",
     "OpSummary",
-    "Orders",
     "Overloaded",
     "ProblemError",
-    "Products",
     "PullbackError",
     "RateLimited",
     "Report",
-    "Tangents",
     "TimedOut",
     "TooLarge",
     "Unauthorized",
@@ -66,3 +59,4 @@ __all__ = [
     "Verification",
     "__version__",
 ]
+__all__ += results.__all__

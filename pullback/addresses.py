@@ -105,11 +105,12 @@ class Address:
             raise BadArgument(f"{got}, which needs a package: pip install 'httpx[socks]', or use a proxy for HTTP")
         return proxy
 
-    def request_options(self, call: Call[Any]) -> dict[str, Any]:
-        """Return the arguments of a request of httpx, without method, content and timeout."""
+    def request_options(self, call: Call[Any], limit: Limit) -> dict[str, Any]:
+        """Return the arguments of a request of httpx, without content and timeout."""
         location = self.location
         path = location.raw_path.rstrip(b"/") + call.path.encode("ascii")
-        return {"url": location.copy_with(raw_path=path), "headers": {**self.headers, **call.content.headers()}}
+        headers = {**self.headers, **call.content.headers(), **limit.headers()}
+        return {"method": call.method, "url": location.copy_with(raw_path=path), "headers": headers}
 
     def cannot_connect(self, reason: object) -> CannotConnect:
         """Return the error for an address that accepts no connection."""

@@ -7,18 +7,13 @@ from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pullback.dtypes import DTYPES, FLOATS, Array
 from pullback.errors import BadArgument
 
-Array: TypeAlias = NDArray[Any]
 ArrayLike: TypeAlias = Any
 """Numbers, bools, lists of them, or what ``numpy.asarray`` accepts: arrays of NumPy, JAX, PyTorch, TensorFlow, ..."""
 Arrays: TypeAlias = Mapping[str, ArrayLike]
-
-FLOATS = ("float16", "bfloat16", "float32", "float64")
-INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-DTYPES = (*FLOATS, *INTEGERS, "bool")
 
 
 def array_or_json(value: ArrayLike, name: str = "the array") -> Any:
@@ -68,13 +63,20 @@ def decode(tensor: Mapping[str, Any]) -> Array:
 
 
 def native(bits: Array, name: str) -> Array:
-    """Return little-endian data as an array of the dtype ``name``, which for bfloat16 are 16-bit integers.
+    """Return little-endian data as an array of the dtype ``name``; of one that NumPy lacks, the data are its bits.
 
-    bfloat16 requires the package ml_dtypes; without it the array is widened to float32, which is exact. Raises
-    ``ValueError`` for bytes other than 0 and 1 of a bool.
+    Without the package ml_dtypes, such an array is widened to float32, which is exact. Raises ``ValueError`` for bytes
+    other than 0 and 1 of a bool.
     """
-    if name == "bfloat16":
-        return _bfloat16(bits)
+    if (extension := DTYPES[name]).bits is not None:
+        bits = bits.astype(extension.bits, copy=False)
+        try:
+            import ml_dtypes  # noqa: PLC0415 - an optional dependency
+        except ImportError:
+            if extension.widen is None:
+                raise ValueError(f"{name} requires the package ml_dtypes: install it") from None
+            return extension.widen(bits)
+        return bits.view(getattr(ml_dtypes, name))
     if name == "bool" and (largest := int(bits.view(np.uint8).max(initial=0))) > 1:
         raise ValueError(f"expected bytes of 0 or 1 in a tensor of bools, got {largest}")
     return bits.astype(name, copy=False)
@@ -97,7 +99,7 @@ def wire(name: str) -> np.dtype[Any]:
     """Return the dtype of the data on the wire; raise ``ValueError`` for an unknown name."""
     if name not in DTYPES:
         raise ValueError(f"unknown dtype {name}")
-    return little_endian(np.dtype("u2" if name == "bfloat16" else name))
+    return little_endian(np.dtype(DTYPES[name].bits or name))
 
 
 def shared_float(tensors: Iterable[Mapping[str, Any]]) -> str | None:
@@ -121,12 +123,3 @@ def _array(value: ArrayLike, name: str) -> Array:
     if name_of(array.dtype) not in DTYPES:
         raise BadArgument(f"{name}: expected an array of {', '.join(DTYPES)}, got {array.dtype.name}")
     return array
-
-
-def _bfloat16(bits: NDArray[np.uint16]) -> Array:
-    native = bits.astype(np.uint16, copy=False)
-    try:
-        from ml_dtypes import bfloat16  # noqa: PLC0415 - an optional dependency
-    except ImportError:
-        return (native.astype(np.uint32) << 16).view(np.float32)
-    return native.view(bfloat16)

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from pullback import safetensors
-from pullback.arrays import Array, base64, encode, name_of, plain
+from pullback.arrays import base64, encode, name_of, plain
+from pullback.dtypes import Array
 from pullback.errors import BadArgument
 from pullback.safetensors import Buffer
 
@@ -50,13 +51,13 @@ class Body(NamedTuple):
             yield bytes(chunk)
 
 
-Tensors: TypeAlias = Mapping[str, Mapping[str, Any]]
-"""Tensors by field and name: arrays, or what has no dtype as JSON values."""
-Places: TypeAlias = tuple[tuple[str, tuple[tuple[str, np.dtype[Any], tuple[int, ...]], ...]], ...]
+TensorsByField: TypeAlias = Mapping[str, Mapping[str, Any]]
+"""TensorsByField by field and name: arrays, or what has no dtype as JSON values."""
+Layout: TypeAlias = tuple[tuple[str, tuple[tuple[str, np.dtype[Any], tuple[int, ...]], ...]], ...]
 """Fields, each with the names, dtypes and shapes of its arrays."""
 
 
-def write(fields: Mapping[str, Any], tensors: Tensors) -> Body:
+def write(fields: Mapping[str, Any], tensors: TensorsByField) -> Body:
     """Return the body of a request, without the fields that are ``None``: the service has the defaults.
 
     Raises ``BadArgument`` for a value that JSON cannot hold.
@@ -65,10 +66,10 @@ def write(fields: Mapping[str, Any], tensors: Tensors) -> Body:
     arrays: list[Array] = [x for x in values if is_array(x)]
     if sum(array.nbytes for array in arrays) >= BINARY_BYTES:
         return _write_binary(fields, tensors) or write_json(fields, tensors)
-    return _write_framed(fields, tensors, arrays) if len(arrays) == len(values) else write_json(fields, tensors)
+    return _write_by_template(fields, tensors, arrays) if len(arrays) == len(values) else write_json(fields, tensors)
 
 
-def write_json(fields: Mapping[str, Any], tensors: Tensors) -> Body:
+def write_json(fields: Mapping[str, Any], tensors: TensorsByField) -> Body:
     """Return the body of a request in JSON, with its arrays in base64."""
     encoded = {
         field: {name: encode(x) if is_array(x) else x for name, x in named.items()} for field, named in tensors.items()
@@ -81,7 +82,7 @@ def is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray)
 
 
-def _write_binary(fields: Mapping[str, Any], tensors: Tensors) -> Body | None:
+def _write_binary(fields: Mapping[str, Any], tensors: TensorsByField) -> Body | None:
     """Return the body in safetensors; ``None`` if its header is longer than the service allows."""
     arrays = {f"{field}/{name}": x for field, named in tensors.items() for name, x in named.items() if is_array(x)}
     rest = {field: {name: x for name, x in named.items() if not is_array(x)} for field, named in tensors.items()}
@@ -89,29 +90,29 @@ def _write_binary(fields: Mapping[str, Any], tensors: Tensors) -> Body | None:
     return Body(safetensors.MEDIA_TYPE, tuple(pieces)) if len(pieces[0]) <= safetensors.MAX_HEADER else None
 
 
-def _write_framed(fields: Mapping[str, Any], tensors: Tensors, arrays: Sequence[Array]) -> Body:
+def _write_by_template(fields: Mapping[str, Any], tensors: TensorsByField, arrays: Sequence[Array]) -> Body:
     """Return the body in JSON; of calls that differ only in their numbers and attributes, the rest is written once."""
-    places = [
+    layout = [
         (field, tuple([(name, x.dtype, x.shape) for name, x in named.items()])) for field, named in tensors.items()
     ]
     try:
-        frame = _frame(tuple(places), **{**fields, "attrs": None})
+        template = _template(tuple(layout), **{**fields, "attrs": None})
     except TypeError:
         # A field that cannot be hashed, such as an order that is an array.
         return write_json(fields, tensors)
     attrs = fields.get("attrs")
     pieces = [b"{" if attrs is None else _dump({"attrs": attrs})[:-1] + b","]
-    for piece, array in zip(frame, arrays, strict=False):
+    for piece, array in zip(template, arrays, strict=False):
         pieces += (piece, base64(array))
-    return Body(JSON, (b"".join((*pieces, frame[-1])),))
+    return Body(JSON, (b"".join((*pieces, template[-1])),))
 
 
 @lru_cache(maxsize=256, typed=True)
-def _frame(places: Places, /, **fields: Any) -> tuple[bytes, ...]:
+def _template(layout: Layout, /, **fields: Any) -> tuple[bytes, ...]:
     """Return the JSON of a body after its first brace, split where the data of the arrays belong."""
     tensors = {
         field: {name: {"dtype": name_of(dtype), "shape": shape, "base64": ""} for name, dtype, shape in named}
-        for field, named in places
+        for field, named in layout
     }
     # Within a string, the quotation marks would be escaped, and so would be a null byte.
     return tuple(_dump({**fields, **tensors})[1:].replace(b'"base64":""', b'"base64":"\0"').split(b"\0"))

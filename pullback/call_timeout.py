@@ -1,7 +1,7 @@
 """The timeouts of httpx, for a call with a deadline.
 
-httpx limits each wait alone, by a number that it was given before: a server that sends a byte now and then would hold a
-call for ever. A ``CallTimeout`` is such a number, and knows how much time its call has left.
+httpx limits each wait alone, by a number that is set before the first: a server that sends a byte now and then would
+never time out. A ``CallTimeout`` is such a number that also has the limit of its call.
 """
 
 from typing import Self
@@ -16,7 +16,7 @@ class CallTimeout(float):
     limit: Limit
 
     def __new__(cls, seconds: float, limit: Limit) -> Self:
-        """Join the two."""
+        """Set the limit."""
         made = super().__new__(cls, seconds)
         made.limit = limit
         return made

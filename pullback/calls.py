@@ -2,17 +2,15 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Generic, NamedTuple, TypeAlias, TypedDict, TypeVar
+from typing import Any, Generic, NamedTuple, TypedDict, TypeVar
 from urllib.parse import quote
 
-from pullback import answers, bodies, catalogue, reports, safetensors
-from pullback.arrays import Arrays, array_or_json, shared_float
+from pullback import bodies, catalogue
 from pullback.bodies import JSON, Body
 from pullback.errors import BadArgument
-from pullback.limits import Limit, checked
+from pullback.limits import checked
 
 T = TypeVar("T")
-Names: TypeAlias = Iterable[Any] | None
 
 LINES = "application/x-ndjson"
 
@@ -98,144 +96,38 @@ def ops() -> Call[list[catalogue.OpSummary]]:
 
 def contract(op: str) -> Call[catalogue.Contract]:
     """Request the contract of an op."""
-    return Call(_path(op), catalogue.contract, may_repeat=True)
-
-
-def forward(op: str, inputs: Arrays, common: Common) -> Call[answers.Forward]:
-    """Request the outputs."""
-    return _operation(op, "forward", answers.forward, common, {"inputs": inputs})
-
-
-def gradients(
-    op: str, inputs: Arrays, common: Common, *, order: int, cotangents: Arrays | None, wrt: Names
-) -> Call[answers.Orders]:
-    """Request the outputs and the gradients of several orders."""
-    tensors = {"inputs": inputs, "cotangents": cotangents}
-    return _operation(op, "gradients", answers.orders, common, tensors, order=order, wrt=_names("wrt", wrt))
-
-
-def vjp(
-    op: str, inputs: Arrays, common: Common, *, cotangents: Arrays | None, wrt: Names, outputs: bool, batched: bool
-) -> Call[answers.Gradients]:
-    """Request cotangents pulled back to the inputs."""
-    tensors = {"inputs": inputs, "cotangents": cotangents}
-    fields = {"wrt": _names("wrt", wrt), "outputs": outputs, "batched": batched}
-    return _operation(op, "vjp", answers.vjp, common, tensors, **fields)
-
-
-def jvp(op: str, inputs: Arrays, common: Common, *, tangents: Arrays, batched: bool) -> Call[answers.Tangents]:
-    """Request tangents pushed forward to the outputs."""
-    tensors = {"inputs": inputs, "tangents": tangents}
-    return _operation(op, "jvp", answers.jvp, common, tensors, batched=batched)
-
-
-def jacobian(op: str, inputs: Arrays, common: Common, *, of: Names, wrt: Names) -> Call[answers.Jacobian]:
-    """Request the derivatives of outputs by inputs."""
-    fields = {"of": _names("of", of), "wrt": _names("wrt", wrt)}
-    return _operation(op, "jacobian", answers.jacobian, common, {"inputs": inputs}, **fields)
-
-
-def hvp(
-    op: str, inputs: Arrays, common: Common, *, vectors: Arrays, cotangents: Arrays | None, wrt: Names, batched: bool
-) -> Call[answers.Products]:
-    """Request Hessian-vector products."""
-    tensors = {"inputs": inputs, "vectors": vectors, "cotangents": cotangents}
-    return _operation(op, "hvp", answers.hvp, common, tensors, wrt=_names("wrt", wrt), batched=batched)
-
-
-def hessian(
-    op: str, inputs: Arrays, common: Common, *, cotangents: Arrays | None, wrt: Names, diagonal: bool
-) -> Call[answers.Hessian]:
-    """Request the Hessian, or its diagonal."""
-    tensors = {"inputs": inputs, "cotangents": cotangents}
-    read = answers.diagonal if diagonal else answers.hessian
-    return _operation(op, "hessian", read, common, tensors, wrt=_names("wrt", wrt), diagonal=diagonal)
-
-
-def check(
-    op: str, inputs: Arrays | None, attrs: Mapping[str, Any] | None, options: CheckOptions
-) -> Call[reports.Report]:
-    """Request the checks of an op, at a point or at points that the service chooses."""
-    fields = {**_selections(options), "attrs": attrs}
-    body = bodies.write_json(fields, _tensors({"inputs": inputs}))
-    return Call(_path(op, "check"), reports.report, body, deadline=_deadline(options), may_repeat=True)
-
-
-def verify(
-    op: str,
-    inputs: Arrays,
-    gradients: Arrays,
-    common: Common,
-    *,
-    cotangents: Arrays | None,
-    tolerances: Mapping[str, float] | None,
-) -> Call[reports.Verification]:
-    """Request a comparison of gradients with those of an op."""
-    tensors = _tensors({"inputs": inputs, "gradients": gradients, "cotangents": cotangents})
-    body = bodies.write_json({**_fields(common, tensors), "tolerances": tolerances}, tensors)
-    return Call(_path(op, "verify"), reports.verification, body, deadline=_deadline(common), may_repeat=True)
+    return Call(op_path(op), catalogue.contract, may_repeat=True)
 
 
 def checks(ops: Iterable[str] | None, options: CheckOptions) -> Call[None]:
     """Request the checks of many ops; the response is a stream for ``reports.event``."""
-    body = bodies.write_json({**_selections(options), "ops": _names("ops", ops)}, {})
-    return Call("/v1/checks", _nothing, body, accept=LINES, deadline=_deadline(options))
+    body = bodies.write_json({**selections(options), "ops": names("ops", ops)}, {})
+    return Call("/v1/checks", _nothing, body, accept=LINES, deadline=deadline_of(options))
 
 
 def _nothing(document: Mapping[str, Any]) -> None:
     """Read no result: that of a stream are its events."""
 
 
-def _operation(
-    op: str,
-    name: str,
-    read: Callable[[Mapping[str, Any]], T],
-    common: Common,
-    tensors: Mapping[str, Arrays | None],
-    **fields: Any,
-) -> Call[T]:
-    values = _tensors(tensors)
-    body = bodies.write({**fields, **_fields(common, values), "encoding": "base64"}, values)
-    # The results of these two are larger than the request.
-    accept = safetensors.MEDIA_TYPE if name in ("jacobian", "hessian") else body.media_type
-    return Call(_path(op, name), read, body, accept, _deadline(common), may_repeat=True)
-
-
-def _fields(common: Common, tensors: bodies.Tensors) -> dict[str, Any]:
-    """Return the fields that describe the tensors; the dtype is the one requested, or the one that they share."""
-    return {**common, "deadline": None, "dtype": common.get("dtype") or shared_float(tensors.values())}
-
-
-def _tensors(tensors: Mapping[str, Arrays | None]) -> bodies.Tensors:
-    return {
-        field: {name: array_or_json(x, f"{field}.{name}") for name, x in named.items()}
-        for field, named in tensors.items()
-        if named is not None
-    }
-
-
-def limit(options: Common | CheckOptions) -> Limit:
-    """Start the time that a call with these options may take."""
-    return Limit(_deadline(options))
-
-
-def _deadline(options: Common | CheckOptions) -> float | None:
+def deadline_of(options: Common | CheckOptions) -> float | None:
+    """Return the deadline of a call, in seconds, ``None`` for no limit; raise ``BadArgument``."""
     return checked("deadline", options.get("deadline"))
 
 
-def _names(field: str, names: Names) -> tuple[str, ...] | None:
+def names(field: str, given: Iterable[Any] | None) -> tuple[str, ...] | None:
     """Return names as a tuple; refuse a single string, which would be split into letters."""
-    if isinstance(names, str):
-        raise BadArgument(f"{field}: expected a list of names, such as [{names!r}], got {names!r}")
-    return None if names is None else tuple(names)
+    if isinstance(given, str):
+        raise BadArgument(f"{field}: expected a list of names, such as [{given!r}], got {given!r}")
+    return None if given is None else tuple(given)
 
 
-def _selections(options: CheckOptions) -> dict[str, Any]:
-    """Return the options, with lists for the iterables that select."""
-    selections = {key: _names(key, options.get(key)) for key in ("dtypes", "modes", "orders", "checks")}
-    return {**{key: value for key, value in options.items() if key != "deadline"}, **selections}
+def selections(options: CheckOptions) -> dict[str, Any]:
+    """Return the options of checks as fields of a body, with tuples for the iterables that select."""
+    selected = {key: names(key, options.get(key)) for key in ("dtypes", "modes", "orders", "checks")}
+    return {**options, "deadline": None, **selected}
 
 
 @lru_cache(maxsize=1024)
-def _path(*parts: str) -> str:
+def op_path(*parts: str) -> str:
+    """Return the path of an op, or of an operation of it."""
     return "/".join(("/v1/ops", *(quote(part, safe="") for part in parts)))

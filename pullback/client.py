@@ -7,31 +7,26 @@
         dx = square.vjp({"x": x}, cotangents={"y": dy}).gradients["x"]
 """
 
-import os
-import time
-from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Generator, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Self, TypeVar, Unpack
 
 import httpx
 
-from pullback import addresses, calls, reading
-from pullback.call_timeout import timeouts
+from pullback import addresses, calls
+from pullback.base_client import BaseClient
+from pullback.blocking_network import BlockingNetwork
 from pullback.calls import Call, CheckOptions
 from pullback.catalogue import OpSummary
-from pullback.connections import Connections
-from pullback.failures import failure
-from pullback.limits import DEFAULT_RETRIES, Limit, Retries
+from pullback.coroutines import iterate, run
+from pullback.limits import DEFAULT_RETRIES, Limit
 from pullback.op import Op
 from pullback.reports import Event
-from pullback.responses import Response
 
 T = TypeVar("T")
 
 
-class Client:
+class Client(BaseClient[BlockingNetwork]):
     """A client that reuses its connections to a service; ``close`` it, or use it as a context manager.
 
     ``url`` defaults to ``PULLBACK_URL``, then to http://127.0.0.1:8000; that of a Unix socket is http+unix:// and its
@@ -65,22 +60,11 @@ class Client:
         http_client: httpx.Client | None = None,
     ) -> None:
         """Set the address; this sends nothing."""
-        has_own = transport is not None or http_client is not None
-        self._address = addresses.address(url, timeout, api_key, headers, use_proxy=not has_own)
-        self._retries = retries
+        options = {"transport": transport, "http_client": http_client}
+        super().__init__(url, api_key=api_key, headers=headers, timeout=timeout, retries=retries, **options)
         self._transport, self._http_client = transport, http_client
-        self._http: httpx.Client | None = None
-        self._process = os.getpid()
-        is_direct = not has_own and self._address.proxy is None
-        self._connections = Connections(self._address) if is_direct else None
-        self._is_closed = False
-        options = {"api_key": api_key, "headers": headers, "timeout": timeout, "retries": retries}
-        self._copy = partial(type(self), self.url, **options, transport=transport, http_client=http_client)
-
-    @property
-    def url(self) -> str:
-        """The URL of the service."""
-        return self._address.url
+        # Now, so that the first calls of several threads share it.
+        self._network = self._new_network()
 
     def ops(self) -> list[OpSummary]:
         """Return a summary of every op."""
@@ -96,26 +80,15 @@ class Client:
         The first event sends the request. Closing the iterator closes the connection, and the service then stops the
         work. Raises ``ConnectionLost`` when the events end without a summary.
         """
-        return self._events(calls.checks(ops, options))
+        return iterate(self._events(calls.checks(ops, options)))
 
     def send(self, call: Call[T], limit: Limit | None = None) -> T:
         """Send a call and return its result; ``limit`` is that of the call, if it has started."""
-        limit = limit or Limit(call.deadline)
-        retries = Retries(self._retries, limit)
-        while True:
-            response = self._exchange(call, limit)
-            pause = retries.pause(response)
-            if pause is None:
-                return reading.result(self._address, call, response)
-            time.sleep(pause)
+        return run(self._send(self._open(), call, limit or Limit(call.deadline)))
 
     def close(self) -> None:
         """Close the connections."""
-        self._is_closed = True
-        if self._connections is not None:
-            self._connections.close()
-        if self._http is not None:
-            self._http.close()
+        run(self._close())
 
     def __enter__(self) -> Self:
         return self
@@ -125,80 +98,5 @@ class Client:
     ) -> None:
         self.close()
 
-    def __reduce__(self) -> tuple[Callable[[], Self], tuple[()]]:
-        return self._copy, ()
-
-    def __repr__(self) -> str:
-        return f"pullback.Client({self._address.public_url!r})"
-
-    def _exchange(self, call: Call[Any], limit: Limit) -> Response:
-        if self._is_closed:
-            raise self._address.client_closed()
-        if self._connections is not None:
-            return self._connections.exchange(call, limit)
-        try:
-            with self._stream(call, limit) as response:
-                content = bytearray()
-                for chunk in response.iter_bytes():
-                    content += chunk
-                    limit.wait(None)
-                return Response(response.status_code, response.headers, content)
-        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
-            raise failure(self._address, error, limit) from error
-
-    def _events(self, call: Call[None]) -> Generator[Event, None, None]:
-        if self._is_closed:
-            raise self._address.client_closed()
-        limit, stream = Limit(call.deadline), reading.Stream(self._address)
-        try:
-            with self._open_stream(call, limit) as response:
-                for chunk in response.iter_bytes():
-                    for event in stream.feed(chunk):
-                        start = time.monotonic()
-                        yield event
-                        limit.extend(time.monotonic() - start)
-                    limit.wait(None)
-        except (httpx.HTTPError, TimeoutError) as error:
-            raise failure(self._address, error, limit) from error
-        stream.end()
-
-    @contextmanager
-    def _open_stream(self, call: Call[None], limit: Limit) -> Generator[httpx.Response, None, None]:
-        """Send a call whose response is a stream; yield the response once it starts."""
-        retries = Retries(self._retries, limit)
-        while True:
-            with self._stream(call, limit) as response:
-                content = b"" if response.is_success else response.read()
-                start = Response(response.status_code, response.headers, content)
-                pause = retries.pause(start)
-                if pause is None:
-                    reading.check_stream(self._address, start)
-                    yield response
-                    return
-            time.sleep(pause)
-
-    @contextmanager
-    def _stream(self, call: Call[Any], limit: Limit) -> Generator[httpx.Response, None, None]:
-        """Send a call by httpx; yield the response before its content is read."""
-        content = None if call.body is None else call.body.content
-        http, options = self._open(), self._address.request_options(call)
-        options["headers"].update(limit.headers())
-        if self._http_client is None or limit.seconds is not None:
-            options["extensions"] = {"timeout": timeouts(self._address, limit)}
-        with http.stream(call.method, content=content, **options) as response:
-            yield response
-
-    def _open(self) -> httpx.Client:
-        if self._http_client is not None:
-            return self._http_client
-        if self._http is None or self._process != os.getpid():
-            # The parent of a process that was forked still uses its connections.
-            self._http = httpx.Client(transport=self._transport or self._new_transport())
-            self._process = os.getpid()
-        return self._http
-
-    def _new_transport(self) -> httpx.BaseTransport:
-        # httpcore takes a while to import, and a client without streams and without a proxy does not need it.
-        from pullback.limited_transport import LimitedTransport  # noqa: PLC0415
-
-        return LimitedTransport(self._address)
+    def _new_network(self) -> BlockingNetwork:
+        return BlockingNetwork(self._address, self._transport, self._http_client)

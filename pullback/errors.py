@@ -19,13 +19,15 @@
         ├── Overloaded    503     no capacity now: try again after ``retry_after`` seconds
         └── DeadlinePassed 504    the server's deadline passed before the response
 
-Every message is one line: the error, its place, and the cure.
+Every message is one line: what is wrong, where, and how to fix it.
 """
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from pullback.dtypes import FLOATS
 
 
 class PullbackError(Exception):
@@ -139,7 +141,7 @@ class DeadlinePassed(ProblemError):
 
 def _conversion(fault: Fault) -> str:
     """Return how to convert an array of integers for an input of floats; the service does not cast what is typed."""
-    dtype = re.search(r"b?float\d+", fault.expected)
+    dtype = re.search(rf"\b({'|'.join(FLOATS)})\b", fault.expected)
     if dtype is None or fault.loc[2:] != ("dtype",) or not re.search(r"int|bool", fault.got):
         return ""
     return f': convert it, as by {fault.loc[1]}.astype("{dtype[0]}")'

@@ -18,7 +18,7 @@ from pullback.responses import Response
 from pullback.safetensors import Buffer
 
 IDLE_S = 30.0
-"""How long a connection may be idle and still be used again, in seconds: less than the patience of load balancers."""
+"""How long a connection may be idle and still be used again, in seconds: less than load balancers allow."""
 READ = 1 << 16
 HEADERS = {name.encode(): name for name in ("content-length", "content-type", "retry-after", "transfer-encoding")}
 MAX_HEAD = 1 << 18
@@ -66,7 +66,7 @@ def joined(head: bytes, body: Body | None) -> bytes:
     return head if body is None else b"".join((head, *body.pieces))
 
 
-class Answer:
+class ResponseParser:
     """The response that httptools parses, which calls the methods that begin with ``on_``."""
 
     def __init__(self) -> None:
@@ -84,9 +84,10 @@ class Answer:
         self.on_body = self._chunks.append
         self._parser = httptools.HttpResponseParser(self)
 
-    @property
-    def response(self) -> Response:
-        """The complete response."""
+    def finish(self) -> Response:
+        """Return the complete response; nothing can be parsed after it."""
+        # The parser and this object refer to each other: to find that takes the garbage collector 2 us a response.
+        del self._parser
         return Response(self.status, self.headers, self.content)
 
     def feed(self, data: bytes) -> None:
@@ -128,7 +129,7 @@ class Answer:
             raise httptools.HttpParserError("expected one response")
 
     def on_headers_complete(self) -> None:
-        """Store the head; forget the headers of an informational response, such as 103: another one follows."""
+        """Store the head, but not that of an informational response, such as 103: another one follows."""
         self.status, self.keeps_alive = self._parser.get_status_code(), self._parser.should_keep_alive()
         self._is_final = self.status >= 200  # noqa: PLR2004 - the first final status
         if self._is_final:

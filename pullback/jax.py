@@ -10,7 +10,7 @@
 One primitive stands for an op after any path of derivations; its rules are those of ``Derivative``.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -21,47 +21,29 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import PartitionSpec
 
-from pullback.addresses import DEFAULT_TIMEOUT
-from pullback.remotes import Derivative, Function, Remote, TensorType, batch, evaluate
+from pullback.remotes import Derivative, Function, TensorType, batch, evaluate
 
 __all__ = ["remote"]
 
 
-def remote(
-    name: str,
-    url: str | None = None,
-    attrs: Mapping[str, Any] | None = None,
-    mode: str | None = None,
-    api_key: str | None = None,
-    *,
-    headers: Mapping[str, str] | None = None,
-    timeout: float | None = DEFAULT_TIMEOUT,
-    deadline: float | None = None,
-) -> Callable[..., Any]:
-    """Return an op of a service as a function of its inputs, by position in the contract's order.
-
-    The function returns an array, or a tuple if the op has several outputs, in the dtype of its arguments. Inputs and
-    outputs that are not differentiable have a gradient of zero, or of ``float0`` if they are integers. ``url`` defaults
-    to ``PULLBACK_URL``, ``api_key`` to ``PULLBACK_KEY``.
-
-    ``timeout`` limits every network wait, and ``deadline`` each evaluation with all its requests, in seconds. The
-    function can be pickled: see ``pullback.remotes.Function``.
-
-    The function raises ``BadArgument`` for shapes that do not match, and the error of the service if it refuses a call;
-    under ``jit`` JAX raises its own, with that of the service in its message: a ``JaxRuntimeError``, or a
-    ``ValueError`` if the program ran before.
-    """
-    arguments = Remote(name, url, attrs, mode, api_key, headers=headers, timeout=timeout, deadline=deadline)
-    return RemoteFunction(Derivative(arguments))
-
-
 class RemoteFunction(Function):
-    """An op as a function of arrays."""
+    """An op of a service as a function of its inputs, by position in the contract's order.
+
+    It returns an array, or a tuple if the op has several outputs, in the dtype of its arguments. Inputs and outputs
+    that are not differentiable have a gradient of zero, or of ``float0`` if they are integers.
+
+    It raises ``BadArgument`` for shapes that do not match, and the error of the service if it refuses a call; under
+    ``jit`` JAX raises its own, with that of the service in its message: a ``JaxRuntimeError``, or a ``ValueError`` if
+    the program ran before.
+    """
 
     def __call__(self, *inputs: Any) -> Any:
         """Return the outputs."""
         outputs = _bind(*map(jnp.asarray, inputs), p=self.p)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+
+remote = RemoteFunction.remote
 
 
 def _bind(*arrays: Any, p: Derivative, batched: bool = False, ahead: bool = False) -> list[jax.Array]:
@@ -150,18 +132,18 @@ def _jvp(
     primals: Sequence[Any], tangents: Sequence[Any], *, p: Derivative, batched: bool, ahead: bool
 ) -> tuple[list[Any], list[Any]]:
     del ahead
-    is_derived = not all(isinstance(tangents[i], ad.Zero) for i in p.live_inputs)
+    is_derived = not all(isinstance(tangents[i], ad.Zero) for i in p.differentiable_inputs)
     outputs = _bind(*primals, p=p, batched=batched, ahead=is_derived and not p.path)
     found: list[Any] = [ad.Zero(jax.typeof(output).to_tangent_aval()) for output in outputs]
     if not is_derived:
         return outputs, found
-    live = [ad.instantiate_zeros(tangents[i]) for i in p.live_inputs]
+    live = [ad.instantiate_zeros(tangents[i]) for i in p.differentiable_inputs]
     differentiate = partial(_bind, p=p.jvp)
     if batched:
         # The directions of the last derivation, and their tangents, are many; the point is one.
         axes = [None if i < p.parent.arity else 0 for i in range(p.arity)]
-        differentiate = jax.vmap(differentiate, in_axes=(*axes, *(axes[i] for i in p.live_inputs)))
-    for i, tangent in zip(p.live_outputs, differentiate(*primals, *live), strict=True):
+        differentiate = jax.vmap(differentiate, in_axes=(*axes, *(axes[i] for i in p.differentiable_inputs)))
+    for i, tangent in zip(p.differentiable_outputs, differentiate(*primals, *live), strict=True):
         found[i] = tangent
     return outputs, found
 

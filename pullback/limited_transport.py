@@ -14,6 +14,13 @@ from pullback.call_timeout import seconds_of
 from pullback.http1 import IDLE_S
 from pullback.lookup import look_up, shares, until
 
+ERRORS = (
+    httpcore.TimeoutException,
+    httpcore.NetworkError,
+    httpcore.ProtocolError,
+    httpcore.ProxyError,
+    httpcore.UnsupportedProtocol,
+)
 PIECE = 1 << 16
 """How many bytes are sent within one wait."""
 
@@ -78,14 +85,8 @@ def _errors_of_httpx() -> Generator[None]:
     """Turn the errors of httpcore into those of httpx, which have the same names."""
     try:
         yield
-    except (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError) as error:
-        raise _named(error)(str(error)) from error
-    except (httpcore.ProxyError, httpcore.UnsupportedProtocol) as error:
-        raise _named(error)(str(error)) from error
-
-
-def _named(error: Exception) -> type[httpx.TransportError]:
-    return getattr(httpx, type(error).__name__)
+    except ERRORS as error:
+        raise getattr(httpx, type(error).__name__)(str(error)) from error
 
 
 class LimitedBackend(httpcore.NetworkBackend):
@@ -108,10 +109,10 @@ class LimitedBackend(httpcore.NetworkBackend):
         end = time.monotonic() + (CONNECT_S if wait is None else wait)
         failed: Exception = httpcore.ConnectError("no address")
         try:
-            for place, seconds in shares(look_up(host, port).result(until(end)), end):
-                found, number = place.address[:2]
+            for address, seconds in shares(look_up(host, port).result(until(end)), end):
+                ip, number = address.address[:2]
                 try:
-                    opened = self._backend.connect_tcp(found, number, seconds, local_address, socket_options or ())
+                    opened = self._backend.connect_tcp(ip, number, seconds, local_address, socket_options or ())
                     return LimitedStream(opened)
                 except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                     failed = error
@@ -128,7 +129,7 @@ class LimitedBackend(httpcore.NetworkBackend):
         return LimitedStream(self._backend.connect_unix_socket(path, seconds_of(timeout), socket_options))
 
     def sleep(self, seconds: float) -> None:
-        """Wait before httpcore connects again, which it is not told to do."""
+        """Wait before httpcore connects again, which it never does here."""
         self._backend.sleep(seconds)
 
 

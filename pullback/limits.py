@@ -64,7 +64,7 @@ class Limit:
             self._end, self._last = self._end + seconds, self._last + seconds
 
     def headers(self) -> dict[str, str]:
-        """Return the header that tells the service the deadline, in milliseconds from now."""
+        """Return the header with the deadline, in milliseconds from now."""
         left = self.left
         return {} if left is None else {"Pullback-Deadline-Ms": str(max(1, round(1000 * left)))}
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple, TypeAlias
 
-Found: TypeAlias = "Future[list[Place]]"
+Found: TypeAlias = "Future[list[SocketAddress]]"
 
 
-class Place(NamedTuple):
+class SocketAddress(NamedTuple):
     """A socket address of a host, and its family."""
 
     family: int
@@ -21,7 +21,7 @@ class Place(NamedTuple):
 def look_up(host: str, port: int) -> Found:
     """Look up the addresses of a host, in a thread of its own unless it is an IP address."""
     found: Found = Future()
-    # So that whoever waits cannot cancel it: the thread sets its result in any case.
+    # Now a waiting task cannot cancel it: the thread always sets its result.
     found.set_running_or_notify_cancel()
     if _is_ip(host):
         _look_up(host, port, found)
@@ -30,13 +30,13 @@ def look_up(host: str, port: int) -> Found:
     return found
 
 
-def shares(places: Sequence[Place], end: float) -> Iterator[tuple[Place, float]]:
+def shares(addresses: Sequence[SocketAddress], end: float) -> Iterator[tuple[SocketAddress, float]]:
     """Yield each address with the seconds to try it: an equal share of what is left until ``end``, of the clock.
 
     Raises ``TimeoutError`` when nothing is left.
     """
-    for done, place in enumerate(places):
-        yield place, until(end) / (len(places) - done)
+    for done, address in enumerate(addresses):
+        yield address, until(end) / (len(addresses) - done)
 
 
 def until(end: float) -> float:
@@ -60,4 +60,4 @@ def _look_up(host: str, port: int, found: Found) -> None:
     except (OSError, UnicodeError) as error:
         found.set_exception(error)
     else:
-        found.set_result([Place(family, address) for family, _, _, _, address in results])
+        found.set_result([SocketAddress(family, address) for family, _, _, _, address in results])

@@ -1,28 +1,211 @@
-"""An op of a service, whose methods send calls."""
+"""An op of a service: its methods, from which both clients and the command line derive.
+
+An operation is a method with the decorator ``operation``, and its result a class in ``results.py``: nothing else in
+this package names it.
+"""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TypeVar, Unpack
+from inspect import Parameter
+from typing import Any, ParamSpec, TypeAlias, TypeVar, Unpack, cast
 
-from pullback import answers, calls
+from pullback import bodies, calls, reports, results, safetensors
 from pullback.arrays import ArrayLike, Arrays
-from pullback.calls import Call, CheckOptions, Common
+from pullback.calls import Call, CheckOptions, Common, deadline_of, names, op_path, selections
 from pullback.catalogue import Contract
 from pullback.limits import Limit
-from pullback.naming import is_named, named
+from pullback.op_calls import OpCall, TensorField
+from pullback.op_methods import AsyncioOp, BaseOp, BlockingOp, method
 from pullback.reports import Report, Verification
+from pullback.results import Forward, Gradients, Hessian, Jacobian, Orders, Products, Reader, Tangents
 
+P = ParamSpec("P")
 T = TypeVar("T")
+Tensors: TypeAlias = Arrays | ArrayLike
+Names: TypeAlias = Sequence[str] | None
+
+INPUTS = TensorField("inputs", "inputs", ("",))
+COTANGENTS = TensorField("cotangents", "outputs", ("d",))
+TANGENTS = TensorField("tangents", "inputs", ("t",))
+VECTORS = TensorField("vectors", "inputs", ("v", "dd"))
+GRADIENTS = TensorField("gradients", "inputs", ("g",))
+FIELDS = {field.name: field for field in (INPUTS, COTANGENTS, TANGENTS, VECTORS, GRADIENTS)}
+OPTIONS = {
+    "order": "the highest order, 1 to 4",
+    "wrt": "an input to differentiate by; repeatable",
+    "of": "an output to differentiate; repeatable",
+    "diagonal": "only the diagonal",
+    "outputs": "return the outputs too",
+    "batched": "many directions at once",
+}
+"""What the options of the operations mean, for the help of the command line."""
 
 
-class Sender(Protocol):
-    """A client, as far as an op needs it."""
+class operation(method[P, T]):
+    """A method that evaluates the op or a derivative of it."""
 
-    def send(self, call: Call[T], limit: Limit | None = None) -> T:
-        """Send a call and return its result; ``limit`` is that of the call, if it has started."""
-        ...
+    @property
+    def tensors(self) -> list[TensorField]:
+        """The fields of tensors beside the inputs."""
+        return [FIELDS[name] for name in self.signature.parameters if name in FIELDS and name != "inputs"]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The type of each option, by name."""
+        parameters = self.signature.parameters.values()
+        return {p.name: p.annotation for p in parameters if p.kind is Parameter.KEYWORD_ONLY and p.name not in FIELDS}
 
 
-class Op:
+class Operations(BaseOp):
+    """The methods of an op, in the forms of ``Op`` and ``AsyncOp``."""
+
+    @method
+    def contract(self) -> Call[Contract]:
+        """Return the contract: formulas, kinks, shapes, dtypes, attributes, examples."""
+        return calls.contract(self.name)
+
+    @operation
+    def forward(self, inputs: Tensors, **common: Unpack[Common]) -> OpCall[Forward]:
+        """Return the outputs."""
+        return self._evaluation("forward", results.forward, {INPUTS: inputs}, common, {})
+
+    @operation
+    def gradients(
+        self,
+        inputs: Tensors,
+        *,
+        order: int = 1,
+        cotangents: Tensors | None = None,
+        wrt: Names = None,
+        **common: Unpack[Common],
+    ) -> OpCall[Orders]:
+        """Return the outputs and the gradients of order 1 to ``order``, at most 4.
+
+        The first is weighted by ``cotangents``; each further one is that of the sum of the previous one's entries.
+        """
+        tensors, options = {INPUTS: inputs, COTANGENTS: cotangents}, {"order": order, "wrt": names("wrt", wrt)}
+        return self._evaluation("gradients", results.orders, tensors, common, options)
+
+    @operation
+    def vjp(
+        self,
+        inputs: Tensors,
+        *,
+        cotangents: Tensors | None = None,
+        wrt: Names = None,
+        outputs: bool = False,
+        batched: bool = False,
+        **common: Unpack[Common],
+    ) -> OpCall[Gradients]:
+        """Return cotangents (by default ones) pulled back to the inputs, and the outputs if requested.
+
+        With ``batched``, cotangents and gradients have a leading axis.
+        """
+        options = {"wrt": names("wrt", wrt), "outputs": outputs, "batched": batched}
+        return self._evaluation("vjp", results.vjp, {INPUTS: inputs, COTANGENTS: cotangents}, common, options)
+
+    @operation
+    def jvp(
+        self, inputs: Tensors, *, tangents: Tensors, batched: bool = False, **common: Unpack[Common]
+    ) -> OpCall[Tangents]:
+        """Return tangents of the inputs pushed forward to the outputs."""
+        tensors, options = {INPUTS: inputs, TANGENTS: tangents}, {"batched": batched}
+        return self._evaluation("jvp", results.jvp, tensors, common, options)
+
+    @operation
+    def jacobian(
+        self, inputs: Tensors, *, of: Names = None, wrt: Names = None, **common: Unpack[Common]
+    ) -> OpCall[Jacobian]:
+        """Return the derivatives of all outputs, or those in ``of``, by all inputs, or those in ``wrt``."""
+        options = {"of": names("of", of), "wrt": names("wrt", wrt)}
+        return self._evaluation("jacobian", results.jacobian, {INPUTS: inputs}, common, options, is_larger=True)
+
+    @operation
+    def hvp(
+        self,
+        inputs: Tensors,
+        *,
+        vectors: Tensors,
+        cotangents: Tensors | None = None,
+        wrt: Names = None,
+        batched: bool = False,
+        **common: Unpack[Common],
+    ) -> OpCall[Products]:
+        """Return Hᵀv, the products of the derivative of the vjp and the vectors."""
+        tensors = {INPUTS: inputs, VECTORS: vectors, COTANGENTS: cotangents}
+        options = {"wrt": names("wrt", wrt), "batched": batched}
+        return self._evaluation("hvp", results.hvp, tensors, common, options)
+
+    @operation
+    def hessian(
+        self,
+        inputs: Tensors,
+        *,
+        cotangents: Tensors | None = None,
+        wrt: Names = None,
+        diagonal: bool = False,
+        **common: Unpack[Common],
+    ) -> OpCall[Hessian]:
+        """Return the derivative of the vjp, or only its ``diagonal``, for an elementwise op."""
+        tensors, options = {INPUTS: inputs, COTANGENTS: cotangents}, {"wrt": names("wrt", wrt), "diagonal": diagonal}
+        read = results.diagonal if diagonal else results.hessian
+        return self._evaluation("hessian", read, tensors, common, options, is_larger=True)
+
+    @method
+    def check(
+        self,
+        inputs: Tensors | None = None,
+        *,
+        attrs: Mapping[str, Any] | None = None,
+        **options: Unpack[CheckOptions],
+    ) -> OpCall[Report]:
+        """Check the gradients at a point, by default at the op's examples and at points drawn from its domain."""
+        path, limit = op_path(self.name, "check"), Limit(deadline_of(options))
+        fields = {**selections(options), "attrs": attrs}
+        return OpCall(path, reports.report, limit, {INPUTS: inputs}, fields, bodies.write_json)
+
+    @method
+    def verify(
+        self,
+        inputs: Tensors,
+        gradients: Tensors,
+        *,
+        cotangents: Tensors | None = None,
+        tolerances: Mapping[str, float] | None = None,
+        **common: Unpack[Common],
+    ) -> OpCall[Verification]:
+        """Compare your gradients, by input, with the op's own in its widest dtype."""
+        path, limit = op_path(self.name, "verify"), Limit(deadline_of(common))
+        tensors = {INPUTS: inputs, GRADIENTS: gradients, COTANGENTS: cotangents}
+        fields = {**common, "deadline": None, "dtype": common.get("dtype"), "tolerances": tolerances}
+        return OpCall(path, reports.verification, limit, tensors, fields, bodies.write_json)
+
+    def _evaluation(
+        self,
+        name: str,
+        read: Reader[T],
+        tensors: Mapping[TensorField, Tensors | None],
+        common: Common,
+        options: Mapping[str, Any],
+        *,
+        is_larger: bool = False,
+    ) -> OpCall[T]:
+        """Return the call of an operation; one whose results are larger than the request gets them in safetensors."""
+        path, limit = op_path(self.name, name), Limit(deadline_of(common))
+        dtype = common.get("dtype") or None
+        fields = {**options, **common, "deadline": None, "dtype": dtype, "encoding": "base64"}
+        return OpCall(
+            path, read, limit, tensors, fields, bodies.write, accept=safetensors.MEDIA_TYPE if is_larger else None
+        )
+
+
+OPERATIONS = cast(
+    "Mapping[str, operation[..., Any]]",
+    {name: made for name, made in vars(Operations).items() if isinstance(made, operation)},
+)
+"""The operations by name."""
+
+
+class Op(Operations, BlockingOp):
     """An op of a service.
 
     Pass arrays by name; an array may come without its name where the op has only one input, or output. Arrays with a
@@ -30,198 +213,6 @@ class Op:
     documents the other keywords: ``attrs``, ``dtype``, ``mode``, ``device``, ``deadline``.
     """
 
-    def __init__(self, client: Sender, name: str) -> None:
-        """Set the client that sends the calls, and the name."""
-        self._client = client
-        self.name = name
-        self._contract: Contract | None = None
 
-    def contract(self) -> Contract:
-        """Return the contract: formulas, kinks, shapes, dtypes, attributes, examples."""
-        return self._client.send(calls.contract(self.name))
-
-    def forward(self, inputs: Arrays | ArrayLike, **common: Unpack[Common]) -> answers.Forward:
-        """Return the outputs."""
-        limit = calls.limit(common)
-        return self._client.send(calls.forward(self.name, self._named("inputs", inputs, limit), common), limit)
-
-    def gradients(
-        self,
-        inputs: Arrays | ArrayLike,
-        *,
-        order: int = 1,
-        cotangents: Arrays | ArrayLike | None = None,
-        wrt: Sequence[str] | None = None,
-        **common: Unpack[Common],
-    ) -> answers.Orders:
-        """Return the outputs and the gradients of order 1 to ``order``, at most 4.
-
-        The first is weighted by ``cotangents``; each further one is that of the sum of the previous one's entries.
-        """
-        limit = calls.limit(common)
-        return self._client.send(
-            calls.gradients(
-                self.name,
-                self._named("inputs", inputs, limit),
-                common,
-                order=order,
-                cotangents=self._named("cotangents", cotangents, limit),
-                wrt=wrt,
-            ),
-            limit,
-        )
-
-    def vjp(
-        self,
-        inputs: Arrays | ArrayLike,
-        *,
-        cotangents: Arrays | ArrayLike | None = None,
-        wrt: Sequence[str] | None = None,
-        outputs: bool = False,
-        batched: bool = False,
-        **common: Unpack[Common],
-    ) -> answers.Gradients:
-        """Return cotangents (by default ones) pulled back to the inputs, and the outputs if requested.
-
-        With ``batched``, cotangents and gradients have a leading axis.
-        """
-        limit = calls.limit(common)
-        return self._client.send(
-            calls.vjp(
-                self.name,
-                self._named("inputs", inputs, limit),
-                common,
-                cotangents=self._named("cotangents", cotangents, limit),
-                wrt=wrt,
-                outputs=outputs,
-                batched=batched,
-            ),
-            limit,
-        )
-
-    def jvp(
-        self,
-        inputs: Arrays | ArrayLike,
-        *,
-        tangents: Arrays | ArrayLike,
-        batched: bool = False,
-        **common: Unpack[Common],
-    ) -> answers.Tangents:
-        """Return tangents of the inputs pushed forward to the outputs."""
-        limit = calls.limit(common)
-        return self._client.send(
-            calls.jvp(
-                self.name,
-                self._named("inputs", inputs, limit),
-                common,
-                tangents=self._named("tangents", tangents, limit),
-                batched=batched,
-            ),
-            limit,
-        )
-
-    def jacobian(
-        self,
-        inputs: Arrays | ArrayLike,
-        *,
-        of: Sequence[str] | None = None,
-        wrt: Sequence[str] | None = None,
-        **common: Unpack[Common],
-    ) -> answers.Jacobian:
-        """Return the derivatives of all outputs, or those in ``of``, by all inputs, or those in ``wrt``."""
-        limit = calls.limit(common)
-        return self._client.send(
-            calls.jacobian(self.name, self._named("inputs", inputs, limit), common, of=of, wrt=wrt), limit
-        )
-
-    def hvp(
-        self,
-        inputs: Arrays | ArrayLike,
-        *,
-        vectors: Arrays | ArrayLike,
-        cotangents: Arrays | ArrayLike | None = None,
-        wrt: Sequence[str] | None = None,
-        batched: bool = False,
-        **common: Unpack[Common],
-    ) -> answers.Products:
-        """Return Hᵀv, the products of the derivative of the vjp and the vectors."""
-        limit = calls.limit(common)
-        return self._client.send(
-            calls.hvp(
-                self.name,
-                self._named("inputs", inputs, limit),
-                common,
-                vectors=self._named("vectors", vectors, limit),
-                cotangents=self._named("cotangents", cotangents, limit),
-                wrt=wrt,
-                batched=batched,
-            ),
-            limit,
-        )
-
-    def hessian(
-        self,
-        inputs: Arrays | ArrayLike,
-        *,
-        cotangents: Arrays | ArrayLike | None = None,
-        wrt: Sequence[str] | None = None,
-        diagonal: bool = False,
-        **common: Unpack[Common],
-    ) -> answers.Hessian:
-        """Return the derivative of the vjp, or only its ``diagonal``, for an elementwise op."""
-        limit = calls.limit(common)
-        return self._client.send(
-            calls.hessian(
-                self.name,
-                self._named("inputs", inputs, limit),
-                common,
-                cotangents=self._named("cotangents", cotangents, limit),
-                wrt=wrt,
-                diagonal=diagonal,
-            ),
-            limit,
-        )
-
-    def check(
-        self,
-        inputs: Arrays | ArrayLike | None = None,
-        *,
-        attrs: Mapping[str, Any] | None = None,
-        **options: Unpack[CheckOptions],
-    ) -> Report:
-        """Check the gradients at a point, by default at the op's examples and at points drawn from its domain."""
-        limit = calls.limit(options)
-        return self._client.send(calls.check(self.name, self._named("inputs", inputs, limit), attrs, options), limit)
-
-    def verify(
-        self,
-        inputs: Arrays | ArrayLike,
-        gradients: Arrays | ArrayLike,
-        *,
-        cotangents: Arrays | ArrayLike | None = None,
-        tolerances: Mapping[str, float] | None = None,
-        **common: Unpack[Common],
-    ) -> Verification:
-        """Compare your gradients, by input, with the op's own in its widest dtype."""
-        limit = calls.limit(common)
-        return self._client.send(
-            calls.verify(
-                self.name,
-                self._named("inputs", inputs, limit),
-                self._named("gradients", gradients, limit),
-                common,
-                cotangents=self._named("cotangents", cotangents, limit),
-                tolerances=tolerances,
-            ),
-            limit,
-        )
-
-    def __repr__(self) -> str:
-        return f"{self._client!r}.op({self.name!r})"
-
-    def _named(self, field: str, value: Any, limit: Limit) -> Any:
-        """Return arrays by name; an array without one takes the name in the contract, which is requested once."""
-        if is_named(value):
-            return value
-        self._contract = self._contract or self._client.send(calls.contract(self.name), limit)
-        return named(field, value, self._contract)
+class AsyncOp(Operations, AsyncioOp):
+    """An op of a service, whose methods are coroutines, with the arguments and results of ``Op``."""

@@ -13,7 +13,7 @@ names here.
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,8 +28,7 @@ from pytensor.tensor.exceptions import ShapeError
 from pytensor.tensor.rewriting.basic import register_specialize
 from pytensor.tensor.type import float_dtypes
 
-from pullback.addresses import DEFAULT_TIMEOUT
-from pullback.remotes import Derivative, Function, Remote, TensorType, batch, evaluate
+from pullback.remotes import Derivative, Function, TensorType, batch, evaluate
 
 try:
     from pytensor.link.jax.dispatch import jax_funcify
@@ -41,35 +40,15 @@ except ImportError:  # JAX is not installed
 __all__ = ["RemoteOp", "remote"]
 
 
-def remote(
-    name: str,
-    url: str | None = None,
-    attrs: Mapping[str, Any] | None = None,
-    mode: str | None = None,
-    api_key: str | None = None,
-    *,
-    headers: Mapping[str, str] | None = None,
-    timeout: float | None = DEFAULT_TIMEOUT,
-    deadline: float | None = None,
-) -> Callable[..., Any]:
-    """Return an op of a service as a function of its inputs, by position in the contract's order.
-
-    The function returns a variable, or a tuple if the op has several outputs, in the dtype of its arguments. Inputs and
-    outputs that are not differentiable are disconnected. ``url`` defaults to ``PULLBACK_URL``, ``api_key`` to
-    ``PULLBACK_KEY``.
-
-    ``timeout`` limits every network wait, and ``deadline`` each evaluation with all its requests, in seconds. The
-    function can be pickled: see ``pullback.remotes.Function``.
-
-    The function raises ``BadArgument`` for shapes that do not match, as far as they are known; a compiled function
-    raises the error of the service if it refuses a call.
-    """
-    arguments = Remote(name, url, attrs, mode, api_key, headers=headers, timeout=timeout, deadline=deadline)
-    return RemoteFunction(Derivative(arguments))
-
-
 class RemoteFunction(Function):
-    """An op as a function of variables."""
+    """An op of a service as a function of its inputs, by position in the contract's order.
+
+    It returns a variable, or a tuple if the op has several outputs, in the dtype of its arguments. Inputs and outputs
+    that are not differentiable are disconnected.
+
+    It raises ``BadArgument`` for shapes that do not match, as far as they are known; a compiled function raises the
+    error of the service if it refuses a call.
+    """
 
     def __init__(self, p: Derivative) -> None:
         """Set the op."""
@@ -80,6 +59,9 @@ class RemoteFunction(Function):
         """Return the outputs."""
         outputs = self._op.make_node(*inputs).outputs
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+
+remote = RemoteFunction.remote
 
 
 class RemoteOp(Op):
@@ -121,31 +103,33 @@ class RemoteOp(Op):
         if self.batched or (self.p.path[-1:] != ("vjp",) and self.p.remote.contract().batching != "elementwise"):
             raise ShapeError(f"The shape of {self} is not inferred")
         if self.p.path[-1:] == ("vjp",):
-            return [input_shapes[i] for i in self.p.parent.live_inputs]
+            return [input_shapes[i] for i in self.p.parent.differentiable_inputs]
         return [input_shapes[0]] * len(node.outputs)
 
     def connection_pattern(self, node: Apply) -> list[list[bool]]:
         """Report which inputs derivatives connect with which outputs."""
-        live = [i in self.p.live_inputs and x.type.dtype in float_dtypes for i, x in enumerate(node.inputs)]
-        return [[i and o in self.p.live_outputs for o in range(len(node.outputs))] for i in live]
+        live = [i in self.p.differentiable_inputs and x.type.dtype in float_dtypes for i, x in enumerate(node.inputs)]
+        return [[i and o in self.p.differentiable_outputs for o in range(len(node.outputs))] for i in live]
 
     def pullback(
         self, inputs: Sequence[Variable], outputs: Sequence[Variable], cotangents: Sequence[Variable]
     ) -> list[Variable]:
         """Return cotangents of the inputs."""
         self._is_differentiated = True
-        live = [_direction(cotangents[i], outputs[i]) for i in self.p.live_outputs]
+        live = [_direction(cotangents[i], outputs[i]) for i in self.p.differentiable_outputs]
         found = iter(RemoteOp(self.p.vjp).make_node(*inputs, *live).outputs)
-        return [next(found) if i in self.p.live_inputs else DisconnectedType()() for i in range(len(inputs))]
+        return [next(found) if i in self.p.differentiable_inputs else DisconnectedType()() for i in range(len(inputs))]
 
     def pushforward(
         self, inputs: Sequence[Variable], outputs: Sequence[Variable], tangents: Sequence[Variable]
     ) -> list[Variable]:
         """Return tangents of the outputs."""
         self._is_differentiated = True
-        live = [_direction(tangents[i], inputs[i]) for i in self.p.live_inputs]
+        live = [_direction(tangents[i], inputs[i]) for i in self.p.differentiable_inputs]
         found = iter(RemoteOp(self.p.jvp).make_node(*inputs, *live).outputs)
-        return [next(found) if i in self.p.live_outputs else DisconnectedType()() for i in range(len(outputs))]
+        return [
+            next(found) if i in self.p.differentiable_outputs else DisconnectedType()() for i in range(len(outputs))
+        ]
 
     L_op = pullback
 

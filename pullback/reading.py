@@ -94,9 +94,9 @@ class Stream:
         """Yield the complete events; raise the problem that ends the stream, or ``NotPullback``."""
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         for line in lines:
-            if line.strip() and (event := self._event(line)) is not None:
-                self._last = event
-                yield event
+            if line.strip() and (found := self._event(line)) is not None:
+                self._last = found
+                yield found
 
     def end(self) -> None:
         """Raise ``ConnectionLost`` if the stream ended without a summary."""

@@ -1,6 +1,6 @@
 """Safetensors: a JSON header with the offsets of each tensor, then their bytes, little-endian and row-major.
 
-The name of a tensor is its place in the JSON document: ``inputs/x``, ``gradients/1/x``. Everything else of the document
+The name of a tensor is its path in the JSON document: ``inputs/x``, ``gradients/1/x``. Everything else of the document
 is JSON in the header's ``__metadata__``, under ``pullback``.
 """
 
@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from pullback.arrays import Array, little_endian, name_of, native, wire
+from pullback.arrays import little_endian, name_of, native, wire
+from pullback.dtypes import DTYPES, Array
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -22,15 +23,7 @@ MAX_HEADER = 1 << 20
 
 _LENGTH = 8
 _METADATA, _OURS = "__metadata__", "pullback"
-_CODES: Mapping[str, str] = {
-    "float16": "F16",
-    "bfloat16": "BF16",
-    "float32": "F32",
-    "float64": "F64",
-    **{f"{sign}int{bits}": f"{sign.upper() or 'I'}{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
-    "bool": "BOOL",
-}
-_NAMES = {code: name for name, code in _CODES.items()}
+_NAMES = {dtype.code: name for name, dtype in DTYPES.items()}
 
 
 def write(tensors: Mapping[str, Array], fields: str) -> list[Buffer]:
@@ -44,7 +37,7 @@ def write(tensors: Mapping[str, Array], fields: str) -> list[Buffer]:
     begin = 0
     for path, array in sorted(tensors.items(), key=lambda item: -item[1].itemsize):
         data = np.asarray(array, little_endian(array.dtype), order="C").reshape(-1).view(np.uint8).data
-        entry = {"dtype": _CODES[name_of(array.dtype)], "shape": list(array.shape)}
+        entry = {"dtype": DTYPES[name_of(array.dtype)].code, "shape": list(array.shape)}
         header[path] = {**entry, "data_offsets": [begin, begin + data.nbytes]}
         pieces.append(data)
         begin += data.nbytes
@@ -66,10 +59,10 @@ def read(body: Buffer) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(metadata.get(_OURS, "{}"))
     for path, entry in header.items():
         *parents, name = path.split("/")
-        place = document
+        group = document
         for parent in parents:
-            place = place.setdefault(parent, {})
-        place[name] = _tensor(view[start:], entry)
+            group = group.setdefault(parent, {})
+        group[name] = _tensor(view[start:], entry)
     return document
 
 

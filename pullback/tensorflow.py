@@ -20,7 +20,7 @@ not keep them.
 """
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -30,8 +30,7 @@ import tensorflow as tf
 # What tf.custom_gradient uses: no public API records the gradient of an op, or says whether a tape records.
 from tensorflow.python.eager import record
 
-from pullback.addresses import DEFAULT_TIMEOUT
-from pullback.arrays import Array
+from pullback.dtypes import Array
 from pullback.errors import BadArgument
 from pullback.remotes import Derivative, Function, Remote, TensorType, evaluate
 
@@ -40,35 +39,15 @@ __all__ = ["remote"]
 _SERIAL = itertools.count()
 
 
-def remote(
-    name: str,
-    url: str | None = None,
-    attrs: Mapping[str, Any] | None = None,
-    mode: str | None = None,
-    api_key: str | None = None,
-    *,
-    headers: Mapping[str, str] | None = None,
-    timeout: float | None = DEFAULT_TIMEOUT,
-    deadline: float | None = None,
-) -> Callable[..., Any]:
-    """Return an op of a service as a function of its inputs, by position in the contract's order.
-
-    The function returns a tensor, or a tuple if the op has several outputs, in the dtype of its arguments. Inputs that
-    are not differentiable have the gradient ``None``. ``url`` defaults to ``PULLBACK_URL``, ``api_key`` to
-    ``PULLBACK_KEY``.
-
-    ``timeout`` limits every network wait, and ``deadline`` each evaluation with all its requests, in seconds. The
-    function can be pickled: see ``pullback.remotes.Function``.
-
-    The function raises ``BadArgument`` for shapes that do not match, and the error of the service if it refuses a call;
-    inside ``tf.function`` TensorFlow raises its own error, with that of the service in its message.
-    """
-    arguments = Remote(name, url, attrs, mode, api_key, headers=headers, timeout=timeout, deadline=deadline)
-    return RemoteFunction(Derivative(arguments))
-
-
 class RemoteFunction(Function):
-    """An op as a function of tensors."""
+    """An op of a service as a function of its inputs, by position in the contract's order.
+
+    It returns a tensor, or a tuple if the op has several outputs, in the dtype of its arguments. Inputs that are not
+    differentiable have the gradient ``None``.
+
+    It raises ``BadArgument`` for shapes that do not match, and the error of the service if it refuses a call; inside
+    ``tf.function`` TensorFlow raises its own error, with that of the service in its message.
+    """
 
     # As tf.autograph.experimental.do_not_convert marks a function: AutoGraph would only slow tracing down, and wrap
     # errors. It has nothing for objects that are called.
@@ -92,6 +71,9 @@ class RemoteFunction(Function):
     def from_config(cls, config: Mapping[str, Any]) -> "RemoteFunction":
         """Return the function of a model that Keras loads."""
         return cls(Derivative(Remote(**config)))
+
+
+remote = RemoteFunction.remote
 
 
 class _Derivative:
@@ -135,7 +117,7 @@ class _Derivative:
 
     def _evaluated(self, arrays: Sequence[Any], is_differentiated: bool) -> list[Array]:
         given = [np.asarray(x) for x in arrays]
-        has_gradient = all(given[i].dtype.kind not in "iub" for i in self._p.live_inputs)
+        has_gradient = all(given[i].dtype.kind not in "iub" for i in self._p.differentiable_inputs)
         return evaluate(self._p, given, ahead=is_differentiated and has_gradient and not self._p.path)
 
     @cached_property
@@ -161,28 +143,28 @@ class _Derivative:
         """Return a gradient for each input, ``None`` for those that are not differentiable."""
         self._is_differentiated = True
         gradients: list[tf.Tensor | None] = [None] * len(inputs)
-        if self._p.live_inputs and self._p.live_outputs:
-            cotangents = [tf.convert_to_tensor(upstream[i]) for i in self._p.live_outputs]
-            for i, gradient in zip(self._p.live_inputs, self._vjp([*inputs, *cotangents]), strict=True):
+        if self._p.differentiable_inputs and self._p.differentiable_outputs:
+            cotangents = [tf.convert_to_tensor(upstream[i]) for i in self._p.differentiable_outputs]
+            for i, gradient in zip(self._p.differentiable_inputs, self._vjp([*inputs, *cotangents]), strict=True):
                 gradients[i] = gradient
         return gradients
 
     def _tangents(self, inputs: list[tf.Tensor], given: Sequence[tf.Tensor]) -> dict[int, tf.Tensor]:
         """Return the tangents of the outputs that are differentiable."""
         self._is_differentiated = True
-        if not (self._p.live_inputs and self._p.live_outputs):
+        if not (self._p.differentiable_inputs and self._p.differentiable_outputs):
             return {}
-        found = self._jvp([*inputs, *(given[i] for i in self._p.live_inputs)])
-        return dict(zip(self._p.live_outputs, found, strict=True))
+        found = self._jvp([*inputs, *(given[i] for i in self._p.differentiable_inputs)])
+        return dict(zip(self._p.differentiable_outputs, found, strict=True))
 
 
 def _specs(p: Derivative, inputs: Sequence[tf.Tensor]) -> list[tf.TensorSpec]:
     """Return the types of the results, with the sizes that are known while a graph is traced."""
     if p.path and p.path[-1] == "vjp":
-        return [tf.TensorSpec(inputs[i].shape, inputs[i].dtype) for i in p.parent.live_inputs]
+        return [tf.TensorSpec(inputs[i].shape, inputs[i].dtype) for i in p.parent.differentiable_inputs]
     if p.path:
         specs = _specs(p.parent, inputs[: p.parent.arity])
-        return [specs[i] for i in p.parent.live_outputs]
+        return [specs[i] for i in p.parent.differentiable_outputs]
     return [tf.TensorSpec(t.static_shape, t.dtype) for t in p.types([_type(x) for x in inputs])]
 
 

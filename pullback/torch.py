@@ -12,7 +12,7 @@ longer path. A compiler needs an operator of ``torch.library`` in its place; tha
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from torch.autograd import forward_ad
 
-from pullback.addresses import DEFAULT_TIMEOUT
 from pullback.remotes import Derivative, Function, Remote, TensorType, batch, evaluate
 from pullback.remotes.credentials import handle
 
@@ -29,34 +28,13 @@ __all__ = ["remote"]
 Tensors = Sequence[torch.Tensor]
 
 
-def remote(
-    name: str,
-    url: str | None = None,
-    attrs: Mapping[str, Any] | None = None,
-    mode: str | None = None,
-    api_key: str | None = None,
-    *,
-    headers: Mapping[str, str] | None = None,
-    timeout: float | None = DEFAULT_TIMEOUT,
-    deadline: float | None = None,
-) -> Callable[..., Any]:
-    """Return an op of a service as a function of its inputs, by position in the contract's order.
-
-    The function returns a tensor, or a tuple if the op has several outputs, in the dtype and on the device of its
-    arguments; the service gets them by way of the CPU. Inputs that are not differentiable have no gradient. ``url``
-    defaults to ``PULLBACK_URL``, ``api_key`` to ``PULLBACK_KEY``.
-
-    ``timeout`` limits every network wait, and ``deadline`` each evaluation with all its requests, in seconds. The
-    function can be pickled: see ``pullback.remotes.Function``.
-
-    The function raises the errors of the client: ``pullback.PullbackError``.
-    """
-    arguments = Remote(name, url, attrs, mode, api_key, headers=headers, timeout=timeout, deadline=deadline)
-    return RemoteFunction(Derivative(arguments))
-
-
 class RemoteFunction(Function):
-    """An op as a function of tensors."""
+    """An op of a service as a function of its inputs, by position in the contract's order.
+
+    It returns a tensor, or a tuple if the op has several outputs, in the dtype and on the device of its arguments,
+    which are copied to the CPU for the request. Inputs that are not differentiable have no gradient. It raises the
+    errors of the client: ``pullback.PullbackError``.
+    """
 
     def __init__(self, p: Derivative) -> None:
         """Set the op."""
@@ -74,6 +52,9 @@ class RemoteFunction(Function):
         return outputs[0] if len(outputs) == 1 else outputs
 
 
+remote = RemoteFunction.remote
+
+
 class _Remote(torch.autograd.Function):
     """An op after a path of derivations; ``batched`` and ``ahead`` are those of ``evaluate``."""
 
@@ -88,15 +69,15 @@ class _Remote(torch.autograd.Function):
         ctx.count = len(output)
         ctx.save_for_backward(*tensors)
         ctx.save_for_forward(*tensors)
-        ctx.mark_non_differentiable(*(y for i, y in enumerate(output) if i not in ctx.p.live_outputs))
+        ctx.mark_non_differentiable(*(y for i, y in enumerate(output) if i not in ctx.p.differentiable_outputs))
 
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         p, tensors = ctx.p, ctx.saved_tensors
-        live = [cotangents[i] for i in p.live_outputs]
+        live = [cotangents[i] for i in p.differentiable_outputs]
         found = _derivative(p.vjp, p, ctx.batched, [*tensors, *live])
         gradients = [None] * (3 + p.arity)
-        for i, x in zip(p.live_inputs, found, strict=True):
+        for i, x in zip(p.differentiable_inputs, found, strict=True):
             # The inputs that a batch shares get the sum of its gradients.
             gradients[3 + i] = x.sum(0) if ctx.batched and i < p.parent.arity else x
         return tuple(gradients)
@@ -105,8 +86,8 @@ class _Remote(torch.autograd.Function):
     def jvp(ctx: Any, *tangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         p, tensors = ctx.p, ctx.saved_tensors
         given = tangents[3:]
-        live = [torch.zeros_like(tensors[i]) if given[i] is None else given[i] for i in p.live_inputs]
-        found = dict(zip(p.live_outputs, _derivative(p.jvp, p, ctx.batched, [*tensors, *live]), strict=True))
+        live = [torch.zeros_like(tensors[i]) if given[i] is None else given[i] for i in p.differentiable_inputs]
+        found = dict(zip(p.differentiable_outputs, _derivative(p.jvp, p, ctx.batched, [*tensors, *live]), strict=True))
         return tuple(found.get(i) for i in range(ctx.count))
 
     @staticmethod
@@ -145,7 +126,7 @@ def _derivative(derivative: Derivative, of: Derivative, batched: bool, tensors: 
         return _apply(derivative, *tensors)
     shared = set(range(of.parent.arity))
     if derivative.path[-1] == "jvp":
-        shared |= {of.arity + k for k, i in enumerate(of.live_inputs) if i in shared}
+        shared |= {of.arity + k for k, i in enumerate(of.differentiable_inputs) if i in shared}
     in_dims = tuple(None if i in shared else 0 for i in range(len(tensors)))
     return torch.vmap(partial(_apply, derivative), in_dims)(*tensors)
 
@@ -178,9 +159,9 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: list[torch.Tensor]) -> None
 
 def _backward(ctx: Any, cotangents: Sequence[torch.Tensor | None]) -> tuple[Any, ...]:
     p, tensors = ctx.p, ctx.saved_tensors
-    given = ((cotangents[i], *ctx.types[i]) for i in p.live_outputs)
+    given = ((cotangents[i], *ctx.types[i]) for i in p.differentiable_outputs)
     live = [tensors[0].new_zeros(shape, dtype=dtype) if x is None else x for x, shape, dtype in given]
-    found = dict(zip(p.live_inputs, _operator(_text(p.vjp), False, False, [*tensors, *live]), strict=True))
+    found = dict(zip(p.differentiable_inputs, _operator(_text(p.vjp), False, False, [*tensors, *live]), strict=True))
     return None, None, None, [found.get(i) for i in range(p.arity)]
 
 

@@ -1,5 +1,7 @@
 """``pullback call``: evaluate an op or a derivative."""
 
+from collections.abc import Callable, Mapping, Sequence
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -7,43 +9,65 @@ import typer
 
 from pullback.addresses import DEFAULT_TIMEOUT
 from pullback.cli.console import console
-from pullback.cli.names import TENSOR_FIELDS, arguments, did_you_mean
-from pullback.cli.options import Assignments, Device, Dtype, Mode, Names, OpName, Timeout, Url, client
+from pullback.cli.names import arguments, did_you_mean
+from pullback.cli.options import Assignments, Device, Dtype, Mode, OpName, Timeout, Url, client
 from pullback.cli.output_files import output_files
 from pullback.cli.results import as_json, entries, print_entries, save
 from pullback.errors import BadArgument
-
-OPTIONS = {
-    "forward": (),
-    "gradients": ("order", "wrt"),
-    "vjp": ("wrt", "outputs", "batched"),
-    "jvp": ("batched",),
-    "jacobian": ("of", "wrt"),
-    "hvp": ("wrt", "batched"),
-    "hessian": ("wrt", "diagonal"),
-}
-"""The options of each operation."""
+from pullback.op import OPERATIONS, OPTIONS
 
 
+def with_options_of_operations(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of all operations in place of its parameter ``options``."""
+    own = [p for p in signature(command).parameters.values() if p.name != "options"]
+    kinds = {name: kind for operation in OPERATIONS.values() for name, kind in operation.options.items()}
+    added = [
+        Parameter(
+            name,
+            Parameter.KEYWORD_ONLY,
+            default=False if kind is bool else None,
+            annotation=Annotated[_type(kind), typer.Option(_flag(name), help=_help(name))],
+        )
+        for name, kind in kinds.items()
+    ]
+    vars(command)["__signature__"] = signature(command).replace(parameters=[*own, *added])
+    return command
+
+
+def _type(kind: Any) -> Any:
+    """Return the type of an option on the command line, for its type in Python."""
+    if kind is bool:
+        return bool
+    return list[str] | None if kind == Sequence[str] | None else kind | None
+
+
+def _flag(option: str) -> str:
+    return f"--{option.replace('_', '-')}"
+
+
+def _help(option: str) -> str:
+    return f"{', '.join(_operations_with(option))}: {OPTIONS.get(option, 'see its documentation')}."
+
+
+def _operations_with(option: str) -> list[str]:
+    return [name for name, operation in OPERATIONS.items() if option in operation.options]
+
+
+@with_options_of_operations
 def call(
     ctx: typer.Context,
     op: OpName,
-    operation: Annotated[str, typer.Argument(metavar="OPERATION", help=", ".join(OPTIONS))],
+    operation: Annotated[str, typer.Argument(metavar="OPERATION", help=", ".join(OPERATIONS))],
     assignments: Assignments = None,
     *,
     dtype: Dtype = None,
     mode: Mode = None,
     device: Device = None,
-    order: Annotated[int | None, typer.Option(help="gradients: the highest order, 1 to 4.")] = None,
-    wrt: Annotated[Names, typer.Option(help="An input to differentiate by; repeatable.")] = None,
-    of: Annotated[Names, typer.Option(help="jacobian: an output; repeatable.")] = None,
-    diagonal: Annotated[bool, typer.Option("--diagonal", help="hessian: only its diagonal.")] = False,
-    outputs: Annotated[bool, typer.Option("--outputs", help="vjp: return the outputs too.")] = False,
-    batched: Annotated[bool, typer.Option("--batched", help="vjp, jvp, hvp: many directions at once.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write the arrays to this .npz file.")] = None,
     as_text: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     url: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
+    **options: Any,
 ) -> None:
     """Evaluate an op or a derivative: pullback call square vjp x=1,2,3 dy=@dy.npy.
 
@@ -52,16 +76,15 @@ def call(
 
     VALUE is @file.npy, @file.json, 1,2,3, true,false, [[1,2],[3,4]] or a number; for an attribute, also a word.
     """
-    options = {"order": order, "wrt": wrt, "of": of, "diagonal": diagonal, "outputs": outputs, "batched": batched}
-    options = {name: value for name, value in options.items() if value not in (None, []) and value is not False}
-    _check_options(operation, options)
+    given = {name: value for name, value in options.items() if value not in (None, []) and value is not False}
+    _check_options(operation, given)
     with output_files({"--out": out}) as files, client(ctx, url, timeout) as service:
-        handle = service.op(op)
-        args = arguments(handle.contract(), operation, assignments or [])
-        directions = {field: getattr(args, field) or None for field in TENSOR_FIELDS[operation]}
-        common = {"attrs": args.attrs or None, "dtype": dtype, "mode": mode, "device": device}
-        answer = getattr(handle, operation)(args.inputs, **directions, **options, **common)
-        arrays = entries(answer)
+        found = service.op(op)
+        args = arguments(found.contract(), operation, assignments or [])
+        directions = {field.name: args.get(field.name) for field in OPERATIONS[operation].tensors}
+        common = {"attrs": args.get("attrs"), "dtype": dtype, "mode": mode, "device": device}
+        result = getattr(found, operation)(args.get("inputs", {}), **directions, **given, **common)
+        arrays = entries(result)
         if out is not None:
             save(files["--out"], arrays)
     if as_text:
@@ -70,11 +93,13 @@ def call(
         print_entries(console(), arrays)
 
 
-def _check_options(operation: str, options: dict[str, Any]) -> None:
+def _check_options(operation: str, given: Mapping[str, Any]) -> None:
     """Raise ``BadArgument`` for an unknown operation, or an option that it does not have."""
-    if operation not in OPTIONS:
-        raise BadArgument(f"expected one of {', '.join(OPTIONS)}, got {operation!r}{did_you_mean(operation, OPTIONS)}")
-    for name in options:
-        if name not in OPTIONS[operation]:
-            operations = [key for key, names in OPTIONS.items() if name in names]
-            raise BadArgument(f"--{name}: expected operation {' or '.join(operations)}, got {operation}")
+    if operation not in OPERATIONS:
+        known = ", ".join(OPERATIONS)
+        raise BadArgument(f"expected one of {known}, got {operation!r}{did_you_mean(operation, OPERATIONS)}")
+    for name in given:
+        if name not in OPERATIONS[operation].options:
+            raise BadArgument(
+                f"{_flag(name)}: expected operation {' or '.join(_operations_with(name))}, got {operation}"
+            )

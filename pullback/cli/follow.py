@@ -52,7 +52,10 @@ def follow(out: Console, events: Iterable[Event], *, quiet: bool = False) -> Out
         if shows_progress:
             _show_progress(out, events, outcome)
         else:
-            _print_lines(out, events, outcome, quiet=quiet)
+            for event in events:
+                _record(outcome, event)
+                if isinstance(event, Report) and not quiet:
+                    out.print(styled(line(event)))
     except KeyboardInterrupt:
         outcome.is_interrupted = True
     if shows_progress:
@@ -104,13 +107,6 @@ def _record(outcome: Outcome, event: Event) -> None:
             outcome.summary = event
         case Progress():
             pass
-
-
-def _print_lines(out: Console, events: Iterable[Event], outcome: Outcome, *, quiet: bool) -> None:
-    for event in events:
-        _record(outcome, event)
-        if isinstance(event, Report) and not quiet:
-            out.print(styled(line(event)))
 
 
 def _show_progress(out: Console, events: Iterable[Event], outcome: Outcome) -> None:

@@ -16,7 +16,7 @@ STDOUT = Path("-")
 
 
 class OutputFile:
-    """A file that is written at most once, as a whole: to a new file beside it, which then takes its place."""
+    """A file that is written at most once, and whole: a new file beside it replaces it."""
 
     def __init__(self, option: str, path: Path) -> None:
         """Create the new file; raise ``BadArgument`` if the file cannot be written. ``option`` names it in errors."""
@@ -77,7 +77,7 @@ def _new_beside(path: Path) -> Path | None:
 
 
 def _replace(path: Path, new: Path) -> None:
-    """Put a new file in the place of another."""
+    """Replace a file by a new one."""
     try:
         new.replace(path.resolve())
     except OSError:

@@ -1,9 +1,8 @@
 """The places of a finding, in a few words: ``in 8 places: graph, eager x float32, float64, float16, bfloat16``."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from math import prod
-from typing import Any
 
 from pullback.reports import Check, Place
 
@@ -41,14 +40,10 @@ def _columns(places: Sequence[Place]) -> Iterator[tuple[str, ...]]:
     yield tuple(place.mode for place in places)
     yield tuple(place.dtype for place in places)
     yield tuple(place.device for place in places)
-    yield tuple(_attrs(place.attrs) for place in places)
+    yield tuple(", ".join(f"{name}={value}" for name, value in place.attrs.items()) for place in places)
 
 
 def _pair(output: str | None, input_: str | None) -> str:
     if output is not None and input_ is not None:
         return f"d{output}/d{input_}"
     return input_ or output or ""
-
-
-def _attrs(attrs: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in attrs.items())

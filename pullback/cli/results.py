@@ -8,9 +8,10 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from rich.console import Console
 
-from pullback.arrays import Array, plain
+from pullback.arrays import plain
 from pullback.cli.console import styled
 from pullback.cli.output_files import OutputFile
+from pullback.dtypes import Array, needs_ml_dtypes
 
 MAX_WIDTH = 100
 
@@ -23,16 +24,16 @@ class Entry(NamedTuple):
     reason: str
 
 
-def entries(answer: Any) -> list[Entry]:
+def entries(result: Any) -> list[Entry]:
     """Return every array of a result; orders of gradients count from 1."""
-    absent = getattr(answer, "absent", {})
-    result: list[Entry] = []
-    for field in fields(answer):
-        value = getattr(answer, field.name)
+    absent = getattr(result, "absent", {})
+    found: list[Entry] = []
+    for field in fields(result):
+        value = getattr(result, field.name)
         if field.name != "absent" and value is not None:
             reasons = {} if field.name == "outputs" else absent
-            result += _walk(field.name, value, reasons)
-    return result
+            found += _walk(field.name, value, reasons)
+    return found
 
 
 def print_entries(out: Console, arrays: list[Entry]) -> None:
@@ -54,7 +55,12 @@ def as_json(arrays: list[Entry]) -> str:
 
 def save(file: OutputFile, arrays: list[Entry]) -> None:
     """Write all arrays to an ``.npz`` file; entries without an array are left out."""
-    stored = {entry.path: _storable(entry.array) for entry in arrays if entry.array is not None}
+    # NumPy's files cannot hold a dtype that it lacks; float32 has the same numbers.
+    stored = {
+        path: array.astype(np.float32) if needs_ml_dtypes(array.dtype.name) else array
+        for path, array, _ in arrays
+        if array is not None
+    }
     file.write(lambda stream: np.savez(stream, **cast("dict[str, Any]", stored)))
 
 
@@ -75,10 +81,5 @@ def _below(reasons: Any, name: str) -> Any:
 
 
 def _document(array: Array) -> dict[str, Any]:
-    data = plain(array.astype(np.float64) if array.dtype.name == "bfloat16" else array)
+    data = plain(array.astype(np.float64) if needs_ml_dtypes(array.dtype.name) else array)
     return {"dtype": array.dtype.name, "shape": list(array.shape), "data": data}
-
-
-def _storable(array: Array) -> Array:
-    """Return an array that NumPy's files can hold: bfloat16 is widened to float32, which is exact."""
-    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array

@@ -50,16 +50,17 @@ def verify(
     """
     named = [f"gradients.{name}={value}" for name, value in map(split, gradient or [])]
     with client(ctx, url, timeout) as service:
-        handle = service.op(op)
-        args = arguments(handle.contract(), "verify", [*(assignments or []), *named])
-        if not args.gradients:
+        found = service.op(op)
+        args = arguments(found.contract(), "verify", [*(assignments or []), *named])
+        gradients = args.get("gradients")
+        if gradients is None:
             raise BadArgument("expected a gradient, such as gx=@mine.npy or --gradient x=@mine.npy, got none")
-        verification = handle.verify(
-            args.inputs,
-            args.gradients,
-            cotangents=args.cotangents or None,
+        verification = found.verify(
+            args.get("inputs", {}),
+            gradients,
+            cotangents=args.get("cotangents"),
             tolerances={"absolute": absolute, "relative": relative},
-            attrs=args.attrs or None,
+            attrs=args.get("attrs"),
             dtype=dtype,
             mode=mode,
             device=device,

@@ -25,12 +25,13 @@ def batch(
             return list(call(*arrays[:count], *many, batched=True)), 0
         found = call(*arrays[:count], *(_merged(x, 0) for x in many), batched=True)
         return [_split(x, 0, many[0].shape[:2]) for x in found], 0
-    if p.remote.batching == "none":
+    batching = p.remote.contract().batching
+    if batching == "none":
         return None
     # The batch becomes an axis of all arrays, or a part of their first axis; directions may have an axis before it.
     axes = [int(batched and i >= count) for i in range(len(arrays))]
     moved = [_with_batch(x, dim, size, axis, xp) for x, dim, axis in zip(arrays, dims, axes, strict=True)]
-    if p.remote.batching == "elementwise":
+    if batching == "elementwise":
         return list(call(*moved, batched=batched)), int(batched)
     found = call(*(_merged(x, axis) for x, axis in zip(moved, axes, strict=True)), batched=batched)
     return [_split(x, int(batched), moved[0].shape[:2]) for x in found], int(batched)

@@ -7,21 +7,22 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pullback.arrays import INTEGERS, Array, name_of
+from pullback.arrays import name_of
+from pullback.dtypes import INTEGERS, Array
 from pullback.errors import BadArgument
-from pullback.remotes.remote import Remote, is_live
+from pullback.remotes.remote import Remote, is_differentiable
 from pullback.remotes.shapes import TensorType, output_types
 
-Rule = Literal["vjp", "jvp"]
+Transform = Literal["vjp", "jvp"]
 
 
 @dataclass(frozen=True)
 class Derivative:
     """The op after a path of derivations; ``()`` is the op itself.
 
-    Its inputs are those of ``parent``, and then the directions: for a vjp a cotangent of each live output of
-    ``parent``, for a jvp a tangent of each live input. Its results are cotangents of the live inputs of ``parent``, or
-    tangents of its live outputs. Inputs and outputs are live if derivatives reach them; lists of them are positions.
+    Its inputs are those of ``parent``, and then the directions: for a vjp a cotangent of each differentiable output of
+    ``parent``, for a jvp a tangent of each differentiable input. Its results are cotangents of the differentiable
+    inputs of ``parent``, or tangents of its differentiable outputs. Lists of inputs and outputs have their positions.
 
     Three rules close it under differentiation, for every p:
 
@@ -31,7 +32,7 @@ class Derivative:
     """
 
     remote: Remote
-    path: tuple[Rule, ...] = ()
+    path: tuple[Transform, ...] = ()
 
     @cached_property
     def parent(self) -> "Derivative":
@@ -40,12 +41,12 @@ class Derivative:
 
     @cached_property
     def vjp(self) -> "Derivative":
-        """The function that pulls cotangents of the live outputs back to the live inputs."""
+        """The function that pulls cotangents of the differentiable outputs back to the differentiable inputs."""
         return Derivative(self.remote, (*self.path, "vjp"))
 
     @cached_property
     def jvp(self) -> "Derivative":
-        """The function that pushes tangents of the live inputs forward to the live outputs."""
+        """The function that pushes tangents of the differentiable inputs forward to the differentiable outputs."""
         return Derivative(self.remote, (*self.path, "jvp"))
 
     @cached_property
@@ -53,21 +54,29 @@ class Derivative:
         """The number of inputs."""
         if not self.path:
             return len(self.remote.contract().inputs)
-        return self.parent.arity + len(self.parent.live_outputs if self.path[-1] == "vjp" else self.parent.live_inputs)
+        directed, _ = self._sides
+        return self.parent.arity + len(directed)
 
     @cached_property
-    def live_inputs(self) -> tuple[int, ...]:
-        """The inputs that derivatives reach: all directions do."""
+    def differentiable_inputs(self) -> tuple[int, ...]:
+        """The inputs that have derivatives: all directions do."""
         if not self.path:
-            return tuple(i for i, slot in enumerate(self.remote.contract().inputs) if is_live(slot))
-        return (*self.parent.live_inputs, *range(self.parent.arity, self.arity))
+            return tuple(i for i, slot in enumerate(self.remote.contract().inputs) if is_differentiable(slot))
+        return (*self.parent.differentiable_inputs, *range(self.parent.arity, self.arity))
 
     @cached_property
-    def live_outputs(self) -> tuple[int, ...]:
-        """The results that derivatives reach."""
+    def differentiable_outputs(self) -> tuple[int, ...]:
+        """The results that have derivatives."""
         if not self.path:
-            return tuple(i for i, slot in enumerate(self.remote.contract().outputs) if is_live(slot))
-        return tuple(range(len(self.parent.live_inputs if self.path[-1] == "vjp" else self.parent.live_outputs)))
+            return tuple(i for i, slot in enumerate(self.remote.contract().outputs) if is_differentiable(slot))
+        _, results = self._sides
+        return tuple(range(len(results)))
+
+    @property
+    def _sides(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """What of ``parent`` the directions belong to, and what the results: its inputs, or its outputs."""
+        inputs, outputs = self.parent.differentiable_inputs, self.parent.differentiable_outputs
+        return (outputs, inputs) if self.path[-1] == "vjp" else (inputs, outputs)
 
     @cached_property
     def _integers(self) -> Sequence[tuple[int, str, str]]:
@@ -88,10 +97,10 @@ class Derivative:
             return output_types(self.remote.contract(), self.remote.attrs, inputs)
         at = inputs[: self.parent.arity]
         if self.path[-1] == "vjp":
-            types = [at[i] for i in self.parent.live_inputs]
+            types = [at[i] for i in self.parent.differentiable_inputs]
         else:
             of = self.parent.types(at)
-            types = [of[i] for i in self.parent.live_outputs]
+            types = [of[i] for i in self.parent.differentiable_outputs]
         return [TensorType((inputs[-1].shape[0], *t.shape), t.dtype) for t in types] if batched else types
 
     def cast(self, arrays: Sequence[Array]) -> list[Array]:

@@ -1,11 +1,12 @@
-"""Evaluation of a derivative: by one request, or from what an earlier request brought."""
+"""Evaluation of a derivative: by one request, or from the results of an earlier one."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from pullback.arrays import Array, name_of
+from pullback.arrays import name_of
+from pullback.dtypes import Array
 from pullback.limits import Limit
 from pullback.remotes import products
 from pullback.remotes.derivatives import Derivative
@@ -41,15 +42,15 @@ def _requested(p: Derivative, arrays: Sequence[Array], limit: Limit, *, batched:
         outputs = op.forward(inputs, **{**options, "dtype": variable}).outputs
         return [outputs[slot.name] for slot in contract.outputs]
     directions = arrays[of.arity :]
-    live_inputs = [contract.inputs[i].name for i in of.live_inputs]
-    live_outputs = [contract.outputs[i].name for i in of.live_outputs]
+    by_input = [contract.inputs[i].name for i in of.differentiable_inputs]
+    by_output = [contract.outputs[i].name for i in of.differentiable_outputs]
     results: dict[str, Any]
     if p.path[-1] == "vjp":
-        cotangents = dict(zip(live_outputs, directions, strict=True))
-        names, results = live_inputs, op.vjp(inputs, cotangents=cotangents, batched=batched, **options).gradients
+        cotangents = dict(zip(by_output, directions, strict=True))
+        names, results = by_input, op.vjp(inputs, cotangents=cotangents, batched=batched, **options).gradients
     else:
-        tangents = dict(zip(live_inputs, directions, strict=True))
-        names, results = live_outputs, op.jvp(inputs, tangents=tangents, batched=batched, **options).tangents
+        tangents = dict(zip(by_input, directions, strict=True))
+        names, results = by_output, op.jvp(inputs, tangents=tangents, batched=batched, **options).tangents
     if all(results.get(name) is not None for name in names):
         return [results[name] for name in names]
     types = p.types([TensorType.of(array) for array in arrays], batched=batched)

@@ -1,4 +1,4 @@
-"""The points that a function was evaluated at, each with everything that one request brought."""
+"""The points where a function was evaluated, each with all results of one request."""
 
 import os
 import threading
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
-from pullback.arrays import Array, name_of
+from pullback.arrays import name_of
+from pullback.dtypes import Array
 from pullback.limits import Limit
 
 Key: TypeAlias = tuple[tuple[str, tuple[int, ...], bytes], ...]
@@ -65,7 +66,7 @@ class Points:
         self._size = 0
 
     def known(self, inputs: Sequence[Array], limit: Limit) -> Point | None:
-        """Return a point if it is here or on its way, without a request."""
+        """Return a point that is stored or being requested, else ``None``; this sends nothing."""
         if not self._points and not self._requests:
             return None  # a key takes a copy of the arrays
         at = key(inputs)
@@ -74,7 +75,7 @@ class Points:
         return request.result(limit) if point is None and request is not None else point
 
     def get(self, inputs: Sequence[Array], request: Callable[[], Point], limit: Limit) -> Point:
-        """Return a point, by ``request`` unless it is here or on its way; what ``request`` raises is raised."""
+        """Return a point that is stored or being requested, else the result of ``request``, or raise its error."""
         at, mine = key(inputs), _Request()
         try:
             with _lock:
@@ -108,7 +109,7 @@ class Points:
         return request if request is not None and request.process == os.getpid() else None
 
     def _keep(self, at: Key, point: Point) -> None:
-        """Keep a point, and forget those that were not used for longest if they are too many or too large."""
+        """Store a point, and drop the least recently used ones beyond the limits."""
         if at in self._points:
             return
         self._points[at] = point
@@ -130,13 +131,10 @@ class _Request:
 
     def result(self, limit: Limit) -> Point | None:
         """Wait for the request of another thread; ``None`` if it failed, or if the time is up."""
-        if self.in_progress.acquire(timeout=_seconds(limit)):
+        seconds = -1 if limit.left is None else min(limit.left, threading.TIMEOUT_MAX)
+        if self.in_progress.acquire(timeout=seconds):
             self.in_progress.release()
         return self.point
-
-
-def _seconds(limit: Limit) -> float:
-    return -1 if limit.left is None else min(limit.left, threading.TIMEOUT_MAX)
 
 
 def _size(at: Key, point: Point) -> int:

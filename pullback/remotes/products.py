@@ -1,8 +1,8 @@
-"""Products with derivatives that an earlier request brought along: these need no request of their own.
+"""Products with the derivatives at a point, which need no further request.
 
-They are for gradients that are linear in their cotangents, which the contract claims for the default attributes, of two
-kinds of ops. An elementwise op has y, f' and f'' number by number, and every product up to second order is formed of
-them. If the output is one number, the gradient is one array for each input, and every vjp a multiple of it.
+The gradient must be linear in its cotangents, which the contract claims for the default attributes. An elementwise op
+has y, f' and f'' for each element, and all products up to second order are made from them. If the output is one number,
+the gradient is one array for each input, and every vjp is a multiple of it.
 """
 
 from collections.abc import Sequence
@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from pullback.arrays import Array, name_of
+from pullback.arrays import name_of
 from pullback.catalogue import Slot
+from pullback.dtypes import Array
 from pullback.errors import OpFailed, Unprocessable
 from pullback.limits import Limit
 from pullback.remotes.derivatives import Derivative
 from pullback.remotes.points import Point
-from pullback.remotes.remote import Remote, is_live
+from pullback.remotes.remote import Remote, is_differentiable
 from pullback.remotes.shapes import TensorType, output_types
 
 EXACT = ("float32", "float64")
@@ -24,9 +25,9 @@ EXACT = ("float32", "float64")
 
 
 def local(p: Derivative, arrays: Sequence[Array], limit: Limit, *, batched: bool, ahead: bool) -> list[Array] | None:
-    """Return the results of a derivative if a point has them, or if one request for a point brings them.
+    """Return the results of a derivative from a stored point, or from one that it requests.
 
-    ``None``: the service must compute them.
+    Returns ``None`` if the service must compute them.
     """
     if not p.path and not ahead:
         point = p.remote.points.known(arrays, limit)
@@ -107,7 +108,7 @@ class _OneNumber:
         remote, contract = self._remote, self._remote.contract()
         named = {slot.name: x for slot, x in zip(contract.inputs, inputs, strict=True)}
         found = remote.client.op(remote.name).vjp(named, outputs=True, **remote.options(limit))
-        live = [slot.name for slot in contract.inputs if is_live(slot)]
+        live = [slot.name for slot in contract.inputs if is_differentiable(slot)]
         gradient = tuple(_or_zeros(found.gradients.get(name), named[name]) for name in live)
         return Point(tuple(found.outputs[slot.name] for slot in contract.outputs), (gradient,))
 
@@ -124,7 +125,7 @@ def _rule(remote: Remote, inputs: Sequence[Array]) -> _Elementwise | _OneNumber 
     if remote.elementwise_orders:
         return _Elementwise(remote, inputs)
     contract = remote.contract()
-    live = [i for i, slot in enumerate(contract.outputs) if is_live(slot)]
+    live = [i for i, slot in enumerate(contract.outputs) if is_differentiable(slot)]
     if len(live) != 1:
         return None
     output = output_types(contract, remote.attrs, [TensorType.of(x) for x in inputs])[live[0]]
@@ -142,7 +143,7 @@ def _fit(p: Derivative, directions: Sequence[Array], cotangent: TensorType, *, b
 
 def _is_exact(slot: Slot, array: Array) -> bool:
     """Report whether an input has the dtype of exact products; one without derivatives may have integers."""
-    return name_of(array.dtype) in EXACT or (array.dtype.kind in "iub" and not is_live(slot))
+    return name_of(array.dtype) in EXACT or (array.dtype.kind in "iub" and not is_differentiable(slot))
 
 
 def _or_zeros(derivative: Any, like: Array) -> Array:

@@ -9,9 +9,10 @@ from typing import Any
 
 from pullback import calls
 from pullback.addresses import DEFAULT_TIMEOUT
-from pullback.arrays import FLOATS, plain
+from pullback.arrays import plain
 from pullback.calls import Common
 from pullback.catalogue import Contract, Slot
+from pullback.dtypes import FLOATS
 from pullback.errors import BadArgument, TimedOut
 from pullback.limits import Limit
 from pullback.remotes.attempts import Attempts
@@ -75,11 +76,6 @@ class Remote:
         """The attributes that were given."""
         return self._common.get("attrs") or {}
 
-    @property
-    def batching(self) -> str:
-        """How a batch of points may share a call: ``elementwise``, along the ``leading_axis``, or ``none``."""
-        return self.contract().batching
-
     @cached_property
     def is_linear(self) -> bool:
         """Whether the gradient is known to be linear; the contract says so only for the default attributes."""
@@ -95,9 +91,9 @@ class Remote:
         The second is only if it is the derivative of the first: one that the author declared need not be linear.
         """
         contract = self.contract()
-        if self.batching != "elementwise" or (len(contract.inputs), len(contract.outputs)) != (1, 1):
+        if contract.batching != "elementwise" or (len(contract.inputs), len(contract.outputs)) != (1, 1):
             return 0
-        if not (is_live(contract.inputs[0]) and is_live(contract.outputs[0])):
+        if not (is_differentiable(contract.inputs[0]) and is_differentiable(contract.outputs[0])):
             return 0
         return 2 if contract.claim is not None and contract.claim.second == "derivative" else 1
 
@@ -134,7 +130,7 @@ class Remote:
         return f"<{self.name} at {self.url}>"
 
 
-def is_live(slot: Slot) -> bool:
+def is_differentiable(slot: Slot) -> bool:
     """Report whether derivatives reach a slot, if its array has floats."""
     return slot.differentiable and any(dtype in FLOATS for dtype in slot.dtypes)
 

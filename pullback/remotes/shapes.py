@@ -61,21 +61,17 @@ def output_types(contract: Contract, attrs: Mapping[str, Any], inputs: Sequence[
     A symbol has the same size everywhere; integer attributes are symbols too. Raises ``BadArgument`` for shapes that do
     not match the contract, and for an op whose output shapes depend on values.
     """
-    dims = _sizes(contract, attrs)
-    for slot, given in zip(contract.inputs, inputs, strict=True):
-        if not _matches(slot.shape, given.shape, dims):
+    given = {name: attrs.get(name, schema.get("default")) for name, schema in contract.attr_schemas.items()}
+    # Integer attributes are symbols of shapes too.
+    dims = {name: (int(x),) for name, x in given.items() if hasattr(x, "__index__") and not isinstance(x, bool)}
+    for slot, found in zip(contract.inputs, inputs, strict=True):
+        if not _matches(slot.shape, found.shape, dims):
             raise BadArgument(
                 f"{contract.name}: {slot.name}: shape mismatch: expected {_text(slot.shape)}"
-                f"{_bound(slot.shape, dims)}, got {list(given.shape)}"
+                f"{_bound(slot.shape, dims)}, got {list(found.shape)}"
             )
     variable = next((t.dtype for slot, t in zip(contract.inputs, inputs, strict=True) if len(slot.dtypes) > 1), None)
     return [TensorType(_resolved(contract, slot, dims), _dtype(contract, slot, variable)) for slot in contract.outputs]
-
-
-def _sizes(contract: Contract, attrs: Mapping[str, Any]) -> dict[str, Shape]:
-    """Return the integer attributes, which are symbols of shapes too."""
-    given = {name: attrs.get(name, schema.get("default")) for name, schema in contract.attr_schemas.items()}
-    return {name: (int(x),) for name, x in given.items() if hasattr(x, "__index__") and not isinstance(x, bool)}
 
 
 def _matches(pattern: Pattern, shape: Shape, dims: dict[str, Shape]) -> bool:

@@ -1,6 +1,12 @@
-"""A transport that counts requests."""
+"""Senders that record: a transport that counts requests, and a client that only keeps calls."""
+
+from collections.abc import Callable
+from typing import Any
 
 import httpx
+
+import pullback
+from pullback.calls import Call
 
 
 class Counting(httpx.BaseTransport):
@@ -22,3 +28,19 @@ class Counting(httpx.BaseTransport):
         """Return what was sent since the last time."""
         found, self.sent = self.sent, []
         return found
+
+
+class Keeping:
+    """A client of an op that keeps its call, and sends nothing."""
+
+    call: Call[Any]
+
+    def send(self, call: Call[Any], limit: object = None) -> Any:
+        self.call = call
+
+
+def sent_by(work: Callable[[pullback.Op], object]) -> Call[Any]:
+    """Return the call that a method of an op sends."""
+    client = Keeping()
+    work(pullback.Op(client, "op"))
+    return client.call

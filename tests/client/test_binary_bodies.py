@@ -10,16 +10,15 @@ from hypothesis import strategies as st
 
 import pullback
 from app.tensors import safetensors as service_safetensors
-from pullback import answers, bodies, calls, safetensors
-from pullback.arrays import DTYPES
+from pullback import bodies, results, safetensors
+from pullback.dtypes import DTYPES
+from tests.client.counting import sent_by
 from tests.conftest import Service
 from tests.patience import PATIENCE_S
 
-COMMON: calls.Common = {}
-
 
 def vjp(inputs: dict) -> bodies.Body:
-    call = calls.vjp("op", inputs, COMMON, cotangents=None, wrt=None, outputs=False, batched=False)
+    call = sent_by(lambda op: op.vjp(inputs))
     assert call.body is not None
     assert call.accept == call.body.media_type
     return call.body
@@ -58,7 +57,7 @@ FIELDS = [
 
 @pytest.mark.parametrize("fields", FIELDS, ids=str)
 @pytest.mark.parametrize("name", ODD_NAMES)
-def test_a_body_is_the_same_whether_or_not_its_frame_is_kept(fields: dict, name) -> None:
+def test_a_body_is_the_same_whether_or_not_its_template_is_cached(fields: dict, name) -> None:
     for x in (np.arange(3.0), np.zeros((2, 0), ">i4"), np.array(1.5, ml_dtypes.bfloat16), np.ones((2, 3))[:, ::2]):
         for tensors in ({"inputs": {name: x}}, {"inputs": {}, "cotangents": {name: x, "other": -x}}):
             expected = json.loads(bodies.write_json(fields, tensors).pieces[0])
@@ -87,7 +86,7 @@ LAYOUTS = {
     "strided": lambda array: array[..., ::2] if array.ndim else array,
     "reversed": lambda array: array[..., ::-1] if array.ndim else array,
 }
-SHAPES = st.lists(st.tuples(st.sampled_from(DTYPES), st.lists(st.integers(0, 5), max_size=3)), max_size=4)
+SHAPES = st.lists(st.tuples(st.sampled_from(list(DTYPES)), st.lists(st.integers(0, 5), max_size=3)), max_size=4)
 
 
 @settings(deadline=None)
@@ -199,7 +198,7 @@ def assert_same(one, other) -> None:
 
 def test_orders_without_any_gradient_are_not_forgotten() -> None:
     document = {"outputs": {}, "gradients": {"1": {"x": np.ones(1)}}, "absent": [{}, {"x": "disconnected"}]}
-    orders = answers.orders(document)
+    orders = results.orders(document)
     assert [list(level.values()) for level in orders.gradients] == [[np.ones(1)], [None]]
 
 

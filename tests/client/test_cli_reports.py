@@ -213,7 +213,7 @@ def test_an_ambiguous_name_is_refused() -> None:
     with pytest.raises(BadArgument, match=r"inputs\.dy=\.\.\. or cotangents\.y"):
         names.arguments(op, "vjp", ["dy=1"])
     result = names.arguments(op, "vjp", ["inputs.x=1", "attrs.x=1", "cotangents.y=2", "inputs.dy=3"])
-    assert (result.inputs, result.attrs, result.cotangents) == ({"x": 1, "dy": 3}, {"x": "1"}, {"y": 2})
+    assert result == {"inputs": {"x": 1, "dy": 3}, "attrs": {"x": "1"}, "cotangents": {"y": 2}}
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ import pytest
 
 import pullback
 from pullback import reports
-from pullback.arrays import DTYPES, decode, encode
+from pullback.arrays import decode, encode
+from pullback.dtypes import DTYPES
 from tests.conftest import Service
 from tests.patience import PATIENCE_S
 

@@ -165,10 +165,10 @@ def test_a_proxy_that_takes_no_connection(client_of, full_port: int, monkeypatch
 def test_every_address_of_a_host_gets_its_share(client_of, full_port: int, raw_server, monkeypatch) -> None:
     """The first addresses hang, the last one answers."""
     server = raw_server(OK)
-    hung = lookup.Place(socket.AF_INET, ("127.0.0.1", full_port))
+    hung = lookup.SocketAddress(socket.AF_INET, ("127.0.0.1", full_port))
 
     def look_up(host: str, port: int, found: lookup.Found) -> None:
-        found.set_result([hung, hung, lookup.Place(socket.AF_INET, ("127.0.0.1", server.port))])
+        found.set_result([hung, hung, lookup.SocketAddress(socket.AF_INET, ("127.0.0.1", server.port))])
 
     monkeypatch.setattr(lookup, "_look_up", look_up)
     for module in (addresses, limited_transport):

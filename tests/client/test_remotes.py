@@ -54,9 +54,9 @@ def test_every_path_is_the_derived_op(remote, api, name: str, attrs: dict[str, A
             np.testing.assert_allclose(result, wanted, rtol=1e-6, atol=1e-12)
             result[...] = 0  # the caller owns it
         if len(p.path) < 2:
-            ones = [rng.normal(size=np.shape(want[i])).astype(want[i].dtype) for i in p.live_outputs]
+            ones = [rng.normal(size=np.shape(want[i])).astype(want[i].dtype) for i in p.differentiable_outputs]
             walk(p.vjp, [*arrays, *ones])
-            tangents = [rng.normal(size=arrays[i].shape).astype(arrays[i].dtype) for i in p.live_inputs]
+            tangents = [rng.normal(size=arrays[i].shape).astype(arrays[i].dtype) for i in p.differentiable_inputs]
             walk(p.jvp, [*arrays, *tangents])
 
     walk(remote(name, **attrs), inputs)

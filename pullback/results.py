@@ -4,18 +4,25 @@ An entry without a gradient is ``None``, not zero, and ``absent`` has the reason
 ``not_differentiable`` or ``disconnected``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, cast
+from inspect import signature
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
-from pullback.arrays import Array, decode
+from pullback.arrays import decode
+from pullback.dtypes import Array
 
+__all__ = ["Forward", "Gradients", "Hessian", "Jacobian", "Orders", "Products", "Tangents"]
+
+T = TypeVar("T")
 Named: TypeAlias = dict[str, Array]
 Partial: TypeAlias = dict[str, Any]
 """Arrays by name, or ``None``; not typed as optional, because who asks for a gradient knows that the input has one."""
 Reasons: TypeAlias = dict[str, Any]
+Reader: TypeAlias = Callable[[Mapping[str, Any]], T]
+"""Reads the document of a response."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,9 +83,21 @@ class Hessian:
     diagonal: Partial = field(default_factory=dict[str, Any])
 
 
-def forward(document: Mapping[str, Any]) -> Forward:
-    """Read the result of ``forward``."""
-    return Forward(_partial(document, "outputs"))
+def reader(kind: Callable[..., T], field: str) -> Reader[T]:
+    """Return the function that reads a result from a response, whose main field is ``field``."""
+    others = {"absent", "outputs"}.intersection(signature(kind).parameters) - {field}
+
+    def read(document: Mapping[str, Any]) -> T:
+        absent: Reasons = document.get("absent") or {}
+        # Safetensors has no field that is empty.
+        found = {field: _arrays(document.get(field, {}) if absent else document[field], absent)}
+        if "absent" in others:
+            found["absent"] = absent
+        if "outputs" in others:
+            found["outputs"] = _arrays(document.get("outputs", {}), {})
+        return kind(**found)
+
+    return read
 
 
 def orders(document: Mapping[str, Any]) -> Orders:
@@ -91,46 +110,6 @@ def orders(document: Mapping[str, Any]) -> Orders:
     absent = absent or [{} for _ in given]
     gradients = [_arrays(level, reasons) for level, reasons in zip(given, absent, strict=True)]
     return Orders(_arrays(document["outputs"], {}), gradients, absent)
-
-
-def vjp(document: Mapping[str, Any]) -> Gradients:
-    """Read the result of ``vjp``."""
-    return Gradients(_partial(document, "gradients"), _absent(document), _arrays(document.get("outputs", {}), {}))
-
-
-def jvp(document: Mapping[str, Any]) -> Tangents:
-    """Read the result of ``jvp``."""
-    return Tangents(_partial(document, "tangents"), _absent(document))
-
-
-def jacobian(document: Mapping[str, Any]) -> Jacobian:
-    """Read the result of ``jacobian``."""
-    return Jacobian(_partial(document, "jacobian"), _absent(document))
-
-
-def hvp(document: Mapping[str, Any]) -> Products:
-    """Read the result of ``hvp``."""
-    return Products(_partial(document, "products"), _absent(document))
-
-
-def hessian(document: Mapping[str, Any]) -> Hessian:
-    """Read the result of ``hessian``."""
-    return Hessian(_absent(document), _partial(document, "hessian"))
-
-
-def diagonal(document: Mapping[str, Any]) -> Hessian:
-    """Read the result of ``hessian`` for the diagonal alone."""
-    return Hessian(_absent(document), diagonal=_partial(document, "diagonal"))
-
-
-def _partial(document: Mapping[str, Any], field: str) -> Partial:
-    absent = _absent(document)
-    # Safetensors has no field that is empty.
-    return _arrays(document.get(field, {}) if absent else document[field], absent)
-
-
-def _absent(document: Mapping[str, Any]) -> Reasons:
-    return document.get("absent") or {}
 
 
 def _arrays(tree: Mapping[str, Any], absent: Mapping[str, Any]) -> dict[str, Any]:
@@ -151,3 +130,11 @@ def _leaf_or_tree(value: Any, absent: Any) -> Any:
     if isinstance(value.get("base64"), str):
         return decode(value)
     return _arrays(value, absent)
+
+
+forward = reader(Forward, "outputs")
+vjp = reader(Gradients, "gradients")
+jvp = reader(Tangents, "tangents")
+jacobian = reader(Jacobian, "jacobian")
+hvp = reader(Products, "products")
+hessian, diagonal = reader(Hessian, "hessian"), reader(Hessian, "diagonal")

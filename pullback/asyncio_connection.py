@@ -11,7 +11,7 @@ import httptools
 
 from pullback.bodies import Body
 from pullback.calls import Call
-from pullback.http1 import IDLE_S, Answer, NoResponse, is_small, joined
+from pullback.http1 import IDLE_S, NoResponse, ResponseParser, is_small, joined
 from pullback.limits import Limit
 from pullback.responses import Response
 from pullback.safetensors import Buffer
@@ -22,7 +22,7 @@ class Exchange:
 
     def __init__(self, ended: asyncio.Future[None]) -> None:
         """Start before the first byte; ``ended`` wakes the caller."""
-        self.answer = Answer()
+        self.parser = ResponseParser()
         self.ended = ended
         self.error: Exception | None = None
 
@@ -35,27 +35,27 @@ class Exchange:
     def feed(self, data: bytes) -> memoryview | None:
         """Parse the next bytes; return the memory for the rest, if it needs no parser."""
         try:
-            self.answer.feed(data)
-            rest = self.answer.rest()
+            self.parser.feed(data)
+            rest = self.parser.rest()
         except (MemoryError, httptools.HttpParserError) as error:
             self.end(error)
             return None
-        if self.answer.is_complete:
+        if self.parser.is_complete:
             self.end()
         return rest
 
     def lose(self) -> None:
-        """End as the connection is closed: the response may be complete by that."""
+        """End because the connection is closed, which may complete the response."""
         if self.ended.done():
             return
         try:
-            self.answer.end()
+            self.parser.end()
         except OSError as error:
             self.end(error)
         self.end()
 
 
-class Connection(asyncio.Protocol):
+class AsyncioConnection(asyncio.Protocol):
     """A connection, for one request at a time."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, timeout: float | None) -> None:
@@ -94,8 +94,8 @@ class Connection(asyncio.Protocol):
                 self._timer.cancel()
         if exchange.error is not None:
             raise exchange.error
-        self.is_reusable = exchange.answer.keeps_alive and is_sent and transport.get_write_buffer_size() == 0
-        return exchange.answer.response
+        self.is_reusable = exchange.parser.keeps_alive and is_sent and transport.get_write_buffer_size() == 0
+        return exchange.parser.finish()
 
     def close(self) -> None:
         """Close the connection at once."""
@@ -207,8 +207,8 @@ class Connection(asyncio.Protocol):
 class Rest(asyncio.BufferedProtocol):
     """Receives the rest of a long response into its memory."""
 
-    def __init__(self, connection: Connection, rest: memoryview, transport: asyncio.Transport) -> None:
-        """Take the place of the connection as the protocol of its transport."""
+    def __init__(self, connection: AsyncioConnection, rest: memoryview, transport: asyncio.Transport) -> None:
+        """Replace the connection as the protocol of its transport."""
         self._connection, self._rest, self._transport = connection, rest, transport
         self.pause_writing, self.resume_writing = connection.pause_writing, connection.resume_writing
         self.connection_lost = connection.connection_lost

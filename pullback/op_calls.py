@@ -1,0 +1,82 @@
+"""Calls of the methods of an op, whose arrays may lack names. This module does no I/O."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast
+
+from pullback import bodies
+from pullback.arrays import ArrayLike, Arrays, array_or_json, shared_float
+from pullback.bodies import Body
+from pullback.calls import Call
+from pullback.catalogue import Contract
+from pullback.errors import BadArgument
+from pullback.limits import Limit
+from pullback.results import Reader
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class TensorField:
+    """A field of requests: arrays by the names of the op's inputs, or outputs.
+
+    On the command line, ``prefixes`` before such a name stand for the field.
+    """
+
+    name: str
+    of: Literal["inputs", "outputs"]
+    prefixes: tuple[str, ...]
+
+
+class OpCall(NamedTuple, Generic[T]):
+    """A call of a method of an op; ``limit`` has started with it.
+
+    ``tensors`` has arrays by name, or one without a name, and ``fields`` the rest of the body. ``accept`` is the media
+    type of the response, by default that of the body.
+    """
+
+    path: str
+    read: Reader[T]
+    limit: Limit
+    tensors: Mapping[TensorField, Arrays | ArrayLike | None]
+    fields: Mapping[str, Any]
+    write: Callable[[Mapping[str, Any], bodies.TensorsByField], Body]
+    accept: str | None = None
+
+    @property
+    def is_named(self) -> bool:
+        """Whether all arrays have names."""
+        return all(map(_is_named, self.tensors.values()))
+
+    def named(self, contract: Contract | None) -> Call[T]:
+        """Return the call with the names of its arrays, which the contract has unless ``is_named``."""
+        tensors = {
+            field.name: {
+                name: array_or_json(x, f"{field.name}.{name}") for name, x in _named(field, value, contract).items()
+            }
+            for field, value in self.tensors.items()
+            if value is not None
+        }
+        fields = self.fields
+        if "dtype" in fields and fields["dtype"] is None:
+            fields = {**fields, "dtype": shared_float(tensors.values())}
+        body = self.write(fields, tensors)
+        return Call(self.path, self.read, body, self.accept or body.media_type, self.limit.seconds, may_repeat=True)
+
+
+def _is_named(value: Any) -> bool:
+    # A check for an abstract class alone takes ten times as long.
+    return value is None or isinstance(value, (dict, Mapping))
+
+
+def _named(field: TensorField, value: Arrays | ArrayLike, contract: Contract | None) -> Arrays:
+    """Return arrays by name; one without takes the only name that it can have, or raises ``BadArgument``."""
+    if contract is None or _is_named(value):
+        return cast(Arrays, value)
+    slots = contract.outputs if field.of == "outputs" else contract.inputs
+    names = [slot.name for slot in slots if field.name == "inputs" or slot.differentiable]
+    if len(names) != 1:
+        example = ", ".join(f"{name!r}: ..." for name in names)
+        got = f"a {type(value).__name__} without a name"
+        raise BadArgument(f"{field.name}: {contract.name} has {len(names)}, so expected {{{example}}}, got {got}")
+    return {names[0]: value}

@@ -1,0 +1,164 @@
+"""Methods of an op that send calls: each is written once, and blocks in ``Op`` and is awaited in ``AsyncOp``."""
+
+import asyncio
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future
+from functools import wraps
+from inspect import signature
+from types import MethodType
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, get_args, overload
+
+from pullback import calls
+from pullback.calls import Call
+from pullback.catalogue import Contract
+from pullback.coroutines import run
+from pullback.errors import PullbackError
+from pullback.limits import Limit
+from pullback.op_calls import OpCall
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Sender(Protocol):
+    """A client, as far as an op needs it."""
+
+    def send(self, call: Call[T], limit: Limit | None = None) -> T:
+        """Send a call and return its result; ``limit`` is that of the call, if it has started."""
+        ...
+
+
+class AsyncSender(Protocol):
+    """A client for asyncio, as far as an op needs it."""
+
+    async def send(self, call: Call[T], limit: Limit | None = None) -> T:
+        """Send a call and return its result; ``limit`` is that of the call, if it has started."""
+        ...
+
+
+class BaseOp(ABC):
+    """An op of a service, whose coroutines send calls."""
+
+    def __init__(self, client: Any, name: str) -> None:
+        """Set the client that sends the calls, and the name."""
+        self._client = client
+        self.name = name
+        self._contract: Contract | None = None
+        # The requests for the contract that are in progress, by process: a child of a fork has none of its parent's.
+        self._fetches: dict[int, Future[None]] = {}
+
+    async def result(self, call: OpCall[T] | Call[T]) -> T:
+        """Send a call and return its result; arrays without a name take the one in the contract."""
+        if isinstance(call, Call):
+            return await self._send(call, Limit(call.deadline))
+        limit = call.limit
+        # Under the same name: many gathered calls wait here, and each keeps all its variables.
+        call = call.named(None if call.is_named else await self._shared_contract(limit))
+        return await self._send(call, limit)
+
+    async def _shared_contract(self, limit: Limit) -> Contract:
+        """Return the contract; calls that need it at the same time share one request."""
+        while self._contract is None:
+            mine = Future[None]()
+            # Now a waiting task cannot cancel it.
+            mine.set_running_or_notify_cancel()
+            fetch = self._fetches.setdefault(os.getpid(), mine)
+            try:
+                await (self._fetch(mine, limit) if fetch is mine else self._wait(fetch, limit.wait(None)))
+            except TimeoutError:
+                # The client reports that the deadline has passed.
+                return await self._send(calls.contract(self.name), limit)
+        return self._contract
+
+    async def _fetch(self, fetch: Future[None], limit: Limit) -> None:
+        """Request the contract; the calls that wait for it get the error too, unless it concerns this call alone."""
+        error: PullbackError | None = None
+        try:
+            if self._contract is None:
+                self._contract = await self._send(calls.contract(self.name), limit)
+        except PullbackError as failed:
+            error = None if limit.has_passed else failed
+            raise
+        finally:
+            del self._fetches[os.getpid()]
+            if error is None:
+                fetch.set_result(None)
+            else:
+                fetch.set_exception(error)
+
+    @abstractmethod
+    def _send(self, call: Call[T], limit: Limit) -> Awaitable[T]: ...
+
+    @abstractmethod
+    async def _wait(self, fetch: Future[None], seconds: float | None) -> None:
+        """Wait for a request of another thread or task."""
+
+    def __reduce__(self) -> tuple[type[Self], tuple[Any, str]]:
+        return type(self), (self._client, self.name)
+
+    def __repr__(self) -> str:
+        return f"{self._client!r}.op({self.name!r})"
+
+
+class BlockingOp(BaseOp):
+    """An op whose methods block."""
+
+    def __init__(self, client: Sender, name: str) -> None:
+        """Set the client that sends the calls, and the name."""
+        super().__init__(client, name)
+
+    async def _send(self, call: Call[T], limit: Limit) -> T:
+        return self._client.send(call, limit)
+
+    async def _wait(self, fetch: Future[None], seconds: float | None) -> None:
+        fetch.result(seconds)
+
+
+class AsyncioOp(BaseOp):
+    """An op whose methods are coroutines."""
+
+    def __init__(self, client: AsyncSender, name: str) -> None:
+        """Set the client that sends the calls, and the name."""
+        super().__init__(client, name)
+
+    def _send(self, call: Call[T], limit: Limit) -> Awaitable[T]:
+        return self._client.send(call, limit)
+
+    async def _wait(self, fetch: Future[None], seconds: float | None) -> None:
+        async with asyncio.timeout(seconds):
+            await asyncio.wrap_future(fetch)
+
+
+class method(Generic[P, T]):
+    """A method that returns the result of a call; the function that it decorates returns the call."""
+
+    def __init__(self, function: Callable[Concatenate[Any, P], OpCall[T] | Call[T]]) -> None:
+        """Make both methods."""
+
+        @wraps(function)
+        def blocking(op: BaseOp, *args: P.args, **options: P.kwargs) -> T:
+            return run(op.result(function(op, *args, **options)))
+
+        @wraps(function)
+        async def awaited(op: BaseOp, *args: P.args, **options: P.kwargs) -> T:
+            return await op.result(function(op, *args, **options))
+
+        self.signature = signature(function)
+        (result,) = get_args(self.signature.return_annotation)
+        for made in (blocking, awaited):
+            made.__annotations__ = {**function.__annotations__, "return": result}
+            vars(made)["__signature__"] = self.signature.replace(return_annotation=result)
+        self._blocking: Callable[..., Any] = blocking
+        self._awaited: Callable[..., Any] = awaited
+
+    @overload
+    def __get__(self, op: BlockingOp, kind: Any = None) -> Callable[P, T]: ...
+    @overload
+    def __get__(self, op: AsyncioOp, kind: Any = None) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    @overload
+    def __get__(self, op: None, kind: Any = None) -> Callable[..., Any]: ...
+    def __get__(self, op: BaseOp | None, kind: type[BaseOp] | None = None) -> Callable[..., Any]:
+        made = self._blocking if issubclass(kind or type(op), BlockingOp) else self._awaited
+        return made if op is None else MethodType(made, op)
