@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias, cast
 
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+
 from app.autodiff.binding import bind, bind_directions
 from app.autodiff.derived import DerivedOp
 from app.errors import DeadlinePassed, Overloaded, PullbackError, wrong
@@ -22,11 +25,21 @@ from app.gradcheck.report import DEADLINE, Report
 from app.gradcheck.target import Options
 from app.gradcheck.verdict import Verdict, worst_verdict
 from app.http.request import Request
+from app.http.route import Handler, RawRoute, always
 from app.requests.answering import Job, Reader, Reply, Turns, answer, off_loop, owner_of, with_time_to_answer
 from app.requests.negotiation import JSON, accepted, content_type, read
 from app.requests.operations import Steps
-from app.routes.native.check_models import CheckRequest, ChecksRequest, VerifyRequest
-from app.routes.protocol import need_method
+from app.requests.tensor_schemas import ref
+from app.routes.native.check_models import (
+    CheckAnswer,
+    CheckRequest,
+    ChecksAnswer,
+    ChecksRequest,
+    VerifyAnswer,
+    VerifyRequest,
+)
+from app.routes.native.descriptions import EXAMPLE, X, op_name, request_body
+from app.routes.protocol import per_op
 from app.runtime.cancellation import Checkpoint
 from app.telemetry.counters import Counters
 from app.tensors import json
@@ -41,11 +54,78 @@ FEWER = "or request fewer ops or checks"
 Event: TypeAlias = dict[str, Any]
 
 
+_EVENT: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "event": {"type": "string", "enum": ["start", "progress", "report", "summary", "error"]},
+        "data": {"type": "string", "contentMediaType": JSON, "contentSchema": ref("ChecksAnswer")},
+    },
+    "required": ["event", "data"],
+    "additionalProperties": False,
+}
+"""The schema of an event of text/event-stream."""
+
+
+class Lines(JSONResponse):
+    """The media type of a stream of checks without the events of text/event-stream."""
+
+    media_type = LINES
+
+
 class Limit(NamedTuple):
     """The end of a stream, as a time of ``time.monotonic``, and how to allow more time."""
 
     until: float
     cure: str
+
+
+def check_routes(engine: Engine) -> list[RawRoute]:
+    """Return the routes of the checks of one op, of a client's gradients, and of many ops."""
+
+    def check(op: Op) -> Handler:
+        counters = engine.counters(op.owner, "check")
+        return Handler(CheckHandler(engine, op, counters), counters)
+
+    def verify_gradients(op: Op) -> Handler:
+        counters = engine.counters(op.owner, "verify")
+        return Handler(VerifyHandler(engine, op, counters), counters)
+
+    return [
+        RawRoute(
+            "/v1/ops/{op}/check",
+            per_op(engine, check),
+            **_described("check", "Check the op's gradient", CheckRequest, CheckAnswer),
+            parameters={"op": op_name(engine, accepts_derived=False)},
+            openapi_extra=request_body({"checks": ["derivative"]}),
+        ),
+        RawRoute(
+            "/v1/ops/{op}/verify",
+            per_op(engine, verify_gradients),
+            **_described("verify", "Verify your gradient", VerifyRequest, VerifyAnswer),
+            parameters={"op": op_name(engine)},
+            openapi_extra=request_body({"inputs": {"x": X}, "gradients": {"x": [2 * x for x in X]}}),
+        ),
+        RawRoute(
+            "/v1/checks",
+            always(StreamHandler(engine), engine.counters("", "checks")),
+            **_described("checks", "Check all gradients, as a stream of events", ChecksRequest, ChecksAnswer),
+            openapi_extra=request_body({"ops": [EXAMPLE], "checks": ["derivative"]}),
+            response_class=Lines,
+            responses={200: {"content": {EVENTS: {"schema": _EVENT}}}},
+        ),
+    ]
+
+
+def _described(name: str, summary: str, body: type[BaseModel], answer: type[BaseModel]) -> dict[str, Any]:
+    return {
+        "methods": ["POST"],
+        "operation_id": name,
+        "tags": ["checks"],
+        "summary": summary,
+        "body": body,
+        "response_model": answer,
+        "response_description": answer.__doc__ or "",
+    }
 
 
 @dataclass(frozen=True)
@@ -147,8 +227,7 @@ class StreamHandler:
 
 
 def _negotiate(request: Request, media_types: tuple[str, ...]) -> str:
-    """Return the media type of the response; raises a ``PullbackError`` for a wrong method or media type."""
-    need_method(request, "POST")
+    """Return the media type of the response; raises a ``PullbackError`` for a wrong media type."""
     content_type(request.headers)
     return accepted(request.headers, media_types)
 

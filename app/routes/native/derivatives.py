@@ -1,8 +1,4 @@
-"""POST /v1/ops/{op}/{operation}: one handler for all operations.
-
-The OpenAPI document lists the operations (``app.routes.native.openapi``), but requests do not pass through FastAPI: a
-plain handler answers twice as many requests.
-"""
+"""POST /v1/ops/{op}/{operation}: a route for each operation, and one handler for all."""
 
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -10,17 +6,50 @@ from typing import Any
 
 from app.execution.engine import Engine
 from app.http.request import Request
+from app.http.route import Handler, RawRoute
 from app.requests.answering import Job, Reader, Reply, answer
 from app.requests.negotiation import SHORT_ACCEPT, accepted, content_type
-from app.requests.operations import Operation
+from app.requests.operations import OPERATIONS, Operation
 from app.requests.plans import Plan, Plans
+from app.requests.tensor_schemas import ref
+from app.routes.native.descriptions import X, op_name, request_body
 from app.routes.native.formats import FORMATS, Format
-from app.routes.protocol import need_method
+from app.routes.protocol import per_op
 from app.telemetry.counters import Counters
+from app.tensors import safetensors
 from app.tensors.strict_json import Body
 from ops import Op
 
 MEDIA_TYPES = tuple(FORMATS)
+
+
+def operation_routes(engine: Engine, plans: Plans) -> list[RawRoute]:
+    """Return the route of each operation."""
+    return [_route(engine, plans, operation) for operation in OPERATIONS.values()]
+
+
+def _route(engine: Engine, plans: Plans, operation: Operation) -> RawRoute:
+    def handler(op: Op) -> Handler:
+        counters = engine.counters(op.owner, operation.name)
+        return Handler(OperationHandler(engine, plans, op, operation, counters), counters)
+
+    directions = [field for field in ("tangents", "vectors") if field in operation.request.model_fields]
+    return RawRoute(
+        f"/v1/ops/{{op}}/{operation.name}",
+        per_op(engine, handler),
+        methods=["POST"],
+        operation_id=operation.name,
+        tags=["derivatives"],
+        summary=operation.summary,
+        parameters={"op": op_name(engine)},
+        body=operation.request,
+        openapi_extra=request_body(
+            {field: {"x": X} for field in ("inputs", *directions)}, {safetensors.MEDIA_TYPE: ref("Safetensors")}
+        ),
+        response_model=operation.answer,
+        response_description=operation.answer.__doc__ or "",
+        responses={200: {"content": {safetensors.MEDIA_TYPE: {"schema": ref(operation.answer.__name__)}}}},
+    )
 
 
 @dataclass(frozen=True)
@@ -35,7 +64,6 @@ class OperationHandler:
 
     async def __call__(self, request: Request) -> None:
         """Answer a request; raises a ``PullbackError`` if it is invalid or fails."""
-        need_method(request, "POST")
         kind, accept = request.headers.get(b"content-type", b""), request.headers.get(b"accept", b"")
         formats_of = _known_formats if len(kind) + len(accept) <= SHORT_ACCEPT else _formats
         source, target = formats_of(kind, accept)

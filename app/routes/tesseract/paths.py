@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, cast
 
+from fastapi import APIRouter
+
 from app.autodiff.binding import bind_shapes, bind_spec
 from app.autodiff.derivatives import Absent, Derivative, output_shapes
 from app.autodiff.point import Point
@@ -26,12 +28,13 @@ from app.errors import (
 )
 from app.execution.engine import Engine
 from app.http.problems import RenderedError
-from app.http.request import Request, Route
+from app.http.request import Request
+from app.http.route import Handler, RawRoute, RestRoute, always
 from app.requests.answering import Job, Reader, Reply, answer, off_loop, send_reply
 from app.requests.negotiation import JSON, accepted, content_type, fields_of
 from app.requests.operations import OPERATIONS, Tree
 from app.requests.plans import Plan, Plans
-from app.routes.protocol import DerivedRoutes, Routes, document_reply, make_job, need_method, zeros
+from app.routes.protocol import document_reply, make_job, per_op, zeros
 from app.routes.tesseract.forms import (
     NativeRequest,
     decode,
@@ -43,7 +46,7 @@ from app.routes.tesseract.forms import (
     refuse_object_type,
 )
 from app.routes.tesseract.leading_axes import Points, points_of
-from app.routes.tesseract.openapi import JVP, VJP, Endpoint, endpoints, has_abstract_eval, openapi
+from app.routes.tesseract.openapi import ENDPOINTS, JVP, VJP, Endpoint, endpoints, has_abstract_eval, openapi
 from app.telemetry.counters import Counters
 from app.tensors import fast_json, json
 from app.tensors.dtypes import DTYPES
@@ -57,42 +60,55 @@ FORMATS: Mapping[str, Encoding] = {"application/json+base64": "base64", JSON: "n
 _FIELDS = {"attrs": "inputs", "cotangents": "cotangent_vector", "tangents": "tangent_vector"}
 
 
-def routes(engine: Engine, plans: Plans) -> Routes:
-    """Return the routes of every op, under its prefix."""
+def routes(engine: Engine, plans: Plans) -> APIRouter:
+    """Return the routes of every op, under its prefix. An op has only the endpoints that can answer."""
+    catalogue, health = (engine.counters("", label) for label in ("catalogue", "health"))
 
-    def of_op(op: Op) -> dict[str, Route]:
-        found: dict[str, Route] = {}
-        counters = engine.counters("", "catalogue")
-        pages: dict[str, tuple[Callable[[], Reply], Counters]] = {
-            "openapi.json": (cache(partial(_openapi_reply, op)), counters),
-            "health": (cache(partial(document_reply, {"status": "ok"})), engine.counters("", "health")),
-        }
-        for name, (reply, own) in pages.items():
-            found[f"{PREFIX}{op.name}/{name}"] = Route(_Page(reply), dialect, own)
-        if has_abstract_eval(op):
-            found[f"{PREFIX}{op.name}/abstract_eval"] = Route(_AbstractEval(engine, op), dialect, counters)
-        for name, endpoint in endpoints(op).items():
-            counters = engine.counters(op.owner, endpoint.operation)
-            handler = _Computation(engine, plans, op, endpoint, counters)
-            found[f"{PREFIX}{op.name}/{name}"] = Route(handler, dialect, counters)
-        return found
+    def computation(name: str, op: Op) -> Handler:
+        if (endpoint := endpoints(op).get(name)) is None:
+            raise _unknown(op, name)
+        counters = engine.counters(op.owner, endpoint.operation)
+        return Handler(_Computation(engine, plans, op, endpoint, counters), counters)
+
+    def abstract_eval(op: Op) -> Handler:
+        if not has_abstract_eval(op):
+            raise _unknown(op, "abstract_eval")
+        return Handler(_AbstractEval(engine, op), catalogue)
+
+    def document(op: Op) -> Handler:
+        return Handler(_Page(cache(partial(_openapi_reply, op))), catalogue)
+
+    def state(op: Op) -> Handler:
+        del op
+        return Handler(_Page(partial(document_reply, {"status": "ok"})), health)
 
     async def unknown(request: Request) -> None:
         name, _, endpoint = request.path.removeprefix(PREFIX).partition("/")
-        known = [path.rpartition("/")[2] for path in of_op(engine.op(name))]
-        raise NotFound(f"unknown endpoint {endpoint!r} of op {name}; {did_you_mean(endpoint, known)}")
+        raise _unknown(engine.op(name), endpoint)
 
-    by_path = {path: route for op in engine.registry.ops.values() for path, route in of_op(op).items()}
-    other, derived = Route(unknown, dialect, engine.counters("", "other")), DerivedRoutes(engine, of_op)
+    def route(name: str, make: Callable[[Op], Handler], method: str = "POST") -> RawRoute:
+        find = per_op(engine, make)
+        return RawRoute(f"{PREFIX}{{op}}/{name}", find, methods=[method], dialect=dialect, include_in_schema=False)
 
-    def find(path: str) -> Route | None:
-        if not path.startswith(PREFIX):
-            return None
-        name = path.removeprefix(PREFIX).partition("/")[0]
-        found = derived.find(name, path) if "." in name else None
-        return found or other
+    other = always(unknown, engine.counters("", "other"))
+    router = APIRouter()
+    router.routes += [route(endpoint.name, partial(computation, endpoint.name)) for endpoint in ENDPOINTS]
+    router.routes += [
+        route("abstract_eval", abstract_eval),
+        route("openapi.json", document, "GET"),
+        route("health", state, "GET"),
+        RestRoute(f"{PREFIX}{{rest:path}}", other, dialect=dialect, include_in_schema=False),
+    ]
+    return router
 
-    return Routes(by_path, find)
+
+def names(op: Op) -> list[str]:
+    """Return the names of the endpoints of an op."""
+    return ["openapi.json", "health", *(["abstract_eval"] if has_abstract_eval(op) else []), *endpoints(op)]
+
+
+def _unknown(op: Op, endpoint: str) -> NotFound:
+    return NotFound(f"unknown endpoint {endpoint!r} of op {op.name}; {did_you_mean(endpoint, names(op))}")
 
 
 @dataclass(frozen=True)
@@ -102,7 +118,6 @@ class _Page:
     reply: Callable[[], Reply]
 
     async def __call__(self, request: Request) -> None:
-        need_method(request, "GET")
         await request.read()  # the client sends a body with a GET
         await send_reply(self.reply(), request)
 
@@ -115,7 +130,6 @@ class _AbstractEval:
     op: Op
 
     async def __call__(self, request: Request) -> None:
-        need_method(request, "POST")
         _encoding(request)
         body = await request.read()
         await send_reply(await off_loop(partial(_infer_shapes, self.engine, self.op), body), request)
@@ -132,7 +146,6 @@ class _Computation:
     counters: Counters
 
     async def __call__(self, request: Request) -> None:
-        need_method(request, "POST")
         reader = Reader(partial(self._job, _encoding(request)), self.op.owner, self.counters)
         await answer(self.engine, request, reader, await request.read())
 

@@ -1,0 +1,206 @@
+"""The classes of routes: FastAPI's routes for pages, and routes whose handlers get the raw body.
+
+A handler of an operation reads its body itself, without a copy, and sends the response itself. FastAPI documents its
+route from the models that the route is given, and never parses a body, solves dependencies or serialises a response:
+these would cost several times as much as reading a small request.
+"""
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from inspect import Parameter, Signature
+from typing import Annotated, Any, NamedTuple, TypeAlias
+
+from fastapi import Depends
+from fastapi.requests import HTTPConnection
+from fastapi.routing import APIRoute, iter_route_contexts
+from pydantic import BaseModel
+from starlette.routing import Match
+from starlette.types import Receive, Scope, Send
+
+from app.errors import NotFound
+from app.http.limits import admit
+from app.http.problems import Dialect, not_allowed, problem
+from app.http.request import REQUEST, Request
+from app.telemetry.counters import Counters
+
+
+def current(connection: HTTPConnection) -> Request:
+    """Return our ``Request``, as a dependency."""
+    return connection.scope[REQUEST]
+
+
+CurrentRequest = Annotated[Request, Depends(current)]
+
+
+Answer: TypeAlias = Callable[[Request], Awaitable[None]]
+"""Answers a request; raises a ``PullbackError`` for a request that is invalid, or that it cannot answer."""
+
+
+class Handler(NamedTuple):
+    """What answers a request, and the counters of such requests."""
+
+    answer: Answer
+    counters: Counters
+
+
+Find: TypeAlias = Callable[..., Handler]
+"""Returns the handler for the parameters of a path; raises ``NotFound``."""
+
+
+def always(answer: Answer, counters: Counters) -> Find:
+    """Return the function that finds this handler, whatever the parameters."""
+    handler = Handler(answer, counters)
+
+    def find(**parameters: str) -> Handler:
+        del parameters
+        return handler
+
+    return find
+
+
+class Route(APIRoute):
+    """A route that answers HEAD as GET, and whose requests are limited and counted."""
+
+    admit: Callable[[Request], None] = staticmethod(admit)
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        """Take the options of ``APIRoute``."""
+        super().__init__(path, endpoint, **options)
+        methods: list[str] = sorted(self.methods or ())
+        self._allowed = [*methods, "HEAD"] if "GET" in methods else methods
+        # Most paths differ in their last part, which takes less time to compare than a pattern.
+        self._ending = path.rpartition("}")[2]
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Match a request by its path and method."""
+        if scope["type"] != "http" or not scope["path"].endswith(self._ending):
+            return Match.NONE, {}
+        match, child_scope = super().matches(scope)
+        if match is Match.PARTIAL and scope["method"] in self._allowed:
+            match = Match.FULL
+        return match, child_scope
+
+    def label(self, request: Request, parameters: dict[str, str]) -> None:
+        """Set the dialect and the counters of a request; raises ``NotFound``."""
+        raise NotImplementedError
+
+    def check(self, request: Request) -> None:
+        """Reserve memory for the body, and check the method; raises a ``PullbackError``."""
+        self.admit(request)
+        if request.method not in self._allowed:
+            raise not_allowed(request.method, self._allowed)
+
+
+class PageRoute(Route):
+    """A route for FastAPI's endpoints. Its first tag is the label of its counters."""
+
+    def label(self, request: Request, parameters: dict[str, str]) -> None:
+        """Set the counters of a request."""
+        del parameters
+        request.count_as(request.scope["app"].state.engine.counters("", self.tags[0]))
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        request: Request = scope[REQUEST]
+        others = request.counters
+        self.label(request, {})
+        self.check(request)
+        request.is_unread = False  # the server discards a body that the endpoint does not read
+        if request.method == "HEAD":
+            # A copy: the server reads the method of its own, and sends no body.
+            scope = {**scope, "method": "GET"}
+        try:
+            await super().handle(scope, receive, send)
+        except NotFound:
+            request.counters = others
+            raise
+
+
+class RawRoute(Route):
+    """A route whose handlers get our ``Request``, with the raw body, and send the response.
+
+    ``body`` is the model of the body, and ``parameters`` are the types of those in the path, for the documentation.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        find: Find,
+        *,
+        body: type[BaseModel] | None = None,
+        parameters: dict[str, Any] | None = None,
+        dialect: Dialect = problem,
+        admit: Callable[[Request], None] = admit,
+        **options: Any,
+    ) -> None:
+        """Take a function that finds the handler of a request, and the options of ``APIRoute``."""
+        self.find, self.dialect, self.admit = find, dialect, admit
+
+        async def endpoint(request: CurrentRequest, **documented: Any) -> None:
+            await find(**request.scope["path_params"]).answer(request)
+
+        annotations = {"request": CurrentRequest, **(parameters or {}), **({"body": body} if body else {})}
+        signature = Signature([Parameter(n, Parameter.KEYWORD_ONLY, annotation=a) for n, a in annotations.items()])
+        setattr(endpoint, "__signature__", signature)  # noqa: B010 - a function has no such attribute in its type
+        endpoint.__name__ = options.pop("name", None) or path
+        super().__init__(path, endpoint, **options)
+
+    def label(self, request: Request, parameters: dict[str, str]) -> None:
+        """Set the dialect and the counters of a request; raises ``NotFound``."""
+        request.dialect = self.dialect
+        request.count_as(self.find(**parameters).counters)
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request; raises the ``PullbackError`` of the handler, and that for an unknown path."""
+        request: Request = scope[REQUEST]
+        request.dialect = self.dialect
+        try:
+            answer, counters = self.find(**scope["path_params"])
+        except NotFound:
+            self.check(request)
+            raise
+        request.count_as(counters)
+        self.check(request)
+        await answer(request)
+
+
+class RestRoute(RawRoute):
+    """A route for the paths of an API that no other route has, with any method: its errors are in the API's dialect."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Match partially, so that this route comes after those that have the path for another method."""
+        match, child_scope = super().matches(scope)
+        return (Match.PARTIAL if match is Match.FULL else match), child_scope
+
+    def check(self, request: Request) -> None:
+        """Reserve memory for the body; raises a ``PullbackError``."""
+        self.admit(request)
+
+
+async def unknown_path(scope: Scope, receive: Receive, send: Send) -> None:
+    """Raise the ``PullbackError`` for a path without a route, or for its body: the ``default`` of a router."""
+    del receive, send
+    request: Request = scope[REQUEST]
+    admit(request)
+    request.is_unread = False  # the server discards the body
+    raise NotFound(f"unknown path {scope['path']}; GET /docs lists the paths")
+
+
+def label(request: Request) -> None:
+    """Give a request that was refused before it had a route the dialect and the counters of its route."""
+    scope = request.scope
+    if "route" in scope or "app" not in scope:
+        return
+    partial: tuple[Route, Scope] | None = None
+    for context in iter_route_contexts(scope["app"].routes):
+        route = context.original_route
+        if isinstance(route, Route):
+            match, child_scope = route.matches(scope)
+            if match is Match.FULL or (match is Match.PARTIAL and partial is None):
+                partial = route, child_scope
+            if match is Match.FULL:
+                break
+    if partial is not None:
+        route, child_scope = partial
+        with suppress(NotFound):
+            route.label(request, child_scope["path_params"])
