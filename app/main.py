@@ -20,10 +20,11 @@ from app.http.origins import Cors, Origins
 from app.http.problems import HANDLERS
 from app.http.route import unknown_path
 from app.requests.plans import Plans
+from app.routes.native.catalogue import catalogue
 from app.routes.native.docs import docs
+from app.routes.native.health import health
 from app.routes.native.metrics import metrics_page
 from app.routes.native.openapi import openapi, with_keys
-from app.routes.native.paths import native
 from app.runtime.doctor import examination
 from app.settings import MB, PROTOCOLS, Settings
 from pullback import __version__
@@ -64,11 +65,15 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         exception_handlers={**HANDLERS},
         redirect_slashes=False,
         openapi_url=None,
+        # The service has its own metrics. FastAPI would look for those of OpenTelemetry at each request.
+        telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.engine, app.router.default = engine, unknown_path
-    app.include_router(native(engine, plans, examination(settings, engine.registry)))
-    for name in settings.protocols:
-        app.include_router(import_module(PROTOCOLS[name]).routes(engine, plans))
+    # As routes of the application: for each request, FastAPI searches an included router twice.
+    for module in ("app.routes.native.paths", *map(PROTOCOLS.__getitem__, settings.protocols)):
+        app.router.routes += import_module(module).routes(engine, plans).routes
+    app.include_router(health(engine, examination(settings, engine.registry)))
+    app.include_router(catalogue(engine))
     if metrics:
         metrics.plans, metrics.express = plans, lambda: express.answered
         app.include_router(metrics_page(metrics))

@@ -1,4 +1,4 @@
-"""The routes of the native API: operations and checks on ops, the catalogue, health and the documentation."""
+"""The routes of the native API that compute: operations and checks on ops."""
 
 from fastapi import APIRouter
 
@@ -8,19 +8,14 @@ from app.http.request import Request
 from app.http.route import RestRoute, always
 from app.requests.operations import OPERATIONS
 from app.requests.plans import Plans
-from app.routes.native.catalogue import catalogue
 from app.routes.native.checks import check_routes
 from app.routes.native.derivatives import operation_routes
-from app.routes.native.health import health
-from app.runtime.doctor import Part
 
 
-def native(engine: Engine, plans: Plans, machine: list[Part]) -> APIRouter:
-    """Return the router; ``machine`` are the parts of the machine, as examined at startup."""
+def routes(engine: Engine, plans: Plans) -> APIRouter:
+    """Return the routes that compute."""
     router = APIRouter()
     router.routes += [*operation_routes(engine, plans), *check_routes(engine)]
-    router.include_router(health(engine, machine))
-    router.include_router(catalogue(engine))
     unknown = always(_unknown_operation, engine.counters("", "other"))
     router.routes.append(RestRoute("/v1/ops/{op}/{operation}", unknown, include_in_schema=False))
     return router
