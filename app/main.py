@@ -18,13 +18,14 @@ from app.http.keys import KeyAuthentication, Keys
 from app.http.limits import Limits
 from app.http.origins import Cors, Origins
 from app.http.problems import HANDLERS
-from app.http.route import unknown_path
+from app.http.route import documented_headers, unknown_path
 from app.requests.plans import Plans
 from app.routes.native.catalogue import catalogue
 from app.routes.native.docs import docs
 from app.routes.native.health import health
 from app.routes.native.metrics import metrics_page
 from app.routes.native.openapi import openapi, with_keys
+from app.routes.native.paths import routes as native_routes
 from app.runtime.doctor import examination
 from app.settings import MB, PROTOCOLS, Settings
 from pullback import __version__
@@ -70,8 +71,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.state.engine, app.router.default = engine, unknown_path
     # As routes of the application: for each request, FastAPI searches an included router twice.
-    for module in ("app.routes.native.paths", *map(PROTOCOLS.__getitem__, settings.protocols)):
-        app.router.routes += import_module(module).routes(engine, plans).routes
+    for routes in (native_routes, *(import_module(PROTOCOLS[name]).routes for name in settings.protocols)):
+        app.router.routes += routes(engine, plans).routes
     app.include_router(health(engine, examination(settings, engine.registry)))
     app.include_router(catalogue(engine))
     if metrics:
@@ -87,5 +88,5 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.add_middleware(Origins, settings=settings)
     app.add_middleware(AccessLogMiddleware, log=log, lifecycle=engine.lifecycle, counters=engine.counters("", "other"))
     if settings.origins:
-        app.add_middleware(Cors, settings=settings)
+        app.add_middleware(Cors, settings=settings, exposed=documented_headers(app))
     return app

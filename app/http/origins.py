@@ -5,6 +5,7 @@ tells the page's origin in ``Origin``. A page can also give its own name the add
 matches, and only ``Host`` shows the foreign name.
 """
 
+from collections.abc import Sequence
 from http import HTTPStatus
 
 from starlette.datastructures import Headers
@@ -23,7 +24,7 @@ LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 ALLOWED_METHODS = ("GET", "HEAD", "POST")
 OWN_ORIGIN = "expected the service's own Origin"
-EXPOSED_HEADERS = ("X-Request-Id", "Retry-After", "WWW-Authenticate", "Allow", "Inference-Header-Content-Length")
+EXPOSED_HEADERS = ("X-Request-Id", "Retry-After", "WWW-Authenticate", "Allow")
 
 
 class Origins:
@@ -69,8 +70,8 @@ class Cors(CORSMiddleware):
     Its headers let pages of the allowed origins read responses. A preflight carries no key, and needs none.
     """
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
-        """Allow the origins of the settings."""
+    def __init__(self, app: ASGIApp, settings: Settings, exposed: Sequence[str] = ()) -> None:
+        """Allow the origins of the settings to read responses, and the headers of routes that are ``exposed``."""
         super().__init__(
             app,
             allow_origins=settings.origins,
@@ -78,7 +79,7 @@ class Cors(CORSMiddleware):
             allow_headers=("*",),
             # Browsers ask before a page of the internet sends a request to a service on the user's machine or network.
             allow_private_network=True,
-            expose_headers=EXPOSED_HEADERS,
+            expose_headers=(*EXPOSED_HEADERS, *exposed),
         )
 
     def preflight_response(self, request_headers: Headers) -> Response:

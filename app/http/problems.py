@@ -70,6 +70,8 @@ class ProblemResponse(Response):
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:
     """Raise the ``PullbackError`` for an error of FastAPI; answer that of an endpoint as FastAPI does."""
+    if isinstance(error.__cause__, PullbackError):
+        raise error.__cause__  # of the body, which FastAPI could not read
     match error:
         case HTTPException(status_code=404, detail=HTTPStatus.NOT_FOUND.phrase):
             raise NotFound(f"unknown path {request.url.path}; GET /docs lists the paths") from None

@@ -10,7 +10,7 @@ from contextlib import suppress
 from inspect import Parameter, Signature
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
-from fastapi import Depends
+from fastapi import Depends, FastAPI
 from fastapi.requests import HTTPConnection
 from fastapi.routing import APIRoute, iter_route_contexts
 from pydantic import BaseModel
@@ -134,6 +134,8 @@ class RawRoute(Route):
         **options: Any,
     ) -> None:
         """Take a function that finds the handler of a request, and the options of ``APIRoute``."""
+        if options.get("dependencies"):
+            raise TypeError("expected a route without dependencies, which are not solved here: use PageRoute")
         self.find, self.dialect, self.admit = find, dialect, admit
 
         async def endpoint(request: CurrentRequest, **documented: Any) -> None:
@@ -175,6 +177,12 @@ class RestRoute(RawRoute):
     def check(self, request: Request) -> None:
         """Reserve memory for the body; raises a ``PullbackError``."""
         self.admit(request)
+
+
+def documented_headers(app: FastAPI) -> list[str]:
+    """Return the names of the headers that the routes of an application document for their responses."""
+    routes = [context for context in iter_route_contexts(app.routes) if isinstance(context.original_route, APIRoute)]
+    return sorted({name for route in routes for each in route.responses.values() for name in each.get("headers", ())})
 
 
 async def unknown_path(scope: Scope, receive: Receive, send: Send) -> None:

@@ -23,7 +23,7 @@ from app.requests.negotiation import fields_of
 from app.requests.plans import Plans
 from app.routes.openinference.compression import content_coding, inflate
 from app.routes.openinference.dialect import dialect
-from app.routes.openinference.inference import Inference, admit
+from app.routes.openinference.inference import LENGTH_HEADER, Inference, admit
 from app.routes.openinference.models import VERSION, Model, models
 from app.routes.openinference.server_settings import LOG, LOG_IS_FIXED, TRACE, TRACE_IS_FIXED
 from app.routes.openinference.statistics import statistics
@@ -57,7 +57,12 @@ _UNSUPPORTED = {
     re.compile(rf"{ROOT}/(system|cuda)sharedmemory/.*"): "shared memory is not supported: send tensors as binary data",
 }
 
-_OPTIONS: Mapping[str, Any] = {"dialect": dialect, "admit": admit, "include_in_schema": False}
+_OPTIONS: Mapping[str, Any] = {
+    "dialect": dialect,
+    "admit": admit,
+    "include_in_schema": False,
+    "responses": {200: {"headers": {LENGTH_HEADER: {"description": "The length in bytes of the JSON in the body."}}}},
+}
 
 
 def routes(engine: Engine, plans: Plans) -> APIRouter:
