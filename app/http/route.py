@@ -7,11 +7,11 @@ these would cost several times as much as reading a small request.
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from inspect import Parameter, Signature
-from typing import Annotated, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from fastapi import Depends, FastAPI
-from fastapi.requests import HTTPConnection
+from fastapi import FastAPI
 from fastapi.routing import APIRoute, iter_route_contexts
 from pydantic import BaseModel
 from starlette.routing import Match
@@ -22,15 +22,6 @@ from app.http.limits import admit
 from app.http.problems import Dialect, not_allowed, problem
 from app.http.request import REQUEST, Request
 from app.telemetry.counters import Counters
-
-
-def current(connection: HTTPConnection) -> Request:
-    """Return our ``Request``, as a dependency."""
-    return connection.scope[REQUEST]
-
-
-CurrentRequest = Annotated[Request, Depends(current)]
-
 
 Answer: TypeAlias = Callable[[Request], Awaitable[None]]
 """Answers a request; raises a ``PullbackError`` for a request that is invalid, or that it cannot answer."""
@@ -80,7 +71,7 @@ class Route(APIRoute):
             match = Match.FULL
         return match, child_scope
 
-    def label(self, request: Request, parameters: dict[str, str]) -> None:
+    def label(self, request: Request, parameters: dict[str, str]) -> object:
         """Set the dialect and the counters of a request; raises ``NotFound``."""
         raise NotImplementedError
 
@@ -138,30 +129,30 @@ class RawRoute(Route):
             raise TypeError("expected a route without dependencies, which are not solved here: use PageRoute")
         self.find, self.dialect, self.admit = find, dialect, admit
 
-        async def endpoint(request: CurrentRequest, **documented: Any) -> None:
-            await find(**request.scope["path_params"]).answer(request)
+        # FastAPI documents an endpoint by its signature.
+        documented = {**(parameters or {}), **({"body": body} if body else {})}
+        endpoint: Any = partial(find)
+        endpoint.__signature__ = Signature(
+            [Parameter(name, Parameter.KEYWORD_ONLY, annotation=kind) for name, kind in documented.items()]
+        )
+        endpoint.__doc__ = None
+        super().__init__(path, endpoint, **{"name": path} | options)
 
-        annotations = {"request": CurrentRequest, **(parameters or {}), **({"body": body} if body else {})}
-        signature = Signature([Parameter(n, Parameter.KEYWORD_ONLY, annotation=a) for n, a in annotations.items()])
-        setattr(endpoint, "__signature__", signature)  # noqa: B010 - a function has no such attribute in its type
-        endpoint.__name__ = options.pop("name", None) or path
-        super().__init__(path, endpoint, **options)
-
-    def label(self, request: Request, parameters: dict[str, str]) -> None:
-        """Set the dialect and the counters of a request; raises ``NotFound``."""
+    def label(self, request: Request, parameters: dict[str, str]) -> Answer:
+        """Set the dialect and the counters of a request; return what answers it. Raises ``NotFound``."""
         request.dialect = self.dialect
-        request.count_as(self.find(**parameters).counters)
+        answer, counters = self.find(**parameters)
+        request.count_as(counters)
+        return answer
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request; raises the ``PullbackError`` of the handler, and that for an unknown path."""
         request: Request = scope[REQUEST]
-        request.dialect = self.dialect
         try:
-            answer, counters = self.find(**scope["path_params"])
+            answer = self.label(request, scope["path_params"])
         except NotFound:
             self.check(request)
             raise
-        request.count_as(counters)
         self.check(request)
         await answer(request)
 
@@ -199,16 +190,14 @@ def label(request: Request) -> None:
     scope = request.scope
     if "route" in scope or "app" not in scope:
         return
-    partial: tuple[Route, Scope] | None = None
-    for context in iter_route_contexts(scope["app"].routes):
-        route = context.original_route
+    matched: list[tuple[Match, Route, Scope]] = []
+    for route in (context.original_route for context in iter_route_contexts(scope["app"].routes)):
         if isinstance(route, Route):
             match, child_scope = route.matches(scope)
-            if match is Match.FULL or (match is Match.PARTIAL and partial is None):
-                partial = route, child_scope
-            if match is Match.FULL:
-                break
-    if partial is not None:
-        route, child_scope = partial
-        with suppress(NotFound):
-            route.label(request, child_scope["path_params"])
+            matched.append((match, route, child_scope))
+    for wanted in (Match.FULL, Match.PARTIAL):
+        for match, route, child_scope in matched:
+            if match is wanted:
+                with suppress(NotFound):
+                    route.label(request, child_scope["path_params"])
+                return

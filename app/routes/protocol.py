@@ -11,7 +11,7 @@ from app.autodiff.evaluation import Evaluation
 from app.autodiff.point import Point
 from app.errors import MAX_GOT, clip, wrong
 from app.execution.engine import Engine
-from app.http.route import Find, Handler
+from app.http.route import Answer, Find, Handler
 from app.requests.answering import Job, Reply
 from app.requests.plans import Task
 from app.runtime.cancellation import Checkpoint
@@ -26,15 +26,17 @@ Result = TypeVar("Result")
 HANDLERS = 1 << 10
 
 
-def per_op(engine: Engine, make: Callable[[Op], Handler]) -> Find:
-    """Return the function that finds the handler of an op, registered or derived, which ``make`` makes.
+def per_op(engine: Engine, label: str, make: Callable[[Op, Counters], Answer]) -> Find:
+    """Return the function that finds the handler of an op, registered or derived; ``label`` is that of its counters.
 
     It raises ``NotFound`` for an unknown op, and keeps the handlers that were used last.
     """
 
     @lru_cache(maxsize=HANDLERS)
     def find(op: str) -> Handler:
-        return make(engine.op(op))
+        found = engine.op(op)
+        counters = engine.counters(found.owner, label)
+        return Handler(make(found, counters), counters)
 
     return find
 

@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel
 
 from app.autodiff.binding import bind, bind_directions
 from app.autodiff.derived import DerivedOp
@@ -25,7 +24,7 @@ from app.gradcheck.report import DEADLINE, Report
 from app.gradcheck.target import Options
 from app.gradcheck.verdict import Verdict, worst_verdict
 from app.http.request import Request
-from app.http.route import Handler, RawRoute, always
+from app.http.route import RawRoute, always
 from app.requests.answering import Job, Reader, Reply, Turns, answer, off_loop, owner_of, with_time_to_answer
 from app.requests.negotiation import JSON, accepted, content_type, read
 from app.requests.operations import Steps
@@ -38,7 +37,7 @@ from app.routes.native.check_models import (
     VerifyAnswer,
     VerifyRequest,
 )
-from app.routes.native.descriptions import EXAMPLE, X, op_name, request_body
+from app.routes.native.descriptions import EXAMPLE, X, computation, op_name
 from app.routes.protocol import per_op
 from app.runtime.cancellation import Checkpoint
 from app.telemetry.counters import Counters
@@ -81,51 +80,34 @@ class Limit(NamedTuple):
 
 def check_routes(engine: Engine) -> list[RawRoute]:
     """Return the routes of the checks of one op, of a client's gradients, and of many ops."""
-
-    def check(op: Op) -> Handler:
-        counters = engine.counters(op.owner, "check")
-        return Handler(CheckHandler(engine, op, counters), counters)
-
-    def verify_gradients(op: Op) -> Handler:
-        counters = engine.counters(op.owner, "verify")
-        return Handler(VerifyHandler(engine, op, counters), counters)
-
+    ops = [*engine.registry.ops]
     return [
-        RawRoute(
+        computation(
             "/v1/ops/{op}/check",
-            per_op(engine, check),
-            **_described("check", "Check the op's gradient", CheckRequest, CheckAnswer),
-            parameters={"op": op_name(engine, accepts_derived=False)},
-            openapi_extra=request_body({"checks": ["derivative"]}),
+            per_op(engine, "check", partial(CheckHandler, engine)),
+            *(CheckRequest, CheckAnswer, {"checks": ["derivative"]}),
+            parameters={"op": op_name(ops, accepts_derived=False)},
+            tags=["checks"],
+            summary="Check the op's gradient",
         ),
-        RawRoute(
+        computation(
             "/v1/ops/{op}/verify",
-            per_op(engine, verify_gradients),
-            **_described("verify", "Verify your gradient", VerifyRequest, VerifyAnswer),
-            parameters={"op": op_name(engine)},
-            openapi_extra=request_body({"inputs": {"x": X}, "gradients": {"x": [2 * x for x in X]}}),
+            per_op(engine, "verify", partial(VerifyHandler, engine)),
+            *(VerifyRequest, VerifyAnswer, {"inputs": {"x": X}, "gradients": {"x": [2 * x for x in X]}}),
+            parameters={"op": op_name(ops)},
+            tags=["checks"],
+            summary="Verify your gradient",
         ),
-        RawRoute(
+        computation(
             "/v1/checks",
             always(StreamHandler(engine), engine.counters("", "checks")),
-            **_described("checks", "Check all gradients, as a stream of events", ChecksRequest, ChecksAnswer),
-            openapi_extra=request_body({"ops": [EXAMPLE], "checks": ["derivative"]}),
+            *(ChecksRequest, ChecksAnswer, {"ops": [EXAMPLE], "checks": ["derivative"]}),
+            tags=["checks"],
+            summary="Check all gradients, as a stream of events",
             response_class=Lines,
             responses={200: {"content": {EVENTS: {"schema": _EVENT}}}},
         ),
     ]
-
-
-def _described(name: str, summary: str, body: type[BaseModel], answer: type[BaseModel]) -> dict[str, Any]:
-    return {
-        "methods": ["POST"],
-        "operation_id": name,
-        "tags": ["checks"],
-        "summary": summary,
-        "body": body,
-        "response_model": answer,
-        "response_description": answer.__doc__ or "",
-    }
 
 
 @dataclass(frozen=True)

@@ -6,17 +6,15 @@ from typing import Any
 
 from app.execution.engine import Engine
 from app.http.request import Request
-from app.http.route import Handler, RawRoute
+from app.http.route import RawRoute
 from app.requests.answering import Job, Reader, Reply, answer
 from app.requests.negotiation import SHORT_ACCEPT, accepted, content_type
 from app.requests.operations import OPERATIONS, Operation
 from app.requests.plans import Plan, Plans
-from app.requests.tensor_schemas import ref
-from app.routes.native.descriptions import X, op_name, request_body
+from app.routes.native.descriptions import X, binary, computation, op_name
 from app.routes.native.formats import FORMATS, Format
 from app.routes.protocol import per_op
 from app.telemetry.counters import Counters
-from app.tensors import safetensors
 from app.tensors.strict_json import Body
 from ops import Op
 
@@ -29,26 +27,22 @@ def operation_routes(engine: Engine, plans: Plans) -> list[RawRoute]:
 
 
 def _route(engine: Engine, plans: Plans, operation: Operation) -> RawRoute:
-    def handler(op: Op) -> Handler:
-        counters = engine.counters(op.owner, operation.name)
-        return Handler(OperationHandler(engine, plans, op, operation, counters), counters)
+    def handler(op: Op, counters: Counters) -> OperationHandler:
+        return OperationHandler(engine, plans, op, operation, counters)
 
-    directions = [field for field in ("tangents", "vectors") if field in operation.request.model_fields]
-    return RawRoute(
+    fields = [name for name in ("inputs", "tangents", "vectors") if name in operation.request.model_fields]
+    find = per_op(engine, operation.name, handler)
+    example = {name: {"x": X} for name in fields}
+    return computation(
         f"/v1/ops/{{op}}/{operation.name}",
-        per_op(engine, handler),
-        methods=["POST"],
-        operation_id=operation.name,
+        find,
+        operation.request,
+        operation.answer,
+        example,
+        **binary(operation.answer, example),
+        parameters={"op": op_name([*engine.registry.ops])},
         tags=["derivatives"],
         summary=operation.summary,
-        parameters={"op": op_name(engine)},
-        body=operation.request,
-        openapi_extra=request_body(
-            {field: {"x": X} for field in ("inputs", *directions)}, {safetensors.MEDIA_TYPE: ref("Safetensors")}
-        ),
-        response_model=operation.answer,
-        response_description=operation.answer.__doc__ or "",
-        responses={200: {"content": {safetensors.MEDIA_TYPE: {"schema": ref(operation.answer.__name__)}}}},
     )
 
 

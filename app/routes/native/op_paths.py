@@ -29,9 +29,8 @@ def by_op(general: Schema, engine: Engine) -> Schema:
             continue
         for op in ops:
             schemas |= _tensor_components(op)
-            endpoint = _endpoint(operations["post"], schemas)
-            if not endpoint.needs_directions or _live(op, op.inputs):
-                paths[path.format(op=op.name)] = {"post": _described(op, endpoint)}
+            if (described := _described(op, _endpoint(operations["post"], schemas))) is not None:
+                paths[path.format(op=op.name)] = {"post": described}
     return {
         **general,
         "paths": paths,
@@ -48,11 +47,6 @@ class _Endpoint(NamedTuple):
     request: Schema
     example: Mapping[str, Any]
 
-    @property
-    def needs_directions(self) -> bool:
-        """Whether requests differentiate, or compare gradients."""
-        return any(field in self.request["properties"] for field in _ALONG_INPUTS)
-
 
 def _endpoint(described: Schema, schemas: Mapping[str, Schema]) -> _Endpoint:
     media = described["requestBody"]["content"][JSON]
@@ -60,8 +54,10 @@ def _endpoint(described: Schema, schemas: Mapping[str, Schema]) -> _Endpoint:
     return _Endpoint(described["operationId"], described, schemas[name], example["value"])
 
 
-def _described(op: Op, endpoint: _Endpoint) -> Schema:
-    """Return the description of an endpoint for one op."""
+def _described(op: Op, endpoint: _Endpoint) -> Schema | None:
+    """Return the description of an endpoint for one op, ``None`` if the op has no inputs to differentiate."""
+    if any(field in endpoint.request["properties"] for field in _ALONG_INPUTS) and not _live(op, op.inputs):
+        return None
     body = endpoint.described["requestBody"]
     examples = {each.name: {"value": _example(op, endpoint, each)} for each in _examples(op, endpoint)}
     media = {"schema": _request(op, endpoint), "examples": examples}

@@ -6,6 +6,7 @@ Clients are generated from both documents. In TypeScript, the type of an answer 
 field with a default is always there. So all media types of an answer have one schema, and no schema has a default.
 """
 
+import inspect
 import json
 from collections.abc import Mapping
 
@@ -13,6 +14,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
+from app.errors import PullbackError
 from app.execution.engine import Engine
 from app.http.request import HEALTH
 from app.requests.models import Problem
@@ -25,40 +27,12 @@ _SAFETENSORS: Schema = {
     "pullback.",
 }
 _PROBLEM = {"application/problem+json": {"schema": ref("Problem")}}
-_SECONDS = {"description": "Seconds.", "schema": {"type": "integer", "minimum": 0}}
-_SCHEMES = {"description": "The schemes of a key.", "schema": {"type": "string"}}
-_METHODS = {"description": "The method of the path.", "schema": {"type": "string"}}
-_PROBLEMS: Mapping[str, Schema] = {
-    "400": {"description": "The body does not match its content type."},
-    "401": {
-        "description": "The service needs a key, or does not know this one.",
-        "headers": {"WWW-Authenticate": _SCHEMES},
-    },
-    "403": {
-        "description": "A page of another site sent the request, it names a host that is not the service's, or checks "
-        "are disabled."
-    },
-    "404": {"description": "Unknown path, op or operation."},
-    "405": {"description": "The path exists, for another method.", "headers": {"Allow": _METHODS}},
-    "406": {"description": "The client accepts none of the formats."},
-    "408": {"description": "The body did not arrive in time."},
-    "413": {"description": "The body is over the byte limit."},
-    "415": {"description": "The content type is missing or unsupported, or the body is compressed."},
-    "422": {
-        "description": "An invalid tensor, shape, dtype, attribute, field, header, mode or device, or too large a "
-        "response."
-    },
-    "429": {
-        "description": "Too many requests at a time with this key: try again after the seconds in Retry-After.",
-        "headers": {"Retry-After": _SECONDS},
-    },
-    "431": {"description": "The headers are over the byte limit."},
-    "500": {"description": "The op failed, or returned an invalid gradient."},
-    "503": {
-        "description": "Overloaded or draining: try again after the seconds in Retry-After.",
-        "headers": {"Retry-After": _SECONDS},
-    },
-    "504": {"description": "The deadline passed."},
+_SECONDS = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer", "minimum": 0}}}
+_HEADERS: Mapping[int, Schema] = {
+    401: {"WWW-Authenticate": {"description": "The schemes of a key.", "schema": {"type": "string"}}},
+    405: {"Allow": {"description": "The methods of the path.", "schema": {"type": "string"}}},
+    429: _SECONDS,
+    503: _SECONDS,
 }
 _DEADLINE: Schema = {
     "name": "Pullback-Deadline-Ms",
@@ -67,7 +41,6 @@ _DEADLINE: Schema = {
     "description": "Milliseconds for the whole request, if less than the server's limit.",
     "schema": {"type": "integer", "minimum": 1, "maximum": 10**18 - 1},
 }
-_REFUSALS = {status: {"$ref": f"#/components/responses/{status}"} for status in _PROBLEMS}
 
 
 def openapi(app: FastAPI, engine: Engine) -> Schema:
@@ -79,16 +52,29 @@ def openapi(app: FastAPI, engine: Engine) -> Schema:
     _, problem = models_json_schema([(Problem, "serialization")], ref_template=ref("{model}")["$ref"])
     schemas |= {**components(), **problem["$defs"], "Safetensors": _SAFETENSORS}
     schemas["Device"] = {"type": "string", "enum": list(engine.devices)}
+    responses = _problems()
+    refusals = {status: {"$ref": f"#/components/responses/{status}"} for status in responses}
     document["components"] = {
         "schemas": {name: without_defaults(schema) for name, schema in schemas.items()},
-        "responses": {status: {**described, "content": _PROBLEM} for status, described in _PROBLEMS.items()},
+        "responses": responses,
         "parameters": {"deadline": _DEADLINE},
     }
     for path in document["paths"].values():
         for operation in path.values():
-            operation["responses"] = {"200": operation["responses"]["200"], **_REFUSALS}
+            operation["responses"] = {"200": operation["responses"]["200"], **refusals}
             operation["parameters"] = [*operation.get("parameters", ()), {"$ref": "#/components/parameters/deadline"}]
     return document
+
+
+def _problems() -> dict[str, Schema]:
+    """Return the responses for errors by status; the errors describe themselves."""
+    found: dict[str, Schema] = {}
+    for error in sorted(PullbackError.__subclasses__(), key=lambda error: error.status):
+        response = found.setdefault(str(error.status), {"description": "", "content": _PROBLEM})
+        response["description"] = f"{response['description']} {inspect.getdoc(error)}".replace("``", "`").lstrip()
+        if error.status in _HEADERS:
+            response["headers"] = _HEADERS[error.status]
+    return found
 
 
 def with_keys(document: Schema) -> Schema:

@@ -82,49 +82,32 @@ def routes(engine: Engine, plans: Plans) -> APIRouter:
         counters = engine.counters(model.op.owner, model.operation)
         return Handler(Inference(engine, plans, model, counters), counters)
 
-    def document_of(model: Model) -> Handler:
-        return Handler(_page("GET", _always(model.metadata())), catalogue)
-
-    def config(model: Model) -> Handler:
-        return Handler(_page("GET", _always(model.config())), catalogue)
-
-    def ready(model: Model) -> Handler:
-        return Handler(_page("GET", partial(_ready, engine, {"name": model.name})), health)
-
-    def stats(model: Model) -> Handler:
-        return Handler(_page("GET", partial(_statistics, engine, [model])), catalogue)
-
-    def trace(model: Model) -> Handler:
-        del model
-        return Handler(_page("GET", _always(TRACE)), other)
-
-    def fixed_trace(model: Model) -> Handler:
-        del model
-        return Handler(_refusal(TRACE_IS_FIXED), other)
+    def documents(path: str, document: Callable[[Model], Any], counters: Counters = catalogue) -> list[RawRoute]:
+        return of_models(path, lambda model: Handler(_page("GET", lambda body: document(model)), counters), "GET")
 
     router = APIRouter()
     router.routes += [
         *of_models(INFER, inference, "POST"),
         # Before the models, so that no model replaces them.
-        page(STATISTICS, "GET", partial(_statistics, engine, list(known.values())), catalogue),
-        *of_models("", document_of, "GET"),
-        *of_models("/config", config, "GET"),
-        *of_models("/ready", ready, "GET"),
-        *of_models("/stats", stats, "GET"),
-        *of_models(TRACE_PAGE, trace, "GET"),
-        *of_models(TRACE_PAGE, fixed_trace, "POST"),
-        *(page(path, "GET", _always(server), catalogue) for path in (ROOT, f"{ROOT}/")),
+        page(STATISTICS, "GET", lambda body: statistics(engine, list(known.values())), catalogue),
+        *documents("", Model.metadata),
+        *documents("/config", Model.config),
+        *documents("/ready", lambda model: _ready(engine, {"name": model.name}), health),
+        *documents("/stats", lambda model: statistics(engine, [model])),
+        *documents(TRACE_PAGE, lambda model: TRACE, other),
+        *of_models(TRACE_PAGE, lambda model: Handler(_refusal(TRACE_IS_FIXED), other), "POST"),
+        *(page(path, "GET", lambda body: server, catalogue) for path in (ROOT, f"{ROOT}/")),
         page(INDEX, "POST", partial(_index, engine, list(known)), catalogue),
-        page(LIVE, "GET", _always({"live": True}), health),
-        page(READY, "GET", partial(_ready, engine, {}), health),
-        page(f"{ROOT}{TRACE_PAGE}", "GET", _always(TRACE)),
+        page(LIVE, "GET", lambda body: {"live": True}, health),
+        page(READY, "GET", lambda body: _ready(engine, {}), health),
+        page(f"{ROOT}{TRACE_PAGE}", "GET", lambda body: TRACE),
         _route(f"{ROOT}{TRACE_PAGE}", always(_refusal(TRACE_IS_FIXED), other), "POST"),
-        page(f"{ROOT}/logging", "GET", _always(LOG)),
+        page(f"{ROOT}/logging", "GET", lambda body: LOG),
         _route(f"{ROOT}/logging", always(_refusal(LOG_IS_FIXED), other), "POST"),
-        *(page(f"{ROOT}/{kind}sharedmemory/status", "GET", _always([])) for kind in MEMORY),
+        *(page(f"{ROOT}/{kind}sharedmemory/status", "GET", lambda body: []) for kind in MEMORY),
         # No region of shared memory is registered, so unregistering one changes nothing.
-        *(page(f"{ROOT}/{kind}sharedmemory/unregister", "POST", _always({})) for kind in MEMORY),
-        *(page(f"{ROOT}/{kind}sharedmemory/region/{{region}}/unregister", "POST", _always({})) for kind in MEMORY),
+        *(page(f"{ROOT}/{kind}sharedmemory/unregister", "POST", lambda body: {}) for kind in MEMORY),
+        *(page(f"{ROOT}/{kind}sharedmemory/region/{{region}}/unregister", "POST", lambda body: {}) for kind in MEMORY),
         RestRoute(f"{ROOT}/{{rest:path}}", always(_unknown, other), **_OPTIONS),
     ]
     return router
@@ -190,24 +173,10 @@ def _refusal(reason: str) -> Answer:
     return refuse
 
 
-def _always(document: Any) -> Callable[[Body], Any]:
-    def constant(body: Body) -> Any:
-        del body
-        return document
-
-    return constant
-
-
-def _ready(engine: Engine, document: Mapping[str, Any], body: Body) -> dict[str, Any]:
+def _ready(engine: Engine, document: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``document`` with ``ready``; raises ``Overloaded`` if the service does not accept requests."""
-    del body
     engine.need_ready()
     return {**document, "ready": True}
-
-
-def _statistics(engine: Engine, known: Sequence[Model], body: Body) -> dict[str, Any]:
-    del body
-    return statistics(engine, known)
 
 
 def _index(engine: Engine, known: Sequence[str], body: Body) -> list[dict[str, str]]:

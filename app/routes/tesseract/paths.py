@@ -7,7 +7,7 @@ list or a number. Typed arrays determine the op's type variable; lists and numbe
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any, cast
 
 from fastapi import APIRouter
@@ -29,12 +29,12 @@ from app.errors import (
 from app.execution.engine import Engine
 from app.http.problems import RenderedError
 from app.http.request import Request
-from app.http.route import Handler, RawRoute, RestRoute, always
+from app.http.route import Answer, Handler, RawRoute, RestRoute, always
 from app.requests.answering import Job, Reader, Reply, answer, off_loop, send_reply
 from app.requests.negotiation import JSON, accepted, content_type, fields_of
 from app.requests.operations import OPERATIONS, Tree
 from app.requests.plans import Plan, Plans
-from app.routes.protocol import document_reply, make_job, per_op, zeros
+from app.routes.protocol import HANDLERS, document_reply, make_job, zeros
 from app.routes.tesseract.forms import (
     NativeRequest,
     decode,
@@ -64,41 +64,37 @@ def routes(engine: Engine, plans: Plans) -> APIRouter:
     """Return the routes of every op, under its prefix. An op has only the endpoints that can answer."""
     catalogue, health = (engine.counters("", label) for label in ("catalogue", "health"))
 
-    def computation(name: str, op: Op) -> Handler:
-        if (endpoint := endpoints(op).get(name)) is None:
+    def make(name: str, op: Op) -> Handler:
+        if name not in names(op):
             raise _unknown(op, name)
-        counters = engine.counters(op.owner, endpoint.operation)
-        return Handler(_Computation(engine, plans, op, endpoint, counters), counters)
-
-    def abstract_eval(op: Op) -> Handler:
-        if not has_abstract_eval(op):
-            raise _unknown(op, "abstract_eval")
-        return Handler(_AbstractEval(engine, op), catalogue)
-
-    def document(op: Op) -> Handler:
-        return Handler(_Page(cache(partial(_openapi_reply, op))), catalogue)
-
-    def state(op: Op) -> Handler:
-        del op
-        return Handler(_Page(partial(document_reply, {"status": "ok"})), health)
+        match name:
+            case "openapi.json":
+                return Handler(_page(cache(partial(_openapi_reply, op))), catalogue)
+            case "health":
+                return Handler(_page(partial(document_reply, {"status": "ok"})), health)
+            case "abstract_eval":
+                return Handler(partial(_abstract_eval, engine, op), catalogue)
+            case _:
+                endpoint = endpoints(op)[name]
+                counters = engine.counters(op.owner, endpoint.operation)
+                return Handler(_Computation(engine, plans, op, endpoint, counters), counters)
 
     async def unknown(request: Request) -> None:
         name, _, endpoint = request.path.removeprefix(PREFIX).partition("/")
         raise _unknown(engine.op(name), endpoint)
 
-    def route(name: str, make: Callable[[Op], Handler], method: str = "POST") -> RawRoute:
-        find = per_op(engine, make)
+    def route(name: str, method: str = "POST") -> RawRoute:
+        @lru_cache(maxsize=HANDLERS)
+        def find(op: str) -> Handler:
+            return make(name, engine.op(op))
+
         return RawRoute(f"{PREFIX}{{op}}/{name}", find, methods=[method], dialect=dialect, include_in_schema=False)
 
     other = always(unknown, engine.counters("", "other"))
     router = APIRouter()
-    router.routes += [route(endpoint.name, partial(computation, endpoint.name)) for endpoint in ENDPOINTS]
-    router.routes += [
-        route("abstract_eval", abstract_eval),
-        route("openapi.json", document, "GET"),
-        route("health", state, "GET"),
-        RestRoute(f"{PREFIX}{{rest:path}}", other, dialect=dialect, include_in_schema=False),
-    ]
+    router.routes += [*(route(endpoint.name) for endpoint in ENDPOINTS), route("abstract_eval")]
+    router.routes += [route("openapi.json", "GET"), route("health", "GET")]
+    router.routes.append(RestRoute(f"{PREFIX}{{rest:path}}", other, dialect=dialect, include_in_schema=False))
     return router
 
 
@@ -111,28 +107,14 @@ def _unknown(op: Op, endpoint: str) -> NotFound:
     return NotFound(f"unknown endpoint {endpoint!r} of op {op.name}; {did_you_mean(endpoint, names(op))}")
 
 
-@dataclass(frozen=True)
-class _Page:
-    """The handler of a document about an op."""
+def _page(reply: Callable[[], Reply]) -> Answer:
+    """Return what sends a document about an op."""
 
-    reply: Callable[[], Reply]
-
-    async def __call__(self, request: Request) -> None:
+    async def page(request: Request) -> None:
         await request.read()  # the client sends a body with a GET
-        await send_reply(self.reply(), request)
+        await send_reply(reply(), request)
 
-
-@dataclass(frozen=True)
-class _AbstractEval:
-    """The handler that infers the shapes and dtypes of an op's outputs from those of its inputs."""
-
-    engine: Engine
-    op: Op
-
-    async def __call__(self, request: Request) -> None:
-        _encoding(request)
-        body = await request.read()
-        await send_reply(await off_loop(partial(_infer_shapes, self.engine, self.op), body), request)
+    return page
 
 
 @dataclass(frozen=True)
@@ -210,6 +192,13 @@ def _map_leaves(leaf: Callable[..., Any], tree: Tree, *path: str) -> Any:
     if isinstance(tree, dict):
         return {name: _map_leaves(leaf, value, *path, name) for name, value in cast(dict[str, Tree], tree).items()}
     return leaf(tree, *path)
+
+
+async def _abstract_eval(engine: Engine, op: Op, request: Request) -> None:
+    """Infer the shapes and dtypes of an op's outputs from those of its inputs."""
+    _encoding(request)
+    body = await request.read()
+    await send_reply(await off_loop(partial(_infer_shapes, engine, op), body), request)
 
 
 def _infer_shapes(engine: Engine, op: Op, body: Body) -> Reply:
