@@ -88,7 +88,7 @@ class PageRoute(Route):
     def label(self, request: Request, parameters: dict[str, str]) -> None:
         """Set the counters of a request."""
         del parameters
-        request.count_as(request.scope["app"].state.engine.counters("", self.tags[0]))
+        request.count_as(request.scope["app"].state.engine.counters("", str(self.tags[0]) if self.tags else "other"))
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
