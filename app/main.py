@@ -1,36 +1,33 @@
-"""The application: the access log, the checks of origin, key and limits, the routes, and FastAPI for the pages."""
+"""The application: FastAPI with a router for each API, and the middlewares for log, origins, keys and limits."""
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi_offline import FastAPIOffline
-from starlette.types import ASGIApp
 
 from app.execution.assembly import build, running
-from app.execution.engine import Engine
 from app.execution.lifecycle import LIFECYCLE
 from app.fast_path.fast_path import FastPath
-from app.http.access_log import AccessLog, observe
+from app.http.access_log import AccessLog, AccessLogMiddleware
 from app.http.body import Budget
 from app.http.fast_path import FAST_PATH
-from app.http.keys import Keys, with_key
-from app.http.limits import limits
-from app.http.origins import cors, origins
+from app.http.keys import KeyAuthentication, Keys
+from app.http.limits import Limits
+from app.http.origins import Cors, Origins
 from app.http.problems import HANDLERS
+from app.http.route import documented_headers, unknown_path
 from app.requests.plans import Plans
 from app.routes.native.catalogue import catalogue
-from app.routes.native.docs import docs_page
+from app.routes.native.docs import docs
 from app.routes.native.health import health
 from app.routes.native.metrics import metrics_page
-from app.routes.native.openapi import document, openapi, with_keys
-from app.routes.native.openapi_by_op import OP_PATHS, by_op
-from app.routes.router import Router
+from app.routes.native.openapi import openapi, with_keys
+from app.routes.native.paths import routes as native_routes
 from app.runtime.doctor import examination
-from app.settings import MB, Settings
-from app.telemetry.prometheus import Metrics
+from app.settings import MB, PROTOCOLS, Settings
 from pullback import __version__
 
 DESCRIPTION = """\
@@ -40,7 +37,7 @@ Errors are `application/problem+json`: the location, what was expected and what 
 """
 
 
-def create_app(settings: Settings | None = None) -> ASGIApp:
+def create_app(settings: Settings | None = None) -> FastAPI:
     """Return the application for these settings, by default those of the environment.
 
     Raises ``CannotStart`` when the ops cannot be registered, when the device is missing, or when the file of keys is
@@ -48,56 +45,52 @@ def create_app(settings: Settings | None = None) -> ASGIApp:
     """
     settings = settings or Settings()
     keys = Keys(settings.keys_file, settings.key_inflight) if settings.keys_file else None
-    budget = Budget(settings.max_inflight_mb * MB)
-    limited = limits(settings, budget)
-    handler = origins(settings, with_key(keys, limited) if keys else limited)
-    engine, metrics = build(settings)
+    budget, (engine, metrics) = Budget(settings.max_inflight_mb * MB), build(settings)
     log, shared = AccessLog(settings, metrics), dict[str, Any]({LIFECYCLE: engine.lifecycle})
-    fast_path = FastPath(engine, budget, log, keys)
+    fast_path, plans = FastPath(engine, budget, log, keys), Plans(engine)
     if settings.express:
         shared[FAST_PATH] = fast_path
-    plans, pages = Plans(engine), _pages(engine, metrics, settings, shared)
     if metrics:
         document = "Validated requests in the cache, without their tensors."
         metrics.gauge("pullback_plans_kept", document, lambda: len(plans))
         document = "Requests answered on the fast path."
         metrics.counter("pullback_express_requests", document, lambda: fast_path.answered)
-    router = Router(engine, plans, pages, settings.protocols)
-    return cors(settings, observe(handler, router, pages, log, engine.lifecycle))
-
-
-def _pages(engine: Engine, metrics: Metrics | None, settings: Settings, shared: Mapping[str, Any]) -> FastAPI:
-    """Return the pages that FastAPI serves: the catalogue, health, metrics, and the documentation of every path.
-
-    ``shared`` is the state that the application shares with the server while it runs.
-    """
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[Mapping[str, Any]]:
+        """Yield the state that the application shares with the server while it runs."""
         del app
         async with running(engine, metrics, settings):
             yield shared
 
-    # With its own copy of the scripts of the documentation: servers often have no access to the internet.
-    fastapi = FastAPIOffline(
+    app = FastAPI(
         title="Pullback",
         version=__version__,
         description=DESCRIPTION,
         lifespan=lifespan,
         exception_handlers={**HANDLERS},
         redirect_slashes=False,
-        docs_url=None,
-        redoc_url=None,
-        openapi_url=OP_PATHS,
-        # One group of paths for each op, without the schemas below them.
-        swagger_ui_parameters={"docExpansion": "none", "defaultModelsExpandDepth": -1},
+        openapi_url=None,
+        # The service has its own metrics. FastAPI would look for those of OpenTelemetry at each request.
+        telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    fastapi.include_router(docs_page(fastapi))
-    fastapi.include_router(catalogue(engine))
-    fastapi.include_router(health(engine, examination(settings, engine.registry)))
+    app.state.engine, app.router.default = engine, unknown_path
+    # As routes of the application: for each request, FastAPI searches an included router twice.
+    for routes in (native_routes, *(import_module(PROTOCOLS[name]).routes for name in settings.protocols)):
+        app.router.routes += routes(engine, plans).routes
+    app.include_router(health(engine, examination(settings, engine.registry)))
+    app.include_router(catalogue(engine))
     if metrics:
-        fastapi.include_router(metrics_page(metrics))
-    secured = with_keys if settings.keys_file else dict[str, Any]
-    fastapi.openapi = cache(lambda: secured(by_op(fastapi, engine)))
-    fastapi.include_router(document(cache(lambda: secured(openapi(fastapi, engine)))))
-    return fastapi
+        app.include_router(metrics_page(metrics))
+    app.include_router(docs(app, engine))
+    secured = with_keys if keys else dict[str, Any]
+    app.openapi = cache(lambda: secured(openapi(app, engine)))
+    # The last is the outermost.
+    app.add_middleware(Limits, settings=settings, budget=budget)
+    if keys:
+        app.add_middleware(KeyAuthentication, keys=keys)
+    app.add_middleware(Origins, settings=settings)
+    app.add_middleware(AccessLogMiddleware, log=log, lifecycle=engine.lifecycle, counters=engine.counters("", "other"))
+    if settings.origins:
+        app.add_middleware(Cors, settings=settings, exposed=documented_headers(app))
+    return app

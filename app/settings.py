@@ -4,18 +4,22 @@ import ipaddress
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 MB = 1 << 20
 
-ProtocolName = Literal["umbridge", "tesseract", "openinference"]
+PROTOCOLS = {
+    "umbridge": "app.routes.umbridge.paths",
+    "tesseract": "app.routes.tesseract.paths",
+    "openinference": "app.routes.openinference.paths",
+}
+"""The modules of the other protocols: ``routes`` in each returns its router."""
 ANY = "*"
 _HOST = re.compile(r"\*|[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
 _ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/\s]+")
-PROTOCOL_NAMES: tuple[ProtocolName, ...] = get_args(ProtocolName)
 
 
 class Settings(BaseSettings):
@@ -69,8 +73,8 @@ class Settings(BaseSettings):
         description="Answer requests that differ from earlier ones only in their numbers on the fast path.",
     )
     warm_up: bool = Field(default=True, description="Compile for the first small requests while the server is idle.")
-    protocols: Annotated[tuple[ProtocolName, ...], NoDecode] = Field(
-        default=PROTOCOL_NAMES, description="Other protocols to serve, separated by ','; empty: none."
+    protocols: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=tuple(PROTOCOLS), description="Other protocols to serve, separated by ','; empty: none."
     )
     log: Literal["text", "json"] = Field(default="text", description="Format of the log, one line per request.")
     metrics: bool = Field(default=True, description="Collect metrics and serve /metrics.")
@@ -85,6 +89,13 @@ class Settings(BaseSettings):
     @classmethod
     def _split_list(cls, value: object) -> object:
         return tuple(p.strip() for p in value.split(",") if p.strip()) if isinstance(value, str) else value
+
+    @field_validator("protocols")
+    @classmethod
+    def _check_protocols(cls, protocols: tuple[str, ...]) -> tuple[str, ...]:
+        if not set(protocols) <= set(PROTOCOLS):
+            raise ValueError(f"some of {', '.join(PROTOCOLS)}")
+        return protocols
 
     @field_validator("hosts")
     @classmethod

@@ -9,9 +9,11 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from starlette.types import ASGIApp, Receive, Scope, Send
+
 from app.errors import TooManyRequests, Unauthorized
 from app.http.key_file import KeyFile
-from app.http.request import HEALTH, Handler, Request
+from app.http.request import HEALTH, REQUEST, Request
 
 MAX_KEY = 512
 # How often the file is examined for changes.
@@ -49,24 +51,25 @@ class Keys:
             del self._in_flight[name]
 
 
-def with_key(keys: Keys, handler: Handler) -> Handler:
-    """Return ``handler`` for requests with a key only; ``/health/`` needs none.
+class KeyAuthentication:
+    """The middleware that passes on requests with a key only; ``/health/`` needs none."""
 
-    The handler raises ``Unauthorized`` and ``TooManyRequests`` as ``keys`` do.
-    """
+    def __init__(self, app: ASGIApp, keys: Keys) -> None:
+        """Store the known keys."""
+        self._app, self._keys = app, keys
 
-    async def handle(request: Request) -> None:
-        if request.path.startswith(HEALTH):
-            await handler(request)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on a request; raises ``Unauthorized`` and ``TooManyRequests`` as ``Keys`` do."""
+        request: Request | None = scope.get(REQUEST)
+        if request is None or request.path.startswith(HEALTH):
+            await self._app(scope, receive, send)
             return
-        request.key = name = keys.name_of(request.headers.get(b"authorization", b""))
-        keys.enter(name)
+        request.key = name = self._keys.name_of(request.headers.get(b"authorization", b""))
+        self._keys.enter(name)
         try:
-            await handler(request)
+            await self._app(scope, receive, send)
         finally:
-            keys.leave(name)
-
-    return handle
+            self._keys.leave(name)
 
 
 class _Known:

@@ -3,60 +3,71 @@
 import asyncio
 from functools import lru_cache
 
+from starlette.types import ASGIApp, Receive, Scope, Send
+
 from app.errors import Malformed, UnsupportedMediaType, clip, wrong
 from app.http.body import Budget, too_large
 from app.http.deadlines import Deadline, Deadlines
-from app.http.request import Handler, Request
+from app.http.request import REQUEST, Request
 from app.settings import MB, Settings
 
 DEADLINE_HEADER = "Pullback-Deadline-Ms"
 BINARY = (b"application/vnd.safetensors", b"application/octet-stream")
-# With this header a body begins with that many bytes of JSON, and tensors follow.
-JSON_LENGTH = b"inference-header-content-length"
 MAX_DIGITS = 18
 
 
-def limits(settings: Settings, budget: Budget) -> Handler:
-    """Return the handler that enforces the limits and calls the handler of the route.
+class Limits:
+    """The middleware that gives each request a deadline, its limits, and the budget of all bodies in this process.
 
-    It raises the ``PullbackError`` for a limit that a request exceeds.
-
-    The deadline counts from the headers. A body of declared size is taken from the budget before it is read, a chunked
-    body as it arrives; both are returned when the request ends, however it ends. Each process has its own budget.
+    The deadline counts from the headers. Routes reserve memory for a body of declared size before it is read
+    (``admit``); that for a chunked body is taken as it arrives. It is released when the request ends, however it ends.
     """
-    deadlines = Deadlines()
-    json_limit = min(settings.max_json_mb * MB, budget.limit)
-    binary_limit = min(settings.max_body_mb * MB, budget.limit)
 
-    async def handle(request: Request) -> None:
-        now, headers = asyncio.get_running_loop().time(), request.headers
-        allowed_s = settings.deadline_s
-        if (milliseconds := headers.get(b"pullback-deadline-ms")) is not None:
+    def __init__(self, app: ASGIApp, settings: Settings, budget: Budget) -> None:
+        """Store the limits of the settings, which are at most those of the budget."""
+        self._app, self._budget, self._deadlines, self._deadline_s = app, budget, Deadlines(), settings.deadline_s
+        self._json_limit = min(settings.max_json_mb * MB, budget.limit)
+        self._binary_limit = min(settings.max_body_mb * MB, budget.limit)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on a request; raises the ``PullbackError`` for a limit that it exceeds."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request: Request = scope[REQUEST]
+        now, allowed_s = asyncio.get_running_loop().time(), self._deadline_s
+        if (milliseconds := request.headers.get(b"pullback-deadline-ms")) is not None:
             allowed_s = min(_seconds(milliseconds), allowed_s)
-        request.budget, request.json_limit = budget, json_limit
-        if request.has_body:
-            unpacks = request.route.unpacks
-            if not unpacks and b"content-encoding" in headers:
-                _refuse_encoding(headers[b"content-encoding"])
-            # JSON is parsed in one piece, so its limit is smaller.
-            is_binary = JSON_LENGTH in headers if unpacks else _is_binary(headers.get(b"content-type", b""))
-            request.limit = binary_limit if is_binary else json_limit
-            request.size = _size(headers.get(b"content-length", b"0"), request.limit)
-            request.hold(request.size)
+        request.budget, request.binary_limit = self._budget, self._binary_limit
+        request.limit = request.json_limit = self._json_limit
         request.deadline = Deadline(request.wait_for_disconnect, now, now + allowed_s, request.too_slow)
-        deadlines.start(request.deadline)
+        self._deadlines.start(request.deadline)
         try:
-            await request.route.handler(request)
+            await self._app(scope, receive, send)
         except asyncio.CancelledError:
             request.deadline.explain()
             raise
         finally:
-            deadlines.stop(request.deadline)
-            budget.free += request.held
+            self._deadlines.stop(request.deadline)
+            self._budget.free += request.held
             # The deadline refers to the request: only the garbage collector could free this reference cycle.
             del request.deadline
 
-    return handle
+
+def admit(request: Request) -> None:
+    """Reserve memory for an uncompressed body, whose limit depends on its media type; raises a ``PullbackError``."""
+    if request.has_body:
+        if (encoding := request.headers.get(b"content-encoding")) is not None:
+            _refuse_encoding(encoding)
+        # JSON is parsed in one piece, so its limit is smaller.
+        reserve(request, is_binary=_is_binary(request.headers.get(b"content-type", b"")))
+
+
+def reserve(request: Request, *, is_binary: bool) -> None:
+    """Reserve memory for a body of declared size; raises ``Malformed``, ``BodyTooLarge`` or ``Overloaded``."""
+    request.limit = request.binary_limit if is_binary else request.json_limit
+    request.size = _size(request.headers.get(b"content-length", b"0"), request.limit)
+    request.hold(request.size)
 
 
 def _seconds(milliseconds: bytes) -> float:

@@ -5,17 +5,18 @@ tells the page's origin in ``Origin``. A page can also give its own name the add
 matches, and only ``Host`` shows the foreign name.
 """
 
+from collections.abc import Sequence
 from http import HTTPStatus
 
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.errors import MAX_GOT, Forbidden, clip
 from app.http.listener import UNIX
 from app.http.problems import ProblemResponse
-from app.http.request import HEALTH, Handler, Request
+from app.http.request import HEALTH, REQUEST, Request
 from app.settings import ANY, Settings
 
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
@@ -23,57 +24,63 @@ LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 ALLOWED_METHODS = ("GET", "HEAD", "POST")
 OWN_ORIGIN = "expected the service's own Origin"
-EXPOSED_HEADERS = ("X-Request-Id", "Retry-After", "WWW-Authenticate", "Allow", "Inference-Header-Content-Length")
+EXPOSED_HEADERS = ("X-Request-Id", "Retry-After", "WWW-Authenticate", "Allow")
 
 
-def origins(settings: Settings, handler: Handler) -> Handler:
-    """Return ``handler`` for requests to an allowed host, and not from a page of a foreign origin.
+class Origins:
+    """The middleware that passes on requests to an allowed host, and not from a page of a foreign origin.
 
-    Any other request raises ``Forbidden``. ``/health/`` may have any host, because probes use addresses.
+    For any other request it raises ``Forbidden``. ``/health/`` may have any host, because probes use addresses.
     """
-    hosts, allowed = allowed_hosts(settings), frozenset(origin.encode() for origin in settings.origins)
-    is_any = ANY in settings.origins
-    # The last host that was allowed: most requests name the same.
-    last: bytes | None = None
 
-    async def handle(request: Request) -> None:
-        nonlocal last
-        host, origin = request.headers.get(b"host", b""), request.headers.get(b"origin")
-        if hosts and host != last and not request.path.startswith(HEALTH):
-            if without_port(host.lower()) not in hosts:
-                known, got = b", ".join(sorted(hosts)).decode("latin-1"), clip(repr(host.decode("latin-1")), MAX_GOT)
-                raise Forbidden(f"expected a Host among {known}, got {got}; PULLBACK_HOSTS lists the allowed hosts")
-            last = host
-        if origin is not None and request.method not in SAFE_METHODS and not is_any:
-            origin = origin.lower()
-            if origin not in allowed and origin.partition(b"://")[2] != host.lower():
-                got = clip(repr(origin.decode("latin-1")), MAX_GOT)
-                raise Forbidden(f"{OWN_ORIGIN}, got {got}; PULLBACK_ORIGINS lists more")
-        await handler(request)
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        """Store what the settings allow."""
+        self._app, self._hosts = app, allowed_hosts(settings)
+        self._origins = frozenset(origin.encode() for origin in settings.origins)
+        self._is_any = ANY in settings.origins
+        # The last host that was allowed: most requests name the same.
+        self._last: bytes | None = None
 
-    return handle
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on a request; raises ``Forbidden``."""
+        if scope["type"] == "http":
+            request: Request = scope[REQUEST]
+            host, origin = request.headers.get(b"host", b""), request.headers.get(b"origin")
+            if self._hosts and host != self._last and not request.path.startswith(HEALTH):
+                self._check_host(host)
+            if origin is not None and request.method not in SAFE_METHODS and not self._is_any:
+                self._check_origin(origin.lower(), host.lower())
+        await self._app(scope, receive, send)
 
+    def _check_host(self, host: bytes) -> None:
+        if without_port(host.lower()) not in self._hosts:
+            known, got = b", ".join(sorted(self._hosts)).decode("latin-1"), clip(repr(host.decode("latin-1")), MAX_GOT)
+            raise Forbidden(f"expected a Host among {known}, got {got}; PULLBACK_HOSTS lists the allowed hosts")
+        self._last = host
 
-def cors(settings: Settings, app: ASGIApp) -> ASGIApp:
-    """Return ``app`` with the headers that let pages of the allowed origins read its responses."""
-    if not settings.origins:
-        return app
-    return Cors(
-        app,
-        allow_origins=settings.origins,
-        allow_methods=ALLOWED_METHODS,
-        allow_headers=("*",),
-        # Browsers ask before a page of the internet sends a request to a service on the user's machine or network.
-        allow_private_network=True,
-        expose_headers=EXPOSED_HEADERS,
-    )
+    def _check_origin(self, origin: bytes, host: bytes) -> None:
+        if origin not in self._origins and origin.partition(b"://")[2] != host:
+            got = clip(repr(origin.decode("latin-1")), MAX_GOT)
+            raise Forbidden(f"{OWN_ORIGIN}, got {got}; PULLBACK_ORIGINS lists more")
 
 
 class Cors(CORSMiddleware):
     """Starlette's middleware, with our errors for preflights: a browser's question before a page's request.
 
-    A preflight carries no key, and needs none.
+    Its headers let pages of the allowed origins read responses. A preflight carries no key, and needs none.
     """
+
+    def __init__(self, app: ASGIApp, settings: Settings, exposed: Sequence[str] = ()) -> None:
+        """Allow the origins of the settings to read responses, and the headers of routes that are ``exposed``."""
+        super().__init__(
+            app,
+            allow_origins=settings.origins,
+            allow_methods=ALLOWED_METHODS,
+            allow_headers=("*",),
+            # Browsers ask before a page of the internet sends a request to a service on the user's machine or network.
+            allow_private_network=True,
+            expose_headers=(*EXPOSED_HEADERS, *exposed),
+        )
 
     def preflight_response(self, request_headers: Headers) -> Response:
         """Return the answer to a preflight."""

@@ -1,9 +1,11 @@
 """Responses for errors: ``application/problem+json`` (RFC 9457), or the format of another protocol."""
 
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from http import HTTPStatus
 from typing import Any, NamedTuple, TypeAlias
 
+from fastapi.exception_handlers import http_exception_handler
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -11,7 +13,6 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from app.errors import (
-    InternalError,
     Malformed,
     MethodNotAllowed,
     NotFound,
@@ -67,32 +68,34 @@ class ProblemResponse(Response):
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 
 
-async def _on_pullback_error(request: Request, error: Exception) -> Response:
-    del request
-    return ProblemResponse(error if isinstance(error, PullbackError) else InternalError(FAULT))
-
-
 async def _on_http_exception(request: Request, error: Exception) -> Response:
+    """Raise the ``PullbackError`` for an error of FastAPI; answer that of an endpoint as FastAPI does."""
+    if isinstance(error.__cause__, PullbackError):
+        raise error.__cause__  # of the body, which FastAPI could not read
     match error:
-        case HTTPException(status_code=404):
-            return ProblemResponse(NotFound(f"unknown path {request.url.path}; GET /docs lists the paths"))
+        case HTTPException(status_code=404, detail=HTTPStatus.NOT_FOUND.phrase):
+            raise NotFound(f"unknown path {request.url.path}; GET /docs lists the paths") from None
         case HTTPException(status_code=405):
-            allowed = dict(error.headers or {})
-            detail = f"expected {allowed.get('Allow', 'another method')} on this path, got {request.method}"
-            if allowed.get("Allow") == "GET":
-                allowed["Allow"] = "GET, HEAD"
-            return ProblemResponse(MethodNotAllowed(detail, headers=allowed))
+            raise not_allowed(request.method, (error.headers or {}).get("Allow", "").split(", ")) from None
         case HTTPException(status_code=400):
-            return ProblemResponse(Malformed(str(error.detail)))
+            raise Malformed(str(error.detail)) from None
+        case HTTPException():
+            return await http_exception_handler(request, error)
         case _:
-            return ProblemResponse(InternalError(FAULT))
+            raise error
 
 
 async def _on_validation_error(request: Request, error: Exception) -> Response:
     del request
     if not isinstance(error, RequestValidationError):
-        return ProblemResponse(InternalError(FAULT))
-    return ProblemResponse(unprocessable(entries(error.errors(), ())))
+        raise error
+    raise unprocessable(entries(error.errors(), ())) from None
+
+
+def not_allowed(method: str, allowed: Sequence[str]) -> MethodNotAllowed:
+    """Return the error for a method that a path does not have."""
+    expected = " or ".join(name for name in allowed if name != "HEAD")
+    return MethodNotAllowed(f"expected {expected} on this path, got {method}", headers={"Allow": ", ".join(allowed)})
 
 
 FAULT = "internal error in the service, not in the request; see its log for this response's X-Request-Id"
@@ -100,8 +103,6 @@ FAULT = "internal error in the service, not in the request; see its log for this
 Handler = Callable[[Request, Exception], Coroutine[Any, Any, Response]]
 
 HANDLERS: dict[int | type[Exception], Handler] = {
-    PullbackError: _on_pullback_error,
     HTTPException: _on_http_exception,
     RequestValidationError: _on_validation_error,
-    Exception: _on_pullback_error,
 }

@@ -4,9 +4,7 @@ import asyncio
 import contextlib
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from collections.abc import Sequence
 from urllib.parse import quote
 
 from starlette.types import Message, Receive, Scope, Send
@@ -33,58 +31,36 @@ HEALTH = "/health/"
 MAX_PATH = 300
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
-Handler: TypeAlias = Callable[["Request"], Awaitable[None]]
-"""Answers a request; raises a ``PullbackError`` for a request that is invalid, or that it cannot answer."""
-
-
-@dataclass(frozen=True)
-class Route:
-    """The target of a path: its handler, the dialect of its errors, and the counters of its requests.
-
-    ``unpacks``: the handler unpacks bodies itself. They may be compressed, and contain more than JSON.
-    """
-
-    handler: Handler
-    dialect: Dialect = problem
-    counters: Counters = NOT_RECORDED
-    unpacks: bool = False
-
-
-class RouteTable(Protocol):
-    """The routes of an application: those of known paths in ``by_path``, those of all others from ``other``."""
-
-    @property
-    def by_path(self) -> Mapping[str, Route]:
-        """The routes of the known paths."""
-        ...
-
-    def other(self, path: str) -> Route:
-        """Return the route of an unknown path."""
-        ...
+REQUEST = "pullback.request"
+"""The key of the ``Request`` in the scope of a request."""
 
 
 class Request:
     """One request.
 
     ``began`` is a time of ``time.perf_counter``. ``received`` and ``sent`` count the bytes of the body and of the
-    response body. ``limit`` bounds the body in bytes, as received and when inflated; ``json_limit`` bounds the JSON in
-    it. ``held`` bytes of ``budget`` belong to this request until it ends. ``zero_copy`` is set for a large body.
-    ``key`` is the name of the key that the request has, empty if it has none. ``candidate`` is set if the fast path
-    may make a template from this request.
+    response body. ``limit`` bounds the body in bytes, as received and when inflated: it is ``json_limit``, which bounds
+    the JSON in any body, or ``binary_limit``. ``held`` bytes of ``budget`` belong to this request until it ends.
+    ``zero_copy`` is set for a large body. ``key`` is the name of the key that the request has, empty if it has none.
+    ``candidate`` is set if the fast path may make a template from this request. The route sets ``dialect``, that of its
+    errors, and ``counters``.
     """
 
     __slots__ = (
         "_receive",
         "_send",
         "began",
+        "binary_limit",
         "budget",
         "candidate",
         "counters",
         "deadline",
+        "dialect",
         "has_body",
         "headers",
         "held",
         "id",
+        "is_counted",
         "is_unread",
         "json_limit",
         "key",
@@ -94,7 +70,6 @@ class Request:
         "method",
         "path",
         "received",
-        "route",
         "scope",
         "sent",
         "size",
@@ -103,15 +78,26 @@ class Request:
     )
 
     deadline: Deadline
+    dialect: Dialect
     budget: Budget
 
     def __init__(
-        self, scope: Scope, receive: Receive, send: Send, route: Route, request_id: bytes, *, lifecycle: Lifecycle
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        request_id: bytes,
+        *,
+        lifecycle: Lifecycle,
+        counters: Counters = NOT_RECORDED,
     ) -> None:
-        """Parse the headers. A valid request id from the client replaces ``request_id``."""
+        """Parse the headers, and count the request in ``lifecycle``.
+
+        A valid request id from the client replaces ``request_id``. ``counters`` are those of a request without a route.
+        """
         self.began = time.perf_counter()
-        self.scope, self.method, self.path, self.route = scope, scope["method"], scope["path"], route
-        self.counters = route.counters
+        self.scope, self.method, self.path = scope, scope["method"], scope["path"]
+        self.counters, self.dialect = counters, problem
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         client_id = self.headers.get(b"x-request-id")
         self.id: bytes = client_id if client_id and REQUEST_ID.fullmatch(client_id) else request_id
@@ -120,8 +106,11 @@ class Request:
         self.link: Link | None = scope.pop(CONNECTION, None)
         self.zero_copy: ZeroCopyBody | None = scope.pop(ZERO_COPY, None)
         self.candidate: Candidate | None = scope.pop(CANDIDATE, None)
-        self.lifecycle = lifecycle
-        self.status = self.received = self.sent = self.size = self.held = self.limit = self.json_limit = 0
+        self.lifecycle, self.is_counted = lifecycle, True
+        lifecycle.in_flight += 1
+        self.binary_limit = self.status = self.received = self.sent = self.size = self.held = self.limit = (
+            self.json_limit
+        ) = 0
         self.key = ""
         self._receive, self._send = receive, send
 
@@ -146,6 +135,18 @@ class Request:
     def is_lost(self) -> bool:
         """Whether the client has disconnected."""
         return self.link is not None and self.link.is_lost
+
+    def count_as(self, counters: Counters) -> None:
+        """Count the request with these counters; probes are not in progress."""
+        self.counters = counters
+        if counters.is_probe:
+            self.leave()
+
+    def leave(self) -> None:
+        """Count the request as in progress no more."""
+        if self.is_counted:
+            self.is_counted = False
+            self.lifecycle.in_flight -= 1
 
     def hold(self, size: int) -> None:
         """Take ``size`` more bytes from the budget until the request ends; raises ``Overloaded``."""
@@ -256,7 +257,7 @@ class Request:
         Before closing, receive the rest of the body for a moment. Closing while the client sends resets the connection,
         and many clients then report the reset instead of the response.
         """
-        self.status, headers, body = render(error, self.path, self.route.dialect)
+        self.status, headers, body = render(error, self.path, self.dialect)
         if self.method == "HEAD":
             body = b""
         is_cut_off = self.is_unread

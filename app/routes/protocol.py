@@ -1,7 +1,7 @@
-"""The interface between the router and the APIs, and helpers that the APIs share."""
+"""What the APIs share."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -9,9 +9,9 @@ import numpy as np
 from app.autodiff.derivatives import output_shapes
 from app.autodiff.evaluation import Evaluation
 from app.autodiff.point import Point
-from app.errors import MAX_GOT, MethodNotAllowed, NotFound, clip, wrong
+from app.errors import MAX_GOT, clip, wrong
 from app.execution.engine import Engine
-from app.http.request import Request, Route
+from app.http.route import Answer, Find, Handler
 from app.requests.answering import Job, Reply, laid_out
 from app.requests.plans import Task
 from app.runtime.cancellation import Checkpoint
@@ -23,45 +23,23 @@ from ops import Array, Input, Op, Output
 
 Result = TypeVar("Result")
 
+# How many handlers a route keeps. An op has at most 30 derived ops.
+HANDLERS = 1 << 10
 
-@dataclass(frozen=True)
-class Routes:
-    """The routes of one API.
 
-    ``by_path`` has the known paths. ``other`` returns the route of an unknown path that belongs to this API, so that
-    its error is written in the API's dialect, and ``None`` for every other path.
+def per_op(engine: Engine, label: str, make: Callable[[Op, Counters], Answer]) -> Find:
+    """Return the function that finds the handler of an op, registered or derived; ``label`` is that of its counters.
+
+    It raises ``NotFound`` for an unknown op, and keeps the handlers that were used last.
     """
 
-    by_path: Mapping[str, Route]
-    other: Callable[[str], Route | None] = lambda path: None
+    @lru_cache(maxsize=HANDLERS)
+    def find(op: str) -> Handler:
+        found = engine.op(op)
+        counters = engine.counters(found.owner, label)
+        return Handler(make(found, counters), counters)
 
-
-class DerivedRoutes:
-    """The routes of derived ops, which are made when the first request needs them: each op has at most 30."""
-
-    def __init__(self, engine: Engine, make: Callable[[Op], Mapping[str, Route]]) -> None:
-        """Start with none; ``make`` returns the routes of an op by path."""
-        self._engine, self._make, self._made = engine, make, dict[str, Mapping[str, Route]]()
-
-    def find(self, op: str, path: str) -> Route | None:
-        """Return the route of a path that belongs to this derived op, ``None`` if the op or the path does not exist."""
-        if op not in self._made:
-            try:
-                self._made[op] = self._make(self._engine.op(op))
-            except NotFound:
-                return None
-        return self._made[op].get(path)
-
-
-def need_method(request: Request, method: str) -> None:
-    """Raise ``MethodNotAllowed`` for a request that does not use ``method``, the only one of its path.
-
-    HEAD is answered as GET is: the server does not send the body.
-    """
-    allowed = (method, "HEAD") if method == "GET" else (method,)
-    if request.method not in allowed:
-        headers = {"Allow": ", ".join(allowed)}
-        raise MethodNotAllowed(f"expected {method} on this path, got {request.method}", headers=headers)
+    return find
 
 
 def type_variable(op: Op, dtypes: Mapping[str, Any], field: str) -> str | None:

@@ -1,53 +1,64 @@
 """Handlers behind the access log and the limits, without the service: one handler for every path."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from fastapi import APIRouter, FastAPI
+from starlette.types import Message, Receive, Scope, Send
 
 from app.execution.lifecycle import Lifecycle
-from app.http.access_log import AccessLog, observe
+from app.http.access_log import AccessLog, AccessLogMiddleware
 from app.http.body import Budget
-from app.http.limits import limits
-from app.http.request import Handler, Request, Route
+from app.http.limits import Limits, admit
+from app.http.problems import HANDLERS
+from app.http.request import REQUEST, Request
+from app.http.route import Answer, RawRoute, RestRoute, always
 from app.settings import MB, Settings
-from app.telemetry.counters import not_recorded
+from app.telemetry.counters import NOT_RECORDED, not_recorded
 
 
-class OneRoute:
-    """A route table that maps every path to one handler."""
-
-    def __init__(self, handler: Handler) -> None:
-        self.by_path: Mapping[str, Route] = {"/health/live": Route(handler, counters=not_recorded("", "health"))}
-        self._route = Route(handler)
-
-    def other(self, path: str) -> Route:
-        return self._route
-
-
-async def no_lifespan(scope: Scope, receive: Receive, send: Send) -> None:
-    raise AssertionError(f"expected requests only, got {scope['type']}")
-
-
-def application(handler: Handler, settings: Settings, lifecycle: Lifecycle | None = None) -> ASGIApp:
-    """Return an application that answers every request with ``handler``."""
-    limited = limits(settings, Budget(settings.max_inflight_mb * MB))
-    return observe(limited, OneRoute(handler), no_lifespan, AccessLog(settings), lifecycle or Lifecycle())
+def application(
+    handler: Answer, settings: Settings, lifecycle: Lifecycle | None = None, pages: APIRouter | None = None
+) -> FastAPI:
+    """Return an application that answers every request with ``handler``, but for those to ``pages``."""
+    app = FastAPI(exception_handlers={**HANDLERS}, openapi_url=None)
+    app.include_router(pages or APIRouter())
+    app.router.routes += [
+        RawRoute("/health/live", always(handler, not_recorded("", "health"))),
+        RestRoute("/{rest:path}", always(handler, NOT_RECORDED)),
+    ]
+    app.add_middleware(Limits, settings=settings, budget=Budget(settings.max_inflight_mb * MB))
+    app.add_middleware(
+        AccessLogMiddleware, log=AccessLog(settings), lifecycle=lifecycle or Lifecycle(), counters=NOT_RECORDED
+    )
+    return app
 
 
-def request_of(*pieces: bytes, ends: bool = True, handler: Handler | None = None, **headers: str) -> Request:
+def limited(handler: Answer, budget: Budget) -> Callable[[Request], Awaitable[None]]:
+    """Return ``handler`` behind the default limits."""
+
+    async def inside(scope: Scope, receive: Receive, send: Send) -> None:
+        admit(scope[REQUEST])
+        await handler(scope[REQUEST])
+
+    limits = Limits(inside, Settings(), budget)
+
+    async def handle(request: Request) -> None:
+        await limits({**request.scope, REQUEST: request}, request.receive, request.send)
+
+    return handle
+
+
+def request_of(*pieces: bytes, ends: bool = True, **headers: str) -> Request:
     """Return a request whose body arrives in these pieces; if it does not end, the client disconnects."""
-    messages = [{"type": "http.request", "body": piece, "more_body": True} for piece in pieces]
+    messages: list[Message] = [{"type": "http.request", "body": piece, "more_body": True} for piece in pieces]
     messages += [{"type": "http.request"} if ends else {"type": "http.disconnect"}]
 
-    async def receive():
+    async def receive() -> Message:
         return messages.pop(0)
 
-    async def send(message):
-        pass
-
-    async def nothing(request: Request) -> None:
+    async def send(message: Message) -> None:
         pass
 
     named = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     scope = {"type": "http", "method": "POST", "path": "/", "headers": named}
-    return Request(scope, receive, send, Route(handler or nothing), b"1", lifecycle=Lifecycle())
+    return Request(scope, receive, send, b"1", lifecycle=Lifecycle())

@@ -6,10 +6,9 @@ import pytest
 
 from app.errors import Overloaded
 from app.http.body import Budget
-from app.http.limits import limits
 from app.http.request import Request
-from app.settings import MB, Settings
-from tests.http.handlers import request_of
+from app.settings import MB
+from tests.http.handlers import limited, request_of
 
 
 def test_an_unread_response_holds_its_bytes_until_the_request_ends():
@@ -21,15 +20,15 @@ def test_an_unread_response_holds_its_bytes_until_the_request_ends():
             await taken.wait()
 
         def request() -> Request:
-            return request_of(b"{}", handler=handler, content_length="2", content_type="application/json")
+            return request_of(b"{}", content_length="2", content_type="application/json")
 
-        limited = limits(Settings(), Budget(MB))
-        silent = asyncio.create_task(limited(request()))
+        handle = limited(handler, Budget(MB))
+        silent = asyncio.create_task(handle(request()))
         await asyncio.sleep(0)
         with pytest.raises(Overloaded, match="try again"):
-            await limited(request())
+            await handle(request())
         taken.set()
         await silent
-        await limited(request())
+        await handle(request())
 
     asyncio.run(test())

@@ -14,7 +14,7 @@ import httpx
 import numpy as np
 import orjson
 import pytest
-from fastapi import FastAPI
+from fastapi import APIRouter, HTTPException
 from uvicorn import Config, Server
 
 from app.errors import MAX_TEXT, Malformed, Overloaded, wrong
@@ -22,11 +22,9 @@ from app.execution.lifecycle import Lifecycle
 from app.http import access_log, connection, problems
 from app.http.body import Budget, ClientGone
 from app.http.connection import HEAD_LIMIT, Connection
-from app.http.limits import limits
-from app.http.problems import HANDLERS
 from app.http.request import Request
 from app.settings import MB, Settings
-from tests.http.handlers import application, request_of
+from tests.http.handlers import application, limited, request_of
 from tests.patience import PATIENCE_S
 
 MIB = 1 << 20
@@ -36,9 +34,9 @@ class Inside:
     """The application under test: it answers by path and signals when it is working."""
 
     def __init__(self) -> None:
-        self.fastapi = FastAPI(exception_handlers=HANDLERS)
-        self.fastapi.get("/items/{number}")(self.item)
-        self.fastapi.get("/broken")(self.broken)
+        self.pages = APIRouter()
+        self.pages.get("/items/{number}")(self.item)
+        self.pages.get("/broken")(self.broken)
         self.lifecycle = Lifecycle()
         self.entered = threading.Event()
         self.left = threading.Event()
@@ -79,7 +77,7 @@ class Inside:
             case "/health/live":
                 await answer(request, {"status": "live"})
             case _:
-                await self.fastapi(request.scope, request.receive, request.send)
+                raise HTTPException(404)
 
 
 async def answer(request: Request, document) -> None:
@@ -140,7 +138,7 @@ def parse(data: bytes) -> tuple[int, dict[str, str], bytes]:
 def serving(keep_alive_s: int = 5, **changes):
     settings = Settings(**{"max_json_mb": 1, "max_body_mb": 2, "max_inflight_mb": 3, "deadline_s": 20.0, **changes})
     inside = Inside()
-    app = application(inside, settings, inside.lifecycle)
+    app = application(inside, settings, inside.lifecycle, inside.pages)
     quiet = {"lifespan": "off", "log_config": None, "access_log": False}
     config = Config(app, http=Connection, ws="none", timeout_keep_alive=keep_alive_s, proxy_headers=False, **quiet)
     server = Started(config)
@@ -221,9 +219,8 @@ def read(size: int, *pieces: bytes, ends: bool = True):
             bodies.append(await request.read(is_binary=True))
 
         kind = "application/octet-stream"
-        await limits(Settings(), Budget(MB))(
-            request_of(*pieces, ends=ends, handler=handler, content_type=kind, content_length=str(size))
-        )
+        request = request_of(*pieces, ends=ends, content_type=kind, content_length=str(size))
+        await limited(handler, Budget(MB))(request)
         return bodies[0]
 
     return asyncio.run(test())
@@ -414,7 +411,7 @@ def test_routing_errors_are_problem_documents(served):
     assert "/no/such" in problem(served.client.get("/no/such"), 404)["detail"]
     response = served.client.delete("/items/1")
     problem(response, 405)
-    assert response.headers["allow"] == "GET, HEAD"
+    assert response.headers["allow"] == "GET"
     [fault] = problem(served.client.get("/items/x"), 422)["errors"]
     assert fault["loc"] == ["path", "number"]
     assert fault["expected"].startswith("a valid integer")

@@ -7,6 +7,7 @@ from pydantic import BaseModel, Field
 
 from app.autodiff.derived import DerivedOp, derivations
 from app.execution.engine import Engine
+from app.http.route import PageRoute
 from app.requests.operations import OPERATIONS
 from ops import Attrs, Derivative, Formula, Input, Mode, Op, Output, Surrogate, Unavailable
 
@@ -84,7 +85,7 @@ class OpContract(OpSummary):
 
 def catalogue(engine: Engine) -> APIRouter:
     """Return the routes of the catalogue."""
-    router = APIRouter(tags=["catalogue"])
+    router = APIRouter(tags=["catalogue"], route_class=PageRoute)
     listing = [*map(_summary, engine.registry.ops.values()), *map(_unavailable, engine.registry.unavailable)]
     op_list = OpList(ops=sorted(listing, key=lambda op: op.name))
 

@@ -1,8 +1,4 @@
-"""POST /v1/ops/{op}/{operation}: one handler for all operations.
-
-The OpenAPI document lists the operations (``app.routes.native.openapi``), but requests do not pass through FastAPI: a
-plain handler answers twice as many requests.
-"""
+"""POST /v1/ops/{op}/{operation}: a route for each operation, and one handler for all."""
 
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -10,18 +6,45 @@ from typing import Any
 
 from app.execution.engine import Engine
 from app.http.request import Request
+from app.http.route import RawRoute
 from app.requests.answering import Job, Reader, Reply, answer, laid_out
 from app.requests.negotiation import SHORT_ACCEPT, accepted, content_type
-from app.requests.operations import Operation
+from app.requests.operations import OPERATIONS, Operation
 from app.requests.plans import Plan, Plans
+from app.routes.native.descriptions import X, binary, computation, op_name
 from app.routes.native.formats import FORMATS, Format
-from app.routes.protocol import need_method
+from app.routes.protocol import per_op
 from app.telemetry.counters import Counters
 from app.tensors.fast_json import sources_of
 from app.tensors.strict_json import Body
 from ops import Op
 
 MEDIA_TYPES = tuple(FORMATS)
+
+
+def operation_routes(engine: Engine, plans: Plans) -> list[RawRoute]:
+    """Return the route of each operation."""
+    return [_route(engine, plans, operation) for operation in OPERATIONS.values()]
+
+
+def _route(engine: Engine, plans: Plans, operation: Operation) -> RawRoute:
+    def handler(op: Op, counters: Counters) -> OperationHandler:
+        return OperationHandler(engine, plans, op, operation, counters)
+
+    fields = [name for name in ("inputs", "tangents", "vectors") if name in operation.request.model_fields]
+    find = per_op(engine, operation.name, handler)
+    example = {name: {"x": X} for name in fields}
+    return computation(
+        f"/v1/ops/{{op}}/{operation.name}",
+        find,
+        operation.request,
+        operation.answer,
+        example,
+        **binary(operation.answer, example),
+        parameters={"op": op_name([*engine.registry.ops])},
+        tags=["derivatives"],
+        summary=operation.summary,
+    )
 
 
 @dataclass(frozen=True)
@@ -36,7 +59,6 @@ class OperationHandler:
 
     async def __call__(self, request: Request) -> None:
         """Answer a request; raises a ``PullbackError`` if it is invalid or fails."""
-        need_method(request, "POST")
         kind, accept = request.headers.get(b"content-type", b""), request.headers.get(b"accept", b"")
         formats_of = _known_formats if len(kind) + len(accept) <= SHORT_ACCEPT else _formats
         source, target = formats_of(kind, accept)

@@ -1,36 +1,54 @@
-"""GET /docs: the documentation of every path, for browsers."""
+"""GET /docs, the documentation of every path for browsers, and the OpenAPI documents."""
 
 import base64
 import hashlib
 import re
+from collections.abc import Awaitable, Callable
+from functools import cache
+from pathlib import Path
 
-from fastapi import APIRouter, FastAPI
+import fastapi_offline
+from fastapi import APIRouter, FastAPI, Response
 from fastapi.openapi.docs import get_swagger_ui_html
-from fastapi.responses import HTMLResponse
+from fastapi.responses import JSONResponse
+from fastapi.staticfiles import StaticFiles
 
-# Where FastAPIOffline serves its copy of Swagger UI.
+from app.execution.engine import Engine
+from app.http.route import PageRoute
+from app.routes.native.openapi_by_op import OP_PATHS, by_op
+
+# Where the files of Swagger UI are served.
 ASSETS = "/static-offline-docs"
 INLINE_SCRIPT = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 
 
-def docs_page(app: FastAPI) -> APIRouter:
-    """Return the route of the page, which may only load files of this service and run its own script."""
-    router = APIRouter()
+def docs(app: FastAPI, engine: Engine) -> APIRouter:
+    """Return the routes of the documents, and of their page, which may only load files of this service."""
+    router = APIRouter(tags=["docs"], route_class=PageRoute, include_in_schema=False)
     page = get_swagger_ui_html(
-        openapi_url=str(app.openapi_url),
+        openapi_url=OP_PATHS,
         title=app.title,
         swagger_js_url=f"{ASSETS}/swagger-ui-bundle.js",
         swagger_css_url=f"{ASSETS}/swagger-ui.css",
         swagger_favicon_url=f"{ASSETS}/favicon.png",
-        swagger_ui_parameters=app.swagger_ui_parameters,
+        # One group of paths for each op, without the schemas below them.
+        swagger_ui_parameters={"docExpansion": "none", "defaultModelsExpandDepth": -1},
     )
     page.headers["Content-Security-Policy"] = policy(bytes(page.body))
-
-    @router.get("/docs", include_in_schema=False)
-    async def docs() -> HTMLResponse:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
-        return page
-
+    of_each_op = cache(lambda: by_op(app.openapi(), engine))
+    router.get("/docs")(_always(lambda: page))
+    router.get("/openapi.json")(_always(lambda: JSONResponse(app.openapi())))
+    router.get(OP_PATHS)(_always(lambda: JSONResponse(of_each_op())))
+    # Its own copy of the scripts: servers often have no access to the internet.
+    router.mount(ASSETS, StaticFiles(directory=Path(fastapi_offline.__file__).with_name("static")))
     return router
+
+
+def _always(response: Callable[[], Response]) -> Callable[[], Awaitable[Response]]:
+    async def endpoint() -> Response:
+        return response()
+
+    return endpoint
 
 
 def policy(page: bytes) -> str:

@@ -5,12 +5,13 @@ import asyncio
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
 
+from app.http.route import PageRoute
 from app.telemetry.prometheus import Metrics
 
 
 def metrics_page(metrics: Metrics) -> APIRouter:
     """Return the route of the metrics."""
-    router = APIRouter(tags=["health"])
+    router = APIRouter(tags=["metrics"], route_class=PageRoute)
 
     @router.get("/metrics", summary="Get the metrics for Prometheus", response_class=PlainTextResponse)
     async def page(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction] - the decorator uses it

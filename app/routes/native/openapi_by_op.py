@@ -4,14 +4,13 @@ Its schemas have the names, dtypes, ranks, modes and attributes of the op, and i
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-from fastapi import FastAPI
+from typing import Any, NamedTuple
 
 from app.execution.engine import Engine
+from app.requests.negotiation import JSON
 from app.requests.tensor_schemas import Schema, kind_of, ref, typed, untyped
 from app.routes.native.catalogue import attrs_schema
-from app.routes.native.openapi import ENDPOINTS, Endpoint, base, describe, without_defaults
+from app.routes.native.openapi import without_defaults
 from app.tensors.dtypes import MAX_RANK
 from ops import FLOATS, MODES, Example, Input, Op, Output
 
@@ -21,34 +20,58 @@ _BATCHED = {"vjp": "cotangents", "jvp": "tangents", "hvp": "vectors"}
 _ALONG_INPUTS = ("tangents", "vectors", "gradients")
 
 
-def by_op(app: FastAPI, engine: Engine) -> Schema:
-    """Return the document with a path for each op and endpoint."""
-    document, ops = base(app, engine), engine.registry.ops.values()
-    schemas, paths = document["components"]["schemas"], document["paths"]
-    for endpoint in (endpoint for endpoint in ENDPOINTS.values() if "{op}" not in endpoint.path):
-        schema = ref(endpoint.request.__name__)
-        paths[endpoint.path] = {"post": describe(endpoint, schema, {"square": {"value": dict(endpoint.example)}})}
-    for op in ops:
-        schemas |= _tensor_components(op)
-        for endpoint in (endpoint for endpoint in ENDPOINTS.values() if "{op}" in endpoint.path):
-            if _needs_directions(endpoint) and not _live(op, op.inputs):
-                continue
-            schema = _request(op, endpoint, schemas[endpoint.request.__name__])
-            examples = {each.name: {"value": _example(op, endpoint, each)} for each in _examples(op, endpoint)}
-            described = describe(endpoint, schema, examples)
-            described |= {"tags": [op.name], "operationId": f"{op.name}_{endpoint.name}"}
-            paths[endpoint.path.format(op=op.name)] = {"post": described}
-    document["tags"] = [{"name": op.name, "description": op.summary} for op in ops]
-    return document
+def by_op(general: Schema, engine: Engine) -> Schema:
+    """Return the ``general`` document with a path for each op in place of those for all ops that compute."""
+    ops, schemas, paths = engine.registry.ops.values(), dict(general["components"]["schemas"]), dict[str, Any]()
+    for path, operations in general["paths"].items():
+        if "{op}" not in path or "post" not in operations:
+            paths[path] = operations
+            continue
+        for op in ops:
+            schemas |= _tensor_components(op)
+            if (described := _described(op, _endpoint(operations["post"], schemas))) is not None:
+                paths[path.format(op=op.name)] = {"post": described}
+    return {
+        **general,
+        "paths": paths,
+        "components": {**general["components"], "schemas": schemas},
+        "tags": [{"name": op.name, "description": op.summary} for op in ops],
+    }
 
 
-def _needs_directions(endpoint: Endpoint) -> bool:
-    return any(field in endpoint.request.model_fields for field in _ALONG_INPUTS)
+class _Endpoint(NamedTuple):
+    """A path for all ops, as the general document describes it: its name, the schema of requests, an example."""
+
+    name: str
+    described: Schema
+    request: Schema
+    example: Mapping[str, Any]
 
 
-def _request(op: Op, endpoint: Endpoint, general: Schema) -> Schema:
+def _endpoint(described: Schema, schemas: Mapping[str, Schema]) -> _Endpoint:
+    media = described["requestBody"]["content"][JSON]
+    name, [example] = media["schema"]["$ref"].rpartition("/")[2], media["examples"].values()
+    return _Endpoint(described["operationId"], described, schemas[name], example["value"])
+
+
+def _described(op: Op, endpoint: _Endpoint) -> Schema | None:
+    """Return the description of an endpoint for one op, ``None`` if the op has no inputs to differentiate."""
+    if any(field in endpoint.request["properties"] for field in _ALONG_INPUTS) and not _live(op, op.inputs):
+        return None
+    body = endpoint.described["requestBody"]
+    examples = {each.name: {"value": _example(op, endpoint, each)} for each in _examples(op, endpoint)}
+    media = {"schema": _request(op, endpoint), "examples": examples}
+    return endpoint.described | {
+        "tags": [op.name],
+        "operationId": f"{op.name}_{endpoint.name}",
+        "parameters": [each for each in endpoint.described["parameters"] if each.get("in") != "path"],
+        "requestBody": {**body, "content": {**body["content"], JSON: media}},
+    }
+
+
+def _request(op: Op, endpoint: _Endpoint) -> Schema:
     """Return the schema of requests to one op, from that of requests to any op."""
-    own, properties = _fields(op, endpoint), dict[str, Any]()
+    general, own, properties = endpoint.request, _fields(op, endpoint), dict[str, Any]()
     for name, field in general["properties"].items():
         kept = {key: field[key] for key in ("description",) if key in field}
         is_nullable = {"type": "null"} in field.get("anyOf", ())
@@ -61,7 +84,7 @@ def _request(op: Op, endpoint: Endpoint, general: Schema) -> Schema:
     return {**general, "properties": properties}
 
 
-def _fields(op: Op, endpoint: Endpoint) -> dict[str, Schema]:
+def _fields(op: Op, endpoint: _Endpoint) -> dict[str, Schema]:
     """Return the schemas of the fields that depend on the op."""
     floats, xs, ys = [dtype for dtype in op.dtypes if dtype in FLOATS], _live(op, op.inputs), _live(op, op.outputs)
     found: dict[str, Schema] = {
@@ -120,12 +143,12 @@ def _live(op: Op, slots: Sequence[Input | Output]) -> list[Input | Output]:
     return [slot for slot in slots if any(op.is_differentiable(slot, dtype) for dtype in op.dtypes)]
 
 
-def _examples(op: Op, endpoint: Endpoint) -> list[Example]:
+def _examples(op: Op, endpoint: _Endpoint) -> list[Example]:
     """Return the examples that the endpoint accepts: an op whose gradient is not linear has no jvp."""
     return [each for each in op.examples if endpoint.name != "jvp" or op.claim(op.attrs(**each.attrs)).linear]
 
 
-def _example(op: Op, endpoint: Endpoint, example: Example) -> Mapping[str, Any]:
+def _example(op: Op, endpoint: _Endpoint, example: Example) -> Mapping[str, Any]:
     """Return a request at an example of the op; directions, and gradients to verify, are the inputs themselves."""
     if endpoint.name == "check":
         return endpoint.example
@@ -133,4 +156,4 @@ def _example(op: Op, endpoint: Endpoint, example: Example) -> Mapping[str, Any]:
     if example.attrs:
         body["attrs"] = dict(example.attrs)
     live = {slot.name: example.inputs[slot.name] for slot in op.inputs if op.is_differentiable(slot, op.dtypes[0])}
-    return body | {field: live for field in _ALONG_INPUTS if field in endpoint.request.model_fields}
+    return body | {field: live for field in _ALONG_INPUTS if field in endpoint.request["properties"]}

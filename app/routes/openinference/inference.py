@@ -14,7 +14,7 @@ from app.errors import Malformed, clip
 from app.execution.engine import Engine
 from app.http.body import too_large
 from app.http.deadlines import Deadline
-from app.http.limits import JSON_LENGTH, MAX_DIGITS
+from app.http.limits import MAX_DIGITS, reserve
 from app.http.request import Request
 from app.requests.answering import Job, Reader, Reply, answer, laid_out
 from app.requests.negotiation import JSON, content_type
@@ -22,6 +22,7 @@ from app.requests.operations import OPERATIONS
 from app.requests.plans import Plan, Plans
 from app.routes.openinference.classification import as_bytes, top_classes
 from app.routes.openinference.compression import accepted_coding, compress, content_coding, inflate
+from app.routes.openinference.dialect import dialect
 from app.routes.openinference.models import DATATYPES, VERSION, Model, ModelOutput
 from app.routes.openinference.requests import (
     SHORT,
@@ -31,7 +32,7 @@ from app.routes.openinference.requests import (
     raw_request,
     read_request,
 )
-from app.routes.protocol import make_job, need_method, zeros
+from app.routes.protocol import make_job, zeros
 from app.telemetry.counters import Counters
 from app.tensors import dtypes
 from app.tensors.casting import Source
@@ -41,6 +42,14 @@ from ops import Array
 
 BINARY = "application/octet-stream"
 LENGTH_HEADER = "Inference-Header-Content-Length"
+# With this header a body begins with that many bytes of JSON, and tensors follow.
+JSON_LENGTH = LENGTH_HEADER.lower().encode()
+
+
+def admit(request: Request) -> None:
+    """Reserve memory for a body, which may be compressed; raises a ``PullbackError``."""
+    if request.has_body:
+        reserve(request, is_binary=JSON_LENGTH in request.headers)
 
 
 @dataclass(frozen=True)
@@ -54,7 +63,7 @@ class Inference:
 
     async def __call__(self, request: Request) -> None:
         """Answer a request; raises a ``PullbackError`` if it is invalid or fails."""
-        need_method(request, "POST")
+        request.dialect = partial(dialect, model=self.model)
         coding, lead = content_coding(request.headers), _lead(request)
         body = await request.read(is_binary=lead is not None and coding is None, lead=lead or 0)
         if coding is not None:

@@ -7,28 +7,30 @@ of models, and refuses the features of Triton that the service does not have.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from contextlib import suppress
+from functools import lru_cache, partial
 from typing import Any
 
-from app.errors import Loc, NotFound, PullbackError, Unprocessable, did_you_mean, unprocessable, wrong
+from fastapi import APIRouter
+
+from app.errors import MethodNotAllowed, NotFound, did_you_mean, wrong
 from app.execution.engine import Engine
 from app.http.body import too_large
-from app.http.problems import RenderedError
-from app.http.request import Request, Route
+from app.http.request import Request
+from app.http.route import Answer, Find, Handler, RawRoute, RestRoute, always
 from app.requests.answering import send_reply
-from app.requests.negotiation import JSON, fields_of
+from app.requests.negotiation import fields_of
 from app.requests.plans import Plans
 from app.routes.openinference.compression import content_coding, inflate
-from app.routes.openinference.inference import Inference
+from app.routes.openinference.dialect import dialect
+from app.routes.openinference.inference import LENGTH_HEADER, Inference, admit
 from app.routes.openinference.models import VERSION, Model, models
-from app.routes.openinference.server_settings import LOG, LOG_IS_FIXED, TRACE, TRACE_IS_FIXED, ReadOnly
+from app.routes.openinference.server_settings import LOG, LOG_IS_FIXED, TRACE, TRACE_IS_FIXED
 from app.routes.openinference.statistics import statistics
-from app.routes.protocol import DerivedRoutes, Routes, document_reply, need_method
+from app.routes.protocol import HANDLERS, document_reply
 from app.telemetry.counters import Counters
 from app.tensors.casting import describe
 from app.tensors.strict_json import Body
-from ops import Op
 from pullback import __version__
 
 ROOT = "/v2"
@@ -36,7 +38,8 @@ LIVE, READY = f"{ROOT}/health/live", f"{ROOT}/health/ready"
 INDEX, STATISTICS = f"{ROOT}/repository/index", f"{ROOT}/models/stats"
 # The size in bytes of a body other than inference, which is read on the event loop.
 MAX_PAGE_BODY = 1 << 16
-INFER = "/infer"
+INFER, VERSIONS = "/infer", "/versions/{version}"
+MEMORY = ("system", "cuda")
 TRACE_PAGE = "/trace/setting"
 EXTENSIONS = (
     "binary_tensor_data",
@@ -47,8 +50,6 @@ EXTENSIONS = (
     "statistics",
 )
 
-_MODEL = re.compile(rf"{ROOT}/models/([^/]+)(?:/versions/([^/]+))?(?:/config|/ready|/stats|{TRACE_PAGE}|{INFER})?")
-_UNREGISTER = re.compile(rf"{ROOT}/(system|cuda)sharedmemory/region/[^/]+/unregister")
 # The features of Triton that the service does not have, and why.
 _UNSUPPORTED = {
     re.compile(rf"{ROOT}/repository/models/[^/]+/(load|unload)"): "models cannot be loaded or unloaded: they are "
@@ -56,123 +57,126 @@ _UNSUPPORTED = {
     re.compile(rf"{ROOT}/(system|cuda)sharedmemory/.*"): "shared memory is not supported: send tensors as binary data",
 }
 
+_OPTIONS: Mapping[str, Any] = {
+    "dialect": dialect,
+    "admit": admit,
+    "include_in_schema": False,
+    "responses": {200: {"headers": {LENGTH_HEADER: {"description": "The length in bytes of the JSON in the body."}}}},
+}
 
-def routes(engine: Engine, plans: Plans) -> Routes:
-    """Return the routes of the server and of every model."""
+
+def routes(engine: Engine, plans: Plans) -> APIRouter:
+    """Return the routes of every model and of the server."""
     known = models(engine.registry.ops.values())
     catalogue, health, other = (engine.counters("", label) for label in ("catalogue", "health", "other"))
-    trace = Route(ReadOnly(_Page("GET", _always(TRACE)), TRACE_IS_FIXED), dialect, other, unpacks=True)
-    log = Route(ReadOnly(_Page("GET", _always(LOG)), LOG_IS_FIXED), dialect, other, unpacks=True)
-    by_path: dict[str, Route] = {}
-
-    def add(counters: Counters, method: str, document: Callable[[Body], Any], *paths: str) -> None:
-        by_path.update(dict.fromkeys(paths, Route(_Page(method, document), dialect, counters, unpacks=True)))
-
-    def of_model(model: Model) -> dict[str, Route]:
-        documents: dict[str, Callable[[Body], Any]] = {
-            "": _always(model.metadata()),
-            "/config": _always(model.config()),
-            "/ready": partial(_ready, engine, {"name": model.name}),
-            "/stats": partial(_statistics, engine, [model]),
-        }
-        found = dict.fromkeys(_paths(model, TRACE_PAGE), trace)
-        for page, document in documents.items():
-            own = health if page == "/ready" else catalogue
-            route = Route(_Page("GET", document), dialect, own, unpacks=True)
-            found |= dict.fromkeys(_paths(model, page), route)
-        counters = engine.counters(model.op.owner, model.operation)
-        inference = Route(
-            Inference(engine, plans, model, counters), partial(dialect, model=model), counters, unpacks=True
-        )
-        return found | dict.fromkeys(_paths(model, INFER), inference)
-
-    def of_op(op: Op) -> dict[str, Route]:
-        return {path: route for model in models([op]).values() for path, route in of_model(model).items()}
-
-    for model in known.values():
-        by_path |= of_model(model)
-    # These come last, so that no model replaces them.
     server = {"name": "pullback", "version": __version__, "extensions": EXTENSIONS}
-    add(catalogue, "GET", _always(server), ROOT, f"{ROOT}/")
-    add(catalogue, "POST", partial(_index, engine, list(known)), INDEX)
-    add(catalogue, "GET", partial(_statistics, engine, list(known.values())), STATISTICS)
-    add(health, "GET", _always({"live": True}), LIVE)
-    add(health, "GET", partial(_ready, engine, {}), READY)
-    by_path |= {f"{ROOT}{TRACE_PAGE}": trace, f"{ROOT}/logging": log}
-    for kind in ("system", "cuda"):
-        add(other, "GET", _always([]), f"{ROOT}/{kind}sharedmemory/status")
-        add(other, "POST", _always({}), f"{ROOT}/{kind}sharedmemory/unregister")
 
-    async def unknown(request: Request) -> None:
+    def page(path: str, method: str, document: Callable[[Body], Any], counters: Counters = other) -> RawRoute:
+        return _route(path, always(_page(method, document), counters), method)
+
+    def of_models(path: str, make: Callable[[Model], Handler], *methods: str) -> list[RawRoute]:
+        find = _per_model(engine, known, make)
+        return [_route(f"{ROOT}/models/{{model}}{version}{path}", find, *methods) for version in ("", VERSIONS)]
+
+    def inference(model: Model) -> Handler:
+        counters = engine.counters(model.op.owner, model.operation)
+        return Handler(Inference(engine, plans, model, counters), counters)
+
+    def documents(path: str, document: Callable[[Model], Any], counters: Counters = catalogue) -> list[RawRoute]:
+        return of_models(path, lambda model: Handler(_page("GET", lambda body: document(model)), counters), "GET")
+
+    router = APIRouter()
+    router.routes += [
+        *of_models(INFER, inference, "POST"),
+        # Before the models, so that no model replaces them.
+        page(STATISTICS, "GET", lambda body: statistics(engine, list(known.values())), catalogue),
+        *documents("", Model.metadata),
+        *documents("/config", Model.config),
+        *documents("/ready", lambda model: _ready(engine, {"name": model.name}), health),
+        *documents("/stats", lambda model: statistics(engine, [model])),
+        *documents(TRACE_PAGE, lambda model: TRACE, other),
+        *of_models(TRACE_PAGE, lambda model: Handler(_refusal(TRACE_IS_FIXED), other), "POST"),
+        *(page(path, "GET", lambda body: server, catalogue) for path in (ROOT, f"{ROOT}/")),
+        page(INDEX, "POST", partial(_index, engine, list(known)), catalogue),
+        page(LIVE, "GET", lambda body: {"live": True}, health),
+        page(READY, "GET", lambda body: _ready(engine, {}), health),
+        page(f"{ROOT}{TRACE_PAGE}", "GET", lambda body: TRACE),
+        _route(f"{ROOT}{TRACE_PAGE}", always(_refusal(TRACE_IS_FIXED), other), "POST"),
+        page(f"{ROOT}/logging", "GET", lambda body: LOG),
+        _route(f"{ROOT}/logging", always(_refusal(LOG_IS_FIXED), other), "POST"),
+        *(page(f"{ROOT}/{kind}sharedmemory/status", "GET", lambda body: []) for kind in MEMORY),
         # No region of shared memory is registered, so unregistering one changes nothing.
-        if _UNREGISTER.fullmatch(request.path):
-            await _Page("POST", _always({}))(request)
-        else:
-            raise _not_found(engine, known, request.path)
-
-    unknown_route, derived = Route(unknown, dialect, other, unpacks=True), DerivedRoutes(engine, of_op)
-
-    def find(path: str) -> Route | None:
-        if path != ROOT and not path.startswith(f"{ROOT}/"):
-            return None
-        name = match[1] if (match := _MODEL.fullmatch(path)) else ""
-        # The name of a model ends in an operation on an op, or is that of an op.
-        for op in (name.rpartition(".")[0], name):
-            if "." in op and (route := derived.find(op, path)) is not None:
-                return route
-        return unknown_route
-
-    return Routes(by_path, find)
+        *(page(f"{ROOT}/{kind}sharedmemory/unregister", "POST", lambda body: {}) for kind in MEMORY),
+        *(page(f"{ROOT}/{kind}sharedmemory/region/{{region}}/unregister", "POST", lambda body: {}) for kind in MEMORY),
+        RestRoute(f"{ROOT}/{{rest:path}}", always(_unknown, other), **_OPTIONS),
+    ]
+    return router
 
 
-def _not_found(engine: Engine, known: Mapping[str, Model], path: str) -> NotFound:
-    """Return the error for an unknown path: similar model names, or the reason why an op or feature is unavailable."""
-    for pattern, reason in _UNSUPPORTED.items():
-        if pattern.fullmatch(path):
-            return NotFound(reason)
-    if match := _MODEL.fullmatch(path):
-        name, version = match[1], match[2]
-        if name not in known:
+def _route(path: str, find: Find, *methods: str) -> RawRoute:
+    return RawRoute(path, find, methods=[*methods], **_OPTIONS)
+
+
+def _per_model(engine: Engine, known: Mapping[str, Model], make: Callable[[Model], Handler]) -> Find:
+    """Return the function that finds the handler of a model, which ``make`` makes; it keeps those used last."""
+
+    @lru_cache(maxsize=HANDLERS)
+    def find(model: str, version: str = VERSION) -> Handler:
+        found = known.get(model) or _derived(engine, model)
+        if found is None:
             for op in engine.registry.unavailable:
-                if op.name == name.partition(".")[0]:
-                    return NotFound(f"model {name} is unavailable: {op.reason}")
-            return NotFound(f"unknown model {name!r}; {did_you_mean(name, known)}")
-        if version and version != VERSION:
-            return NotFound(f"model {name}: expected version {VERSION}, got {version!r}")
-    return NotFound(f"unknown path {path} in the Open Inference Protocol")
+                if op.name == model.partition(".")[0]:
+                    raise NotFound(f"model {model} is unavailable: {op.reason}")
+            raise NotFound(f"unknown model {model!r}; {did_you_mean(model, known)}")
+        if version != VERSION:
+            raise NotFound(f"model {model}: expected version {VERSION}, got {version!r}")
+        return make(found)
+
+    return find
 
 
-@dataclass(frozen=True)
-class _Page:
-    """The handler of a document, for one method; ``document`` makes it from the body, which is empty for GET."""
-
-    method: str
-    document: Callable[[Body], Any]
-
-    async def __call__(self, request: Request) -> None:
-        need_method(request, self.method)
-        body = await _body(request) if self.method == "POST" else b""
-        await send_reply(document_reply(self.document(body)), request)
+def _derived(engine: Engine, name: str) -> Model | None:
+    """Return the model of a derived op: its name ends in an operation on the op, or is that of the op."""
+    for op in (name.rpartition(".")[0], name):
+        if "." in op:
+            with suppress(NotFound):
+                if (model := models([engine.op(op)]).get(name)) is not None:
+                    return model
+    return None
 
 
-def _always(document: Any) -> Callable[[Body], Any]:
-    def constant(body: Body) -> Any:
-        del body
-        return document
+async def _unknown(request: Request) -> None:
+    """Raise the error for an unknown path, with the reason if it is that of a feature that the service lacks."""
+    for pattern, reason in _UNSUPPORTED.items():
+        if pattern.fullmatch(request.path):
+            raise NotFound(reason)
+    raise NotFound(f"unknown path {request.path} in the Open Inference Protocol")
 
-    return constant
+
+def _page(method: str, document: Callable[[Body], Any]) -> Answer:
+    """Return what sends the document that ``document`` makes from the body, which is empty for GET."""
+
+    async def page(request: Request) -> None:
+        body = await _body(request) if method == "POST" else b""
+        await send_reply(document_reply(document(body)), request)
+
+    return page
 
 
-def _ready(engine: Engine, document: Mapping[str, Any], body: Body) -> dict[str, Any]:
+def _refusal(reason: str) -> Answer:
+    """Return what refuses to change settings that can be read."""
+
+    async def refuse(request: Request) -> None:
+        del request
+        raise MethodNotAllowed(reason, headers={"Allow": "GET, HEAD"})
+
+    return refuse
+
+
+def _ready(engine: Engine, document: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``document`` with ``ready``; raises ``Overloaded`` if the service does not accept requests."""
-    del body
     engine.need_ready()
     return {**document, "ready": True}
-
-
-def _statistics(engine: Engine, known: Sequence[Model], body: Body) -> dict[str, Any]:
-    del body
-    return statistics(engine, known)
 
 
 def _index(engine: Engine, known: Sequence[str], body: Body) -> list[dict[str, str]]:
@@ -208,31 +212,3 @@ async def _body(request: Request) -> Body:
     if len(body) > MAX_PAGE_BODY:
         raise too_large(MAX_PAGE_BODY, str(len(body)))
     return body
-
-
-def _paths(model: Model, page: str) -> tuple[str, str]:
-    path = f"{ROOT}/models/{model.name}"
-    return f"{path}{page}", f"{path}/versions/{VERSION}{page}"
-
-
-def dialect(error: PullbackError, instance: str, model: Model | None = None) -> RenderedError:
-    """Render an error as one sentence that names the client's fields, which are the tensors of a ``model``."""
-    del instance
-    status = 400 if isinstance(error, Unprocessable) else error.status
-    if isinstance(error, Unprocessable) and error.entries:
-        entry = error.entries[0]
-        error = unprocessable([replace(entry, loc=_client_loc(model, entry.loc))])
-    return RenderedError(status, JSON, {"error": error.sentence()})
-
-
-def _client_loc(model: Model | None, loc: Loc) -> Loc:
-    """Return the location in the client's request of a location in the native one."""
-    match loc:
-        case ("attrs", *rest):
-            return ("parameters", *rest)
-        case (str(field), str(slot), *rest) if model is not None:
-            inputs = model.inputs.values()
-            name = next((tensor.name for tensor in inputs if (tensor.field, tensor.slot.name) == (field, slot)), None)
-            return loc if name is None else ("inputs", name, *rest)
-        case _:
-            return loc

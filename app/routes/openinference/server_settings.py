@@ -1,11 +1,7 @@
 """Triton's settings of traces and of the log: requests may read them, but not change them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
-
-from app.errors import MethodNotAllowed
-from app.http.request import Handler, Request
 
 TRACE: Mapping[str, Any] = {
     "trace_level": ["OFF"],
@@ -28,17 +24,3 @@ LOG: Mapping[str, Any] = {
 
 TRACE_IS_FIXED = "trace settings cannot be changed: tracing is not supported, but GET /metrics has the timings"
 LOG_IS_FIXED = "log settings cannot be changed by requests: the environment has the format (PULLBACK_LOG)"
-
-
-@dataclass(frozen=True)
-class ReadOnly:
-    """The handler of settings that ``read`` answers; a request that would change them gets the ``reason`` why not."""
-
-    read: Handler
-    reason: str
-
-    async def __call__(self, request: Request) -> None:
-        """Answer a request; raises ``MethodNotAllowed`` for any method but GET and HEAD."""
-        if request.method == "POST":
-            raise MethodNotAllowed(self.reason, headers={"Allow": "GET, HEAD"})
-        await self.read(request)

@@ -40,7 +40,7 @@ class Endpoint:
         return tuple(filter(None, ("inputs", self.inputs, self.outputs, self.directions)))
 
 
-APPLY, JACOBIAN, JVP, VJP = (
+APPLY, JACOBIAN, JVP, VJP = ENDPOINTS = (
     Endpoint("apply", "Evaluate the outputs", "forward"),
     Endpoint("jacobian", "Differentiate outputs with respect to inputs", "jacobian", "jac_inputs", "jac_outputs"),
     Endpoint(

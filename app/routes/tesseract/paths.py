@@ -7,8 +7,10 @@ list or a number. Typed arrays determine the op's type variable; lists and numbe
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any, cast
+
+from fastapi import APIRouter
 
 from app.autodiff.binding import bind_shapes, bind_spec
 from app.autodiff.derivatives import Absent, Derivative, output_shapes
@@ -26,12 +28,13 @@ from app.errors import (
 )
 from app.execution.engine import Engine
 from app.http.problems import RenderedError
-from app.http.request import Request, Route
+from app.http.request import Request
+from app.http.route import Answer, Handler, RawRoute, RestRoute, always
 from app.requests.answering import Job, Reader, Reply, answer, off_loop, send_reply
 from app.requests.negotiation import JSON, accepted, content_type, fields_of
 from app.requests.operations import OPERATIONS, Tree
 from app.requests.plans import Plan, Plans
-from app.routes.protocol import DerivedRoutes, Routes, document_reply, make_job, need_method, zeros
+from app.routes.protocol import HANDLERS, document_reply, make_job, zeros
 from app.routes.tesseract.forms import (
     NativeRequest,
     decode,
@@ -43,7 +46,7 @@ from app.routes.tesseract.forms import (
     refuse_object_type,
 )
 from app.routes.tesseract.leading_axes import Points, points_of
-from app.routes.tesseract.openapi import JVP, VJP, Endpoint, endpoints, has_abstract_eval, openapi
+from app.routes.tesseract.openapi import ENDPOINTS, JVP, VJP, Endpoint, endpoints, has_abstract_eval, openapi
 from app.telemetry.counters import Counters
 from app.tensors import fast_json, json
 from app.tensors.dtypes import DTYPES
@@ -57,68 +60,61 @@ FORMATS: Mapping[str, Encoding] = {"application/json+base64": "base64", JSON: "n
 _FIELDS = {"attrs": "inputs", "cotangents": "cotangent_vector", "tangents": "tangent_vector"}
 
 
-def routes(engine: Engine, plans: Plans) -> Routes:
-    """Return the routes of every op, under its prefix."""
+def routes(engine: Engine, plans: Plans) -> APIRouter:
+    """Return the routes of every op, under its prefix. An op has only the endpoints that can answer."""
+    catalogue, health = (engine.counters("", label) for label in ("catalogue", "health"))
 
-    def of_op(op: Op) -> dict[str, Route]:
-        found: dict[str, Route] = {}
-        counters = engine.counters("", "catalogue")
-        pages: dict[str, tuple[Callable[[], Reply], Counters]] = {
-            "openapi.json": (cache(partial(_openapi_reply, op)), counters),
-            "health": (cache(partial(document_reply, {"status": "ok"})), engine.counters("", "health")),
-        }
-        for name, (reply, own) in pages.items():
-            found[f"{PREFIX}{op.name}/{name}"] = Route(_Page(reply), dialect, own)
-        if has_abstract_eval(op):
-            found[f"{PREFIX}{op.name}/abstract_eval"] = Route(_AbstractEval(engine, op), dialect, counters)
-        for name, endpoint in endpoints(op).items():
-            counters = engine.counters(op.owner, endpoint.operation)
-            handler = _Computation(engine, plans, op, endpoint, counters)
-            found[f"{PREFIX}{op.name}/{name}"] = Route(handler, dialect, counters)
-        return found
+    def make(name: str, op: Op) -> Handler:
+        if name not in names(op):
+            raise _unknown(op, name)
+        match name:
+            case "openapi.json":
+                return Handler(_page(cache(partial(_openapi_reply, op))), catalogue)
+            case "health":
+                return Handler(_page(partial(document_reply, {"status": "ok"})), health)
+            case "abstract_eval":
+                return Handler(partial(_abstract_eval, engine, op), catalogue)
+            case _:
+                endpoint = endpoints(op)[name]
+                counters = engine.counters(op.owner, endpoint.operation)
+                return Handler(_Computation(engine, plans, op, endpoint, counters), counters)
 
     async def unknown(request: Request) -> None:
         name, _, endpoint = request.path.removeprefix(PREFIX).partition("/")
-        known = [path.rpartition("/")[2] for path in of_op(engine.op(name))]
-        raise NotFound(f"unknown endpoint {endpoint!r} of op {name}; {did_you_mean(endpoint, known)}")
+        raise _unknown(engine.op(name), endpoint)
 
-    by_path = {path: route for op in engine.registry.ops.values() for path, route in of_op(op).items()}
-    other, derived = Route(unknown, dialect, engine.counters("", "other")), DerivedRoutes(engine, of_op)
+    def route(name: str, method: str = "POST") -> RawRoute:
+        @lru_cache(maxsize=HANDLERS)
+        def find(op: str) -> Handler:
+            return make(name, engine.op(op))
 
-    def find(path: str) -> Route | None:
-        if not path.startswith(PREFIX):
-            return None
-        name = path.removeprefix(PREFIX).partition("/")[0]
-        found = derived.find(name, path) if "." in name else None
-        return found or other
+        return RawRoute(f"{PREFIX}{{op}}/{name}", find, methods=[method], dialect=dialect, include_in_schema=False)
 
-    return Routes(by_path, find)
+    other = always(unknown, engine.counters("", "other"))
+    router = APIRouter()
+    router.routes += [*(route(endpoint.name) for endpoint in ENDPOINTS), route("abstract_eval")]
+    router.routes += [route("openapi.json", "GET"), route("health", "GET")]
+    router.routes.append(RestRoute(f"{PREFIX}{{rest:path}}", other, dialect=dialect, include_in_schema=False))
+    return router
 
 
-@dataclass(frozen=True)
-class _Page:
-    """The handler of a document about an op."""
+def names(op: Op) -> list[str]:
+    """Return the names of the endpoints of an op."""
+    return ["openapi.json", "health", *(["abstract_eval"] if has_abstract_eval(op) else []), *endpoints(op)]
 
-    reply: Callable[[], Reply]
 
-    async def __call__(self, request: Request) -> None:
-        need_method(request, "GET")
+def _unknown(op: Op, endpoint: str) -> NotFound:
+    return NotFound(f"unknown endpoint {endpoint!r} of op {op.name}; {did_you_mean(endpoint, names(op))}")
+
+
+def _page(reply: Callable[[], Reply]) -> Answer:
+    """Return what sends a document about an op."""
+
+    async def page(request: Request) -> None:
         await request.read()  # the client sends a body with a GET
-        await send_reply(self.reply(), request)
+        await send_reply(reply(), request)
 
-
-@dataclass(frozen=True)
-class _AbstractEval:
-    """The handler that infers the shapes and dtypes of an op's outputs from those of its inputs."""
-
-    engine: Engine
-    op: Op
-
-    async def __call__(self, request: Request) -> None:
-        need_method(request, "POST")
-        _encoding(request)
-        body = await request.read()
-        await send_reply(await off_loop(partial(_infer_shapes, self.engine, self.op), body), request)
+    return page
 
 
 @dataclass(frozen=True)
@@ -132,7 +128,6 @@ class _Computation:
     counters: Counters
 
     async def __call__(self, request: Request) -> None:
-        need_method(request, "POST")
         reader = Reader(partial(self._job, _encoding(request)), self.op.owner, self.counters)
         await answer(self.engine, request, reader, await request.read())
 
@@ -198,6 +193,13 @@ def _map_leaves(leaf: Callable[..., Any], tree: Tree, *path: str) -> Any:
     if isinstance(tree, dict):
         return {name: _map_leaves(leaf, value, *path, name) for name, value in cast(dict[str, Tree], tree).items()}
     return leaf(tree, *path)
+
+
+async def _abstract_eval(engine: Engine, op: Op, request: Request) -> None:
+    """Infer the shapes and dtypes of an op's outputs from those of its inputs."""
+    _encoding(request)
+    body = await request.read()
+    await send_reply(await off_loop(partial(_infer_shapes, engine, op), body), request)
 
 
 def _infer_shapes(engine: Engine, op: Op, body: Body) -> Reply:

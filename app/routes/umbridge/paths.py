@@ -18,16 +18,20 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
+from fastapi import APIRouter
+
 from app.errors import Malformed, NotFound, OpFailed, PullbackError, Unprocessable
 from app.execution.engine import Engine
 from app.http.problems import RenderedError
-from app.http.request import Handler, Request, Route
+from app.http.request import Request
+from app.http.route import Answer, RawRoute, always
 from app.requests.answering import Reader, answer, off_loop, send_reply
 from app.requests.negotiation import JSON, content_type, fields_of
 from app.requests.plans import Plans
-from app.routes.protocol import Routes, document_reply, need_method
+from app.routes.protocol import document_reply
 from app.routes.umbridge.actions import ACTIONS, UnsupportedFeature, name_of, read_job, refuse_unknown, supports
 from app.routes.umbridge.models import Model, Models, Vector
+from app.telemetry.counters import Counters
 from app.tensors.strict_json import Body
 
 VERSION = 1.0
@@ -56,12 +60,11 @@ class UnreadError(Unprocessable):
         super().__init__(error.detail, *error.entries, headers={"Location": f"data:,{location}"})
 
 
-def routes(engine: Engine, plans: Plans) -> Routes:
+def routes(engine: Engine, plans: Plans) -> APIRouter:
     """Return the routes of the protocol; each request names its model in the body."""
     models = Models(engine)
 
     async def info(request: Request) -> None:
-        need_method(request, "GET")
         await send_reply(document_reply({"protocolVersion": VERSION, "models": models.names}), request)
 
     async def description(request: Request) -> None:
@@ -81,17 +84,21 @@ def routes(engine: Engine, plans: Plans) -> Routes:
         read = partial(read_job, engine, plans, models, ACTIONS[request.path], user_agent=user_agent)
         await answer(engine, request, Reader(read, "", request.counters), body)
 
-    def route(handler: Handler, label: str) -> Route:
-        return Route(handler, dialect, engine.counters("", label))
+    catalogue, computations = engine.counters("", "catalogue"), engine.counters("", "umbridge")
 
-    by_path = {INFO: route(info, "catalogue")}
-    by_path |= dict.fromkeys((MODEL_INFO, "/InputSizes", "/OutputSizes"), route(description, "catalogue"))
-    by_path |= dict.fromkeys(ACTIONS, route(action, "umbridge"))
-    return Routes(by_path)
+    def route(path: str, answer: Answer, counters: Counters, method: str = "POST") -> RawRoute:
+        find = always(answer, counters)
+        return RawRoute(path, find, methods=[method], dialect=dialect, include_in_schema=False)
+
+    descriptions = (MODEL_INFO, "/InputSizes", "/OutputSizes")
+    router = APIRouter()
+    router.routes += [route(path, action, computations) for path in ACTIONS]
+    router.routes += [route(path, description, catalogue) for path in descriptions]
+    router.routes.append(route(INFO, info, catalogue, "GET"))
+    return router
 
 
 async def _body(request: Request) -> Body:
-    need_method(request, "POST")
     content_type(request.headers, MEDIA_TYPES, JSON)
     return await request.read()
 

@@ -1,0 +1,203 @@
+"""The classes of routes: FastAPI's routes for pages, and routes whose handlers get the raw body.
+
+A handler of an operation reads its body itself, without a copy, and sends the response itself. FastAPI documents its
+route from the models that the route is given, and never parses a body, solves dependencies or serialises a response:
+these would cost several times as much as reading a small request.
+"""
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from inspect import Parameter, Signature
+from typing import Any, NamedTuple, TypeAlias
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute, iter_route_contexts
+from pydantic import BaseModel
+from starlette.routing import Match
+from starlette.types import Receive, Scope, Send
+
+from app.errors import NotFound
+from app.http.limits import admit
+from app.http.problems import Dialect, not_allowed, problem
+from app.http.request import REQUEST, Request
+from app.telemetry.counters import Counters
+
+Answer: TypeAlias = Callable[[Request], Awaitable[None]]
+"""Answers a request; raises a ``PullbackError`` for a request that is invalid, or that it cannot answer."""
+
+
+class Handler(NamedTuple):
+    """What answers a request, and the counters of such requests."""
+
+    answer: Answer
+    counters: Counters
+
+
+Find: TypeAlias = Callable[..., Handler]
+"""Returns the handler for the parameters of a path; raises ``NotFound``."""
+
+
+def always(answer: Answer, counters: Counters) -> Find:
+    """Return the function that finds this handler, whatever the parameters."""
+    handler = Handler(answer, counters)
+
+    def find(**parameters: str) -> Handler:
+        del parameters
+        return handler
+
+    return find
+
+
+class Route(APIRoute):
+    """A route that answers HEAD as GET, and whose requests are limited and counted."""
+
+    admit: Callable[[Request], None] = staticmethod(admit)
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        """Take the options of ``APIRoute``."""
+        super().__init__(path, endpoint, **options)
+        methods: list[str] = sorted(self.methods or ())
+        self._allowed = [*methods, "HEAD"] if "GET" in methods else methods
+        # Most paths differ in their last part, which takes less time to compare than a pattern.
+        self._ending = path.rpartition("}")[2]
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Match a request by its path and method."""
+        if scope["type"] != "http" or not scope["path"].endswith(self._ending):
+            return Match.NONE, {}
+        match, child_scope = super().matches(scope)
+        if match is Match.PARTIAL and scope["method"] in self._allowed:
+            match = Match.FULL
+        return match, child_scope
+
+    def label(self, request: Request, parameters: dict[str, str]) -> object:
+        """Set the dialect and the counters of a request; raises ``NotFound``."""
+        raise NotImplementedError
+
+    def check(self, request: Request) -> None:
+        """Reserve memory for the body, and check the method; raises a ``PullbackError``."""
+        self.admit(request)
+        if request.method not in self._allowed:
+            raise not_allowed(request.method, self._allowed)
+
+
+class PageRoute(Route):
+    """A route for FastAPI's endpoints. Its first tag is the label of its counters."""
+
+    def label(self, request: Request, parameters: dict[str, str]) -> None:
+        """Set the counters of a request."""
+        del parameters
+        request.count_as(request.scope["app"].state.engine.counters("", str(self.tags[0]) if self.tags else "other"))
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        request: Request = scope[REQUEST]
+        others = request.counters
+        self.label(request, {})
+        self.check(request)
+        request.is_unread = False  # the server discards a body that the endpoint does not read
+        if request.method == "HEAD":
+            # A copy: the server reads the method of its own, and sends no body.
+            scope = {**scope, "method": "GET"}
+        try:
+            await super().handle(scope, receive, send)
+        except NotFound:
+            request.counters = others
+            raise
+
+
+class RawRoute(Route):
+    """A route whose handlers get our ``Request``, with the raw body, and send the response.
+
+    ``body`` is the model of the body, and ``parameters`` are the types of those in the path, for the documentation.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        find: Find,
+        *,
+        body: type[BaseModel] | None = None,
+        parameters: dict[str, Any] | None = None,
+        dialect: Dialect = problem,
+        admit: Callable[[Request], None] = admit,
+        **options: Any,
+    ) -> None:
+        """Take a function that finds the handler of a request, and the options of ``APIRoute``."""
+        if options.get("dependencies"):
+            raise TypeError("expected a route without dependencies, which are not solved here: use PageRoute")
+        self.find, self.dialect, self.admit = find, dialect, admit
+
+        # FastAPI documents an endpoint by its signature.
+        documented = {**(parameters or {}), **({"body": body} if body else {})}
+        endpoint: Any = partial(find)
+        endpoint.__signature__ = Signature(
+            [Parameter(name, Parameter.KEYWORD_ONLY, annotation=kind) for name, kind in documented.items()]
+        )
+        endpoint.__doc__ = None
+        super().__init__(path, endpoint, **{"name": path} | options)
+
+    def label(self, request: Request, parameters: dict[str, str]) -> Answer:
+        """Set the dialect and the counters of a request; return what answers it. Raises ``NotFound``."""
+        request.dialect = self.dialect
+        answer, counters = self.find(**parameters)
+        request.count_as(counters)
+        return answer
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request; raises the ``PullbackError`` of the handler, and that for an unknown path."""
+        request: Request = scope[REQUEST]
+        try:
+            answer = self.label(request, scope["path_params"])
+        except NotFound:
+            self.check(request)
+            raise
+        self.check(request)
+        await answer(request)
+
+
+class RestRoute(RawRoute):
+    """A route for the paths of an API that no other route has, with any method: its errors are in the API's dialect."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Match partially, so that this route comes after those that have the path for another method."""
+        match, child_scope = super().matches(scope)
+        return (Match.PARTIAL if match is Match.FULL else match), child_scope
+
+    def check(self, request: Request) -> None:
+        """Reserve memory for the body; raises a ``PullbackError``."""
+        self.admit(request)
+
+
+def documented_headers(app: FastAPI) -> list[str]:
+    """Return the names of the headers that the routes of an application document for their responses."""
+    routes = [context for context in iter_route_contexts(app.routes) if isinstance(context.original_route, APIRoute)]
+    return sorted({name for route in routes for each in route.responses.values() for name in each.get("headers", ())})
+
+
+async def unknown_path(scope: Scope, receive: Receive, send: Send) -> None:
+    """Raise the ``PullbackError`` for a path without a route, or for its body: the ``default`` of a router."""
+    del receive, send
+    request: Request = scope[REQUEST]
+    admit(request)
+    request.is_unread = False  # the server discards the body
+    raise NotFound(f"unknown path {scope['path']}; GET /docs lists the paths")
+
+
+def label(request: Request) -> None:
+    """Give a request that was refused before it had a route the dialect and the counters of its route."""
+    scope = request.scope
+    if "route" in scope or "app" not in scope:
+        return
+    matched: list[tuple[Match, Route, Scope]] = []
+    for route in (context.original_route for context in iter_route_contexts(scope["app"].routes)):
+        if isinstance(route, Route):
+            match, child_scope = route.matches(scope)
+            matched.append((match, route, child_scope))
+    for wanted in (Match.FULL, Match.PARTIAL):
+        for match, route, child_scope in matched:
+            if match is wanted:
+                with suppress(NotFound):
+                    route.label(request, child_scope["path_params"])
+                return
