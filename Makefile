@@ -40,7 +40,7 @@ $(VENV)/bin/pyright
 endef
 
 # The CPU seconds that the tests of `make test` may take; a run says when they take more.
-CPU_BUDGET := 340
+CPU_BUDGET := 320
 
 test: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## check style and types, and run the tests that break most often (4 minutes)
 	$(CHECK_TREE)
