@@ -156,7 +156,10 @@ def test_a_check_that_runs_out_of_time_keeps_its_findings() -> None:
     assert reports.OUT_OF_TIME in result.document()["checks"][0]["sentence"]
 
 
-@pytest.mark.parametrize("claim", [Claim(), Claim(Surrogate(lambda xs, at: (xs[0][:, 0] * xs[1][0],)))], ids=str)
+FIRST = Claim(Surrogate(lambda primals, at: (primals[0][:, 0] * primals[1][0],)))
+
+
+@pytest.mark.parametrize("claim", [Claim(), FIRST], ids=["a derivative", "a surrogate"])
 def test_a_deadline_at_any_evaluation_is_no_fail_of_the_op(claim: Claim) -> None:
     """The work may end at any checkpoint: of a sweep, of a numeric derivative, or between samples."""
     op, stop, calls = rows(lambda x, w: x[:, 0] * w[0], claim=lambda attrs: claim), 0, 1
