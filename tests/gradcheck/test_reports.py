@@ -13,7 +13,7 @@ from app.gradcheck import report as reports
 from app.gradcheck.checks import CHECKS, linearity
 from app.gradcheck.report import OUT_OF_TIME
 from app.gradcheck.target import Options
-from app.gradcheck.verdict import Comparison, Place
+from app.gradcheck.verdict import Comparison, Place, Tolerances
 from ops import Attrs, Claim, Example, Formula, Input, Surrogate
 from tests.gradcheck.checking import CPU, entries, failed, planned, report
 from tests.gradcheck.op_makers import WIDE, claiming, cube_vjp, elementwise, made, rows
@@ -154,6 +154,45 @@ def test_a_check_that_runs_out_of_time_keeps_its_findings() -> None:
         todo[-1].run(checkpoint)
     assert [entry["verdict"] for entry in result.document()["checks"]] == ["skipped"]
     assert reports.OUT_OF_TIME in result.document()["checks"][0]["sentence"]
+
+
+FIRST = Claim(Surrogate(lambda primals, at: (primals[0][:, 0] * primals[1][0],)))
+
+
+@pytest.mark.parametrize("claim", [Claim(), FIRST], ids=["a derivative", "a surrogate"])
+def test_a_deadline_at_any_evaluation_is_no_fail_of_the_op(claim: Claim) -> None:
+    """The work may end at any checkpoint: of a sweep, of a numeric derivative, or between samples."""
+    op, stop, calls = rows(lambda x, w: x[:, 0] * w[0], claim=lambda attrs: claim), 0, 1
+
+    def checkpoint() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == stop:
+            raise DeadlinePassed("too late")
+
+    while calls >= stop:
+        calls, stop = 0, stop + 1
+        result, todo = planned(op, Options(CPU, modes=("graph",)), checks=["derivative"])
+        try:
+            for step in todo:
+                step.run(checkpoint)
+        except DeadlinePassed:
+            assert not failed(result.document()), result.document()["sentence"]
+    assert stop > 10
+
+
+def test_tolerances_widen_the_comparison_of_integers_but_not_of_bools() -> None:
+    tolerances, place = Tolerances(absolute=1.0, relative=0.1), Place("modes", 0, "y", dtype="float64")
+    for dtype, verdict in (("float64", "pass"), ("int32", "pass"), ("bool", "fail")):
+        comparison = Comparison(place, tolerances)
+        comparison.add(np.ones(3, dtype), np.zeros(3), np.zeros(3))
+        assert (dtype, comparison.verdict) == (dtype, verdict)
+
+
+def test_a_relative_tolerance_of_an_infinite_number_is_none() -> None:
+    comparison = Comparison(Place("value", 0, "y", dtype="float64"), Tolerances(relative=2.0))
+    comparison.add(np.array([5.0]), np.array([np.inf]), np.zeros(1))
+    assert comparison.verdict == "fail"
 
 
 def unplaced(x, dy):
