@@ -1,6 +1,6 @@
 """Loops: requests that repeat but for their numbers, in every protocol, format and dtype, with numbers of every kind.
 
-A loop begins with numbers of one kind, from which the express way learns, and goes on with numbers of others.
+A loop begins with numbers of one kind, until the fast path has a template, and goes on with numbers of others.
 """
 
 import base64
@@ -74,9 +74,9 @@ class Loop:
 
     def requests(self, rng: random.Random, count: int) -> Iterator[bytes]:
         """Yield requests: half of them with numbers of one kind, often round ones, then any, and words."""
-        teaching = KINDS[rng.choice([*KINDS, "round", "halves", "whole"])]
+        first = KINDS[rng.choice([*KINDS, "round", "halves", "whole"])]
         for number in range(count):
-            kind = teaching if number < count // 2 else KINDS[rng.choice([*KINDS])]
+            kind = first if number < count // 2 else KINDS[rng.choice([*KINDS])]
             texts = [[kind(rng) for _ in range(self.size)] for _ in range(2)]
             if number > count // 2 and rng.random() < 0.3:
                 texts[rng.randrange(2)][rng.randrange(self.size)] = rng.choice(WORDS)
