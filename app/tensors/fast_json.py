@@ -8,6 +8,7 @@ object per number. The same holds for the base64 texts of tensors. All of them k
 
 import secrets
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
@@ -35,6 +36,8 @@ LONG = 1 << 15
 LONG_RUN = 1 << 12
 # A body of tensors has a few dozen lists and strings; one with more is left to ``strict_json``.
 MAX_VALUES = 1 << 12
+# A short run with so many lists may be nested deeper, together with what is around it, than ``strict_json`` allows.
+MAX_LISTS = 1000
 
 # A client cannot forge a mark: it begins with a random token of this process.
 _MARK = secrets.token_hex(16)
@@ -130,10 +133,19 @@ def _take_out_runs(raw: Raw, extracted: Extracted) -> Iterator[Raw]:
     yield first
     start = len(first)
     for text, following in zip(texts, rest, strict=True):
-        run = read_run(raw, start, start + len(text)) if len(text) >= LONG_RUN else _ShortRun(text, start)
-        yield b'["%b"]' % _store(extracted, run)
+        yield b'["%b"]' % _store(extracted, _run_at(raw, text, start))
         yield following
         start += len(text) + len(following)
+
+
+def _run_at(raw: Raw, text: Raw, start: int) -> Run | _ShortRun:
+    """Return the run with this text at ``start``; one of other values than numbers, such as bools, as a short one."""
+    if len(text) >= LONG_RUN:
+        with suppress(ValueError):
+            return read_run(raw, start, start + len(text))
+    if text.count(b"[") > MAX_LISTS:
+        raise ValueError("expected fewer lists in a short run")
+    return _ShortRun(text, start)
 
 
 def _take_out_long(raw: Raw, extracted: Extracted) -> Iterator[Raw]:
@@ -200,9 +212,9 @@ def _restore(raw: Raw, place: dict[str, Any], key: str, kind: Kind, extracted: E
         case str(text) if kind is Decoded and len(raw) <= SHORT_BODY:
             place[key] = decoded = Decoded(pybase64.b64decode(text, validate=True), len(text))
             quoted = b'"%b"' % text.encode()
-            at = raw.find(quoted)
-            # With two equal texts, it is unknown which of them this one is.
-            decoded.start = at + 1 if at >= 0 and raw.find(quoted, at + 1) < 0 else -1
+            # With two equal texts, or with an escape that may hide this one, it is unknown where it is.
+            if raw.count(quoted) == 1 and b"\\" not in raw:
+                decoded.start = raw.find(quoted) + 1
             return [decoded]
         case _:
             return []
