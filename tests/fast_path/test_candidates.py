@@ -269,6 +269,16 @@ def test_the_last_response_of_a_connection_has_no_template(ask: Ask):
             template(candidate)
 
 
+def test_lists_and_arrays_share_a_call(ask: Ask):
+    """No number changes its bits, not even a signalling NaN."""
+    made = template(ask(lists("/v1/ops/scale_gradient/forward", {"inputs": {"x": X}}, "float32")))
+    signalling = np.array([0x7FA00001], np.uint32).view(np.float32)
+    for parts in ([[0.1, 1.5], signalling, np.array([0.7])], [signalling], [[0.1], [0.7]], [np.array([0.1])]):
+        (y,) = made.call.run([parts], sum(map(len, parts))).values()
+        assert y is not None
+        assert y.tobytes() == b"".join(np.asarray(part, np.float32).tobytes() for part in parts)
+
+
 def test_numbers_out_of_range_and_other_lengths_are_left_to_the_general_path(ask: Ask):
     first = ask(of_square('{"inputs":{"x":[0.5,1.5]},"dtype":"float32"}'))
     made, prefix = template(first), RequestPrefix("/", b"")
