@@ -19,7 +19,7 @@ from app.http.fast_path import CANDIDATE, NotedHeaders
 from app.requests.answering import Exchange
 from app.settings import Settings
 from tests.fast_path.conftest import PLUGINS
-from tests.fast_path.test_ways import compact, in_base64, in_safetensors, lists, native, typed
+from tests.fast_path.test_requests import compact, in_base64, in_safetensors, lists, native, typed
 from tests.fast_path.wire import post, with_head
 from tests.http.in_process import post as call
 from tests.http.in_process import running

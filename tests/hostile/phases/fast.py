@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
+from tests.fast_path.both import TAKEN, metric
 from tests.fast_path.wire import Answer, Wire
 from tests.hostile.documents import hostile_json
 from tests.hostile.findings import LOST, STATUS, WRONG
@@ -24,6 +25,8 @@ BURST, ANSWER_S = 6, 45.0
 # Connections at once, the loops that each sends in turn, the requests of a loop, the loops that come again, and the
 # tags of prefixes, which are more than the fast path keeps.
 CONNECTIONS, LOOPS, LOOP, KNOWN, TAGS = 6, 4, 40, 5, 400
+# The least part of the requests that the fast path must take: otherwise nothing is compared.
+SHARE = 0.05
 EDGES = ("-0.0", "1e39", "1e-46", "1e999", "7.038531e-26", "null", "true", '"NaN"', "NaN", "[1.5]", "", " 1.5", "1")
 PATHS = ("/v1/ops/log1pexp/vjp", "/v1/ops/square/forward", "/v1/ops/log1pexp/gradients", "/v1/ops/sign/vjp")
 
@@ -47,6 +50,9 @@ def attack(stage: Stage) -> None:
             thread.start()
         for thread in threads:
             thread.join()
+        with Wire(stage.target.port, ANSWER_S) as wire:
+            if (taken := metric(wire, TAKEN)) < SHARE * stage.findings.requests:
+                stage.findings.fail(LOST, f"the fast path took only {taken} of {stage.findings.requests} requests")
         stage.target.find_crashes(stage.findings)
         stage.target.find_log_tracebacks(stage.findings)
 
