@@ -1,9 +1,9 @@
 """Which tests share a process, and in what order the processes take them.
 
 ``pytest -n`` gives each process one unit after the other. The tests of the session services are a unit: each service
-starts once and traces each op once. So are those of the two ways. In the files that go through all ops, the tests of
-one op are a unit: they share its traces. Any other file is a unit. Long units come first, so that all processes end at
-about the same time.
+starts once and traces each op once. So are the two services that are compared. In files that go through all ops,
+the tests of one op are a unit: they share its traces. Any other file is a unit. Long units come first, so that all
+processes end at about the same time.
 """
 
 import re
@@ -11,10 +11,10 @@ import re
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-THE_SERVICE, BOTH_WAYS = "the service", "both ways"
+THE_SERVICE, BOTH_SERVICES = "the service", "both services"
 FOLDERS_OF_THE_SERVICE = ("tests/http/", "tests/client/", "tests/docs/")
 FILES_OF_THE_SERVICE = ("tests/test_tiny.py", "tests/runtime/test_traces.py")
-FOLDER_OF_BOTH_WAYS = "tests/fast_path/"
+FOLDER_OF_BOTH_SERVICES = "tests/fast_path/"
 # Their tests start services of their own, or need none.
 APART = (
     "tests/http/test_launcher.py",
@@ -37,6 +37,7 @@ APART = (
     "tests/client/test_repeats.py",
     "tests/fast_path/test_services.py",
     "tests/fast_path/test_cache.py",
+    "tests/fast_path/test_candidates.py",
 )
 THROUGH_ALL_OPS = (
     "tests/ops/test_table.py",
@@ -63,8 +64,8 @@ def unit_of(nodeid: str) -> str:
         return f"the op {found[1]}"
     if (file.startswith(FOLDERS_OF_THE_SERVICE) and file not in APART) or file in FILES_OF_THE_SERVICE:
         return THE_SERVICE
-    if file.startswith(FOLDER_OF_BOTH_WAYS) and file not in APART:
-        return BOTH_WAYS
+    if file.startswith(FOLDER_OF_BOTH_SERVICES) and file not in APART:
+        return BOTH_SERVICES
     return file
 
 
@@ -75,7 +76,7 @@ def is_of_slow_op(nodeid: str) -> bool:
 
 def place_of(unit: str) -> int:
     """Return the place of a unit among the others: the service, files with processes of their own, ops, the rest."""
-    order = (THE_SERVICE, BOTH_WAYS, *APART)
+    order = (THE_SERVICE, BOTH_SERVICES, *APART)
     return order.index(unit) if unit in order else len(order) + (not unit.startswith("the op "))
 
 

@@ -77,20 +77,22 @@ def template_of(candidate: Candidate, deadline_s: float, call_of: CallOf) -> Tem
     exchange, headers = candidate.exchange, candidate.headers
     if exchange is None or headers is None or exchange.allowed_s < deadline_s:
         raise NotCacheable
+    if exchange.body != candidate.body:  # it was compressed
+        raise NotCacheable
     evaluation = _evaluation(exchange)
     tensors = _tensors(evaluation)
     counters, parse_counters = exchange.job.counters, exchange.reader.counters
-    reader = _run_reader(candidate.body, tensors, exchange) or _range_reader(candidate.body, tensors, exchange)
+    # The bytes of a binary tensor may look like runs.
+    has_runs = any(not isinstance(source, Decoded) for source in exchange.job.sources)
+    reader = (_run_reader if has_runs else _range_reader)(candidate.body, tensors, exchange)
     response = _response(headers, exchange)
     return Template(reader, call_of(evaluation), evaluation.size, response, counters, parse_counters)
 
 
-def _run_reader(body: bytes, tensors: Sequence[Array], exchange: Exchange) -> RunReader | None:
-    """Return the reader of bodies like this one, ``None`` for a body without runs."""
+def _run_reader(body: bytes, tensors: Sequence[Array], exchange: Exchange) -> RunReader:
+    """Return the reader of bodies like this one, which has runs."""
     skeleton, texts = split(body) or (b"", [])
-    if not texts:
-        return None
-    if (found := bodies.read_lists(texts)) is None or len(skeleton) > MAX_TEXT:
+    if not texts or (found := bodies.read_lists(texts)) is None or len(skeleton) > MAX_TEXT:
         raise NotCacheable
     numbers, shapes = found
     # The number of the first element of each run among all numbers, by its position in the body.

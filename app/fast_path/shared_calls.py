@@ -35,17 +35,19 @@ class SharedCall:
         program, spec = self.program, self.spec
         rows = np.empty((len(columns), padding.length_for(count)), self.dtype)
         for row, parts in zip(rows, columns, strict=True):
-            row[:count] = _joined(parts)
+            row[:count] = _joined(parts, self.dtype)
             row[count:] = row[count - 1]
         first = len(program.op.inputs)
         leaves = [*rows[:first], *spec.numbers, *rows[first:]]
         return padding.run_row(program, spec.mode, leaves, spec.device, count)
 
 
-def _joined(parts: Sequence[Numbers | Array]) -> NDArray[Any]:
-    """Return lists and arrays of numbers as one array; the numbers of lists become float64."""
+def _joined(parts: Sequence[Numbers | Array], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return lists and arrays of numbers as one array, of this dtype or of float64."""
     if len(parts) == 1:
         return np.asarray(parts[0], None if isinstance(parts[0], np.ndarray) else np.float64)
     if set(map(type, parts)) == {list}:
         return np.array(list(chain.from_iterable(parts)), np.float64)
-    return np.concatenate([np.asarray(part, None if isinstance(part, np.ndarray) else np.float64) for part in parts])
+    # Each by itself: on its way through float64, a signalling NaN of float32 would become a quiet one.
+    arrays = [np.asarray(part, None if isinstance(part, np.ndarray) else np.float64) for part in parts]
+    return np.concatenate([array.astype(dtype, copy=False) for array in arrays])

@@ -8,6 +8,7 @@ object per number. The same holds for the base64 texts of tensors. All of them k
 
 import secrets
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
@@ -36,6 +37,8 @@ LONG = 1 << 15
 LONG_RUN = 1 << 12
 # A body of tensors has a few dozen lists and strings; one with more is left to ``strict_json``.
 MAX_VALUES = 1 << 12
+# A short run with so many lists may be nested deeper, together with what is around it, than ``strict_json`` allows.
+MAX_LISTS = 1000
 
 # A client cannot forge a mark: it begins with a random token of this process.
 _MARK = secrets.token_hex(16)
@@ -116,11 +119,20 @@ def _parse_split(raw: Raw, places: Places) -> Document:
     extracted, pieces, start = Extracted(), [first], len(first)
     for text, following in zip(texts, rest, strict=True):
         mark = f"{_MARK}.{len(extracted)}"
-        is_long = len(text) >= LONG_RUN
-        extracted[mark] = read_run(raw, start, start + len(text)) if is_long else _ShortRun(text, start)
+        extracted[mark] = _run_at(raw, text, start)
         pieces += (b'["%b"]' % mark.encode(), following)
         start += len(text) + len(following)
     return _restored(raw, strict_json.parse(b"".join(pieces)), places, extracted)
+
+
+def _run_at(raw: Raw, text: Raw, start: int) -> Run | _ShortRun:
+    """Return the run with this text at ``start``; one of other values than numbers, such as bools, as a short one."""
+    if len(text) >= LONG_RUN:
+        with suppress(ValueError):
+            return read_run(raw, start, start + len(text))
+    if text.count(b"[") > MAX_LISTS:
+        raise ValueError("expected fewer lists in a short run")
+    return _ShortRun(text, start)
 
 
 def _parse_long(raw: Raw, places: Places) -> Document:
@@ -207,7 +219,7 @@ def _decoded(raw: Raw, text: str) -> Decoded:
     """Decode a base64 string of a body; raise ``ValueError`` if it is none."""
     decoded = Decoded(pybase64.b64decode(text, validate=True), len(text))
     quoted = b'"%b"' % text.encode()
-    at = raw.find(quoted)
-    # With two equal texts, it is unknown which of them this one is.
-    decoded.start = at + 1 if at >= 0 and raw.find(quoted, at + 1) < 0 else -1
+    # With two equal texts, or with an escape that may hide this one, it is unknown where it is.
+    if raw.count(quoted) == 1 and b"\\" not in raw:
+        decoded.start = raw.find(quoted) + 1
     return decoded

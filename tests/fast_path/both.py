@@ -1,4 +1,4 @@
-"""The two ways side by side: every request goes to a service with the express way and to one without it."""
+"""Two services side by side: every request goes to one with the fast path and to one without it."""
 
 import socket
 import time
@@ -10,8 +10,8 @@ from tests.fast_path.wire import Answer, Wire
 
 GET = b"GET %b HTTP/1.1\r\nhost: localhost\r\n\r\n"
 TAKEN = b"\npullback_express_requests_total "
-# How many like requests teach the express way a head and a frame.
-LESSONS, PATIENCE = 8, 200
+# After how many like requests there is a template, and after how many at most on a busy machine.
+REPEATS, PATIENCE = 8, 200
 Requests = Callable[[int], bytes]
 """Returns one request of a loop: the same but for its numbers, other ones for each count."""
 
@@ -19,10 +19,10 @@ Requests = Callable[[int], bytes]
 class Both:
     """A connection to each service, opened again after its end."""
 
-    def __init__(self, express: Service, ordinary: Service) -> None:
-        self.services = express, ordinary
+    def __init__(self, fast: Service, general: Service) -> None:
+        self.services = fast, general
         self._wires: list[Wire] = []
-        self._scrape = Wire(express.port)
+        self._scrape = Wire(fast.port)
 
     def close(self) -> None:
         for wire in (*self._wires, self._scrape):
@@ -30,23 +30,23 @@ class Both:
         self._wires = []
 
     def same(self, *requests: bytes) -> list[Answer]:
-        """Send each request both ways, one at a time; return the answers, which must be the same."""
+        """Send each request to both services, one at a time; return the answers, which must be the same."""
         return [self.exchange(request)[0] for request in requests]
 
     def exchange(self, *pieces: bytes, count: int = 1, pause_s: float = 0.0) -> list[Answer]:
-        """Send the pieces of ``count`` requests both ways; return the answers, which must be the same."""
+        """Send the pieces of ``count`` requests to both services; return the answers, which must be the same."""
         if not self._wires:
             self._wires = [Wire(service.port) for service in self.services]
         for wire in self._wires:
             wire.send(*pieces, pause_s=pause_s)
-        express, ordinary = (wire.answers(count) for wire in self._wires)
-        assert express == ordinary, b"".join(pieces)[:2000]
-        if ordinary[-1].is_last:
+        fast, general = (wire.answers(count) for wire in self._wires)
+        assert fast == general, b"".join(pieces)[:2000]
+        if general[-1].is_last:
             for wire in self._wires:
                 wire.rest()
                 wire.socket.close()
             self._wires = []
-        return ordinary
+        return general
 
     def on_new(self, *pieces: bytes, pause_s: float = 0.0, half_close: bool = False) -> bytes:
         """Send the pieces on connections of their own until the end; return all answers, which must be the same."""
@@ -69,7 +69,7 @@ class Both:
         return b"".join(head + body for head, body in found[1])
 
     def taken(self) -> int:
-        """Return how many requests the express way has answered."""
+        """Return how many requests the fast path has answered."""
         return metric(self._scrape, TAKEN)
 
     def batches(self, op: str, operation: str) -> int:
@@ -78,23 +78,23 @@ class Both:
 
     @contextmanager
     def takes(self, least: int, most: int | None = None) -> Iterator[None]:
-        """Expect that the express way answers so many of the requests in the block."""
+        """Expect that the fast path answers so many of the requests in the block."""
         before = self.taken()
         yield
         taken = self.taken() - before
         assert least <= taken <= (taken if most is None else most), f"it took {taken} requests"
 
-    def teach(self, requests: Requests) -> list[Answer]:
-        """Send requests until the express way takes them, which a busy machine may delay; return the answers."""
-        answers, before = self.learn(requests), self.taken()
+    def warm(self, requests: Requests) -> list[Answer]:
+        """Send requests until the fast path takes them, which a busy machine may delay; return the answers."""
+        answers, before = self.repeat(requests), self.taken()
         while self.taken() == before:
-            assert len(answers) < PATIENCE, "the express way does not learn this request"
+            assert len(answers) < PATIENCE, "the fast path does not take this request"
             answers += self.same(requests(len(answers)))
         return answers
 
-    def learn(self, requests: Requests) -> list[Answer]:
-        """Send enough requests to teach the express way."""
-        return self.same(*(requests(number) for number in range(LESSONS)))
+    def repeat(self, requests: Requests) -> list[Answer]:
+        """Send as many like requests as a template needs."""
+        return self.same(*(requests(number) for number in range(REPEATS)))
 
 
 def metric(wire: Wire, name: bytes) -> int:

@@ -1,4 +1,4 @@
-"""Two services that differ in one setting: one has the express way, the other has not."""
+"""Two services that differ in one setting: one has the fast path, the other has not."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ PLUGINS = Path(__file__).parent / "plugins"
 
 @pytest.fixture(scope="session")
 def two_services(start_for_session):
-    two = [start_for_session(OPS_PATH=str(PLUGINS), EXPRESS=express) for express in "10"]
+    two = [start_for_session(OPS_PATH=str(PLUGINS), EXPRESS=fast) for fast in "10"]
     yield [one.wait_until_ready() for one in two]
     for one in two:
         assert one.process.poll() is None, f"the service has ended; its log:\n{one.log()[-8000:]}"

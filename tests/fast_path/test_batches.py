@@ -1,4 +1,4 @@
-"""Many connections at once: every answer is the ordinary one, and belongs to its connection."""
+"""Many connections at once: every answer is that of the general path, and belongs to its connection."""
 
 import itertools
 import json
@@ -66,7 +66,7 @@ LOOPS: tuple[Loop, ...] = (
     inference_in_json,
     umbridge,
 )
-# Their failures are those of another head, which rests after some.
+# Their failures are those of another prefix, which rests after some.
 OTHER = ("content-type: application/json", "x-other: 1")
 OTHERS = (
     GET % b"/health/live",
@@ -79,9 +79,9 @@ OTHERS = (
 
 
 @pytest.fixture
-def taught(both) -> Both:
+def warmed(both) -> Both:
     for loop in LOOPS:
-        both.teach(loop)
+        both.warm(loop)
     return both
 
 
@@ -101,29 +101,29 @@ def in_turns(port: int, turns: Sequence[Sequence[bytes]]) -> list[list[Answer]]:
 
 
 @pytest.mark.slow
-def test_many_connections(taught):
+def test_many_connections(warmed):
     """Every request differs from all others, so each answer shows whose it is."""
     rng, numbers = random.Random(4), itertools.count()
     turns = [
         [rng.choice(LOOPS)(next(numbers) / 8) if rng.random() < 0.9 else rng.choice(OTHERS) for _ in range(CONNECTIONS)]
         for _ in range(ROUNDS)
     ]
-    with taught.takes(CONNECTIONS * ROUNDS // 4):
-        express = in_turns(taught.services[0].port, turns)
-    alone = taught.same(*itertools.chain.from_iterable(turns))
-    assert list(itertools.chain.from_iterable(express)) == alone
+    with warmed.takes(CONNECTIONS * ROUNDS // 4):
+        fast = in_turns(warmed.services[0].port, turns)
+    alone = warmed.same(*itertools.chain.from_iterable(turns))
+    assert list(itertools.chain.from_iterable(fast)) == alone
 
 
 @pytest.mark.slow
-def test_many_connections_of_one_loop(taught):
+def test_many_connections_of_one_loop(warmed):
     """More numbers than the shortest length of a call has, and than a shared call may have; bodies in several parts."""
     for size in (1, 100, 700, 1500, 9000):
         loop = lists("square", "forward", size)
-        taught.teach(loop)
+        warmed.warm(loop)
         turns = [[loop(turn * 100 + each + 0.125) for each in range(CONNECTIONS)] for turn in range(6)]
-        express = in_turns(taught.services[0].port, turns)
-        alone = taught.same(*itertools.chain.from_iterable(turns))
-        assert list(itertools.chain.from_iterable(express)) == alone
+        fast = in_turns(warmed.services[0].port, turns)
+        alone = warmed.same(*itertools.chain.from_iterable(turns))
+        assert list(itertools.chain.from_iterable(fast)) == alone
 
 
 @pytest.mark.slow
@@ -132,42 +132,42 @@ def test_a_loop_whose_requests_always_share_a_batch(both):
     loop, before = lists("log1pexp", "gradients", 700, dtype="float64"), both.taken()
     for turn in range(PATIENCE):
         requests = [loop(turn * CONNECTIONS + each + 0.125) for each in range(CONNECTIONS)]
-        [express] = in_turns(both.services[0].port, [requests])
+        [fast] = in_turns(both.services[0].port, [requests])
         if both.taken() > before:
             break
     else:
-        pytest.fail("the express way does not learn this request")
-    assert express == both.same(*requests)
+        pytest.fail("the fast path does not take this request")
+    assert fast == both.same(*requests)
 
 
 @pytest.mark.parametrize("size", [400, 1500])
 def test_the_requests_of_a_turn_share_calls(both, size):
     """The first run of a length compiles, so it is not brief. The numbers of a turn fill one call or more."""
     loop = lists("square", "gradients", size, dtype="float64")
-    both.teach(loop)
+    both.warm(loop)
     for turn in range(PATIENCE):
         taken, batches = both.taken(), both.batches("square", "gradients")
         in_turns(both.services[0].port, [[loop(turn * CONNECTIONS + each + 0.125) for each in range(CONNECTIONS)]])
         taken, batches = both.taken() - taken, both.batches("square", "gradients") - batches
         if taken == CONNECTIONS and batches <= CONNECTIONS // 2:
             return
-    pytest.fail(f"the last turn took {batches} calls, and {taken} requests went the express way")
+    pytest.fail(f"the last turn took {batches} calls, and {taken} requests took the fast path")
 
 
-def test_long_rows_that_json_writes_in_other_ways(taught):
-    """A row that holds a number that only the ordinary way writes, among rows that do not."""
+def test_long_rows_that_json_writes_otherwise(warmed):
+    """A row that holds a number that needs another writer, among rows that do not."""
     for size, numbers in itertools.product((64, 65, 700), ("1e30", "-1e30", AMBIGUOUS, f"-{AMBIGUOUS}")):
-        taught.teach(lists("square", "vjp", size))
+        warmed.warm(lists("square", "vjp", size))
         plain, edge = ["0.5"] * size, ["0.5"] * (size - 1) + [numbers]
         turn = [
             post("/v1/ops/square/vjp", b'{"inputs": {"x": [%b]}, "cotangents": {"y": [%b]}}' % (x, dy))
             for x, dy in itertools.product([", ".join(row).encode() for row in (plain, edge)], repeat=2)
         ]
-        [express] = in_turns(taught.services[0].port, [turn])
-        assert express == taught.same(*turn)
+        [fast] = in_turns(warmed.services[0].port, [turn])
+        assert fast == warmed.same(*turn)
 
 
-def test_threads_of_clients(taught):
+def test_threads_of_clients(warmed):
     """Clients that do not wait for each other, each with its own loop of requests."""
     failed: list[object] = []
 
@@ -177,7 +177,7 @@ def test_threads_of_clients(taught):
         requests += rng.choices(OTHERS, k=8)
         rng.shuffle(requests)
         found: list[list[Answer]] = []
-        for service in taught.services:
+        for service in warmed.services:
             with Wire(service.port) as wire:
                 answers: list[Answer] = []
                 for request in requests:
@@ -197,7 +197,7 @@ def test_threads_of_clients(taught):
 
 @pytest.mark.slow
 def test_requests_that_cannot_share_a_call_stay_off_the_event_loop(two_services):
-    """An op that sleeps is never learned: the service answers others meanwhile."""
+    """An op that sleeps never gets a template: the service answers others meanwhile."""
     service, stop, slowest = two_services[0], threading.Event(), [0.0]
 
     def probe() -> None:

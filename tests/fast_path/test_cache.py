@@ -1,4 +1,4 @@
-"""What the express way keeps is bounded, and its timer leaves active connections alone."""
+"""What the fast path keeps is bounded, and its timer leaves active connections alone."""
 
 import asyncio
 import random

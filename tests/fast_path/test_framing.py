@@ -1,4 +1,4 @@
-"""Heads and framing: however a request comes, both ways answer the same, in order, and lose nothing."""
+"""Headers and framing: however a request comes, both services answer the same, in order, and lose nothing."""
 
 import json
 import random
@@ -29,9 +29,9 @@ def small(number: float) -> bytes:
 
 
 @pytest.fixture
-def taught(both) -> Both:
-    """Both ways, of which one has learned ``small``."""
-    both.teach(small)
+def warmed(both) -> Both:
+    """Both services, of which one has a template of ``small``."""
+    both.warm(small)
     return both
 
 
@@ -136,21 +136,21 @@ def test_a_head(both, head):
 @pytest.mark.parametrize(
     "text", [b"\r\nContent-Length: 5\r\n", b"\r\n\r\n", b"POST / HTTP/1.1\r\ncontent-length: 3\r\n\r\nabc"]
 )
-def test_a_body_that_looks_like_a_head(taught, text):
+def test_a_body_that_looks_like_a_head(warmed, text):
     tag = f"x-tag: {next(TAGS)}"
     for number in range(10):
         body = b'{"inputs":{"x":[%d.5,1.5]}}%b' % (number, text)
-        taught.exchange(post(PATH, body, JSON, tag))
+        warmed.exchange(post(PATH, body, JSON, tag))
         body = b'{"inputs":{"x":[%d.5,%b1.5]}}' % (number, b"\r\n\r\n" if text == b"\r\n\r\n" else b"\r\n")
-        taught.exchange(post(PATH, body, JSON, tag))
+        warmed.exchange(post(PATH, body, JSON, tag))
 
 
 @pytest.mark.parametrize("wrong", [-1, 1, 5, -5, 100])
-def test_a_wrong_length(taught, wrong):
+def test_a_wrong_length(warmed, wrong):
     request = small(3)
     body = request.partition(b"\r\n\r\n")[2]
     altered = request.replace(b"content-length: %d" % len(body), b"content-length: %d" % (len(body) + wrong))
-    taught.on_new(small(1), altered, LIVE, half_close=True, pause_s=0.02)
+    warmed.on_new(small(1), altered, LIVE, half_close=True, pause_s=0.02)
 
 
 def smuggled() -> bytes:
@@ -174,68 +174,68 @@ def smuggled() -> bytes:
     ],
 )
 @pytest.mark.parametrize("together", [True, False])
-def test_smuggled_requests(taught, data, together):
+def test_smuggled_requests(warmed, data, together):
     """Sent with the requests around them, or on their own."""
     if together:
-        taught.on_new(small(7) + data + small(8), half_close=True)
+        warmed.on_new(small(7) + data + small(8), half_close=True)
     else:
-        taught.on_new(small(7), data, small(8), half_close=True, pause_s=0.03)
+        warmed.on_new(small(7), data, small(8), half_close=True, pause_s=0.03)
 
 
-def test_every_split(taught):
+def test_every_split(warmed):
     """A request in two parts, cut at every byte."""
     request = small(5)
-    with taught.takes(20):
+    with warmed.takes(20):
         for cut in range(1, len(request)):
-            taught.exchange(request[:cut], request[cut:], pause_s=0.002)
+            warmed.exchange(request[:cut], request[cut:], pause_s=0.002)
 
 
-def test_the_head_and_the_body(taught):
+def test_the_head_and_the_body(warmed):
     for number in range(20):
         head, _, body = small(number).partition(b"\r\n\r\n")
-        taught.exchange(head + b"\r\n\r\n", body, pause_s=0.005)
-        taught.exchange(head, b"\r\n\r\n", body[:9], body[9:], pause_s=0.003)
+        warmed.exchange(head + b"\r\n\r\n", body, pause_s=0.005)
+        warmed.exchange(head, b"\r\n\r\n", body[:9], body[9:], pause_s=0.003)
 
 
 @pytest.mark.parametrize("number", range(2, 21, 3))
-def test_pipelined(taught, number):
+def test_pipelined(warmed, number):
     requests = [small(each) for each in range(number)]
-    answers = taught.exchange(b"".join(requests), count=number)
-    assert answers == taught.same(*requests)
+    answers = warmed.exchange(b"".join(requests), count=number)
+    assert answers == warmed.same(*requests)
     # In two sends, cut in the middle of one; and one request in each send, without waiting.
     data = b"".join(requests)
     for cut in (1, len(data) // 2, len(data) - 3, len(requests[0]), len(requests[0]) + 4):
-        assert taught.exchange(data[:cut], data[cut:], count=number, pause_s=0.01) == answers
-    assert taught.exchange(*requests, count=number) == answers
+        assert warmed.exchange(data[:cut], data[cut:], count=number, pause_s=0.01) == answers
+    assert warmed.exchange(*requests, count=number) == answers
 
 
-def test_requests_of_one_turn(taught):
+def test_requests_of_one_turn(warmed):
     """Sent one by one without waiting, several may be read in one turn of the event loop."""
     for number in range(40):
         others = [LIVE, NOT_FOUND, small(number), INVALID, small(number + 0.5), WRONG_METHOD, small(3), LARGE, small(1)]
         random.Random(number).shuffle(others)
-        taught.exchange(*others, count=len(others))
+        warmed.exchange(*others, count=len(others))
 
 
 @pytest.mark.slow
-def test_a_slow_body(taught):
+def test_a_slow_body(warmed):
     for cut in (-1, -10):
-        taught.exchange(small(1), small(2)[:cut], small(2)[cut:], count=2, pause_s=0.2)
-        taught.exchange(small(2)[:cut], small(2)[cut:] + small(3), count=2, pause_s=0.2)
+        warmed.exchange(small(1), small(2)[:cut], small(2)[cut:], count=2, pause_s=0.2)
+        warmed.exchange(small(2)[:cut], small(2)[cut:] + small(3), count=2, pause_s=0.2)
 
 
-def test_a_body_that_drips(taught):
-    """Its bytes are counted from the first one: the ordinary way gets the request after a moment."""
+def test_a_body_that_drips(warmed):
+    """Its bytes are counted from the first one: the general path gets the request after a moment."""
     request = small(2)
-    with taught.takes(0, 0):
-        taught.exchange(request[:-8], *(bytes([byte]) for byte in request[-8:]), pause_s=0.03)
+    with warmed.takes(0, 0):
+        warmed.exchange(request[:-8], *(bytes([byte]) for byte in request[-8:]), pause_s=0.03)
 
 
 @pytest.mark.parametrize("cut", [-1, -12])
 @pytest.mark.parametrize("pause_s", [0.0, 0.1])
-def test_a_body_that_never_ends(taught, cut, pause_s):
-    taught.on_new(small(1), small(2)[:cut], half_close=True, pause_s=pause_s)
-    free = both_free(taught)
+def test_a_body_that_never_ends(warmed, cut, pause_s):
+    warmed.on_new(small(1), small(2)[:cut], half_close=True, pause_s=pause_s)
+    free = both_free(warmed)
     assert free[0] == free[1]
 
 
@@ -258,34 +258,34 @@ def both_free(both: Both) -> list[bytes]:
 
 
 @pytest.mark.thorough
-def test_half_closed(taught):
+def test_half_closed(warmed):
     for _ in range(5):
         for data in (small(1), small(1) + small(2), LIVE + small(2)):
-            taught.on_new(small(0), data, half_close=True, pause_s=0.02)
+            warmed.on_new(small(0), data, half_close=True, pause_s=0.02)
 
 
-def test_a_client_that_leaves(taught):
+def test_a_client_that_leaves(warmed):
     """Its answer belongs to nobody, and the next client gets its own."""
     for number in range(30):
-        for service in taught.services:
+        for service in warmed.services:
             with Wire(service.port) as wire:
                 wire.send(small(number))
                 if number % 2:
                     wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-        taught.same(small(number + 0.5))
+        warmed.same(small(number + 0.5))
 
 
-def test_other_requests_between(taught):
+def test_other_requests_between(warmed):
     others = (LIVE, NOT_FOUND, WRONG_METHOD, INVALID, LARGE, post(PATH, b"{"), GET % b"/v1/ops")
     for number, other in enumerate(others * 3):
-        with taught.takes(2, 2) if other is LIVE else taught.takes(1):
-            taught.same(small(number), other, small(number + 0.5))
+        with warmed.takes(2, 2) if other is LIVE else warmed.takes(1):
+            warmed.same(small(number), other, small(number + 0.5))
 
 
-def test_a_garbled_request_ends_the_connection(taught):
+def test_a_garbled_request_ends_the_connection(warmed):
     for garbage in (b"\x00\x01\r\n\r\n", b"POST\r\n\r\n", b"POST / HTTP/9\r\n\r\n", b"GET * HTTP/1.1\r\n\r\n"):
-        taught.on_new(small(1), garbage, pause_s=0.02)
-        taught.on_new(small(1) + garbage)
+        warmed.on_new(small(1), garbage, pause_s=0.02)
+        warmed.on_new(small(1) + garbage)
 
 
 PIECES = st.lists(st.sampled_from(["small", "live", "large", "invalid", "method"]), min_size=1, max_size=8)
@@ -306,18 +306,18 @@ def check_framing(both: Both, config: settings) -> None:
     check()
 
 
-def test_any_framing(taught):
-    check_framing(taught, settings(max_examples=60, deadline=None, database=None, derandomize=True))
+def test_any_framing(warmed):
+    check_framing(warmed, settings(max_examples=60, deadline=None, database=None, derandomize=True))
 
 
 @pytest.mark.thorough
-def test_any_framing_thoroughly(taught):
-    check_framing(taught, settings(max_examples=3000, deadline=None, database=None))
+def test_any_framing_thoroughly(warmed):
+    check_framing(warmed, settings(max_examples=3000, deadline=None, database=None))
 
 
-def test_answers_name_different_requests(taught):
-    """The ids of both ways come from one count."""
-    with Wire(taught.services[0].port) as wire:
+def test_answers_name_different_requests(warmed):
+    """The ids of both paths come from one count."""
+    with Wire(warmed.services[0].port) as wire:
         answers: list[Answer] = []
         for number in range(30):
             wire.send(small(number) if number % 3 else LIVE)
@@ -327,8 +327,8 @@ def test_answers_name_different_requests(taught):
         assert len(prefixes) == 1
 
 
-def test_a_request_keeps_its_own_id(taught):
-    with Wire(taught.services[0].port) as wire:
+def test_a_request_keeps_its_own_id(warmed):
+    with Wire(warmed.services[0].port) as wire:
         for number in range(12):
             body = b'{"inputs":{"x":[%d.5,1.5]}}' % number
             wire.send(post(PATH, body, JSON, "X-Request-ID: mine"))
@@ -337,8 +337,8 @@ def test_a_request_keeps_its_own_id(taught):
 
 
 @pytest.mark.slow
-def test_the_date_is_that_of_the_second(taught):
-    with Wire(taught.services[0].port) as wire:
+def test_the_date_is_that_of_the_second(warmed):
+    with Wire(warmed.services[0].port) as wire:
         seen = set[bytes]()
         until = time.monotonic() + 2.5
         while time.monotonic() < until:

@@ -1,4 +1,4 @@
-"""Numbers: whatever a list has in place of a number, both ways answer the same."""
+"""Numbers: whatever a list has in place of a number, both services answer the same."""
 
 import json
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ THOROUGH = settings(max_examples=5000, deadline=None, database=None)
 
 
 def tagged() -> str:
-    """Return a header that no other head has, so that wrong bodies of one test keep no other test from learning."""
+    """Return a header that no other prefix has, so that wrong bodies of one test do not make others rest."""
     return f"x-tag: {next(TAGS)}"
 
 
@@ -78,7 +78,7 @@ def tag() -> Iterator[str]:
 def test_an_edge_of_numbers(both, dtype, tag, length):
     """Long lists have another reader."""
     more, ones = ",1.25" * length, ",0.5" * length
-    both.teach(lambda n: request(f"{n + 0.5}{more}", dtype, tag, f"1.5{ones}"))
+    both.warm(lambda n: request(f"{n + 0.5}{more}", dtype, tag, f"1.5{ones}"))
     with both.takes(20):
         for edge in EDGES:
             both.same(request(edge + more, dtype, tag, "1.5" + ones), request("0.5" + more, dtype, tag, edge + ones))
@@ -93,7 +93,7 @@ def test_numbers_drawn(both, dtype, tag, length):
         values = bits.astype(f"u{np.dtype(dtype).itemsize}").view(dtype)
         return json.dumps(np.where(np.isfinite(values), values, n + 0.5).tolist())[1:-1]
 
-    both.teach(lambda n: request(numbers(n), dtype, tag, numbers(n)))
+    both.warm(lambda n: request(numbers(n), dtype, tag, numbers(n)))
     with both.takes(5):
         both.same(*(request(numbers(n), dtype, tag, numbers(n)) for n in range(30)))
 
@@ -101,7 +101,7 @@ def test_numbers_drawn(both, dtype, tag, length):
 def check_property(both: Both, dtype: str, config: settings) -> None:
     tag = tagged()
     for size in (1, 2, 3):
-        both.teach(lambda n, size=size: request(",".join([f"{n}.25"] * size), dtype, tag, ",".join(["0.5"] * size)))
+        both.warm(lambda n, size=size: request(",".join([f"{n}.25"] * size), dtype, tag, ",".join(["0.5"] * size)))
 
     @settings(config, suppress_health_check=list(HealthCheck))
     @given(LISTS, st.one_of(LISTS, st.sampled_from(["1.5", "1.5,2.5", "1.5,2.5,3.5"])))
@@ -156,7 +156,7 @@ BODIES = (
 
 
 def test_bodies_that_look_alike(both):
-    """Each under one head, in turn, so that what is learned of one meets the others."""
+    """Each under one prefix, in turn, so that the templates of one meet the others."""
     tag = tagged()
     for turn in range(3):
         for body in BODIES:
@@ -173,7 +173,7 @@ def test_a_body_in_a_loop(both, body):
         data = body.replace("NUM", f"{n}.125").encode()
         return post("/v1/ops/log1pexp/vjp", data, "content-type: application/json", tag)
 
-    both.learn(of)
+    both.repeat(of)
     for value in ("null", "true", '"1"', "1e39", "-0.0", "1", ""):
         data = body.replace("NUM", value).encode()
         both.same(post("/v1/ops/log1pexp/vjp", data, "content-type: application/json", tag))
@@ -182,13 +182,13 @@ def test_a_body_in_a_loop(both, body):
 @pytest.mark.parametrize("op", ["square", "log1pexp"])
 @pytest.mark.parametrize("encoding", ["flat", "nested", "base64"])
 def test_results_without_a_plain_number(both, dtype, tag, op, encoding):
-    """Results overflow, or are what orjson writes otherwise: the ordinary way writes those."""
+    """Results overflow, or are what orjson writes otherwise: the general path writes those."""
 
     def of(*values: str) -> bytes:
         body = f'{{"inputs":{{"x":[[{"],[".join(values)}]]}},"dtype":"{dtype}","encoding":"{encoding}"}}'
         return post(f"/v1/ops/{op}/forward", body.encode(), "content-type: application/json", tag)
 
-    both.teach(lambda n: of(f"{n}.25", "1.5"))
+    both.warm(lambda n: of(f"{n}.25", "1.5"))
     edges = ("1e30", "1e200", "7.038531e-26", "-7.038531e-26", "2.653022e-13", "1e-30", "1e38", "-1e38", "0.5")
     with both.takes(1):
         both.same(*(of(first, second) for first in edges for second in edges))
@@ -212,7 +212,7 @@ def test_infinities_and_nan_in_bytes(both, dtype):
 
     words = [np.nan, -np.nan, np.inf, -np.inf, -0.0, 5e-324, 1e38, 0.1]
     for accept in ("application/vnd.safetensors", "application/json"):
-        both.learn(lambda n, accept=accept: of(np.array([n + 0.25, 1.5], dtype), accept))
+        both.repeat(lambda n, accept=accept: of(np.array([n + 0.25, 1.5], dtype), accept))
         both.same(*(of(np.array([first, second], dtype), accept) for first in words for second in words))
 
 
@@ -222,7 +222,7 @@ def test_base64_of_other_lengths(both, tag, text):
         body = f'{{"inputs":{{"x":{{"dtype":"float32","shape":[2],"base64":"{data}"}}}}}}'
         return post("/v1/ops/square/forward", body.encode(), "content-type: application/json", tag)
 
-    both.teach(lambda n: of(f"AACAPwA{'ABCDEFGH'[n % 8]}AEA="))
+    both.warm(lambda n: of(f"AACAPwA{'ABCDEFGH'[n % 8]}AEA="))
     with both.takes(1, 2):
         both.same(of(text), of("AACAPwAAAEA="))
 

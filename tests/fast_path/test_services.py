@@ -1,4 +1,4 @@
-"""The log, the metrics, keys, draining and timers: what belongs to a request the express way does too."""
+"""The log, the metrics, keys, draining and timers: the fast path does all that belongs to a request."""
 
 import contextlib
 import hashlib
@@ -43,7 +43,7 @@ def bearer(key: str) -> str:
 
 @pytest.fixture(params=["text", "json"])
 def logs(request, start_for_module) -> tuple[Both, str]:
-    two = [start_for_module(OPS_PATH=str(PLUGINS), EXPRESS=express, LOG=request.param) for express in "10"]
+    two = [start_for_module(OPS_PATH=str(PLUGINS), EXPRESS=fast, LOG=request.param) for fast in "10"]
     return Both(*(one.wait_until_ready() for one in two)), request.param
 
 
@@ -60,9 +60,9 @@ def lines_of(log: str, kind: str) -> list[dict[str, str]]:
 
 
 def test_log_and_metrics(logs):
-    """Each way writes the same lines, and counts the same."""
+    """Each service writes the same lines, and counts the same."""
     both, kind = logs
-    both.teach(small)
+    both.warm(small)
     requests = [small(number) for number in range(8)]
     for path in (f"{PATH}?a=b", f"{PATH}#c", f"{PATH}?a#c"):
         requests += [small(number).replace(PATH.encode(), path.encode()) for number in range(10)]
@@ -96,7 +96,7 @@ def test_log_and_metrics(logs):
 
 
 def counts(port: int) -> dict[tuple[str, str], float]:
-    """Return the counts of requests, of their times and of batches; those of both ways are the same."""
+    """Return the counts of requests, of their times and of batches; those of both services are the same."""
     with Wire(port) as wire:
         wire.send(GET % b"/metrics")
         text = wire.answer().body.decode()
@@ -116,17 +116,17 @@ def counts(port: int) -> dict[tuple[str, str], float]:
 
 @pytest.fixture
 def guarded(start, tmp_path: Path):
-    """Both ways with keys, each for a few requests at a time; the file of keys."""
+    """Both services with keys, each for a few requests at a time; the file of keys."""
     file = tmp_path / "keys"
     file.write_text(line_for("alice", ALICE) + line_for("bob", BOB))
-    two = [start(EXPRESS=express, KEYS_FILE=str(file), KEY_INFLIGHT="2") for express in "10"]
+    two = [start(EXPRESS=fast, KEYS_FILE=str(file), KEY_INFLIGHT="2") for fast in "10"]
     both = Keyed(*(one.wait_until_ready() for one in two))
     yield both, file
     both.close()
 
 
 class Keyed(Both):
-    """Both ways of services with keys."""
+    """A connection to both services with keys."""
 
     def taken(self) -> int:
         self._scrape.send(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n%b\r\n\r\n" % bearer(ALICE).encode())
@@ -136,12 +136,12 @@ class Keyed(Both):
 
 def test_keys(guarded):
     both, file = guarded
-    both.teach(lambda n: small(n, bearer(BOB)))
+    both.warm(lambda n: small(n, bearer(BOB)))
     # With two keys, the last one counts.
     for pair in ((ALICE, BOB), (BOB, ALICE), (ALICE, "none"), ("none", ALICE)):
         for number in range(10):
             both.same(small(number, *map(bearer, pair)))
-    both.teach(lambda n: small(n, bearer(ALICE)))
+    both.warm(lambda n: small(n, bearer(ALICE)))
     with both.takes(4):
         both.same(*(small(number, bearer(key)) for number in range(4) for key in (ALICE, BOB)))
     until, differ = time.monotonic() + PATIENCE_S, True
@@ -164,7 +164,7 @@ def test_keys(guarded):
 def test_the_place_of_a_key_is_given_back(guarded):
     """Many more requests in turn than a key may have at a time."""
     both, _ = guarded
-    both.teach(lambda n: small(n, bearer(BOB)))
+    both.warm(lambda n: small(n, bearer(BOB)))
     with both.takes(8):
         assert {answer.status for answer in both.same(*(small(n, bearer(BOB)) for n in range(10)))} == {200}
 
@@ -172,7 +172,7 @@ def test_the_place_of_a_key_is_given_back(guarded):
 def test_more_requests_than_a_key_may_have(guarded):
     """Those that arrive together exceed the limit of the key: some are refused, and no more are answered at a time."""
     both, _ = guarded
-    both.teach(lambda n: small(n, bearer(BOB)))
+    both.warm(lambda n: small(n, bearer(BOB)))
     with contextlib.ExitStack() as stack:
         wires = [stack.enter_context(Wire(both.services[0].port)) for _ in range(8)]
         both.services[0].process.send_signal(signal.SIGSTOP)
@@ -186,14 +186,14 @@ def test_more_requests_than_a_key_may_have(guarded):
 
 def test_what_requests_take_is_given_back(start):
     """Bodies of more bytes in all than the budget has, whole or in parts, leave it free, and no request in progress."""
-    two = [start(EXPRESS=express, MAX_INFLIGHT_MB="1").wait_until_ready() for express in "10"]
+    two = [start(EXPRESS=fast, MAX_INFLIGHT_MB="1").wait_until_ready() for fast in "10"]
     both = Both(*two)
 
     def request(number: int) -> bytes:
         numbers = ",".join(f"{number + each / 8 + 0.0625:.4f}" for each in range(3000))
         return with_head(PATH, (JSON,), b'{"inputs":{"x":[%b]}}' % numbers.encode())
 
-    both.teach(request)
+    both.warm(request)
     with both.takes(80):
         assert {answer.status for answer in both.same(*(request(number) for number in range(60)))} == {200}
         for number in range(60):
@@ -208,9 +208,9 @@ def test_what_requests_take_is_given_back(start):
 
 @pytest.mark.thorough
 def test_the_rest_of_a_body_that_never_comes(start):
-    """The ordinary way waits for it until the deadline, and says so."""
-    both = Both(*(start(EXPRESS=express, DEADLINE_S="8").wait_until_ready() for express in "10"))
-    both.teach(small)
+    """The general path waits for it until the deadline, and says so."""
+    both = Both(*(start(EXPRESS=fast, DEADLINE_S="8").wait_until_ready() for fast in "10"))
+    both.warm(small)
     answers: list[Answer] = []
     wires = [Wire(service.port) for service in both.services]
     for wire in wires:

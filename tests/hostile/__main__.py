@@ -24,7 +24,7 @@ from tests.hostile.findings import FOLDER, Findings
 from tests.hostile.phases import (
     departures,
     evil_ops,
-    express,
+    fast,
     fuzz,
     memory,
     overload,
@@ -60,7 +60,7 @@ class Phase:
 
 PHASES = (
     Phase("fuzz", fuzz.attack, "one process", 0.4, 20.0),
-    Phase("express", express.attack, "one process", 0.05, 8.0),
+    Phase("fast", fast.attack, "one process", 0.05, 8.0),
     Phase("memory", memory.attack, "one process", 0.14, 20.0),
     Phase("overload", overload.attack, "one process", 0.1),
     Phase("slow clients", slow.attack, "one process", 0.12),

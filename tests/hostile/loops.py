@@ -1,9 +1,10 @@
 """Loops: requests that repeat but for their numbers, in every protocol, format and dtype, with numbers of every kind.
 
-A loop begins with numbers of one kind, from which the express way learns, and goes on with numbers of others.
+A loop begins with numbers of one kind, until the fast path has a template, and goes on with numbers of others.
 """
 
 import base64
+import gzip
 import json
 import random
 import struct
@@ -74,12 +75,14 @@ class Loop:
 
     def requests(self, rng: random.Random, count: int) -> Iterator[bytes]:
         """Yield requests: half of them with numbers of one kind, often round ones, then any, and words."""
-        teaching = KINDS[rng.choice([*KINDS, "round", "halves", "whole"])]
+        first = KINDS[rng.choice([*KINDS, "round", "halves", "whole"])]
         for number in range(count):
-            kind = teaching if number < count // 2 else KINDS[rng.choice([*KINDS])]
+            kind = first if number < count // 2 else KINDS[rng.choice([*KINDS])]
             texts = [[kind(rng) for _ in range(self.size)] for _ in range(2)]
             if number > count // 2 and rng.random() < 0.3:
                 texts[rng.randrange(2)][rng.randrange(self.size)] = rng.choice(WORDS)
+            if rng.random() < 0.1:
+                texts[1] = texts[0]
             yield self.make(*texts)
 
 
@@ -88,7 +91,7 @@ def any_loop(rng: random.Random, tag: str) -> Loop:
     shape = rng.choice(SHAPES)
     size = int(np.prod(shape))
     form = rng.choice((_lists, _lists, _lists, _typed, _base64, _safetensors, _umbridge, _umbridge, _tesseract))
-    form = rng.choice((form, form, form, _inference, _binary_inference))
+    form = rng.choice((form, form, form, form, _inference, _binary_inference, _two_inputs, _two_vectors, _compressed))
     return Loop(form(rng, shape, rng.choice(DTYPES), (tag,) if tag else ()), size)
 
 
@@ -185,6 +188,49 @@ def _umbridge(rng: random.Random, shape: tuple[int, ...], dtype: str, tag: tuple
             "ApplyHessian": f',"outWrt":0,"inWrt1":0,"inWrt2":0,"sens":{other},"vec":{one}',
         }
         return post(f"/{action}", f'{{"name":"{op}","config":{config},"input":[{one}]{fields[action]}}}'.encode(), *tag)
+
+    return make
+
+
+def _two_inputs(rng: random.Random, shape: tuple[int, ...], dtype: str, tag: tuple[str, ...]) -> Any:
+    """Return a request to an op of two inputs, in any order; the key of one may be escaped."""
+    path, names = f"/v1/ops/{rng.choice(OPS)}.vjp/forward", [("x", 0), (rng.choice(("dy", "d\\u0079")), 1)]
+    rng.shuffle(names)
+    inner, comma = rng.choice((shape, (1, *shape))), rng.choice((",", " ,"))
+    encoding = rng.choice(("nested", "flat", "base64"))
+
+    def make(*texts: Texts) -> bytes:
+        tensors = ",".join(f'"{name}":{nested(texts[i], inner, comma)}' for name, i in names)
+        body = f'{{"inputs":{{{tensors}}},"dtype":"{dtype}","encoding":"{encoding}"}}'
+        return post(path, body.encode(), "content-type: application/json", *tag)
+
+    return make
+
+
+def _two_vectors(rng: random.Random, shape: tuple[int, ...], dtype: str, tag: tuple[str, ...]) -> Any:
+    """Return a request of UM-Bridge with two vectors, which now and then differ in length."""
+    op, config = f"{rng.choice(OPS)}.vjp", json.dumps({"shape": list(shape), "dtype": dtype})
+    gradient = rng.choice(("", f',"outWrt":0,"inWrt":{rng.randrange(2)}'))
+
+    def make(x: Texts, y: Texts) -> bytes:
+        one, other = nested(x, (len(x),)), nested(y, (len(y),))
+        rows = rng.choice([f"{one},{other}"] * 20 + [f"{one},[1.5]", one, f"{one},[{other}]", f"{one},{other},{one}"])
+        rest = f'{gradient},"sens":{other}' if gradient else ""
+        body = f'{{"name":"{op}","config":{config},"input":[{rows}]{rest}}}'
+        return post("/Gradient" if gradient else "/Evaluate", body.encode(), *tag)
+
+    return make
+
+
+def _compressed(rng: random.Random, shape: tuple[int, ...], dtype: str, tag: tuple[str, ...]) -> Any:
+    """Return a request whose body is compressed, at times in name only."""
+    op, level = rng.choice(OPS), rng.choice((0, 0, 9))
+    in_json = _inference(rng, shape, dtype, ())
+
+    def make(x: Texts, y: Texts) -> bytes:
+        body = in_json(x, y).partition(b"\r\n\r\n")[2]
+        lines = ("content-type: application/json", "content-encoding: gzip", *tag)
+        return with_head(f"/v2/models/{op}.vjp/infer", lines, gzip.compress(body, level, mtime=0))
 
     return make
 

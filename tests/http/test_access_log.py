@@ -1,4 +1,4 @@
-"""The line of a request in the log, as text and as JSON, whichever way the request takes."""
+"""The line of a request in the log, as text and as JSON, whichever path the request takes."""
 
 import http.client
 import json
@@ -16,7 +16,7 @@ TEXT = re.compile(
     r"(?P<time>\S+) (?P<method>\S+) (?P<path>\S+) (?P<status>\d+) (?P<ms>[0-9.]+)ms in=(?P<in>\d+) out=(?P<out>\d+) "
     r"client=(?P<client>\S+) id=(?P<id>\S+)"
 )
-# Enough for the express way to learn the request and to answer the last ones.
+# Enough for a template of the request, so that the fast path answers the last ones.
 MANY = 60
 
 

@@ -12,19 +12,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.errors import Malformed, Unprocessable
-from app.tensors import casting, fast_json, strict_json
-from app.tensors.casting import Numbers
+from app.tensors import casting, fast_json, skeletons, strict_json
+from app.tensors.casting import NumberList, Numbers, Source
 from app.tensors.json import Decoded, decode
 
 DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", "int64", "uint64", "bool")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _everything_is_long():
-    """Count everything but field names and shapes as long."""
+# In a long body, everything but field names and shapes counts as long; in a short one, all runs or none do.
+LIMITS: dict[str, dict[str, int]] = {
+    "long body": {"LONG": 24, "SHORT_BODY": 0},
+    "short body, long runs": {"LONG_RUN": 24},
+    "short body": {},
+}
+
+
+@pytest.fixture(autouse=True, scope="module", params=LIMITS)
+def _limits(request):
+    """Run all cases with each of the limits."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fast_json, "LONG", 24)
-        patch.setattr(fast_json, "SHORT_BODY", 0)
+        for name, value in LIMITS[request.param].items():
+            patch.setattr(fast_json, name, value)
         patch.setattr(casting, "PART", 6)
         yield
 
@@ -82,7 +90,27 @@ def agree(raw: bytes) -> Any:
     for one, other in zip(tensors(fast), tensors(strict), strict=True):
         for dtype in DTYPES:
             assert decoded(one, dtype) == decoded(other, dtype), (raw, dtype)
+    for source in fast_json.sources_of(fast):
+        check_source(raw, source)
     return fast
+
+
+def check_source(raw: bytes, source: Source) -> None:
+    """Check that the numbers of a source, or its base64, are where it says."""
+    text = raw.decode()
+    if isinstance(source, Decoded):
+        assert source.start < 0 or raw[source.start :].startswith(base64.b64encode(source.raw) + b'"')
+    else:
+        assert isinstance(source, NumberList | Numbers)
+        run, _ = json.JSONDecoder().raw_decode(text, len(raw[: source.start].decode()))
+        mine = orjson.loads(source.text) if isinstance(source, Numbers) else source
+        numbers = flat(mine)
+        assert flat(run)[source.first :][: len(numbers)] == numbers
+
+
+def flat(tree: Any) -> list[str]:
+    """Return the numbers in nested lists, as text."""
+    return [number for item in tree for number in flat(item)] if isinstance(tree, list) else [repr(tree)]
 
 
 INTEGERS = st.integers(-(2**65), 2**65) | st.integers(-300, 300)
@@ -188,7 +216,7 @@ def fast_bodies(draw) -> str:
 def is_fast(document: Any) -> bool:
     """Tell whether a tensor of the document took the fast path."""
     values = [list(x.values()) if isinstance(x, dict) else [x] for x in tensors(document)]
-    return any(isinstance(one, Numbers | Decoded) for value in values for one in value)
+    return any(isinstance(one, Source) for value in values for one in value)
 
 
 def is_beside_bools(document: Any) -> bool:
@@ -213,7 +241,7 @@ def test_both_parsers_agree_on_broken_bodies(body: str, data):
     agree((body[:at] + data.draw(noise) + body[at + cut :]).encode())
 
 
-ROW = b"[1,2,3,4,5,6,7,8,9,10,11,12]"
+ROW = b"[1.0,2,3,4,5,6,7,8,9,10,11,12]"
 TEXT = base64.b64encode(bytes(24))
 
 
@@ -224,16 +252,18 @@ def test_lists_inside_lists_of_tensors_take_the_fast_path():
         return ((item, "data", Numbers) for item in request["inputs"])
 
     found = fast_json.parse(bytearray(raw), places)
-    assert all(isinstance(item["data"], Numbers) for item in found["inputs"])
+    assert all(isinstance(item["data"], Source) for item in found["inputs"])
+    assert len(fast_json.sources_of(found)) == 2
     assert found["outputs"] == []
 
 
 def test_numbers_and_base64_take_the_fast_path():
     raw = b'{"inputs":{"x":{"dtype":"int8","shape":[12],"data":%b},"y":%b},"cotangents":{"y":%b}}'
     found = agree(raw % (ROW, ROW, b'{"dtype":"float32","shape":[6],"base64":"%b"}' % TEXT))
-    assert isinstance(found["inputs"]["x"]["data"], Numbers)
-    assert isinstance(found["inputs"]["y"], Numbers)
+    assert isinstance(found["inputs"]["x"]["data"], Source)
+    assert isinstance(found["inputs"]["y"], Source)
     assert isinstance(found["cotangents"]["y"]["base64"], Decoded)
+    assert [source.start >= 0 for source in fast_json.sources_of(found)] == [True] * 3
 
 
 @pytest.mark.parametrize(
@@ -305,7 +335,7 @@ def test_bools_are_left_to_the_strict_parser(blanks: bytes, first: bool):
     found = agree(raw % (ROW, b"[" + blanks + json.dumps(mask).encode()[1:], ROW))
     assert found["inputs"]["mask"] == mask
     # Numbers beside them still take the fast path.
-    assert isinstance(found["inputs"]["x"], Numbers)
+    assert isinstance(found["inputs"]["x"], Source)
 
 
 @pytest.mark.parametrize(
@@ -331,5 +361,66 @@ def test_the_bracket_limit_holds_for_both_parsers(monkeypatch):
 
 def test_bodies_with_many_strings_take_the_strict_parser(monkeypatch):
     monkeypatch.setattr(fast_json, "MAX_VALUES", 5)
+    monkeypatch.setattr(skeletons, "MAX_RUNS", 2)
     found = agree(b'{"inputs":{"x":%b,"y":%b},"wrt":["x"]}' % (ROW, ROW))
     assert type(found["inputs"]["x"]) is list
+
+
+def vectors(request: dict[str, Any]) -> list[fast_json.Place]:
+    return [(request, "input", list), (request, "sens", Numbers)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "firsts"),
+    [
+        ("[[1.5,2.5,3.5,4.5,5.5,6.5,7.5]]", [0]),
+        ("[ [1.5,2.5,3.5,4.5,5.5,6.5,7.5] , [2.5] ,[3.5,4]]", [0, 7, 8]),
+        ("[[1.5,2.5,3.5,4.5,5.5,6.5,7.5],[]]", None),
+        ("[[1.5,2.5,3.5,4.5,5.5,6.5,7.5],[[1.5]]]", None),
+        ("[[1.5,2.5,3.5,4.5,5.5,6.5,7.5],8.5]", None),
+        ("[1.5,2.5,3.5,4.5,5.5,6.5,7.5,8.5]", None),
+        ("[[1.5,2.5,3.5,4.5,5.5,6.5,7.5],null]", None),
+    ],
+)
+def test_rows_know_their_places(rows: str, firsts: list[int] | None):
+    raw = f'{{"sens":[0.25,3.5,4.5,5.5,6.5,7.5,8.5],"input":{rows}}}'.encode()
+    fast, strict = fast_json.parse(raw, vectors), strict_json.parse(raw)
+    assert canonical(fast) == canonical(strict)
+    sources = fast_json.sources_of(fast)
+    for source in sources:
+        check_source(raw, source)
+    if firsts is not None:
+        assert [(each.start, each.first) for each in sources] == [
+            *((raw.index(rows.encode()), first) for first in firsts),
+            (raw.index(b"[0.25"), 0),
+        ]
+
+
+@pytest.mark.parametrize("depth", [8, 9, 999, 1000, 1001, 1018, 1021, 1022, 1023, 1024, 1025])
+def test_deep_lists_are_refused_as_by_the_strict_parser(depth: int):
+    raw = b'{"inputs":{"x":%b1.5%b}}' % (b"[" * depth, b"]" * depth)
+    fast, strict = read(fast_json.parse, raw), read(strict_json.parse, raw)
+    assert isinstance(fast, str) == isinstance(strict, str) == (depth > 1022)
+    if isinstance(fast, str):
+        assert fast == strict
+    else:
+        assert decoded(fast["inputs"]["x"], "float32") == decoded(strict["inputs"]["x"], "float32")
+
+
+LONG_TEXT = base64.b64encode(bytes(range(24))).decode()
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "is_known"),
+    [
+        (LONG_TEXT, "", True),
+        (LONG_TEXT, ',"note":"AAAA"', True),
+        (LONG_TEXT, f',"note":"{LONG_TEXT}"', False),
+        (LONG_TEXT.replace("A", "\\u0041", 1), f',"note":"{LONG_TEXT}"', False),
+        (LONG_TEXT, ',"note":"\\n"', False),
+    ],
+)
+def test_base64_with_a_twin_or_an_escape_has_no_place(text: str, more: str, is_known: bool):
+    found = agree(f'{{"inputs":{{"x":{{"dtype":"int8","shape":[24],"base64":"{text}"}}}}{more}}}'.encode())
+    starts = [source.start for source in fast_json.sources_of(found)]
+    assert all(start >= 0 for start in starts) if is_known else set(starts) <= {-1}

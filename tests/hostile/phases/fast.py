@@ -1,7 +1,7 @@
-"""The express way next to the ordinary one: loops of good requests, and hostile ones, in random mixes.
+"""The fast path next to the general path: loops of good requests, and hostile ones, in random mixes.
 
-Each request goes to two services, one of which has the express way. The answers must be equal, byte for byte. Several
-connections at once form batches, and learn from each other's requests.
+Each request goes to two services, one of which has the fast path. The answers must be equal, byte for byte. Several
+connections at once form batches, and use the templates of each other's requests.
 """
 
 import json
@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
+from tests.fast_path.both import TAKEN, metric
 from tests.fast_path.wire import Answer, Wire
 from tests.hostile.documents import hostile_json
 from tests.hostile.findings import LOST, STATUS, WRONG
@@ -22,17 +23,19 @@ from tests.hostile.tensors import hostile_safetensors
 # The most requests that are sent before their answers are read, and the seconds until an answer must come.
 BURST, ANSWER_S = 6, 45.0
 # Connections at once, the loops that each sends in turn, the requests of a loop, the loops that come again, and the
-# tags of heads, which are more than the express way keeps.
+# tags of prefixes, which are more than the fast path keeps.
 CONNECTIONS, LOOPS, LOOP, KNOWN, TAGS = 6, 4, 40, 5, 400
+# The least part of the requests that the fast path must take: otherwise nothing is compared.
+SHARE = 0.05
 EDGES = ("-0.0", "1e39", "1e-46", "1e999", "7.038531e-26", "null", "true", '"NaN"', "NaN", "[1.5]", "", " 1.5", "1")
 PATHS = ("/v1/ops/log1pexp/vjp", "/v1/ops/square/forward", "/v1/ops/log1pexp/gradients", "/v1/ops/sign/vjp")
 
 
 def attack(stage: Stage) -> None:
-    """Send mixes of requests both ways until the time is over."""
+    """Send mixes of requests to both services until the time is over."""
     rng = random.Random(stage.seed)
-    with Target("ordinary", EXPRESS="0") as ordinary:
-        ports = stage.target.port, ordinary.wait_until_ready().port
+    with Target("general", EXPRESS="0") as general:
+        ports = stage.target.port, general.wait_until_ready().port
         until = time.monotonic() + stage.seconds
         goods = [good.request for good in stage.goods if good.request.body]
 
@@ -47,12 +50,15 @@ def attack(stage: Stage) -> None:
             thread.start()
         for thread in threads:
             thread.join()
+        with Wire(stage.target.port, ANSWER_S) as wire:
+            if (taken := metric(wire, TAKEN)) < SHARE * stage.findings.requests:
+                stage.findings.fail(LOST, f"the fast path took only {taken} of {stage.findings.requests} requests")
         stage.target.find_crashes(stage.findings)
         stage.target.find_log_tracebacks(stage.findings)
 
 
 def _makers(rng: random.Random, goods: Sequence[Request]) -> list[Callable[[], bytes]]:
-    """Return functions that make requests: loops come most often, because they teach the express way."""
+    """Return functions that make requests: loops come most often, because they get templates."""
 
     loops = [_endless(rng) for _ in range(LOOPS)]
 
@@ -79,7 +85,7 @@ def _makers(rng: random.Random, goods: Sequence[Request]) -> list[Callable[[], b
 
 
 def _endless(rng: random.Random) -> Iterator[bytes]:
-    """Yield the requests of one loop after the other; most loops come again, when they may have been learned."""
+    """Yield the requests of one loop after the other; most loops come again, when they may have templates."""
     known = list[Loop]()
     while True:
         if len(known) < KNOWN or rng.random() < 0.2:
@@ -98,7 +104,7 @@ def _loop(rng: random.Random, path: str) -> Request:
 def _compare_on_a_connection(
     stage: Stage, ports: tuple[int, int], rng: random.Random, makers: Sequence[Callable[[], bytes]], until: float
 ) -> None:
-    with Wire(ports[0], ANSWER_S) as express, Wire(ports[1], ANSWER_S) as ordinary:
+    with Wire(ports[0], ANSWER_S) as fast, Wire(ports[1], ANSWER_S) as general:
         while time.monotonic() < until:
             requests = [rng.choice(makers)() for _ in range(rng.choice((1, 1, 1, BURST)))]
             stage.findings.sent(len(requests))
@@ -107,7 +113,7 @@ def _compare_on_a_connection(
             pieces = [data[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(data)], strict=True)]
             try:
                 found: list[list[Answer]] = []
-                for wire in (express, ordinary):
+                for wire in (fast, general):
                     wire.send(*pieces)
                     found.append(wire.answers(len(requests)))
             except OSError as error:

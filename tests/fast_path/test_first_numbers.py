@@ -1,7 +1,7 @@
-"""Whatever numbers teach the express way, and whatever numbers follow, the answers are those of the ordinary way.
+"""Whatever numbers come first, and whatever numbers follow, the answers are those of the general path.
 
 A writer may convert results, as UM-Bridge's does, so that a float32 has the digits of a float64. Numbers that are exact
-in both dtypes have the same text either way, and must not teach anything that does not hold for the others.
+in both dtypes have the same text either way; the template must hold for the others too.
 """
 
 import itertools
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.fast_path.both import Both
-from tests.fast_path.test_ways import in_base64, in_safetensors, lists, typed
+from tests.fast_path.test_requests import in_base64, in_safetensors, lists, typed
 from tests.fast_path.wire import post, with_head
 from tests.http.openinference_client import LENGTH, OCTETS, binary, in_json
 
@@ -26,7 +26,7 @@ FOLLOWING = (
     *(1.1754944e-38, 3.4028234663852886e38, 1e38, -1e19, 1e22, 2.0**53 + 2, 0.30000000000000004, 7.038531e-26),
 )
 Make = Callable[[np.ndarray, np.ndarray, str, str], bytes]
-"""Returns a request for a point and a direction, of a dtype, whose head has this tag."""
+"""Returns a request for a point and a direction, of a dtype, whose prefix has this tag."""
 
 
 def native(form: Callable[..., bytes], **fields: object) -> Make:
@@ -106,22 +106,22 @@ def points(numbers: tuple[float, ...], size: int, dtype: str) -> Iterator[np.nda
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [2, 70])
-@pytest.mark.parametrize("teaching", [ROUND, RAGGED], ids=["round", "ragged"])
+@pytest.mark.parametrize("numbers", [ROUND, RAGGED], ids=["round", "ragged"])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("form", FORMS)
-def test_the_numbers_that_teach(both: Both, form: str, dtype: str, teaching: tuple[float, ...], size: int):
-    make, tag = FORMS[form], f"x-tag: teaching-{next(TAGS)}"
-    lessons, following = points(teaching, size, dtype), points(FOLLOWING, size, dtype)
-    both.learn(lambda n: make(next(lessons), next(lessons), dtype, tag))
+def test_the_first_numbers(both: Both, form: str, dtype: str, numbers: tuple[float, ...], size: int):
+    make, tag = FORMS[form], f"x-tag: first-{next(TAGS)}"
+    first, following = points(numbers, size, dtype), points(FOLLOWING, size, dtype)
+    both.repeat(lambda n: make(next(first), next(first), dtype, tag))
     for _ in range(len(FOLLOWING)):
-        both.same(make(next(following), next(lessons), dtype, tag), make(next(lessons), next(following), dtype, tag))
+        both.same(make(next(following), next(first), dtype, tag), make(next(first), next(following), dtype, tag))
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_ragged_numbers_are_learned(both: Both, form: str):
-    """Each form is learned in both dtypes, so that the test above compares what it means to."""
+def test_ragged_numbers_get_a_template(both: Both, form: str):
+    """Each form gets a template in both dtypes, so that the test above compares what it means to."""
     for dtype in DTYPES:
-        numbers, tag = points(RAGGED, 3, dtype), f"x-tag: learned-{next(TAGS)}"
-        both.teach(
+        numbers, tag = points(RAGGED, 3, dtype), f"x-tag: ragged-{next(TAGS)}"
+        both.warm(
             lambda n, dtype=dtype, numbers=numbers, tag=tag: FORMS[form](next(numbers), next(numbers), dtype, tag)
         )

@@ -1,4 +1,4 @@
-"""Every operation, format and protocol: the express way answers as the ordinary one, and takes what it should."""
+"""Every operation, format and protocol: the fast path answers as the general path, and takes what it should."""
 
 import base64
 import json
@@ -66,9 +66,9 @@ FORMS: tuple[Form, ...] = (lists, compact, typed, in_base64, in_safetensors)
 ENCODINGS = ("nested", "flat", "base64")
 
 
-def taught(both: Both, requests: Requests) -> None:
-    """Teach the express way a request, and check that it takes those that follow."""
-    answers = both.teach(requests)
+def check_taken(both: Both, requests: Requests) -> None:
+    """Send a request until the fast path takes it, and check that it takes those that follow."""
+    answers = both.warm(requests)
     assert {answer.status for answer in answers} == {200}
     with both.takes(SHARE - 1):  # a busy machine may displace what is brief
         both.same(*(requests(1000 + number) for number in range(SHARE)))
@@ -94,12 +94,12 @@ def native(form: Form, operation: str, op: str, shape: tuple[int, ...], dtype: s
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("operation", ["vjp", "forward", "jvp", "hvp", "gradients"])
 def test_an_operation_in_a_format(both, operation, form, dtype):
-    taught(both, native(form, operation, "log1pexp", (2, 3), dtype))
+    check_taken(both, native(form, operation, "log1pexp", (2, 3), dtype))
 
 
 @pytest.mark.parametrize("order", [2, 3, 4])
 def test_gradients_of_higher_order(both, order):
-    taught(both, native(lists, "gradients", "log1pexp", (3,), "float64", order=order))
+    check_taken(both, native(lists, "gradients", "log1pexp", (3,), "float64", order=order))
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
@@ -108,16 +108,16 @@ def test_a_shape_in_an_encoding(both, shape, encoding):
     form = typed if shape == () else lists
     requests = native(form, "vjp", "square", shape, "float32", encoding=encoding)
     if shape == () and encoding != "base64":
-        both.learn(requests)
+        both.repeat(requests)
     else:
-        taught(both, requests)
+        check_taken(both, requests)
 
 
 # The kernel of relu is not known to be brief.
 @pytest.mark.parametrize("op", [op.name for op in ELEMENTWISE if op.validate is None and op.name != "relu"])
 def test_an_elementwise_op(both, op):
-    taught(both, native(lists, "vjp", op, (5,), "float32"))
-    taught(both, native(in_safetensors, "vjp", op, (5,), "float32"))
+    check_taken(both, native(lists, "vjp", op, (5,), "float32"))
+    check_taken(both, native(in_safetensors, "vjp", op, (5,), "float32"))
 
 
 def pairs(form: Form, operation: str, names: Mapping[str, str], shape: tuple[int, ...], **fields: Any) -> Requests:
@@ -144,39 +144,39 @@ def pairs(form: Form, operation: str, names: Mapping[str, str], shape: tuple[int
     ],
 )
 def test_two_inputs_and_two_outputs(both, requests, form):
-    taught(both, requests(form=form, shape=(4,)))
+    check_taken(both, requests(form=form, shape=(4,)))
 
 
 def test_an_order_of_names(both):
-    """The inputs change places in the body: each frame has its own order."""
+    """The inputs change places in the body: each order has its own template."""
 
     def request(count: int, names: str) -> bytes:
         inputs = {name: numbers(count + ord(name), (4,)).tolist() for name in names}
         return post("/v1/ops/paired/vjp", json.dumps({"inputs": inputs}).encode())
 
     for names in ("xz", "zx"):
-        taught(both, partial(request, names=names))
+        check_taken(both, partial(request, names=names))
     both.same(*(request(count, names) for count in range(5) for names in ("xz", "zx")))
 
 
-def test_an_attribute_is_a_part_of_the_frame(both):
+def test_an_attribute_is_a_part_of_the_template(both):
     def request(count: int, a: float) -> bytes:
         return pairs(lists, "forward", {}, (3,), attrs={"a": a})(count)
 
-    taught(both, partial(request, a=0.5))
-    taught(both, partial(request, a=2.5))
+    check_taken(both, partial(request, a=0.5))
+    check_taken(both, partial(request, a=2.5))
     first, second = (both.same(request(7, a))[0] for a in (0.5, 2.5))
     assert first.body != second.body
 
 
 def test_other_bytes_around_the_tensors(both):
-    """Bodies of one length that differ in an attribute, or in a name: each is another frame."""
+    """Bodies of one length that differ in an attribute, or in a name: each has another template."""
 
     def request(count: int, a: float, names: str = "xz") -> bytes:
         tensors = {name: numbers(count + 10**6 * number, (3,), "float64") for number, name in enumerate(names)}
         return in_safetensors("/v1/ops/paired/forward", {"inputs": tensors}, "float64", attrs={"a": a})
 
-    both.teach(partial(request, a=0.5))
+    both.warm(partial(request, a=0.5))
     for count in range(8):
         both.same(request(count, 2.5), request(count, 0.5), request(count, 0.5, "zx"), request(count, 0.5, "xy"))
 
@@ -190,7 +190,7 @@ def test_a_derived_op(both, op):
         inputs = {name: numbers(count + 10**6 * number, (3,)) for number, name in enumerate(names)}
         return lists(f"/v1/ops/{op}/vjp", {"inputs": inputs}, "float32")
 
-    taught(both, request)
+    check_taken(both, request)
 
 
 @pytest.mark.parametrize("path", ["/Evaluate", "/Gradient", "/ApplyJacobian", "/ApplyHessian"])
@@ -208,9 +208,9 @@ def test_umbridge(both, path):
         return post(path, json.dumps(body).encode(), "user-agent: python-requests/2.32")
 
     if path in ("/Evaluate", "/Gradient"):
-        taught(both, request)
+        check_taken(both, request)
     else:
-        both.learn(request)
+        both.repeat(request)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -227,7 +227,7 @@ def test_open_inference(both, model, dtype, is_binary):
         body, headers = binary(tensors)
         return with_head(path, (f"content-type: {OCTETS}", f"{LENGTH}: {headers[LENGTH]}"), body)
 
-    taught(both, request)
+    check_taken(both, request)
 
 
 def test_a_string_that_has_a_list(both):
@@ -237,7 +237,7 @@ def test_a_string_that_has_a_list(both):
         body = {"id": f"a [{count + 0.5}] b", "inputs": in_json({"x": numbers(count, (1,))})}
         return post("/v2/models/square/infer", json.dumps(body).encode())
 
-    both.learn(request)
+    both.repeat(request)
 
 
 def test_open_inference_with_a_part_in_json(both):
@@ -268,7 +268,7 @@ def test_tesseract(both):
 
     for endpoint in ("apply", "vector_jacobian_product", "jacobian_vector_product"):
         for form in (tensor, np.ndarray.tolist):
-            both.learn(partial(request, endpoint=endpoint, form=form))
+            both.repeat(partial(request, endpoint=endpoint, form=form))
 
 
 def example_of(op: Op, dtype: str) -> Mapping[str, Any]:
@@ -276,7 +276,7 @@ def example_of(op: Op, dtype: str) -> Mapping[str, Any]:
     return {"inputs": dict(given.inputs), "attrs": dict(given.attrs), "dtype": dtype}
 
 
-def other_ways(op: Op, operation: str) -> Requests:
+def other_bodies(op: Op, operation: str) -> Requests:
     body = json.loads(json.dumps(example_of(op, "float32"), default=np.ndarray.tolist))
 
     def request(count: int) -> bytes:
@@ -300,13 +300,13 @@ OTHERS = [op for op in ALL.values() if op not in ELEMENTWISE]
 @pytest.mark.parametrize("op", OTHERS, ids=[op.name for op in OTHERS])
 def test_other_ops_pass_through(both, op):
     with both.takes(0, 0):
-        both.learn(other_ways(op, "forward"))
+        both.repeat(other_bodies(op, "forward"))
 
 
 @pytest.mark.parametrize("operation", ["vjp", "gradients", "jvp", "hvp", "jacobian", "hessian", "check"])
 @pytest.mark.parametrize("op", [pytest.param(op, id=op.name, marks=pytest.mark.thorough) for op in ALL.values()])
 def test_all_operations_of_all_ops(both, op, operation):
-    both.learn(other_ways(op, operation))
+    both.repeat(other_bodies(op, operation))
 
 
 @pytest.mark.parametrize("body", [{"dtype": "float16"}, {"dtype": "bfloat16"}, {"mode": "eager"}])
@@ -315,15 +315,15 @@ def test_other_dtypes_and_modes_pass_through(both, body):
         return post("/v1/ops/log1pexp/vjp", json.dumps({"inputs": {"x": [0.5 + count, 1.5]}} | body).encode())
 
     with both.takes(0, 0):
-        both.learn(request)
+        both.repeat(request)
 
 
-def test_what_is_learned_is_forgotten(both):
-    """More frames than a head keeps: each is learned again when it comes again."""
+def test_templates_are_dropped(both):
+    """More templates than a prefix keeps: each is made again when it is needed."""
     sizes = list(range(1, 24))
     for _ in range(2):
         for size in sizes:
-            both.learn(native(lists, "forward", "square", (size,), "float32"))
+            both.repeat(native(lists, "forward", "square", (size,), "float32"))
     mixed = [native(lists, "forward", "square", (size,), "float32")(3) for size in sizes] * 3
     random.Random(1).shuffle(mixed)
     both.same(*mixed)
@@ -337,7 +337,7 @@ def test_refused_requests_do_not_delay_the_right_one(both):
         return post("/v1/ops/square/forward", body, "content-type: application/json", "x-tag: refused")
 
     assert {answer.status for answer in both.same(*(request("z", count) for count in range(300)))} == {422}
-    assert len(both.teach(lambda count: request("x", count))) < PATIENCE // 4
+    assert len(both.warm(lambda count: request("x", count))) < PATIENCE // 4
 
 
 def test_the_only_connection(two_services):
