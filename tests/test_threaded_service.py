@@ -24,7 +24,7 @@ def test_a_service_answers_until_it_is_closed():
     with one.client() as client:
         assert ask(client, "square", "forward", inputs={"x": 3})["outputs"]["y"]["data"] == 9
         assert client.get("/docs").status_code == 200
-        assert {"watchdog", "lane-short", "lane-long"} < {thread.name for thread in one.threads}
+        assert {"watchdog", "scheduler-short", "scheduler-long"} < {thread.name for thread in one.threads}
         one.close()
         with pytest.raises(httpx.ConnectError):
             client.get("/health/live", headers={"connection": "close"})

@@ -1,1 +1,1 @@
-"""Where work runs: the engine, the lane, natural batching, fairness, the watchdog, warm-up."""
+"""Where work runs: the engine, the scheduler, natural batching, fairness, the watchdog, warm-up."""

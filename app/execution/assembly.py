@@ -9,10 +9,10 @@ from prometheus_client import CollectorRegistry
 from app.autodiff.admission import admit
 from app.errors import CannotStart
 from app.execution.batching import Batches
-from app.execution.check_places import CheckPlaces
+from app.execution.check_limiter import CheckLimiter
 from app.execution.engine import Engine
-from app.execution.lane import Lane
 from app.execution.lifecycle import Lifecycle, drain_on_term
+from app.execution.scheduler import Scheduler
 from app.execution.warmup import warm_up
 from app.execution.watchdog import watchdog
 from app.runtime import cancellation, python_functions
@@ -37,16 +37,16 @@ def build(settings: Settings) -> tuple[Engine, Metrics | None]:
     # Before the ops are imported: a module may use a GPU on import, and then it is too late.
     share_gpus(settings.gpu_memory_mb)
     registry, known = _registry(settings), devices()
-    lane, lifecycle = Lane(settings.queue), Lifecycle()
-    batches = Batches(lane, settings.queue)
+    scheduler, lifecycle = Scheduler(settings.queue), Lifecycle()
+    batches = Batches(scheduler, settings.queue)
     metrics = None
     if settings.metrics:
         names = TritonRegistry() if settings.nv_metrics else CollectorRegistry()
-        metrics = Metrics(lambda: lane.waiting, lambda: batches.waiting, lambda: lifecycle.in_flight, names)
+        metrics = Metrics(lambda: scheduler.waiting, lambda: batches.waiting, lambda: lifecycle.in_flight, names)
         metrics.count_ops(len(registry.ops), len(registry.unavailable))
     engine = Engine(
         registry,
-        lane,
+        scheduler,
         batches,
         known,
         default_device(settings.device, known, why_no_gpu),
@@ -56,27 +56,27 @@ def build(settings: Settings) -> tuple[Engine, Metrics | None]:
         settings.check_work,
         metrics.counters if metrics else not_recorded,
         lifecycle,
-        CheckPlaces(settings.checks),
+        CheckLimiter(settings.checks),
     )
     return engine, metrics
 
 
 @asynccontextmanager
 async def running(engine: Engine, metrics: Metrics | None, settings: Settings) -> AsyncGenerator[None]:
-    """Inside this block the lane takes work, the watchdog and the warm-up run, and SIGTERM drains the service."""
-    engine.lane.start()
+    """Inside this block the scheduler takes work, the watchdog and the warm-up run, and SIGTERM drains the service."""
+    engine.scheduler.start()
     # The objects that exist now stay: the collector must not traverse TensorFlow's half a million objects every time.
     gc.collect()
     gc.freeze()
     # Work runs on the event loop only if it is brief: no trace is.
     forbid_tracing(("graph", "v1", "xla"))
     patience_s = settings.deadline_s + settings.grace_s
-    with drain_on_term(engine.lifecycle, settings.drain_s), watchdog(engine.lane, patience_s):
+    with drain_on_term(engine.lifecycle, settings.drain_s), watchdog(engine.scheduler, patience_s):
         warmth = warm_up(engine) if settings.warm_up else nullcontext()
         async with metrics.publishing() if metrics else nullcontext(), warmth:
             yield
     forbid_tracing(())
-    engine.lane.stop()
+    engine.scheduler.stop()
     # A worker process ends without the functions that the interpreter calls at its exit.
     STDERR.flush()
 

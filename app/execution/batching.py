@@ -19,7 +19,7 @@ from app.autodiff.point import Spec
 from app.autodiff.programs import Program
 from app.errors import too_late
 from app.execution.fairness import Admission
-from app.execution.lane import Lane, Slot
+from app.execution.scheduler import Scheduler, Slot
 from app.runtime import modes
 from app.runtime.cancellation import Checkpoint
 from app.runtime.modes import KeyedArrays
@@ -114,9 +114,9 @@ class _Batch:
 class Batches:
     """The open batches of a process. Everything but ``_close`` and ``_measure`` runs on the event loop."""
 
-    def __init__(self, lane: Lane, waiting: int) -> None:
-        """Run batches on ``lane``, with at most ``waiting`` evaluations in all of them."""
-        self._lane, self._admission = lane, Admission(waiting)
+    def __init__(self, scheduler: Scheduler, waiting: int) -> None:
+        """Run batches on ``scheduler``, with at most ``waiting`` evaluations in all of them."""
+        self._scheduler, self._admission = scheduler, Admission(waiting)
         self._open: dict[Hashable, _Batch] = {}
         self._lock = threading.Lock()
         self._runs_inline: dict[Hashable, bool] = {}
@@ -139,7 +139,7 @@ class Batches:
         """Return the results of an evaluation of ``owner`` for its ``finish``; it runs by itself or in a batch.
 
         An evaluation that has not begun at its ``deadline`` is dropped; the caller enforces the deadline afterwards.
-        Raises the errors of ``Lane.run``.
+        Raises the errors of ``Scheduler.run``.
         """
         batch_key = evaluation.batch_key
         if batch_key is None or slot == "long":
@@ -148,7 +148,7 @@ class Batches:
                 del checkpoint
                 return self._timed(evaluation)
 
-            return await self._lane.run(counters.queued(work), slot=slot, deadline=deadline, owner=owner)
+            return await self._scheduler.run(counters.queued(work), slot=slot, deadline=deadline, owner=owner)
         self._admission.take(owner)
         member = _Member(evaluation, deadline, asyncio.get_running_loop().create_future(), counters)
         try:
@@ -175,7 +175,7 @@ class Batches:
     def run_at_once(self, evaluation: Evaluation[Any], counters: Counters) -> KeyedArrays:
         """Return the results of an evaluation for its ``finish``, run on the event loop.
 
-        Raises ``NotTraced`` if its trace has been displaced, and the errors of ``Lane.run``.
+        Raises ``NotTraced`` if its trace has been displaced, and the errors of ``Scheduler.run``.
         """
         began = time.perf_counter()
         try:
@@ -202,7 +202,7 @@ class Batches:
     async def warm(self, evaluation: Evaluation[Any], *, deadline: float) -> None:
         """Run an evaluation twice in the slot for compiling: the first run compiles, the second measures the time.
 
-        It takes no place in the queue of batches. Raises the errors of ``Lane.run``.
+        It takes no place in the queue of batches. Raises the errors of ``Scheduler.run``.
         """
         member = _Member(evaluation, deadline, asyncio.get_running_loop().create_future(), NOT_RECORDED)
         batch = _Batch(deadline, [member], evaluation.size)
@@ -212,7 +212,7 @@ class Batches:
             checkpoint()
             self._measure(batch)
 
-        await self._lane.run(work, slot="compile", deadline=deadline, owner=evaluation.point.op.owner)
+        await self._scheduler.run(work, slot="compile", deadline=deadline, owner=evaluation.point.op.owner)
         if member.error is not None:
             raise member.error
 
@@ -234,11 +234,11 @@ class Batches:
                 self._measure(batch)
                 _answer(batch)
                 return
-        task = asyncio.get_running_loop().create_task(self._run_on_lane(batch_key, batch))
+        task = asyncio.get_running_loop().create_task(self._run_on_scheduler(batch_key, batch))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _run_on_lane(self, batch_key: Hashable, batch: _Batch) -> None:
+    async def _run_on_scheduler(self, batch_key: Hashable, batch: _Batch) -> None:
         def work(checkpoint: Checkpoint) -> None:
             del checkpoint
             self._close(batch_key, batch)
@@ -246,7 +246,7 @@ class Batches:
 
         point = batch.members[0].evaluation.point
         try:
-            await self._lane.run(work, slot="short", deadline=batch.deadline + PATIENCE_S, owner=point.op.owner)
+            await self._scheduler.run(work, slot="short", deadline=batch.deadline + PATIENCE_S, owner=point.op.owner)
         except BaseException as error:
             self._close(batch_key, batch)
             for member in batch.members:

@@ -1,13 +1,15 @@
-"""Calls: work for TensorFlow, and what the engine must know about it to run it."""
+"""Calls: the work of a request, from the reader of its body to the writer of its response."""
 
+import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from app.autodiff.evaluation import Evaluation
 from app.runtime.cancellation import Checkpoint
 from app.telemetry.counters import Counters
+from app.tensors.casting import Source
 
 # The time that work leaves for writing its answer, if a part of the work is worth an answer: a share of the time left.
 SHARE_OF_ANSWER, LONGEST_ANSWER_S = 0.25, 1.0
@@ -18,7 +20,7 @@ Steps: TypeAlias = Callable[[Checkpoint], Any]
 
 @dataclass(frozen=True)
 class CheckRun:
-    """A gradient check, in several turns of the lane, between which other checks run; ``result`` follows the last.
+    """A gradient check, in several turns of the scheduler, between which other checks run; ``result`` follows the last.
 
     The turns are made as they are needed: one may depend on those before it. If the time ends before the last turn, the
     result is that of the turns up to then; ``has_begun`` reports whether any has begun, without which there is no
@@ -36,18 +38,27 @@ Work: TypeAlias = Evaluation[Any] | Steps
 
 @dataclass(slots=True)
 class Call:
-    """Work, and the request that it is for.
+    """The work of a request, and the function that writes its result.
 
-    ``owner`` is whose share of the queue the work takes; ``deadline`` is a time of ``time.monotonic``. ``is_alone``: no
-    other request is in progress.
+    ``owner`` is whose share of the queue the work takes. ``sources`` are those of the tensors in the body. Whoever
+    passes a call to the engine sets the rest: ``deadline``, a time of ``time.monotonic``; ``is_large``, if the body is
+    large, so that the work counts as long; ``is_alone``, if no other request is in progress.
     """
 
-    work: Work | CheckRun
     owner: str
-    deadline: float
-    counters: Counters
+    work: Work | CheckRun
     is_long: bool
+    write: Callable[[Any], Any]
+    counters: Counters
+    sources: Sequence[Source] = ()
+    deadline: float = math.inf
+    is_large: bool = False
     is_alone: bool = False
+
+    def written(self, computed: Any) -> Any:
+        """Return the response to what the engine has computed."""
+        result = self.work.finish(computed) if isinstance(self.work, Evaluation) else computed
+        return self.counters.timed("serialise", self.write, result)
 
 
 def with_time_to_answer(deadline: float) -> float:

@@ -1,4 +1,4 @@
-"""The engine, which every protocol uses: the ops, the lane, the devices and the limits."""
+"""The engine, which every protocol uses: the ops, the scheduler, the devices and the limits."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -11,9 +11,9 @@ from app.autodiff.evaluation import Evaluation
 from app.errors import DeadlinePassed, NotFound, Overloaded, did_you_mean, wrong
 from app.execution.batching import Batches
 from app.execution.calls import Call, CheckRun, with_time_to_answer
-from app.execution.check_places import CheckPlaces
-from app.execution.lane import Lane
+from app.execution.check_limiter import CheckLimiter
 from app.execution.lifecycle import Lifecycle
+from app.execution.scheduler import Scheduler
 from app.runtime.traces import NotTraced
 from app.telemetry.counters import Counters
 from ops import Mode, Op, Registry
@@ -35,7 +35,7 @@ class Engine:
     """
 
     registry: Registry
-    lane: Lane
+    scheduler: Scheduler
     batches: Batches
     devices: Mapping[str, str]
     default_device: str
@@ -45,19 +45,20 @@ class Engine:
     check_work: int
     counters: Count
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
-    checks: CheckPlaces = field(default_factory=CheckPlaces)
+    checks: CheckLimiter = field(default_factory=CheckLimiter)
 
     async def run(self, call: Call) -> Any:
         """Return what the work of a call computes; for an evaluation, the results for its ``finish``.
 
         A brief evaluation runs inline, on the event loop, if there is none that it could share a call with; other short
-        ones run in batches. Steps and long evaluations wait for their turn on the lane, and each turn of a check for
-        its own. Raises the errors of ``Lane.run``.
+        ones run in batches. Steps and long evaluations wait for their turn, and each turn of a check for its own.
+        Raises the errors of ``Scheduler.run``.
         """
-        work, slot = call.work, "long" if call.is_long else "short"
+        work, is_long = call.work, call.is_long or call.is_large
+        slot = "long" if is_long else "short"
         if isinstance(work, Evaluation):
             shares_no_call = call.is_alone or work.batch_key is None
-            if not call.is_long and shares_no_call and self.batches.runs_inline(work):
+            if not is_long and shares_no_call and self.batches.runs_inline(work):
                 with suppress(NotTraced):
                     return self.batches.run_at_once(work, call.counters)
             return await self.batches.run(
@@ -65,14 +66,14 @@ class Engine:
             )
         if isinstance(work, CheckRun):
             return await self._check(work, call)
-        return await self.lane.run(call.counters.queued(work), slot=slot, deadline=call.deadline, owner=call.owner)
+        return await self.scheduler.run(call.counters.queued(work), slot=slot, deadline=call.deadline, owner=call.owner)
 
     async def _check(self, check: CheckRun, call: Call) -> Any:
         until = with_time_to_answer(call.deadline)
         async with self.checks.place():
             try:
                 for turn in check.turns:
-                    await self.lane.run(call.counters.queued(turn), slot="check", deadline=until, owner=call.owner)
+                    await self.scheduler.run(call.counters.queued(turn), slot="check", deadline=until, owner=call.owner)
             except DeadlinePassed:
                 if not check.has_begun():
                     raise
@@ -82,7 +83,7 @@ class Engine:
         """Raise ``Overloaded`` while the service is not ready: it drains, or is stuck in a computation."""
         if self.lifecycle.draining:
             raise Overloaded("draining: the service is about to stop")
-        for late in self.lane.overruns():
+        for late in self.scheduler.overruns():
             if late.seconds > STUCK_S and not late.is_tracing:
                 raise Overloaded(f"stuck: op {late.owner} is {late.seconds:.0f} s past its deadline", retry_after_s=5)
 

@@ -1,8 +1,8 @@
 """Warm-up: trace and compile the programs that the first requests are likely to need.
 
-It runs in the lane's slot for compiling, where no other work waits for it, and measures how long the evaluations take
-for the batches. It starts a program only while the lane is idle: a service that is busy from the start needs no
-warm-up.
+It runs in the scheduler's slot for compiling, where no other work waits for it, and measures how long the evaluations
+take for the batches. It starts a program only while the scheduler is idle: a service that is busy from the start needs
+no warm-up.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ log = logging.getLogger("pullback")
 
 # The time that it may take, and its share of the compilations of a process.
 SECONDS, SHARE = 30.0, 1 / 8
-# How often it checks whether the lane is idle, and how long a stop waits for a running compilation.
+# How often it checks whether the scheduler is idle, and how long a stop waits for a running compilation.
 PAUSE_S, PIECE_S = 0.05, 10.0
 
 
@@ -76,7 +76,7 @@ class _WarmUp:
             return
         device, deadline = self.engine.default_device, time.monotonic() + self.engine.deadline_s
         # This traces the op, usually for the first time.
-        mode = await self.engine.lane.run(
+        mode = await self.engine.scheduler.run(
             lambda checkpoint: self.engine.default_mode(op, None, device),
             slot="compile",
             deadline=deadline,
@@ -94,8 +94,8 @@ class _WarmUp:
             self.done.append(op.name)
 
     async def _may_begin(self) -> bool:
-        """Wait until the lane is idle; return whether time and budget are left."""
-        while not self.engine.lane.is_idle and self._has_time:
+        """Wait until the scheduler is idle; return whether time and budget are left."""
+        while not self.engine.scheduler.is_idle and self._has_time:
             await asyncio.sleep(PAUSE_S)
         return self._has_time and traces.trace_counts()[1] - self.before < SHARE * traces.PERMANENT
 

@@ -1,8 +1,8 @@
 """The watchdog: it ends a process whose computation is stuck past its deadline, so that another replaces it.
 
-It is a thread, not a timer of the event loop: it must see a lane that is stuck while the loop runs, and one that blocks
-the loop. It cannot end a kernel that never releases the interpreter; the supervisor of several workers kills such a
-process because it does not respond.
+It is a thread, not a timer of the event loop: it must see a scheduler that is stuck while the loop runs, and one that
+blocks the loop. It cannot end a kernel that never releases the interpreter; the supervisor of several workers kills
+such a process because it does not respond.
 """
 
 import logging
@@ -13,7 +13,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from app.execution.lane import Lane, Overrun, Slot
+from app.execution.scheduler import Overrun, Scheduler, Slot
 from app.telemetry.line_writer import STDERR
 
 log = logging.getLogger("pullback")
@@ -28,13 +28,13 @@ PROGRESS_CPU_S = 0.02
 
 
 @contextmanager
-def watchdog(lane: Lane, patience_s: float) -> Generator[None]:
-    """Inside this block, end the process when work on ``lane`` is past its deadline by more than ``patience_s``.
+def watchdog(scheduler: Scheduler, patience_s: float) -> Generator[None]:
+    """Inside this block, end the process when work on ``scheduler`` is past its deadline by more than ``patience_s``.
 
     Work that traces or compiles may take longer while it makes progress.
     """
     stop = threading.Event()
-    watch = Watch(lane, patience_s)
+    watch = Watch(scheduler, patience_s)
     threading.Thread(target=watch.run, args=(stop,), name="watchdog", daemon=True).start()
     try:
         yield
@@ -43,18 +43,18 @@ def watchdog(lane: Lane, patience_s: float) -> Generator[None]:
 
 
 class Watch:
-    """A watch over a lane: when the thread of each slot last used CPU, and how often in a row one was stuck."""
+    """A watch over a scheduler: when the thread of each slot last used CPU, and how often in a row one was stuck."""
 
-    def __init__(self, lane: Lane, patience_s: float) -> None:
-        """Watch ``lane``; work may run past its deadline for ``patience_s``."""
-        self._lane, self._patience_s = lane, patience_s
+    def __init__(self, scheduler: Scheduler, patience_s: float) -> None:
+        """Watch ``scheduler``; work may run past its deadline for ``patience_s``."""
+        self._scheduler, self._patience_s = scheduler, patience_s
         self._progress: dict[Slot, tuple[float, float]] = {}
         self._stuck_checks = 0
 
     def run(self, stop: threading.Event) -> None:
-        """Check the lane every second until ``stop`` is set."""
+        """Check the scheduler every second until ``stop`` is set."""
         while not stop.wait(INTERVAL_S):
-            stuck = [late for late in self._lane.overruns() if self.is_stuck(late, time.monotonic())]
+            stuck = [late for late in self._scheduler.overruns() if self.is_stuck(late, time.monotonic())]
             # Twice, because a process that was suspended, with its container for example, had no chance to finish.
             self._stuck_checks = self._stuck_checks + 1 if stuck else 0
             if self._stuck_checks > 1:

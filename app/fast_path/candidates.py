@@ -81,9 +81,9 @@ def template_of(candidate: Candidate, deadline_s: float, call_of: CallOf) -> Tem
         raise NotCacheable
     evaluation = _evaluation(exchange)
     tensors = _tensors(evaluation)
-    counters, parse_counters = exchange.job.counters, exchange.reader.counters
+    counters, parse_counters = exchange.call.counters, exchange.reader.counters
     # The bytes of a binary tensor may look like runs.
-    has_runs = any(not isinstance(source, Decoded) for source in exchange.job.sources)
+    has_runs = any(not isinstance(source, Decoded) for source in exchange.call.sources)
     reader = (_run_reader if has_runs else _range_reader)(candidate.body, tensors, exchange)
     response = _response(headers, exchange)
     return Template(reader, call_of(evaluation), evaluation.size, response, counters, parse_counters)
@@ -103,7 +103,7 @@ def _run_reader(body: bytes, tensors: Sequence[Array], exchange: Exchange) -> Ru
         first += math.prod(shape)
     leaves = list[slice | Array]()
     for leaf in tensors:
-        source = _source_of(leaf, exchange.job.sources)
+        source = _source_of(leaf, exchange.call.sources)
         if source is None or source.start not in firsts:
             leaves.append(leaf.reshape(-1).copy())
         else:
@@ -142,7 +142,7 @@ def _source_of(leaf: Array, sources: Sequence[Source]) -> Source | None:
 
 def _range_of(leaf: Array, exchange: Exchange) -> Range | None:
     """Return the range of a body in which a leaf is; ``None`` if the leaf is a tensor that the other bytes have."""
-    source = _source_of(leaf, exchange.job.sources)
+    source = _source_of(leaf, exchange.call.sources)
     if isinstance(source, Decoded):
         if source.start < 0:
             raise NotCacheable
@@ -158,14 +158,14 @@ def _address(array: Array) -> int:
 
 def _evaluation(exchange: Exchange) -> Evaluation[Any]:
     """Return the evaluation of a request if others may share its call, and if all numbers are valid for its op."""
-    job = exchange.job
-    work = job.work
+    call = exchange.call
+    work = call.work
     if not isinstance(work, Evaluation):
         raise NotCacheable
     op = work.point.op
     if op.batching != "elementwise" or op.validate is not None:
         raise NotCacheable(is_lasting=True)
-    if job.is_long or work.batch_key is None or work.size > SHARED:
+    if call.is_long or work.batch_key is None or work.size > SHARED:
         raise NotCacheable
     kinds = {(leaf.dtype, leaf.size) for leaf in _tensors(work)}
     if len(kinds) != 1 or next(iter(kinds))[0] not in DTYPES:

@@ -10,9 +10,9 @@ The stages of a request, and the word for each::
       │  decode the tensors
     Task      the work, an Evaluation or steps, at a Point (a Spec with its inputs)
       │  add the writer and the counters
-    Job       all that the engine needs
-      │  run the work in a batch or on the lane
+    Call      all that the engine needs
+      │  run it inline, in a batch or on the scheduler
     result    arrays by name, and the derivatives that are absent
-      │  write the format of the response
-    Reply     the bytes of the response
+      │  lay out the response
+    Reply     a Layout, filled: the bytes of the response
 """

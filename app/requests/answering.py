@@ -6,16 +6,16 @@ The caller, which is the native API or another protocol, reads the body and writ
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from app.autodiff.evaluation import Evaluation
-from app.execution.calls import Call, CheckRun, Work
+from app.execution.calls import Call, CheckRun
 from app.execution.engine import Engine
 from app.http.problems import Header
 from app.http.request import Request
 from app.runtime.cancellation import Checkpoint
 from app.telemetry.counters import Counters
-from app.tensors.casting import Source
 from app.tensors.layouts import Layout
 from app.tensors.strict_json import Body
 
@@ -56,26 +56,6 @@ def laid_out(media_type: str, layout: Layout, headers: tuple[Header, ...] = ()) 
 
 
 @dataclass(slots=True)
-class Job:
-    """The work of a request, and the function that writes its result.
-
-    ``owner`` is the op whose share of the queue the work takes. ``sources`` are those of the tensors in the body.
-    """
-
-    owner: str
-    work: Work | CheckRun
-    is_long: bool
-    write: Callable[[Any], Reply]
-    counters: Counters
-    sources: Sequence[Source] = ()
-
-    def reply(self, computed: Any) -> Reply:
-        """Return the response to what the engine has computed."""
-        result = self.work.finish(computed) if isinstance(self.work, Evaluation) else computed
-        return self.counters.timed("serialise", self.write, result)
-
-
-@dataclass(slots=True)
 class Exchange:
     """A request that has been answered: its body, how it was read, what was computed, and the response.
 
@@ -85,19 +65,19 @@ class Exchange:
     allowed_s: float
     reader: "Reader"
     body: Body
-    job: Job
+    call: Call
     computed: Any
     reply: Reply
 
 
 @dataclass(slots=True)
 class Reader:
-    """The function that reads a body into a job, and the owner and the counters for the time of reading.
+    """The function that reads a body into a call, and the owner and the counters for the time of reading.
 
     ``is_binary``: the tensors of the body and of the response are used in place, so reading and writing takes no time.
     """
 
-    read: Callable[[Body], Job]
+    read: Callable[[Body], Call]
     owner: str
     counters: Counters
     is_binary: bool = False
@@ -107,7 +87,7 @@ async def answer(engine: Engine, request: Request, reader: Reader, body: Body) -
     """Answer a request; raises the ``PullbackError`` for a request that is invalid, or cannot be answered."""
     is_large = len(body) > SMALL_BODY
     if is_large and reader.is_binary:
-        exchange = await _exchange_on_lane(engine, request, reader, body)
+        exchange = await _exchange_on_scheduler(engine, request, reader, body)
     else:
         exchange = await _exchange(engine, request, reader, body, is_large=is_large)
     await send_reply(exchange.reply, request)
@@ -116,32 +96,33 @@ async def answer(engine: Engine, request: Request, reader: Reader, body: Body) -
 
 
 async def _exchange(engine: Engine, request: Request, reader: Reader, body: Body, *, is_large: bool) -> Exchange:
-    timed = reader.counters.timed
-    job = await asyncio.to_thread(timed, "parse", reader.read, body) if is_large else timed("parse", reader.read, body)
-    # From now on the request is counted by the counters of the job.
-    request.counters, is_long = job.counters, is_large or job.is_long
+    read = partial(reader.counters.timed, "parse", reader.read)
+    call = await asyncio.to_thread(read, body) if is_large else read(body)
+    # From now on the request is counted by the counters of the call.
+    request.counters = call.counters
     # Reading the body may have shortened the deadline.
-    deadline, owner = request.deadline.at, owner_of(request, job.owner)
-    call = Call(job.work, owner, deadline, job.counters, is_long=is_long, is_alone=request.is_alone)
+    call.owner, call.deadline = owner_of(request, call.owner), request.deadline.at
+    call.is_large, call.is_alone = is_large, request.is_alone
     computed = await engine.run(call)
-    reply = await asyncio.to_thread(job.reply, computed) if is_long else job.reply(computed)
-    return Exchange(request.deadline.allowed_s, reader, body, job, computed, reply)
+    is_slow = is_large or call.is_long
+    reply = await asyncio.to_thread(call.written, computed) if is_slow else call.written(computed)
+    return Exchange(request.deadline.allowed_s, reader, body, call, computed, reply)
 
 
-async def _exchange_on_lane(engine: Engine, request: Request, reader: Reader, body: Body) -> Exchange:
-    """Read, compute and write in one turn of the lane: with tensors used in place, changing threads would cost more."""
+async def _exchange_on_scheduler(engine: Engine, request: Request, reader: Reader, body: Body) -> Exchange:
+    """Read, compute and write in one turn of the scheduler: with tensors used in place, changing threads costs more."""
     end_wait = reader.counters.waiting()
 
     def work(checkpoint: Checkpoint) -> Exchange:
         end_wait()
-        job = reader.counters.timed("parse", reader.read, body)
-        work, computed = job.work, job.counters.computed
+        call = reader.counters.timed("parse", reader.read, body)
+        work, computed = call.work, call.counters.computed
         assert not isinstance(work, CheckRun)  # no binary request is a check
         results = computed(work.compute) if isinstance(work, Evaluation) else computed(work, checkpoint)
-        return Exchange(request.deadline.allowed_s, reader, body, job, results, job.reply(results))
+        return Exchange(request.deadline.allowed_s, reader, body, call, results, call.written(results))
 
     owner = owner_of(request, reader.owner)
-    return await engine.lane.run(work, slot="long", deadline=request.deadline.at, owner=owner)
+    return await engine.scheduler.run(work, slot="long", deadline=request.deadline.at, owner=owner)
 
 
 def owner_of(request: Request, op: str) -> str:

@@ -10,9 +10,10 @@ from app.autodiff.derivatives import output_shapes
 from app.autodiff.evaluation import Evaluation
 from app.autodiff.point import Point
 from app.errors import MAX_GOT, clip, wrong
+from app.execution.calls import Call
 from app.execution.engine import Engine
 from app.http.route import Answer, Find, Handler
-from app.requests.answering import Job, Reply, laid_out
+from app.requests.answering import Reply, laid_out
 from app.requests.plans import Task
 from app.runtime.cancellation import Checkpoint
 from app.telemetry.counters import Counters
@@ -56,25 +57,25 @@ def type_variable(op: Op, dtypes: Mapping[str, Any], field: str) -> str | None:
     return None if first is None else variable[first]
 
 
-def make_job(
+def make_call(
     task: Task,
     finish: Callable[[Any], Result],
     write: Callable[[Result], Reply],
     counters: Counters,
     sources: Sequence[Source] = (),
-) -> Job:
-    """Return the job of a task: its result passes through ``finish``, then through ``write``.
+) -> Call:
+    """Return the call of a task: its result passes through ``finish``, then through ``write``.
 
     The result of steps may need TensorFlow in ``finish``, so there ``finish`` is part of the work.
     """
     owner, work = task.point.op.owner, task.work
     if isinstance(work, Evaluation):
-        return Job(owner, work, task.is_long, lambda result: write(finish(result)), counters, sources)
+        return Call(owner, work, task.is_long, lambda result: write(finish(result)), counters, sources)
 
     def steps(checkpoint: Checkpoint) -> Result:
         return finish(work(checkpoint))
 
-    return Job(owner, steps, task.is_long, write, counters)
+    return Call(owner, steps, task.is_long, write, counters)
 
 
 def zeros(point: Point, slots: Sequence[Input | Output]) -> Array:

@@ -12,7 +12,7 @@ from pathlib import Path
 import tensorflow as tf
 
 CGROUPS, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
-# One inter-op thread per slot of the lane: a thread that runs a kernel on a large tensor cannot start another kernel.
+# One inter-op thread per slot of the scheduler: a thread that runs a kernel on a large tensor cannot start another.
 SLOTS = 2
 
 

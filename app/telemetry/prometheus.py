@@ -91,8 +91,8 @@ class _Buckets:
 class Metrics:
     """The metrics of this process, and of the workers that share its folder."""
 
-    def __init__(self, in_lane: Read, in_batches: Read, in_flight: Read, registry: CollectorRegistry) -> None:
-        """Declare the metrics, with the work in the lane and in batches, and the requests in flight.
+    def __init__(self, in_scheduler: Read, in_batches: Read, in_flight: Read, registry: CollectorRegistry) -> None:
+        """Declare the metrics, with the work in the scheduler and in batches, and the requests in flight.
 
         ``registry`` must be empty. The folder is ``PROMETHEUS_MULTIPROC_DIR``; without it this process is the only one.
         """
@@ -111,11 +111,11 @@ class Metrics:
         self._publishers = [self._responses()]
         self.gauge("pullback_in_flight_requests", "Requests in progress.", in_flight)
         document = (
-            "Entries that PULLBACK_QUEUE limits: evaluations in batches, and work in the lane (a batch counts once)."
+            "What PULLBACK_QUEUE limits: evaluations in batches, and work in the scheduler (a batch counts once)."
         )
         queue = self._gauge("pullback_queue_length", document, "sum", ("queue",))
         self._publishers += [
-            lambda: queue.labels("lane").set(in_lane()),
+            lambda: queue.labels("lane").set(in_scheduler()),
             lambda: queue.labels("batches").set(in_batches()),
         ]
         self.counter("pullback_traces", "Traced functions created.", TRACES.made.total)

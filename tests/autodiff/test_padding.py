@@ -17,7 +17,7 @@ from app.autodiff.point import Point
 from app.errors import OpFailed
 from app.execution import batching
 from app.execution.batching import Batches
-from app.execution.lane import Lane
+from app.execution.scheduler import Scheduler
 from app.runtime import traces
 from app.tensors.json import decode
 from ops import Example, Input, Op, Output, discover
@@ -171,9 +171,9 @@ def together(calls: list[Evaluation], **options) -> list:
     """Run calls concurrently, as requests do; return the result or the exception of each."""
 
     async def run() -> list:
-        lane = Lane(64)
-        lane.start()
-        batches = Batches(lane, options.get("waiting", 64))
+        scheduler = Scheduler(64)
+        scheduler.start()
+        batches = Batches(scheduler, options.get("waiting", 64))
         deadline = time.monotonic() + PATIENCE_S
         try:
             pending = (batches.run(one, slot="short", owner=one.point.op.name, deadline=deadline) for one in calls)
@@ -183,7 +183,7 @@ def together(calls: list[Evaluation], **options) -> list:
                 for one, each in zip(calls, found, strict=True)
             ]
         finally:
-            lane.stop()
+            scheduler.stop()
 
     return asyncio.run(run())
 
@@ -230,15 +230,15 @@ def test_only_the_calls_over_the_queue_limit_are_refused() -> None:
 
 @pytest.mark.parametrize("seconds", [0.4, 1.5])
 def test_an_expired_call_does_not_fail_its_batch(seconds: float) -> None:
-    """The lane is busy past one call's deadline, or its whole batch's; calls with longer deadlines are answered."""
+    """The scheduler is busy past one call's deadline, or its whole batch's; others are answered."""
 
     async def run() -> list:
-        lane = Lane(64)
-        lane.start()
-        batches = Batches(lane, 64)
+        scheduler = Scheduler(64)
+        scheduler.start()
+        batches = Batches(scheduler, 64)
         now = time.monotonic()
         busy = asyncio.create_task(
-            lane.run(lambda checkpoint: time.sleep(seconds), slot="short", deadline=now + 60, owner="a")
+            scheduler.run(lambda checkpoint: time.sleep(seconds), slot="short", deadline=now + 60, owner="a")
         )
         await asyncio.sleep(0.05)
         calls = [call(REGISTRY["round_ste"], "forward", np.ones(2), "float32", "graph") for _ in range(3)]
@@ -250,7 +250,7 @@ def test_an_expired_call_does_not_fail_its_batch(seconds: float) -> None:
             ]
             return await asyncio.gather(*pending, busy, return_exceptions=True)
         finally:
-            lane.stop()
+            scheduler.stop()
 
     impatient, *others, _ = asyncio.run(run())
     assert "deadline" in str(impatient)
@@ -280,16 +280,16 @@ def test_only_brief_arithmetic_runs_on_the_event_loop(monkeypatch, op: Op, on_th
     monkeypatch.setattr(batching, "INLINE_S", 60.0)
 
     async def ask() -> None:
-        lane = Lane(64)
-        lane.start()
-        shared = Batches(lane, 64)
+        scheduler = Scheduler(64)
+        scheduler.start()
+        shared = Batches(scheduler, 64)
         for _ in range(2):
             pending = derivatives.forward(point(op, np.ones(2), "float32", "graph"))
             await shared.run(pending, slot="short", owner="a", deadline=time.monotonic() + PATIENCE_S)
-        lane.stop()
+        scheduler.stop()
 
     asyncio.run(ask())
-    assert threads == ["lane-short", threading.current_thread().name if on_the_loop else "lane-short"]
+    assert threads == ["scheduler-short", threading.current_thread().name if on_the_loop else "scheduler-short"]
 
 
 @pytest.mark.parametrize("mode", ["graph", pytest.param("xla", marks=pytest.mark.slow)])

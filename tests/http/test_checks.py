@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
-from app.execution import check_places
+from app.execution import check_limiter
 from tests.conftest import Serve
 from tests.http.native_client import JSON, fault, post, problem
 from tests.patience import PATIENCE_S
@@ -381,7 +381,7 @@ def test_checks_wait_for_a_place_and_short_work_does_not(serve) -> None:
 
 
 def test_checks_past_the_queue_get_503(serve, monkeypatch) -> None:
-    monkeypatch.setattr(check_places, "WAITING", 0)
+    monkeypatch.setattr(check_limiter, "WAITING", 0)
     service = serve(CHECKS="1")
     with service.client() as client:
         assert "0 gradient checks wait for 1 places" in problem(post(client, "square", "check"), 503)["detail"]

@@ -13,7 +13,7 @@ from app.autodiff.binding import bind
 from app.execution import batching, warmup
 from app.execution.batching import Batches
 from app.execution.engine import Engine
-from app.execution.lane import Lane
+from app.execution.scheduler import Scheduler
 from app.runtime import traces
 from app.runtime.cancellation import Checkpoint
 from app.runtime.devices import devices
@@ -67,15 +67,15 @@ def during_warm_up(test: Callable[[Engine, Task], Awaitable[object]], waiting: i
     """Run a test during a warm-up."""
 
     async def run() -> None:
-        lane = Lane(waiting)
-        shared = Batches(lane, waiting)
-        engine = Engine(Registry(OPS), lane, shared, devices(), "cpu", 1 << 22, 60.0, 60.0, 1 << 24, not_recorded)
-        lane.start()
+        scheduler = Scheduler(waiting)
+        shared = Batches(scheduler, waiting)
+        engine = Engine(Registry(OPS), scheduler, shared, devices(), "cpu", 1 << 22, 60.0, 60.0, 1 << 24, not_recorded)
+        scheduler.start()
         try:
             async with warmup.warm_up(engine) as task:
                 await test(engine, task)
         finally:
-            lane.stop()
+            scheduler.stop()
 
     asyncio.run(run())
 
@@ -96,7 +96,7 @@ def test_the_duration_is_bounded(monkeypatch, counts):
     assert counts() == (0, 0)
 
 
-def test_the_warm_up_waits_for_an_idle_lane(counts):
+def test_the_warm_up_waits_for_an_idle_scheduler(counts):
     async def test(engine: Engine, task: Task) -> None:
         opened = threading.Event()
 
@@ -104,7 +104,7 @@ def test_the_warm_up_waits_for_an_idle_lane(counts):
             assert opened.wait(PATIENCE_S)
 
         busy = asyncio.create_task(
-            engine.lane.run(work, slot="short", deadline=time.monotonic() + PATIENCE_S, owner="a")
+            engine.scheduler.run(work, slot="short", deadline=time.monotonic() + PATIENCE_S, owner="a")
         )
         await asyncio.sleep(10 * warmup.PAUSE_S)
         assert counts() == (0, 0)
@@ -184,4 +184,4 @@ def test_the_warm_up_records_durations(monkeypatch, counts):
 
     monkeypatch.setattr(padding, "run", seen)
     during_warm_up(test)
-    assert threads == ["lane-compile"] * 8 + [threading.current_thread().name]
+    assert threads == ["scheduler-compile"] * 8 + [threading.current_thread().name]

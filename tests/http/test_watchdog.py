@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.execution.lane import Lane, Overrun
+from app.execution.scheduler import Overrun, Scheduler
 from app.execution.watchdog import IDLE_S, LONGEST_TRACE_S, STUCK, Watch
 from tests.http.conftest import PLUGINS
 from tests.http.native_client import JSON, ask, post, problem
@@ -130,7 +130,7 @@ NOW, PATIENCE = 1000.0, 10.0
 def test_a_trace_is_stuck_only_without_progress(
     late_s: float, is_tracing: bool, cpu_s: tuple[float, float], is_stuck: bool
 ):
-    watch = Watch(Lane(1), PATIENCE)
+    watch = Watch(Scheduler(1), PATIENCE)
     before, now = (Overrun(late_s, "op", "compile", used, is_tracing) for used in cpu_s)
     watch.is_stuck(before, NOW - IDLE_S - 1)
     assert watch.is_stuck(now, NOW) == is_stuck

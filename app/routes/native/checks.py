@@ -1,7 +1,7 @@
 """POST /v1/ops/{op}/check and /verify, and /v1/checks, which responds with a stream of events.
 
-A check consists of many short steps. Each takes one turn in the lane's long slot, so other long work runs in between,
-and the check stops when the client disconnects.
+A check consists of many short steps. Each takes one turn in the scheduler's long slot, so other long work runs in
+between, and the check stops when the client disconnects.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from fastapi.responses import JSONResponse
 from app.autodiff.binding import bind, bind_directions
 from app.autodiff.derived import DerivedOp
 from app.errors import DeadlinePassed, Overloaded, PullbackError, wrong
-from app.execution.calls import CheckRun, Steps, with_time_to_answer
+from app.execution.calls import Call, CheckRun, Steps, with_time_to_answer
 from app.execution.engine import Engine
 from app.gradcheck import rounding, verify
 from app.gradcheck.report import DEADLINE, Report
@@ -26,7 +26,7 @@ from app.gradcheck.target import Options
 from app.gradcheck.verdict import Verdict, worst_verdict
 from app.http.request import Request
 from app.http.route import RawRoute, always
-from app.requests.answering import Job, Reader, Reply, answer, off_loop, owner_of
+from app.requests.answering import Reader, Reply, answer, off_loop, owner_of
 from app.requests.negotiation import JSON, accepted, content_type, read
 from app.requests.tensor_schemas import ref
 from app.routes.native.check_models import (
@@ -121,10 +121,10 @@ class CheckHandler:
     async def __call__(self, request: Request) -> None:
         """Send the report; raises a ``PullbackError`` if the request is invalid or fails."""
         _negotiate(request, (JSON,))
-        reader = Reader(self._job, self.op.owner, self.counters)
+        reader = Reader(self._call, self.op.owner, self.counters)
         await answer(self.engine, request, reader, await request.read())
 
-    def _job(self, body: Body) -> Job:
+    def _call(self, body: Body) -> Call:
         request = read(body, CheckRequest)
         options = _options(self.engine, request)
         _check_support(self.op, options)
@@ -135,7 +135,7 @@ class CheckHandler:
             report.plan(decode_widening, checks=request.checks, inputs=request.inputs, attrs=request.attrs)
 
         work = CheckRun(_turns(report, plan), report.document, lambda: report.has_begun)
-        return Job(self.op.owner, work, True, _reply, self.counters)
+        return Call(self.op.owner, work, True, _reply, self.counters)
 
 
 def _turns(report: Report, plan: Steps) -> Iterator[Steps]:
@@ -149,7 +149,7 @@ def _turns(report: Report, plan: Steps) -> Iterator[Steps]:
 class VerifyHandler(CheckHandler):
     """The handler that compares a client's gradients with one op's, and sends the verdict."""
 
-    def _job(self, body: Body) -> Job:
+    def _call(self, body: Body) -> Call:
         request, engine = read(body, VerifyRequest), self.engine
         mode = request.mode or engine.default_mode(self.op, request.dtype, request.device)
         run = {"device": engine.device(request.device), "max_elements": engine.max_elements}
@@ -162,7 +162,7 @@ class VerifyHandler(CheckHandler):
             del checkpoint
             return verify.verify(point, cotangents, gradients, tolerances)
 
-        return Job(self.op.owner, work, True, _reply, self.counters)
+        return Call(self.op.owner, work, True, _reply, self.counters)
 
 
 @dataclass(frozen=True)
@@ -240,7 +240,7 @@ async def _events(
                 report.plan(decode_widening, checks=checks)
 
             deadline = time.monotonic() + engine.deadline_s
-            await engine.lane.run(plan, slot="check", deadline=deadline, owner=owner_of(request, report.op.name))
+            await engine.scheduler.run(plan, slot="check", deadline=deadline, owner=owner_of(request, report.op.name))
         count, done, reports = sum(len(report.steps) for report in planned), 0, list[Event]()
         missing = [{"op": name, "reason": reason} for name, reason in unavailable.items()]
         yield {"event": "start", "ops": [op.name for op in ops], "unavailable": missing, "steps": count}
@@ -254,7 +254,7 @@ async def _events(
                 deadline = min(limit.until, time.monotonic() + engine.deadline_s)
                 work = counters.queued(step.run)
                 with suppress(DeadlinePassed):
-                    await engine.lane.run(
+                    await engine.scheduler.run(
                         work, slot="check", deadline=deadline, owner=owner_of(request, report.op.name)
                     )
                 step.cure, done = limit.cure if deadline == limit.until else DEADLINE, done + 1

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
+from app.execution.calls import Call
 from app.execution.engine import Engine
 from app.http.request import Request
 from app.http.route import RawRoute
-from app.requests.answering import Job, Reader, Reply, answer, laid_out
+from app.requests.answering import Reader, Reply, answer, laid_out
 from app.requests.negotiation import SHORT_ACCEPT, accepted, content_type
 from app.requests.operations import OPERATIONS, Operation
 from app.requests.plans import Plan, Plans
@@ -63,16 +64,16 @@ class OperationHandler:
         formats_of = _known_formats if len(kind) + len(accept) <= SHORT_ACCEPT else _formats
         source, target = formats_of(kind, accept)
         body = await request.read(is_binary=source.is_binary)
-        read = partial(self._job, source, target)
+        read = partial(self._call, source, target)
         reader = Reader(read, self.op.owner, self.counters, source.is_binary and target.is_binary)
         await answer(self.engine, request, reader, body)
 
-    def _job(self, source: Format, target: Format, body: Body) -> Job:
+    def _call(self, source: Format, target: Format, body: Body) -> Call:
         fields = source.parse(body)
         plan = self.plans.plan(self.operation, self.op, fields)
         task = plan.task(fields, source.decode)
         write = partial(_write, plan, target)
-        return Job(self.op.owner, task.work, task.is_long, write, self.counters, sources_of(fields))
+        return Call(self.op.owner, task.work, task.is_long, write, self.counters, sources_of(fields))
 
 
 def _formats(kind: bytes, accept: bytes) -> tuple[Format, Format]:

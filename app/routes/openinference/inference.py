@@ -11,12 +11,13 @@ import numpy as np
 from app.autodiff.derivatives import Absent
 from app.autodiff.point import Point
 from app.errors import Malformed, clip
+from app.execution.calls import Call
 from app.execution.engine import Engine
 from app.http.body import too_large
 from app.http.deadlines import Deadline
 from app.http.limits import MAX_DIGITS, reserve
 from app.http.request import Request
-from app.requests.answering import Job, Reader, Reply, answer, laid_out
+from app.requests.answering import Reader, Reply, answer, laid_out
 from app.requests.negotiation import JSON, content_type
 from app.requests.operations import OPERATIONS
 from app.requests.plans import Plan, Plans
@@ -32,7 +33,7 @@ from app.routes.openinference.requests import (
     raw_request,
     read_request,
 )
-from app.routes.protocol import make_job, zeros
+from app.routes.protocol import make_call, zeros
 from app.telemetry.counters import Counters
 from app.tensors import dtypes
 from app.tensors.casting import Source
@@ -73,7 +74,7 @@ class Inference:
         known = self._known(lead, body)
         reply_coding = accepted_coding(request.headers)
         is_binary = known is not None and known.is_binary and reply_coding is None
-        read = partial(self._job, request.deadline, lead, reply_coding, known)
+        read = partial(self._call, request.deadline, lead, reply_coding, known)
         await answer(self.engine, request, Reader(read, self.model.op.owner, self.counters, is_binary), body)
 
     def _known(self, lead: int | None, body: Body) -> InferenceRequest | None:
@@ -82,10 +83,10 @@ class Inference:
             return None
         return known_request(self.model, bytes(body[:lead])) if lead else raw_request(self.model, len(body))
 
-    def _job(
+    def _call(
         self, deadline: Deadline, lead: int | None, reply_coding: str | None, known: InferenceRequest | None, body: Body
-    ) -> Job:
-        """Return the job of a request; ``known`` is its JSON, if that has been parsed already."""
+    ) -> Call:
+        """Return the call of a request; ``known`` is its JSON, if that has been parsed already."""
         start = len(body) if lead is None else lead
         inference = known or read_request(self.model, body if lead is None else bytes(body[:lead]))
         if inference.timeout_s < math.inf:
@@ -97,7 +98,7 @@ class Inference:
         write = partial(_write, self.model, inference, reply_coding)
         is_long = task.is_long or reply_coding is not None or inference.has_classes
         sources = [tensor.data for tensor in inference.tensors if isinstance(tensor.data, Source)]
-        return make_job(task._replace(is_long=is_long), finish, write, self.counters, sources)
+        return make_call(task._replace(is_long=is_long), finish, write, self.counters, sources)
 
 
 def _lead(request: Request) -> int | None:

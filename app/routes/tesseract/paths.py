@@ -26,15 +26,16 @@ from app.errors import (
     clip,
     did_you_mean,
 )
+from app.execution.calls import Call
 from app.execution.engine import Engine
 from app.http.problems import RenderedError
 from app.http.request import Request
 from app.http.route import Answer, Handler, RawRoute, RestRoute, always
-from app.requests.answering import Job, Reader, Reply, answer, off_loop, send_reply
+from app.requests.answering import Reader, Reply, answer, off_loop, send_reply
 from app.requests.negotiation import JSON, accepted, content_type, fields_of
 from app.requests.operations import OPERATIONS, Tree
 from app.requests.plans import Plan, Plans
-from app.routes.protocol import HANDLERS, document_reply, make_job, zeros
+from app.routes.protocol import HANDLERS, document_reply, make_call, zeros
 from app.routes.tesseract.forms import (
     NativeRequest,
     decode,
@@ -128,27 +129,27 @@ class _Computation:
     counters: Counters
 
     async def __call__(self, request: Request) -> None:
-        reader = Reader(partial(self._job, _encoding(request)), self.op.owner, self.counters)
+        reader = Reader(partial(self._call, _encoding(request)), self.op.owner, self.counters)
         await answer(self.engine, request, reader, await request.read())
 
-    def _job(self, encoding: Encoding, body: Body) -> Job:
+    def _call(self, encoding: Encoding, body: Body) -> Call:
         document = _document(self.op, body)
         native = read(self.op, self.endpoint, document)
         plan = self.plans.plan(OPERATIONS[self.endpoint.operation], self.op, native.fields)
         if (points := points_of(self.op, self.endpoint, native.fields)) is not None:
-            return self._job_at_points(encoding, native, plan, points)
+            return self._call_at_points(encoding, native, plan, points)
         task = plan.task(native.fields)
         finish = partial(_with_zeros, self.endpoint, plan, native, task.point)
-        return make_job(task, finish, partial(_write, encoding), self.counters, fast_json.sources_of(document))
+        return make_call(task, finish, partial(_write, encoding), self.counters, fast_json.sources_of(document))
 
-    def _job_at_points(self, encoding: Encoding, native: NativeRequest, plan: Plan, points: Points) -> Job:
+    def _call_at_points(self, encoding: Encoding, native: NativeRequest, plan: Plan, points: Points) -> Call:
         first = points.task(plan, (0,) * len(points.shape)).point
         if self.endpoint is not VJP:  # gradients have the size of the inputs
             elements = math.prod(points.shape) * sum(math.prod(shape) for shape in output_shapes(first).values())
             first.admit(elements, "outputs")
         finish = partial(_with_zeros, self.endpoint, plan, native)
         work = partial(points.run, plan, finish)
-        return Job(self.op.owner, work, is_long=True, write=partial(_write, encoding), counters=self.counters)
+        return Call(self.op.owner, work, is_long=True, write=partial(_write, encoding), counters=self.counters)
 
 
 def _openapi_reply(op: Op) -> Reply:

@@ -14,10 +14,10 @@ from app.autodiff import derivatives
 from app.autodiff.derivatives import Absent
 from app.autodiff.point import Point
 from app.errors import Loc, Unprocessable, near, wrong
-from app.execution.calls import Work
+from app.execution.calls import Call, Work
 from app.execution.engine import Engine
 from app.requests import models
-from app.requests.answering import Job, Reply
+from app.requests.answering import Reply
 from app.requests.negotiation import JSON, fields_of
 from app.requests.operations import OPERATIONS, Directions, Fields, Operation, Query
 from app.requests.plans import Plans
@@ -108,8 +108,8 @@ ACTIONS: Mapping[str, Action] = {
 }
 
 
-def read_job(engine: Engine, plans: Plans, models: Models, action: Action, body: Body, *, user_agent: bytes) -> Job:
-    """Return the job of a request. Check the model first, then its support for the action, then the other fields."""
+def read_call(engine: Engine, plans: Plans, models: Models, action: Action, body: Body, *, user_agent: bytes) -> Call:
+    """Return the call of a request. Check the model first, then its support for the action, then the other fields."""
     fields = fields_of(body, partial(fast_json.parse, places=_places))
     op = models.op(name_of(fields))
     if not supports(op, action):
@@ -127,7 +127,7 @@ def read_job(engine: Engine, plans: Plans, models: Models, action: Action, body:
         task = plans.plan(action.operation, op, native).task(native)
     counters = engine.counters(op.owner, "hvp" if action.operation is HESSIAN else action.operation.name)
     reply = partial(_reply, select, model, user_agent)
-    return Job(op.owner, task.work, task.is_long, reply, counters, fast_json.sources_of(fields))
+    return Call(op.owner, task.work, task.is_long, reply, counters, fast_json.sources_of(fields))
 
 
 def _places(request: dict[str, Any]) -> list[fast_json.Place]:

@@ -29,7 +29,7 @@ from app.requests.answering import Reader, answer, off_loop, send_reply
 from app.requests.negotiation import JSON, content_type, fields_of
 from app.requests.plans import Plans
 from app.routes.protocol import document_reply
-from app.routes.umbridge.actions import ACTIONS, UnsupportedFeature, name_of, read_job, refuse_unknown, supports
+from app.routes.umbridge.actions import ACTIONS, UnsupportedFeature, name_of, read_call, refuse_unknown, supports
 from app.routes.umbridge.models import Model, Models, Vector
 from app.telemetry.counters import Counters
 from app.tensors.strict_json import Body
@@ -81,7 +81,7 @@ def routes(engine: Engine, plans: Plans) -> APIRouter:
     async def action(request: Request) -> None:
         body = await _body(request)
         user_agent = request.headers.get(b"user-agent", b"")
-        read = partial(read_job, engine, plans, models, ACTIONS[request.path], user_agent=user_agent)
+        read = partial(read_call, engine, plans, models, ACTIONS[request.path], user_agent=user_agent)
         await answer(engine, request, Reader(read, "", request.counters), body)
 
     catalogue, computations = engine.counters("", "catalogue"), engine.counters("", "umbridge")

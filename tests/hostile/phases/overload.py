@@ -44,7 +44,7 @@ def attack(stage: Stage) -> None:
 
 
 def _request(rng: random.Random) -> Request:
-    """Return a request that may share a batch with others, or one that keeps the lane busy for a while."""
+    """Return a request that may share a batch with others, or one that keeps the scheduler busy for a while."""
     deadline = {"pullback_deadline_ms": str(rng.choice(DEADLINES_MS))} if rng.random() < 0.5 else {}
     if rng.random() < 0.1:
         size = 48

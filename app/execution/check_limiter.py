@@ -1,4 +1,4 @@
-"""The places of gradient checks: a check takes seconds of CPU for a request of two bytes.
+"""The limit of gradient checks: a check takes seconds of CPU for a request of two bytes.
 
 Each check, or stream of checks, holds a place from its first step to its last. The others wait in order, each until its
 own deadline.
@@ -14,8 +14,8 @@ from app.errors import Forbidden, Overloaded
 WAITING = 32
 
 
-class CheckPlaces:
-    """The places of a process."""
+class CheckLimiter:
+    """The places for checks in a process."""
 
     def __init__(self, count: int = 2) -> None:
         """Start with ``count`` places, all free; with none, every check is refused."""

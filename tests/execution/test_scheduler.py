@@ -1,4 +1,4 @@
-"""The lane: refused work, dropped work, and the release of its memory."""
+"""The scheduler: refused work, dropped work, and the release of its memory."""
 
 import asyncio
 import gc
@@ -11,7 +11,7 @@ import pytest
 
 from app.errors import DeadlinePassed, Overloaded
 from app.execution.fairness import RoundRobin
-from app.execution.lane import Lane
+from app.execution.scheduler import Scheduler
 from app.runtime.cancellation import Checkpoint
 from app.runtime.traces import require_tracing_allowed
 from tests.patience import PATIENCE_S
@@ -33,14 +33,14 @@ class Gate:
         return "done"
 
 
-def in_a_lane(test: Callable[[Lane], Awaitable[None]], waiting: int = 2) -> None:
+def in_a_scheduler(test: Callable[[Scheduler], Awaitable[None]], waiting: int = 2) -> None:
     async def run() -> None:
-        lane = Lane(waiting)
-        lane.start()
+        scheduler = Scheduler(waiting)
+        scheduler.start()
         try:
-            await test(lane)
+            await test(scheduler)
         finally:
-            lane.stop()
+            scheduler.stop()
 
     asyncio.run(run())
 
@@ -53,12 +53,12 @@ def test_work_returns_its_result_or_raises_its_error():
     def fails(checkpoint: Checkpoint) -> None:
         raise ValueError("no such luck")
 
-    async def test(lane: Lane) -> None:
-        assert await lane.run(lambda checkpoint: 42, slot="short", deadline=later(PATIENCE_S), owner="a") == 42
+    async def test(scheduler: Scheduler) -> None:
+        assert await scheduler.run(lambda checkpoint: 42, slot="short", deadline=later(PATIENCE_S), owner="a") == 42
         with pytest.raises(ValueError, match="no such luck"):
-            await lane.run(fails, slot="long", deadline=later(PATIENCE_S), owner="a")
+            await scheduler.run(fails, slot="long", deadline=later(PATIENCE_S), owner="a")
 
-    in_a_lane(test)
+    in_a_scheduler(test)
 
 
 @pytest.fixture
@@ -71,9 +71,9 @@ def little_garbage() -> Iterator[None]:
 
 @pytest.mark.usefixtures("little_garbage")
 def test_queued_work_is_dropped_at_its_deadline_and_leaves_its_place():
-    async def test(lane: Lane) -> None:
+    async def test(scheduler: Scheduler) -> None:
         gate, ran = Gate(), []
-        busy = asyncio.create_task(lane.run(gate, slot="long", deadline=later(PATIENCE_S), owner="a"))
+        busy = asyncio.create_task(scheduler.run(gate, slot="long", deadline=later(PATIENCE_S), owner="a"))
         await asyncio.to_thread(gate.entered.wait, PATIENCE_S)
         for _ in range(5):  # more than the queue holds
             tensors = Tensors()
@@ -83,52 +83,51 @@ def test_queued_work_is_dropped_at_its_deadline_and_leaves_its_place():
                 ran.append(tensors)
 
             with pytest.raises(DeadlinePassed):
-                await lane.run(work, slot="long", deadline=later(0.02), owner="a")
+                await scheduler.run(work, slot="long", deadline=later(0.02), owner="a")
             del work, tensors
             gc.collect()  # an exception and the frames that it passed may hold each other
             assert alive() is None
-        assert (
-            await lane.run(lambda checkpoint: "short", slot="short", deadline=later(PATIENCE_S), owner="a") == "short"
-        )
+        assert await scheduler.run(lambda _: "short", slot="short", deadline=later(PATIENCE_S), owner="a") == "short"
         gate.opened.set()
         assert await busy == "done"
-        assert await lane.run(lambda checkpoint: "next", slot="long", deadline=later(PATIENCE_S), owner="a") == "next"
+        assert await scheduler.run(lambda _: "next", slot="long", deadline=later(PATIENCE_S), owner="a") == "next"
         assert ran == []
 
-    in_a_lane(test)
+    in_a_scheduler(test)
 
 
 def test_a_full_queue_refuses_work_until_it_has_room():
-    async def test(lane: Lane) -> None:
+    async def test(scheduler: Scheduler) -> None:
         gate = Gate()
-        tasks = [asyncio.create_task(lane.run(gate, slot="long", deadline=later(PATIENCE_S), owner="a"))]
+        tasks = [asyncio.create_task(scheduler.run(gate, slot="long", deadline=later(PATIENCE_S), owner="a"))]
         await asyncio.to_thread(gate.entered.wait, PATIENCE_S)
         tasks += [
-            asyncio.create_task(lane.run(gate, slot="long", deadline=later(PATIENCE_S), owner=name)) for name in "ab"
+            asyncio.create_task(scheduler.run(gate, slot="long", deadline=later(PATIENCE_S), owner=name))
+            for name in "ab"
         ]
         await asyncio.sleep(0)
         with pytest.raises(Overloaded, match="1 waiting for b, 1 for others") as refused:
-            await lane.run(gate, slot="long", deadline=later(PATIENCE_S), owner="b")
+            await scheduler.run(gate, slot="long", deadline=later(PATIENCE_S), owner="b")
         # The other slot is idle.
-        assert await lane.run(lambda checkpoint: 1, slot="short", deadline=later(PATIENCE_S), owner="b") == 1
+        assert await scheduler.run(lambda checkpoint: 1, slot="short", deadline=later(PATIENCE_S), owner="b") == 1
         assert refused.value.headers == {"Retry-After": "1"}
         gate.opened.set()
         assert await asyncio.gather(*tasks) == ["done"] * 3
-        assert await lane.run(gate, slot="short", deadline=later(PATIENCE_S), owner="a") == "done"
+        assert await scheduler.run(gate, slot="short", deadline=later(PATIENCE_S), owner="a") == "done"
 
-    in_a_lane(test)
+    in_a_scheduler(test)
 
 
 def in_order(*queued: str) -> list[str]:
     """Queue work of these owners behind a long task; return the owners in the order of execution."""
     ran: list[str] = []
 
-    async def test(lane: Lane) -> None:
+    async def test(scheduler: Scheduler) -> None:
         def piece(name: str, owner: str) -> Awaitable[None]:
-            return lane.run(lambda checkpoint: ran.append(name), slot="short", deadline=later(PATIENCE_S), owner=owner)
+            return scheduler.run(lambda _: ran.append(name), slot="short", deadline=later(PATIENCE_S), owner=owner)
 
         gate = Gate()
-        busy = asyncio.create_task(lane.run(gate, slot="short", deadline=later(PATIENCE_S), owner="a"))
+        busy = asyncio.create_task(scheduler.run(gate, slot="short", deadline=later(PATIENCE_S), owner="a"))
         await asyncio.to_thread(gate.entered.wait, PATIENCE_S)
         pieces = [piece(f"{owner}{i}", owner) for i, owner in enumerate(queued)]
         waiting = asyncio.gather(*pieces)
@@ -136,7 +135,7 @@ def in_order(*queued: str) -> list[str]:
         gate.opened.set()
         await asyncio.gather(busy, waiting)
 
-    in_a_lane(test, waiting=128)
+    in_a_scheduler(test, waiting=128)
     return ran
 
 
@@ -172,48 +171,48 @@ def test_abandoned_work_stops_at_its_checkpoint():
         finally:
             ended.set()
 
-    async def test(lane: Lane) -> None:
+    async def test(scheduler: Scheduler) -> None:
         with pytest.raises(DeadlinePassed):
-            await lane.run(chunks, slot="long", deadline=later(0.05), owner="a")
+            await scheduler.run(chunks, slot="long", deadline=later(0.05), owner="a")
         assert await asyncio.to_thread(ended.wait, PATIENCE_S)
 
-    in_a_lane(test)
+    in_a_scheduler(test)
 
 
 def test_an_overrun_is_reported():
-    async def test(lane: Lane) -> None:
+    async def test(scheduler: Scheduler) -> None:
         gate = Gate()
-        assert lane.overruns() == []
+        assert scheduler.overruns() == []
         with pytest.raises(DeadlinePassed):
-            await lane.run(gate, slot="short", deadline=later(0.05), owner="slow")
-        other = asyncio.create_task(lane.run(gate, slot="long", deadline=later(PATIENCE_S), owner="other"))
-        while not (late := lane.overruns()) or late[0].seconds < 0.02:
+            await scheduler.run(gate, slot="short", deadline=later(0.05), owner="slow")
+        other = asyncio.create_task(scheduler.run(gate, slot="long", deadline=later(PATIENCE_S), owner="other"))
+        while not (late := scheduler.overruns()) or late[0].seconds < 0.02:
             await asyncio.sleep(0.01)
         assert [(each.owner, each.slot, each.is_tracing) for each in late] == [("slow", "short", False)]
         gate.opened.set()
         assert await other == "done"
-        assert await lane.run(lambda checkpoint: 1, slot="short", deadline=later(PATIENCE_S), owner="a") == 1
-        assert lane.overruns() == []
+        assert await scheduler.run(lambda checkpoint: 1, slot="short", deadline=later(PATIENCE_S), owner="a") == 1
+        assert scheduler.overruns() == []
 
-    in_a_lane(test)
+    in_a_scheduler(test)
 
 
 def test_work_started_at_once_takes_no_place():
-    async def test(lane: Lane) -> None:
+    async def test(scheduler: Scheduler) -> None:
         both = [
-            lane.run(lambda checkpoint: 1, slot=slot, deadline=later(PATIENCE_S), owner=slot)
+            scheduler.run(lambda checkpoint: 1, slot=slot, deadline=later(PATIENCE_S), owner=slot)
             for slot in ("long", "short")
         ]
         assert await asyncio.gather(*both) == [1, 1]
 
     for _ in range(20):
-        in_a_lane(test, waiting=1)
+        in_a_scheduler(test, waiting=1)
 
 
 def test_work_that_needs_a_compiler_leaves_its_slot():
     """It starts again in the slot for compiling; meanwhile its own slot serves others."""
 
-    async def test(lane: Lane) -> None:
+    async def test(scheduler: Scheduler) -> None:
         gate, threads = Gate(), list[str]()
 
         def compiles(checkpoint: Checkpoint) -> str:
@@ -224,11 +223,11 @@ def test_work_that_needs_a_compiler_leaves_its_slot():
         for slot in ("short", "long"):
             gate.entered.clear()
             gate.opened.clear()
-            slow = asyncio.create_task(lane.run(compiles, slot=slot, deadline=later(PATIENCE_S), owner="a"))
+            slow = asyncio.create_task(scheduler.run(compiles, slot=slot, deadline=later(PATIENCE_S), owner="a"))
             await asyncio.to_thread(gate.entered.wait, PATIENCE_S)
-            assert await lane.run(lambda checkpoint: 1, slot=slot, deadline=later(PATIENCE_S), owner="a") == 1
+            assert await scheduler.run(lambda checkpoint: 1, slot=slot, deadline=later(PATIENCE_S), owner="a") == 1
             gate.opened.set()
             assert await slow == "done"
-        assert threads == ["lane-short", "lane-compile", "lane-long", "lane-compile"]
+        assert threads == ["scheduler-short", "scheduler-compile", "scheduler-long", "scheduler-compile"]
 
-    in_a_lane(test)
+    in_a_scheduler(test)

@@ -1,4 +1,4 @@
-"""The lane: TensorFlow runs here, on dedicated threads, not on the event loop (except for brief evaluations).
+"""The scheduler: TensorFlow runs here, on dedicated threads, not on the event loop (except for brief evaluations).
 
 There are four slots, so that none of these starves another: short work, long work, checks, and work that XLA must
 compile for first, one at a time. Each slot serves the ops in turn, so that no op starves another. All share one limit
@@ -73,7 +73,7 @@ class _Ticket:
             self.running.cancel()
 
 
-class Lane:
+class Scheduler:
     """The slots and their queues."""
 
     def __init__(self, waiting: int) -> None:
@@ -87,7 +87,7 @@ class Lane:
     def start(self) -> None:
         """Start the slots, on daemon threads: a kernel that never returns must not keep the process alive."""
         for slot in self._queues:
-            threading.Thread(target=self._serve, args=(slot,), name=f"lane-{slot}", daemon=True).start()
+            threading.Thread(target=self._serve, args=(slot,), name=f"scheduler-{slot}", daemon=True).start()
 
     def stop(self) -> None:
         """Let the slots finish their queued work and end."""
