@@ -20,7 +20,7 @@ from app.tensors.casting import NumberList, Numbers, Source
 from app.tensors.decoding import FIELDS
 from app.tensors.json import Decoded
 from app.tensors.runs import Raw, Run, end_of_run, read_run
-from app.tensors.skeletons import HOLE, split
+from app.tensors.skeletons import HOLE, MAX_RUNS, split
 from app.tensors.strict_json import Body
 
 Kind: TypeAlias = type[Numbers | list[Any] | Decoded]
@@ -116,7 +116,7 @@ def _parse(raw: Raw, take_out: Callable[[Raw, Extracted], Iterable[Raw]], places
         raise ValueError("expected an object")
     sources = list[Source]()
     for place in places(cast("dict[str, Any]", document)):
-        sources += _restore(raw, *place, extracted)
+        sources += _restore(raw, *place, extracted, is_located=len(sources) < MAX_RUNS)
     if extracted:
         raise ValueError("expected runs only in the places of tensors")
     found = Document(cast("dict[str, Any]", document))
@@ -195,10 +195,13 @@ def _store(extracted: Extracted, value: Run | _ShortRun | Decoded) -> bytes:
     return mark.encode()
 
 
-def _restore(raw: Raw, place: dict[str, Any], key: str, kind: Kind, extracted: Extracted) -> list[Source]:
+def _restore(
+    raw: Raw, place: dict[str, Any], key: str, kind: Kind, extracted: Extracted, *, is_located: bool
+) -> list[Source]:
     """Replace the mark at this place, if any, by its value, if that has the right type; return the sources.
 
-    Raises ``ValueError`` for lists of other lengths than a place of this kind has.
+    If ``is_located``, search a short body for a base64 text, which takes linear time. Raises ``ValueError`` for lists
+    of other lengths than a place of this kind has.
     """
     match place.get(key):
         case [str(mark)] if isinstance(run := extracted.get(mark), Run | _ShortRun) and kind is not Decoded:
@@ -213,7 +216,7 @@ def _restore(raw: Raw, place: dict[str, Any], key: str, kind: Kind, extracted: E
             place[key] = decoded = Decoded(pybase64.b64decode(text, validate=True), len(text))
             quoted = b'"%b"' % text.encode()
             # With two equal texts, or with an escape that may hide this one, it is unknown where it is.
-            if raw.count(quoted) == 1 and b"\\" not in raw:
+            if is_located and raw.count(quoted) == 1 and b"\\" not in raw:
                 decoded.start = raw.find(quoted) + 1
             return [decoded]
         case _:
