@@ -47,6 +47,16 @@ def test_the_contents_of_rows_are_those_of_each(dtype: str, form: Form, shape: t
         assert [bytes(Slot(row.reshape(shape), form, is_wide).content()) for row in arrays] == list(contents)
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("others", [1, 70])
+def test_the_ambiguous_number_among_plain_ones(others: int, sign: int):
+    number = np.float32(sign * 7.038531e-26)
+    arrays = np.array([[0.5] * others + [1.5], [number] + [0.5] * others, [number] * (others + 1)], np.float32)
+    for row, content in zip(arrays, Slot(arrays[0], "flat").without_numbers().contents(arrays), strict=True):
+        assert content == bytes(Slot(row, "flat").content())
+        assert np.array(json.loads(b"[%b]" % content)).astype(np.float32).tobytes() == row.tobytes()
+
+
 @pytest.mark.parametrize("is_wide", [False, True])
 @pytest.mark.parametrize("form", TEXTS)
 @pytest.mark.parametrize("dtype", DTYPES)
