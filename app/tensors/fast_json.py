@@ -21,7 +21,7 @@ from app.tensors.casting import NumberList, Numbers, Source
 from app.tensors.decoding import FIELDS
 from app.tensors.json import Decoded
 from app.tensors.runs import Raw, Run, end_of_run, read_run
-from app.tensors.skeletons import HOLE, split
+from app.tensors.skeletons import HOLE, MAX_RUNS, split
 from app.tensors.strict_json import Body
 
 Kind: TypeAlias = type[Numbers | list[Any] | Decoded]
@@ -204,7 +204,7 @@ def _restored(raw: Raw, parsed: Any, places: Places, extracted: Extracted) -> Do
                 del extracted[mark]
                 sources.append(decoded)
             case str(text) if kind is Decoded and len(raw) <= SHORT_BODY:
-                place[key] = decoded = _decoded(raw, text)
+                place[key] = decoded = _decoded(raw, text, is_located=len(sources) < MAX_RUNS)
                 sources.append(decoded)
             case _:
                 pass
@@ -215,11 +215,14 @@ def _restored(raw: Raw, parsed: Any, places: Places, extracted: Extracted) -> Do
     return document
 
 
-def _decoded(raw: Raw, text: str) -> Decoded:
-    """Decode a base64 string of a body; raise ``ValueError`` if it is none."""
+def _decoded(raw: Raw, text: str, *, is_located: bool) -> Decoded:
+    """Decode a base64 string of a body; raise ``ValueError`` if it is none.
+
+    If ``is_located``, search the body for it, which takes linear time.
+    """
     decoded = Decoded(pybase64.b64decode(text, validate=True), len(text))
     quoted = b'"%b"' % text.encode()
     # With two equal texts, or with an escape that may hide this one, it is unknown where it is.
-    if raw.count(quoted) == 1 and b"\\" not in raw:
+    if is_located and raw.count(quoted) == 1 and b"\\" not in raw:
         decoded.start = raw.find(quoted) + 1
     return decoded

@@ -407,6 +407,13 @@ def test_deep_lists_are_refused_as_by_the_strict_parser(depth: int):
         assert decoded(fast["inputs"]["x"], "float32") == decoded(strict["inputs"]["x"], "float32")
 
 
+def test_few_texts_are_located():
+    """To search the body for each of many would take quadratic time."""
+    named = ",".join(f'"{number}":{{"base64":"{number:04}"}}' for number in range(1000))
+    sources = fast_json.sources_of(fast_json.parse(f'{{"inputs":{{{named}}}}}'.encode()))
+    assert sum(source.start >= 0 for source in sources) <= skeletons.MAX_RUNS
+
+
 LONG_TEXT = base64.b64encode(bytes(range(24))).decode()
 
 

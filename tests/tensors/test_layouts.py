@@ -17,8 +17,24 @@ FORMS: tuple[Form, ...] = ("flat", "nested", "base64", "bytes")
 TEXTS: tuple[Form, ...] = ("flat", "nested")
 SHAPES = ((), (1,), (3,), (2, 3), (1, 1, 2), (70,), (5, 1, 40))
 FLOATS = [name for name, row in DTYPES.items() if row.is_float]
-# Of these, orjson writes NaN and the infinities as null, and 7.038531e-26 in too few digits.
-EDGES = (0.0, -0.0, 7.038531e-26, -7.038531e-26, np.nan, np.inf, -np.inf, 0.1, 1e-45, 3e38, -65504.0, 17.038531e-26)
+# The float32 that orjson writes as 7.038531e-26, which reads back, through float64, as its neighbour.
+AMBIGUOUS = float(np.uint32(0x15AE43FD).view(np.float32))
+# Of these, orjson writes NaN and the infinities as null.
+EDGES = (
+    0.0,
+    -0.0,
+    AMBIGUOUS,
+    -AMBIGUOUS,
+    7.038531e-26,
+    np.nan,
+    np.inf,
+    -np.inf,
+    0.1,
+    1e-45,
+    3e38,
+    -65504.0,
+    17.038531e-26,
+)
 ROWS = 5
 
 
@@ -45,6 +61,16 @@ def test_the_contents_of_rows_are_those_of_each(dtype: str, form: Form, shape: t
         slot = Slot(arrays[0].reshape(shape), form, is_wide).without_numbers()
         contents = slot.contents(arrays)
         assert [bytes(Slot(row.reshape(shape), form, is_wide).content()) for row in arrays] == list(contents)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("others", [1, 70])
+def test_the_ambiguous_number_among_plain_ones(others: int, sign: int):
+    number = np.float32(sign * AMBIGUOUS)
+    arrays = np.array([[0.5] * others + [1.5], [number] + [0.5] * others, [number] * (others + 1)], np.float32)
+    for row, content in zip(arrays, Slot(arrays[0], "flat").without_numbers().contents(arrays), strict=True):
+        assert content == bytes(Slot(row, "flat").content())
+        assert np.array(json.loads(b"[%b]" % content)).astype(np.float32).tobytes() == row.tobytes()
 
 
 @pytest.mark.parametrize("is_wide", [False, True])
