@@ -61,7 +61,51 @@ def has_the_title_of_the_setting(client: httpx.Client) -> None:
     assert client.get("/openapi.json").json()["info"]["title"] == "Gradients of ours"
 
 
+def multiplies_the_hessian_by_a_vector(client: httpx.Client) -> None:
+    body = {"inputs": {"x": [3, 4]}, "vectors": {"x": [1, 10]}}
+    assert client.post("/v1/ops/square/hv", json=body).json()["products"]["x"]["data"] == [2, 20]
+    missing = client.post("/v1/ops/square/hv", json={"inputs": {"x": [3, 4]}})
+    assert missing.status_code == 422
+    assert missing.json()["errors"][0]["loc"] == ["vectors"]
+    assert client.get("/openapi.json").json()["paths"]["/v1/ops/{op}/hv"]["post"]["summary"] == "Multiply by vectors"
+    assert client.get("/v1/ops/square").json()["default_mode"]["hv"]["float32"] == "xla"
+    assert 'pullback_requests_total{op="square",operation="hv",status="200"} 1.0' in client.get("/metrics").text
+
+
 ADDITIONS = {
+    "operation": Addition(
+        (
+            Edit(
+                "app/requests/models.py",
+                r"    products: dict\[str, TensorOrNull\]\n    absent: Absences = ABSENT",
+                """
+
+class HvRequest(HvpRequest):
+    \"\"\"A request for products with the Hessian.\"\"\"
+
+
+class HvAnswer(HvpAnswer):
+    \"\"\"Products.\"\"\"
+""",
+            ),
+            Edit(
+                "app/requests/operations.py",
+                r'            _tree_of\("products"\),\n        \),',
+                """        Operation(
+            "hv",
+            "Multiply by vectors",
+            models.HvRequest,
+            models.HvAnswer,
+            {**_COTANGENTS, "vectors": "inputs"},
+            lambda query, point, given: derivatives.vjp_jvp(point, query.wrt, given["cotangents"], given["vectors"]),
+            _tree_of("products"),
+        ),
+""",
+            ),
+        ),
+        3,
+        multiplies_the_hessian_by_a_vector,
+    ),
     "metric": Addition(
         (
             Edit(

@@ -287,7 +287,7 @@ def test_a_number_that_is_in_no_leaf_or_in_two_makes_no_template(ask: Ask):
     for form in (lists, in_base64):
         for _ in "one", "two":
             candidate = ask(vjp(form)(X, Z))
-            job = exchange_of(candidate).job
+            job = exchange_of(candidate).call
             one, other = job.sources
             if form is lists and _ == "one":
                 job.sources = [one]
