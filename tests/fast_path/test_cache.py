@@ -121,6 +121,21 @@ def test_a_cut(data, is_whole):
         assert (key, data[start:end]) == (HEAD % 1, b"{}")
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"X-Request-Id: a",
+        b"x-request-id:a",
+        b"Pullback-Deadline-Ms: 9",
+        b"Expect: 100-continue",
+        b"Connection: a, close",
+    ],
+)
+def test_headers_on_which_a_response_depends(line: bytes):
+    assert parse_prefix(HEAD % 1) is not None
+    assert parse_prefix((HEAD % 1).replace(b"\r\n\r\n", b"\r\n" + line + b"\r\n\r\n")) is None
+
+
 def test_an_active_connection_outlives_its_timer():
     """The timer starts once; it closes the connection only when no request has been answered for that long."""
 
