@@ -44,7 +44,8 @@ def test_a_server_that_does_not_answer_ends_nothing_but_the_call(proxy, is_known
 def test_all_requests_of_an_evaluation_share_the_deadline(proxy) -> None:
     remote = Remote("softmax_cross_entropy", proxy.url, deadline=PATIENCE_S)
     proxy.is_open.clear()
-    threading.Timer(0.3, proxy.is_open.set).start()
+    # Longer than what is compared below: the call begins after the timer.
+    threading.Timer(0.6, proxy.is_open.set).start()
     logits, labels = np.eye(3), np.array([0, 1, 2], np.int32)
     evaluate(Derivative(remote).vjp.vjp, [logits, labels, np.ones(3), logits])
     assert [path.split("/")[-1] for _, path, _ in proxy.requests] == [
