@@ -20,21 +20,19 @@ state of the service, traces, and which calls run inline.
 import asyncio
 import logging
 import time
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any
-from weakref import WeakValueDictionary
 
-from app.autodiff.evaluation import Evaluation
 from app.autodiff.padding import LENGTHS, SHARED, length_for
 from app.errors import PullbackError
 from app.execution.engine import Engine
 from app.fast_path.arrivals import Arrival, Arrivals
-from app.fast_path.cache import FAILURES, TemplateCache
-from app.fast_path.candidates import Candidate, NotCacheable, template_of
+from app.fast_path.cache import TemplateCache
+from app.fast_path.candidates import Candidate
 from app.fast_path.pending import Batch, PartialRequest, PendingRequest
 from app.fast_path.prefixes import Unknown, cut, parse_prefix
 from app.fast_path.shared_calls import SharedCall
+from app.fast_path.template_maker import TemplateMaker
 from app.http.access_log import CLIENT_GONE, AccessLog
 from app.http.body import Budget
 from app.http.connection import Connection
@@ -52,12 +50,12 @@ class FastPath:
     def __init__(self, engine: Engine, budget: Budget, log: AccessLog, keys: Keys | None) -> None:
         """Start without templates. ``answered`` counts the requests."""
         self.answered = 0
-        self._batches, self._lifecycle, self._deadline_s = engine.batches, engine.lifecycle, engine.deadline_s
+        self._batches, self._lifecycle = engine.batches, engine.lifecycle
         self._budget, self._log, self._keys, self._cache = budget, log, keys, TemplateCache()
-        self._calls = WeakValueDictionary[Hashable, SharedCall]()
         self._arrivals = Arrivals()
         self._parts = dict[Connection, PartialRequest]()
         self._is_scheduled = self._is_sweeping = False
+        self.store = TemplateMaker(engine, self._cache).store
 
     def receive(self, connection: Connection, data: bytes) -> bytes:
         """Take the data of a connection that is idle, or waits here; return what it does not take.
@@ -185,48 +183,6 @@ class FastPath:
             parsed,
             read_s,
         )
-
-    def store(self, candidate: Candidate) -> None:
-        """Make a template from a request that the general path has answered, if that is possible."""
-        prefix = self._cache.find(candidate.prefix)
-        if prefix is None:
-            return
-        if candidate.exchange is None:
-            # It was refused. Another one may be answered.
-            self._cache.retry_later(candidate.likeness)
-            return
-        try:
-            template = template_of(candidate, self._deadline_s, self._call_of)
-        except NotCacheable as reason:
-            prefix.failures = FAILURES if reason.is_lasting and candidate.names_op else prefix.failures + 1
-        except Exception:
-            logger.exception("the fast path cannot make a template, and leaves such requests to the general path")
-            prefix.failures += 1
-        else:
-            runs_inline = self._runs_inline(template.call, template.size)
-            if runs_inline:
-                prefix.failures = 0
-                self._cache.store(prefix, candidate.body, template)
-            elif runs_inline is None:
-                self._cache.retry_later(candidate.likeness)
-            else:
-                prefix.failures += 1
-
-    def _call_of(self, evaluation: Evaluation[Any]) -> SharedCall:
-        """Return the call of an evaluation, the same for all that may share one."""
-        call = self._calls.get(evaluation.batch_key)
-        if call is None:
-            call = SharedCall(evaluation.program, evaluation.point.spec, evaluation.leaves[0].dtype)
-            self._calls[evaluation.batch_key] = call
-        return call
-
-    def _runs_inline(self, call: SharedCall, size: int) -> bool | None:
-        """Return whether a call of ``size`` numbers or more is known to run inline; ``None`` if none has run."""
-        least = length_for(size)
-        known = [
-            self._batches.runs_inline_together(call.program, call.spec, length) for length in LENGTHS if length >= least
-        ]
-        return True if True in known else False if False in known else None
 
     def _put_aside(self, connection: Connection, part: PartialRequest) -> None:
         self._budget.free -= part.size
