@@ -11,7 +11,7 @@ from benchmarks import clients
 from benchmarks.alone import Alone
 from benchmarks.candidates import CANDIDATES
 from benchmarks.cells import LARGE, Cell, Outcome, duration, figure
-from benchmarks.express import Express, Pair
+from benchmarks.fast_path import Express, Pair
 from benchmarks.pages import table
 from benchmarks.processes import versions
 from benchmarks.run import Run
@@ -70,7 +70,7 @@ def markdown(run: Run) -> str:
     rows = (one.row() for one in judged(run))
     parts += ["## Targets\n", TARGETS, table(("figure", "measured", "target", ""), rows), ""]
     if run.express:
-        parts += ["## The express way\n", by_express(run.express), ""]
+        parts += ["## The fast path\n", by_express(run.express), ""]
     if run.clients:
         parts += ["## Stock clients\n", clients.markdown(run.clients), ""]
     if run.alone:
@@ -116,7 +116,7 @@ def _both(outcome: Outcome | None) -> str:
 
 
 def by_express(express: Express) -> str:
-    """Return the results of the express way, as a sentence and a table."""
+    """Return the results of the fast path, as a sentence and a table."""
     lines = [f"- Not measured: {what}." for what in express.nots]
     if express.calls is not None:
         lines.append(f"- A repeated request calls {express.calls:.1f} Python functions, at c = 16.")
@@ -124,7 +124,7 @@ def by_express(express: Express) -> str:
         (pair.load.title, *(duration(statistics.median(us)) for us in (pair.on, pair.off)), _spread(pair))
         for pair in express.pairs
     ]
-    head = ("requests, c = 16", "CPU per request with the express way", "without it", "with / without")
+    head = ("requests, c = 16", "CPU per request with the fast path", "without it", "with / without")
     return "\n".join([*lines, "", table(head, rows)])
 
 

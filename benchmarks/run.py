@@ -6,7 +6,7 @@ from typing import NamedTuple
 from benchmarks.alone import Alone
 from benchmarks.cells import Found
 from benchmarks.clients import Clients
-from benchmarks.express import Express
+from benchmarks.fast_path import Express
 
 
 class Run(NamedTuple):

@@ -30,7 +30,7 @@ from benchmarks.candidates import CANDIDATES, Candidate, Request, draws, is_grad
 from benchmarks.cells import CELLS, LARGE, Cell, Found, Outcome, wanted
 from benchmarks.clients import MIXED
 from benchmarks.clients import measure as measure_clients
-from benchmarks.express import measure as measure_express
+from benchmarks.fast_path import measure as measure_express
 from benchmarks.load import Posted, Sample
 from benchmarks.pages import replace
 from benchmarks.plot import plot

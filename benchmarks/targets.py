@@ -8,11 +8,11 @@ from benchmarks.alone import Alone
 from benchmarks.candidates import CANDIDATES
 from benchmarks.cells import LARGE, Cell, Found, figure, ratio
 from benchmarks.clients import Clients
-from benchmarks.express import Express
+from benchmarks.fast_path import Express
 from benchmarks.run import Run
 
 JSON, BINARY = "pullback-json", "pullback-safetensors"
-# Both ways are the same code here, so a difference is the cost of asking the express way, and noise.
+# Both ways are the same code here, so a difference is the cost of asking the fast path, and noise.
 NO_SLOWER = 1.05
 
 
@@ -95,10 +95,10 @@ def _stock_clients(clients: Clients) -> Iterator[Judged]:
 
 
 def _express(express: Express) -> Iterator[Judged]:
-    yield Judged("express way, c = 16: Python function calls per request", express.calls, 20, "")
+    yield Judged("fast path, c = 16: Python function calls per request", express.calls, 20, "")
     for pair in express.pairs:
         if not pair.load.is_express:
-            what = f"{pair.load.title}, c = 16: CPU with the express way relative to without it"
+            what = f"{pair.load.title}, c = 16: CPU with the fast path relative to without it"
             yield Judged(what, ratio(pair.on, pair.off), NO_SLOWER, "")
 
 

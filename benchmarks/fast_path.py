@@ -1,6 +1,6 @@
-"""The express way: its Python calls per request, and Pullback's CPU time with and without it.
+"""The fast path: its Python calls per request, and Pullback's CPU time with and without it.
 
-Every round loads a server with the express way and one without it, in turn. Requests that the express way cannot take
+Every round loads a server with the fast path and one without it, in turn. Requests that the fast path cannot take
 must not pay for it.
 """
 
@@ -23,13 +23,13 @@ from benchmarks.processes import Server
 N, CONNECTIONS = 10, 16
 ROWS = 4
 SOFTMAX = "/v1/ops/softmax_cross_entropy/vjp"
-# No load answers more: a repeated request id would be a repeated head, which the express way learns.
+# No load answers more: a repeated request id would be a repeated prefix, for which the fast path has a template.
 MOST_REQUESTS = 30_000
 COUNTED_S, WRITTEN_S = 2.0, 10.0
 
 
 class Load(NamedTuple):
-    """Requests in words, the function that makes them anew for each window, and whether the express way takes them."""
+    """Requests in words, the function that makes them anew for each window, and whether the fast path takes them."""
 
     title: str
     requests: Callable[[], Iterator[Request]]
@@ -37,7 +37,7 @@ class Load(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """The CPU time per request in microseconds, with the express way and without it, in each round."""
+    """The CPU time per request in microseconds, with the fast path and without it, in each round."""
 
     load: Load
     on: list[float]
@@ -77,7 +77,7 @@ def softmax() -> Iterator[Request]:
 
 
 LOADS = (
-    Load("log1pexp, n = 10, heads alike", repeated, True),
+    Load("log1pexp, n = 10, prefixes alike", repeated, True),
     Load("log1pexp, n = 10, every request with another id", with_ids, False),
     Load(f"softmax_cross_entropy, {ROWS} rows of 10", softmax, False),
 )
@@ -89,12 +89,12 @@ def measure(*, quick: bool) -> Express:
     # Many short rounds: the ratio to show is close to 1.
     seconds, rounds = (0.5, 5) if quick else (0.5, 20)
     try:
-        print("The express way: Python calls", flush=True)
+        print("The fast path: Python calls", flush=True)
         found.calls = calls()
         with ExitStack() as stack:
             on, off = (stack.enter_context(Server(name)) for name in ("pullback", "pullback_ordinary"))
             for load in LOADS:
-                print(f"The express way: {load.title}", flush=True)
+                print(f"The fast path: {load.title}", flush=True)
                 found.pairs.append(compare(load, on, off, seconds, rounds))
     except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
         # Keep the results so far.
