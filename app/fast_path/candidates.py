@@ -29,7 +29,7 @@ from app.tensors.layouts import Layout
 from app.tensors.skeletons import HOLE, split
 from ops import Array
 
-DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
+TEMPLATE_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 # The most results in a response, and the most characters of a number and its comma.
 MAX_SLOTS, MAX_DIGITS = 8, 25
 STATUS_LINE = b"HTTP/1.1 200 OK\r\n"
@@ -168,7 +168,7 @@ def _evaluation(exchange: Exchange) -> Evaluation[Any]:
     if call.is_long or work.batch_key is None or work.size > SHARED:
         raise NotCacheable
     kinds = {(leaf.dtype, leaf.size) for leaf in _tensors(work)}
-    if len(kinds) != 1 or next(iter(kinds))[0] not in DTYPES:
+    if len(kinds) != 1 or next(iter(kinds))[0] not in TEMPLATE_DTYPES:
         raise NotCacheable
     return work
 
@@ -195,7 +195,7 @@ def _response(headers: Sequence[Header], exchange: Exchange) -> ResponseTemplate
 def _key_of(array: Array, results: KeyedArrays) -> Key:
     """Return the key of the result that this array is."""
     for key, result in results.items():
-        if result is array and array.dtype in DTYPES:
+        if result is array and array.dtype in TEMPLATE_DTYPES:
             return key
     raise NotCacheable
 

@@ -23,7 +23,7 @@ HEAD_S = 20.0
 # How many requests may wait on a connection while an earlier one is answered.
 PIPELINED = 1000
 # How long a connection may still be idle once the server stops.
-LINGER_S = 1
+IDLE_AT_STOP_S = 1
 ZERO_COPY = "pullback.zero_copy"
 """The key in a request's scope for its ``ZeroCopyBody``, if it has one."""
 
@@ -178,10 +178,10 @@ class Connection(HttpToolsProtocol):
         super().on_response_complete()
 
     def shutdown(self) -> None:
-        """Close the connection when it has been idle for ``LINGER_S``; answer the requests that arrive until then."""
-        self.timeout_keep_alive = LINGER_S
+        """Close the connection when it has been idle for ``IDLE_AT_STOP_S``; answer what arrives until then."""
+        self.timeout_keep_alive = IDLE_AT_STOP_S
         if not self._in_head and (self._running is None or self.cycle.response_complete):
-            self._start_keep_alive_timer(LINGER_S)
+            self._start_keep_alive_timer(IDLE_AT_STOP_S)
 
     def timeout_keep_alive_handler(self) -> None:
         """Close the connection, unless a request has arrived that is not read yet, or it has not been idle so long.
