@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from fastapi.responses import JSONResponse
-
 from app.autodiff.binding import bind, bind_directions
 from app.autodiff.derived import DerivedOp
 from app.errors import DeadlinePassed, Overloaded, PullbackError, wrong
@@ -25,20 +23,9 @@ from app.gradcheck.report import DEADLINE, Report
 from app.gradcheck.target import Options
 from app.gradcheck.verdict import Verdict, worst_verdict
 from app.http.request import Request
-from app.http.route import RawRoute, always
 from app.requests.answering import Reader, Reply, answer, off_loop, owner_of
 from app.requests.negotiation import JSON, accepted, content_type, read
-from app.requests.tensor_schemas import ref
-from app.routes.native.check_models import (
-    CheckAnswer,
-    CheckRequest,
-    ChecksAnswer,
-    ChecksRequest,
-    VerifyAnswer,
-    VerifyRequest,
-)
-from app.routes.native.descriptions import EXAMPLE, X, computation, op_name
-from app.routes.protocol import per_op
+from app.routes.native.check_models import CheckRequest, ChecksRequest, VerifyRequest
 from app.runtime.cancellation import Checkpoint
 from app.telemetry.counters import Counters
 from app.tensors import json
@@ -53,61 +40,11 @@ FEWER = "or request fewer ops or checks"
 Event: TypeAlias = dict[str, Any]
 
 
-_EVENT: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "event": {"type": "string", "enum": ["start", "progress", "report", "summary", "error"]},
-        "data": {"type": "string", "contentMediaType": JSON, "contentSchema": ref("ChecksAnswer")},
-    },
-    "required": ["event", "data"],
-    "additionalProperties": False,
-}
-"""The schema of an event of text/event-stream."""
-
-
-class Lines(JSONResponse):
-    """The media type of a stream of checks without the events of text/event-stream."""
-
-    media_type = LINES
-
-
 class Limit(NamedTuple):
     """The end of a stream, as a time of ``time.monotonic``, and how to allow more time."""
 
     until: float
     cure: str
-
-
-def check_routes(engine: Engine) -> list[RawRoute]:
-    """Return the routes of the checks of one op, of a client's gradients, and of many ops."""
-    ops = [*engine.registry.ops]
-    return [
-        computation(
-            "/v1/ops/{op}/check",
-            per_op(engine, "check", partial(CheckHandler, engine)),
-            *(CheckRequest, CheckAnswer, {"checks": ["derivative"]}),
-            parameters={"op": op_name(ops, accepts_derived=False)},
-            tags=["checks"],
-            summary="Check the op's gradient",
-        ),
-        computation(
-            "/v1/ops/{op}/verify",
-            per_op(engine, "verify", partial(VerifyHandler, engine)),
-            *(VerifyRequest, VerifyAnswer, {"inputs": {"x": X}, "gradients": {"x": [2 * x for x in X]}}),
-            parameters={"op": op_name(ops)},
-            tags=["checks"],
-            summary="Verify your gradient",
-        ),
-        computation(
-            "/v1/checks",
-            always(StreamHandler(engine), engine.counters("", "checks")),
-            *(ChecksRequest, ChecksAnswer, {"ops": [EXAMPLE], "checks": ["derivative"]}),
-            tags=["checks"],
-            summary="Check all gradients, as a stream of events",
-            response_class=Lines,
-            responses={200: {"content": {EVENTS: {"schema": _EVENT}}}},
-        ),
-    ]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from app.http.request import Request
 from app.http.route import RestRoute, always
 from app.requests.operations import OPERATIONS
 from app.requests.plans import Plans
-from app.routes.native.checks import check_routes
+from app.routes.native.check_routes import check_routes
 from app.routes.native.derivatives import operation_routes
 
 
