@@ -106,6 +106,9 @@ class Scheduler:
             return await self._run(work, slot, deadline, owner)
         except NotTraced:
             pass
+        except BaseException:
+            del work  # as below
+            raise
         try:
             return await self._run(work, "compile", deadline, owner)
         finally:
