@@ -2,6 +2,7 @@
 
 import asyncio
 
+import numpy as np
 import orjson
 import pytest
 
@@ -39,6 +40,34 @@ def test_a_lone_request_runs_at_once(under_way, at_once, monkeypatch):
     answers = asyncio.run(test())
     assert len(set(answers)) == 1
     assert b"gradients" in answers[0]
+
+
+@pytest.mark.parametrize(("op", "at_once"), [("safe_norm", 3), ("self_adjoint_eig", 0)])
+def test_brief_arithmetic_that_shares_no_call_runs_at_once(op, at_once, monkeypatch):
+    """Also while others are in progress: there is no batch to wait for. A loop of eigenvalues may take any time."""
+    monkeypatch.setattr(batching, "INLINE_ALONE_S", 60.0)
+    monkeypatch.setattr(batching, "INLINE_S", 60.0)
+    calls, run_at_once = [], Batches.run_at_once
+    monkeypatch.setattr(Batches, "run_at_once", lambda *args: calls.append(args) or run_at_once(*args))
+    name = "x" if op == "safe_norm" else "a"
+    x = [3.5, 4.25] if op == "safe_norm" else [[2.5, 0.5], [0.5, 1.25]]
+
+    async def test() -> None:
+        async with running() as app:
+
+            async def ask(x: object) -> bytes:
+                body = orjson.dumps({"inputs": {name: x}})
+                return await post(app, f"/v1/ops/{op}/vjp", body, **{CONNECTION: Link({1, 2})})
+
+            first = await ask(x)
+            assert b"gradients" in first
+            assert {await ask(x) for _ in range(3)} == {first}
+            assert len(calls) == at_once
+            # The time of another shape is not known yet.
+            await ask([*x, *x, *x] if op == "safe_norm" else np.eye(3).tolist())
+            assert len(calls) == at_once
+
+    asyncio.run(test())
 
 
 @pytest.mark.parametrize(("link", "expected"), [(None, False), (Link({1}), True), (Link({1, 2}), False)])
