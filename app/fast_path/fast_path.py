@@ -120,7 +120,7 @@ class FastPath:
             asyncio.get_running_loop().call_soon(self._run)
 
     def _let_go(self, arrival: Arrival) -> None:
-        """Let go of a request, which the general path or nobody answers."""
+        """Release what a request holds; the fast path will not answer it."""
         arrival.connection.is_waiting = False
         self._budget.free += len(arrival.body)
         self._lifecycle.in_flight -= 1
