@@ -4,7 +4,8 @@ import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import Any, Generic, TypeVar, final
+from operator import attrgetter
+from typing import Any, Generic, Protocol, TypeVar, final
 
 import numpy as np
 
@@ -14,17 +15,37 @@ from app.autodiff.derived import DerivedOp, origin
 from app.autodiff.point import Arrays, Point
 from app.autodiff.programs import Program, ShapeOf, gradient_function
 from app.autodiff.transforms import Transform
-from app.errors import wrong
+from app.errors import PullbackError, wrong
 from app.runtime import modes
-from app.runtime.modes import Key, KeyedArrays
-from app.runtime.op_errors import op_errors
-from ops import Array, OpFault, located
+from app.runtime.modes import KeyedArrays
+from app.runtime.op_errors import converted
+from app.runtime.traces import NotTraced
+from ops import Array, Mode, OpFault, located
 
 Result = TypeVar("Result")
 
 # Limits on one call with many directions: numbers (32 MB of float64), and multiply-adds (about a second).
 CALL_ELEMENTS = 1 << 22
 CALL_COST = 1 << 33
+
+_LEAVES = attrgetter("leaves")
+
+
+class Packing(Protocol):
+    """How the leaves of evaluations become those of one call, and its results theirs: a module, such as ``padding``."""
+
+    SHARED: int
+    """The size of the largest evaluation, and of all together, that may share a call."""
+
+    def length_for(self, count: int, /) -> int:
+        """Return the length of a call of this size: calls of equal lengths take equally long."""
+        ...
+
+    def run(
+        self, program: Program, mode: Mode, members: Sequence[Sequence[Array]], device: str, /
+    ) -> list[KeyedArrays]:
+        """Run a program in one call for the leaves of each member, and return the results of each."""
+        ...
 
 
 @final
@@ -34,9 +55,8 @@ class Evaluation(Generic[Result]):
 
     ``seeds`` has those of each transform by name, in the order of ``Transform.seeds``; those of the last transform have
     a leading axis if ``batched``, as its results do. ``kept`` are the levels that are returned besides the last one.
-    ``size`` is the number of elements in each leaf of an elementwise op. Evaluations with equal
-    ``batch_key`` may share a call; one whose key is ``None`` runs alone. If ``is_padded``, the leaves may be flattened
-    and padded, because each number depends only on the numbers at its own position.
+    ``packing`` is how the leaves become those of a call, ``None`` if they are taken as they are, and ``size`` how much
+    of the call they fill. Evaluations with equal ``batch_key`` may share a call; one whose key is ``None`` runs alone.
     """
 
     point: Point
@@ -48,7 +68,7 @@ class Evaluation(Generic[Result]):
     program: Program = field(init=False)
     leaves: list[Array] = field(init=False)
     size: int = field(init=False)
-    is_padded: bool = field(init=False)
+    packing: Packing | None = field(init=False)
     batch_key: Hashable | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -59,8 +79,8 @@ class Evaluation(Generic[Result]):
             self.leaves += seeds.values()
         self.program = _program(spec.op, spec.dtype, spec.static, self.transforms, self.kept, self.batched)
         self.size = self.leaves[0].size if self.leaves else 0
-        self.is_padded = not self.batched and self.size > 0 and spec.is_padded
-        is_shared = self.is_padded and self.size <= padding.SHARED
+        self.packing = padding if spec.is_padded and self.size and not self.batched else None
+        is_shared = self.packing is not None and self.size <= self.packing.SHARED
         self.batch_key = (self.program, spec.batch_key) if is_shared else None
 
     def run(self) -> Result:
@@ -69,15 +89,7 @@ class Evaluation(Generic[Result]):
         Raises ``Unprocessable`` if the op rejects its inputs, and ``OpFailed`` if it fails or returns an invalid output
         or gradient.
         """
-        return self.finish(self.compute())
-
-    def compute(self) -> KeyedArrays:
-        """Run the program alone, as ``run`` does, and return its results for ``finish``."""
-        if self.batched:
-            count, rows = len(next(iter(self.seeds[-1].values()))), rows_per_call(self.point)
-            if not count or count > rows:
-                return self._run_in_parts(count, rows)
-        return run_together([self])[0]
+        return self.finish(compute([self])[0])
 
     def simpler(self) -> Callable[[], object] | None:
         """Return a call with fewer pullbacks, which shows whether the op rejects its inputs or its gradient fails."""
@@ -88,53 +100,55 @@ class Evaluation(Generic[Result]):
             return Evaluation(self.point, tuple(before), as_found, self.seeds[:-1]).run
         return partial(_check_directions, self.point, op) if isinstance(op := self.point.op, DerivedOp) else None
 
-    def _run_in_parts(self, count: int, rows: int) -> KeyedArrays:
-        """Run ``rows`` of the ``count`` directions at a time, and join the results.
 
-        Without directions, run one of zeros and drop its results: a loop without turns has results of unknown shapes.
-        """
-        self.point.admit_work(count)
-        *before, last = self.seeds
-        if not count:
-            last = {name: np.zeros((1, *empty.shape[1:]), empty.dtype) for name, empty in last.items()}
-        parts = list[KeyedArrays]()
-        for start in range(0, max(count, 1), rows):
-            chunk = {name: direction[start : start + rows] for name, direction in last.items()}
-            parts.append(replace(self, seeds=(*before, chunk)).compute())
-        whole = parts[0]
-        for key in [key for key, value in whole.items() if key[0] == len(self.transforms) and value is not None]:
-            whole[key] = np.concatenate([present(part[key]) for part in parts])[:count]
-        return whole
-
-
-# Each call uses its program as a key several times; equal ones are found faster if they are one object.
+# Programs are keys of traces: equal ones are found faster if they are one object.
 _program = lru_cache(maxsize=1024)(Program)
 
 
-def run_together(evaluations: Sequence[Evaluation[Any]]) -> list[KeyedArrays]:
-    """Run a single evaluation, or several with one ``batch_key``, in one call; raise as ``Evaluation.run`` does.
+def compute(evaluations: Sequence[Evaluation[Any]]) -> list[KeyedArrays]:
+    """Run a single evaluation, or several with one ``batch_key`` in one call; raise as ``Evaluation.run`` does.
 
     Return their results for ``Evaluation.finish``.
     """
-    first = evaluations[0]
-    spec, leaves = first.point.spec, [evaluation.leaves for evaluation in evaluations]
-    with op_errors(spec.op.name, first.simpler):
-        if first.is_padded:
+    first, spec = evaluations[0], evaluations[0].point.spec
+    if first.batched:
+        count, rows = len(next(iter(first.seeds[-1].values()))), rows_per_call(first.point)
+        if not count or count > rows:
+            return [_in_parts(first, count, rows)]
+    try:
+        if first.packing is not None:
             try:
-                return padding.run(first.program, spec.mode, leaves, spec.device)
+                return first.packing.run(first.program, spec.mode, list(map(_LEAVES, evaluations)), spec.device)
             except padding.NotElementwise:
                 if len(evaluations) > 1:
                     raise
-        return [_run_unpadded(first)]
+        results = modes.run(first.program, spec.mode, first.leaves, spec.device)
+        _check_shapes(first, results)
+    except (PullbackError, NotTraced):
+        raise
+    except BaseException as error:  # noqa: BLE001 - the op author's code may raise anything, or exit
+        # A failed trace is kept, and the traceback would keep the tensors of the request alive.
+        raise converted(spec.op.name, error, first.simpler()) from error.with_traceback(None)
+    return [results]
 
 
-def _run_unpadded(evaluation: Evaluation[Result]) -> KeyedArrays:
-    spec = evaluation.point.spec
-    results = modes.run(evaluation.program, spec.mode, evaluation.leaves, spec.device)
-    for key, value in results.items():
-        if value is not None:
-            _check_shape(evaluation, results, key, value)
-    return results
+def _in_parts(evaluation: Evaluation[Any], count: int, rows: int) -> KeyedArrays:
+    """Run ``rows`` of the ``count`` directions at a time, and join the results.
+
+    Without directions, run one of zeros and drop its results: a loop without turns has results of unknown shapes.
+    """
+    evaluation.point.admit_work(count)
+    *before, last = evaluation.seeds
+    if not count:
+        last = {name: np.zeros((1, *empty.shape[1:]), empty.dtype) for name, empty in last.items()}
+    parts = list[KeyedArrays]()
+    for start in range(0, max(count, 1), rows):
+        chunk = {name: direction[start : start + rows] for name, direction in last.items()}
+        parts += compute([replace(evaluation, seeds=(*before, chunk))])
+    whole = parts[0]
+    for key in [key for key, value in whole.items() if key[0] == len(evaluation.transforms) and value is not None]:
+        whole[key] = np.concatenate([present(part[key]) for part in parts])[:count]
+    return whole
 
 
 def as_found(results: KeyedArrays) -> KeyedArrays:
@@ -168,29 +182,33 @@ def _check_directions(point: Point, op: DerivedOp) -> None:
             raise wrong(("inputs", leaf), "shape mismatch", expected=str(list(y.shape)), got=str(list(got)))
 
 
-def _check_shape(evaluation: Evaluation[Result], results: KeyedArrays, key: Key, value: Array) -> None:
+def _check_shapes(evaluation: Evaluation[Any], results: KeyedArrays) -> None:
     """Raise ``OpFault`` for an output or a gradient of the wrong shape, which TensorFlow would broadcast silently."""
-    (level, name), result = key, evaluation.program.expected[key]
-    if modes.is_shape(key):
-        shape = tuple(value.tolist())
-    else:
-        shape = value.shape[int(evaluation.batched and level == len(evaluation.transforms)) :]
-    expected = _shape(evaluation, results, result.shape)
-    if shape != expected:
-        if isinstance(derived := evaluation.point.op, DerivedOp):
-            _check_directions(evaluation.point, derived)
-        op = origin(evaluation.point.op)[0]
-        where = gradient_function(op, result.order) if result.order else located(op.function)
-        raise OpFault(result.function, name, expected=f"shape {list(expected)}", got=f"{list(shape)}", where=where)
+    expectations, last = evaluation.program.expected, len(evaluation.transforms)
+    for key, value in results.items():
+        if value is None:
+            continue
+        (level, name), result = key, expectations[key]
+        if isinstance(level, str):
+            shape = tuple(value.tolist())
+        else:
+            shape = value.shape[int(evaluation.batched and level == last) :]
+        expected = _shape(evaluation, results, result.shape)
+        if shape != expected:
+            if isinstance(derived := evaluation.point.op, DerivedOp):
+                _check_directions(evaluation.point, derived)
+            op = origin(evaluation.point.op)[0]
+            where = gradient_function(op, result.order) if result.order else located(op.function)
+            raise OpFault(result.function, name, expected=f"shape {list(expected)}", got=f"{list(shape)}", where=where)
 
 
-def _shape(evaluation: Evaluation[Result], results: KeyedArrays, of: ShapeOf) -> tuple[int, ...]:
+def _shape(evaluation: Evaluation[Any], results: KeyedArrays, of: ShapeOf) -> tuple[int, ...]:
     """Return the shape of a leaf or an output; if it depends on values, that of the run."""
     if of.is_leaf:
         return evaluation.leaves[evaluation.program.leaf_names.index(of.name)].shape
     point = evaluation.point
-    if isinstance(point.op, DerivedOp):
-        (slot,) = (slot for slot in point.op.base.outputs if slot.name == of.name)
+    if isinstance(op := point.spec.op, DerivedOp):
+        (slot,) = (slot for slot in op.base.outputs if slot.name == of.name)
         expected = resolved_shape(slot.shape, point.dims)
     else:
         expected = point.output_shapes[of.name]

@@ -6,19 +6,19 @@ many evaluations, a single evaluation is padded too, and a long array is split i
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from app.autodiff.programs import Program
 from app.runtime import modes
-from app.runtime.modes import KeyedArrays, is_shape
+from app.runtime.modes import KeyedArrays
 from app.tensors.memory import ALIGNMENT, aligned
 from ops import Array, Mode
 
 # Each length costs a trace, or a compilation with XLA. Longer arrays are split into pieces of the last length.
 LENGTHS = (1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18)
-SHARED = 1 << 14
+SHARED: int = 1 << 14
 """The most numbers that an evaluation in a shared call may have; a longer one justifies its own call."""
 
 
@@ -33,13 +33,21 @@ def run(program: Program, mode: Mode, members: Sequence[Sequence[Array]], device
     """
     first_number = len(program.op.inputs)
     numbers = range(first_number, first_number + len(program.op.attrs.number_names()))
-    columns, total = list(zip(*members, strict=True)), 0
+    columns, total, start = list(zip(*members, strict=True)), 0, 0
     for leaves in members:
         total += leaves[0].size
-    parts: list[KeyedArrays] = []
-    for start, count in _pieces(total):
-        leaves = [column[0] if i in numbers else _row(column, start, count) for i, column in enumerate(columns)]
-        parts.append(run_row(program, mode, leaves, device, count))
+    parts = list[KeyedArrays]()
+    while start < total:
+        left = total - start
+        index = bisect_left(LENGTHS, min(left, LENGTHS[-1]))
+        # A long piece fills at least half of its length: to compute twice as many numbers takes longer than a call.
+        if LENGTHS[index] > max(SHARED, 2 * left):
+            index -= 1
+        length, leaves = LENGTHS[index], list[Array]()
+        for i, column in enumerate(columns):
+            leaves.append(column[0] if i in numbers else _row(column, start, min(left, length), length))
+        parts.append(run_row(program, mode, leaves, device, min(left, length)))
+        start += length
     whole = parts[0]
     for key in whole if len(parts) > 1 else ():
         values = [value for part in parts if (value := part[key]) is not None]
@@ -60,7 +68,7 @@ def run_row(program: Program, mode: Mode, leaves: Sequence[Array], device: str, 
     """
     kept: KeyedArrays = {}
     for key, value in modes.run(program, mode, leaves, device).items():
-        is_check = is_shape(key)
+        is_check = isinstance(key[0], str)
         shape = leaves[0].shape if value is None else tuple(value.tolist()) if is_check else value.shape
         if shape != leaves[0].shape:
             raise NotElementwise(f"{key[1]} has shape {list(shape)}, and the inputs {list(leaves[0].shape)}")
@@ -74,33 +82,17 @@ def length_for(count: int) -> int:
     return LENGTHS[bisect_left(LENGTHS, count)]
 
 
-def _pieces(total: int) -> Iterator[tuple[int, int]]:
-    """Yield the start and the count of the pieces of a row of ``total`` numbers.
-
-    A long piece fills at least half of its length: to compute twice as many numbers would take longer than a call.
-    """
-    start = 0
-    while start < total:
-        index = bisect_left(LENGTHS, min(total - start, LENGTHS[-1]))
-        if LENGTHS[index] > max(SHARED, 2 * (total - start)):
-            index -= 1
-        count = min(total - start, LENGTHS[index])
-        yield start, count
-        start += count
-
-
-def _row(arrays: Sequence[Array], start: int, count: int) -> Array:
-    """Return the arrays concatenated, or a part of a single one, padded to one of the lengths with the last number.
+def _row(arrays: Sequence[Array], start: int, count: int, length: int) -> Array:
+    """Return the arrays concatenated, or ``count`` numbers of a single one, padded to ``length`` with the last number.
 
     The last number is in the op's domain, whatever that is. A long row is aligned, so that TensorFlow does not copy it.
     """
-    length, parts = length_for(count), arrays
+    dtype, parts = arrays[0].dtype, arrays
     if len(arrays) == 1:
         part = arrays[0].reshape(-1)[start : start + count]
         if count == length and part.ctypes.data % ALIGNMENT == 0:
             return part
         parts = [part]
-    dtype = arrays[0].dtype
     row = np.empty(length, dtype) if length <= LENGTHS[0] else aligned(length * dtype.itemsize).view(dtype)
     if len(parts) == 1:
         row[:count] = parts[0]

@@ -14,7 +14,7 @@ import tensorflow as tf
 from app.autodiff.derived import origin
 from app.autodiff.transforms import Signature, Transform, signature
 from app.runtime.calculus import Calculus
-from app.runtime.modes import Key, Results, Trace, Traits, is_shape
+from app.runtime.modes import Key, Results, Trace, Traits
 from ops import Op, OpFault, Tensor, located, many, rules_of
 
 Level: TypeAlias = dict[str, Tensor | None]
@@ -112,7 +112,7 @@ class Program:
         return (*(slot.name for slot in self.op.inputs), *self.op.attrs.number_names(), *seeds)
 
     def build(self, calculus: Calculus, leaves: Sequence[Tensor]) -> Results:
-        """Return the tensors by level and name; those whose level ends in ``shape`` are only for checks.
+        """Return the tensors by level and name; those whose level is a string are only for checks.
 
         Raises ``OpFault`` if the op returns an invalid output or gradient.
         """
@@ -172,7 +172,7 @@ class MappedProgram:
     def build(self, calculus: Calculus, leaves: Sequence[Tensor]) -> Results:
         """Return the program's results at each point, ``None`` for missing ones, without results that are shapes."""
         # TensorFlow prunes what computes the others.
-        kinds = {key: kind for key, kind in self.trace.kinds.items() if not is_shape(key)}
+        kinds = {key: kind for key, kind in self.trace.kinds.items() if not isinstance(key[0], str)}
 
         def at_point(rows: Sequence[Tensor]) -> list[Tensor]:
             results = self.trace.within_graph(rows)

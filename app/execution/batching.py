@@ -11,15 +11,16 @@ import time
 from collections.abc import Hashable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from app.autodiff import padding
-from app.autodiff.evaluation import Evaluation, run_together
+from app.autodiff.evaluation import Evaluation, compute
 from app.autodiff.point import Spec
 from app.autodiff.programs import Program
 from app.errors import too_late
 from app.execution.fairness import Admission
-from app.execution.scheduler import Scheduler, Slot
+from app.execution.scheduler import Queue, Scheduler
 from app.runtime import modes
 from app.runtime.cancellation import Checkpoint
 from app.runtime.modes import KeyedArrays
@@ -35,6 +36,8 @@ INLINE_ALONE_S = 5e-4
 MEASURED = 8192
 # How much later than the first deadline of a batch another may be.
 PATIENCE_S = 1.0
+
+_SHAPE = attrgetter("shape")
 
 
 @dataclass(eq=False, slots=True)
@@ -52,7 +55,7 @@ class _Member:
     def run(self) -> None:
         """Run the evaluation by itself; raises ``NotTraced``."""
         try:
-            self.outcome = self.evaluation.compute()
+            (self.outcome,) = compute([self.evaluation])
         except NotTraced:
             raise
         except BaseException as error:  # noqa: BLE001 - it goes to the caller
@@ -85,7 +88,9 @@ class _Batch:
 
     def takes(self, member: _Member) -> bool:
         """Return whether an evaluation may join: it must not be too large, nor have a much later deadline."""
-        return self.size + member.evaluation.size <= padding.SHARED and member.deadline <= self.deadline + PATIENCE_S
+        packing = member.evaluation.packing
+        is_small = packing is not None and self.size + member.evaluation.size <= packing.SHARED
+        return is_small and member.deadline <= self.deadline + PATIENCE_S
 
     def run(self) -> bool:
         """Run the evaluations whose callers wait: together, or if that fails one by one, to find the faulty one.
@@ -97,7 +102,7 @@ class _Batch:
         if not waiting:
             return False
         try:
-            for member, outcome in zip(waiting, run_together([each.evaluation for each in waiting]), strict=True):
+            for member, outcome in zip(waiting, compute([each.evaluation for each in waiting]), strict=True):
                 member.outcome = outcome
         except NotTraced:
             raise
@@ -131,24 +136,43 @@ class Batches:
         self,
         evaluation: Evaluation[Any],
         *,
-        slot: Slot,
+        queue: Queue,
         deadline: float,
         owner: str,
         counters: Counters = NOT_RECORDED,
+        is_alone: bool = False,
     ) -> KeyedArrays:
-        """Return the results of an evaluation of ``owner`` for its ``finish``; it runs by itself or in a batch.
+        """Return the results of an evaluation of ``owner`` for its ``finish``.
 
-        An evaluation that has not begun at its ``deadline`` is dropped; the caller enforces the deadline afterwards.
-        Raises the errors of ``Scheduler.run``.
+        A short evaluation that is known to be brief runs inline, on the event loop, if it could share a call with none:
+        because of its op, or because its request ``is_alone``. Other short ones run in batches, and the rest in their
+        turn. An evaluation that has not begun at its ``deadline`` is dropped; the caller enforces the deadline
+        afterwards. Raises the errors of ``Scheduler.run``.
         """
-        batch_key = evaluation.batch_key
-        if batch_key is None or slot == "long":
+        is_short = queue == "short"
+        batch_key = evaluation.batch_key if is_short else None
+        timing_key = _timing_key(evaluation, evaluation.size)
+        if is_short and (is_alone or batch_key is None) and self._runs_inline.get(timing_key):
+            began = time.perf_counter()
+            try:
+                return compute([evaluation])[0]
+            except NotTraced:
+                pass  # its trace has been displaced
+            finally:
+                ended = time.perf_counter()
+                counters.batched([began], began, ended)
+                self._runs_inline[timing_key] = ended - began < INLINE_S
+        if batch_key is None:
 
             def work(checkpoint: Checkpoint) -> KeyedArrays:
                 del checkpoint
-                return self._timed(evaluation)
+                began = time.perf_counter()
+                (results,) = compute([evaluation])
+                if is_short:
+                    self._note(timing_key, evaluation, is_brief=time.perf_counter() - began < INLINE_ALONE_S)
+                return results
 
-            return await self._scheduler.run(counters.queued(work), slot=slot, deadline=deadline, owner=owner)
+            return await self._scheduler.run(work, queue=queue, deadline=deadline, owner=owner, counters=counters)
         self._admission.take(owner)
         member = _Member(evaluation, deadline, asyncio.get_running_loop().create_future(), counters)
         try:
@@ -159,48 +183,22 @@ class Batches:
             member.future.cancel()
             del member
 
-    def runs_inline(self, evaluation: Evaluation[Any]) -> bool:
-        """Return whether an evaluation may run on the event loop: it is short, and does only arithmetic."""
-        if evaluation.batch_key is None:
-            return self._runs_inline.get(_timing_key_alone(evaluation), False)
-        return self.runs_inline_together(evaluation.program, evaluation.point.spec, evaluation.size) or False
-
-    def runs_inline_together(self, program: Program, spec: Spec, size: int) -> bool | None:
+    def runs_inline(self, program: Program, spec: Spec, size: int) -> bool | None:
         """Return whether evaluations with ``size`` numbers in all may run on the event loop; ``None`` if unknown.
 
         It becomes known when such a batch runs.
         """
-        return self._runs_inline.get(_timing_key(program, spec, size))
+        return self._runs_inline.get((program, spec.mode, spec.device, padding.length_for(size)))
 
-    def run_at_once(self, evaluation: Evaluation[Any], counters: Counters) -> KeyedArrays:
-        """Return the results of an evaluation for its ``finish``, run on the event loop.
-
-        Raises ``NotTraced`` if its trace has been displaced, and the errors of ``Scheduler.run``.
-        """
-        began = time.perf_counter()
-        try:
-            return evaluation.compute() if evaluation.batch_key is not None else self._timed(evaluation)
-        finally:
-            counters.batched([began], began, time.perf_counter())
-
-    def _timed(self, evaluation: Evaluation[Any]) -> KeyedArrays:
-        """Run an evaluation that cannot share a call, and note whether it may run inline."""
-        began, key = time.perf_counter(), _timing_key_alone(evaluation)
-        results = evaluation.compute()
-        # A busy machine interrupts a run now and then.
-        bound_s = INLINE_S if self._runs_inline.get(key) else INLINE_ALONE_S
-        is_brief = time.perf_counter() - began < bound_s
-        is_arithmetic = modes.is_known_arithmetic(evaluation.program, evaluation.point.spec.mode)
-        self._note(key, runs_inline=is_brief and is_arithmetic)
-        return results
-
-    def _note(self, timing_key: Hashable, *, runs_inline: bool) -> None:
+    def _note(self, timing_key: Hashable, evaluation: Evaluation[Any], *, is_brief: bool) -> None:
+        """Keep whether evaluations like this one run inline: they are brief, and do only arithmetic."""
         if len(self._runs_inline) >= MEASURED:
             self._runs_inline.pop(next(iter(self._runs_inline)), None)
-        self._runs_inline[timing_key] = runs_inline
+        is_arithmetic = modes.is_known_arithmetic(evaluation.program, evaluation.point.spec.mode)
+        self._runs_inline[timing_key] = is_brief and is_arithmetic
 
     async def warm(self, evaluation: Evaluation[Any], *, deadline: float) -> None:
-        """Run an evaluation twice in the slot for compiling: the first run compiles, the second measures the time.
+        """Run an evaluation twice in the queue for compiling: the first run compiles, the second measures the time.
 
         It takes no place in the queue of batches. Raises the errors of ``Scheduler.run``.
         """
@@ -212,7 +210,7 @@ class Batches:
             checkpoint()
             self._measure(batch)
 
-        await self._scheduler.run(work, slot="compile", deadline=deadline, owner=evaluation.point.op.owner)
+        await self._scheduler.run(work, queue="compile", deadline=deadline, owner=evaluation.point.op.owner)
         if member.error is not None:
             raise member.error
 
@@ -228,7 +226,7 @@ class Batches:
 
     def _begin(self, batch_key: Hashable, batch: _Batch) -> None:
         first = batch.members[0].evaluation
-        if self.runs_inline_together(first.program, first.point.spec, batch.size):
+        if self._runs_inline.get(_timing_key(first, batch.size)):
             self._close(batch_key, batch)
             with suppress(NotTraced):
                 self._measure(batch)
@@ -246,7 +244,7 @@ class Batches:
 
         point = batch.members[0].evaluation.point
         try:
-            await self._scheduler.run(work, slot="short", deadline=batch.deadline + PATIENCE_S, owner=point.op.owner)
+            await self._scheduler.run(work, queue="short", deadline=batch.deadline + PATIENCE_S, owner=point.op.owner)
         except BaseException as error:
             self._close(batch_key, batch)
             for member in batch.members:
@@ -269,21 +267,16 @@ class Batches:
         ended = time.perf_counter()
         first = batch.members[0].evaluation
         if is_typical:
-            is_arithmetic = modes.is_known_arithmetic(first.program, first.point.spec.mode)
-            key = _timing_key(first.program, first.point.spec, batch.size)
-            self._note(key, runs_inline=is_arithmetic and ended - began < INLINE_S)
+            self._note(_timing_key(first, batch.size), first, is_brief=ended - began < INLINE_S)
         batch.members[0].counters.batched([member.arrived for member in batch.members], began, ended)
 
 
-def _timing_key(program: Program, spec: Spec, size: int) -> Hashable:
-    """Return an equal key for batches that take equally long: similar evaluations, with ``size`` numbers in all."""
-    return program, spec.mode, spec.device, padding.length_for(size)
-
-
-def _timing_key_alone(evaluation: Evaluation[Any]) -> Hashable:
-    """Return an equal key for evaluations that take equally long."""
-    spec = evaluation.point.spec
-    return evaluation.program, spec.mode, spec.device, tuple([leaf.shape for leaf in evaluation.leaves])
+def _timing_key(evaluation: Evaluation[Any], size: int) -> Hashable:
+    """Return an equal key for calls that take equally long: of evaluations like this one, of ``size`` together."""
+    spec, packing = evaluation.point.spec, evaluation.packing
+    if packing is None or evaluation.batch_key is None:
+        return evaluation.program, spec.mode, spec.device, tuple(map(_SHAPE, evaluation.leaves))
+    return evaluation.program, spec.mode, spec.device, packing.length_for(size)
 
 
 def _answer(batch: _Batch) -> None:

@@ -1,7 +1,6 @@
 """The engine, which every protocol uses: the ops, the scheduler, the devices and the limits."""
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -14,7 +13,6 @@ from app.execution.calls import Call, CheckRun, with_time_to_answer
 from app.execution.check_limiter import CheckLimiter
 from app.execution.lifecycle import Lifecycle
 from app.execution.scheduler import Scheduler
-from app.runtime.traces import NotTraced
 from app.telemetry.counters import Counters
 from ops import Mode, Op, Registry
 
@@ -50,30 +48,33 @@ class Engine:
     async def run(self, call: Call) -> Any:
         """Return what the work of a call computes; for an evaluation, the results for its ``finish``.
 
-        A brief evaluation runs inline, on the event loop, if there is none that it could share a call with; other short
-        ones run in batches. Steps and long evaluations wait for their turn, and each turn of a check for its own.
-        Raises the errors of ``Scheduler.run``.
+        Steps wait for their turn, and each turn of a check for its own. Raises the errors of ``Scheduler.run``.
         """
-        work, is_long = call.work, call.is_long or call.is_large
-        slot = "long" if is_long else "short"
-        if isinstance(work, Evaluation):
-            shares_no_call = call.is_alone or work.batch_key is None
-            if not is_long and shares_no_call and self.batches.runs_inline(work):
-                with suppress(NotTraced):
-                    return self.batches.run_at_once(work, call.counters)
-            return await self.batches.run(
-                work, slot=slot, deadline=call.deadline, owner=call.owner, counters=call.counters
-            )
+        work = call.work
         if isinstance(work, CheckRun):
             return await self._check(work, call)
-        return await self.scheduler.run(call.counters.queued(work), slot=slot, deadline=call.deadline, owner=call.owner)
+        queue = "long" if call.is_long or call.is_large else "short"
+        if isinstance(work, Evaluation):
+            return await self.batches.run(
+                work,
+                queue=queue,
+                deadline=call.deadline,
+                owner=call.owner,
+                counters=call.counters,
+                is_alone=call.is_alone,
+            )
+        return await self.scheduler.run(
+            work, queue=queue, deadline=call.deadline, owner=call.owner, counters=call.counters
+        )
 
     async def _check(self, check: CheckRun, call: Call) -> Any:
         until = with_time_to_answer(call.deadline)
         async with self.checks.place():
             try:
                 for turn in check.turns:
-                    await self.scheduler.run(call.counters.queued(turn), slot="check", deadline=until, owner=call.owner)
+                    await self.scheduler.run(
+                        turn, queue="check", deadline=until, owner=call.owner, counters=call.counters
+                    )
             except DeadlinePassed:
                 if not check.has_begun():
                     raise

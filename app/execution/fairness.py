@@ -1,45 +1,40 @@
 """Fair queueing and admission, so that requests for one op do not starve other ops."""
 
 from collections import deque
-from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from app.errors import Overloaded
 
 Item = TypeVar("Item")
 
 
-@dataclass
-class RoundRobin(Generic[Item]):
-    """A queue that serves its owners in turn, and the items of each owner in order."""
+class RoundRobin(dict[str, deque[Item]]):
+    """A queue that serves its owners in turn, and the items of each owner in order.
 
-    _queues: dict[str, deque[Item]] = field(default_factory=dict[str, deque[Item]])  # in the order of turns
-
-    def __bool__(self) -> bool:
-        """Return whether the queue has items."""
-        return bool(self._queues)
+    It has the items of each owner that has any, in the order of turns; so it is false when it is empty.
+    """
 
     def put(self, owner: str, item: Item) -> None:
         """Queue an item; an owner without other items gets the last turn."""
-        self._queues.setdefault(owner, deque()).append(item)
+        self.setdefault(owner, deque()).append(item)
 
     def take(self) -> Item:
         """Remove and return the first item of the owner whose turn it is, who then gets the last turn."""
-        owner = next(iter(self._queues))
-        queue = self._queues.pop(owner)
+        owner = next(iter(self))
+        queue = self.pop(owner)
         item = queue.popleft()
         if queue:
-            self._queues[owner] = queue
+            self[owner] = queue
         return item
 
     def remove(self, owner: str, item: Item) -> bool:
         """Remove an item from any position; return whether it was still queued."""
-        queue = self._queues.get(owner)
-        if queue is None or item not in queue:
+        queue = self.get(owner, ())
+        if item not in queue:
             return False
-        queue.remove(item)
+        self[owner].remove(item)
         if not queue:
-            del self._queues[owner]
+            del self[owner]
         return True
 
 

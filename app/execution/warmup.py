@@ -1,6 +1,6 @@
 """Warm-up: trace and compile the programs that the first requests are likely to need.
 
-It runs in the scheduler's slot for compiling, where no other work waits for it, and measures how long the evaluations
+It runs in the scheduler's queue for compiling, where no other work waits for it, and measures how long the evaluations
 take for the batches. It starts a program only while the scheduler is idle: a service that is busy from the start needs
 no warm-up.
 """
@@ -78,7 +78,7 @@ class _WarmUp:
         # This traces the op, usually for the first time.
         mode = await self.engine.scheduler.run(
             lambda checkpoint: self.engine.default_mode(op, None, device),
-            slot="compile",
+            queue="compile",
             deadline=deadline,
             owner=op.name,
         )

@@ -225,11 +225,11 @@ class FastPath:
         for template, requests in groups.items():
             total += template.size * len(requests)
         best = length_for(min(total, SHARED))
-        runs_inline = self._batches.runs_inline_together(call.program, call.spec, best)
+        runs_inline = self._batches.runs_inline(call.program, call.spec, best)
         if runs_inline and total <= SHARED:
             yield groups, total
             return
-        lengths = [each for each in LENGTHS if self._batches.runs_inline_together(call.program, call.spec, each)]
+        lengths = [each for each in LENGTHS if self._batches.runs_inline(call.program, call.spec, each)]
         for template, requests in groups.items():
             left = requests
             if not runs_inline:

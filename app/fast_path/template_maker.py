@@ -60,7 +60,5 @@ class TemplateMaker:
     def _runs_inline(self, call: SharedCall, size: int) -> bool | None:
         """Return whether a call of ``size`` numbers or more is known to run inline; ``None`` if none has run."""
         least = length_for(size)
-        known = [
-            self._batches.runs_inline_together(call.program, call.spec, length) for length in LENGTHS if length >= least
-        ]
+        known = [self._batches.runs_inline(call.program, call.spec, length) for length in LENGTHS if length >= least]
         return True if True in known else False if False in known else None

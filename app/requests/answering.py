@@ -4,12 +4,13 @@ The caller, which is the native API or another protocol, reads the body and writ
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from app.autodiff.evaluation import Evaluation
+from app.autodiff.evaluation import Evaluation, compute
 from app.execution.calls import Call, CheckRun
 from app.execution.engine import Engine
 from app.http.problems import Header
@@ -111,18 +112,18 @@ async def _exchange(engine: Engine, request: Request, reader: Reader, body: Body
 
 async def _exchange_on_scheduler(engine: Engine, request: Request, reader: Reader, body: Body) -> Exchange:
     """Read, compute and write in one turn of the scheduler: with tensors used in place, changing threads costs more."""
-    end_wait = reader.counters.waiting()
+    queued = time.perf_counter()
 
     def work(checkpoint: Checkpoint) -> Exchange:
-        end_wait()
+        reader.counters.spent("queue", time.perf_counter() - queued)
         call = reader.counters.timed("parse", reader.read, body)
         work, computed = call.work, call.counters.computed
         assert not isinstance(work, CheckRun)  # no binary request is a check
-        results = computed(work.compute) if isinstance(work, Evaluation) else computed(work, checkpoint)
+        results = computed(compute, [work])[0] if isinstance(work, Evaluation) else computed(work, checkpoint)
         return Exchange(request.deadline.allowed_s, reader, body, call, results, call.written(results))
 
     owner = owner_of(request, reader.owner)
-    return await engine.scheduler.run(work, slot="long", deadline=request.deadline.at, owner=owner)
+    return await engine.scheduler.run(work, queue="long", deadline=request.deadline.at, owner=owner)
 
 
 def owner_of(request: Request, op: str) -> str:

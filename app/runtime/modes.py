@@ -4,7 +4,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import chain
+from itertools import chain, repeat
+from operator import attrgetter
 from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -23,15 +24,13 @@ from app.runtime.source_lines import keep_author_line
 from ops import Array, Mode, OpFault, Tensor
 
 Key: TypeAlias = tuple[str | int, str]
-"""The kind of a result, and the name of its input or output; see ``is_shape``."""
+"""The level of a result, and the name of its input or output.
+
+If the level is a string, the result is the shape of a tensor, which is only for checks.
+"""
 Results: TypeAlias = Mapping[Key, Tensor | None]
 KeyedArrays: TypeAlias = dict[Key, Array | None]
 """Results as NumPy arrays, ``None`` for missing derivatives."""
-
-
-def is_shape(key: Key) -> bool:
-    """Return whether a result is the shape of a tensor, which is only for checks: then its kind ends in "shape"."""
-    return str(key[0]).endswith("shape")
 
 
 class Traits(NamedTuple):
@@ -64,6 +63,9 @@ class Traceable(Protocol):
         ...
 
 
+_TYPE, _TYPE_AND_SHAPE = attrgetter("dtype"), attrgetter("dtype", "shape")
+
+
 def run(program: Traceable, mode: Mode, leaves: Sequence[Array], device: str) -> KeyedArrays:
     """Run ``program`` on NumPy leaves and return NumPy results, ``None`` for missing derivatives.
 
@@ -81,8 +83,7 @@ def trace_of(program: Traceable, mode: Mode, leaves: Sequence[Array], device: st
     Raises ``NotTraced`` if this thread must not make it, and whatever the op and TensorFlow raise.
     """
     # A trace serves every shape; XLA compiles for each.
-    kinds = [(leaf.dtype, leaf.shape) if mode == "xla" else leaf.dtype for leaf in leaves]
-    key = (program, mode, device, *kinds)
+    key = (program, mode, device, *map(_TYPE_AND_SHAPE if mode == "xla" else _TYPE, leaves))
     kept: Trace | None = traces.TRACES.get(key)
     if kept is not None:
         return kept
@@ -124,7 +125,7 @@ class Function:
     def __call__(self, leaves: Sequence[Array]) -> list[Array]:
         """Call the function. Tensors share the memory of aligned leaves, and the read-only results that of tensors."""
         handle, device, manager = context.context()._handle, self._device, cancellation.context()
-        tensors = [EagerTensor(leaf, device, None) for leaf in leaves] + self._captured
+        tensors = [*map(EagerTensor, leaves, repeat(device), repeat(None)), *self._captured]
         try:
             if manager is None:
                 outputs = TFE_Py_Execute(handle, device, self._name, tensors, self._attrs, self._count)
@@ -134,9 +135,11 @@ class Function:
                 )
         except core._NotOkStatusException as error:  # pyright: ignore[reportPrivateUsage] - it has no public name
             raise core._status_to_exception(error) from None  # pyright: ignore[reportPrivateUsage] - the same
-        arrays = [np.asarray(tensor._numpy()) for tensor in outputs]
-        for array in arrays:
+        arrays = list[Array]()
+        for tensor in outputs:
+            array = np.asarray(tensor._numpy())
             array.flags.writeable = False
+            arrays.append(array)
         return arrays
 
 
@@ -175,7 +178,7 @@ class Trace:
     def _build(self, program: Traceable, *tensors: Tensor) -> list[Tensor]:
         results = program.build(Graph(), tensors)
         found = {key: tensor for key, tensor in results.items() if tensor is not None}
-        shapes = {key: tf.get_static_value(tensor) for key, tensor in found.items() if is_shape(key)}
+        shapes = {key: tf.get_static_value(tensor) for key, tensor in found.items() if isinstance(key[0], str)}
         self.shapes = {key: shape for key, shape in shapes.items() if shape is not None}
         computed = {key: tensor for key, tensor in found.items() if key not in self.shapes}
         self.kinds = {key: tensor.dtype for key, tensor in computed.items()}

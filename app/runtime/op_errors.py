@@ -48,23 +48,24 @@ Call: TypeAlias = Callable[[], object]
 
 
 @contextmanager
-def op_errors(op: str, simpler: Callable[[], Call | None] = lambda: None) -> Generator[None]:
-    """Raise ``Unprocessable`` if ``op`` rejects its input values in this block, and ``OpFailed`` for other exceptions.
-
-    If TensorFlow reports an invalid argument, ``simpler`` returns a call with fewer pullbacks, if there is one: where
-    that succeeds, the op's gradient is at fault, not the caller's input. A cancelled computation raises
-    ``DeadlinePassed``, and a graph that XLA cannot compile ``Unprocessable`` for the mode.
-    """
+def op_errors(op: str) -> Generator[None]:
+    """Inside this block, raise the ``converted`` errors of an op."""
     try:
         yield
     except (PullbackError, NotTraced, GeneratorExit):
         raise
     except BaseException as error:  # noqa: BLE001 - the op author's code may raise anything, or exit
         # A failed trace is kept, and the traceback would keep the tensors of the request alive.
-        raise _converted(op, error, simpler()) from error.with_traceback(None)
+        raise converted(op, error) from error.with_traceback(None)
 
 
-def _converted(op: str, error: BaseException, simpler: Call | None) -> PullbackError:
+def converted(op: str, error: BaseException, simpler: Call | None = None) -> PullbackError:
+    """Return ``Unprocessable`` if ``op`` has rejected its input values, and ``OpFailed`` for other exceptions.
+
+    ``simpler`` is a call with fewer pullbacks, if there is one: where TensorFlow reports an invalid argument and that
+    succeeds, the op's gradient is at fault, not the caller's input. A cancelled computation becomes ``DeadlinePassed``,
+    and a graph that XLA cannot compile ``Unprocessable`` for the mode.
+    """
     text = text_of(error)
     match error:
         case OpFault():

@@ -83,16 +83,6 @@ class Counters:
         """Count time for a stage."""
         self.seconds[stage] += seconds
 
-    def waiting(self) -> Callable[[], None]:
-        """Start a wait in the queue; return the function that counts its time. Abandoned work is not counted."""
-        began = time.perf_counter()
-
-        def end_wait() -> None:
-            waited = time.perf_counter() - began
-            self.seconds["queue"] += waited
-
-        return end_wait
-
     def computed(self, work: Callable[[*Args], Result], *args: *Args) -> Result:
         """Return ``work(*args)``, and count a run of the op and its time even if it raises."""
         self.executions += 1
@@ -101,22 +91,6 @@ class Counters:
         except NotTraced:  # it starts again on a thread that may make the trace
             self.executions -= 1
             raise
-
-    def queued(self, work: Callable[[*Args], Result]) -> Callable[[*Args], Result]:
-        """Return ``work`` for a queue, with the time until it begins counted apart from its own time."""
-        end_wait = self.waiting()
-
-        def counted(*args: *Args) -> Result:
-            nonlocal end_wait
-            end_wait()
-            try:
-                return self.computed(work, *args)
-            except NotTraced:
-                # It waits again, in the queue for compiling.
-                end_wait = self.waiting()
-                raise
-
-        return counted
 
     def batched(self, arrivals: Sequence[float], began: float, ended: float) -> None:
         """Count a batch: the wait of each evaluation, and one run. The times are those of ``time.perf_counter``."""

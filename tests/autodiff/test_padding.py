@@ -12,7 +12,7 @@ import tensorflow as tf
 from app.autodiff import derivatives, padding
 from app.autodiff.binding import bind
 from app.autodiff.default_mode import default_mode, op_is_arithmetic
-from app.autodiff.evaluation import Evaluation, run_together
+from app.autodiff.evaluation import Evaluation, compute
 from app.autodiff.point import Point
 from app.errors import OpFailed
 from app.execution import batching
@@ -164,7 +164,7 @@ def test_an_op_that_changes_the_shape_is_an_op_error() -> None:
 
 
 def finished_together(calls: list[Evaluation]) -> list:
-    return [one.finish(results) for one, results in zip(calls, run_together(calls), strict=True)]
+    return [one.finish(results) for one, results in zip(calls, compute(calls), strict=True)]
 
 
 def together(calls: list[Evaluation], **options) -> list:
@@ -176,7 +176,7 @@ def together(calls: list[Evaluation], **options) -> list:
         batches = Batches(scheduler, options.get("waiting", 64))
         deadline = time.monotonic() + PATIENCE_S
         try:
-            pending = (batches.run(one, slot="short", owner=one.point.op.name, deadline=deadline) for one in calls)
+            pending = (batches.run(one, queue="short", owner=one.point.op.name, deadline=deadline) for one in calls)
             found = await asyncio.gather(*pending, return_exceptions=True)
             return [
                 each if isinstance(each, BaseException) else one.finish(each)
@@ -238,14 +238,14 @@ def test_an_expired_call_does_not_fail_its_batch(seconds: float) -> None:
         batches = Batches(scheduler, 64)
         now = time.monotonic()
         busy = asyncio.create_task(
-            scheduler.run(lambda checkpoint: time.sleep(seconds), slot="short", deadline=now + 60, owner="a")
+            scheduler.run(lambda checkpoint: time.sleep(seconds), queue="short", deadline=now + 60, owner="a")
         )
         await asyncio.sleep(0.05)
         calls = [call(REGISTRY["round_ste"], "forward", np.ones(2), "float32", "graph") for _ in range(3)]
         try:
             deadlines = (now + 0.1, now + 60, now + 60)
             pending = [
-                batches.run(one, slot="short", owner=one.point.op.name, deadline=at)
+                batches.run(one, queue="short", owner=one.point.op.name, deadline=at)
                 for one, at in zip(calls, deadlines, strict=True)
             ]
             return await asyncio.gather(*pending, busy, return_exceptions=True)
@@ -285,7 +285,7 @@ def test_only_brief_arithmetic_runs_on_the_event_loop(monkeypatch, op: Op, on_th
         shared = Batches(scheduler, 64)
         for _ in range(2):
             pending = derivatives.forward(point(op, np.ones(2), "float32", "graph"))
-            await shared.run(pending, slot="short", owner="a", deadline=time.monotonic() + PATIENCE_S)
+            await shared.run(pending, queue="short", owner="a", deadline=time.monotonic() + PATIENCE_S)
         scheduler.stop()
 
     asyncio.run(ask())

@@ -13,7 +13,8 @@ from app.errors import DeadlinePassed, Overloaded
 from app.execution.fairness import RoundRobin
 from app.execution.scheduler import Scheduler
 from app.runtime.cancellation import Checkpoint
-from app.runtime.traces import require_tracing_allowed
+from app.runtime.traces import NotTraced, require_tracing_allowed
+from app.telemetry.counters import Counters
 from tests.patience import PATIENCE_S
 
 
@@ -54,9 +55,9 @@ def test_work_returns_its_result_or_raises_its_error():
         raise ValueError("no such luck")
 
     async def test(scheduler: Scheduler) -> None:
-        assert await scheduler.run(lambda checkpoint: 42, slot="short", deadline=later(PATIENCE_S), owner="a") == 42
+        assert await scheduler.run(lambda checkpoint: 42, queue="short", deadline=later(PATIENCE_S), owner="a") == 42
         with pytest.raises(ValueError, match="no such luck"):
-            await scheduler.run(fails, slot="long", deadline=later(PATIENCE_S), owner="a")
+            await scheduler.run(fails, queue="long", deadline=later(PATIENCE_S), owner="a")
 
     in_a_scheduler(test)
 
@@ -73,7 +74,7 @@ def little_garbage() -> Iterator[None]:
 def test_queued_work_is_dropped_at_its_deadline_and_leaves_its_place():
     async def test(scheduler: Scheduler) -> None:
         gate, ran = Gate(), []
-        busy = asyncio.create_task(scheduler.run(gate, slot="long", deadline=later(PATIENCE_S), owner="a"))
+        busy = asyncio.create_task(scheduler.run(gate, queue="long", deadline=later(PATIENCE_S), owner="a"))
         await asyncio.to_thread(gate.entered.wait, PATIENCE_S)
         for _ in range(5):  # more than the queue holds
             tensors = Tensors()
@@ -83,14 +84,14 @@ def test_queued_work_is_dropped_at_its_deadline_and_leaves_its_place():
                 ran.append(tensors)
 
             with pytest.raises(DeadlinePassed):
-                await scheduler.run(work, slot="long", deadline=later(0.02), owner="a")
+                await scheduler.run(work, queue="long", deadline=later(0.02), owner="a")
             del work, tensors
             gc.collect()  # an exception and the frames that it passed may hold each other
             assert alive() is None
-        assert await scheduler.run(lambda _: "short", slot="short", deadline=later(PATIENCE_S), owner="a") == "short"
+        assert await scheduler.run(lambda _: "short", queue="short", deadline=later(PATIENCE_S), owner="a") == "short"
         gate.opened.set()
         assert await busy == "done"
-        assert await scheduler.run(lambda _: "next", slot="long", deadline=later(PATIENCE_S), owner="a") == "next"
+        assert await scheduler.run(lambda _: "next", queue="long", deadline=later(PATIENCE_S), owner="a") == "next"
         assert ran == []
 
     in_a_scheduler(test)
@@ -99,21 +100,21 @@ def test_queued_work_is_dropped_at_its_deadline_and_leaves_its_place():
 def test_a_full_queue_refuses_work_until_it_has_room():
     async def test(scheduler: Scheduler) -> None:
         gate = Gate()
-        tasks = [asyncio.create_task(scheduler.run(gate, slot="long", deadline=later(PATIENCE_S), owner="a"))]
+        tasks = [asyncio.create_task(scheduler.run(gate, queue="long", deadline=later(PATIENCE_S), owner="a"))]
         await asyncio.to_thread(gate.entered.wait, PATIENCE_S)
         tasks += [
-            asyncio.create_task(scheduler.run(gate, slot="long", deadline=later(PATIENCE_S), owner=name))
+            asyncio.create_task(scheduler.run(gate, queue="long", deadline=later(PATIENCE_S), owner=name))
             for name in "ab"
         ]
         await asyncio.sleep(0)
         with pytest.raises(Overloaded, match="1 waiting for b, 1 for others") as refused:
-            await scheduler.run(gate, slot="long", deadline=later(PATIENCE_S), owner="b")
-        # The other slot is idle.
-        assert await scheduler.run(lambda checkpoint: 1, slot="short", deadline=later(PATIENCE_S), owner="b") == 1
+            await scheduler.run(gate, queue="long", deadline=later(PATIENCE_S), owner="b")
+        # The other queue is idle.
+        assert await scheduler.run(lambda checkpoint: 1, queue="short", deadline=later(PATIENCE_S), owner="b") == 1
         assert refused.value.headers == {"Retry-After": "1"}
         gate.opened.set()
         assert await asyncio.gather(*tasks) == ["done"] * 3
-        assert await scheduler.run(gate, slot="short", deadline=later(PATIENCE_S), owner="a") == "done"
+        assert await scheduler.run(gate, queue="short", deadline=later(PATIENCE_S), owner="a") == "done"
 
     in_a_scheduler(test)
 
@@ -124,10 +125,10 @@ def in_order(*queued: str) -> list[str]:
 
     async def test(scheduler: Scheduler) -> None:
         def piece(name: str, owner: str) -> Awaitable[None]:
-            return scheduler.run(lambda _: ran.append(name), slot="short", deadline=later(PATIENCE_S), owner=owner)
+            return scheduler.run(lambda _: ran.append(name), queue="short", deadline=later(PATIENCE_S), owner=owner)
 
         gate = Gate()
-        busy = asyncio.create_task(scheduler.run(gate, slot="short", deadline=later(PATIENCE_S), owner="a"))
+        busy = asyncio.create_task(scheduler.run(gate, queue="short", deadline=later(PATIENCE_S), owner="a"))
         await asyncio.to_thread(gate.entered.wait, PATIENCE_S)
         pieces = [piece(f"{owner}{i}", owner) for i, owner in enumerate(queued)]
         waiting = asyncio.gather(*pieces)
@@ -160,6 +161,42 @@ def test_leaving_the_queue_keeps_the_order_of_the_rest():
     assert not turns
 
 
+def test_work_that_starts_again_is_counted_once_and_waits_twice_but_not_longer():
+    counters, runs = Counters(), list[str]()
+
+    def work(checkpoint: Checkpoint) -> None:
+        runs.append(threading.current_thread().name)
+        if len(runs) == 1:
+            time.sleep(0.02)
+            raise NotTraced
+
+    async def test(scheduler: Scheduler) -> None:
+        began = time.perf_counter()
+        await scheduler.run(work, queue="short", deadline=later(PATIENCE_S), owner="a", counters=counters)
+        assert runs == ["scheduler-short", "scheduler-compile"]
+        assert 0.02 <= sum(counters.seconds.values()) <= time.perf_counter() - began
+        assert counters.seconds["queue"] > 0
+        assert counters.executions == 1
+
+    in_a_scheduler(test)
+
+
+def test_failed_work_is_counted():
+    counters = Counters()
+
+    def fails(checkpoint: Checkpoint) -> None:
+        raise ValueError("no such luck")
+
+    async def test(scheduler: Scheduler) -> None:
+        with pytest.raises(ValueError, match="no such luck"):
+            await scheduler.run(fails, queue="short", deadline=later(PATIENCE_S), owner="a", counters=counters)
+        assert counters.seconds["queue"] > 0
+        assert counters.seconds["compute"] > 0
+        assert counters.executions == 1
+
+    in_a_scheduler(test)
+
+
 def test_abandoned_work_stops_at_its_checkpoint():
     ended = threading.Event()
 
@@ -173,7 +210,7 @@ def test_abandoned_work_stops_at_its_checkpoint():
 
     async def test(scheduler: Scheduler) -> None:
         with pytest.raises(DeadlinePassed):
-            await scheduler.run(chunks, slot="long", deadline=later(0.05), owner="a")
+            await scheduler.run(chunks, queue="long", deadline=later(0.05), owner="a")
         assert await asyncio.to_thread(ended.wait, PATIENCE_S)
 
     in_a_scheduler(test)
@@ -184,14 +221,14 @@ def test_an_overrun_is_reported():
         gate = Gate()
         assert scheduler.overruns() == []
         with pytest.raises(DeadlinePassed):
-            await scheduler.run(gate, slot="short", deadline=later(0.05), owner="slow")
-        other = asyncio.create_task(scheduler.run(gate, slot="long", deadline=later(PATIENCE_S), owner="other"))
+            await scheduler.run(gate, queue="short", deadline=later(0.05), owner="slow")
+        other = asyncio.create_task(scheduler.run(gate, queue="long", deadline=later(PATIENCE_S), owner="other"))
         while not (late := scheduler.overruns()) or late[0].seconds < 0.02:
             await asyncio.sleep(0.01)
-        assert [(each.owner, each.slot, each.is_tracing) for each in late] == [("slow", "short", False)]
+        assert [(each.owner, each.queue, each.is_tracing) for each in late] == [("slow", "short", False)]
         gate.opened.set()
         assert await other == "done"
-        assert await scheduler.run(lambda checkpoint: 1, slot="short", deadline=later(PATIENCE_S), owner="a") == 1
+        assert await scheduler.run(lambda checkpoint: 1, queue="short", deadline=later(PATIENCE_S), owner="a") == 1
         assert scheduler.overruns() == []
 
     in_a_scheduler(test)
@@ -200,8 +237,8 @@ def test_an_overrun_is_reported():
 def test_work_started_at_once_takes_no_place():
     async def test(scheduler: Scheduler) -> None:
         both = [
-            scheduler.run(lambda checkpoint: 1, slot=slot, deadline=later(PATIENCE_S), owner=slot)
-            for slot in ("long", "short")
+            scheduler.run(lambda checkpoint: 1, queue=queue, deadline=later(PATIENCE_S), owner=queue)
+            for queue in ("long", "short")
         ]
         assert await asyncio.gather(*both) == [1, 1]
 
@@ -209,8 +246,8 @@ def test_work_started_at_once_takes_no_place():
         in_a_scheduler(test, waiting=1)
 
 
-def test_work_that_needs_a_compiler_leaves_its_slot():
-    """It starts again in the slot for compiling; meanwhile its own slot serves others."""
+def test_work_that_needs_a_compiler_leaves_its_queue():
+    """It starts again in the queue for compiling; meanwhile its own queue serves others."""
 
     async def test(scheduler: Scheduler) -> None:
         gate, threads = Gate(), list[str]()
@@ -220,12 +257,12 @@ def test_work_that_needs_a_compiler_leaves_its_slot():
             require_tracing_allowed("xla")
             return gate(checkpoint)
 
-        for slot in ("short", "long"):
+        for queue in ("short", "long"):
             gate.entered.clear()
             gate.opened.clear()
-            slow = asyncio.create_task(scheduler.run(compiles, slot=slot, deadline=later(PATIENCE_S), owner="a"))
+            slow = asyncio.create_task(scheduler.run(compiles, queue=queue, deadline=later(PATIENCE_S), owner="a"))
             await asyncio.to_thread(gate.entered.wait, PATIENCE_S)
-            assert await scheduler.run(lambda checkpoint: 1, slot=slot, deadline=later(PATIENCE_S), owner="a") == 1
+            assert await scheduler.run(lambda checkpoint: 1, queue=queue, deadline=later(PATIENCE_S), owner="a") == 1
             gate.opened.set()
             assert await slow == "done"
         assert threads == ["scheduler-short", "scheduler-compile", "scheduler-long", "scheduler-compile"]

@@ -1,14 +1,17 @@
 """A lone request is computed at once; while others are in progress, a request waits to be batched."""
 
 import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
 
 import numpy as np
 import orjson
 import pytest
 
+from app.autodiff.evaluation import Evaluation
 from app.execution import batching
-from app.execution.batching import Batches
 from app.http.link import CONNECTION, Link
+from app.runtime.modes import KeyedArrays
 from tests.http.handlers import request_of
 from tests.http.in_process import post, running
 
@@ -16,12 +19,23 @@ BODY = orjson.dumps({"inputs": {"x": [0.5, 1.5]}, "cotangents": {"y": [1.0, 2.0]
 PATH = "/v1/ops/log1pexp/vjp"
 
 
+def within_requests(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[Evaluation]]:
+    """Return a list of the calls that run within their request; others run in a callback, or on a thread."""
+    calls, compute = list[Sequence[Evaluation]](), batching.compute
+
+    def seen(evaluations: Sequence[Evaluation]) -> list[KeyedArrays]:
+        with suppress(RuntimeError):  # there is no loop on this thread
+            calls.extend([evaluations] if asyncio.current_task() else [])
+        return compute(evaluations)
+
+    monkeypatch.setattr(batching, "compute", seen)
+    return calls
+
+
 @pytest.mark.parametrize(("under_way", "at_once"), [({1}, 3), ({1, 2}, 0)])
 def test_a_lone_request_runs_at_once(under_way, at_once, monkeypatch):
     monkeypatch.setattr(batching, "INLINE_S", 60.0)  # on a busy machine too
-    calls = []
-    run_at_once = Batches.run_at_once
-    monkeypatch.setattr(Batches, "run_at_once", lambda *args: calls.append(args) or run_at_once(*args))
+    calls = within_requests(monkeypatch)
 
     async def test() -> list[bytes]:
         async with running() as app:
@@ -47,8 +61,7 @@ def test_brief_arithmetic_that_shares_no_call_runs_at_once(op, at_once, monkeypa
     """Also while others are in progress: there is no batch to wait for. A loop of eigenvalues may take any time."""
     monkeypatch.setattr(batching, "INLINE_ALONE_S", 60.0)
     monkeypatch.setattr(batching, "INLINE_S", 60.0)
-    calls, run_at_once = [], Batches.run_at_once
-    monkeypatch.setattr(Batches, "run_at_once", lambda *args: calls.append(args) or run_at_once(*args))
+    calls = within_requests(monkeypatch)
     name = "x" if op == "safe_norm" else "a"
     x = [3.5, 4.25] if op == "safe_norm" else [[2.5, 0.5], [0.5, 1.25]]
 

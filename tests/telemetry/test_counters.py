@@ -1,12 +1,10 @@
 """The counters: what each event adds to, and that no count is lost on the way to Prometheus."""
 
 import asyncio
-import time
 
 import pytest
 from prometheus_client import CollectorRegistry
 
-from app.runtime.traces import NotTraced
 from app.telemetry.counters import NOT_RECORDED, Counters
 from app.telemetry.prometheus import Metrics
 
@@ -28,32 +26,15 @@ def test_failed_work_counts_its_time(counters: Counters):
     with pytest.raises(ValueError, match="no such luck"):
         counters.timed("parse", fails)
     with pytest.raises(ValueError, match="no such luck"):
-        counters.queued(fails)()
-    assert all(counters.seconds[stage] > 0 for stage in ("parse", "queue", "compute"))
-
-
-def test_work_that_starts_again_waits_twice_but_not_longer(counters: Counters):
-    began, runs = time.perf_counter(), 0
-
-    def work() -> None:
-        nonlocal runs
-        runs += 1
-        if runs == 1:
-            time.sleep(0.02)
-            raise NotTraced
-
-    queued = counters.queued(work)
-    with pytest.raises(NotTraced):
-        queued()
-    queued()
-    assert sum(counters.seconds.values()) <= time.perf_counter() - began
+        counters.computed(fails)
+    assert all(counters.seconds[stage] > 0 for stage in ("parse", "compute"))
     assert counters.executions == 1
 
 
 def test_arguments_and_results_pass_through(counters: Counters):
     for one in (counters, NOT_RECORDED):
         assert one.timed("parse", divmod, 7, 2) == (3, 1)
-        assert one.queued(divmod)(7, 2) == (3, 1)
+        assert one.computed(divmod, 7, 2) == (3, 1)
 
 
 def test_counts_are_reported_once():

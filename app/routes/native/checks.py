@@ -177,7 +177,7 @@ async def _events(
                 report.plan(decode_widening, checks=checks)
 
             deadline = time.monotonic() + engine.deadline_s
-            await engine.scheduler.run(plan, slot="check", deadline=deadline, owner=owner_of(request, report.op.name))
+            await engine.scheduler.run(plan, queue="check", deadline=deadline, owner=owner_of(request, report.op.name))
         count, done, reports = sum(len(report.steps) for report in planned), 0, list[Event]()
         missing = [{"op": name, "reason": reason} for name, reason in unavailable.items()]
         yield {"event": "start", "ops": [op.name for op in ops], "unavailable": missing, "steps": count}
@@ -189,10 +189,10 @@ async def _events(
                     continue
                 yield {"event": "progress", "op": report.op.name, "check": step.check, "done": done, "steps": count}
                 deadline = min(limit.until, time.monotonic() + engine.deadline_s)
-                work = counters.queued(step.run)
+                owner = owner_of(request, report.op.name)
                 with suppress(DeadlinePassed):
                     await engine.scheduler.run(
-                        work, slot="check", deadline=deadline, owner=owner_of(request, report.op.name)
+                        step.run, queue="check", deadline=deadline, owner=owner, counters=counters
                     )
                 step.cure, done = limit.cure if deadline == limit.until else DEADLINE, done + 1
             reports.append(report.document())
