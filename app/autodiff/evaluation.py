@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import partial
 from operator import attrgetter
 from typing import Any, Generic, Protocol, TypeVar, final
 
@@ -13,7 +13,7 @@ from app.autodiff import padding
 from app.autodiff.binding import moved, resolved_shape
 from app.autodiff.derived import DerivedOp, origin
 from app.autodiff.point import Arrays, Point
-from app.autodiff.programs import Program, ShapeOf, gradient_function
+from app.autodiff.programs import Program, ShapeOf, gradient_function, program_of
 from app.autodiff.transforms import Transform
 from app.errors import PullbackError, wrong
 from app.runtime import modes
@@ -77,7 +77,7 @@ class Evaluation(Generic[Result]):
         self.leaves = [*self.point.inputs.values(), *spec.numbers]
         for seeds in self.seeds:
             self.leaves += seeds.values()
-        self.program = _program(spec.op, spec.dtype, spec.static, self.transforms, self.kept, self.batched)
+        self.program = program_of((spec.op, spec.dtype, spec.static, self.transforms, self.kept, self.batched, 0))
         self.size = self.leaves[0].size if self.leaves else 0
         self.packing = padding if spec.is_padded and self.size and not self.batched else None
         is_shared = self.packing is not None and self.size <= self.packing.SHARED
@@ -99,10 +99,6 @@ class Evaluation(Generic[Result]):
                 before.append(Transform("vjp", last.wrt, last.of, ones=True))
             return Evaluation(self.point, tuple(before), as_found, self.seeds[:-1]).run
         return partial(_check_directions, self.point, op) if isinstance(op := self.point.op, DerivedOp) else None
-
-
-# Programs are keys of traces: equal ones are found faster if they are one object.
-_program = lru_cache(maxsize=1024)(Program)
 
 
 def compute(evaluations: Sequence[Evaluation[Any]]) -> list[KeyedArrays]:

@@ -3,11 +3,13 @@
 Every transform is made of pullbacks, because only reverse over reverse honours a custom gradient at each order.
 """
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias, cast
+from weakref import WeakValueDictionary
 
 import tensorflow as tf
 
@@ -35,13 +37,14 @@ class Expected(NamedTuple):
     order: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Program:
     """Transforms of one op, for one dtype and one choice of static attributes.
 
     Its leaves are the inputs, the number attributes and the seeds of each transform. Its results are those of the last
     transform and of the levels ``kept``, of which 0 has the op's outputs. If ``batched``, the seeds of the last
     transform and their results have a leading axis. Programs that differ only in ``turn`` have traces of their own.
+    Make it with ``program_of``: a program is equal only to itself, so that it is found fast as a key.
     """
 
     op: Op
@@ -51,14 +54,6 @@ class Program:
     kept: tuple[int, ...] = ()
     batched: bool = False
     turn: int = 0
-
-    def __hash__(self) -> int:
-        """Return the hash of the fields, computed once."""
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash((self.op, self.dtype, self.static, self.transforms, self.kept))
 
     @property
     def traits(self) -> Traits:
@@ -151,6 +146,21 @@ class Program:
                 got = y.dtype.name if isinstance(y, tf.Tensor) else "None" if y is None else type(y).__name__
                 raise OpFault("forward", name, expected=f"a {dtype} tensor", got=got, where=where)
         return dict(zip(dtypes, ys, strict=True))
+
+
+Fields: TypeAlias = tuple[Op, str, tuple[tuple[str, Any], ...], tuple[Transform, ...], tuple[int, ...], bool, int]
+"""The fields of a program."""
+_programs, _lock = WeakValueDictionary[Fields, Program](), threading.Lock()
+
+
+@lru_cache(maxsize=1024)
+def program_of(fields: Fields) -> Program:
+    """Return the program with these fields: the same object as long as anything refers to it, as its traces do."""
+    with _lock:
+        program = _programs.get(fields)
+        if program is None:
+            program = _programs[fields] = Program(*fields)
+        return program
 
 
 @dataclass(frozen=True)

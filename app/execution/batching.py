@@ -161,7 +161,8 @@ class Batches:
             finally:
                 ended = time.perf_counter()
                 counters.batched([began], began, ended)
-                self._runs_inline[timing_key] = ended - began < INLINE_S
+                if ended - began > INLINE_S:
+                    self._runs_inline[timing_key] = False
         if batch_key is None:
 
             def work(checkpoint: Checkpoint) -> KeyedArrays:

@@ -4,9 +4,9 @@ Python runs while TensorFlow traces. An op that counts its calls, or reads the c
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from app.autodiff.derivatives import second_order_values
+from app.autodiff.programs import program_of
 from app.gradcheck.agreement import add_bits
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Comparison, Finding, Place
@@ -23,7 +23,9 @@ def check(target: Target) -> Iterator[Finding]:
     comparison = Comparison(Place(NAME, dtype=target.widest))
     for sample in target.subsamples:
         evaluation = second_order_values(sample.point, sample.cotangents, sample.vectors)
-        programs = [replace(evaluation.program, turn=turn) for turn in range(RETRACES + 1)]
+        one = evaluation.program
+        fields = one.op, one.dtype, one.static, one.transforms, one.kept, one.batched
+        programs = [program_of((*fields, turn)) for turn in range(RETRACES + 1)]
         with op_errors(target.op.name):
             runs = (modes.run(program, "graph", evaluation.leaves, target.device) for program in programs)
             first, *others = map(evaluation.finish, runs)
