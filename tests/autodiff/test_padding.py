@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.autodiff import derivatives, padding
+from app.autodiff import derivatives, padding, programs
 from app.autodiff.binding import bind
 from app.autodiff.default_mode import default_mode, op_is_arithmetic
 from app.autodiff.evaluation import Evaluation, compute
@@ -325,3 +325,10 @@ def masked_call(kind: str, x: np.ndarray, mask: np.ndarray, mode: str) -> Evalua
             return derivatives.hessian_diagonal(at, both, {"y": d})
         case _:
             return derivatives.jvp(at, {"x": d}, batched=False)
+
+
+def test_equal_programs_are_one_object_while_any_is_in_use() -> None:
+    """Otherwise an op with many programs could displace those of another, whose traces would be made again."""
+    first = call(REGISTRY["square"], "vjp", np.ones(2), "float64", "graph").program
+    programs.program_of.cache_clear()
+    assert call(REGISTRY["square"], "vjp", np.ones(3), "float64", "graph").program is first
