@@ -13,7 +13,6 @@ of the rounds with the minimum and the maximum; a ratio is the median of the rou
 
 import argparse
 import http.client
-import json
 import os
 import signal
 import subprocess
@@ -23,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from itertools import islice, starmap
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from benchmarks.alone import measure as measure_alone
 from benchmarks.candidates import CANDIDATES, Candidate, Request, draws, is_gradient
@@ -31,10 +30,11 @@ from benchmarks.cells import CELLS, LARGE, Cell, Found, Outcome, wanted
 from benchmarks.clients import MIXED
 from benchmarks.clients import measure as measure_clients
 from benchmarks.fast_path import measure as measure_express
-from benchmarks.load import Posted, Sample
+from benchmarks.in_process import InProcess
+from benchmarks.load import Posted
 from benchmarks.pages import replace
 from benchmarks.plot import plot
-from benchmarks.processes import BUILD, HOST, ROOT, Server, Unavailable, environment
+from benchmarks.processes import BUILD, HOST, ROOT, Server, Unavailable
 from benchmarks.results import markdown, summary
 from benchmarks.run import Run
 
@@ -61,40 +61,6 @@ class Plan(NamedTuple):
 FULL, QUICK = Plan(4, 2, 4, 2), Plan(2, 1, 2, 1)
 
 
-class InProcess:
-    """The process without HTTP: not a server, but it can be loaded like one."""
-
-    def __init__(self) -> None:
-        """Start it."""
-        command = [sys.executable, "-m", "benchmarks.servers.in_process"]
-        variables = {**environment(), "TF_CPP_MIN_LOG_LEVEL": "2"}
-        self._process = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env=variables,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,
-        )
-
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Stop: its input ends."""
-        self._process.communicate(timeout=30)
-
-    def sample(self, n: int, seconds: float) -> Sample:
-        """Let it make calls for this long."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        print(n, seconds, file=self._process.stdin, flush=True)
-        return Sample(**json.loads(self._process.stdout.readline()))
-
-
 Running = Mapping[str, Server | InProcess]
 
 
@@ -105,7 +71,9 @@ def start_servers(names: Sequence[str], stack: ExitStack) -> tuple[Running, dict
     for name in dict.fromkeys(CANDIDATES[name].server for name in names):
         print(f"Starting {name}", flush=True)
         try:
-            running[name] = stack.enter_context(InProcess() if name == "in_process" else Server(name))
+            running[name] = stack.enter_context(
+                InProcess("benchmarks.servers.in_process") if name == "in_process" else Server(name)
+            )
         except Unavailable as error:
             absent[name] = str(error)
             print(f"  left out: {error}", flush=True)
