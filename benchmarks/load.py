@@ -3,6 +3,7 @@
 The rate depends on what else the machine does; the server's CPU time a request hardly does.
 """
 
+import http.client
 import json
 import shutil
 import subprocess
@@ -21,6 +22,7 @@ SOURCE = Path(__file__).with_suffix(".cc")
 COMPILER = "g++"
 # Extra time for a load, for the requests in flight at its end.
 GRACE_S = 90
+ANSWER_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,17 @@ def program() -> Path:
         BUILD.mkdir(parents=True, exist_ok=True)
         subprocess.run([COMPILER, "-std=c++17", "-O2", "-Wall", "-o", str(compiled), str(SOURCE)], check=True)
     return compiled
+
+
+def post(port: int, request: Request) -> tuple[int, bytes]:
+    """Return the status and the body of the response to one request."""
+    connection = http.client.HTTPConnection(HOST, port, timeout=ANSWER_S)
+    try:
+        connection.request("POST", request.path, request.body, dict(request.headers))
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
 
 
 def whole(request: Request) -> bytes:

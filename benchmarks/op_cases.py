@@ -37,7 +37,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """The name of its model in UM-Bridge."""
+        """The name of its model in UM-Bridge, and of its bare call."""
         return f"{self.op}-{SIZES.index(self.size)}"
 
     @property
