@@ -107,8 +107,10 @@ def _figure(verdict: Verdict, op: str, value: float) -> str:
 
 
 def _where(run: Run) -> str:
+    rounds = [len(one.call.samples) for one in run.found]
     lines = [
         f"- {run.kind}; {machine()}; Linux, Python {platform.python_version()}.",
+        f"- Rounds of a case: {min(rounds, default=0)} to {max(rounds, default=0)}; a busy machine has time for fewer.",
         f"- Pullback: {own_versions()}.",
         f"- UM-Bridge: {versions('umbridge_numpy', *PEERS['umbridge_numpy'])}.",
         *(f"- {what}." for what in run.absent),
