@@ -45,7 +45,7 @@ class Outcome:
         """Add the sample of a load, or the reason why there is none."""
         try:
             sample = load()
-        except (RuntimeError, subprocess.TimeoutExpired) as error:
+        except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
             self.why = "failed"
             print(f"  failed: {error}", flush=True)
             return

@@ -56,7 +56,7 @@ def markdown(run: Run) -> str:
         "",
     ]
     parts += ["## UM-Bridge with NumPy", "", "Requests per second, and in brackets the CPU time per request:", ""]
-    parts += [_peers(run.found), "", "## Environment", "", _where(run)]
+    parts += [_peers(run.found), "", "## Environment", "", *_where(run)]
     return "\n".join(parts) + "\n"
 
 
@@ -106,9 +106,9 @@ def _figure(verdict: Verdict, op: str, value: float) -> str:
     return f"`{op}` {verdict.goal.text(value)}"
 
 
-def _where(run: Run) -> str:
+def _where(run: Run) -> list[str]:
     rounds = [len(one.call.samples) for one in run.found]
-    lines = [
+    return [
         f"- {run.kind}; {machine()}; Linux, Python {platform.python_version()}.",
         f"- Rounds of a case: {min(rounds, default=0)} to {max(rounds, default=0)}; a busy machine has time for fewer.",
         f"- Pullback: {own_versions()}.",
@@ -116,7 +116,6 @@ def _where(run: Run) -> str:
         *(f"- {what}." for what in run.absent),
         "- Load: `benchmarks/load.cc`, one thread.",
     ]
-    return "\n".join(lines)
 
 
 def summary(run: Run) -> str:
@@ -137,7 +136,7 @@ def write(folder: Path, run: Run) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / PAGE).write_text(markdown(run))
     lines = ",\n".join(json.dumps(_data(one)) for one in run.found)
-    about = json.dumps({"run": run.kind, "machine": machine()})
+    about = json.dumps({"environment": [line.removeprefix("- ") for line in _where(run)]})
     (folder / DATA).write_text(f'{about[:-1]}, "ops": [\n{lines}\n]}}\n')
 
 

@@ -27,7 +27,7 @@ from benchmarks.op_goals import CONNECTIONS, Measured
 from benchmarks.op_requests import FORMATS, OURS, Point, points
 from benchmarks.op_results import PAGE, Run, row, summary, write
 from benchmarks.pages import replace
-from benchmarks.processes import BUILD, ROOT, Server, exit_on_sigterm
+from benchmarks.processes import BUILD, ROOT, Server, Unavailable, exit_on_sigterm
 
 README_PART = "ops table"
 CHECKED = 5
@@ -72,11 +72,12 @@ class Bench(NamedTuple):
                     for name, outcome in found.servers[c].items():
                         if not outcome.why:
                             outcome.record(partial(posted[name].load, self.servers[name], c, load_s))
-                found.call.record(partial(self.call.sample, case.name, call_s))
+                if not found.call.why:
+                    found.call.record(partial(self.call.sample, case.name, call_s))
 
             measure_round(self.plan.warm_up_s, self.plan.call_s)
             found.forget()
-            # Now the fast path answers.
+            # By now the fast path answers requests like these.
             for name, server in self.servers.items():
                 why = check(server, drawn[:CHECKED])
                 for both in found.servers.values():
@@ -143,7 +144,10 @@ def main() -> None:
     exit_on_sigterm()
     is_record = not (chosen.quick or chosen.only)
     kind = "The whole run" if is_record else "A quick run" if chosen.quick else "A run of some ops"
-    run = run_of(chosen.ops, QUICK if chosen.quick else FULL, kind)
+    try:
+        run = run_of(chosen.ops, QUICK if chosen.quick else FULL, kind)
+    except Unavailable as error:
+        raise SystemExit(f"A server is missing: {error}") from None
     folder = (ROOT / "benchmarks" if is_record else BUILD) / "results"
     write(folder, run)
     if is_record:
