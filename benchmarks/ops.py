@@ -46,7 +46,7 @@ class Plan(NamedTuple):
     case_s: float
 
 
-FULL, QUICK = Plan(5, 0.4, 0.25, 0.7, case_s=19), Plan(1, 0.2, 0.1, 0.2, case_s=0)
+FULL, QUICK = Plan(5, 0.4, 0.25, 0.7, case_s=18), Plan(1, 0.2, 0.1, 0.2, case_s=0)
 
 
 class Bench(NamedTuple):
