@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve native libraries test test-service test-all test-thorough release-check test-clients test-clients-full client-environments test-frameworks test-frameworks-full framework-environments installer docker-test sanitize bench accuracy schemathesis trust mutants hostile format lock clean
+.PHONY: help serve native libraries test test-service test-all test-thorough release-check test-clients test-clients-full client-environments test-frameworks test-frameworks-full framework-environments installer docker-test sanitize bench bench-ops accuracy schemathesis trust mutants hostile format lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -183,6 +183,12 @@ bench: CLIENTS := umbridge tesseract triton
 bench: $(VENV)/.installed-bench native client-environments ## measure speed next to other servers
 	@$(VENV)/bin/python -m benchmarks.native
 	@$(VENV)/bin/python -m benchmarks.serving
+
+# A short run, and a choice of ops: make bench-ops QUICK=1 ONLY=relu,sign
+QUICK :=
+ONLY :=
+bench-ops: $(VENV)/.installed-cpu native ## measure the gradient of every op, next to UM-Bridge with NumPy
+	@$(VENV)/bin/python -m benchmarks.ops $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY))
 
 accuracy: $(VENV)/.installed-bench ## compare our numeric derivatives with those of SciPy and numdifftools, in docs/
 	@$(VENV)/bin/python -m benchmarks.accuracy docs/gradient-checks.md

@@ -45,13 +45,13 @@ class Candidate:
 def numbers(n: int, draw: int = 0) -> tuple[Array, Array]:
     """Return x and dy, the same for the same draw; their texts have 1 to 9 digits after the point."""
     rng = np.random.default_rng((n, draw))
-    x, dy = (np.round(array * 10**digits) / 10**digits for array, digits in _drawn(rng, n))
-    return x.astype(np.float32), dy.astype(np.float32)
+    return rounded(rng, 3, n), rounded(rng, 1, n)
 
 
-def _drawn(rng: np.random.Generator, n: int) -> Iterator[tuple[Any, Any]]:
-    for scale in (3, 1):
-        yield rng.normal(0, scale, n), rng.integers(1, 10, n).astype(float)
+def rounded(rng: np.random.Generator, scale: float, shape: int | tuple[int, ...]) -> Array:
+    """Draw normal numbers whose texts have 1 to 9 digits after the point."""
+    array, digits = rng.normal(0, scale, shape), rng.integers(1, 10, shape).astype(float)
+    return (np.round(array * 10**digits) / 10**digits).astype(np.float32)
 
 
 def draws(n: int) -> Iterator[tuple[Array, Array]]:

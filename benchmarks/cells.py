@@ -1,7 +1,8 @@
 """The cells of the comparison, the outcome of each candidate in a cell, and their ratios."""
 
 import statistics
-from collections.abc import Sequence
+import subprocess
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -39,6 +40,18 @@ class Outcome:
     def cpu_us(self) -> list[float]:
         """The server's CPU time per request in microseconds, for each round."""
         return [] if self.why else [sample.cpu_us for sample in self.samples]
+
+    def record(self, load: Callable[[], Sample]) -> None:
+        """Add the sample of a load, or the reason why there is none."""
+        try:
+            sample = load()
+        except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
+            self.why = "failed"
+            print(f"  failed: {error}", flush=True)
+            return
+        self.samples.append(sample)
+        if sample.refused or sample.failed:
+            self.why = f"{sample.refused + sample.failed} of {sample.requests + sample.failed} requests failed"
 
     def text(self, rounds: Sequence[float]) -> str:
         """The median of figures of the rounds, with the minimum and the maximum, or why there are none."""

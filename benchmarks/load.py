@@ -3,8 +3,10 @@
 The rate depends on what else the machine does; the server's CPU time a request hardly does.
 """
 
+import http.client
 import json
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -21,6 +23,7 @@ SOURCE = Path(__file__).with_suffix(".cc")
 COMPILER = "g++"
 # Extra time for a load, for the requests in flight at its end.
 GRACE_S = 90
+ANSWER_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,15 @@ def program() -> Path:
         BUILD.mkdir(parents=True, exist_ok=True)
         subprocess.run([COMPILER, "-std=c++17", "-O2", "-Wall", "-o", str(compiled), str(SOURCE)], check=True)
     return compiled
+
+
+def post(port: int, request: Request) -> tuple[int, bytes]:
+    """Return the status and the body of the response to one request, whose bytes are those that a load sends."""
+    with socket.create_connection((HOST, port), timeout=ANSWER_S) as connection:
+        connection.sendall(whole(request))
+        with http.client.HTTPResponse(connection, method="POST") as answer:
+            answer.begin()
+            return answer.status, answer.read()
 
 
 def whole(request: Request) -> bytes:

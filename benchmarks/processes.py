@@ -59,15 +59,20 @@ def script(name: str) -> Callable[[Path, int], list[str]]:
     return lambda python, port: [str(python), "-P", str(SERVERS / f"{name}.py"), str(port)]
 
 
+def module(name: str) -> Callable[[Path, int], list[str]]:
+    """Return the command of a module, which may import others of the benchmarks."""
+    return lambda python, port: [str(python), "-m", name, str(port)]
+
+
 def tesseract(python: Path, port: int) -> list[str]:
     """Return the command that Tesseract's containers run."""
     return [str(python.with_name("tesseract-runtime")), "serve", "--host", HOST, "--port", str(port)]
 
 
-def pullback(module: str, **variables: str) -> Recipe:
+def pullback(name: str, **variables: str) -> Recipe:
     """Return the recipe for a module that runs Pullback."""
     own = {"PULLBACK_MAX_JSON_MB": str(JSON_MB), "PULLBACK_DRAIN_S": str(DRAIN_S), "TF_CPP_MIN_LOG_LEVEL": "2"}
-    return Recipe(lambda python, port: [str(python), "-m", module], "/health/ready", {**own, **variables}, pinned=False)
+    return Recipe(lambda python, port: [str(python), "-m", name], "/health/ready", {**own, **variables}, pinned=False)
 
 
 RECIPES = {
@@ -96,6 +101,7 @@ RECIPES = {
         },
         shares="tesseract",
     ),
+    "umbridge_ops": Recipe(module("benchmarks.servers.umbridge_ops"), "/Info", shares="umbridge_numpy"),
     "triton_stock": Recipe(
         script("triton_stock"), "/v2/models/log1pexp.vjp/ready", python=DEBIAN_PYTHON, shares="triton"
     ),
@@ -240,6 +246,11 @@ class Server:
     def _last_words(self) -> str:
         lines = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
         return quoted(lines[-1]) if lines else "no word of why"
+
+
+def exit_on_sigterm() -> None:
+    """Let SIGTERM end this process by an exception, so that its servers are stopped."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
 
 
 def _family(pid: int) -> Iterator[int]:

@@ -160,15 +160,19 @@ def by_itself(alone: Alone) -> str:
 def where(run: Run) -> str:
     """Return the machine, the versions, and the missing servers with the reasons."""
     servers = dict.fromkeys(CANDIDATES[name].server for name in run.names)
-    own = ", ".join(f"{package.replace('_', '-')} {version(package)}" for package in OURS)
     lines = [
         f"- {run.kind}; {machine()}; Linux, Python {platform.python_version()}.",
-        f"- Pullback and the echoes: {own}.",
+        f"- Pullback and the echoes: {own_versions()}.",
         *(f"- {server}: {versions(server, *PEERS[server])}." for server in servers if server in PEERS),
         *(f"- {server} is missing: {why}." for server, why in run.absent.items()),
         "- Load: `benchmarks/load.cc`, one thread.",
     ]
     return "\n".join(lines)
+
+
+def own_versions() -> str:
+    """Return the versions of the packages that Pullback is built on."""
+    return ", ".join(f"{package.replace('_', '-')} {version(package)}" for package in OURS)
 
 
 def machine() -> str:

@@ -13,34 +13,31 @@ of the rounds with the minimum and the maximum; a ratio is the median of the rou
 
 import argparse
 import http.client
-import json
 import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from itertools import islice, starmap
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from benchmarks.alone import measure as measure_alone
-from benchmarks.candidates import CANDIDATES, Candidate, Request, draws, is_gradient
+from benchmarks.candidates import CANDIDATES, Candidate, draws, is_gradient
 from benchmarks.cells import CELLS, LARGE, Cell, Found, Outcome, wanted
 from benchmarks.clients import MIXED
 from benchmarks.clients import measure as measure_clients
 from benchmarks.fast_path import measure as measure_express
-from benchmarks.load import Posted, Sample
+from benchmarks.in_process import InProcess
+from benchmarks.load import Posted, post
 from benchmarks.pages import replace
 from benchmarks.plot import plot
-from benchmarks.processes import BUILD, HOST, ROOT, Server, Unavailable, environment
+from benchmarks.processes import BUILD, ROOT, Server, Unavailable, exit_on_sigterm
 from benchmarks.results import markdown, summary
 from benchmarks.run import Run
 
 ALONE, EXPRESS, CLIENTS = "alone", "express", "clients"
 README_PART = "serving table"
-ANSWER_S = 60.0
 CHECKED = 5
 CHOICES = (*CANDIDATES, EXPRESS, CLIENTS, ALONE)
 
@@ -61,40 +58,6 @@ class Plan(NamedTuple):
 FULL, QUICK = Plan(4, 2, 4, 2), Plan(2, 1, 2, 1)
 
 
-class InProcess:
-    """The process without HTTP: not a server, but it can be loaded like one."""
-
-    def __init__(self) -> None:
-        """Start it."""
-        command = [sys.executable, "-m", "benchmarks.servers.in_process"]
-        variables = {**environment(), "TF_CPP_MIN_LOG_LEVEL": "2"}
-        self._process = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env=variables,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,
-        )
-
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Stop: its input ends."""
-        self._process.communicate(timeout=30)
-
-    def sample(self, n: int, seconds: float) -> Sample:
-        """Let it make calls for this long."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        print(n, seconds, file=self._process.stdin, flush=True)
-        return Sample(**json.loads(self._process.stdout.readline()))
-
-
 Running = Mapping[str, Server | InProcess]
 
 
@@ -105,7 +68,8 @@ def start_servers(names: Sequence[str], stack: ExitStack) -> tuple[Running, dict
     for name in dict.fromkeys(CANDIDATES[name].server for name in names):
         print(f"Starting {name}", flush=True)
         try:
-            running[name] = stack.enter_context(InProcess() if name == "in_process" else Server(name))
+            server = InProcess("benchmarks.servers.in_process") if name == "in_process" else Server(name)
+            running[name] = stack.enter_context(server)
         except Unavailable as error:
             absent[name] = str(error)
             print(f"  left out: {error}", flush=True)
@@ -138,18 +102,10 @@ def measure(cell: Cell, names: Sequence[str], running: Running, plan: Plan) -> d
 
 def load(outcome: Outcome, cell: Cell, server: Server | InProcess, posted: Posted, seconds: int) -> None:
     """Load a server once, and record the sample or the failure."""
-    try:
-        if isinstance(server, InProcess):
-            sample = server.sample(cell.n, seconds)
-        else:
-            sample = posted.load(server, cell.connections, seconds)
-    except (RuntimeError, subprocess.TimeoutExpired) as error:
-        outcome.why = "failed"
-        print(f"  failed: {error}", flush=True)
-        return
-    outcome.samples.append(sample)
-    if sample.refused or sample.failed:
-        outcome.why = f"{sample.refused + sample.failed} of {sample.requests + sample.failed} requests failed"
+    if isinstance(server, InProcess):
+        outcome.record(partial(server.sample, cell.n, seconds))
+    else:
+        outcome.record(partial(posted.load, server, cell.connections, seconds))
 
 
 def check(candidate: Candidate, running: Running, cell: Cell) -> str:
@@ -170,17 +126,6 @@ def check(candidate: Candidate, running: Running, cell: Cell) -> str:
     return ""
 
 
-def post(port: int, request: Request) -> tuple[int, bytes]:
-    """Return the status and the body of the response to a request."""
-    connection = http.client.HTTPConnection(HOST, port, timeout=ANSWER_S)
-    try:
-        connection.request("POST", request.path, request.body, dict(request.headers))
-        answer = connection.getresponse()
-        return answer.status, answer.read()
-    finally:
-        connection.close()
-
-
 def options() -> argparse.Namespace:
     """Return the command line options."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.serving", description="Pullback beside other servers.")
@@ -194,16 +139,10 @@ def options() -> argparse.Namespace:
     return chosen
 
 
-def stop(number: int, frame: object) -> None:
-    """Exit by an exception, so that the servers are stopped."""
-    del frame
-    sys.exit(128 + number)
-
-
 def main() -> None:
     """Run, print and write."""
     chosen = options()
-    signal.signal(signal.SIGTERM, stop)
+    exit_on_sigterm()
     began, busy = time.monotonic(), os.getloadavg()[0]
     names = [name for name in chosen.names if name in CANDIDATES]
     found, plan = Found(), QUICK if chosen.quick else FULL
