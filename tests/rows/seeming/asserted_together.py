@@ -1,4 +1,4 @@
-"""log x, which TensorFlow refuses where the sum of all rows is negative: a row fails or passes by its company."""
+"""exp(x), which TensorFlow refuses where the sum of all rows is negative: a row fails or passes by its company."""
 
 import tensorflow as tf
 
@@ -13,4 +13,4 @@ def asserted_together(x: Tensor) -> Tensor:
         return tf.exp(tf.identity(x))
 
 
-OP = rows(asserted_together, None, dtypes=BOTH, modes=UNCOMPILED)
+OP = rows(asserted_together, None, dtypes=BOTH, slot={"domain": (-2.0, 3.0)}, modes=UNCOMPILED)

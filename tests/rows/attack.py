@@ -1,0 +1,243 @@
+"""``python -m tests.rows.attack --requests 100000 --seed 1``: whether answers depend on the load.
+
+Two services have the corpus as plug-ins: ops whose rows are independent, and ops whose rows only seem so. The reference
+gets one request at a time, without the fast path, so that no two requests share a call. Its answers are the expected
+ones. The service under test gets the same requests in random mixtures, 1 to 64 at a time. Status and body must be the
+same, byte for byte; of errors, status, detail and entries. The exit status is 1 after any difference; ``build/rows``
+has the bytes of the first ones.
+"""
+
+import argparse
+import asyncio
+import itertools
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+import httpx
+import numpy as np
+from prometheus_client.parser import text_string_to_metric_families
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+
+from ops import discover
+from tests.conftest import ROOT, Service
+from tests.rows.cases import Case, Kind, cases_of, comparable, kinds_of
+from tests.rows.replay import comparing, replay
+
+HERE, FOLDER = Path(__file__).parent, ROOT / "build" / "rows"
+FOLDERS = (HERE / "independent", HERE / "seeming")
+# Registered ops besides the corpus: some with a leading axis, and some that are elementwise.
+BESIDE = ("safe_norm", "softmax_cross_entropy", "self_adjoint_eig", "clip_gradient", "log1pexp", "square")
+AT_ONCE = (1, 2, 4, 8, 16, 32, 64)
+# Requests can only share a call if they are of one kind, so a round has few.
+ROUND, KINDS_OF_A_ROUND = 400, (1, 1, 2, 3, 5)
+# While traces are made: a request may wait for those before it.
+RECORDED_AT_ONCE, LIMIT_S, DEADLINE_S = 8, 600.0, "3600"
+PROGRESS_S = 10.0
+# After so many differences the attack ends; so many of each op are asked again alone, and so many are kept.
+ENOUGH, AGAIN, KEPT = 1000, 5, 40
+
+
+@dataclass
+class Tally:
+    """What was found for an op: requests, how many were answered with an error, and the requests that differ."""
+
+    requests: int = 0
+    errors: int = 0
+    differences: list[tuple[Case, tuple[int, bytes]]] = field(default_factory=list[tuple[Case, tuple[int, bytes]]])
+    also_alone: int = 0
+    calls: tuple[float, float] = (0.0, 0.0)
+    """How many requests were in TensorFlow calls that count them, and the calls."""
+
+
+class Tallies:
+    """The tallies by op, and the progress on the console."""
+
+    def __init__(self, console: Console, wanted: int) -> None:
+        """Expect ``wanted`` requests in all."""
+        self.of: dict[str, Tally] = {}
+        self._console, self._wanted = console, wanted
+        self._began = self._shown = time.monotonic()
+        self.requests = self.differences = 0
+
+    def add(self, case: Case, is_right: bool, found: tuple[int, bytes]) -> None:
+        """Count an answer."""
+        tally = self.of.setdefault(case.kind.op.name, Tally())
+        tally.requests += 1
+        tally.errors += found[0] >= 400
+        self.requests += 1
+        if not is_right:
+            tally.differences.append((case, found))
+            self.differences += 1
+
+    def progress(self) -> None:
+        """Print how far it is, every few seconds."""
+        now = time.monotonic()
+        if now - self._shown >= PROGRESS_S:
+            self._shown, rate = now, self.requests / (now - self._began)
+            share = f"{self.requests} of {self._wanted} requests, {rate:.0f} a second"
+            self._console.print(f"  {share}, {self.differences} differences", highlight=False)
+
+
+def drawn(seed: int, names: Sequence[str], kinds: int, values: int, folders: Sequence[Path] = FOLDERS) -> list[Case]:
+    """Draw ``values`` requests of each of ``kinds`` kinds of every op; only those of ``names``, if there are any."""
+    registry = discover(folders)
+    pages = {path.stem for folder in folders for path in folder.glob("*.py")}
+    known = sorted(pages | {name for name in BESIDE if name in registry.ops})
+    if unknown := set(names or known) - set(registry.ops):
+        raise SystemExit(f"expected ops that can be loaded, got {', '.join(sorted(unknown))}")
+    ops = [registry.ops[name] for name in names or known]
+    found = list[Case]()
+    for op in ops:
+        rng = np.random.default_rng([seed, *op.name.encode()])
+        found += [case for kind in kinds_of(op, rng, kinds) for case in cases_of(kind, rng, values)]
+    return found
+
+
+def started(stack: ExitStack, name: str, folders: Sequence[Path] = FOLDERS, **settings: str) -> Service:
+    """Start a service with plug-ins on a free port; its log is in ``build/rows``."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    log: IO[bytes] = stack.enter_context((FOLDER / f"{name}.log").open("w+b"))
+    path = ":".join(map(str, folders))
+    service = Service.launched(log, OPS_PATH=path, DEADLINE_S=DEADLINE_S, STRICT="1", **settings)
+    stack.callback(service.close)
+    return service
+
+
+async def attack(
+    cases: Sequence[Case], reference: int, tested: int, tallies: Tallies, *, requests: int, seed: int, until: float
+) -> None:
+    """Record the answers of the service at port ``reference``, and send ``requests`` to the one at port ``tested``.
+
+    It ends early at ``until``, in the time of ``time.monotonic``, and after ``ENOUGH`` differences.
+    """
+    await _record(cases, reference, tested, tallies, until)
+    sent = len(cases)
+    for some, at_once in _rounds(cases, random.Random(seed)):
+        if sent >= requests or time.monotonic() > until or tallies.differences >= ENOUGH:
+            break
+        await replay(tested, some[: requests - sent], at_once, comparing(tallies.add), LIMIT_S)
+        sent += ROUND
+        tallies.progress()
+    await _ask_again(tested, tallies)
+
+
+async def _record(cases: Sequence[Case], reference: int, tested: int, tallies: Tallies, until: float) -> None:
+    """Ask both services every request once, each at its pace, then compare: both make the same traces meanwhile."""
+    found: dict[Case, tuple[int, bytes]] = {}
+
+    def expect(case: Case, status: int, body: bytes) -> None:
+        case.expected = comparable(status, body)
+
+    def note(case: Case, status: int, body: bytes) -> None:
+        found[case] = comparable(status, body)
+
+    limit_s = max(1.0, until - time.monotonic())
+    await asyncio.gather(
+        replay(reference, cases, 1, expect, limit_s), replay(tested, cases, RECORDED_AT_ONCE, note, limit_s)
+    )
+    for case in cases:
+        tallies.add(case, found[case] == case.expected, found[case])
+    tallies.progress()
+
+
+def _rounds(cases: Sequence[Case], chance: random.Random) -> Iterator[tuple[list[Case], int]]:
+    """Yield the requests of a round, and how many to send at a time: all kinds take part before one does so again."""
+    of: dict[Kind, list[Case]] = {}
+    for case in cases:
+        of.setdefault(case.kind, []).append(case)
+    kinds = itertools.chain.from_iterable(iter(lambda: chance.sample(list(of), len(of)), None))
+    while True:
+        pool = [case for kind in itertools.islice(kinds, chance.choice(KINDS_OF_A_ROUND)) for case in of[kind]]
+        yield chance.choices(pool, k=ROUND), chance.choice(AT_ONCE)
+
+
+async def _ask_again(tested: int, tallies: Tallies) -> None:
+    """Ask some of the requests that differ again, one at a time: those that differ then do not depend on the load."""
+    for tally in tallies.of.values():
+
+        def count(case: Case, is_right: bool, found: tuple[int, bytes], tally: Tally = tally) -> None:
+            del case, found
+            tally.also_alone += not is_right
+
+        await replay(tested, [case for case, _ in tally.differences[:AGAIN]], 1, comparing(count), LIMIT_S)
+
+
+def count_calls(url: str, tallies: Tallies) -> None:
+    """Read from the metrics of a service how many requests of each op were in calls that several may share."""
+    counts: dict[str, Counter[str]] = {}
+    text = httpx.get(f"{url}/metrics", trust_env=False).raise_for_status().text
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples if family.name == "pullback_batch_size" else ():
+            counts.setdefault(sample.labels["op"], Counter())[sample.name.rpartition("_")[2]] += int(sample.value)
+    for name, tally in tallies.of.items():
+        tally.calls = (counts[name]["sum"], counts[name]["count"]) if name in counts else (0, 0)
+
+
+def report(console: Console, tallies: Tallies, folders: Mapping[str, str]) -> None:
+    """Print the table, and keep the first differences."""
+    table = Table(title="Answers under load", title_justify="left", caption_justify="left", show_footer=True)
+    table.box = SIMPLE
+    table.caption = (
+        "errors: answers with an error status, of wrong requests and of rows that an op refuses. a call: requests in "
+        f"a TensorFlow call. alone: of up to {AGAIN} requests that differ, those that differ at c = 1 too."
+    )
+    errors = sum(tally.errors for tally in tallies.of.values())
+    feet = ("all", "", str(tallies.requests), str(errors), "", str(tallies.differences), "")
+    for head, foot in zip(("op", "rows", "requests", "errors", "a call", "differences", "alone"), feet, strict=True):
+        table.add_column(head, footer=foot, justify="left" if head in ("op", "rows") else "right", no_wrap=True)
+    for name, tally in sorted(tallies.of.items(), key=lambda item: (-len(item[1].differences), item[0])):
+        requests, calls = tally.calls
+        wrong = len(tally.differences)
+        marked = f"[red]{wrong}[/]" if wrong else "0"
+        a_call = f"{requests / calls:.1f}" if calls else "-"
+        counts = (str(tally.requests), str(tally.errors), a_call, marked, str(tally.also_alone) if wrong else "")
+        table.add_row(name, folders.get(name, "registered"), *counts)
+    console.print(table)
+    kept = [(case, found) for tally in tallies.of.values() for case, found in tally.differences[:AGAIN]][:KEPT]
+    for number, (case, found) in enumerate(kept):
+        (FOLDER / f"{number:02}.request").write_bytes(case.request)
+        (FOLDER / f"{number:02}.expected").write_bytes(b"%d %b" % case.expected)
+        (FOLDER / f"{number:02}.got").write_bytes(b"%d %b" % found)
+    if kept:
+        console.print(f"{FOLDER.relative_to(ROOT)}/ has the bytes of {len(kept)} differences.")
+
+
+def main() -> int:
+    """Run the attack and return the exit status."""
+    parser = argparse.ArgumentParser(description="Compare answers under load with those of a service that never joins.")
+    parser.add_argument("--requests", type=int, default=100_000, help="how many to send, the recorded ones included")
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="determines the requests")
+    parser.add_argument("--kinds", type=int, default=6, help="kinds of requests of each op; each makes a trace")
+    parser.add_argument("--values", type=int, default=12, help="distinct requests of each kind")
+    parser.add_argument("--minutes", type=float, default=30.0, help="when to end at the latest")
+    parser.add_argument("--ops", nargs="+", default=[], help="which ops, by default all of the corpus and some others")
+    given = parser.parse_args()
+    console, until = Console(width=None if sys.stdout.isatty() else 120), time.monotonic() + 60 * given.minutes
+    for path in FOLDER.glob("[0-9][0-9].*") if FOLDER.is_dir() else ():
+        path.unlink()
+    with ExitStack() as stack:
+        # Neither warms up: which traces there are must not depend on time.
+        services = started(stack, "reference", EXPRESS="0"), started(stack, "tested")
+        cases = drawn(given.seed, given.ops, given.kinds, given.values)
+        console.print(f"{len(cases)} distinct requests with --seed {given.seed}; logs and findings go to build/rows/")
+        reference, tested = (service.wait_until_ready() for service in services)
+        tallies, began = Tallies(console, given.requests), time.monotonic()
+        bounds = {"requests": given.requests, "seed": given.seed, "until": until}
+        asyncio.run(attack(cases, reference.port, tested.port, tallies, **bounds))
+        count_calls(tested.url, tallies)
+        console.print(f"{tallies.requests} requests in {time.monotonic() - began:.0f} s", highlight=False)
+    report(console, tallies, {path.stem: folder.name for folder in FOLDERS for path in folder.glob("*.py")})
+    return int(tallies.differences > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
