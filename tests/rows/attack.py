@@ -30,7 +30,7 @@ from rich.table import Table
 from ops import discover
 from tests.conftest import ROOT, Service
 from tests.rows.cases import Case, Kind, cases_of, comparable, kinds_of
-from tests.rows.replay import comparing, replay
+from tests.rows.replay import Lost, comparing, replay
 
 HERE, FOLDER = Path(__file__).parent, ROOT / "build" / "rows"
 FOLDERS = (HERE / "independent", HERE / "seeming")
@@ -211,19 +211,9 @@ def report(console: Console, tallies: Tallies, folders: Mapping[str, str]) -> No
         console.print(f"{FOLDER.relative_to(ROOT)}/ has the bytes of {len(kept)} differences.")
 
 
-def main() -> int:
-    """Run the attack and return the exit status."""
-    parser = argparse.ArgumentParser(description="Compare answers under load with those of a service that never joins.")
-    parser.add_argument("--requests", type=int, default=100_000, help="how many to send, the recorded ones included")
-    parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="determines the requests")
-    parser.add_argument("--kinds", type=int, default=6, help="kinds of requests of each op; each makes a trace")
-    parser.add_argument("--values", type=int, default=12, help="distinct requests of each kind")
-    parser.add_argument("--minutes", type=float, default=30.0, help="when to end at the latest")
-    parser.add_argument("--ops", nargs="+", default=[], help="which ops, by default all of the corpus and some others")
-    given = parser.parse_args()
-    console, until = Console(width=None if sys.stdout.isatty() else 120), time.monotonic() + 60 * given.minutes
-    for path in FOLDER.glob("[0-9][0-9].*") if FOLDER.is_dir() else ():
-        path.unlink()
+def run(given: argparse.Namespace, console: Console) -> int:
+    """Start the services, run the attack, print the report, and return the exit status."""
+    until, status = time.monotonic() + 60 * given.minutes, 0
     with ExitStack() as stack:
         # Neither warms up: which traces there are must not depend on time.
         services = started(stack, "reference", EXPRESS="0"), started(stack, "tested")
@@ -232,11 +222,29 @@ def main() -> int:
         reference, tested = (service.wait_until_ready() for service in services)
         tallies, began = Tallies(console, given.requests), time.monotonic()
         bounds = {"requests": given.requests, "seed": given.seed, "until": until}
-        asyncio.run(attack(cases, reference.port, tested.port, tallies, **bounds))
-        count_calls(tested.url, tallies)
+        try:
+            asyncio.run(attack(cases, reference.port, tested.port, tallies, **bounds))
+            count_calls(tested.url, tallies)
+        except (Lost, OSError, httpx.HTTPError) as error:
+            console.print(f"[red]The attack ended early: {error}[/]")
+            status = 1
         console.print(f"{tallies.requests} requests in {time.monotonic() - began:.0f} s", highlight=False)
     report(console, tallies, {path.stem: folder.name for folder in FOLDERS for path in folder.glob("*.py")})
-    return int(tallies.differences > 0)
+    return int(status or tallies.differences > 0)
+
+
+def main() -> int:
+    """Read the arguments, run the attack and return the exit status."""
+    parser = argparse.ArgumentParser(description="Compare answers under load with those of a service without load.")
+    parser.add_argument("--requests", type=int, default=100_000, help="how many to send, the recorded ones included")
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="determines the requests")
+    parser.add_argument("--kinds", type=int, default=6, help="kinds of requests of each op; each makes a trace")
+    parser.add_argument("--values", type=int, default=12, help="distinct requests of each kind")
+    parser.add_argument("--minutes", type=float, default=30.0, help="when to end at the latest")
+    parser.add_argument("--ops", nargs="+", default=[], help="which ops, by default all of the corpus and some others")
+    for path in FOLDER.glob("[0-9][0-9].*") if FOLDER.is_dir() else ():
+        path.unlink()
+    return run(parser.parse_args(), Console(width=None if sys.stdout.isatty() else 120))
 
 
 if __name__ == "__main__":

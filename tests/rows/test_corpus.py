@@ -13,6 +13,7 @@ from app.autodiff.admission import admit
 from app.gradcheck.points import draw
 from ops import Array, Op, discover, many
 from ops._pages import load_page
+from tests.gradcheck.checking import failed, report
 
 HERE = Path(__file__).parent
 INDEPENDENT, SEEMING = (sorted((HERE / folder).glob("*.py")) for folder in ("independent", "seeming"))
@@ -134,6 +135,13 @@ def test_independent_rows_are_independent_and_deterministic(path: Path) -> None:
         assert not joins_rows(op, at)
         for first, again in zip(results(op, at), results(op, at), strict=True):
             assert first.tobytes() == again.tobytes()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("path", INDEPENDENT, ids=lambda path: path.stem)
+def test_independent_ops_pass_all_checks(path: Path) -> None:
+    document = report(load_page(path))
+    assert document["verdict"] == "pass", failed(document)
 
 
 @pytest.mark.slow
