@@ -3,8 +3,9 @@
 Two services have the corpus as plug-ins: ops whose rows are independent, and ops whose rows only seem so. The reference
 gets one request at a time, without the fast path, so that no two requests share a call. Its answers are the expected
 ones. The service under test gets the same requests in random mixtures, 1 to 64 at a time. Status and body must be the
-same, byte for byte; of errors, status, detail and entries. The exit status is 1 after any difference; ``build/rows``
-has the bytes of the first ones.
+same, byte for byte; of errors, status, detail and entries. A third service has the same ops without their declaration,
+so that it neither joins nor pads rows: its answers must be the same but for rounding. The exit status is 1 after any
+difference; ``build/rows`` has the bytes of the first ones.
 """
 
 import argparse
@@ -13,27 +14,25 @@ import itertools
 import random
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
 import httpx
 import numpy as np
-from prometheus_client.parser import text_string_to_metric_families
-from rich.box import SIMPLE
 from rich.console import Console
-from rich.table import Table
 
 from ops import discover
-from tests.conftest import ROOT, Service
+from tests.conftest import Service
+from tests.rows.alone import is_close, write_pages
 from tests.rows.cases import Case, Kind, cases_of, comparable, kinds_of
 from tests.rows.replay import Lost, comparing, replay
+from tests.rows.tallies import AGAIN, FOLDER, Tallies, Tally, count_calls, report
 
-HERE, FOLDER = Path(__file__).parent, ROOT / "build" / "rows"
+HERE = Path(__file__).parent
 FOLDERS = (HERE / "independent", HERE / "seeming")
+PACKAGES = {f"tests.rows.{folder.name}": folder for folder in FOLDERS}
 # Registered ops besides the corpus: some with a leading axis, and some that are elementwise.
 BESIDE = ("safe_norm", "softmax_cross_entropy", "self_adjoint_eig", "clip_gradient", "log1pexp", "square")
 AT_ONCE = (1, 2, 4, 8, 16, 32, 64)
@@ -41,50 +40,8 @@ AT_ONCE = (1, 2, 4, 8, 16, 32, 64)
 ROUND, KINDS_OF_A_ROUND = 400, (1, 1, 2, 3, 5)
 # While traces are made: a request may wait for those before it.
 RECORDED_AT_ONCE, LIMIT_S, DEADLINE_S = 8, 600.0, "3600"
-PROGRESS_S = 10.0
-# After so many differences the attack ends; so many of each op are asked again alone, and so many are kept.
-ENOUGH, AGAIN, KEPT = 1000, 5, 40
-
-
-@dataclass
-class Tally:
-    """What was found for an op: requests, how many were answered with an error, and the requests that differ."""
-
-    requests: int = 0
-    errors: int = 0
-    differences: list[tuple[Case, tuple[int, bytes]]] = field(default_factory=list[tuple[Case, tuple[int, bytes]]])
-    also_alone: int = 0
-    calls: tuple[float, float] = (0.0, 0.0)
-    """How many requests were in TensorFlow calls that count them, and the calls."""
-
-
-class Tallies:
-    """The tallies by op, and the progress on the console."""
-
-    def __init__(self, console: Console, wanted: int) -> None:
-        """Expect ``wanted`` requests in all."""
-        self.of: dict[str, Tally] = {}
-        self._console, self._wanted = console, wanted
-        self._began = self._shown = time.monotonic()
-        self.requests = self.differences = 0
-
-    def add(self, case: Case, is_right: bool, found: tuple[int, bytes]) -> None:
-        """Count an answer."""
-        tally = self.of.setdefault(case.kind.op.name, Tally())
-        tally.requests += 1
-        tally.errors += found[0] >= 400
-        self.requests += 1
-        if not is_right:
-            tally.differences.append((case, found))
-            self.differences += 1
-
-    def progress(self) -> None:
-        """Print how far it is, every few seconds."""
-        now = time.monotonic()
-        if now - self._shown >= PROGRESS_S:
-            self._shown, rate = now, self.requests / (now - self._began)
-            share = f"{self.requests} of {self._wanted} requests, {rate:.0f} a second"
-            self._console.print(f"  {share}, {self.differences} differences", highlight=False)
+# After so many differences the attack ends.
+ENOUGH = 1000
 
 
 def drawn(seed: int, names: Sequence[str], kinds: int, values: int, folders: Sequence[Path] = FOLDERS) -> list[Case]:
@@ -113,13 +70,24 @@ def started(stack: ExitStack, name: str, folders: Sequence[Path] = FOLDERS, **se
 
 
 async def attack(
-    cases: Sequence[Case], reference: int, tested: int, tallies: Tallies, *, requests: int, seed: int, until: float
+    cases: Sequence[Case],
+    reference: int,
+    tested: int,
+    tallies: Tallies,
+    *,
+    requests: int,
+    seed: int,
+    until: float,
+    alone: int | None = None,
 ) -> None:
     """Record the answers of the service at port ``reference``, and send ``requests`` to the one at port ``tested``.
 
+    If there is a service at port ``alone``, its answers must be near those of the reference.
     It ends early at ``until``, in the time of ``time.monotonic``, and after ``ENOUGH`` differences.
     """
     await _record(cases, reference, tested, tallies, until)
+    if alone is not None:
+        await _compare_alone(cases, alone, tallies, until)
     sent = len(cases)
     for some, at_once in _rounds(cases, random.Random(seed)):
         if sent >= requests or time.monotonic() > until or tallies.differences >= ENOUGH:
@@ -149,6 +117,15 @@ async def _record(cases: Sequence[Case], reference: int, tested: int, tallies: T
     tallies.progress()
 
 
+async def _compare_alone(cases: Sequence[Case], alone: int, tallies: Tallies, until: float) -> None:
+    def compare(case: Case, status: int, body: bytes) -> None:
+        is_far = not is_close(case.expected, comparable(status, body))
+        tallies.of[case.kind.op.name].far += is_far
+        tallies.differences += is_far
+
+    await replay(alone, cases, RECORDED_AT_ONCE, compare, max(1.0, until - time.monotonic()))
+
+
 def _rounds(cases: Sequence[Case], chance: random.Random) -> Iterator[tuple[list[Case], int]]:
     """Yield the requests of a round, and how many to send at a time: all kinds take part before one does so again."""
     of: dict[Kind, list[Case]] = {}
@@ -171,57 +148,22 @@ async def _ask_again(tested: int, tallies: Tallies) -> None:
         await replay(tested, [case for case, _ in tally.differences[:AGAIN]], 1, comparing(count), LIMIT_S)
 
 
-def count_calls(url: str, tallies: Tallies) -> None:
-    """Read from the metrics of a service how many requests of each op were in calls that several may share."""
-    counts: dict[str, Counter[str]] = {}
-    text = httpx.get(f"{url}/metrics", trust_env=False).raise_for_status().text
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples if family.name == "pullback_batch_size" else ():
-            counts.setdefault(sample.labels["op"], Counter())[sample.name.rpartition("_")[2]] += int(sample.value)
-    for name, tally in tallies.of.items():
-        tally.calls = (counts[name]["sum"], counts[name]["count"]) if name in counts else (0, 0)
-
-
-def report(console: Console, tallies: Tallies, folders: Mapping[str, str]) -> None:
-    """Print the table, and keep the first differences."""
-    table = Table(title="Answers under load", title_justify="left", caption_justify="left", show_footer=True)
-    table.box = SIMPLE
-    table.caption = (
-        "errors: answers with an error status, of wrong requests and of rows that an op refuses. a call: requests in "
-        f"a TensorFlow call. alone: of up to {AGAIN} requests that differ, those that differ at c = 1 too."
-    )
-    errors = sum(tally.errors for tally in tallies.of.values())
-    feet = ("all", "", str(tallies.requests), str(errors), "", str(tallies.differences), "")
-    for head, foot in zip(("op", "rows", "requests", "errors", "a call", "differences", "alone"), feet, strict=True):
-        table.add_column(head, footer=foot, justify="left" if head in ("op", "rows") else "right", no_wrap=True)
-    for name, tally in sorted(tallies.of.items(), key=lambda item: (-len(item[1].differences), item[0])):
-        requests, calls = tally.calls
-        wrong = len(tally.differences)
-        marked = f"[red]{wrong}[/]" if wrong else "0"
-        a_call = f"{requests / calls:.1f}" if calls else "-"
-        counts = (str(tally.requests), str(tally.errors), a_call, marked, str(tally.also_alone) if wrong else "")
-        table.add_row(name, folders.get(name, "registered"), *counts)
-    console.print(table)
-    kept = [(case, found) for tally in tallies.of.values() for case, found in tally.differences[:AGAIN]][:KEPT]
-    for number, (case, found) in enumerate(kept):
-        (FOLDER / f"{number:02}.request").write_bytes(case.request)
-        (FOLDER / f"{number:02}.expected").write_bytes(b"%d %b" % case.expected)
-        (FOLDER / f"{number:02}.got").write_bytes(b"%d %b" % found)
-    if kept:
-        console.print(f"{FOLDER.relative_to(ROOT)}/ has the bytes of {len(kept)} differences.")
-
-
 def run(given: argparse.Namespace, console: Console) -> int:
     """Start the services, run the attack, print the report, and return the exit status."""
     until, status = time.monotonic() + 60 * given.minutes, 0
     with ExitStack() as stack:
         # Neither warms up: which traces there are must not depend on time.
-        services = started(stack, "reference", EXPRESS="0"), started(stack, "tested")
+        write_pages(PACKAGES, FOLDER / "alone")
+        services = [
+            started(stack, "reference", EXPRESS="0"),
+            started(stack, "tested"),
+            started(stack, "unjoined", [FOLDER / "alone"], EXPRESS="0"),
+        ]
         cases = drawn(given.seed, given.ops, given.kinds, given.values)
         console.print(f"{len(cases)} distinct requests with --seed {given.seed}; logs and findings go to build/rows/")
-        reference, tested = (service.wait_until_ready() for service in services)
+        reference, tested, alone = (service.wait_until_ready() for service in services)
         tallies, began = Tallies(console, given.requests), time.monotonic()
-        bounds = {"requests": given.requests, "seed": given.seed, "until": until}
+        bounds = {"requests": given.requests, "seed": given.seed, "until": until, "alone": alone.port}
         try:
             asyncio.run(attack(cases, reference.port, tested.port, tallies, **bounds))
             count_calls(tested.url, tallies)

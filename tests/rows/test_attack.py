@@ -1,6 +1,7 @@
 """The attack finds answers that depend on the load, and finds none in the service."""
 
 import asyncio
+import json
 import os
 import time
 from collections.abc import Sequence
@@ -12,8 +13,10 @@ from rich.console import Console
 from tests.conftest import Start
 from tests.patience import PATIENCE_S
 from tests.rows import attack, cases
-from tests.rows.attack import FOLDERS, Tallies, drawn
+from tests.rows.alone import is_close
+from tests.rows.attack import FOLDERS, drawn
 from tests.rows.cases import Case, comparable
+from tests.rows.tallies import AGAIN, Tallies
 
 # y = x + 2: in the service under test, the last bit of the 2 differs.
 PAGE = """
@@ -70,7 +73,7 @@ def test_a_last_bit_is_found(start: Start, tmp_path: Path) -> None:
     tally = attacked(drawn(1, ["shifted"], 1, 4, folders[:1]), reference, tested, 40).of["shifted"]
     assert tally.requests == 40
     assert len(tally.differences) > 20
-    assert tally.also_alone == attack.AGAIN
+    assert tally.also_alone == AGAIN
 
 
 def test_errors_are_compared_by_status_detail_and_entries() -> None:
@@ -90,3 +93,15 @@ def test_the_same_seed_draws_the_same_requests() -> None:
     assert {kind.operation for kind in {case.kind for case in drawn(1, ["square"], 6, 1)}} == {
         operation for operation, _ in cases.OPERATIONS
     }
+
+
+def test_answers_may_differ_by_rounding_from_those_of_an_op_alone() -> None:
+    def answer(*data: float | str) -> tuple[int, bytes]:
+        tensor = {"dtype": "float32", "shape": [len(data)], "data": data}
+        return 200, json.dumps({"outputs": {"y": tensor}, "absent": {}}).encode()
+
+    assert is_close(answer(1.0, 2.0), answer(1.0, 2.0000002))
+    assert is_close(answer(1.0, "NaN"), answer(1.0, "NaN"))
+    assert not is_close(answer(1.0, 2.0), answer(1.0, 1.0))
+    assert not is_close(answer(1.0, 2.0), answer(1.0))
+    assert not is_close(answer(1.0), (422, b"{}"))
