@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve native libraries test test-service test-all test-thorough release-check test-clients test-clients-full client-environments test-frameworks test-frameworks-full framework-environments installer docker-test sanitize bench bench-ops accuracy schemathesis trust mutants hostile format lock clean
+.PHONY: help serve native libraries test test-service test-all test-thorough release-check test-clients test-clients-full client-environments test-frameworks test-frameworks-full framework-environments installer docker-test sanitize bench bench-ops accuracy schemathesis trust mutants hostile rows format lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -212,6 +212,11 @@ MINUTES := 5
 PHASES :=
 hostile: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## attack the service on loopback, and count what breaks (MINUTES=5)
 	@$(VENV)/bin/python -m tests.hostile --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(PHASES),--phases $(PHASES))
+
+# How many requests to compare, and the seed that draws them, by default a random one: make rows REQUESTS=10000 SEED=7
+REQUESTS := 100000
+rows: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## compare answers under load, byte for byte, with those of a service without load
+	@$(VENV)/bin/python -m tests.rows.attack --requests $(REQUESTS) $(if $(SEED),--seed $(SEED))
 
 format: $(VENV)/.installed-dev ## fix style where a tool can
 	$(VENV)/bin/ruff check --fix

@@ -104,6 +104,7 @@ STEPS = (
     Step("mutants", make("mutants")),
     Step("schemathesis", make("schemathesis EXAMPLES=20")),
     Step("hostile", make("hostile")),
+    Step("rows", make("rows")),
     Step("clients", make("test-clients-full")),
     Step("frameworks", make("test-frameworks-full")),
     Step("docker", docker_test),

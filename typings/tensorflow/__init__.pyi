@@ -27,6 +27,7 @@ from tensorflow import nest as nest
 from tensorflow import nn as nn
 from tensorflow import random as random
 from tensorflow import raw_ops as raw_ops
+from tensorflow import signal as signal
 from tensorflow import sysconfig as sysconfig
 from tensorflow import test as test
 from tensorflow import types as types

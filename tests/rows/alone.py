@@ -1,0 +1,70 @@
+"""Answers of ops that declare nothing about their rows: a service can neither join nor pad those.
+
+Fixed numbers of rows make an answer independent of the load, but not right: x divided by the number of rows would be
+divided by that of the padding. These answers may differ from others by rounding only.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from ops import Array
+from tests.http.native_client import array
+
+# Differences from rounding, as a share of the largest number of a tensor.
+ROUNDING = {"float64": 1e-7, "float32": 1e-2}
+NARROW = 0.25
+PAGE = """from dataclasses import replace
+
+from {module} import OP as DECLARED
+
+OP = replace(DECLARED, batching="none")
+"""
+
+
+def write_pages(folders: dict[str, Path], to: Path) -> None:
+    """Write a page without ``batching`` for each page of the folders, which are given by the name of their package."""
+    to.mkdir(parents=True, exist_ok=True)
+    for path in to.glob("*.py"):
+        path.unlink()
+    for package, folder in folders.items():
+        for path in folder.glob("*.py"):
+            (to / path.name).write_text(PAGE.format(module=f"{package}.{path.stem}"))
+
+
+def is_close(answer: tuple[int, bytes], alone: tuple[int, bytes]) -> bool:
+    """Return whether two answers have one status and, if both are JSON, the same numbers but for rounding."""
+    (status, body), (expected, other) = answer, alone
+    if status != expected:
+        return False
+    if status >= 400 or body[:1] != b"{":
+        return True
+    return _same(json.loads(body), json.loads(other))
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, list):
+        first, second = cast(list[Any], one), cast(list[Any], other)
+        return len(first) == len(second) and all(map(_same, first, second))
+    if not isinstance(one, dict):
+        return one == other
+    named, others = cast(dict[str, Any], one), cast(dict[str, Any], other)
+    if named.keys() != others.keys():
+        return False
+    if "dtype" in named:
+        return _near(array(named), array(others))
+    return all(_same(value, others[name]) for name, value in named.items())
+
+
+def _near(one: Array, other: Array) -> bool:
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    x, y = one.astype(np.float64), other.astype(np.float64)
+    finite = np.isfinite(y)
+    # Beside numbers that overflow, rounding decides what is infinite.
+    if not finite.all():
+        return bool((np.isfinite(x) == finite).mean() > 0.5)
+    bound = ROUNDING.get(one.dtype.name, NARROW) * (1 + np.abs(y).max(initial=0))
+    return bool((np.abs(x - y) <= bound).all())
