@@ -4,7 +4,10 @@ import random
 from typing import Any, cast
 
 from app.fast_path.pending import EACH, SMALL, TURN
+from app.execution.lifecycle import Lifecycle
+from app.fast_path.pending import EACH, SMALL, TURN, Pending, PendingRequest
 from app.fast_path.prefixes import RequestPrefix
+from app.http.body import Budget
 from app.http.connection import Connection
 
 
