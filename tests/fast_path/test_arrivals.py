@@ -3,7 +3,6 @@
 import random
 from typing import Any, cast
 
-from app.fast_path.pending import EACH, SMALL, TURN
 from app.execution.lifecycle import Lifecycle
 from app.fast_path.pending import EACH, SMALL, TURN, Pending, PendingRequest
 from app.fast_path.prefixes import RequestPrefix
