@@ -16,14 +16,13 @@ import numpy as np
 
 from app.autodiff.evaluation import Evaluation
 from app.autodiff.padding import SHARED
-from app.fast_path import bodies
-from app.fast_path.bodies import Range
 from app.fast_path.shared_calls import SharedCall
-from app.fast_path.templates import MAX_TEXT, RangeReader, ResponseTemplate, RunReader, Template
+from app.fast_path.templates import MAX_TEXT, Range, RangeReader, ResponseTemplate, RunReader, Template
 from app.http.problems import Header
 from app.requests.answering import PIECE, Exchange
 from app.runtime.modes import Key, KeyedArrays
 from app.tensors.casting import Source
+from app.tensors.flat_numbers import read_lists
 from app.tensors.json import Decoded
 from app.tensors.layouts import Layout
 from app.tensors.skeletons import HOLE, split
@@ -92,7 +91,7 @@ def template_of(candidate: Candidate, deadline_s: float, call_of: CallOf) -> Tem
 def _run_reader(body: bytes, tensors: Sequence[Array], exchange: Exchange) -> RunReader:
     """Return the reader of bodies like this one, which has runs."""
     skeleton, texts = split(body) or (b"", [])
-    if not texts or (found := bodies.read_lists(texts)) is None or len(skeleton) > MAX_TEXT:
+    if not texts or (found := read_lists(texts)) is None or len(skeleton) > MAX_TEXT:
         raise NotCacheable
     numbers, shapes = found
     # The number of the first element of each run among all numbers, by its position in the body.
@@ -120,7 +119,8 @@ def _range_reader(body: bytes, tensors: Sequence[Array], exchange: Exchange) -> 
     """Return the reader of bodies like this one."""
     found = [_range_of(leaf, exchange) for leaf in tensors]
     ranges = sorted(place for place in found if place is not None)
-    around = bodies.without(body, ranges)
+    starts, stops = (0, *(place.stop for place in ranges)), (*(place.start for place in ranges), len(body))
+    around = tuple(body[start:stop] for start, stop in zip(starts, stops, strict=True))
     overlaps = any(one.stop > other.start for one, other in pairwise(ranges))
     if not ranges or overlaps or sum(map(len, around)) > MAX_TEXT:
         raise NotCacheable

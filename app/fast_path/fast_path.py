@@ -20,19 +20,19 @@ state of the service, traces, and which calls run inline.
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import chain
+from typing import TypeAlias
 
-from app.autodiff.padding import LENGTHS, SHARED, length_for
+from app.autodiff.padding import length_for
 from app.errors import PullbackError
 from app.execution.engine import Engine
-from app.fast_path.arrivals import Arrival, Arrivals
-from app.fast_path.cache import TemplateCache
 from app.fast_path.candidates import Candidate
-from app.fast_path.pending import Batch, PartialRequest, PendingRequest
-from app.fast_path.prefixes import Unknown, cut, parse_prefix
+from app.fast_path.pending import Pending, PendingRequest
+from app.fast_path.prefixes import TemplateCache, Unknown, cut, parse_prefix
 from app.fast_path.shared_calls import SharedCall
 from app.fast_path.template_maker import TemplateMaker
+from app.fast_path.templates import Columns, Template
 from app.http.access_log import CLIENT_GONE, AccessLog
 from app.http.body import Budget
 from app.http.connection import Connection
@@ -40,8 +40,8 @@ from app.http.keys import Keys
 
 logger = logging.getLogger("pullback")
 
-# How long the rest of a request with a known prefix may take. Then the general path waits for it.
-PATIENCE_S = 0.05
+Batch: TypeAlias = dict[Template, list[PendingRequest]]
+"""The requests of a batch by their templates."""
 
 
 class FastPath:
@@ -52,9 +52,8 @@ class FastPath:
         self.answered = 0
         self._batches, self._lifecycle = engine.batches, engine.lifecycle
         self._budget, self._log, self._keys, self._cache = budget, log, keys, TemplateCache()
-        self._arrivals = Arrivals()
-        self._parts = dict[Connection, PartialRequest]()
-        self._is_scheduled = self._is_sweeping = False
+        self._pending = Pending(budget, engine.lifecycle)
+        self._is_scheduled = False
         self.store = TemplateMaker(engine, self._cache).store
 
     def receive(self, connection: Connection, data: bytes) -> bytes:
@@ -63,10 +62,10 @@ class FastPath:
         A request that it takes is answered in one of the next turns of the event loop (``Connection.answer``), or
         returned to the parser (``Connection.parse``).
         """
-        part = None
+        since = None
         if connection.is_waiting:
-            part = self._parts.get(connection)
-            data = self.release(connection) + data
+            earlier, since = self._pending.release(connection)
+            data = earlier + data
             if not connection.is_idle:
                 return data
         found = None if self._lifecycle.draining else cut(data)
@@ -82,155 +81,100 @@ class FastPath:
             return data
         if len(data) < end:
             # The patience begins with the first part.
-            since = time.monotonic() if part is None else part.since
-            self._put_aside(connection, PartialRequest(data, end - start, since))
-        else:
-            self._arrive(Arrival(connection, data, data[start:], key, prefix, time.perf_counter()))
-        return b""
-
-    def release(self, connection: Connection) -> bytes:
-        """Let go of the request of a connection, or of the part of one; return its data."""
-        part = self._parts.pop(connection, None)
-        if part is not None:
-            connection.is_waiting = False
-            self._budget.free += part.size
-            return part.data
-        arrival = self._arrivals.pop(connection)
-        if arrival is None:
+            self._pending.put_aside(connection, data, end - start, time.monotonic() if since is None else since)
             return b""
-        self._let_go(arrival)
-        return arrival.data
-
-    def _arrive(self, arrival: Arrival) -> None:
-        """Let a whole request wait for its turn."""
-        connection = arrival.connection
-        self._budget.free -= len(arrival.body)
-        self._lifecycle.in_flight += 1
-        connection.is_waiting = True
-        self._arrivals.put(arrival)
+        began, client = time.perf_counter(), connection.client
+        self._pending.put(
+            PendingRequest(connection, data, data[start:], key, prefix, prefix.target, client, end - start, began)
+        )
         if len(connection.connections) == 1:
             # Nothing else can arrive in this turn.
             self._run()
         else:
             self._schedule()
+        return b""
+
+    def release(self, connection: Connection) -> bytes:
+        """Let go of the request of a connection, or of the part of one; return its data."""
+        return self._pending.release(connection)[0]
 
     def _schedule(self) -> None:
         if not self._is_scheduled:
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._run)
 
-    def _let_go(self, arrival: Arrival) -> None:
-        """Release what a request holds; the fast path will not answer it."""
-        arrival.connection.is_waiting = False
-        self._budget.free += len(arrival.body)
-        self._lifecycle.in_flight -= 1
-
     def _run(self) -> None:
         """Answer the requests of this turn."""
         self._is_scheduled = False
         waiting = dict[SharedCall, Batch]()
         try:
-            for arrival in self._arrivals.turn():
-                if (request := self._read(arrival)) is None:
-                    self._let_go(arrival)
-                    arrival.connection.parse(arrival.data)
-                else:
+            for request in self._pending.turn():
+                if self._read(request):
                     template = request.template
                     waiting.setdefault(template.call, {}).setdefault(template, []).append(request)
+                else:
+                    request.connection.parse(request.data)
         finally:
-            for call, groups in waiting.items():
-                self._answer_all(call, groups)
-            if self._arrivals:
+            for call, batch in waiting.items():
+                self._answer_all(call, batch)
+            if self._pending.small or self._pending.large:
                 self._schedule()
 
-    def _read(self, arrival: Arrival) -> PendingRequest | None:
-        """Return a request with the numbers of its body, ``None`` if the general path must answer it."""
-        connection, prefix, body, began = arrival.connection, arrival.prefix, arrival.body, time.perf_counter()
+    def _read(self, request: PendingRequest) -> bool:
+        """Read the numbers of a request; return whether that worked. If not, the general path must answer it."""
+        began, prefix = time.perf_counter(), request.prefix
         if self._lifecycle.draining:
-            return None
+            return False
         try:
-            found = prefix.find(body)
+            found = prefix.find(request.body)
         except Exception:
             logger.exception("the fast path cannot read a request, and leaves it to the general path")
-            return None
+            return False
         if isinstance(found, Unknown):
-            likeness = arrival.key, found.likeness
+            likeness = request.head, found.likeness
             if self._cache.is_due(likeness):
-                connection.candidate = Candidate(arrival.key, body, likeness)
-            return None
-        template, columns = found
+                request.connection.candidate = Candidate(request.head, request.body, likeness)
+            return False
+        request.template, columns = found
         if columns is None:
-            return None
-        name = ""
+            return False
         if self._keys is not None:
             try:
-                name = self._keys.name_of(prefix.authorization)
-                self._keys.enter(name)
+                request.key = self._keys.name_of(prefix.authorization)
+                self._keys.enter(request.key)
             except PullbackError:
-                return None
-        parsed = time.perf_counter()
-        client, size, read_s = connection.client, len(body), parsed - began
-        return PendingRequest(
-            connection,
-            arrival.data,
-            template,
-            columns,
-            prefix.target,
-            client,
-            size,
-            name,
-            arrival.began,
-            parsed,
-            read_s,
-        )
+                return False
+        request.columns, request.parsed = columns, time.perf_counter()
+        request.read_s = request.parsed - began
+        return True
 
-    def _put_aside(self, connection: Connection, part: PartialRequest) -> None:
-        self._budget.free -= part.size
-        connection.is_waiting = True
-        self._parts[connection] = part
-        if not self._is_sweeping:
-            self._is_sweeping = True
-            connection.loop.call_later(PATIENCE_S, self._sweep, connection.loop)
-
-    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Leave slow requests to the general path."""
-        until = time.monotonic() - PATIENCE_S
-        for connection in [connection for connection, part in self._parts.items() if part.since <= until]:
-            connection.parse(self.release(connection))
-        self._is_sweeping = bool(self._parts)
-        if self._is_sweeping:
-            loop.call_later(PATIENCE_S, self._sweep, loop)
-
-    def _answer_all(self, call: SharedCall, groups: Batch) -> None:
-        """Answer the requests of a turn that may share a call."""
-        requests = list(chain.from_iterable(groups.values()))
-        for request in requests:
-            self._budget.free += request.received
-            self._lifecycle.in_flight -= 1
+    def _answer_all(self, call: SharedCall, batch: Batch) -> None:
+        """Answer the requests of a turn that may share a call, in one call if that is known to run inline."""
+        total = 0
+        for template, requests in batch.items():
+            total += template.size * len(requests)
             if self._keys is not None:
-                self._keys.leave(request.key)
+                for request in requests:
+                    self._keys.leave(request.key)
         try:
-            for batch, count in self._batches_of(call, groups):
-                self._answer(call, batch, count)
+            best = length_for(min(total, call.most))
+            runs_inline = self._batches.runs_inline(call.program, call.spec, best) or False
+            if runs_inline and total <= call.most:
+                self._answer(call, batch, total)
+                return
+            for part, count in self._parts_of(call, batch, best, runs_inline=runs_inline):
+                self._answer(call, part, count)
         except Exception:
             logger.exception("the fast path failed, and leaves its requests to the general path")
-            self._return([request for request in requests if not request.is_done])
+            self._return(request for request in chain.from_iterable(batch.values()) if not request.is_done)
 
-    def _batches_of(self, call: SharedCall, groups: Batch) -> Iterator[tuple[Batch, int]]:
+    def _parts_of(self, call: SharedCall, batch: Batch, best: int, *, runs_inline: bool) -> Iterator[tuple[Batch, int]]:
         """Yield batches of a length that is known to run inline, each with its count of numbers; return the others.
 
         If the best length is not known to run inline, the requests that fill it take the general path, which times it.
         """
-        total = 0
-        for template, requests in groups.items():
-            total += template.size * len(requests)
-        best = length_for(min(total, SHARED))
-        runs_inline = self._batches.runs_inline(call.program, call.spec, best)
-        if runs_inline and total <= SHARED:
-            yield groups, total
-            return
-        lengths = [each for each in LENGTHS if self._batches.runs_inline(call.program, call.spec, each)]
-        for template, requests in groups.items():
+        lengths = [each for each in call.lengths if self._batches.runs_inline(call.program, call.spec, each)]
+        for template, requests in batch.items():
             left = requests
             if not runs_inline:
                 self._return(left[: best // template.size])
@@ -245,43 +189,43 @@ class FastPath:
 
     def _answer(self, call: SharedCall, batch: Batch, count: int) -> None:
         """Compute the ``count`` numbers of a batch together, and answer its requests."""
-        began, requests = time.perf_counter(), list(chain.from_iterable(batch.values()))
+        began, read_s, columns, parsed = time.perf_counter(), 0.0, list[Columns](), list[float]()
+        requests = list(chain.from_iterable(batch.values()))
+        for request in requests:
+            columns.append(request.columns)
+            parsed.append(request.parsed)
+            read_s += request.read_s
         try:
-            results = call.run(list(zip(*[request.columns for request in requests], strict=True)), count)
+            results = call.run(columns, count)
         except Exception:  # noqa: BLE001 - the general path reports the error
             self._return(requests)
             return
-        computed, start = time.perf_counter(), 0
-        first = requests[0]
-        first.template.counters.batched([request.parsed for request in requests], began, computed)
+        computed, start, first = time.perf_counter(), 0, requests[0]
+        first.template.counters.batched(parsed, began, computed)
         date = first.connection.server_state.default_headers[0][1]
         for template, alike in batch.items():
-            response = template.response
-            bodies = response.bodies(results, start, len(alike), template.size)
+            response, answered, shape = template.response, list[PendingRequest](), (len(alike), template.size)
+            bodies = response.bodies(call.rows(results, response.keys, start, shape))
             start += len(alike) * template.size
+            line, before_length, before_id, end = response.head
             for request, body in zip(alike, bodies, strict=True):
                 if body is None:
                     self._return([request])
-                else:
-                    self._respond(request, response.head, date, body)
-            self._log.answered([request for request in alike if request.id], template.counters)
-        first.template.parse_counters.spent("parse", sum([request.read_s for request in requests]))
+                    continue
+                request.is_done, request.id, request.sent = True, self._log.next_id(), len(body)
+                request.connection.answer(
+                    b"%b%b%b%d%b%b%b%b" % (line, date, before_length, len(body), before_id, request.id, end, body)
+                )
+                if request.connection.link.is_lost:
+                    request.status = CLIENT_GONE
+                answered.append(request)
+                self.answered += 1
+            self._log.answered(answered, template.counters)
+        first.template.parse_counters.spent("parse", read_s)
         first.template.counters.spent("serialise", time.perf_counter() - computed)
-
-    def _respond(self, request: PendingRequest, head: Sequence[bytes], date: bytes, body: bytes) -> None:
-        """Send a response with this head and body."""
-        start, before_length, before_id, end = head
-        request.is_done, connection = True, request.connection
-        request.id, request.sent = self._log.next_id(), len(body)
-        connection.answer(
-            b"%b%b%b%d%b%b%b%b" % (start, date, before_length, len(body), before_id, request.id, end, body)
-        )
-        if connection.link.is_lost:
-            request.status = CLIENT_GONE
-        self.answered += 1
 
     def _return(self, requests: Iterable[PendingRequest]) -> None:
         """Leave these requests to the general path."""
         for request in requests:
-            request.is_done, request.connection.is_waiting = True, False
+            request.is_done = True
             request.connection.parse(request.data)

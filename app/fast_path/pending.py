@@ -1,31 +1,51 @@
-"""Requests of the fast path that wait: whole ones for their call, others for the rest of their body."""
+"""Requests with known prefixes that wait: whole ones for their turn of the event loop, others for their rest.
 
-from dataclasses import dataclass
-from typing import TypeAlias
+What a request holds while it waits, a part of the budget and a place among the requests in flight, is taken and given
+back here.
+"""
 
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from app.execution.lifecycle import Lifecycle
+from app.fast_path.prefixes import RequestPrefix
 from app.fast_path.templates import Columns, Template
+from app.http.body import Budget
 from app.http.connection import Connection
+
+# Bodies up to SMALL come first in a turn. A turn ends at TURN bytes of bodies, each of which counts as EACH bytes more:
+# that takes one or two milliseconds.
+SMALL, TURN, EACH = 1 << 13, 1 << 17, 1 << 10
+# How long the rest of a request with a known prefix may take. Then the general path waits for it.
+PATIENCE_S = 0.05
 
 
 @dataclass(eq=False, slots=True)
 class PendingRequest:
-    """A request that waits for its call: all its ``data``, and what the log shows of it.
+    """A request from its arrival to its response: all its ``data``, and what the log shows of it.
 
-    ``began`` and ``parsed``, the end of its reading, are times of ``time.perf_counter``; reading took ``read_s``.
-    ``is_done``: it has been answered, or released.
+    ``head`` is the key of its prefix. ``began`` and ``parsed``, the end of its reading, are times of
+    ``time.perf_counter``; reading took ``read_s``. ``is_done``: it has been answered, or returned to the parser.
     """
 
     connection: Connection
     data: bytes
-    template: Template
-    columns: Columns
+    body: bytes
+    head: bytes
+    prefix: RequestPrefix
     target: str
     client: tuple[str, int] | None
     received: int
-    key: str
     began: float
-    parsed: float
-    read_s: float
+    template: Template = field(init=False)
+    columns: Columns = field(init=False)
+    parsed: float = field(init=False)
+    read_s: float = field(init=False)
+    key: str = ""
     is_done: bool = False
     method: str = "POST"
     status: int = 200
@@ -33,14 +53,82 @@ class PendingRequest:
     id: bytes = b""
 
 
-Batch: TypeAlias = dict[Template, list[PendingRequest]]
-"""The requests of a batch by their templates."""
-
-
-@dataclass(eq=False, slots=True)
-class PartialRequest:
-    """The first part of a request with a known prefix; the whole body has ``size`` bytes."""
+class _Part(NamedTuple):
+    """The first part of a request; the whole body has ``size`` bytes."""
 
     data: bytes
     size: int
     since: float
+
+
+class Pending:
+    """The requests that wait, and parts of requests: at most one of each connection."""
+
+    def __init__(self, budget: Budget, lifecycle: Lifecycle) -> None:
+        """Start with none."""
+        self._budget, self._lifecycle = budget, lifecycle
+        # To remove the first item of a dict takes time for all that have been removed before.
+        self.small, self.large = OrderedDict[Connection, PendingRequest](), OrderedDict[Connection, PendingRequest]()
+        self._parts = dict[Connection, _Part]()
+        self._is_sweeping = False
+
+    def put(self, request: PendingRequest) -> None:
+        """Let a whole request wait."""
+        self._budget.free -= request.received
+        self._lifecycle.in_flight += 1
+        request.connection.is_waiting = True
+        waiting = self.small if request.received <= SMALL else self.large
+        waiting[request.connection] = request
+
+    def turn(self) -> Iterator[PendingRequest]:
+        """Remove and yield the requests of one turn: small ones, then large ones, and at least one of each kind.
+
+        So small requests never wait for several large ones, and neither kind waits for ever.
+        """
+        size = 0
+        for waiting in (self.small, self.large):
+            is_first = True
+            while waiting and (is_first or size < TURN):
+                connection, request = waiting.popitem(last=False)
+                connection.is_waiting = False
+                self._budget.free += request.received
+                self._lifecycle.in_flight -= 1
+                size, is_first = size + request.received + EACH, False
+                yield request
+
+    def put_aside(self, connection: Connection, data: bytes, size: int, since: float) -> None:
+        """Let the first part of a request, which has come since then, wait for the rest of its ``size`` bytes."""
+        self._budget.free -= size
+        connection.is_waiting = True
+        self._parts[connection] = _Part(data, size, since)
+        if not self._is_sweeping:
+            self._is_sweeping = True
+            connection.loop.call_later(PATIENCE_S, self._sweep, connection.loop)
+
+    def release(self, connection: Connection) -> tuple[bytes, float]:
+        """Remove the request of a connection, or the part of one; return its data, and since when the part waits.
+
+        That time is one of ``time.monotonic``, and now for a whole request.
+        """
+        part = self._parts.pop(connection, None)
+        if part is not None:
+            connection.is_waiting = False
+            self._budget.free += part.size
+            return part.data, part.since
+        request = self.small.pop(connection, None) or self.large.pop(connection, None)
+        if request is None:
+            return b"", time.monotonic()
+        connection.is_waiting = False
+        self._budget.free += request.received
+        self._lifecycle.in_flight -= 1
+        return request.data, time.monotonic()
+
+    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Leave slow requests to the general path."""
+        until = time.monotonic() - PATIENCE_S
+        for connection in [connection for connection, part in self._parts.items() if part.since <= until]:
+            data, _ = self.release(connection)
+            connection.parse(data)
+        self._is_sweeping = bool(self._parts)
+        if self._is_sweeping:
+            loop.call_later(PATIENCE_S, self._sweep, loop)

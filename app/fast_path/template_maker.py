@@ -8,8 +8,8 @@ from weakref import WeakValueDictionary
 from app.autodiff.evaluation import Evaluation
 from app.autodiff.padding import LENGTHS, length_for
 from app.execution.engine import Engine
-from app.fast_path.cache import FAILURES, TemplateCache
 from app.fast_path.candidates import Candidate, NotCacheable, template_of
+from app.fast_path.prefixes import FAILURES, TemplateCache
 from app.fast_path.shared_calls import SharedCall
 
 logger = logging.getLogger("pullback")

@@ -1,21 +1,22 @@
 """Templates: everything about a request and its response that does not depend on the request's numbers."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import pybase64
+from numpy.typing import NDArray
 
-from app.autodiff.evaluation import present
-from app.fast_path.bodies import Numbers, Range, Shape, read_range
 from app.fast_path.shared_calls import SharedCall
-from app.runtime.modes import Key, KeyedArrays
+from app.runtime.modes import Key
 from app.telemetry.counters import Counters
 from app.tensors.dtypes import ROWS
-from app.tensors.layouts import Layout
+from app.tensors.flat_numbers import FlatNumbers, Shape
+from app.tensors.layouts import Layout, Slot
 from ops import Array
 
-Columns: TypeAlias = list[Numbers | Array]
+Columns: TypeAlias = list[FlatNumbers | Array]
 # The most bytes of a body, and of the body of a response, besides the numbers.
 MAX_TEXT = 1 << 12
 # The bytes of a template without its texts and constants.
@@ -35,18 +36,25 @@ class ResponseTemplate:
     keys: tuple[Key, ...]
     is_for_finite: bool
 
-    def bodies(self, results: KeyedArrays, start: int, count: int, size: int) -> list[bytes | None]:
-        """Return the bodies for ``count`` requests, whose results begin at ``start`` and have ``size`` numbers each.
+    def bodies(self, rows: Sequence[NDArray[Any]]) -> list[bytes | None]:
+        """Return the bodies for several requests, whose results with each key are the rows of an array.
 
         ``None`` stands for a response of another layout.
         """
-        rows = [present(results[key])[start : start + count * size].reshape(count, size) for key in self.keys]
-        contents = [slot.contents(part) for slot, part in zip(self.layout.slots, rows, strict=True)]
-        bodies: list[bytes | None] = [self.layout.fill(each) for each in zip(*contents, strict=True)]
+        contents = list(map(Slot.contents, self.layout.slots, rows))
+        bodies: list[bytes | None] = list(map(self.layout.fill, zip(*contents, strict=True)))
         if self.is_for_finite:
             is_finite = np.all([np.isfinite(part).all(axis=1) for part in rows], axis=0)
             bodies = [body if finite else None for body, finite in zip(bodies, is_finite, strict=True)]
         return bodies
+
+
+class Range(NamedTuple):
+    """The bytes of a tensor in a body, or its base64 text."""
+
+    start: int
+    stop: int
+    is_base64: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +76,7 @@ class RunReader:
         """The bytes of memory that the reader takes, about."""
         return len(self.skeleton) + _bytes_of(self.leaves)
 
-    def columns(self, numbers: Numbers) -> Columns | None:
+    def columns(self, numbers: FlatNumbers) -> Columns | None:
         """Return the leaves for the numbers of a body; ``None`` if a number may overflow the dtype."""
         if self.dtype != np.float64:
             row = ROWS[self.dtype]
@@ -105,12 +113,16 @@ class RangeReader:
         return all(map(body.startswith, self.around, starts))
 
     def columns(self, body: bytes) -> Columns | None:
-        """Return the leaves in a body; ``None`` if one cannot be read."""
-        tensors = list[Array]()
-        for place in self.ranges:
-            if (tensor := read_range(body, place, self.dtype)) is None:
+        """Return the leaves in a body; ``None`` if the text of one is not base64 of such tensors."""
+        tensors, dtype = list[Array](), self.dtype
+        for start, stop, is_base64 in self.ranges:
+            if not is_base64:
+                tensors.append(np.frombuffer(body, dtype, (stop - start) // dtype.itemsize, start))
+                continue
+            try:
+                tensors.append(np.frombuffer(pybase64.b64decode(body[start:stop], validate=True), dtype))
+            except ValueError:
                 return None
-            tensors.append(tensor)
         return [tensors[leaf] if isinstance(leaf, int) else leaf for leaf in self.leaves]
 
 

@@ -3,25 +3,38 @@
 import random
 from typing import Any, cast
 
-from app.fast_path.arrivals import EACH, SMALL, TURN, Arrival, Arrivals
+from app.execution.lifecycle import Lifecycle
+from app.fast_path.pending import EACH, SMALL, TURN, Pending, PendingRequest
 from app.fast_path.prefixes import RequestPrefix
+from app.http.body import Budget
 from app.http.connection import Connection
 
 
-def arrival(size: int) -> Arrival:
-    connection = cast(Connection, cast(Any, object()))
-    return Arrival(connection, b"", b"x" * size, b"", RequestPrefix("/x", b""), 0.0)
+class Idle:
+    """All that a request that waits asks of its connection."""
+
+    is_waiting = False
+
+
+def arrival(size: int) -> PendingRequest:
+    connection = cast(Connection, cast(Any, Idle()))
+    body, prefix = b"x" * size, RequestPrefix("/x", b"")
+    return PendingRequest(connection, b"", body, b"", prefix, prefix.target, None, size, 0.0)
+
+
+def waiting() -> Pending:
+    return Pending(Budget(1 << 30), Lifecycle())
 
 
 def test_every_request_gets_a_turn_in_order():
     rng = random.Random(1)
-    arrivals, put, taken = Arrivals(), list[Arrival](), list[Arrival]()
+    arrivals, put, taken = waiting(), list[PendingRequest](), list[PendingRequest]()
     for _ in range(300):
         for _ in range(rng.randrange(4)):
             put.append(arrival(rng.choice([10, SMALL, SMALL + 1, TURN, rng.randrange(2 * TURN)])))
             arrivals.put(put[-1])
         taken += arrivals.turn()
-    while arrivals:
+    while arrivals.small or arrivals.large:
         taken += arrivals.turn()
     assert len(taken) == len(put) == len(set(map(id, taken)))
     for is_small in (True, False):
@@ -31,7 +44,7 @@ def test_every_request_gets_a_turn_in_order():
 
 
 def test_a_turn_is_bounded():
-    arrivals = Arrivals()
+    arrivals = waiting()
     for size in (TURN, 100, TURN, SMALL, TURN, *[SMALL] * 100):
         arrivals.put(arrival(size))
     first = [len(each.body) for each in arrivals.turn()]
@@ -40,15 +53,15 @@ def test_a_turn_is_bounded():
 
 
 def test_a_turn_has_a_bounded_number_of_requests():
-    arrivals = Arrivals()
+    arrivals = waiting()
     for _ in range(4_000):
         arrivals.put(arrival(50))
-    while arrivals:
+    while arrivals.small or arrivals.large:
         assert len([*arrivals.turn()]) <= TURN // EACH
 
 
 def test_small_requests_come_before_large_ones_that_wait():
-    arrivals = Arrivals()
+    arrivals = waiting()
     for _ in range(50):
         arrivals.put(arrival(TURN))
     small = arrival(100)
@@ -56,11 +69,18 @@ def test_small_requests_come_before_large_ones_that_wait():
     assert small in [*arrivals.turn()][:1]
 
 
-def test_a_request_that_is_popped_gets_no_turn():
-    arrivals, one, other = Arrivals(), arrival(1), arrival(TURN)
+def test_a_request_that_is_released_gets_no_turn():
+    budget, lifecycle = Budget(1 << 30), Lifecycle()
+    arrivals, one, other = Pending(budget, lifecycle), arrival(1), arrival(TURN)
     for each in (one, other):
+        each.data = b"data"
         arrivals.put(each)
-        assert arrivals.pop(each.connection) is each
-        assert arrivals.pop(each.connection) is None
-    assert not arrivals
+        assert each.connection.is_waiting
+        assert (budget.free, lifecycle.in_flight) == (budget.limit - each.received, 1)
+        assert arrivals.release(each.connection)[0] == b"data"
+        assert arrivals.release(each.connection)[0] == b""
+        assert not each.connection.is_waiting
+        assert (budget.free, lifecycle.in_flight) == (budget.limit, 0)
+    assert not arrivals.small
+    assert not arrivals.large
     assert [*arrivals.turn()] == []

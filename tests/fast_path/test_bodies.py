@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.fast_path import bodies
+from app.tensors import flat_numbers
 from app.tensors.skeletons import join, split
 
 # If any of these took quadratic time, the test would not end.
 HUGE = 1 << 23
-LONG = ",".join(["1.5"] * bodies.LONG)
+LONG = ",".join(["1.5"] * flat_numbers.LONG)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_any_body_takes_linear_time(body: bytes):
     if parts is not None:
         assert join(*parts) == body
         if parts[1]:
-            bodies.read_lists(parts[1])
+            flat_numbers.read_lists(parts[1])
 
 
 JSON = st.recursive(
@@ -63,7 +63,7 @@ def test_a_tensor(shape: tuple[int, ...], separators: tuple[str, str]):
     body = json.dumps({"inputs": {"x": x.tolist(), "z": [0.5]}, "shape": [3]}, separators=separators).encode()
     parts = split(body)
     assert parts is not None
-    found = bodies.read_lists(parts[1])
+    found = flat_numbers.read_lists(parts[1])
     assert found is not None
     assert found[1] == (shape, (1,))
     assert np.array_equal(found[0], [*x.reshape(-1), 0.5])
@@ -89,5 +89,5 @@ def test_a_tensor(shape: tuple[int, ...], separators: tuple[str, str]):
 @pytest.mark.parametrize("more", ["", LONG])
 def test_what_is_no_tensor(text: str, more: str):
     """Long texts have another reader."""
-    assert bodies.read_lists([text.encode(), f"[{more or 2.5}]".encode()]) is None
-    assert bodies.read_lists([text.replace("1.5", f"1.5,{more}" if more else "1.5", 1).encode()]) is None
+    assert flat_numbers.read_lists([text.encode(), f"[{more or 2.5}]".encode()]) is None
+    assert flat_numbers.read_lists([text.replace("1.5", f"1.5,{more}" if more else "1.5", 1).encode()]) is None

@@ -9,8 +9,18 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from app.fast_path.cache import COUNTED, FAILURES, PREFIXES, SEEN, TEMPLATE_BYTES, TemplateCache
-from app.fast_path.prefixes import TEMPLATES, RequestPrefix, cut, parse_prefix
+from app.fast_path.prefixes import (
+    COUNTED,
+    FAILURES,
+    PREFIXES,
+    SEEN,
+    TEMPLATE_BYTES,
+    TEMPLATES,
+    RequestPrefix,
+    TemplateCache,
+    cut,
+    parse_prefix,
+)
 from app.fast_path.templates import RunReader, Template
 from app.http.connection import Connection
 

@@ -73,8 +73,8 @@ def replayed(made: Template, one: Candidate, other: Candidate) -> bytes | None:
     found = prefix.find(other.body)
     if isinstance(found, Unknown) or found[1] is None:
         return None
-    results = made.call.run([[column] for column in found[1]], made.size)
-    return made.response.bodies(results, 0, 1, made.size)[0]
+    results = made.call.run([found[1]], made.size)
+    return made.response.bodies(made.call.rows(results, made.response.keys, 0, (1, made.size)))[0]
 
 
 def tesseract(x: np.ndarray, y: np.ndarray, *headers: str, as_list: bool = False) -> bytes:
