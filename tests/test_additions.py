@@ -97,7 +97,7 @@ class HvAnswer(HvpAnswer):
             models.HvRequest,
             models.HvAnswer,
             {**_COTANGENTS, "vectors": "inputs"},
-            lambda query, point, given: derivatives.vjp_jvp(point, query.wrt, given["cotangents"], given["vectors"]),
+            lambda plan, point, given: derivatives.vjp_jvp(point, plan.wrt, given["cotangents"], given["vectors"]),
             _tree_of("products"),
         ),
 """,

@@ -66,7 +66,7 @@ class Candidate:
     @property
     def names_op(self) -> bool:
         """Whether all requests with this prefix are for one op: those of UM-Bridge name theirs in the body."""
-        return self.exchange is not None and self.exchange.reader.owner != ""
+        return self.exchange is not None and self.exchange.names_op
 
 
 def template_of(candidate: Candidate, deadline_s: float, call_of: CallOf) -> Template:
@@ -81,7 +81,7 @@ def template_of(candidate: Candidate, deadline_s: float, call_of: CallOf) -> Tem
         raise NotCacheable
     evaluation = _evaluation(exchange)
     tensors = _tensors(evaluation)
-    counters, parse_counters = exchange.call.counters, exchange.reader.counters
+    counters, parse_counters = exchange.call.counters, exchange.counters
     # The bytes of a binary tensor may look like runs.
     has_runs = any(not isinstance(source, Decoded) for source in exchange.call.sources)
     reader = (_run_reader if has_runs else _range_reader)(candidate.body, tensors, exchange)

@@ -57,6 +57,12 @@ class Numbers(Source):
     text: memoryview
 
 
+class Document(dict[str, Any]):
+    """A JSON object, and the ``sources`` of its tensors, as far as they are known."""
+
+    sources: tuple[Source, ...] = ()
+
+
 class Loss(Exception):
     """The element at ``index`` of the flat list cannot be represented in the dtype."""
 

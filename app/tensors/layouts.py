@@ -87,7 +87,7 @@ class Layout(NamedTuple):
         pieces: list[Body] = [self.constants[0]]
         for slot, constant in zip(self.slots, self.constants[1:], strict=True):
             pieces += (slot.content(), constant)
-        return [piece for piece in pieces if len(piece)]
+        return list(filter(len, pieces))
 
     def fill(self, contents: Sequence[Body]) -> bytes:
         """Return the response with these contents of the slots."""

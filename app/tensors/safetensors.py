@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from app.errors import Malformed, clip
 from app.tensors import dtypes, strict_json
-from app.tensors.casting import Loss, bools, describe
+from app.tensors.casting import Document, Loss, bools, describe
 from app.tensors.decoding import FIELDS
 from app.tensors.dtypes import DTYPES, MAX_BYTES, MAX_DIMENSION, MAX_RANK, DType
 from app.tensors.layouts import Layout, Slot
@@ -51,7 +51,7 @@ class _Entry:
     end: int
 
 
-def parse(body: Body) -> dict[str, Any]:
+def parse(body: Body) -> Document:
     """Return the document in a body, as from JSON, with arrays in place of tensors.
 
     The arrays are views of the body, of any alignment. Raises ``Malformed``, with the expected and actual value, for a
@@ -63,7 +63,10 @@ def parse(body: Body) -> dict[str, Any]:
     start = _LENGTH + len(raw)
     if size != len(body) - start:
         raise Malformed(f"expected {size} bytes of data after the header (data_offsets), got {len(body) - start}")
-    document = {name: dict(cast("Any", value)) if isinstance(value, dict) else value for name, value in fields.items()}
+    document = Document(fields)
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            document[name] = dict(cast("dict[str, Any]", value))
     for entry in entries:
         _insert(document, entry.name, _array(entry, body, start + entry.begin))
     return document

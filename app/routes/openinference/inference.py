@@ -17,7 +17,7 @@ from app.http.body import too_large
 from app.http.deadlines import Deadline
 from app.http.limits import MAX_DIGITS, reserve
 from app.http.request import Request
-from app.requests.answering import Reader, Reply, answer, laid_out
+from app.requests.answering import Reply, answer, laid_out
 from app.requests.negotiation import JSON, content_type
 from app.requests.operations import OPERATIONS
 from app.requests.plans import Plan, Plans
@@ -33,7 +33,7 @@ from app.routes.openinference.requests import (
     raw_request,
     read_request,
 )
-from app.routes.protocol import make_call, zeros
+from app.routes.protocol import zeros
 from app.telemetry.counters import Counters
 from app.tensors import dtypes
 from app.tensors.casting import Source
@@ -75,7 +75,7 @@ class Inference:
         reply_coding = accepted_coding(request.headers)
         is_binary = known is not None and known.is_binary and reply_coding is None
         read = partial(self._call, request.deadline, lead, reply_coding, known)
-        await answer(self.engine, request, Reader(read, self.model.op.owner, self.counters, is_binary), body)
+        await answer(self.engine, request, read, body, self.model.op.owner, is_binary=is_binary)
 
     def _known(self, lead: int | None, body: Body) -> InferenceRequest | None:
         """Return the parsed JSON of a request if that takes no time: the JSON is short and cached, or there is none."""
@@ -93,12 +93,12 @@ class Inference:
             deadline.shorten(inference.timeout_s)
         fields = inference.native(body, start)
         plan = self.plans.plan(OPERATIONS[self.model.operation], self.model.op, fields)
-        task = plan.task(fields)
-        finish = partial(_arrays, [requested.output for requested in inference.outputs], plan, task.point)
+        finish = partial(_arrays, [requested.output for requested in inference.outputs], plan)
         write = partial(_write, self.model, inference, reply_coding)
-        is_long = task.is_long or reply_coding is not None or inference.has_classes
         sources = [tensor.data for tensor in inference.tensors if isinstance(tensor.data, Source)]
-        return make_call(task._replace(is_long=is_long), finish, write, self.counters, sources)
+        call = plan.call(fields, write, self.counters, sources, finish=finish)
+        call.is_long = call.is_long or reply_coding is not None or inference.has_classes
+        return call
 
 
 def _lead(request: Request) -> int | None:
@@ -119,7 +119,7 @@ def _lead(request: Request) -> int | None:
 
 def _arrays(outputs: Sequence[ModelOutput], plan: Plan, point: Point, result: Any) -> Sequence[Array]:
     """Return the requested tensors; absent derivatives are zeros."""
-    tree, arrays = plan.operation.tree(plan.query, result), list[Array]()
+    tree, arrays = plan.operation.tree(plan, result), list[Array]()
     for output in outputs:
         value: Any = tree
         for name in output.path:

@@ -19,8 +19,8 @@ from app.execution.engine import Engine
 from app.requests import models
 from app.requests.answering import Reply
 from app.requests.negotiation import JSON, fields_of
-from app.requests.operations import OPERATIONS, Directions, Fields, Operation, Query
-from app.requests.plans import Plans
+from app.requests.operations import OPERATIONS
+from app.requests.plans import Directions, Fields, Operation, Plan, Plans
 from app.routes.protocol import document_reply
 from app.routes.umbridge import nonfinite
 from app.routes.umbridge.models import Model, Models, Vector, relocate_errors
@@ -84,8 +84,8 @@ def _apply_hessian(model: Model, fields: Fields) -> tuple[dict[str, Any], Select
     return native, lambda result: _flat(result[a.name], a)
 
 
-def _tangents_of_vjp(query: Query, point: Point, directions: Directions) -> Work:
-    return derivatives.vjp_jvp(point, query.wrt, directions["cotangents"], directions["vectors"] or {})
+def _tangents_of_vjp(plan: Plan, point: Point, directions: Directions) -> Work:
+    return derivatives.vjp_jvp(point, plan.wrt, directions["cotangents"], directions["vectors"] or {})
 
 
 HESSIAN = Operation(
@@ -95,7 +95,7 @@ HESSIAN = Operation(
     models.HvpAnswer,
     {"cotangents": "outputs", "vectors": "inputs"},
     _tangents_of_vjp,
-    lambda query, result: {"products": result},
+    lambda plan, result: {"products": result},
 )
 ACTIONS: Mapping[str, Action] = {
     f"/{action.name}": action
@@ -123,11 +123,10 @@ def read_call(engine: Engine, plans: Plans, models: Models, action: Action, body
     model = models.model(op, fields.get("config", {}))
     directions, select = action.translate(model, fields)
     native = {"inputs": _inputs(model, fields["input"]), "attrs": model.attrs, "dtype": model.dtype, **directions}
-    with relocate_errors(partial(_client_loc, model)):
-        task = plans.plan(action.operation, op, native).task(native)
     counters = engine.counters(op.owner, "hvp" if action.operation is HESSIAN else action.operation.name)
     reply = partial(_reply, select, model, user_agent)
-    return Call(op.owner, task.work, task.is_long, reply, counters, fast_json.sources_of(fields))
+    with relocate_errors(partial(_client_loc, model)):
+        return plans.plan(action.operation, op, native).call(native, reply, counters, fields.sources)
 
 
 def _places(request: dict[str, Any]) -> list[fast_json.Place]:
