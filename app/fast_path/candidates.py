@@ -183,12 +183,12 @@ def _response(headers: Sequence[Header], exchange: Exchange) -> ResponseTemplate
     """Return the template of a response; ``headers`` are all of it, in order."""
     reply, results = exchange.reply, exchange.computed
     layout = reply.layout
-    if layout is None or not 0 < len(layout.slots) <= MAX_SLOTS or sum(map(len, layout.constants)) > MAX_TEXT:
+    if layout is None or not 0 < len(layout.placeholders) <= MAX_SLOTS or sum(map(len, layout.constants)) > MAX_TEXT:
         raise NotCacheable
-    if sum(slot.array.size for slot in layout.slots) * MAX_DIGITS > PIECE:
+    if sum(slot.array.size for slot in layout.placeholders) * MAX_DIGITS > PIECE:
         raise NotCacheable
-    keys = tuple(_key_of(slot.array, results) for slot in layout.slots)
-    without_numbers = Layout(layout.constants, tuple(slot.without_numbers() for slot in layout.slots))
+    keys = tuple(_key_of(slot.array, results) for slot in layout.placeholders)
+    without_numbers = Layout(layout.constants, tuple(slot.without_numbers() for slot in layout.placeholders))
     return ResponseTemplate(_head(headers), without_numbers, keys, reply.is_for_finite)
 
 

@@ -41,7 +41,7 @@ class ResponseTemplate:
         ``None`` stands for a response of another layout.
         """
         rows = [present(results[key])[start : start + count * size].reshape(count, size) for key in self.keys]
-        contents = [slot.contents(part) for slot, part in zip(self.layout.slots, rows, strict=True)]
+        contents = [slot.contents(part) for slot, part in zip(self.layout.placeholders, rows, strict=True)]
         bodies: list[bytes | None] = [self.layout.fill(each) for each in zip(*contents, strict=True)]
         if self.is_for_finite:
             is_finite = np.all([np.isfinite(part).all(axis=1) for part in rows], axis=0)

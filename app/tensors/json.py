@@ -24,7 +24,7 @@ from app.errors import Loc, Unprocessable, wrong
 from app.tensors import casting, dtypes
 from app.tensors.casting import Numbers, Source
 from app.tensors.dtypes import DTYPES, MAX_BYTES, MAX_DIMENSION, MAX_RANK, DType
-from app.tensors.layouts import Slot
+from app.tensors.layouts import Placeholder
 
 Encoding = Literal["nested", "flat", "base64"]
 Shape = tuple[int, ...]
@@ -76,7 +76,7 @@ def encode(array: NDArray[Any], encoding: Encoding) -> dict[str, Any]:
     """
     row = dtypes.ROWS.get(array.dtype) or dtypes.of(array.dtype)
     key = "base64" if encoding == "base64" else "data"
-    return {"dtype": row.name, "shape": list(array.shape), key: Slot(array, encoding)}
+    return {"dtype": row.name, "shape": list(array.shape), key: Placeholder(array, encoding)}
 
 
 def refuse_cast(name: Any, target: DType, loc: Loc) -> None:

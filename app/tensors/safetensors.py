@@ -25,7 +25,7 @@ from app.tensors import dtypes, strict_json
 from app.tensors.casting import Document, Loss, bools, describe
 from app.tensors.decoding import FIELDS
 from app.tensors.dtypes import DTYPES, MAX_BYTES, MAX_DIMENSION, MAX_RANK, DType
-from app.tensors.layouts import Layout, Slot
+from app.tensors.layouts import Layout, Placeholder
 from app.tensors.memory import ALIGNMENT
 from app.tensors.strict_json import Body
 
@@ -73,24 +73,24 @@ def parse(body: Body) -> Document:
 
 
 def lay_out(tensors: Mapping[str, NDArray[Any]], fields: Mapping[str, Any]) -> Layout:
-    """Return the layout of a body: the header, and a slot for the bytes of each array.
+    """Return the layout of a body: the header, and a placeholder for the bytes of each array.
 
     ``fields`` go into the metadata. The data begin at a multiple of ``ALIGNMENT``, and the wider dtypes come first, so
     that each tensor begins at a multiple of its itemsize. Raises ``TypeError`` for a dtype that is not in the table.
     """
     rows = {name: dtypes.of(array.dtype) for name, array in tensors.items()}
     header: dict[str, Any] = {_METADATA: {_OURS: orjson.dumps(fields).decode()}} if fields else {}
-    slots: list[Slot] = []
+    placeholders: list[Placeholder] = []
     begin = 0
     for name, row in sorted(rows.items(), key=lambda item: -item[1].itemsize):
         array = tensors[name]
         end = begin + array.nbytes
         header[name] = {"dtype": row.safetensors, "shape": list(array.shape), "data_offsets": [begin, end]}
-        slots.append(Slot(array, "bytes"))
+        placeholders.append(Placeholder(array, "bytes"))
         begin = end
     text = orjson.dumps(header)
     text += b" " * (-(_LENGTH + len(text)) % ALIGNMENT)
-    return Layout((len(text).to_bytes(_LENGTH, "little") + text, *[b""] * len(slots)), tuple(slots))
+    return Layout((len(text).to_bytes(_LENGTH, "little") + text, *[b""] * len(placeholders)), tuple(placeholders))
 
 
 def _header(body: Body) -> Body:

@@ -27,7 +27,7 @@ from app.routes.umbridge.models import Model, Models, Vector, relocate_errors
 from app.tensors import fast_json
 from app.tensors.casting import Numbers, describe
 from app.tensors.json import decode
-from app.tensors.layouts import Slot
+from app.tensors.layouts import Placeholder
 from app.tensors.strict_json import Body
 from ops import Array, Op
 
@@ -37,7 +37,7 @@ class UnsupportedFeature(Unprocessable):
 
 
 Result = Any
-Select = Callable[[Result], "Slot | list[Slot]"]
+Select = Callable[[Result], "Placeholder | list[Placeholder]"]
 # How jsonlite, the JSON library of R's client, writes the infinities.
 _INFINITIES_OF_R = {"Inf": "Infinity", "-Inf": "-Infinity"}
 
@@ -220,17 +220,17 @@ def _differentiable(fields: Fields, field: str, vectors: tuple[Vector, ...]) -> 
     return vector
 
 
-def _flat(value: Array | Absent, vector: Vector) -> Slot:
-    return Slot(np.zeros(vector.size) if isinstance(value, Absent) else value, "flat", is_wide=True)
+def _flat(value: Array | Absent, vector: Vector) -> Placeholder:
+    return Placeholder(np.zeros(vector.size) if isinstance(value, Absent) else value, "flat", is_wide=True)
 
 
 def _reply(select: Select, model: Model, user_agent: bytes, result: Result) -> Reply:
     output = select(result)
-    slots = output if isinstance(output, list) else [output]
-    if all(np.isfinite(slot.array).all() for slot in slots):
+    placeholders = output if isinstance(output, list) else [output]
+    if all(np.isfinite(each.array).all() for each in placeholders):
         reply = document_reply({"output": output})
         return reply._replace(is_for_finite=True)
-    vectors = [np.asarray(slot.array).reshape(-1) for slot in slots]
+    vectors = [np.asarray(each.array).reshape(-1) for each in placeholders]
     wide = [vector if vector.dtype.kind in "iu" else vector.astype(np.float64) for vector in vectors]
     form = model.nonfinite or nonfinite.form_for(user_agent)
     text = nonfinite.dumps(wide if isinstance(output, list) else wide[0], form)
