@@ -72,7 +72,27 @@ def multiplies_the_hessian_by_a_vector(client: httpx.Client) -> None:
     assert 'pullback_requests_total{op="square",operation="hv",status="200"} 1.0' in client.get("/metrics").text
 
 
+def knows_no_bfloat16(client: httpx.Client) -> None:
+    refused = client.post("/v1/ops/log1pexp/forward", json={"inputs": {"x": 3}, "dtype": "bfloat16"})
+    assert refused.status_code == 422
+    assert refused.json()["errors"][0]["expected"] == "one of float32, float64, float16"
+    assert client.get("/v1/ops/log1pexp").json()["dtypes"] == ["float32", "float64", "float16"]
+    for path in ("/openapi.json", "/v1/ops", "/v2/models/log1pexp", "/tesseract/log1pexp/openapi.json"):
+        page = client.get(path)
+        assert page.status_code == 200
+        assert not {'"bfloat16"', '"BF16"'} & set(re.findall(r'"\w+"', page.text)), path
+
+
 ADDITIONS = {
+    # In reverse, because TensorFlow has kernels for no other float dtype: without these lines, the dtype is unknown.
+    "dtype": Addition(
+        (
+            Edit("app/tensors/dtypes.py", r'    _float\("bfloat16", .*', "", replaces=True),
+            Edit("ops/_slots.py", "FLOATS = .*", 'FLOATS = ("float32", "float64", "float16")\n', replaces=True),
+        ),
+        2,
+        knows_no_bfloat16,
+    ),
     "operation": Addition(
         (
             Edit(
@@ -97,7 +117,7 @@ class HvAnswer(HvpAnswer):
             models.HvRequest,
             models.HvAnswer,
             {**_COTANGENTS, "vectors": "inputs"},
-            lambda query, point, given: derivatives.vjp_jvp(point, query.wrt, given["cotangents"], given["vectors"]),
+            lambda plan, point, given: derivatives.vjp_jvp(point, plan.wrt, given["cotangents"], given["vectors"]),
             _tree_of("products"),
         ),
 """,
@@ -145,11 +165,12 @@ class HvAnswer(HvpAnswer):
 
 @pytest.fixture(scope="module")
 def extended() -> Iterator[Service]:
-    """A service of a copy of `app` with all additions."""
-    with tempfile.TemporaryDirectory() as name, tempfile.TemporaryFile() as log:
-        folder = Path(name)
-        shutil.copytree(ROOT / "app", folder / "app", ignore=shutil.ignore_patterns("__pycache__"))
-        for other in ("ops", "pullback", "build"):
+    """A service of a copy of `app` and `ops` with all additions."""
+    with tempfile.TemporaryDirectory() as place, tempfile.TemporaryFile() as log:
+        folder = Path(place)
+        for name in ("app", "ops"):
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        for other in ("pullback", "build"):
             (folder / other).symlink_to(ROOT / other)
         settings: dict[str, str] = {}
         for addition in ADDITIONS.values():

@@ -63,7 +63,7 @@ def bind_inputs(spec: Spec, inputs: Mapping[str, Any], decode: Decode) -> Point:
         raise wrong(("inputs",), f"missing input {missing}", expected=expected, got=", ".join(arrays) or "none")
     if len(arrays) > 1:
         arrays = {name: arrays[name] for name in spec.inputs.dtypes}
-    dims = bind_dims(spec, arrays)
+    point = point_at(spec, arrays)
     if spec.op.validate is not None:
         try:
             with blame_op(spec.op, "validate"):
@@ -71,7 +71,6 @@ def bind_inputs(spec: Spec, inputs: Mapping[str, Any], decode: Decode) -> Point:
         except InvalidInput as error:
             loc = ("attrs" if error.name in type(spec.attrs).model_fields else "inputs", error.name, *error.index)
             raise wrong(loc, error.message, expected=error.expected, got=error.got) from None
-    point = point_at(spec, arrays, dims)
     if spec.op.cost is not None:
         point.admit_work()
     elements = 0
@@ -83,11 +82,27 @@ def bind_inputs(spec: Spec, inputs: Mapping[str, Any], decode: Decode) -> Point:
     return point
 
 
-def point_at(spec: Spec, inputs: Arrays, dims: Dims) -> Point:
-    """Return the point with these inputs, whose shapes match ``dims``."""
-    size, shapes = 0, dict[str, tuple[int, ...] | None]()
-    for x in inputs.values():
+def point_at(spec: Spec, inputs: Arrays) -> Point:
+    """Return the point with these inputs; a symbol has the same size in the shapes of all of them.
+
+    Integer attributes are symbols too. Raises ``Unprocessable`` with the expected and actual shape of each input that
+    does not match.
+    """
+    dims: dict[str, int | tuple[int, ...]] = dict(spec.sizes)
+    size, shapes, faults = 0, dict[str, tuple[int, ...] | None](), Faults()
+    for slot in spec.op.inputs:
+        x = inputs[slot.name]
         size += x.size
+        if slot.shape == ANY_SHAPE and dims.setdefault("...", x.shape) == x.shape:
+            continue
+        trial = dict(dims)
+        if _matches(slot.shape, x.shape, trial):
+            dims = trial
+        else:
+            message = f"shape {list(x.shape)} does not match {shape_text(slot.shape)}"
+            faults.add(("inputs", slot.name), message, expected=_expectation(slot.shape, dims), got=str(list(x.shape)))
+    if faults.entries:
+        faults.check()
     for slot in spec.op.outputs:
         shapes[slot.name] = resolved_shape(slot.shape, dims)
     return Point(spec, inputs, dims, size, shapes)
@@ -95,7 +110,7 @@ def point_at(spec: Spec, inputs: Arrays, dims: Dims) -> Point:
 
 def moved(point: Point, inputs: Arrays) -> Point:
     """Return a point with the same spec and other inputs, which must be valid for the op."""
-    return point_at(point.spec, inputs, bind_dims(point.spec, inputs))
+    return point_at(point.spec, inputs)
 
 
 def bind_attrs(op: Op, attrs: Mapping[str, Any]) -> Attrs:
@@ -136,16 +151,16 @@ def bind_shapes(spec: Spec, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, 
     """
     # A broadcast array of any size takes the memory of one number.
     stand_ins = {name: np.broadcast_to(np.False_, shape) for name, shape in shapes.items()}
-    dims = bind_dims(spec, stand_ins)
-    resolved = {slot.name: resolved_shape(slot.shape, dims) for slot in spec.op.outputs}
-    for name, shape in resolved.items():
+    resolved = dict[str, tuple[int, ...]]()
+    for name, shape in point_at(spec, stand_ins).output_shapes.items():
         if shape is None:
             message = f"the shape of output {name} of op {spec.op.name} depends on values"
             raise wrong(("inputs",), message, expected="values", got="shapes only")
         if (size := math.prod(shape)) > MAX_SIZE:
             message = f"output {name} would have {size} elements"
             raise wrong(("inputs",), message, expected=f"at most {MAX_SIZE}", got=str(size))
-    return {name: shape for name, shape in resolved.items() if shape is not None}
+        resolved[name] = shape
+    return resolved
 
 
 def decode_named(values: Mapping[str, Any], dtypes: Mapping[str, str], decode: Decode, field: str) -> dict[str, Array]:
@@ -162,30 +177,9 @@ def decode_named(values: Mapping[str, Any], dtypes: Mapping[str, str], decode: D
             arrays[name] = decode(value, dtypes[name], (field, name))
         except Unprocessable as error:
             faults.entries.extend(error.entries)
-    faults.check()
+    if faults.entries:
+        faults.check()
     return arrays
-
-
-def bind_dims(spec: Spec, arrays: Arrays) -> Dims:
-    """Match every input's shape with its symbols; a symbol has the same size everywhere.
-
-    Integer attributes are symbols too. Raises ``Unprocessable`` with the expected and actual shape of each input that
-    does not match.
-    """
-    dims: dict[str, int | tuple[int, ...]] = dict(spec.sizes)
-    faults = Faults()
-    for slot in spec.op.inputs:
-        shape = arrays[slot.name].shape
-        if slot.shape == ANY_SHAPE and dims.setdefault("...", shape) == shape:
-            continue
-        trial = dict(dims)
-        if _matches(slot.shape, shape, trial):
-            dims = trial
-        else:
-            message = f"shape {list(shape)} does not match {shape_text(slot.shape)}"
-            faults.add(("inputs", slot.name), message, expected=_expectation(slot.shape, dims), got=str(list(shape)))
-    faults.check()
-    return dims
 
 
 def shape_text(pattern: Sequence[str | int]) -> str:
@@ -212,12 +206,8 @@ def bind_names(names: Sequence[str] | None, slots: Sequence[Input | Output], fie
     return tuple(name for name in known if name in names)
 
 
-def bind_directions(
-    values: Mapping[str, Any] | None, side: Side, decode: Decode, field: str
-) -> dict[str, Array] | None:
+def bind_directions(values: Mapping[str, Any], side: Side, decode: Decode, field: str) -> dict[str, Array]:
     """Return the cotangents, tangents or vectors of a request in slot order; their slots must be differentiable."""
-    if values is None:
-        return None
     for name in values:  # before decoding, whose error about an integer or a bool would mislead
         if name in side.dtypes and name not in side.differentiable:
             some, none = f"some of {', '.join(side.differentiable)}", f"none: nothing is differentiable in {side.dtype}"
@@ -244,10 +234,10 @@ def _matches(pattern: Sequence[str | int], shape: tuple[int, ...], dims: dict[st
         return dims.setdefault("...", middle) == middle and _matches((*pattern[:at], *pattern[at + 1 :]), rest, dims)
     if len(pattern) != len(shape):
         return False
-    return all(
-        size == symbol if isinstance(symbol, int) else dims.setdefault(symbol, size) == size
-        for symbol, size in zip(pattern, shape, strict=True)
-    )
+    for symbol, size in zip(pattern, shape, strict=True):
+        if size != (symbol if isinstance(symbol, int) else dims.setdefault(symbol, size)):
+            return False
+    return True
 
 
 def _expectation(pattern: Sequence[str | int], dims: Dims) -> str:

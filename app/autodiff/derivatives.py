@@ -175,7 +175,7 @@ def output_shapes(point: Point) -> Shapes:
 
 def differentiable_inputs(point: Point, wrt: Sequence[str]) -> tuple[str, ...]:
     """Return the differentiable inputs among ``wrt``."""
-    return tuple([name for name in wrt if name in point.spec.inputs.differentiable])
+    return tuple(filter(point.spec.inputs.differentiable.__contains__, wrt))
 
 
 def _derivatives(names: Iterable[str], side: Side, level: int, results: KeyedArrays) -> Derivatives:

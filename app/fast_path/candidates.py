@@ -65,7 +65,7 @@ class Candidate:
     @property
     def names_op(self) -> bool:
         """Whether all requests with this prefix are for one op: those of UM-Bridge name theirs in the body."""
-        return self.exchange is not None and self.exchange.reader.owner != ""
+        return self.exchange is not None and self.exchange.names_op
 
 
 def template_of(candidate: Candidate, deadline_s: float, call_of: CallOf) -> Template:
@@ -80,7 +80,7 @@ def template_of(candidate: Candidate, deadline_s: float, call_of: CallOf) -> Tem
         raise NotCacheable
     evaluation = _evaluation(exchange)
     tensors = _tensors(evaluation)
-    counters, parse_counters = exchange.call.counters, exchange.reader.counters
+    counters, parse_counters = exchange.call.counters, exchange.counters
     # The bytes of a binary tensor may look like runs.
     has_runs = any(not isinstance(source, Decoded) for source in exchange.call.sources)
     reader = (_run_reader if has_runs else _range_reader)(candidate.body, tensors, exchange)
@@ -183,12 +183,12 @@ def _response(headers: Sequence[Header], exchange: Exchange) -> ResponseTemplate
     """Return the template of a response; ``headers`` are all of it, in order."""
     reply, results = exchange.reply, exchange.computed
     layout = reply.layout
-    if layout is None or not 0 < len(layout.slots) <= MAX_SLOTS or sum(map(len, layout.constants)) > MAX_TEXT:
+    if layout is None or not 0 < len(layout.placeholders) <= MAX_SLOTS or sum(map(len, layout.constants)) > MAX_TEXT:
         raise NotCacheable
-    if sum(slot.array.size for slot in layout.slots) * MAX_DIGITS > PIECE:
+    if sum(slot.array.size for slot in layout.placeholders) * MAX_DIGITS > PIECE:
         raise NotCacheable
-    keys = tuple(_key_of(slot.array, results) for slot in layout.slots)
-    without_numbers = Layout(layout.constants, tuple(slot.without_numbers() for slot in layout.slots))
+    keys = tuple(_key_of(slot.array, results) for slot in layout.placeholders)
+    without_numbers = Layout(layout.constants, tuple(slot.without_numbers() for slot in layout.placeholders))
     return ResponseTemplate(_head(headers), without_numbers, keys, reply.is_for_finite)
 
 

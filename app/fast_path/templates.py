@@ -41,7 +41,7 @@ class ResponseTemplate:
 
         ``None`` stands for a response of another layout.
         """
-        contents = list(map(Slot.contents, self.layout.slots, rows))
+        contents = list(map(Placeholder.contents, self.layout.placeholders, rows))
         bodies: list[bytes | None] = list(map(self.layout.fill, zip(*contents, strict=True)))
         if self.is_for_finite:
             is_finite = np.all([np.isfinite(part).all(axis=1) for part in rows], axis=0)

@@ -6,11 +6,9 @@ The stages of a request, and the word for each::
       │  parse the format of the body
     fields    the JSON object, its tensors not decoded
       │  validate everything except the tensors
-    Plan      a Query (options and selected names) bound to a Spec (op, attributes, dtype, mode, device); kept
+    Plan      options and selected names, bound to a Spec (op, attributes, dtype, mode, device); kept
       │  decode the tensors
-    Task      the work, an Evaluation or steps, at a Point (a Spec with its inputs)
-      │  add the writer and the counters
-    Call      all that the engine needs
+    Call      the work, an Evaluation or steps, at a Point (a Spec with its inputs), and the writer of its result
       │  run it inline, in a batch or on the scheduler
     result    arrays by name, and the derivatives that are absent
       │  lay out the response

@@ -7,7 +7,6 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from app.autodiff.evaluation import Evaluation, compute
@@ -58,71 +57,67 @@ def laid_out(media_type: str, layout: Layout, headers: tuple[Header, ...] = ()) 
 
 @dataclass(slots=True)
 class Exchange:
-    """A request that has been answered: its body, how it was read, what was computed, and the response.
+    """A request that has been answered, for the fast path: its body, what was computed, and the response.
 
-    It was allowed to take ``allowed_s`` seconds.
+    It was allowed to take ``allowed_s`` seconds. ``counters`` are those for the time of reading. ``names_op``: the path
+    names the op.
     """
 
     allowed_s: float
-    reader: "Reader"
+    counters: Counters
+    names_op: bool
     body: Body
     call: Call
     computed: Any
     reply: Reply
 
 
-@dataclass(slots=True)
-class Reader:
-    """The function that reads a body into a call, and the owner and the counters for the time of reading.
+async def answer(
+    engine: Engine, request: Request, read: Callable[[Body], Call], body: Body, owner: str, *, is_binary: bool = False
+) -> None:
+    """Answer a request: ``read`` its body into a call, run the call, and write and send the result.
 
-    ``is_binary``: the tensors of the body and of the response are used in place, so reading and writing takes no time.
+    ``owner`` is the owner of the work if the path names the op, otherwise empty. With ``is_binary``, the tensors of the
+    body and of the response are used in place, so that reading and writing take no time. Raises the ``PullbackError``
+    for a request that is invalid, or cannot be answered.
     """
-
-    read: Callable[[Body], Call]
-    owner: str
-    counters: Counters
-    is_binary: bool = False
-
-
-async def answer(engine: Engine, request: Request, reader: Reader, body: Body) -> None:
-    """Answer a request; raises the ``PullbackError`` for a request that is invalid, or cannot be answered."""
-    is_large = len(body) > SMALL_BODY
-    if is_large and reader.is_binary:
-        exchange = await _exchange_on_scheduler(engine, request, reader, body)
+    counters, is_large = request.counters, len(body) > SMALL_BODY
+    if is_large and is_binary:
+        call, computed, reply = await _answer_on_scheduler(engine, request, read, body, owner)
     else:
-        exchange = await _exchange(engine, request, reader, body, is_large=is_large)
-    await send_reply(exchange.reply, request)
+        if is_large:
+            call = await asyncio.to_thread(counters.timed, "parse", read, body)
+        else:
+            call = counters.timed("parse", read, body)
+        # From now on the request is counted by the counters of the call.
+        request.counters = call.counters
+        # Reading the body may have shortened the deadline.
+        call.owner, call.deadline = owner_of(request, call.owner), request.deadline.at
+        call.is_large, call.is_alone = is_large, request.is_alone
+        computed = await engine.run(call)
+        is_slow = is_large or call.is_long
+        reply = await asyncio.to_thread(call.written, computed) if is_slow else call.written(computed)
+    await send_reply(reply, request)
     if request.candidate is not None:
-        request.candidate.exchange = exchange
+        allowed_s = request.deadline.allowed_s
+        request.candidate.exchange = Exchange(allowed_s, counters, owner != "", body, call, computed, reply)
 
 
-async def _exchange(engine: Engine, request: Request, reader: Reader, body: Body, *, is_large: bool) -> Exchange:
-    read = partial(reader.counters.timed, "parse", reader.read)
-    call = await asyncio.to_thread(read, body) if is_large else read(body)
-    # From now on the request is counted by the counters of the call.
-    request.counters = call.counters
-    # Reading the body may have shortened the deadline.
-    call.owner, call.deadline = owner_of(request, call.owner), request.deadline.at
-    call.is_large, call.is_alone = is_large, request.is_alone
-    computed = await engine.run(call)
-    is_slow = is_large or call.is_long
-    reply = await asyncio.to_thread(call.written, computed) if is_slow else call.written(computed)
-    return Exchange(request.deadline.allowed_s, reader, body, call, computed, reply)
-
-
-async def _exchange_on_scheduler(engine: Engine, request: Request, reader: Reader, body: Body) -> Exchange:
+async def _answer_on_scheduler(
+    engine: Engine, request: Request, read: Callable[[Body], Call], body: Body, owner: str
+) -> tuple[Call, Any, Reply]:
     """Read, compute and write in one turn of the scheduler: with tensors used in place, changing threads costs more."""
-    queued = time.perf_counter()
+    counters, queued = request.counters, time.perf_counter()
 
-    def work(checkpoint: Checkpoint) -> Exchange:
-        reader.counters.spent("queue", time.perf_counter() - queued)
-        call = reader.counters.timed("parse", reader.read, body)
+    def work(checkpoint: Checkpoint) -> tuple[Call, Any, Reply]:
+        counters.spent("queue", time.perf_counter() - queued)
+        call = counters.timed("parse", read, body)
         work, computed = call.work, call.counters.computed
         assert not isinstance(work, CheckRun)  # no binary request is a check
         results = computed(compute, [work])[0] if isinstance(work, Evaluation) else computed(work, checkpoint)
-        return Exchange(request.deadline.allowed_s, reader, body, call, results, call.written(results))
+        return call, results, call.written(results)
 
-    owner = owner_of(request, reader.owner)
+    owner = owner_of(request, owner)
     return await engine.scheduler.run(work, queue="long", deadline=request.deadline.at, owner=owner)
 
 

@@ -7,9 +7,9 @@ from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 
-from app.errors import NotAcceptable, Unprocessable, UnsupportedMediaType, unprocessable, wrong
+from app.errors import NotAcceptable, UnsupportedMediaType, unprocessable, wrong
 from app.requests.models import MAX_NAMES
-from app.tensors.casting import describe
+from app.tensors.casting import Document, describe
 from app.tensors.strict_json import Body, parse
 from app.tensors.validation import entries
 
@@ -80,20 +80,15 @@ def read(body: Body, model: type[Model]) -> Model:
     return validated(fields_of(body), model)
 
 
-def fields_of(body: Body, parse: Callable[[Body], Any] = parse) -> dict[str, Any]:
+def fields_of(body: Body, parse: Callable[[Body], Any] = parse) -> Document:
     """Return the fields of a body that ``parse`` reads; raises ``Malformed`` or ``Unprocessable``."""
     document = parse(body)
-    if not isinstance(document, dict) or len(cast(dict[str, Any], document)) > MAX_NAMES:
-        raise not_fields(document)
-    return cast(dict[str, Any], document)
-
-
-def not_fields(document: Any) -> Unprocessable:
-    """Return the error for a document that is not an object, or has too many fields."""
     if not isinstance(document, dict):
-        return wrong((), "expected an object", expected="an object", got=describe(document))
-    count = len(cast(dict[str, Any], document))
-    return wrong((), "too many fields", expected=f"at most {MAX_NAMES} fields", got=str(count))
+        raise wrong((), "expected an object", expected="an object", got=describe(document))
+    fields = document if isinstance(document, Document) else Document(cast(dict[str, Any], document))
+    if len(fields) > MAX_NAMES:
+        raise wrong((), "too many fields", expected=f"at most {MAX_NAMES} fields", got=str(len(fields)))
+    return fields
 
 
 def validated(fields: Mapping[str, Any], model: type[Model]) -> Model:

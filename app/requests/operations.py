@@ -1,97 +1,61 @@
-"""One table of the operations on an op: their models, and the work for a query at a point."""
+"""One table of the operations on an op: their models, the work for a plan at a point, and the tree of the result."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from app.autodiff import derivatives, matrices
 from app.autodiff.point import Point
 from app.execution.calls import Work
 from app.requests import models
-from ops import Array
-
-Fields: TypeAlias = Mapping[str, Any]
-"""The fields of a request, its tensors not decoded."""
-Tree: TypeAlias = Any
-"""A response before it is written: objects and lists of arrays and ``Absent``."""
+from app.requests.plans import Directions, Operation, Plan, Tree
 
 
-@dataclass(frozen=True)
-class Query:
-    """A request to an op without its tensors: its model, and the names that it selects."""
-
-    request: Any
-    wrt: tuple[str, ...]
-    of: tuple[str, ...]
-
-
-Directions: TypeAlias = Mapping[str, dict[str, Array] | None]
-"""The cotangents, tangents or vectors of a request, by its field; ``None`` for an omitted field."""
-
-
-@dataclass(frozen=True)
-class Operation:
-    """One operation: its models, the work for a query at a point, and the tree of the result.
-
-    ``directions`` maps the fields of its directions to the side of the op that they belong to.
-    """
-
-    name: str
-    summary: str
-    request: type[models.OperationRequest]
-    answer: type[models.OperationAnswer]
-    directions: Mapping[str, Literal["inputs", "outputs"]]
-    work: Callable[[Query, Point, Directions], Work]
-    tree: Callable[[Query, Any], dict[str, Tree]]
-    is_long: bool = False
-
-
-def _forward(query: Query, point: Point, directions: Directions) -> Work:
-    del query, directions
+def _forward(plan: Plan, point: Point, directions: Directions) -> Work:
+    del plan, directions
     return derivatives.forward(point)
 
 
-def _gradients(query: Query, point: Point, directions: Directions) -> Work:
-    return derivatives.gradients(point, query.wrt, directions["cotangents"], query.request.order)
+def _gradients(plan: Plan, point: Point, directions: Directions) -> Work:
+    return derivatives.gradients(point, plan.wrt, directions["cotangents"], plan.request.order)
 
 
-def _vjp(query: Query, point: Point, directions: Directions) -> Work:
-    batched, outputs = query.request.batched, query.request.outputs
-    return derivatives.vjp(point, query.wrt, directions["cotangents"], batched=batched, outputs=outputs)
+def _vjp(plan: Plan, point: Point, directions: Directions) -> Work:
+    batched, outputs = plan.request.batched, plan.request.outputs
+    return derivatives.vjp(point, plan.wrt, directions["cotangents"], batched=batched, outputs=outputs)
 
 
-def _jvp(query: Query, point: Point, directions: Directions) -> Work:
-    return derivatives.jvp(point, directions["tangents"] or {}, batched=query.request.batched)
+def _jvp(plan: Plan, point: Point, directions: Directions) -> Work:
+    return derivatives.jvp(point, directions["tangents"] or {}, batched=plan.request.batched)
 
 
-def _jacobian(query: Query, point: Point, directions: Directions) -> Work:
+def _jacobian(plan: Plan, point: Point, directions: Directions) -> Work:
     del directions
-    return lambda checkpoint: matrices.jacobian(point, query.of, query.wrt, checkpoint)
+    return lambda checkpoint: matrices.jacobian(point, plan.of, plan.wrt, checkpoint)
 
 
-def _hvp(query: Query, point: Point, directions: Directions) -> Work:
+def _hvp(plan: Plan, point: Point, directions: Directions) -> Work:
     cotangents, vectors = directions["cotangents"], directions["vectors"] or {}
-    return derivatives.hvp(point, query.wrt, cotangents, vectors, batched=query.request.batched)
+    return derivatives.hvp(point, plan.wrt, cotangents, vectors, batched=plan.request.batched)
 
 
-def _hessian(query: Query, point: Point, directions: Directions) -> Work:
+def _hessian(plan: Plan, point: Point, directions: Directions) -> Work:
     cotangents = directions["cotangents"]
-    if query.request.diagonal:
-        return derivatives.hessian_diagonal(point, query.wrt, cotangents)
-    return lambda checkpoint: matrices.hessian(point, query.wrt, cotangents, checkpoint)
+    if plan.request.diagonal:
+        return derivatives.hessian_diagonal(point, plan.wrt, cotangents)
+    return lambda checkpoint: matrices.hessian(point, plan.wrt, cotangents, checkpoint)
 
 
-def _gradients_tree(query: Query, result: Any) -> dict[str, Tree]:
+def _gradients_tree(plan: Plan, result: Any) -> dict[str, Tree]:
     outputs, gradients = result
     return {"outputs": outputs, "gradients": gradients} if outputs else {"gradients": gradients}
 
 
-def _hessian_tree(query: Query, result: Any) -> dict[str, Tree]:
-    return {"diagonal" if query.request.diagonal else "hessian": result}
+def _hessian_tree(plan: Plan, result: Any) -> dict[str, Tree]:
+    return {"diagonal" if plan.request.diagonal else "hessian": result}
 
 
-def _tree_of(field: str) -> Callable[[Query, Any], dict[str, Tree]]:
-    return lambda query, result: {field: result}
+def _tree_of(field: str) -> Callable[[Plan, Any], dict[str, Tree]]:
+    return lambda plan, result: {field: result}
 
 
 _COTANGENTS: Mapping[str, Literal["inputs", "outputs"]] = {"cotangents": "outputs"}

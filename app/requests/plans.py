@@ -5,70 +5,116 @@ times as long as to read the numbers.
 """
 
 import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import orjson
 
 from app.autodiff.binding import Decode, bind_directions, bind_inputs, bind_names, bind_spec
 from app.autodiff.evaluation import Evaluation
 from app.autodiff.point import Point, Spec
-from app.execution.calls import Work
+from app.execution.calls import Call, Work
 from app.execution.engine import Engine
 from app.requests import models
 from app.requests.negotiation import validated
-from app.requests.operations import Directions, Fields, Operation, Query
 from app.runtime.cancellation import Checkpoint
-from app.tensors.decoding import decode
-from ops import Op
+from app.telemetry.counters import Counters
+from app.tensors.casting import Source
+from app.tensors.decoding import FIELDS, decode
+from ops import Array, Op
 
 # A request with another number among its attributes has another plan. A plan takes some kilobytes, and no more than
 # that: its key is bounded, and without unknown names, which could be of any length and number.
 KEPT, MAX_KEY = 1024, 4096
 # The most multiply-adds of short work, which takes milliseconds.
 SHORT_COST = 1 << 24
-TENSORS = ("inputs", "cotangents", "tangents", "vectors")
+
+Fields: TypeAlias = Mapping[str, Any]
+"""The fields of a request, its tensors not decoded."""
+Tree: TypeAlias = Any
+"""A response before it is written: objects and lists of arrays and ``Absent``."""
+Directions: TypeAlias = Mapping[str, dict[str, Array] | None]
+"""The cotangents, tangents or vectors of a request, by its field; ``None`` for an omitted field."""
 
 
-class Task(NamedTuple):
-    """The work of one request, whether it is long, and its point."""
+@dataclass(frozen=True)
+class Operation:
+    """One operation: its models, the work for a plan at a point, and the tree of the result.
 
-    work: Work
-    is_long: bool
-    point: Point
+    ``directions`` maps the fields of its directions to the side of the op that they belong to.
+    """
+
+    name: str
+    summary: str
+    request: type[models.OperationRequest]
+    answer: type[models.OperationAnswer]
+    directions: Mapping[str, Literal["inputs", "outputs"]]
+    work: Callable[["Plan", Point, Directions], Work]
+    tree: Callable[["Plan", Any], dict[str, Tree]]
+    is_long: bool = False
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A request without its tensors: an ``operation`` and its ``query``, bound to a ``spec``."""
+    """A request to an op without its tensors: its model, and the names that it selects, bound to a ``spec``."""
 
     operation: Operation
-    query: Query
+    request: Any
+    wrt: tuple[str, ...]
+    of: tuple[str, ...]
     spec: Spec
     is_long: bool
 
-    def task(self, fields: Fields, decode: Decode = decode) -> Task:
-        """Return the task for the tensors of a request; raises ``Unprocessable`` for invalid tensors.
+    def call(
+        self,
+        fields: Fields,
+        write: Callable[[Any], Any],
+        counters: Counters,
+        sources: Sequence[Source] = (),
+        *,
+        decode: Decode = decode,
+        finish: Callable[[Point, Any], Any] | None = None,
+    ) -> Call:
+        """Return the call for the tensors of a request; raises ``Unprocessable`` for invalid tensors.
+
+        The result of the work passes through ``finish``, if any, and then through ``write``.
+        """
+        point, work = self.work(fields, decode)
+        cost = point.size if self.spec.op.cost is None else point.cost
+        is_long = self.is_long or cost > SHORT_COST
+        if finish is not None:
+            work = _then(work, partial(finish, point))
+        return Call(self.spec.op.owner, work, is_long, write, counters, sources)
+
+    def work(self, fields: Fields, decode: Decode = decode) -> tuple[Point, Work]:
+        """Return the point of a request, and its work there; raises ``Unprocessable`` for invalid tensors.
 
         If only a run determines the shapes of the outputs, the directions are checked as part of the work.
         """
-        operation, spec, directions = self.operation, self.spec, dict[str, Any]()
+        operation, spec, directions = self.operation, self.spec, dict[str, dict[str, Array] | None]()
         point = bind_inputs(spec, fields["inputs"], decode)
         for field, side in operation.directions.items():
-            slots = spec.inputs if side == "inputs" else spec.outputs
-            directions[field] = bind_directions(fields.get(field), slots, decode, field)
+            values, slots = fields.get(field), spec.inputs if side == "inputs" else spec.outputs
+            directions[field] = None if values is None else bind_directions(values, slots, decode, field)
         if None in point.output_shapes.values():
-            work: Work = partial(_run, operation, self.query, point, directions)
-        else:
-            work = operation.work(self.query, point, directions)
-        cost = point.size if spec.op.cost is None else point.cost
-        return Task(work, self.is_long or cost > SHORT_COST, point)
+            return point, lambda checkpoint: run(operation.work(self, point, directions), checkpoint)
+        return point, operation.work(self, point, directions)
 
 
-def _run(operation: Operation, query: Query, point: Point, directions: Directions, checkpoint: Checkpoint) -> Any:
-    work = operation.work(query, point, directions)
+def run(work: Work, checkpoint: Checkpoint) -> Any:
+    """Return the result of the work of an operation, run as steps."""
     return work.run() if isinstance(work, Evaluation) else work(checkpoint)
+
+
+def _then(work: Work, finish: Callable[[Any], Any]) -> Work:
+    """Return the work, with its result passed through ``finish``."""
+    if isinstance(work, Evaluation):
+        before = work.finish
+        work.finish = lambda results: finish(before(results))
+        return work
+    return lambda checkpoint: finish(work(checkpoint))
 
 
 class Plans:
@@ -86,7 +132,7 @@ class Plans:
     def plan(self, operation: Operation, op: Op, fields: Fields) -> Plan:
         """Return the plan for a request; raises ``Unprocessable`` for errors outside its tensors."""
         frame = dict(fields)
-        for name in TENSORS:
+        for name in FIELDS:
             if isinstance(frame.get(name), dict):
                 frame[name] = dict.fromkeys(cast(dict[str, Any], frame[name]))
         try:
@@ -114,7 +160,7 @@ class Plans:
         wrt = bind_names(getattr(request, "wrt", None), op.inputs, "wrt")
         of = bind_names(getattr(request, "of", None), op.outputs, "of")
         whole = operation.is_long and not getattr(request, "diagonal", False)
-        return Plan(operation, Query(request, wrt, of), spec, whole or batched)
+        return Plan(operation, request, wrt, of, spec, whole or batched)
 
 
 def _has_known_names(plan: Plan, frame: Fields) -> bool:

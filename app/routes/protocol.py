@@ -7,17 +7,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from app.autodiff.derivatives import output_shapes
-from app.autodiff.evaluation import Evaluation
 from app.autodiff.point import Point
 from app.errors import MAX_GOT, clip, wrong
-from app.execution.calls import Call
 from app.execution.engine import Engine
 from app.http.route import Answer, Find, Handler
 from app.requests.answering import Reply, laid_out
-from app.requests.plans import Task
-from app.runtime.cancellation import Checkpoint
 from app.telemetry.counters import Counters
-from app.tensors.casting import Source
 from app.tensors.dtypes import DTYPES
 from app.tensors.layouts import lay_out
 from ops import Array, Input, Op, Output
@@ -55,27 +50,6 @@ def type_variable(op: Op, dtypes: Mapping[str, Any], field: str) -> str | None:
             expected = f"{clip(str(variable[first]), MAX_GOT)}, as for {first}"
             raise wrong((field, name), "the inputs have different dtypes", expected=expected, got=str(dtype))
     return None if first is None else variable[first]
-
-
-def make_call(
-    task: Task,
-    finish: Callable[[Any], Result],
-    write: Callable[[Result], Reply],
-    counters: Counters,
-    sources: Sequence[Source] = (),
-) -> Call:
-    """Return the call of a task: its result passes through ``finish``, then through ``write``.
-
-    The result of steps may need TensorFlow in ``finish``, so there ``finish`` is part of the work.
-    """
-    owner, work = task.point.op.owner, task.work
-    if isinstance(work, Evaluation):
-        return Call(owner, work, task.is_long, lambda result: write(finish(result)), counters, sources)
-
-    def steps(checkpoint: Checkpoint) -> Result:
-        return finish(work(checkpoint))
-
-    return Call(owner, steps, task.is_long, write, counters)
 
 
 def zeros(point: Point, slots: Sequence[Input | Output]) -> Array:

@@ -57,6 +57,12 @@ class Numbers(Source):
     text: memoryview
 
 
+class Document(dict[str, Any]):
+    """A JSON object, and the ``sources`` of its tensors, as far as they are known."""
+
+    sources: tuple[Source, ...] = ()
+
+
 class Loss(Exception):
     """The element at ``index`` of the flat list cannot be represented in the dtype."""
 
@@ -143,7 +149,7 @@ def narrow(values: NDArray[np.float64], dtype: DType) -> NDArray[Any]:
 
     No finite value may overflow.
     """
-    if dtype.name == "bfloat16":
+    if not dtype.rounds_once:
         return _odd_float32(values).astype(dtype.numpy)
     return values.astype(dtype.numpy, copy=False)
 
@@ -151,8 +157,8 @@ def narrow(values: NDArray[np.float64], dtype: DType) -> NDArray[Any]:
 def _odd_float32(values: NDArray[np.float64]) -> NDArray[np.float32]:
     """Round to float32 "to odd": towards zero, with the last bit set if the result is inexact.
 
-    NumPy converts to bfloat16 through float32, and rounding to nearest twice is wrong next to a tie. Rounding to odd
-    first creates no new ties.
+    NumPy converts to bfloat16, for example, through float32, and rounding to nearest twice is wrong next to a tie.
+    Rounding to odd first creates no new ties.
     """
     single = values.astype(np.float32)
     back = single.astype(np.float64)

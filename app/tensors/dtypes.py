@@ -16,13 +16,15 @@ MAX_BYTES = (1 << 63) - 1
 class DType:
     """A dtype: its names, its NumPy dtype in the machine's byte order (``numpy``) and little-endian (``wire``).
 
+    ``text`` is a dtype that orjson can write, and that has all its numbers.
+
     ``name`` is its name in JSON and in NumPy, ``safetensors`` its name in a safetensors header, and ``datatype`` its
     name in the Open Inference Protocol.
 
     Integers, and the bytes of a bool, range from ``low`` to ``high`` inclusive. Floats lie strictly between ``low`` and
     ``high``: the first magnitudes that round to infinity, which are the largest number plus half a unit in the last
     place. If ``is_bool``, the elements are true or false, not numbers. If ``rounds_once``, NumPy rounds a Python float
-    to the dtype in one step: to nearest, ties to even.
+    to the dtype in one step: to nearest, ties to even; otherwise it goes through float32.
     """
 
     name: str
@@ -30,6 +32,7 @@ class DType:
     datatype: str
     numpy: np.dtype[Any]
     wire: np.dtype[Any]
+    text: np.dtype[Any]
     is_float: bool
     low: float
     high: float
@@ -45,17 +48,23 @@ class DType:
 
 def _float(name: str, safetensors: str, datatype: str, scalar: type[np.generic], first_infinite: float) -> DType:
     dtype: np.dtype[Any] = np.dtype(scalar)
-    wire, low, high = dtype.newbyteorder("<"), -first_infinite, first_infinite
-    # NumPy converts to bfloat16 through float32.
-    return DType(name, safetensors, datatype, dtype, wire, True, low, high, rounds_once=name != "bfloat16")
+    wire, text = dtype.newbyteorder("<"), np.dtype(np.float64 if name == "float64" else np.float32)
+    # NumPy converts to floats that are not its own through float32.
+    rounds_once = issubclass(scalar, np.floating)
+    return DType(
+        name, safetensors, datatype, dtype, wire, text, True, -first_infinite, first_infinite, False, rounds_once
+    )
 
 
 def _integer(name: str, safetensors: str, datatype: str) -> DType:
     dtype: np.dtype[Any] = np.dtype(name)
     info = np.iinfo(dtype)
-    return DType(name, safetensors, datatype, dtype, dtype.newbyteorder("<"), False, int(info.min), int(info.max))
+    return DType(
+        name, safetensors, datatype, dtype, dtype.newbyteorder("<"), dtype, False, int(info.min), int(info.max)
+    )
 
 
+_BOOL = np.dtype(np.bool_)
 _TABLE = (
     _float("float16", "F16", "FP16", np.float16, 2.0**16 - 2.0**4),
     _float("bfloat16", "BF16", "BF16", ml_dtypes.bfloat16, 2.0**128 - 2.0**119),
@@ -69,7 +78,7 @@ _TABLE = (
     _integer("uint16", "U16", "UINT16"),
     _integer("uint32", "U32", "UINT32"),
     _integer("uint64", "U64", "UINT64"),
-    DType("bool", "BOOL", "BOOL", np.dtype(np.bool_), np.dtype(np.bool_), False, 0, 1, is_bool=True),
+    DType("bool", "BOOL", "BOOL", _BOOL, _BOOL, _BOOL, False, 0, 1, is_bool=True),
 )
 
 DTYPES: Mapping[str, DType] = {row.name: row for row in _TABLE}

@@ -9,7 +9,6 @@ object per number. The same holds for the base64 texts of tensors. All of them k
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 import orjson
@@ -17,7 +16,7 @@ import pybase64
 
 from app.errors import Malformed
 from app.tensors import strict_json
-from app.tensors.casting import NumberList, Numbers, Source
+from app.tensors.casting import Document, NumberList, Numbers, Source
 from app.tensors.decoding import FIELDS
 from app.tensors.json import Decoded
 from app.tensors.runs import Raw, Run, end_of_run, read_run
@@ -44,37 +43,8 @@ MAX_LISTS = 1000
 _MARK = secrets.token_hex(16)
 
 
-class Document(dict[str, Any]):
-    """A JSON object, and the ``sources`` of its tensors, as far as they are known."""
-
-    sources: tuple[Source, ...] = ()
-
-
-@dataclass(frozen=True, eq=False)
-class _ShortRun:
-    """The text of a short run, which begins at ``start``."""
-
-    text: Raw
-    start: int
-
-    def tensor(self) -> NumberList:
-        """Return the run as a list."""
-        numbers = NumberList(orjson.loads(self.text))
-        numbers.start = self.start
-        return numbers
-
-    def rows(self) -> list[NumberList]:
-        """Return the flat lists in the run; raise ``TypeError`` if it has anything else."""
-        rows, first = list[NumberList](), 0
-        for items in orjson.loads(self.text):
-            row = NumberList(items)
-            row.start, row.first = self.start, first
-            rows.append(row)
-            first += len(row)
-        return rows
-
-
-Extracted: TypeAlias = dict[str, Run | _ShortRun | Decoded]
+Extracted: TypeAlias = dict[str, Run | NumberList | Decoded]
+"""The values that are parsed by themselves, by their marks."""
 
 
 def places(request: dict[str, Any]) -> list[Place]:
@@ -90,11 +60,6 @@ def places(request: dict[str, Any]) -> list[Place]:
     return found
 
 
-def sources_of(fields: object) -> tuple[Source, ...]:
-    """Return the sources of the tensors in a document that ``parse`` has returned."""
-    return fields.sources if isinstance(fields, Document) else ()
-
-
 def parse(body: Body, places: Places = places) -> Any:
     """Parse as ``strict_json.parse`` does, but return values with sources in the ``places``, in a ``Document``.
 
@@ -102,47 +67,48 @@ def parse(body: Body, places: Places = places) -> Any:
     """
     if isinstance(body, memoryview):
         return strict_json.parse(body)
+    extracted = Extracted()
     try:
-        return _parse_split(body, places) if len(body) <= SHORT_BODY else _parse_long(body, places)
+        if len(body) > strict_json.MAX_BRACKETS:
+            strict_json.refuse_brackets(body)
+        rest = _without_runs(body, extracted) if len(body) <= SHORT_BODY else _without_long_values(body, extracted)
+        return _restored(body, strict_json.parse(rest), places, extracted)
     except (Malformed, ValueError, TypeError, RuntimeError):  # from the parsers and this module
         return strict_json.parse(body)
 
 
-def _parse_split(raw: Raw, places: Places) -> Document:
-    """Parse a body, all of whose runs are taken out; raise ``ValueError`` or another error if it does not fit."""
-    if len(raw) > strict_json.MAX_BRACKETS:
-        strict_json.refuse_brackets(raw)
+def _without_runs(raw: Raw, extracted: Extracted) -> bytes:
+    """Return a short body with marks for its runs, which go to ``extracted``; raise ``ValueError`` if it does not fit.
+
+    A short run becomes a list, whatever it contains, such as bools.
+    """
     if (parts := split(raw)) is None:
         raise ValueError("expected fewer lists")
     skeleton, texts = parts
     first, *rest = skeleton.split(HOLE)
-    extracted, pieces, start = Extracted(), [first], len(first)
+    pieces, start = [first], len(first)
     for text, following in zip(texts, rest, strict=True):
-        mark = f"{_MARK}.{len(extracted)}"
-        extracted[mark] = _run_at(raw, text, start)
+        mark, run = f"{_MARK}.{len(extracted)}", None
+        if len(text) >= LONG_RUN:
+            with suppress(ValueError):
+                run = read_run(raw, start, start + len(text))
+        if run is None:
+            if text.count(b"[") > MAX_LISTS:
+                raise ValueError("expected fewer lists in a short run")
+            run = NumberList(orjson.loads(text))
+            run.start = start
+        extracted[mark] = run
         pieces += (b'["%b"]' % mark.encode(), following)
         start += len(text) + len(following)
-    return _restored(raw, strict_json.parse(b"".join(pieces)), places, extracted)
+    return b"".join(pieces)
 
 
-def _run_at(raw: Raw, text: Raw, start: int) -> Run | _ShortRun:
-    """Return the run with this text at ``start``; one of other values than numbers, such as bools, as a short one."""
-    if len(text) >= LONG_RUN:
-        with suppress(ValueError):
-            return read_run(raw, start, start + len(text))
-    if text.count(b"[") > MAX_LISTS:
-        raise ValueError("expected fewer lists in a short run")
-    return _ShortRun(text, start)
-
-
-def _parse_long(raw: Raw, places: Places) -> Document:
-    """Parse a body whose long values are taken out; raise as ``_parse_split`` does."""
-    strict_json.refuse_brackets(raw)
-    extracted = Extracted()
+def _without_long_values(raw: Raw, extracted: Extracted) -> bytes:
+    """Return a long body with marks for its long values, as ``_without_runs`` does."""
     rest = b"".join(_extract(raw, extracted))
     if b"\\" in rest:
         raise ValueError("expected strings that end at a quote")
-    return _restored(raw, strict_json.parse(rest), places, extracted)
+    return rest
 
 
 def _extract(raw: Raw, extracted: Extracted) -> Iterator[Raw]:
@@ -194,11 +160,14 @@ def _restored(raw: Raw, parsed: Any, places: Places, extracted: Extracted) -> Do
     sources = list[Source]()
     for place, key, kind in places(cast("dict[str, Any]", parsed)):
         match place.get(key):
-            case [str(mark)] if isinstance(run := extracted.get(mark), Run | _ShortRun) and kind is not Decoded:
+            case [str(mark)] if isinstance(run := extracted.get(mark), Run | NumberList) and kind is not Decoded:
                 del extracted[mark]
-                value = run.tensor() if kind is Numbers else run.rows()
-                place[key] = value
-                sources += value if isinstance(value, list) and kind is list else (cast("Source", value),)
+                if kind is Numbers:
+                    place[key] = tensor = run.tensor() if isinstance(run, Run) else run
+                    sources.append(tensor)
+                else:
+                    place[key] = rows = run.rows() if isinstance(run, Run) else _rows(run)
+                    sources += rows
             case str(mark) if isinstance(decoded := extracted.get(mark), Decoded) and kind is Decoded:
                 place[key] = decoded
                 del extracted[mark]
@@ -213,6 +182,17 @@ def _restored(raw: Raw, parsed: Any, places: Places, extracted: Extracted) -> Do
     document = Document(cast("dict[str, Any]", parsed))
     document.sources = tuple(sources)
     return document
+
+
+def _rows(run: NumberList) -> list[NumberList]:
+    """Return the flat lists in a run; raise ``TypeError`` if it has anything else."""
+    rows, first = list[NumberList](), 0
+    for items in run:
+        row = NumberList(items)
+        row.start, row.first = run.start, first
+        rows.append(row)
+        first += len(row)
+    return rows
 
 
 def _decoded(raw: Raw, text: str, *, is_located: bool) -> Decoded:

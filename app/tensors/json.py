@@ -24,7 +24,7 @@ from app.errors import Loc, Unprocessable, wrong
 from app.tensors import casting, dtypes
 from app.tensors.casting import Numbers, Source
 from app.tensors.dtypes import DTYPES, MAX_BYTES, MAX_DIMENSION, MAX_RANK, DType
-from app.tensors.layouts import Slot
+from app.tensors.layouts import Placeholder
 
 Encoding = Literal["nested", "flat", "base64"]
 Shape = tuple[int, ...]
@@ -49,29 +49,23 @@ def decode(value: Any, dtype: str, loc: Loc) -> NDArray[Any]:
     numbers (for the dtype bool: not bools), ragged lists, and values that do not fit the dtype or the tensor's own
     shape; ``KeyError`` for a ``dtype`` that is not in the table.
     """
-    array = _decode(value, DTYPES[dtype], loc)
-    source: Any = value
-    if isinstance(value, dict):
-        source = cast("dict[str, Any]", value).get("data") or cast("dict[str, Any]", value).get("base64")
+    target, source = DTYPES[dtype], value
+    items = cast("list[Any]", value) if isinstance(value, list) else []
+    # Python is faster than NumPy's reductions for so few numbers; a NaN or an infinity fails the test.
+    is_short = 0 < len(items) <= _SHORT and casting.NUMBERS.issuperset(map(type, items))
+    if is_short and target.rounds_once and max(items) < target.high and min(items) > target.low:
+        array = np.array(items, target.numpy)
+    elif isinstance(value, dict):
+        tensor = cast("dict[str, Any]", value)
+        array, source = _decode_typed(tensor, target, loc), tensor.get("data") or tensor.get("base64")
+    elif isinstance(value, Numbers):
+        array = _cast_numbers(value, target, loc)
+    else:
+        shape, flat, kinds = _flatten(value, target, loc)
+        array = _cast(flat, kinds, target, shape, loc).reshape(shape)
     if isinstance(source, Source):
         source.array = array
     return array
-
-
-def _decode(value: Any, target: DType, loc: Loc) -> NDArray[Any]:
-    if isinstance(value, list):
-        items = cast("list[Any]", value)
-        # Python is faster than NumPy's reductions for so few numbers; a NaN or an infinity fails the test.
-        is_short = 0 < len(items) <= _SHORT and casting.NUMBERS.issuperset(map(type, items))
-        if is_short and target.rounds_once and max(items) < target.high and min(items) > target.low:
-            return np.array(items, target.numpy)
-    elif isinstance(value, dict):
-        return _decode_typed(cast("dict[str, Any]", value), target, loc)
-    elif isinstance(value, Numbers):
-        return _cast_numbers(value, target, loc)
-    shape, flat, kinds = _flatten(value, target, loc)
-    array = _cast(flat, kinds, target, shape, loc)
-    return array if len(shape) == 1 else array.reshape(shape)
 
 
 def encode(array: NDArray[Any], encoding: Encoding) -> dict[str, Any]:
@@ -82,7 +76,7 @@ def encode(array: NDArray[Any], encoding: Encoding) -> dict[str, Any]:
     """
     row = dtypes.ROWS.get(array.dtype) or dtypes.of(array.dtype)
     key = "base64" if encoding == "base64" else "data"
-    return {"dtype": row.name, "shape": list(array.shape), key: Slot(array, encoding)}
+    return {"dtype": row.name, "shape": list(array.shape), key: Placeholder(array, encoding)}
 
 
 def refuse_cast(name: Any, target: DType, loc: Loc) -> None:

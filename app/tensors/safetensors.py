@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 from app.errors import Malformed, clip
 from app.tensors import dtypes, strict_json
-from app.tensors.casting import Loss, bools, describe
+from app.tensors.casting import Document, Loss, bools, describe
 from app.tensors.decoding import FIELDS
 from app.tensors.dtypes import DTYPES, MAX_BYTES, MAX_DIMENSION, MAX_RANK, DType
-from app.tensors.layouts import Layout, Slot
+from app.tensors.layouts import Layout, Placeholder
 from app.tensors.memory import ALIGNMENT
 from app.tensors.strict_json import Body
 
@@ -51,7 +51,7 @@ class _Entry:
     end: int
 
 
-def parse(body: Body) -> dict[str, Any]:
+def parse(body: Body) -> Document:
     """Return the document in a body, as from JSON, with arrays in place of tensors.
 
     The arrays are views of the body, of any alignment. Raises ``Malformed``, with the expected and actual value, for a
@@ -63,31 +63,34 @@ def parse(body: Body) -> dict[str, Any]:
     start = _LENGTH + len(raw)
     if size != len(body) - start:
         raise Malformed(f"expected {size} bytes of data after the header (data_offsets), got {len(body) - start}")
-    document = {name: dict(cast("Any", value)) if isinstance(value, dict) else value for name, value in fields.items()}
+    document = Document(fields)
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            document[name] = dict(cast("dict[str, Any]", value))
     for entry in entries:
         _insert(document, entry.name, _array(entry, body, start + entry.begin))
     return document
 
 
 def lay_out(tensors: Mapping[str, NDArray[Any]], fields: Mapping[str, Any]) -> Layout:
-    """Return the layout of a body: the header, and a slot for the bytes of each array.
+    """Return the layout of a body: the header, and a placeholder for the bytes of each array.
 
     ``fields`` go into the metadata. The data begin at a multiple of ``ALIGNMENT``, and the wider dtypes come first, so
     that each tensor begins at a multiple of its itemsize. Raises ``TypeError`` for a dtype that is not in the table.
     """
     rows = {name: dtypes.of(array.dtype) for name, array in tensors.items()}
     header: dict[str, Any] = {_METADATA: {_OURS: orjson.dumps(fields).decode()}} if fields else {}
-    slots: list[Slot] = []
+    placeholders: list[Placeholder] = []
     begin = 0
     for name, row in sorted(rows.items(), key=lambda item: -item[1].itemsize):
         array = tensors[name]
         end = begin + array.nbytes
         header[name] = {"dtype": row.safetensors, "shape": list(array.shape), "data_offsets": [begin, end]}
-        slots.append(Slot(array, "bytes"))
+        placeholders.append(Placeholder(array, "bytes"))
         begin = end
     text = orjson.dumps(header)
     text += b" " * (-(_LENGTH + len(text)) % ALIGNMENT)
-    return Layout((len(text).to_bytes(_LENGTH, "little") + text, *[b""] * len(slots)), tuple(slots))
+    return Layout((len(text).to_bytes(_LENGTH, "little") + text, *[b""] * len(placeholders)), tuple(placeholders))
 
 
 def _header(body: Body) -> Body:

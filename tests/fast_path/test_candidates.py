@@ -198,7 +198,7 @@ def test_binary_tensors_may_look_like_lists(ask: Ask):
 def test_a_template_keeps_no_body_and_no_result(ask: Ask):
     made = template(ask(vjp(in_base64)(np.arange(3000.0), np.arange(3000.0) + 0.5)))
     assert made.weight < 1 << 13
-    assert all(not any(slot.array.strides) for slot in made.response.layout.slots)
+    assert all(not any(slot.array.strides) for slot in made.response.layout.placeholders)
     first = ask(constant(X, Z))
     [kept] = [leaf for leaf in template(first).reader.leaves if isinstance(leaf, np.ndarray)]
     assert kept.base is None

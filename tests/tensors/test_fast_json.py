@@ -90,7 +90,7 @@ def agree(raw: bytes) -> Any:
     for one, other in zip(tensors(fast), tensors(strict), strict=True):
         for dtype in DTYPES:
             assert decoded(one, dtype) == decoded(other, dtype), (raw, dtype)
-    for source in fast_json.sources_of(fast):
+    for source in fast.sources:
         check_source(raw, source)
     return fast
 
@@ -262,7 +262,7 @@ def test_lists_inside_lists_of_tensors_take_the_fast_path():
 
     found = fast_json.parse(bytearray(raw), places)
     assert all(isinstance(item["data"], Source) for item in found["inputs"])
-    assert len(fast_json.sources_of(found)) == 2
+    assert len(found.sources) == 2
     assert found["outputs"] == []
 
 
@@ -272,7 +272,7 @@ def test_numbers_and_base64_take_the_fast_path():
     assert isinstance(found["inputs"]["x"]["data"], Source)
     assert isinstance(found["inputs"]["y"], Source)
     assert isinstance(found["cotangents"]["y"]["base64"], Decoded)
-    assert [source.start >= 0 for source in fast_json.sources_of(found)] == [True] * 3
+    assert [source.start >= 0 for source in found.sources] == [True] * 3
 
 
 @pytest.mark.parametrize(
@@ -395,7 +395,7 @@ def test_rows_know_their_places(rows: str, firsts: list[int] | None):
     raw = f'{{"sens":[0.25,3.5,4.5,5.5,6.5,7.5,8.5],"input":{rows}}}'.encode()
     fast, strict = fast_json.parse(raw, vectors), strict_json.parse(raw)
     assert canonical(fast) == canonical(strict)
-    sources = fast_json.sources_of(fast)
+    sources = fast.sources
     for source in sources:
         check_source(raw, source)
     if firsts is not None:
@@ -419,7 +419,7 @@ def test_deep_lists_are_refused_as_by_the_strict_parser(depth: int):
 def test_few_texts_are_located():
     """To search the body for each of many would take quadratic time."""
     named = ",".join(f'"{number}":{{"base64":"{number:04}"}}' for number in range(1000))
-    sources = fast_json.sources_of(fast_json.parse(f'{{"inputs":{{{named}}}}}'.encode()))
+    sources = fast_json.parse(f'{{"inputs":{{{named}}}}}'.encode()).sources
     assert sum(source.start >= 0 for source in sources) <= skeletons.MAX_RUNS
 
 
@@ -438,5 +438,5 @@ LONG_TEXT = base64.b64encode(bytes(range(24))).decode()
 )
 def test_base64_with_a_twin_or_an_escape_has_no_place(text: str, more: str, is_known: bool):
     found = agree(f'{{"inputs":{{"x":{{"dtype":"int8","shape":[24],"base64":"{text}"}}}}{more}}}'.encode())
-    starts = [source.start for source in fast_json.sources_of(found)]
+    starts = [source.start for source in found.sources]
     assert all(start >= 0 for start in starts) if is_known else set(starts) <= {-1}

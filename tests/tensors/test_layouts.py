@@ -1,4 +1,4 @@
-"""A layout written whole, and filled slot by slot, gives the same bytes, which read back as the arrays."""
+"""A layout written whole, and filled place by place, gives the same bytes, which read back as the arrays."""
 
 import json
 from typing import Any
@@ -11,7 +11,7 @@ import pytest
 from app.tensors import safetensors
 from app.tensors.dtypes import DTYPES
 from app.tensors.json import decode
-from app.tensors.layouts import Form, Layout, Slot, lay_out
+from app.tensors.layouts import Form, Layout, Placeholder, lay_out
 
 FORMS: tuple[Form, ...] = ("flat", "nested", "base64", "bytes")
 TEXTS: tuple[Form, ...] = ("flat", "nested")
@@ -58,9 +58,9 @@ def rows(dtype: str, shape: tuple[int, ...], count: int = ROWS) -> np.ndarray[An
 def test_the_contents_of_rows_are_those_of_each(dtype: str, form: Form, shape: tuple[int, ...], is_wide: bool):
     for count in (1, ROWS):
         arrays = rows(dtype, shape, count)
-        slot = Slot(arrays[0].reshape(shape), form, is_wide).without_numbers()
-        contents = slot.contents(arrays)
-        assert [bytes(Slot(row.reshape(shape), form, is_wide).content()) for row in arrays] == list(contents)
+        place = Placeholder(arrays[0].reshape(shape), form, is_wide).without_numbers()
+        contents = place.contents(arrays)
+        assert [bytes(Placeholder(row.reshape(shape), form, is_wide).content()) for row in arrays] == list(contents)
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -68,8 +68,8 @@ def test_the_contents_of_rows_are_those_of_each(dtype: str, form: Form, shape: t
 def test_the_ambiguous_number_among_plain_ones(others: int, sign: int):
     number = np.float32(sign * AMBIGUOUS)
     arrays = np.array([[0.5] * others + [1.5], [number] + [0.5] * others, [number] * (others + 1)], np.float32)
-    for row, content in zip(arrays, Slot(arrays[0], "flat").without_numbers().contents(arrays), strict=True):
-        assert content == bytes(Slot(row, "flat").content())
+    for row, content in zip(arrays, Placeholder(arrays[0], "flat").without_numbers().contents(arrays), strict=True):
+        assert content == bytes(Placeholder(row, "flat").content())
         assert np.array(json.loads(b"[%b]" % content)).astype(np.float32).tobytes() == row.tobytes()
 
 
@@ -78,7 +78,7 @@ def test_the_ambiguous_number_among_plain_ones(others: int, sign: int):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_text_reads_back_exactly(dtype: str, form: Form, is_wide: bool):
     for row in rows(dtype, (4, 3)):
-        text = bytes(Slot(row.reshape(4, 3), form, is_wide).content())
+        text = bytes(Placeholder(row.reshape(4, 3), form, is_wide).content())
         read = decode(json.loads(text if form == "nested" else b"[%b]" % text), dtype, ())
         assert np.array_equal(read.reshape(-1).view(np.uint8), canonical(row).view(np.uint8))
 
@@ -90,9 +90,9 @@ def canonical(row: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.where(np.isnan(row), np.array(np.nan, row.dtype), row)
 
 
-def test_a_wide_slot_has_the_digits_of_a_float64():
+def test_a_wide_placeholder_has_the_digits_of_a_float64():
     array = np.array([0.1, 2.5], np.float32)
-    assert (bytes(Slot(array, "flat").content()), bytes(Slot(array, "flat", is_wide=True).content())) == (
+    assert (bytes(Placeholder(array, "flat").content()), bytes(Placeholder(array, "flat", is_wide=True).content())) == (
         b"0.1,2.5",
         b"0.10000000149011612,2.5",
     )
@@ -100,26 +100,27 @@ def test_a_wide_slot_has_the_digits_of_a_float64():
 
 def test_binary_forms_are_little_endian():
     array = np.array([1.5, -2.5], ">f8")
-    assert bytes(Slot(array, "bytes").content()) == array.astype("<f8").tobytes()
-    assert pybase64.b64decode(Slot(array, "base64").content()) == array.astype("<f8").tobytes()
+    assert bytes(Placeholder(array, "bytes").content()) == array.astype("<f8").tobytes()
+    assert pybase64.b64decode(Placeholder(array, "base64").content()) == array.astype("<f8").tobytes()
     half = np.array([1.5], ml_dtypes.bfloat16)
-    assert bytes(Slot(half, "bytes").content()) == half.tobytes()
+    assert bytes(Placeholder(half, "bytes").content()) == half.tobytes()
 
 
-def test_a_slot_without_numbers_takes_no_memory():
+def test_a_placeholder_without_numbers_takes_no_memory():
     array = np.arange(6.0).reshape(2, 3)
-    slot = Slot(array, "nested", is_wide=True).without_numbers()
-    assert (slot.array.shape, slot.array.dtype, slot.form, slot.is_wide) == ((2, 3), array.dtype, "nested", True)
-    assert not any(slot.array.strides)
+    place = Placeholder(array, "nested", is_wide=True).without_numbers()
+    assert (place.array.shape, place.array.dtype, place.form, place.is_wide) == ((2, 3), array.dtype, "nested", True)
+    assert not any(place.array.strides)
 
 
 def filled(layout: Layout) -> bytes:
-    return layout.fill([slot.content() for slot in layout.slots])
+    return layout.fill([place.content() for place in layout.placeholders])
 
 
 def test_a_filled_layout_is_its_pieces():
     array = np.array([[1.5, np.nan]])
-    document = {"a": Slot(array, "flat"), "b": [Slot(array, "nested"), 1], "c": {"d": Slot(array, "base64")}}
+    flat, nested, base64 = (Placeholder(array, form) for form in ("flat", "nested", "base64"))
+    document = {"a": flat, "b": [nested, 1], "c": {"d": base64}}
     layout = lay_out(document)
     assert b"".join(layout.pieces()) == filled(layout)
     text = pybase64.b64encode(array.tobytes()).decode()
@@ -131,14 +132,14 @@ def test_a_filled_layout_of_bytes_is_its_pieces():
     arrays = {"outputs/x": np.arange(3.0), "outputs/n": np.arange(5, dtype=np.int8), "outputs/none": np.zeros((0, 2))}
     layout = safetensors.lay_out(arrays, {"absent": {"z": "disconnected"}})
     assert b"".join(layout.pieces()) == filled(layout)
-    assert len(layout.slots) == len(layout.constants) - 1 == len(arrays)
+    assert len(layout.placeholders) == len(layout.constants) - 1 == len(arrays)
 
 
 @pytest.mark.parametrize("text", ["\0", "[\0]", '"\0"', "\\u0000", "a\0b\0"])
-def test_strings_forge_no_slot(text: str):
+def test_strings_forge_no_placeholder(text: str):
     """JSON text has no zero byte: a string or a key that has one is escaped."""
     array = np.array([0.5])
-    layout = lay_out({text: text, "x": Slot(array, "flat"), "list": [text]})
+    layout = lay_out({text: text, "x": Placeholder(array, "flat"), "list": [text]})
     assert len(layout.constants) == 2
     assert json.loads(filled(layout)) == {text: text, "x": [0.5], "list": [text]}
 
@@ -149,6 +150,6 @@ def test_a_value_that_json_does_not_have_is_refused():
 
 
 def test_contents_of_another_number_are_refused():
-    layout = lay_out({"x": Slot(np.array([0.5]), "flat")})
+    layout = lay_out({"x": Placeholder(np.array([0.5]), "flat")})
     with pytest.raises(ValueError, match="argument 2"):
         layout.fill([])

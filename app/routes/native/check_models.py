@@ -2,7 +2,8 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel
+from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema, RootModel
+from pydantic_core.core_schema import literal_schema
 
 from app.gradcheck.checks import CHECKS
 from app.requests.models import MAX_NAMES, Attributes, Cotangents, Device, Dtype, OperationAnswer, Problem, Tensors
@@ -27,10 +28,9 @@ CheckName = Literal[
 Verdict = Literal["pass", "fail", "error", "inconclusive"]
 EntryVerdict = Literal["pass", "fail", "error", "inconclusive", "skipped"]
 Number = Annotated[float | Literal["NaN", "Infinity", "-Infinity"], Field(title="Number")]
-FloatDtype = Literal["float32", "float64", "float16", "bfloat16"]
+FloatDtype = Annotated[str, GetPydanticSchema(lambda source, handler: literal_schema([*FLOATS]))]
 Dtypes = Annotated[list[FloatDtype], Field(min_length=1, max_length=len(FLOATS))]
 
-assert FloatDtype.__args__ == FLOATS  # pyright: ignore[reportAttributeAccessIssue] - a Literal has them
 assert set(CheckName.__args__) == set(CHECKS)  # pyright: ignore[reportAttributeAccessIssue] - a Literal has them
 
 

@@ -23,7 +23,7 @@ from app.gradcheck.report import DEADLINE, Report
 from app.gradcheck.target import Options
 from app.gradcheck.verdict import Verdict, worst_verdict
 from app.http.request import Request
-from app.requests.answering import Reader, Reply, answer, off_loop, owner_of
+from app.requests.answering import Reply, answer, off_loop, owner_of
 from app.requests.negotiation import JSON, accepted, content_type, read
 from app.routes.native.check_models import CheckRequest, ChecksRequest, VerifyRequest
 from app.runtime.cancellation import Checkpoint
@@ -58,8 +58,7 @@ class CheckHandler:
     async def __call__(self, request: Request) -> None:
         """Send the report; raises a ``PullbackError`` if the request is invalid or fails."""
         _negotiate(request, (JSON,))
-        reader = Reader(self._call, self.op.owner, self.counters)
-        await answer(self.engine, request, reader, await request.read())
+        await answer(self.engine, request, self._call, await request.read(), self.op.owner)
 
     def _call(self, body: Body) -> Call:
         request = read(body, CheckRequest)
@@ -91,8 +90,10 @@ class VerifyHandler(CheckHandler):
         mode = request.mode or engine.default_mode(self.op, request.dtype, request.device)
         run = {"device": engine.device(request.device), "max_elements": engine.max_elements}
         point = bind(self.op, request.inputs, request.attrs, request.dtype, json.decode, mode=mode, **run)
-        cotangents = bind_directions(request.cotangents, point.spec.outputs, json.decode, "cotangents")
-        gradients = bind_directions(request.gradients, point.spec.inputs, json.decode, "gradients") or {}
+        cotangents = None
+        if request.cotangents is not None:
+            cotangents = bind_directions(request.cotangents, point.spec.outputs, json.decode, "cotangents")
+        gradients = bind_directions(request.gradients, point.spec.inputs, json.decode, "gradients")
         tolerances = verify.Tolerances(request.tolerances.absolute, request.tolerances.relative)
 
         def work(checkpoint: Checkpoint) -> Event:

@@ -2,21 +2,19 @@
 
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
 
 from app.execution.calls import Call
 from app.execution.engine import Engine
 from app.http.request import Request
 from app.http.route import RawRoute
-from app.requests.answering import Reader, Reply, answer, laid_out
+from app.requests.answering import answer
 from app.requests.negotiation import SHORT_ACCEPT, accepted, content_type
-from app.requests.operations import OPERATIONS, Operation
-from app.requests.plans import Plan, Plans
+from app.requests.operations import OPERATIONS
+from app.requests.plans import Operation, Plans
 from app.routes.native.descriptions import X, binary, computation, op_name
 from app.routes.native.formats import FORMATS, Format
 from app.routes.protocol import per_op
 from app.telemetry.counters import Counters
-from app.tensors.fast_json import sources_of
 from app.tensors.strict_json import Body
 from ops import Op
 
@@ -30,7 +28,7 @@ def operation_routes(engine: Engine, plans: Plans) -> list[RawRoute]:
 
 def _route(engine: Engine, plans: Plans, operation: Operation) -> RawRoute:
     def handler(op: Op, counters: Counters) -> OperationHandler:
-        return OperationHandler(engine, plans, op, operation, counters)
+        return OperationHandler(engine, plans, op, operation, op.owner, counters)
 
     fields = [name for name in ("inputs", "tangents", "vectors") if name in operation.request.model_fields]
     find = per_op(engine, operation.name, handler)
@@ -56,6 +54,7 @@ class OperationHandler:
     plans: Plans
     op: Op
     operation: Operation
+    owner: str
     counters: Counters
 
     async def __call__(self, request: Request) -> None:
@@ -64,16 +63,13 @@ class OperationHandler:
         formats_of = _known_formats if len(kind) + len(accept) <= SHORT_ACCEPT else _formats
         source, target = formats_of(kind, accept)
         body = await request.read(is_binary=source.is_binary)
-        read = partial(self._call, source, target)
-        reader = Reader(read, self.op.owner, self.counters, source.is_binary and target.is_binary)
-        await answer(self.engine, request, reader, body)
+        read, is_binary = partial(self._call, source, target), source.is_binary and target.is_binary
+        await answer(self.engine, request, read, body, self.owner, is_binary=is_binary)
 
     def _call(self, source: Format, target: Format, body: Body) -> Call:
         fields = source.parse(body)
         plan = self.plans.plan(self.operation, self.op, fields)
-        task = plan.task(fields, source.decode)
-        write = partial(_write, plan, target)
-        return Call(self.op.owner, task.work, task.is_long, write, self.counters, sources_of(fields))
+        return plan.call(fields, partial(target.write, plan), self.counters, fields.sources, decode=source.decode)
 
 
 def _formats(kind: bytes, accept: bytes) -> tuple[Format, Format]:
@@ -84,9 +80,3 @@ def _formats(kind: bytes, accept: bytes) -> tuple[Format, Format]:
 
 # A client sends the same headers each time.
 _known_formats = lru_cache(maxsize=256)(_formats)
-
-
-def _write(plan: Plan, target: Format, result: Any) -> Reply:
-    return laid_out(
-        target.media_type, target.lay_out(plan.operation.tree(plan.query, result), plan.query.request.encoding)
-    )

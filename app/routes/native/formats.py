@@ -2,17 +2,19 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 from app.autodiff.binding import Decode
 from app.autodiff.derivatives import Absent
-from app.requests.models import MAX_NAMES
-from app.requests.negotiation import not_fields
-from app.requests.operations import Tree
+from app.requests.answering import Reply, laid_out
+from app.requests.negotiation import JSON, fields_of
+from app.requests.plans import Plan, Tree
 from app.tensors import fast_json, json, safetensors
+from app.tensors.casting import Document
 from app.tensors.decoding import decode
 from app.tensors.json import Encoding
-from app.tensors.layouts import Layout, lay_out
+from app.tensors.layouts import lay_out
 from app.tensors.strict_json import Body
 from ops import Array
 
@@ -21,42 +23,38 @@ Answer = Mapping[str, Tree]
 
 @dataclass(frozen=True)
 class Format:
-    """A format: functions that parse a body into fields, decode their tensors, and lay out a response.
+    """A format: functions that parse a body into fields, decode their tensors, and write the result of a plan.
 
     If ``is_binary``, the tensors are views of the body.
     """
 
     media_type: str
-    parse: Callable[[Body], dict[str, Any]]
+    parse: Callable[[Body], Document]
     decode: Decode
-    lay_out: Callable[[Answer, Encoding], Layout]
+    write: Callable[[Plan, Any], Reply]
     is_binary: bool = False
 
 
-def _parse_json(body: Body) -> dict[str, Any]:
-    document = fast_json.parse(body)
-    if not isinstance(document, dict) or len(cast(dict[str, Any], document)) > MAX_NAMES:
-        raise not_fields(document)
-    return cast(dict[str, Any], document)
-
-
-def _lay_out_json(answer: Answer, encoding: Encoding) -> Layout:
+def _write_json(plan: Plan, result: Any) -> Reply:
     """Return the response as JSON: absent derivatives are null, with their reasons under ``absent``."""
-    missing: list[Absent] = []
-    document = _encode(answer, encoding, missing)
-    return lay_out(document | _reasons(answer) if missing else document)
+    answer, missing = plan.operation.tree(plan, result), list[Absent]()
+    document = _encode(answer, plan.request.encoding, missing)
+    return laid_out(JSON, lay_out(document | _reasons(answer) if missing else document))
 
 
-def _lay_out_safetensors(answer: Answer, encoding: Encoding) -> Layout:
+def _write_safetensors(plan: Plan, result: Any) -> Reply:
     """Return the response as tensors named by their paths; the metadata has the reasons for absent derivatives."""
-    del encoding
-    return safetensors.lay_out(dict(_tensors(answer)), _reasons(answer))
+    answer = plan.operation.tree(plan, result)
+    return laid_out(safetensors.MEDIA_TYPE, safetensors.lay_out(dict(_tensors(answer)), _reasons(answer)))
 
 
 def _encode(tree: Tree, encoding: Encoding, missing: list[Absent]) -> Any:
     """Return a tree with its tensors encoded; append absent derivatives to ``missing``."""
     if isinstance(tree, dict):
-        return {name: _encode(value, encoding, missing) for name, value in cast(dict[str, Tree], tree).items()}
+        document = dict[str, Any]()
+        for name, value in cast(dict[str, Tree], tree).items():
+            document[name] = _encode(value, encoding, missing)
+        return document
     if isinstance(tree, list):
         return [_encode(value, encoding, missing) for value in cast(list[Tree], tree)]
     if isinstance(tree, Absent):
@@ -97,7 +95,7 @@ def _reason_tree(tree: Tree) -> Any:
 FORMATS: Mapping[str, Format] = {
     each.media_type: each
     for each in (
-        Format("application/json", _parse_json, json.decode, _lay_out_json),
-        Format(safetensors.MEDIA_TYPE, safetensors.parse, decode, _lay_out_safetensors, is_binary=True),
+        Format(JSON, partial(fields_of, parse=fast_json.parse), json.decode, _write_json),
+        Format(safetensors.MEDIA_TYPE, safetensors.parse, decode, _write_safetensors, is_binary=True),
     )
 }

@@ -17,7 +17,7 @@ from app.http.body import too_large
 from app.http.deadlines import Deadline
 from app.http.limits import MAX_DIGITS, reserve
 from app.http.request import Request
-from app.requests.answering import Reader, Reply, answer, laid_out
+from app.requests.answering import Reply, answer, laid_out
 from app.requests.negotiation import JSON, content_type
 from app.requests.operations import OPERATIONS
 from app.requests.plans import Plan, Plans
@@ -33,11 +33,11 @@ from app.routes.openinference.requests import (
     raw_request,
     read_request,
 )
-from app.routes.protocol import make_call, zeros
+from app.routes.protocol import zeros
 from app.telemetry.counters import Counters
 from app.tensors import dtypes
 from app.tensors.casting import Source
-from app.tensors.layouts import Layout, Slot, lay_out
+from app.tensors.layouts import Layout, Placeholder, lay_out
 from app.tensors.strict_json import Body
 from ops import Array
 
@@ -75,7 +75,7 @@ class Inference:
         reply_coding = accepted_coding(request.headers)
         is_binary = known is not None and known.is_binary and reply_coding is None
         read = partial(self._call, request.deadline, lead, reply_coding, known)
-        await answer(self.engine, request, Reader(read, self.model.op.owner, self.counters, is_binary), body)
+        await answer(self.engine, request, read, body, self.model.op.owner, is_binary=is_binary)
 
     def _known(self, lead: int | None, body: Body) -> InferenceRequest | None:
         """Return the parsed JSON of a request if that takes no time: the JSON is short and cached, or there is none."""
@@ -93,12 +93,12 @@ class Inference:
             deadline.shorten(inference.timeout_s)
         fields = inference.native(body, start)
         plan = self.plans.plan(OPERATIONS[self.model.operation], self.model.op, fields)
-        task = plan.task(fields)
-        finish = partial(_arrays, [requested.output for requested in inference.outputs], plan, task.point)
+        finish = partial(_arrays, [requested.output for requested in inference.outputs], plan)
         write = partial(_write, self.model, inference, reply_coding)
-        is_long = task.is_long or reply_coding is not None or inference.has_classes
         sources = [tensor.data for tensor in inference.tensors if isinstance(tensor.data, Source)]
-        return make_call(task._replace(is_long=is_long), finish, write, self.counters, sources)
+        call = plan.call(fields, write, self.counters, sources, finish=finish)
+        call.is_long = call.is_long or reply_coding is not None or inference.has_classes
+        return call
 
 
 def _lead(request: Request) -> int | None:
@@ -119,7 +119,7 @@ def _lead(request: Request) -> int | None:
 
 def _arrays(outputs: Sequence[ModelOutput], plan: Plan, point: Point, result: Any) -> Sequence[Array]:
     """Return the requested tensors; absent derivatives are zeros."""
-    tree, arrays = plan.operation.tree(plan.query, result), list[Array]()
+    tree, arrays = plan.operation.tree(plan, result), list[Array]()
     for output in outputs:
         value: Any = tree
         for name in output.path:
@@ -130,7 +130,7 @@ def _arrays(outputs: Sequence[ModelOutput], plan: Plan, point: Point, result: An
 
 def _write(model: Model, inference: InferenceRequest, reply_coding: str | None, arrays: Sequence[Array]) -> Reply:
     """Return the response: JSON, followed by the bytes of the tensors that the client wants in binary."""
-    blobs, outputs = list[Slot](), list[dict[str, Any]]()
+    blobs, outputs = list[Placeholder](), list[dict[str, Any]]()
     for requested, array in zip(inference.outputs, arrays, strict=True):
         output, blob = _classes(requested, array) if requested.classes else _tensor(requested, array)
         if blob is not None:
@@ -141,11 +141,12 @@ def _write(model: Model, inference: InferenceRequest, reply_coding: str | None, 
     head = lay_out(document | {"model_name": model.name, "model_version": VERSION, "outputs": outputs})
     if not blobs:
         return _compressed(laid_out(JSON, head), reply_coding)
-    layout = Layout((*head.constants, *[b""] * len(blobs)), (*head.slots, *blobs))
+    layout = Layout((*head.constants, *[b""] * len(blobs)), (*head.placeholders, *blobs))
     reply = laid_out(BINARY, layout)
     size = b"%d" % (reply.size - sum(blob.array.nbytes for blob in blobs))
     # With numbers in the JSON, its length depends on them, and so does the header.
-    reply = reply._replace(headers=((LENGTH_HEADER.lower().encode(), size),), layout=None if head.slots else layout)
+    headers = ((LENGTH_HEADER.lower().encode(), size),)
+    reply = reply._replace(headers=headers, layout=None if head.placeholders else layout)
     return _compressed(reply, reply_coding)
 
 
@@ -157,16 +158,18 @@ def _compressed(reply: Reply, coding: str | None) -> Reply:
     return Reply(reply.media_type, pieces, sum(map(len, pieces)), headers)
 
 
-def _tensor(requested: RequestedOutput, array: Array) -> tuple[dict[str, Any], Slot | None]:
+def _tensor(requested: RequestedOutput, array: Array) -> tuple[dict[str, Any], Placeholder | None]:
     """Return an output, its data in it or, in binary, apart."""
     output = {"datatype": DATATYPES[dtypes.of(array.dtype).name], "shape": list(array.shape)}
-    return (output, Slot(array, "bytes")) if requested.is_binary else (output | {"data": Slot(array, "flat")}, None)
+    if requested.is_binary:
+        return output, Placeholder(array, "bytes")
+    return output | {"data": Placeholder(array, "flat")}, None
 
 
-def _classes(requested: RequestedOutput, array: Array) -> tuple[dict[str, Any], Slot | None]:
+def _classes(requested: RequestedOutput, array: Array) -> tuple[dict[str, Any], Placeholder | None]:
     """Return an output whose elements are the largest ones of the tensor as strings, as ``_tensor`` does."""
     words = top_classes(array, requested.classes)
     output: dict[str, Any] = {"datatype": "BYTES", "shape": [len(words)]}
     if requested.is_binary:
-        return output, Slot(np.frombuffer(as_bytes(words), np.uint8), "bytes")
+        return output, Placeholder(np.frombuffer(as_bytes(words), np.uint8), "bytes")
     return output | {"data": words}, None

@@ -192,7 +192,7 @@ def _index_entry(name: str, state: str, reason: str) -> dict[str, str]:
 
 def _wants_ready(body: Body) -> bool:
     """Return the ``ready`` field of a request for the index; raises ``Malformed`` or ``Unprocessable``."""
-    fields = fields_of(body) if bytes(body).strip() else {}
+    fields: dict[str, Any] = fields_of(body) if bytes(body).strip() else {}
     for name, value in fields.items():
         if name != "ready":
             raise wrong((name,), "unknown field", expected="ready, or no field", got=name)

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, TypeAlias, cast
 from app.autodiff.binding import bind_names, decode_named
 from app.errors import Entry, Faults, Loc, Unprocessable, near, unprocessable, wrong
 from app.requests.models import MAX_NAMES
-from app.requests.operations import OPERATIONS, Fields
+from app.requests.operations import OPERATIONS
+from app.requests.plans import Fields
 from app.routes.protocol import name_list, type_variable
 from app.routes.tesseract.openapi import ENCODINGS, Endpoint
 from app.tensors import json

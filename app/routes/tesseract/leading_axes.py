@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from app.autodiff.binding import shape_text
-from app.autodiff.evaluation import Evaluation
 from app.autodiff.point import Point
 from app.errors import Loc, Unprocessable, unprocessable, wrong
-from app.requests.operations import Fields
-from app.requests.plans import Plan, Task
+from app.execution.calls import Work
+from app.requests.plans import Fields, Plan, run
 from app.routes.tesseract.openapi import JACOBIAN, Endpoint, has_abstract_eval
 from app.runtime.cancellation import Checkpoint
 from ops import Array, Op
@@ -43,14 +42,14 @@ class Points(NamedTuple):
     fields: Fields
     shared: Mapping[str, tuple[int, ...]]
 
-    def task(self, plan: Plan, index: Shape) -> Task:
-        """Return the task at one point; raises ``Unprocessable``, with locations in the arrays of all points."""
+    def work(self, plan: Plan, index: Shape) -> tuple[Point, Work]:
+        """Return a point and its work; raises ``Unprocessable``, with locations in the arrays of all points."""
         at = dict(self.fields)
         for field in _ARRAYS:
             if field in at:
                 at[field] = {name: array[(*index, ...)] for name, array in at[field].items()}
         try:
-            return plan.task(at)
+            return plan.work(at)
         except Unprocessable as error:
             raise unprocessable([replace(entry, loc=_whole(entry.loc, index)) for entry in error.entries]) from None
 
@@ -59,9 +58,8 @@ class Points(NamedTuple):
         parts: dict[str, list[Array]] = {}
         for index in np.ndindex(self.shape):
             checkpoint()
-            task = self.task(plan, index)
-            result = task.work.run() if isinstance(task.work, Evaluation) else task.work(checkpoint)
-            for name, array in finish(task.point, result).items():
+            point, work = self.work(plan, index)
+            for name, array in finish(point, run(work, checkpoint)).items():
                 parts.setdefault(name, []).append(array)
         whole = {name: np.stack(arrays).reshape(*self.shape, *arrays[0].shape) for name, arrays in parts.items()}
         for name, axes in self.shared.items():

@@ -31,11 +31,11 @@ from app.execution.engine import Engine
 from app.http.problems import RenderedError
 from app.http.request import Request
 from app.http.route import Answer, Handler, RawRoute, RestRoute, always
-from app.requests.answering import Reader, Reply, answer, off_loop, send_reply
+from app.requests.answering import Reply, answer, off_loop, send_reply
 from app.requests.negotiation import JSON, accepted, content_type, fields_of
-from app.requests.operations import OPERATIONS, Tree
-from app.requests.plans import Plan, Plans
-from app.routes.protocol import HANDLERS, document_reply, make_call, zeros
+from app.requests.operations import OPERATIONS
+from app.requests.plans import Plan, Plans, Tree
+from app.routes.protocol import HANDLERS, document_reply, zeros
 from app.routes.tesseract.forms import (
     NativeRequest,
     decode,
@@ -46,10 +46,11 @@ from app.routes.tesseract.forms import (
     read_inputs,
     refuse_object_type,
 )
-from app.routes.tesseract.leading_axes import Points, points_of
+from app.routes.tesseract.leading_axes import points_of
 from app.routes.tesseract.openapi import ENDPOINTS, JVP, VJP, Endpoint, endpoints, has_abstract_eval, openapi
 from app.telemetry.counters import Counters
 from app.tensors import fast_json, json
+from app.tensors.casting import Document
 from app.tensors.dtypes import DTYPES
 from app.tensors.json import Encoding
 from app.tensors.strict_json import Body
@@ -129,27 +130,21 @@ class _Computation:
     counters: Counters
 
     async def __call__(self, request: Request) -> None:
-        reader = Reader(partial(self._call, _encoding(request)), self.op.owner, self.counters)
-        await answer(self.engine, request, reader, await request.read())
+        read = partial(self._call, _encoding(request))
+        await answer(self.engine, request, read, await request.read(), self.op.owner)
 
     def _call(self, encoding: Encoding, body: Body) -> Call:
         document = _document(self.op, body)
         native = read(self.op, self.endpoint, document)
         plan = self.plans.plan(OPERATIONS[self.endpoint.operation], self.op, native.fields)
-        if (points := points_of(self.op, self.endpoint, native.fields)) is not None:
-            return self._call_at_points(encoding, native, plan, points)
-        task = plan.task(native.fields)
-        finish = partial(_with_zeros, self.endpoint, plan, native, task.point)
-        return make_call(task, finish, partial(_write, encoding), self.counters, fast_json.sources_of(document))
-
-    def _call_at_points(self, encoding: Encoding, native: NativeRequest, plan: Plan, points: Points) -> Call:
-        first = points.task(plan, (0,) * len(points.shape)).point
+        finish, write = partial(_with_zeros, self.endpoint, plan, native), partial(_write, encoding)
+        if (points := points_of(self.op, self.endpoint, native.fields)) is None:
+            return plan.call(native.fields, write, self.counters, document.sources, finish=finish)
+        first, _ = points.work(plan, (0,) * len(points.shape))
         if self.endpoint is not VJP:  # gradients have the size of the inputs
             elements = math.prod(points.shape) * sum(math.prod(shape) for shape in output_shapes(first).values())
             first.admit(elements, "outputs")
-        finish = partial(_with_zeros, self.endpoint, plan, native)
-        work = partial(points.run, plan, finish)
-        return Call(self.op.owner, work, is_long=True, write=partial(_write, encoding), counters=self.counters)
+        return Call(self.op.owner, partial(points.run, plan, finish), True, write, self.counters)
 
 
 def _openapi_reply(op: Op) -> Reply:
@@ -162,13 +157,13 @@ def _encoding(request: Request) -> Encoding:
     return FORMATS[accepted(request.headers, tuple(FORMATS))]
 
 
-def _document(op: Op, body: Body) -> dict[str, Any]:
+def _document(op: Op, body: Body) -> Document:
     return fields_of(body, partial(fast_json.parse, places=partial(places, op)))
 
 
 def _with_zeros(endpoint: Endpoint, plan: Plan, native: NativeRequest, point: Point, result: Any) -> Tree:
     """Return the tree of the response, with zeros for absent derivatives: clients expect an array everywhere."""
-    [tree] = plan.operation.tree(plan.query, result).values()
+    [tree] = plan.operation.tree(plan, result).values()
     if endpoint is JVP:
         tree = {name: tree[name] for name in native.of}
     slots = {slot.name: slot for slot in (point.op.inputs if endpoint is VJP else point.op.outputs)}

@@ -19,15 +19,15 @@ from app.execution.engine import Engine
 from app.requests import models
 from app.requests.answering import Reply
 from app.requests.negotiation import JSON, fields_of
-from app.requests.operations import OPERATIONS, Directions, Fields, Operation, Query
-from app.requests.plans import Plans
+from app.requests.operations import OPERATIONS
+from app.requests.plans import Directions, Fields, Operation, Plan, Plans
 from app.routes.protocol import document_reply
 from app.routes.umbridge import nonfinite
 from app.routes.umbridge.models import Model, Models, Vector, relocate_errors
 from app.tensors import fast_json
 from app.tensors.casting import Numbers, describe
 from app.tensors.json import decode
-from app.tensors.layouts import Slot
+from app.tensors.layouts import Placeholder
 from app.tensors.strict_json import Body
 from ops import Array, Op
 
@@ -37,7 +37,7 @@ class UnsupportedFeature(Unprocessable):
 
 
 Result = Any
-Select = Callable[[Result], "Slot | list[Slot]"]
+Select = Callable[[Result], "Placeholder | list[Placeholder]"]
 # How jsonlite, the JSON library of R's client, writes the infinities.
 _INFINITIES_OF_R = {"Inf": "Infinity", "-Inf": "-Infinity"}
 
@@ -84,8 +84,8 @@ def _apply_hessian(model: Model, fields: Fields) -> tuple[dict[str, Any], Select
     return native, lambda result: _flat(result[a.name], a)
 
 
-def _tangents_of_vjp(query: Query, point: Point, directions: Directions) -> Work:
-    return derivatives.vjp_jvp(point, query.wrt, directions["cotangents"], directions["vectors"] or {})
+def _tangents_of_vjp(plan: Plan, point: Point, directions: Directions) -> Work:
+    return derivatives.vjp_jvp(point, plan.wrt, directions["cotangents"], directions["vectors"] or {})
 
 
 HESSIAN = Operation(
@@ -95,7 +95,7 @@ HESSIAN = Operation(
     models.HvpAnswer,
     {"cotangents": "outputs", "vectors": "inputs"},
     _tangents_of_vjp,
-    lambda query, result: {"products": result},
+    lambda plan, result: {"products": result},
 )
 ACTIONS: Mapping[str, Action] = {
     f"/{action.name}": action
@@ -123,11 +123,10 @@ def read_call(engine: Engine, plans: Plans, models: Models, action: Action, body
     model = models.model(op, fields.get("config", {}))
     directions, select = action.translate(model, fields)
     native = {"inputs": _inputs(model, fields["input"]), "attrs": model.attrs, "dtype": model.dtype, **directions}
-    with relocate_errors(partial(_client_loc, model)):
-        task = plans.plan(action.operation, op, native).task(native)
     counters = engine.counters(op.owner, "hvp" if action.operation is HESSIAN else action.operation.name)
     reply = partial(_reply, select, model, user_agent)
-    return Call(op.owner, task.work, task.is_long, reply, counters, fast_json.sources_of(fields))
+    with relocate_errors(partial(_client_loc, model)):
+        return plans.plan(action.operation, op, native).call(native, reply, counters, fields.sources)
 
 
 def _places(request: dict[str, Any]) -> list[fast_json.Place]:
@@ -221,17 +220,17 @@ def _differentiable(fields: Fields, field: str, vectors: tuple[Vector, ...]) -> 
     return vector
 
 
-def _flat(value: Array | Absent, vector: Vector) -> Slot:
-    return Slot(np.zeros(vector.size) if isinstance(value, Absent) else value, "flat", is_wide=True)
+def _flat(value: Array | Absent, vector: Vector) -> Placeholder:
+    return Placeholder(np.zeros(vector.size) if isinstance(value, Absent) else value, "flat", is_wide=True)
 
 
 def _reply(select: Select, model: Model, user_agent: bytes, result: Result) -> Reply:
     output = select(result)
-    slots = output if isinstance(output, list) else [output]
-    if all(np.isfinite(slot.array).all() for slot in slots):
+    placeholders = output if isinstance(output, list) else [output]
+    if all(np.isfinite(each.array).all() for each in placeholders):
         reply = document_reply({"output": output})
         return reply._replace(is_for_finite=True)
-    vectors = [np.asarray(slot.array).reshape(-1) for slot in slots]
+    vectors = [np.asarray(each.array).reshape(-1) for each in placeholders]
     wide = [vector if vector.dtype.kind in "iu" else vector.astype(np.float64) for vector in vectors]
     form = model.nonfinite or nonfinite.form_for(user_agent)
     text = nonfinite.dumps(wide if isinstance(output, list) else wide[0], form)

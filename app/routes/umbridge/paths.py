@@ -25,7 +25,7 @@ from app.execution.engine import Engine
 from app.http.problems import RenderedError
 from app.http.request import Request
 from app.http.route import Answer, RawRoute, always
-from app.requests.answering import Reader, answer, off_loop, send_reply
+from app.requests.answering import answer, off_loop, send_reply
 from app.requests.negotiation import JSON, content_type, fields_of
 from app.requests.plans import Plans
 from app.routes.protocol import document_reply
@@ -82,7 +82,7 @@ def routes(engine: Engine, plans: Plans) -> APIRouter:
         body = await _body(request)
         user_agent = request.headers.get(b"user-agent", b"")
         read = partial(read_call, engine, plans, models, ACTIONS[request.path], user_agent=user_agent)
-        await answer(engine, request, Reader(read, "", request.counters), body)
+        await answer(engine, request, read, body, owner="")
 
     catalogue, computations = engine.counters("", "catalogue"), engine.counters("", "umbridge")
 
