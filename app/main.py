@@ -18,7 +18,7 @@ from app.http.keys import KeyAuthentication, Keys
 from app.http.limits import Limits
 from app.http.origins import Cors, Origins
 from app.http.problems import HANDLERS
-from app.http.route import documented_headers, unknown_path
+from app.http.route import add_routes, documented_headers, unknown_path
 from app.requests.plans import Plans
 from app.routes.native.catalogue import catalogue
 from app.routes.native.docs import docs
@@ -75,9 +75,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.engine, app.router.default = engine, unknown_path
-    # As routes of the application: for each request, FastAPI searches an included router twice.
     for routes in (native_routes, *(import_module(PROTOCOLS[name]).routes for name in settings.protocols)):
-        app.router.routes += routes(engine, plans).routes
+        add_routes(app, routes(engine, plans))
     app.include_router(health(engine, examination(settings, engine.registry)))
     app.include_router(catalogue(engine))
     if metrics:

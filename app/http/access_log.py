@@ -82,26 +82,12 @@ class AccessLog:
     def __init__(self, settings: Settings, metrics: Metrics | None = None) -> None:
         """Start with a random part of all ids; ``metrics`` count the requests of each key."""
         self._as_json, self._has_keys, self._metrics = settings.log == "json", settings.keys_file is not None, metrics
-        self._prefix, self._numbers = secrets.token_hex(4).encode(), itertools.count(1)
+        # Returns a new request id.
+        self.next_id = map((secrets.token_hex(4).encode() + b"-%x").__mod__, itertools.count(1)).__next__
         self._now, self._time = 0, ""
-
-    def next_id(self) -> bytes:
-        """Return a new request id."""
-        return b"%s-%x" % (self._prefix, next(self._numbers))
 
     def answered(self, requests: Sequence[Answered], counters: Counters) -> None:
         """Count requests that have just been answered, and write their lines. Probes have one only if they fail."""
-        shown: list[Answered] = []
-        for request in requests:
-            counters.answered(request.status, request.began)
-            if counters.is_probe and request.status < FIRST_ERROR:
-                continue
-            shown.append(request)
-            if self._has_keys and self._metrics:
-                self._metrics.by_key[request.key, request.status] += 1
-        STDERR.write(self._lines(shown))
-
-    def _lines(self, requests: Sequence[Answered]) -> list[bytes]:
         now, lines = int(time.time() * 1000), list[bytes]()
         # Many requests end in the same millisecond.
         if now != self._now:
@@ -109,6 +95,11 @@ class AccessLog:
             self._now, seconds = now, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now // 1000))
             self._time = f"{seconds}.{now % 1000:03d}Z"
         for request in requests:
+            counters.answered(request.status, request.began)
+            if counters.is_probe and request.status < FIRST_ERROR:
+                continue
+            if self._has_keys and self._metrics:
+                self._metrics.by_key[request.key, request.status] += 1
             host, port = request.client or ("-", 0)
             ms, client = round((time.perf_counter() - request.began) * 1000, 2), f"{host}:{port}"
             if self._as_json:
@@ -133,7 +124,7 @@ class AccessLog:
                     f"out={request.sent} client={client} id={request.id.decode()}{named}"
                 )
                 lines.append(line.encode())
-        return lines
+        STDERR.write(lines)
 
 
 class AccessLogMiddleware:
@@ -177,7 +168,7 @@ class AccessLogMiddleware:
 
     async def _fail(self, request: Request, error: PullbackError) -> None:
         # The server cuts off a response that has begun.
-        if request.is_lost:
+        if request.link.is_lost:
             request.status = CLIENT_GONE
         elif not request.status:
             # A middleware may refuse a request before it has a route.

@@ -4,15 +4,15 @@ By default uvicorn on httptools accepts headers of any size, and waits for them 
 """
 
 import asyncio
+from enum import Enum, auto
 from functools import partial
 from typing import cast
 
 import httptools
-from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from app.errors import BodyTooSlow, HeadTooLarge, Malformed, Overloaded, PullbackError, clip
-from app.http.fast_path import CANDIDATE, FAST_PATH, Candidate, FastPath, NotedHeaders
+from app.http.fast_path import CANDIDATE, FAST_PATH, Candidate, FastPath, note_headers
 from app.http.head_coalescing import HeadCoalescing
 from app.http.link import CONNECTION, Link, PipelineFlow, has_unread
 from app.http.problems import render
@@ -28,6 +28,20 @@ ZERO_COPY = "pullback.zero_copy"
 """The key in a request's scope for its ``ZeroCopyBody``, if it has one."""
 
 
+class State(Enum):
+    """What a connection does.
+
+    ``IDLE``: it waits for a request. ``HEAD`` and ``BODY``: it reads that part of one; earlier ones may be in progress.
+    ``ANSWERING``: it has read all requests that began, and not answered all of them. ``REFUSED``: it reads no more.
+    """
+
+    IDLE = auto()
+    HEAD = auto()
+    BODY = auto()
+    ANSWERING = auto()
+    REFUSED = auto()
+
+
 class Connection(HttpToolsProtocol):
     """One connection.
 
@@ -39,26 +53,21 @@ class Connection(HttpToolsProtocol):
     A server may ignore an ``Upgrade`` header, but httptools drops the body of a request that has one, so such a request
     is parsed a second time without it. Java's client sends it with its first request on a connection.
 
-    Between two requests, the fast path gets the data first (``app.fast_path``). ``is_waiting``: it has a request of
-    this connection, or a part of one. ``candidate`` is set while it may make a template from a request.
+    While the connection is idle, the fast path gets the data first (``app.fast_path``). ``is_waiting``: it has a
+    request of this connection, or a part of one. ``candidate`` is set while it may make a template from a request.
     """
 
-    _read_size = 0
+    _state = State.IDLE
+    # How many more bytes may arrive before the end of the request that is read.
     _allowance = HEAD_LIMIT
-    _in_head = False
-    _in_body = False
-    _is_new_body = False
-    _is_refused = False
     _running: RequestResponseCycle | None = None
     _head_timer: asyncio.TimerHandle | None = None
-    _is_between = False
-    _answered_at = 0.0
-    _fast_path: "FastPath[Connection] | None" = None
     _coalescing: HeadCoalescing
+    link: Link
+    _fast_path: "FastPath[Connection] | None" = None
+    _answered_at = 0.0
     is_waiting = False
     candidate: Candidate | None = None
-    _has_candidate = False
-    link: Link
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start to wait for the first request; refuse a connection over the limit."""
@@ -73,12 +82,7 @@ class Connection(HttpToolsProtocol):
             self._refuse(Overloaded(f"expected at most {limit} connections at a time, got one more: try again later"))
         else:
             self._start_head_timer()
-            self._fast_path, self._is_between = self.app_state.get(FAST_PATH), True
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether no request of the general path is in progress, and the client reads its responses."""
-        return self._is_between and not self.flow.write_paused
+            self._fast_path = self.app_state.get(FAST_PATH)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting; tell the request in progress that its client has disconnected."""
@@ -91,37 +95,21 @@ class Connection(HttpToolsProtocol):
             self._running.message_event.set()
         super().connection_lost(exc)
 
+    # What the fast path uses, besides ``parse``.
+
     def data_received(self, data: bytes) -> None:
         """Offer the data to the fast path, and parse what it does not take."""
-        if self._fast_path is not None and (self.is_waiting or (self._is_between and not self.flow.write_paused)):
+        if self._fast_path is not None and (
+            self.is_waiting or (self._state is State.IDLE and not self.flow.write_paused)
+        ):
             data = self._fast_path.receive(self, data)
         if data:
             self.parse(data)
 
-    def parse(self, data: bytes) -> None:
-        """Parse the data and enforce the limits; start zero-copy reading of a large body."""
-        if self._is_refused:
-            return
-        self._read_size = len(data)
-        try:
-            self._parse(data)
-        except httptools.HttpParserError as error:
-            reason = error.__context__
-            self._refuse(
-                reason if isinstance(reason, PullbackError) else Malformed(f"expected an HTTP/1.1 request: {error}")
-            )
-            return
-        self._allowance -= self._read_size
-        if self._allowance < 0:
-            self._refuse(HeadTooLarge(f"expected at most {HEAD_LIMIT} bytes of request line and headers, got more"))
-        elif self._in_head and self._head_timer is None:
-            self._start_head_timer()
-        elif self._in_body and self._is_new_body:
-            self._is_new_body = False
-            # The rest of a large body bypasses the parser if the application provides memory for it.
-            size = int(dict(self.scope["headers"]).get(b"content-length", b"0"))
-            if size - len(self.cycle.body) >= LARGE:
-                self.scope[ZERO_COPY] = ZeroCopyBody(self, self.cycle, size)  # pyright: ignore[reportGeneralTypeIssues] - uvicorn's type of a scope is closed
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request of the general path is in progress, and the client reads its responses."""
+        return self._state is State.IDLE and not self.flow.write_paused
 
     def answer(self, response: bytes) -> None:
         """Send a response of the fast path, which is done with the request."""
@@ -133,26 +121,63 @@ class Connection(HttpToolsProtocol):
         if self.timeout_keep_alive_task is None and not self.link.is_lost:
             self._start_keep_alive_timer(self.timeout_keep_alive)
 
+    # What it does with HTTP.
+
+    def parse(self, data: bytes) -> None:
+        """Parse the data and enforce the limits; start zero-copy reading of a large body."""
+        if self._state is State.REFUSED:
+            return
+        earlier, rest = self.cycle, memoryview(data)
+        self._allowance -= len(data)
+        try:
+            while rest:
+                try:
+                    self.parser.feed_data(rest)
+                    break
+                except httptools.HttpParserUpgrade as stop:
+                    rest = rest[stop.args[0] :]
+                    if self.parser.get_method() == b"CONNECT":
+                        raise httptools.HttpParserError("CONNECT is for proxies") from None
+                    head = self._head_without_upgrade()
+                    self.parser = new_parser(self)
+                    self.parser.feed_data(head)
+        except httptools.HttpParserError as error:
+            reason = error.__context__
+            self._refuse(
+                reason if isinstance(reason, PullbackError) else Malformed(f"expected an HTTP/1.1 request: {error}")
+            )
+            return
+        if self._allowance < 0:
+            self._refuse(HeadTooLarge(f"expected at most {HEAD_LIMIT} bytes of request line and headers, got more"))
+        elif self._state is State.HEAD and self._head_timer is None:
+            self._start_head_timer()
+        elif self._state is State.BODY and self.cycle is not earlier:
+            # The rest of a large body bypasses the parser if the application provides memory for it.
+            size = int(dict(self.scope["headers"]).get(b"content-length", b"0"))
+            if size - len(self.cycle.body) >= LARGE:
+                self.scope[ZERO_COPY] = ZeroCopyBody(self, self.cycle, size)  # pyright: ignore[reportGeneralTypeIssues] - uvicorn's type of a scope is closed
+
     def on_message_begin(self) -> None:
         """Start a request."""
-        self._is_between = False
         self._unset_keepalive_if_required()
-        self._in_head, self._allowance = True, HEAD_LIMIT + self._read_size
+        self._state, self._allowance = State.HEAD, HEAD_LIMIT
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         """Pass the request to the application."""
-        self._in_head, self._in_body, self._is_new_body = False, True, True
+        self._state, earlier = State.BODY, self.cycle
         if self._head_timer is not None:
             self._stop_head_timer()
         if self.url[:1] != b"/":
             self.url = path_of(self.url)
-        # The first request that follows is the candidate.
-        if self.candidate is not None and not self._has_candidate:
-            self.scope[CANDIDATE] = self.candidate  # pyright: ignore[reportGeneralTypeIssues] - uvicorn's type of a scope is closed
-            self._has_candidate = True
         self.scope[CONNECTION] = self.link  # pyright: ignore[reportGeneralTypeIssues] - uvicorn's type of a scope is closed
         super().on_headers_complete()
+        if self.cycle is not earlier and (self._running is None or earlier.response_complete):
+            self._running = self.cycle
+            # The first request that follows is the candidate.
+            if self.candidate is not None:
+                self.scope[CANDIDATE] = self.candidate  # pyright: ignore[reportGeneralTypeIssues] - uvicorn's type of a scope is closed
+                note_headers(self.candidate, self.cycle)
         # The trailers of a chunked body are not headers.
         self.headers = []
         if len(self.pipeline) > PIPELINED:
@@ -165,22 +190,26 @@ class Connection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """End a request."""
-        self._in_body = False
         super().on_message_complete()
+        is_answered = self._running is None or self.cycle.response_complete
+        self._state = State.IDLE if is_answered else State.ANSWERING
 
     def on_response_complete(self) -> None:
         """Go on with the next request, or wait for it."""
-        self._is_between = not (self.pipeline or self._in_head or self._in_body)
+        if self.pipeline:
+            self._running = self.pipeline[-1][0]
+        elif self._state is State.ANSWERING:
+            self._state = State.IDLE
         if self.candidate is not None and self._fast_path is not None:
             # After the task of the request has ended.
             self.loop.call_soon(self._fast_path.store, self.candidate)
-            self.candidate, self._has_candidate = None, False
+            self.candidate = None
         super().on_response_complete()
 
     def shutdown(self) -> None:
         """Close the connection when it has been idle for ``IDLE_AT_STOP_S``; answer what arrives until then."""
         self.timeout_keep_alive = IDLE_AT_STOP_S
-        if not self._in_head and (self._running is None or self.cycle.response_complete):
+        if self._state is State.IDLE or (self._state is State.BODY and self.cycle.response_complete):
             self._start_keep_alive_timer(IDLE_AT_STOP_S)
 
     def timeout_keep_alive_handler(self) -> None:
@@ -197,29 +226,8 @@ class Connection(HttpToolsProtocol):
             super().timeout_keep_alive_handler()
 
     def _should_upgrade(self) -> bool:
-        # uvicorn creates no request then. ``_parse`` does, by parsing it again.
+        # uvicorn creates no request then. ``parse`` does, by parsing it again.
         return True
-
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        self._running = cycle
-        if CANDIDATE in cycle.scope:
-            app = cast(ASGI3Application, NotedHeaders(app, self.server_state.default_headers))
-        super()._start_asgi_task(cycle, app)
-
-    def _parse(self, data: bytes) -> None:
-        rest: bytes | memoryview = data
-        while True:
-            try:
-                self.parser.feed_data(rest)
-            except httptools.HttpParserUpgrade as stop:
-                rest = memoryview(rest)[stop.args[0] :]
-                if self.parser.get_method() == b"CONNECT":
-                    raise httptools.HttpParserError("CONNECT is for proxies") from None
-                head = self._head_without_upgrade()
-                self.parser = new_parser(self)
-                self.parser.feed_data(head)
-            else:
-                return
 
     def _head_without_upgrade(self) -> bytes:
         """Return the head of the current request, written anew without its ``Upgrade`` header."""
@@ -249,7 +257,7 @@ class Connection(HttpToolsProtocol):
     def _refuse(self, error: PullbackError) -> None:
         """Read no more requests; send the error after the answers to those that have arrived, and close."""
         self.logger.warning("closing a connection: %s", error.detail)
-        self._is_refused = True
+        self._state = State.REFUSED
         self._stop_head_timer()
         last = self.cycle
         if self.pipeline and last.more_body:

@@ -26,24 +26,30 @@ class Deadline:
     """
 
     def __init__(
-        self, disconnected: Callable[[], Awaitable[None]], began: float, at: float, too_slow: Callable[[], Exception]
+        self,
+        deadlines: "Deadlines",
+        allowed_s: float,
+        disconnected: Callable[[], Awaitable[None]],
+        too_slow: Callable[[], Exception],
     ) -> None:
-        """Start, in the request's task.
+        """Start, in the request's task: it may take ``allowed_s`` seconds. ``deadlines`` checks it until ``stop``.
 
-        Times are the event loop's. ``disconnected`` returns when the client has disconnected, and ``too_slow`` returns
-        the error for a body that is incomplete at the deadline.
+        ``at`` is the deadline on the event loop's clock. ``disconnected`` returns when the client has disconnected, and
+        ``too_slow`` returns the error for a body that is incomplete at the deadline.
         """
-        self.at = at
-        self._task, self._disconnected, self._began = asyncio.current_task(), disconnected, began
-        self._until, self._error, self._watches_from = at, too_slow, math.inf
+        loop = asyncio.get_running_loop()
+        self._began, self.allowed_s = loop.time(), allowed_s
+        self.at = self._until = self._began + allowed_s
+        self._task, self._disconnected = asyncio.current_task(), disconnected
+        self._error, self._watches_from = too_slow, math.inf
         self._watch: asyncio.Task[None] | None = None
         self._reason: Exception | None = None
         self._has_ended = False
-
-    @property
-    def allowed_s(self) -> float:
-        """The time from the headers to the deadline."""
-        return self.at - self._began
+        self._running = deadlines.running
+        self._running.add(self)
+        if not deadlines.is_ticking:
+            deadlines.is_ticking = True
+            loop.call_later(TICK_S, deadlines.tick)
 
     def start_work(self, until: float | None = None) -> None:
         """Allow the work to last until ``until``, by default the deadline; the body must have been read.
@@ -55,7 +61,8 @@ class Deadline:
 
     def shorten(self, seconds: float) -> None:
         """Limit the request to ``seconds`` after its headers; the body must have been read."""
-        self.at = min(self.at, self._began + seconds)
+        self.allowed_s = min(self.allowed_s, seconds)
+        self.at = self._began + self.allowed_s
         self._until = min(self._until, self.at)
 
     def start_send(self) -> None:
@@ -79,7 +86,8 @@ class Deadline:
             del reason  # an error that its own frames refer to would keep the memory of the request
 
     def stop(self) -> None:
-        """Stop watching the client."""
+        """End the deadline, and stop watching the client."""
+        self._running.discard(self)
         if self._watch is not None:
             self._watch.cancel()
 
@@ -94,30 +102,19 @@ class Deadline:
 
 
 class Deadlines:
-    """The deadlines of the running requests of a process."""
+    """The deadlines of the ``running`` requests of a process, checked every ``TICK_S`` while there are any."""
 
     def __init__(self) -> None:
         """Start with none."""
-        self._running: set[Deadline] = set()
-        self._is_ticking = False
+        self.running: set[Deadline] = set()
+        self.is_ticking = False
 
-    def start(self, deadline: Deadline) -> None:
-        """Start checking a deadline."""
-        self._running.add(deadline)
-        if not self._is_ticking:
-            self._is_ticking = True
-            asyncio.get_running_loop().call_later(TICK_S, self._tick)
-
-    def stop(self, deadline: Deadline) -> None:
-        """Stop checking a deadline."""
-        self._running.discard(deadline)
-        deadline.stop()
-
-    def _tick(self) -> None:
+    def tick(self) -> None:
+        """Check all of them."""
         loop = asyncio.get_running_loop()
         now = loop.time()
-        for deadline in tuple(self._running):
+        for deadline in tuple(self.running):
             deadline.check(now)
-        self._is_ticking = bool(self._running)
-        if self._is_ticking:
-            loop.call_later(TICK_S, self._tick)
+        self.is_ticking = bool(self.running)
+        if self.is_ticking:
+            loop.call_later(TICK_S, self.tick)

@@ -1,11 +1,11 @@
 """The fast path as connections and requests see it; ``app.fast_path`` implements it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Protocol, TypeVar
 
-from starlette.types import Message, Receive, Scope, Send
+from uvicorn._types import ASGISendEvent
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 C_contra = TypeVar("C_contra", contravariant=True)
 
@@ -24,23 +24,16 @@ class Candidate(Protocol):
     exchange: Any
 
 
-@dataclass(frozen=True)
-class NotedHeaders:
-    """An ASGI application that notes the headers of its response, after those of the server, for the candidate."""
+def note_headers(candidate: Candidate, cycle: RequestResponseCycle) -> None:
+    """Note the headers of the response of ``cycle``, after those of the server, for the candidate."""
+    send = cycle.send
 
-    app: Any
-    server_headers: Sequence[tuple[bytes, bytes]]
+    async def noting(message: ASGISendEvent) -> None:
+        if message["type"] == "http.response.start" and message["status"] == HTTPStatus.OK:
+            candidate.headers = (*cycle.default_headers, *message.get("headers", ()))
+        await send(message)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on."""
-        candidate: Candidate = scope[CANDIDATE]
-
-        async def noting(message: Message) -> None:
-            if message["type"] == "http.response.start" and message["status"] == HTTPStatus.OK:
-                candidate.headers = (*self.server_headers, *message["headers"])
-            await send(message)
-
-        await self.app(scope, receive, noting)
+    cycle.send = noting
 
 
 class FastPath(Protocol[C_contra]):

@@ -16,6 +16,9 @@ class HeadCoalescing:
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         """Wrap ``transport``."""
         self._transport, self._loop, self._head = transport, loop, b""
+        self._lone: asyncio.Handle | None = None
+        # The server asks for each response.
+        self.is_closing = transport.is_closing
 
     def __getattr__(self, name: str) -> Any:
         """Return every other attribute of the wrapped transport."""
@@ -24,9 +27,10 @@ class HeadCoalescing:
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send ``data``, or keep a head until the body follows."""
         head, self._head = self._head, b""
+        if head and self._lone is not None:
+            self._lone.cancel()
         if not head and data[:5] == b"HTTP/":
-            self._head = bytes(data)
-            self._loop.call_soon(self._flush)
+            self._head, self._lone = bytes(data), self._loop.call_soon(self._flush)
         elif head and len(data) <= JOINED:
             self._transport.write(head + data)
         else:
@@ -47,6 +51,6 @@ class HeadCoalescing:
         self._transport.close()
 
     def _flush(self) -> None:
-        head, self._head = self._head, b""
+        head, self._head, self._lone = self._head, b"", None
         if head and not self._transport.is_closing():
             self._transport.write(head)

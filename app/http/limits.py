@@ -35,20 +35,19 @@ class Limits:
             await self._app(scope, receive, send)
             return
         request: Request = scope[REQUEST]
-        now, allowed_s = asyncio.get_running_loop().time(), self._deadline_s
+        allowed_s = self._deadline_s
         if (milliseconds := request.headers.get(b"pullback-deadline-ms")) is not None:
             allowed_s = min(_seconds(milliseconds), allowed_s)
         request.budget, request.binary_limit = self._budget, self._binary_limit
         request.limit = request.json_limit = self._json_limit
-        request.deadline = Deadline(request.wait_for_disconnect, now, now + allowed_s, request.too_slow)
-        self._deadlines.start(request.deadline)
+        request.deadline = Deadline(self._deadlines, allowed_s, request.wait_for_disconnect, request.too_slow)
         try:
             await self._app(scope, receive, send)
         except asyncio.CancelledError:
             request.deadline.explain()
             raise
         finally:
-            self._deadlines.stop(request.deadline)
+            request.deadline.stop()
             self._budget.free += request.held
             # The deadline refers to the request: only the garbage collector could free this reference cycle.
             del request.deadline
@@ -57,8 +56,10 @@ class Limits:
 def admit(request: Request) -> None:
     """Reserve memory for an uncompressed body, whose limit depends on its media type; raises a ``PullbackError``."""
     if request.has_body:
-        if (encoding := request.headers.get(b"content-encoding")) is not None:
-            _refuse_encoding(encoding)
+        encoding = request.headers.get(b"content-encoding", b"").strip().lower()
+        if encoding not in (b"identity", b""):
+            got = clip(encoding.decode("latin-1"), 40)
+            raise UnsupportedMediaType(f"expected a body without Content-Encoding, got {got!r}: send it uncompressed")
         # JSON is parsed in one piece, so its limit is smaller.
         reserve(request, is_binary=_is_binary(request.headers.get(b"content-type", b"")))
 
@@ -66,7 +67,12 @@ def admit(request: Request) -> None:
 def reserve(request: Request, *, is_binary: bool) -> None:
     """Reserve memory for a body of declared size; raises ``Malformed``, ``BodyTooLarge`` or ``Overloaded``."""
     request.limit = request.binary_limit if is_binary else request.json_limit
-    request.size = _size(request.headers.get(b"content-length", b"0"), request.limit)
+    length = request.headers.get(b"content-length", b"0")
+    if not length.isdigit():
+        raise Malformed(f"expected a number of bytes in Content-Length, got {clip(repr(length), 40)}")
+    if len(length) > MAX_DIGITS or int(length) > request.limit:
+        raise too_large(request.limit, clip(length.decode("ascii"), MAX_DIGITS + 2))
+    request.size = int(length)
     request.hold(request.size)
 
 
@@ -82,22 +88,6 @@ def _seconds(milliseconds: bytes) -> float:
     return int(milliseconds) / 1000
 
 
-def _refuse_encoding(content_encoding: bytes) -> None:
-    encoding = content_encoding.strip().lower()
-    if encoding not in (b"identity", b""):
-        got = clip(encoding.decode("latin-1"), 40)
-        raise UnsupportedMediaType(f"expected a body without Content-Encoding, got {got!r}: send it uncompressed")
-
-
 @lru_cache(maxsize=64)
 def _is_binary(content_type: bytes) -> bool:
     return content_type.partition(b";")[0].strip().lower() in BINARY
-
-
-def _size(content_length: bytes, limit: int) -> int:
-    """Return the size of the body that the client declares, 0 if it declares none."""
-    if not content_length.isdigit():
-        raise Malformed(f"expected a number of bytes in Content-Length, got {clip(repr(content_length), 40)}")
-    if len(content_length) > MAX_DIGITS or int(content_length) > limit:
-        raise too_large(limit, clip(content_length.decode("ascii"), MAX_DIGITS + 2))
-    return int(content_length)

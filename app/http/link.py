@@ -4,7 +4,7 @@ import asyncio
 import fcntl
 import termios
 from collections.abc import Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from uvicorn.protocols.http.flow_control import FlowControl
 
@@ -20,7 +20,7 @@ class Link:
     one in progress. ``is_lost``: the client has disconnected.
     """
 
-    tasks: set[asyncio.Task[None]]
+    tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
     waiting: Sized = ()
     transport: asyncio.Transport | None = None
     is_lost: bool = False

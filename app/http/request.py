@@ -41,9 +41,9 @@ class Request:
     ``began`` is a time of ``time.perf_counter``. ``received`` and ``sent`` count the bytes of the body and of the
     response body. ``limit`` bounds the body in bytes, as received and when inflated: it is ``json_limit``, which bounds
     the JSON in any body, or ``binary_limit``. ``held`` bytes of ``budget`` belong to this request until it ends.
-    ``zero_copy`` is set for a large body. ``key`` is the name of the key that the request has, empty if it has none.
-    ``candidate`` is set if the fast path may make a template from this request. The route sets ``dialect``, that of its
-    errors, and ``counters``.
+    ``target`` is the path as the client wrote it, for the log. ``zero_copy`` is set for a large body. ``key`` is the
+    name of the key that the request has, empty if it has none. ``candidate`` is set if the fast path may make a
+    template from this request. The route sets ``dialect``, that of its errors, and ``counters``.
     """
 
     __slots__ = (
@@ -53,6 +53,7 @@ class Request:
         "binary_limit",
         "budget",
         "candidate",
+        "client",
         "counters",
         "deadline",
         "dialect",
@@ -74,6 +75,7 @@ class Request:
         "sent",
         "size",
         "status",
+        "target",
         "zero_copy",
     )
 
@@ -103,7 +105,11 @@ class Request:
         self.id: bytes = client_id if client_id and REQUEST_ID.fullmatch(client_id) else request_id
         length = self.headers.get(b"content-length", b"0")
         self.has_body = self.is_unread = length != b"0" or b"transfer-encoding" in self.headers
-        self.link: Link | None = scope.pop(CONNECTION, None)
+        raw: bytes = scope.get("raw_path") or quote(self.path).encode()
+        target = raw[:MAX_PATH].decode("latin-1")
+        self.target = target if target.isprintable() else target.encode("unicode_escape").decode("ascii")
+        self.client: tuple[str, int] | None = scope.get("client")
+        self.link: Link = scope.pop(CONNECTION, None) or Link()
         self.zero_copy: ZeroCopyBody | None = scope.pop(ZERO_COPY, None)
         self.candidate: Candidate | None = scope.pop(CANDIDATE, None)
         self.lifecycle, self.is_counted = lifecycle, True
@@ -115,35 +121,12 @@ class Request:
         self._receive, self._send = receive, send
 
     @property
-    def target(self) -> str:
-        """The path as the client wrote it, for the log."""
-        raw: bytes = self.scope.get("raw_path") or quote(self.path).encode()
-        path = raw[:MAX_PATH].decode("latin-1")
-        return path if path.isprintable() else path.encode("unicode_escape").decode("ascii")
-
-    @property
-    def client(self) -> tuple[str, int] | None:
-        """The address and the port of the client."""
-        return self.scope.get("client")
-
-    @property
     def is_alone(self) -> bool:
         """Whether this is the only request in progress in this process, as far as its sockets show."""
-        return self.link is not None and len(self.link.tasks) == 1
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether the client has disconnected."""
-        return self.link is not None and self.link.is_lost
-
-    def count_as(self, counters: Counters) -> None:
-        """Count the request with these counters; probes are not in progress."""
-        self.counters = counters
-        if counters.is_probe:
-            self.leave()
+        return len(self.link.tasks) == 1
 
     def leave(self) -> None:
-        """Count the request as in progress no more."""
+        """Count the request as in progress no more: it has ended, or is a probe."""
         if self.is_counted:
             self.is_counted = False
             self.lifecycle.in_flight -= 1
@@ -231,25 +214,19 @@ class Request:
         """Send an ASGI message of the response, with our headers among its headers; raises ``ClientGone``."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            message["headers"] = [*message.get("headers", ()), *self._own_headers()]
-        else:
-            self.sent += self._size_on_the_wire(message.get("body", b""))
+            headers = message["headers"] = [*message.get("headers", ()), (b"x-request-id", self.id)]
+            if self.lifecycle.draining and not self.link.has_more():
+                headers.append(CLOSE)
+        elif self.method != "HEAD":
+            self.sent += len(message.get("body", b""))
         await self._send(message)
-        if self.is_lost:
+        if self.link.is_lost:
             raise ClientGone
 
     async def respond(self, status: int, headers: Sequence[Header], body: bytes) -> None:
         """Send a whole response; raises ``ClientGone``."""
-        self.status, self.sent = status, self._size_on_the_wire(body)
-        head = [*headers, *self._own_headers()]
-        await self._send({"type": "http.response.start", "status": status, "headers": head})
-        await self._send({"type": "http.response.body", "body": body})
-        if self.is_lost:
-            raise ClientGone
-
-    def _size_on_the_wire(self, body: bytes) -> int:
-        """Return how many bytes of a body are sent: none in the answer to HEAD."""
-        return 0 if self.method == "HEAD" else len(body)
+        await self.send({"type": "http.response.start", "status": status, "headers": headers})
+        await self.send({"type": "http.response.body", "body": body})
 
     async def fail(self, error: PullbackError) -> None:
         """Send an error in the dialect of the route, and close the connection if the body has not been read.
@@ -257,16 +234,13 @@ class Request:
         Before closing, receive the rest of the body for a moment. Closing while the client sends resets the connection,
         and many clients then report the reset instead of the response.
         """
-        self.status, headers, body = render(error, self.path, self.dialect)
-        if self.method == "HEAD":
-            body = b""
+        status, headers, body = render(error, self.path, self.dialect)
         is_cut_off = self.is_unread
         if is_cut_off:
             headers.append(CLOSE)
-        headers += self._own_headers()
-        self.sent = len(body)
-        await self._send({"type": "http.response.start", "status": self.status, "headers": headers})
-        await self._send({"type": "http.response.body", "body": body, "more_body": is_cut_off})
+        with contextlib.suppress(ClientGone):
+            await self.send({"type": "http.response.start", "status": status, "headers": headers})
+            await self.send({"type": "http.response.body", "body": body, "more_body": is_cut_off})
         if is_cut_off:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LINGER_S):
@@ -275,10 +249,3 @@ class Request:
                         self.received += len(message.get("body", b""))
                         self.is_unread = message.get("more_body", False)
             await self._send({"type": "http.response.body", "body": b""})
-
-    def _own_headers(self) -> tuple[Header, ...]:
-        """Return the headers of every response: the request id, and from the last on a connection that it closes."""
-        own = (b"x-request-id", self.id)
-        if self.lifecycle.draining and not (self.link is not None and self.link.has_more()):
-            return (own, CLOSE)
-        return (own,)

@@ -11,7 +11,7 @@ from functools import partial
 from inspect import Parameter, Signature
 from typing import Any, NamedTuple, TypeAlias
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute, iter_route_contexts
 from pydantic import BaseModel
 from starlette.routing import Match
@@ -75,12 +75,6 @@ class Route(APIRoute):
         """Set the dialect and the counters of a request; raises ``NotFound``."""
         raise NotImplementedError
 
-    def check(self, request: Request) -> None:
-        """Reserve memory for the body, and check the method; raises a ``PullbackError``."""
-        self.admit(request)
-        if request.method not in self._allowed:
-            raise not_allowed(request.method, self._allowed)
-
 
 class PageRoute(Route):
     """A route for FastAPI's endpoints. Its first tag is the label of its counters."""
@@ -88,14 +82,19 @@ class PageRoute(Route):
     def label(self, request: Request, parameters: dict[str, str]) -> None:
         """Set the counters of a request."""
         del parameters
-        request.count_as(request.scope["app"].state.engine.counters("", str(self.tags[0]) if self.tags else "other"))
+        counters_of = request.scope["app"].state.engine.counters
+        request.counters = counters_of("", str(self.tags[0]) if self.tags else "other")
+        if request.counters.is_probe:
+            request.leave()
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         request: Request = scope[REQUEST]
         others = request.counters
         self.label(request, {})
-        self.check(request)
+        self.admit(request)
+        if request.method not in self._allowed:
+            raise not_allowed(request.method, self._allowed)
         request.is_unread = False  # the server discards a body that the endpoint does not read
         if request.method == "HEAD":
             # A copy: the server reads the method of its own, and sends no body.
@@ -112,6 +111,8 @@ class RawRoute(Route):
 
     ``body`` is the model of the body, and ``parameters`` are the types of those in the path, for the documentation.
     """
+
+    has_any_method = False
 
     def __init__(
         self,
@@ -141,8 +142,9 @@ class RawRoute(Route):
     def label(self, request: Request, parameters: dict[str, str]) -> Answer:
         """Set the dialect and the counters of a request; return what answers it. Raises ``NotFound``."""
         request.dialect = self.dialect
-        answer, counters = self.find(**parameters)
-        request.count_as(counters)
+        answer, request.counters = self.find(**parameters)
+        if request.counters.is_probe:
+            request.leave()
         return answer
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -150,24 +152,33 @@ class RawRoute(Route):
         request: Request = scope[REQUEST]
         try:
             answer = self.label(request, scope["path_params"])
-        except NotFound:
-            self.check(request)
-            raise
-        self.check(request)
+        finally:
+            # These errors come before that for an unknown path.
+            self.admit(request)
+            if request.method not in self._allowed and not self.has_any_method:
+                raise not_allowed(request.method, self._allowed)
         await answer(request)
 
 
 class RestRoute(RawRoute):
     """A route for the paths of an API that no other route has, with any method: its errors are in the API's dialect."""
 
+    has_any_method = True
+
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Match partially, so that this route comes after those that have the path for another method."""
         match, child_scope = super().matches(scope)
         return (Match.PARTIAL if match is Match.FULL else match), child_scope
 
-    def check(self, request: Request) -> None:
-        """Reserve memory for the body; raises a ``PullbackError``."""
-        self.admit(request)
+
+def add_routes(app: FastAPI, router: APIRouter) -> None:
+    """Add the routes of a router as routes of the application; raises ``TypeError`` if that has dependencies.
+
+    For each request, FastAPI would search an included router twice.
+    """
+    if app.router.dependencies:
+        raise TypeError("expected an application without dependencies, which these routes do not solve: use PageRoute")
+    app.router.routes += router.routes
 
 
 def documented_headers(app: FastAPI) -> list[str]:

@@ -5,17 +5,18 @@ import base64
 import gzip
 import json
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.fast_path.candidates import Candidate, NotCacheable, template_of
 from app.fast_path.prefixes import RequestPrefix, Unknown, cut
 from app.fast_path.shared_calls import SharedCall
 from app.fast_path.templates import RangeReader, RunReader, Template
-from app.http.fast_path import CANDIDATE, NotedHeaders
+from app.http.fast_path import CANDIDATE, note_headers
 from app.requests.answering import Exchange
 from app.settings import Settings
 from tests.fast_path.conftest import PLUGINS
@@ -50,7 +51,13 @@ async def answered(app: ASGIApp, data: bytes) -> Candidate:
     headers = [(name.lower(), value.strip()) for name, _, value in (each.partition(b":") for each in lines)]
     candidate = Candidate(key, data[start:], None)
     path = line.split(b" ")[1].decode()
-    await call(NotedHeaders(app, DATE), path, data[start:], headers=headers, **{CANDIDATE: candidate})
+
+    async def noted(scope: Scope, receive: Receive, send: Send) -> None:
+        cycle: Any = SimpleNamespace(send=send, default_headers=DATE)
+        note_headers(candidate, cycle)
+        await app(scope, receive, cycle.send)
+
+    await call(noted, path, data[start:], headers=headers, **{CANDIDATE: candidate})
     return candidate
 
 

@@ -83,7 +83,7 @@ def test_brief_arithmetic_that_shares_no_call_runs_at_once(op, at_once, monkeypa
     asyncio.run(test())
 
 
-@pytest.mark.parametrize(("link", "expected"), [(None, False), (Link({1}), True), (Link({1, 2}), False)])
+@pytest.mark.parametrize(("link", "expected"), [(Link(), False), (Link({1}), True), (Link({1, 2}), False)])
 def test_is_alone_needs_a_link(link, expected):
     request = request_of()
     request.link = link

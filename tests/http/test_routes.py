@@ -14,7 +14,7 @@ from app import settings as settings_module
 from app.errors import PullbackError
 from app.http.problems import RenderedError
 from app.http.request import Request
-from app.http.route import RawRoute, RestRoute, Route, always
+from app.http.route import RawRoute, RestRoute, Route, add_routes, always
 from app.main import create_app
 from app.requests.models import VjpRequest
 from app.requests.operations import OPERATIONS
@@ -224,3 +224,9 @@ def test_a_raw_route_refuses_dependencies(app: FastAPI):
 
     with pytest.raises(TypeError, match="without dependencies"):
         RawRoute("/", always(nothing, app.state.engine.counters("", "other")), dependencies=[Depends(str)])
+
+
+def test_an_application_with_dependencies_gets_no_raw_routes():
+    """They would never be solved: a check of credentials, say, would be skipped without a word."""
+    with pytest.raises(TypeError, match="expected an application without dependencies"):
+        add_routes(FastAPI(dependencies=[Depends(dict)]), APIRouter())
