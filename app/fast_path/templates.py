@@ -13,7 +13,7 @@ from app.runtime.modes import Key
 from app.telemetry.counters import Counters
 from app.tensors.dtypes import ROWS
 from app.tensors.flat_numbers import FlatNumbers, Shape
-from app.tensors.layouts import Layout, Slot
+from app.tensors.layouts import Layout, Placeholder
 from ops import Array
 
 Columns: TypeAlias = list[FlatNumbers | Array]
