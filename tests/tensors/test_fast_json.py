@@ -277,7 +277,7 @@ def test_numbers_and_base64_take_the_fast_path():
     assert isinstance(found["inputs"]["x"]["data"], Source)
     assert isinstance(found["inputs"]["y"], Source)
     assert isinstance(found["cotangents"]["y"]["base64"], Decoded)
-    assert [source.start >= 0 for source in found.sources] == [True] * 3
+    assert [source.start >= 0 for source in sources_of(found)] == [True] * 3
 
 
 @pytest.mark.parametrize(
@@ -443,5 +443,5 @@ LONG_TEXT = base64.b64encode(bytes(range(24))).decode()
 )
 def test_base64_with_a_twin_or_an_escape_has_no_place(text: str, more: str, is_known: bool):
     found = agree(f'{{"inputs":{{"x":{{"dtype":"int8","shape":[24],"base64":"{text}"}}}}{more}}}'.encode())
-    starts = [source.start for source in found.sources]
+    starts = [source.start for source in sources_of(found)]
     assert all(start >= 0 for start in starts) if is_known else set(starts) <= {-1}
