@@ -24,7 +24,7 @@ def check(target: Target) -> Iterator[Finding]:
     If this fails, the op's claim on batching is not used by the other checks.
     """
     place = Place(NAME, dtype=target.widest)
-    if target.op.batching == "none":
+    if target.batching == "none":
         yield Finding(place, "skipped", "the op does not claim that requests may share a call")
         return
     comparison = Comparison(place, target.tolerances)
