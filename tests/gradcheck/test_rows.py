@@ -35,7 +35,10 @@ def test_rows_that_depend_on_each_other_fail(words: str, planted) -> None:
 
 
 INDEPENDENT = {
-    "elementwise": (undeclared(tf.sin, inputs=(Input("x", WIDE),), outputs=(Output("y", WIDE),)), 'batching="elementwise"'),
+    "elementwise": (
+        undeclared(tf.sin, inputs=(Input("x", WIDE),), outputs=(Output("y", WIDE),)),
+        'batching="elementwise"',
+    ),
     "leading_axis": (undeclared(tf.nn.softmax), 'batching="leading_axis"'),
     "leading_axes": (
         undeclared(
@@ -54,7 +57,7 @@ INDEPENDENT = {
         ),
         "batching=\"leading_axis\", shared=('w',)",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("op", "words"), INDEPENDENT.values(), ids=INDEPENDENT)
@@ -83,15 +86,12 @@ def normalised(x):
 DEPENDENT = {
     "a cumulative sum": undeclared(lambda x: tf.cumsum(x, axis=0)),
     "a batch norm": undeclared(normalised),
-    "the gradient alone": undeclared(custom_gradient(lambda x: tf.identity(x), centred_vjp)),
+    "the gradient alone": undeclared(custom_gradient(tf.identity, centred_vjp)),
     "the number of rows": undeclared(counted),
     "noise": undeclared(noisy),
     "the first row": undeclared(lambda x: tf.concat([0 * x[:1], x[1:]], axis=0)),
-    **{
-        words: replace(planted.op, batching="none", shared=())
-        for words, planted in OPS.items()
-    },
-}  # fmt: skip
+    **{words: replace(planted.op, batching="none", shared=()) for words, planted in OPS.items()},
+}
 
 
 @pytest.mark.parametrize("op", DEPENDENT.values(), ids=DEPENDENT)

@@ -51,7 +51,7 @@ def by_position(x: Tensor) -> Tensor:
     return x * x + 1e-3 * at[:, tf.newaxis]
 
 
-def weighted(x: Tensor, w: Tensor) -> Tensor:
+def averaged_by_weights(x: Tensor, w: Tensor) -> Tensor:
     """Divide the weights, which all rows use, by the number of rows."""
     return tf.linalg.matvec(x, w) / tf.cast(tf.shape(x)[0], x.dtype)
 
@@ -87,7 +87,7 @@ OPS: dict[str, Planted] = {
     ),
     "rows from the ninth on": Planted(rows(by_position, None), BATCHING),
     "shared weights that are divided by the number of rows": Planted(
-        rows(weighted, weighted_reference, inputs=WEIGHTED, out=LINE, shared=("w",)), BATCHING
+        rows(averaged_by_weights, weighted_reference, inputs=WEIGHTED, out=LINE, shared=("w",)), BATCHING
     ),
     "leading axes that share a mean": Planted(
         rows(leading_mean, leading_mean_reference, inputs=VECTORS, out=("...",), batching="leading_axes"), BATCHING
