@@ -2,6 +2,7 @@
 
 from ops import _environment as _environment  # before anything imports TensorFlow
 from ops._attrs import Attrs
+from ops._batching import Batching
 from ops._claims import Array, Arrays, Claim, Derivative, Formula, Surrogate
 from ops._faults import InvalidInput, OpFault, located
 from ops._mechanisms import (
@@ -15,7 +16,7 @@ from ops._mechanisms import (
     symbolic_gradient,
 )
 from ops._native import load, native_libraries
-from ops._op import MODES, UNCOMPILED, Batching, Function, Mode, Op, Tensor
+from ops._op import MODES, UNCOMPILED, Function, Mode, Op, Tensor
 from ops._paths import replace_paths
 from ops._registry import Registry, RegistryError, Unavailable, discover
 from ops._slots import ANY_SHAPE, BOOL, FLOATS, INTEGERS, Example, Input, Output

@@ -35,9 +35,10 @@ import numpy as np
 import tensorflow as tf
 
 from ops._attrs import Attrs, check_attributes, valid_attributes
+from ops._batching import Batching, BatchingOf, check_batching
 from ops._claims import Array, Claim, true_derivative
 from ops._fields import check_fields, check_text, shown
-from ops._slots import ANY_SHAPE, FLOATS, Example, Input, Output, duplicate_names
+from ops._slots import FLOATS, Example, Input, Output, duplicate_names
 
 Tensor: TypeAlias = tf.Tensor
 Function: TypeAlias = Callable[..., Any]
@@ -49,7 +50,6 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 UNCOMPILED: tuple[Mode, ...] = ("graph", "eager", "v1")
 """The modes of an op without an XLA kernel, such as a C++ op."""
 
-Batching = Literal["elementwise", "leading_axis", "none"]
 Mechanism = Literal[
     "custom_gradient",
     "gradient_override_map",
@@ -69,9 +69,11 @@ class Op:
     ``validate(inputs, attrs)`` refuses bad values with ``InvalidInput`` before any mode runs, because XLA drops
     assertions. ``sample(rng, dtype, attrs)`` draws a valid joint point. ``singular(inputs, attrs)`` reports a
     derivative that is infinite where the value is finite and no input's own poles say so, such as where eigenvalues
-    meet. ``modes`` are those that the op can run in. ``batching`` says when requests may share a call. ``cost(dims)``,
-    by the shapes' symbols, is the number of multiply-adds of forward, if it grows faster than the tensors; the
-    admission of requests uses it. ``null_gradients`` names the inputs whose first-order gradient is missing on purpose.
+    meet. ``modes`` are those that the op can run in. ``batching`` says which rows are independent, so that requests may
+    share a call; if that depends on static attributes, it is a function of the attributes. ``shared`` names the inputs
+    without rows, which all rows use. ``cost(dims)``, by the shapes' symbols, is the number of multiply-adds of forward,
+    if it grows faster than the tensors; the admission of requests uses it. ``null_gradients`` names the inputs whose
+    first-order gradient is missing on purpose.
 
     Raises ``ValueError`` at construction if the declaration contradicts itself.
     """
@@ -89,7 +91,8 @@ class Op:
     attrs: type[Attrs] = Attrs
     claim: Callable[[Any], Claim] = true_derivative
     modes: tuple[Mode, ...] = MODES
-    batching: Batching = "none"
+    batching: Batching | BatchingOf = "none"
+    shared: tuple[str, ...] = ()
     cost: Callable[[Mapping[str, Any]], int] | None = None
     validate: Callable[[Mapping[str, Array], Any], None] | None = None
     sample: Callable[[np.random.Generator, str, Any], dict[str, Array]] | None = None
@@ -103,8 +106,10 @@ class Op:
         try:
             self._check_names()
             self._check_slots()
-            self._check_attributes()
+            if not callable(self.batching):
+                check_batching(self.batching, self.shared, self.inputs, self.outputs, varies=False)
             self._check_functions()
+            self._check_attributes()
         except ValueError as error:
             raise ValueError(f"{what}: {error}") from error
 
@@ -129,10 +134,6 @@ class Op:
         slots = (*self.inputs, *self.outputs)
         if len({slot.dtypes for slot in slots if len(slot.dtypes) > 1}) > 1:
             raise ValueError("inputs and outputs with several dtypes must all list the same ones")
-        if self.batching == "elementwise" and any(slot.shape != ANY_SHAPE for slot in slots):
-            raise ValueError(f"an elementwise op has inputs and outputs of one shape, {ANY_SHAPE}")
-        if self.batching == "leading_axis" and not all(slot.shape for slot in slots):
-            raise ValueError("an op with batching='leading_axis' has inputs and outputs with a leading axis, got ()")
         if "graph" not in self.modes or len(set(self.modes)) < len(self.modes):
             raise ValueError(f"expected modes with graph, which is the default, each once, got {self.modes}")
 
@@ -145,9 +146,11 @@ class Op:
                 expected = ", ".join(slot.name for slot in self.inputs)
                 raise ValueError(f"example {example.name!r}: expected exactly the inputs {expected}")
         for values in (dict[str, Any](), *(example.attrs for example in self.examples)):
-            claim = cast(object, self.claim(valid_attributes(self.attrs, values)))
+            attrs = valid_attributes(self.attrs, values)
+            claim = cast(object, self.claim(attrs))
             if not isinstance(claim, Claim):
                 raise ValueError(f"claim: expected it to return a Claim, got {shown(claim)}")
+            self.batching_for(attrs)
 
     def _check_functions(self) -> None:
         inputs, attrs = [slot.name for slot in self.inputs], list(self.attrs.model_fields)
@@ -157,6 +160,8 @@ class Op:
         for name, positional in of_attrs.items():
             _check_arguments(name, getattr(self, name), [*positional, "attrs"], [])
         _check_arguments("cost", self.cost, ["dims"], [])
+        if callable(self.batching):
+            _check_arguments("batching", self.batching, ["attrs"], [])
 
     @property
     def dtypes(self) -> tuple[str, ...]:
@@ -173,6 +178,22 @@ class Op:
     def needs_linear(self) -> bool:
         """Whether it exists only for attributes with which its gradient is linear in the cotangent."""
         return False
+
+    @property
+    def batching_varies(self) -> bool:
+        """Whether the batching is a function of the attributes."""
+        return callable(self.batching)
+
+    def batching_for(self, attrs: Attrs) -> Batching:
+        """Return the batching with these attributes; numbers do not count, because they make no trace of their own.
+
+        Raises ``ValueError`` if the author's function returns no batching, or one that the slots do not have.
+        """
+        if not callable(self.batching):
+            return self.batching
+        batching = self.batching(self.attrs.model_construct(**attrs.static()))
+        check_batching(batching, self.shared, self.inputs, self.outputs, varies=True)
+        return batching
 
     def dtype_of(self, slot: Input | Output, dtype: str) -> str:
         """Return the dtype of an input or output when the type variable is ``dtype``."""

@@ -21,7 +21,21 @@ import numpy as np
 import tensorflow as tf
 from pydantic import Field
 
-from ops import Array, Arrays, Attrs, Claim, Example, Formula, Input, InvalidInput, Op, Output, Tensor, custom_gradient
+from ops import (
+    Array,
+    Arrays,
+    Attrs,
+    Batching,
+    Claim,
+    Example,
+    Formula,
+    Input,
+    InvalidInput,
+    Op,
+    Output,
+    Tensor,
+    custom_gradient,
+)
 
 
 class ClipAttrs(Attrs):
@@ -107,6 +121,11 @@ def claim(attrs: ClipAttrs) -> Claim:
             return Claim()
 
 
+def batching(attrs: ClipAttrs) -> Batching:
+    """Return that rows depend on each other by norm, which is that of the whole tensor."""
+    return "none" if attrs.by == "norm" else "elementwise"
+
+
 X = [[-2.5, -0.5, 0.0], [0.25, 1.0, 3.0]]
 OP = Op(
     name="clip_gradient",
@@ -120,6 +139,7 @@ OP = Op(
     mechanism="custom_gradient",
     source="https://arxiv.org/abs/1211.5063",
     claim=claim,
+    batching=batching,
     validate=validate,
     examples=(
         Example("value", {"x": X}),

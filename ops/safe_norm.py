@@ -69,6 +69,7 @@ OP = Op(
     outputs=(Output("y", shape=("...",)),),
     mechanism="custom_gradient",
     source="https://doi.org/10.1145/355769.355771",
+    batching="leading_axes",
     examples=(
         Example("rows", {"x": [[3.0, 4.0], [-1.0, 2.0], [0.5, -0.25]]}),
         Example("vector", {"x": [1.0, -2.0, 2.0]}),

@@ -64,11 +64,17 @@ class Example:
 
 @dataclass(frozen=True)
 class Contract(OpSummary):
-    """The full contract of an op; ``attrs`` is a JSON Schema, ``default_mode`` is by operation and dtype."""
+    """The full contract of an op; ``attrs`` is a JSON Schema, ``default_mode`` is by operation and dtype.
+
+    If ``batching_varies`` with the attributes, ``batching`` is that of the defaults. ``shared`` names the inputs
+    without rows.
+    """
 
     doc: str = ""
     source: str = ""
     batching: str = ""
+    batching_varies: bool = False
+    shared: tuple[str, ...] = ()
     dtypes: tuple[str, ...] = ()
     modes: tuple[str, ...] = ()
     default_mode: Mapping[str, Mapping[str, str]] | None = None
@@ -95,6 +101,8 @@ def contract(document: Mapping[str, Any]) -> Contract:
         doc=document["doc"],
         source=document["source"],
         batching=document["batching"],
+        batching_varies=document.get("batching_varies", False),
+        shared=tuple(document.get("shared", ())),
         dtypes=tuple(document["dtypes"]),
         modes=tuple(document["modes"]),
         default_mode=document["default_mode"],

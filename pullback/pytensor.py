@@ -100,7 +100,7 @@ class RemoteOp(Op):
     def infer_shape(self, fgraph: Any, node: Apply, input_shapes: Sequence[Any]) -> list[Any]:
         """Return the shapes of cotangents, and those of the outputs of elementwise ops; others need the values."""
         del fgraph
-        if self.batched or (self.p.path[-1:] != ("vjp",) and self.p.remote.contract().batching != "elementwise"):
+        if self.batched or (self.p.path[-1:] != ("vjp",) and self.p.remote.batching != "elementwise"):
             raise ShapeError(f"The shape of {self} is not inferred")
         if self.p.path[-1:] == ("vjp",):
             return [input_shapes[i] for i in self.p.parent.differentiable_inputs]

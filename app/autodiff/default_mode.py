@@ -29,7 +29,7 @@ def default_mode(op: Op, dtype: str, device: str) -> Mode:
 @cache
 def op_is_arithmetic(op: Op) -> bool:
     """Report whether an op and its gradients do nothing but arithmetic, for any attributes. Traces the op once."""
-    if op.batching != "elementwise" or "xla" not in op.modes or op.attrs.static_names():
+    if op.batching_for(op.attrs()) != "elementwise" or "xla" not in op.modes or op.attrs.static_names():
         return False
     dtype = next((dtype for dtype in op.dtypes if dtype in XLA_DTYPES), None)
     if dtype is None:

@@ -121,7 +121,7 @@ def hessian_diagonal(point: Point, wrt: Sequence[str], cotangents: Arrays | None
 
     Raises ``Unprocessable`` unless the op is elementwise.
     """
-    if point.op.batching != "elementwise":
+    if point.spec.batching != "elementwise":
         message = f"{point.op.name} is not elementwise, so its Hessian is not a diagonal"
         raise wrong(("diagonal",), message, expected="false", got="true")
     inputs = differentiable_inputs(point, wrt)

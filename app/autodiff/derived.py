@@ -107,6 +107,9 @@ def derive(op: Op, derivation: Derivation) -> DerivedOp:
     transforms = (*transforms, Transform(derivation, wrt, of))
     after: Signature[Slot] = signature(transforms, inputs, outputs, base.attrs.model_fields)
     given, new_inputs, new_outputs = _slots(derivation, names, after)
+    # The cotangent of an input that all rows use is a sum over the rows: they depend on each other.
+    has_sums = derivation == "vjp" and not set(wrt).isdisjoint(op.shared)
+    shared = (*op.shared, *(leaf for leaf, slot in given.items() if slot in op.shared))
     return DerivedOp(
         name=f"{op.name}.{derivation}",
         summary=SUMMARIES[derivation].format(op.name),
@@ -120,7 +123,8 @@ def derive(op: Op, derivation: Derivation) -> DerivedOp:
         attrs=base.attrs,
         claim=partial(_claim, base, transforms),
         modes=base.modes,
-        batching=base.batching,
+        batching="none" if has_sums else op.batching,
+        shared=() if has_sums else shared,
         cost=None if (cost := op.cost) is None else lambda dims: WORK * cost(dims),
         validate=base.validate,
         singular=base.singular,

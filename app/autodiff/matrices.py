@@ -65,7 +65,7 @@ def _blocks(
         dtype = DTYPES[side.dtypes[y]].numpy
         if y not in side.differentiable:
             blocks[y] = dict.fromkeys(wrt, Absent.NOT_DIFFERENTIABLE)
-        elif point.op.batching == "elementwise":
+        elif point.spec.batching == "elementwise":
             diagonals = product({y: np.ones(shapes[y], dtype)}, False)
             blocks[y] = {x: _diagonal_block(diagonal) for x, diagonal in diagonals.items()}
         else:

@@ -15,7 +15,7 @@ from app.runtime.messages import text_of, without_paths
 from app.runtime.source_lines import author_line
 from app.tensors.casting import narrow
 from app.tensors.dtypes import DTYPES
-from ops import Array, Attrs, Input, InvalidInput, Mode, Op, Output
+from ops import Array, Attrs, Batching, Input, InvalidInput, Mode, Op, Output
 
 Arrays: TypeAlias = Mapping[str, Array]
 Dims: TypeAlias = Mapping[str, int | tuple[int, ...]]
@@ -81,9 +81,15 @@ class Spec:
         return self.mode, self.device, tuple(number.tobytes() for number in self.numbers)
 
     @cached_property
+    def batching(self) -> Batching:
+        """Which rows of the op are independent with these attributes."""
+        with blame_op(self.op, "batching"):
+            return self.op.batching_for(self.attrs)
+
+    @cached_property
     def is_padded(self) -> bool:
         """Whether to pad evaluations with one direction: each number depends only on the numbers at its position."""
-        return self.op.batching == "elementwise" and self.mode in PADDED_MODES
+        return self.batching == "elementwise" and self.mode in PADDED_MODES
 
     @cached_property
     def sizes(self) -> Mapping[str, int]:

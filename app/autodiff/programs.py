@@ -66,7 +66,8 @@ class Program:
             leaf: None if "..." in shapes[of] else len(shapes[of]) + (leaf in many) for leaf, of in own.leaves.items()
         }
         orders = sum(transform.orders for transform in (*derivation, *self.transforms))
-        has_few_shapes = self.op.batching == "elementwise" and not self.batched
+        batching = self.op.batching_for(self.op.attrs.model_construct(**dict(self.static)))
+        has_few_shapes = batching == "elementwise" and not self.batched
         return Traits(base.name, orders, tuple(ranks[name] for name in self.leaf_names), has_few_shapes)
 
     @cached_property

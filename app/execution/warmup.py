@@ -72,7 +72,7 @@ class _WarmUp:
 
     async def _warm(self, op: Op) -> None:
         """Run the programs of an op that XLA compiles by default, at their smallest size."""
-        if op.batching != "elementwise" or not await self._may_begin():
+        if op.batching_for(op.attrs()) != "elementwise" or not await self._may_begin():
             return
         device, deadline = self.engine.default_device, time.monotonic() + self.engine.deadline_s
         # This traces the op, usually for the first time.

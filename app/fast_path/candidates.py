@@ -162,8 +162,8 @@ def _evaluation(exchange: Exchange) -> Evaluation[Any]:
     work = call.work
     if not isinstance(work, Evaluation):
         raise NotCacheable
-    op = work.point.op
-    if op.batching != "elementwise" or op.validate is not None:
+    spec = work.point.spec
+    if spec.batching != "elementwise" or spec.op.validate is not None:
         raise NotCacheable(is_lasting=True)
     if call.is_long or work.batch_key is None or work.size > SHARED:
         raise NotCacheable

@@ -48,7 +48,7 @@ def latin_hypercube(
 
     Those of an elementwise op are single numbers, unless ``Op.sample`` draws more.
     """
-    dimensions = SCALAR if op.batching == "elementwise" else THREES
+    dimensions = SCALAR if op.batching_for(op.attrs.model_validate(attrs)) == "elementwise" else THREES
     if op.sample is not None:
         return [draw(op, attrs, dtype, rng, dimensions) for _ in range(count)]
     columns: dict[str, Array] = {}
@@ -66,7 +66,12 @@ def special(op: Op, attrs: Mapping[str, Any], dtype: str, rng: np.random.Generat
     Inputs that have no such number are drawn. The op may reject some of these points.
     """
     slots = {slot.name: slot for slot in op.inputs}
-    choices = {slot.name: _special_numbers(op, slot) for slot in op.inputs if op.dtype_of(slot, dtype) in FLOATS}
+    is_elementwise = op.batching_for(op.attrs.model_validate(attrs)) == "elementwise"
+    choices = {
+        slot.name: _special_numbers(op, slot, is_elementwise=is_elementwise)
+        for slot in op.inputs
+        if op.dtype_of(slot, dtype) in FLOATS
+    }
     for name, numbers in choices.items():
         for number in numbers:
             yield {**draw(op, attrs, dtype, rng), name: np.full(_shape(slots[name], THREES), number)}
@@ -79,7 +84,7 @@ def special(op: Op, attrs: Mapping[str, Any], dtype: str, rng: np.random.Generat
     yield {name: np.broadcast_to(x[:1], x.shape).copy() if x.ndim > 1 else x for name, x in rows.items()}
 
 
-def _special_numbers(op: Op, slot: Input) -> list[float]:
+def _special_numbers(op: Op, slot: Input, *, is_elementwise: bool) -> list[float]:
     """Return the special numbers of an input, within its domain.
 
     Those of an elementwise op take no time: 1 and -1, where powers and logarithms are special, and, if no domain is
@@ -90,7 +95,7 @@ def _special_numbers(op: Op, slot: Input) -> list[float]:
     kinks = [number for kink in slot.kinks for number in (kink - beside, kink, kink + beside)]
     numbers = [0.0, -0.0, low, high, *kinks]
     outside: tuple[float, ...] = ()
-    if op.batching == "elementwise":
+    if is_elementwise:
         numbers += ELEMENTWISE
         outside = () if slot.has_domain or op.sample is not None else OUTSIDE
     numbers = [*(number for number in numbers if low <= number <= high), *outside]

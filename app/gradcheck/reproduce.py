@@ -68,7 +68,7 @@ class Call:
             return Reproduction(self.explanation, None)
         index, call = self.index or index, self
         size = max((x.size for x in self.point.inputs.values()), default=0)
-        is_elementwise = self.point.op.batching == "elementwise" and not self.needs_all
+        is_elementwise = self.point.spec.batching == "elementwise" and not self.needs_all
         if is_elementwise and index is not None and size > MAX_ELEMENTS:
             inputs, dys, vectors, times = (
                 {name: np.asarray(x.ravel()[self.position]) for name, x in named.items()}

@@ -10,7 +10,7 @@ import numpy as np
 from app.autodiff.binding import moved
 from app.autodiff.derivatives import gradient, second_order_values, values_of
 from app.autodiff.evaluation import CALL_COST, CALL_ELEMENTS, Evaluation
-from app.autodiff.point import Arrays, Point
+from app.autodiff.point import Arrays, Point, Spec
 from app.autodiff.programs import MappedProgram
 from app.runtime import modes
 from app.runtime.cancellation import Checkpoint
@@ -27,7 +27,8 @@ Operation: TypeAlias = Callable[[Point, Arrays, Arrays], Evaluation[dict[K, Arra
 class Rows:
     """An op at many points near ``point``: inputs that are not given keep their values there.
 
-    Rows share a call as the op's batching allows: side by side (elementwise, leading_axis) or in a loop (none).
+    Rows share a call as the op's batching allows: side by side, or in a loop if they depend on each other or if all
+    rows use an input.
     """
 
     point: Point
@@ -53,7 +54,7 @@ class Rows:
             name: np.asarray(inputs[name], x.dtype) if name in inputs else np.broadcast_to(x, (count, *x.shape))
             for name, x in self.point.inputs.items()
         }
-        call = self._loop if self.point.op.batching == "none" else self._side_by_side
+        call = self._side_by_side if is_joinable(self.point.spec) else self._loop
         parts: list[dict[K, Array]] = []
         for start in range(0, count, step):
             self.checkpoint()
@@ -65,9 +66,11 @@ class Rows:
     def _side_by_side(
         self, operation: Operation[K], inputs: Arrays, cotangents: Arrays, vectors: Arrays
     ) -> dict[K, Array]:
-        """Flatten the rows of an elementwise op; join those of another along the leading axis of the op itself."""
-        is_elementwise, example = self.point.op.batching == "elementwise", next(iter(self.point.inputs.values()))
-        count = len(next(iter(inputs.values())))
+        """Flatten the rows of an elementwise op; join those of another along its leading axis, or add leading axes."""
+        batching, example = self.point.spec.batching, next(iter(self.point.inputs.values()))
+        if batching == "leading_axes":
+            return operation(moved(self.point, inputs), cotangents, vectors).run()
+        is_elementwise, count = batching == "elementwise", len(next(iter(inputs.values())))
         flat, dys, vs = (
             {name: x.reshape(-1 if is_elementwise else (count * x.shape[1], *x.shape[2:])) for name, x in named.items()}
             for named in (inputs, cotangents, vectors)
@@ -86,6 +89,11 @@ class Rows:
         with op_errors(self.point.op.name):
             trace = modes.trace_of(call.program, "graph", [rows[0] for rows in leaves], device)
             return call.finish(modes.run(MappedProgram(call.program, trace), "graph", leaves, device))
+
+
+def is_joinable(spec: Spec) -> bool:
+    """Return whether points of an op can be rows of one: rows are independent, and no input is that of all rows."""
+    return spec.batching != "none" and not spec.op.shared
 
 
 def stack(rows: Sequence[Mapping[K, Array]]) -> dict[K, Array]:

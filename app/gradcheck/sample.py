@@ -14,7 +14,7 @@ from app.errors import OpFailed, Unprocessable
 from app.gradcheck import rounding
 from app.gradcheck.reference import as_float64
 from app.gradcheck.rounding import Rounding
-from app.gradcheck.rows import Rows, stack
+from app.gradcheck.rows import Rows, is_joinable, stack
 from app.runtime.modes import Key
 from app.tensors.dtypes import DTYPES
 from ops import Array, Claim, Mode
@@ -94,7 +94,7 @@ class Sample:
     @property
     def is_elementwise(self) -> bool:
         """Whether the op declares that each number depends only on the numbers at its own index."""
-        return self.point.op.batching == "elementwise"
+        return self.point.spec.batching == "elementwise"
 
     def index(self, name: str) -> Callable[[int], tuple[int, ...]]:
         """Return a function from the flat position of a number in an input or output to its index."""
@@ -172,7 +172,7 @@ class Sample:
                 yield {name: x for (kind, name), x in leaves.items() if kind == wanted}
 
         size = len(sets) * sum(leaf.size for leaf in self._leaves.values())
-        if self.point.op.batching == "none" or size > MAX_STACKED:
+        if not is_joinable(self.point.spec) or size > MAX_STACKED:
             points = (
                 (replace(self.point, inputs={**self.point.inputs, **xs}), *more) for xs, *more in map(split, sets)
             )

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from app.autodiff.binding import Decode, bind
+from app.autodiff.binding import Decode, bind, bind_attrs
 from app.autodiff.derivatives import values_of
-from app.autodiff.point import Point
+from app.autodiff.point import Point, blame_op
 from app.errors import Loc, OpFailed, Unprocessable
 from app.gradcheck import points as points_of
 from app.gradcheck import rounding
@@ -22,7 +22,7 @@ from app.gradcheck.verdict import Tolerances
 from app.runtime.cancellation import Checkpoint
 from app.runtime.modes import Key
 from app.tensors.dtypes import DTYPES
-from ops import FLOATS, MODES, Array, Mode, Op
+from ops import FLOATS, MODES, Array, Batching, Mode, Op
 
 # In addition to the examples: random numbers for an elementwise op, random points for any other.
 RANDOM_NUMBERS, RANDOM_POINTS = 256, 2
@@ -68,10 +68,17 @@ class Target:
     checkpoint: Checkpoint = lambda: None
     """Called between evaluations of the op; an exception that it raises ends the work."""
 
+    @cached_property
+    def batching(self) -> Batching:
+        """Which rows of the op are independent with these attributes."""
+        with blame_op(self.op, "batching"):
+            return self.op.batching_for(bind_attrs(self.op, self.attrs))
+
     def disable_batching(self) -> None:
         """Stop batching points in one call, because the op's claim that they may be batched proved wrong."""
-        self.op = replace(self.op, batching="none")
-        for cached in ("points", "samples", "subsamples", "special_samples", "sweep_samples", "sweep_values"):
+        self.op = replace(self.op, batching="none", shared=())
+        samples = ("samples", "subsamples", "special_samples", "sweep_samples")
+        for cached in ("batching", "points", *samples, "sweep_values"):
             self.__dict__.pop(cached, None)
 
     def clear_statuses(self) -> None:
@@ -119,7 +126,7 @@ class Target:
         examples = [e for e in self.op.examples if dict(e.attrs) == dict(self.attrs)]
         points = [self.bind(example.inputs, self.widest) for example in examples]
         rng, draw = self.rng("points"), (self.op, self.attrs, self.widest)
-        if self.op.batching == "elementwise":
+        if self.batching == "elementwise":
             drawn = points_of.latin_hypercube(*draw, rng, RANDOM_NUMBERS)
             return [self._join([*(point.inputs for point in points), *drawn])]
         count = RANDOM_POINTS if self.has_example else 1
@@ -130,7 +137,7 @@ class Target:
         """The points, in the widest dtype and mode graph."""
         rng = self.rng("directions")
         samples = [sample_at(point, rng, self.magnitudes) for point in self.points]
-        if self.inputs is None and self.op.batching != "elementwise" and self.has_example and self.op.sample is None:
+        if self.inputs is None and self.batching != "elementwise" and self.has_example and self.op.sample is None:
             # Before the last one, of whose shape XLA compiles: one whose dimensions all have different sizes.
             rng = self.rng("sizes")
             dimensions = points_of.uneven_dimensions(self.op)
@@ -147,7 +154,7 @@ class Target:
 
         There are as many as a small part of the work of a numeric derivative allows.
         """
-        if self.op.batching == "elementwise" or self.inputs is not None:
+        if self.batching == "elementwise" or self.inputs is not None:
             return []
         rng, found = self.rng("many"), list[Sample]()
         most = SWEEP_POINTS if self.has_example else SWEEP_POINTS // 4
@@ -198,7 +205,7 @@ class Target:
 
         Points that the op rejects, or where its reference raises, are outside of the domain.
         """
-        if self.inputs is not None or not (self.has_example or self.op.batching == "elementwise"):
+        if self.inputs is not None or not (self.has_example or self.batching == "elementwise"):
             return []
         rng, accepted = self.rng("special"), list[Point]()
         for inputs in points_of.special(self.op, self.attrs, self.widest, rng):
@@ -206,7 +213,7 @@ class Target:
                 point = self.bind(inputs, self.widest)
                 if _has_reference(point):
                     accepted.append(point)
-        if self.op.batching == "elementwise" and accepted:
+        if self.batching == "elementwise" and accepted:
             accepted = [self._join([point.inputs for point in accepted])]
         floors: dict[Key, float] = {}
         with contextlib.suppress(OpFailed, Unprocessable):

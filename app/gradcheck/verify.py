@@ -69,7 +69,7 @@ def _expected_gradients(
         _, dxs = vjp(replace(point, inputs=inputs), wrt, dys, batched=False, outputs=False).run()
         return {name: np.zeros_like(inputs[name]) if isinstance(dx, Absent) else dx for name, dx in dxs.items()}
 
-    elementwise = point.op.batching == "elementwise"
+    elementwise = point.spec.batching == "elementwise"
     largest = max((float(np.abs(dy).max(initial=0)) for dy in (cotangents or {}).values()), default=1.0)
     rng = np.random.default_rng(0)
     measured = rounding.measure(

@@ -15,8 +15,8 @@ def batch(
     """Return the results of a batch of calls, and the axis that the batch has in each; ``None`` if it is not one call.
 
     Each array has the batch in the axis ``dims``, or is the same for all. It is one call if only the directions of the
-    last derivation have the batch, or if the op is elementwise or independent along its leading axis. ``xp`` is the
-    module of the framework that has ``moveaxis`` and ``broadcast_to``.
+    last derivation have the batch, or if the op is elementwise or its leading axes are independent, and no input that
+    all rows use has the batch. ``xp`` is the module of the framework that has ``moveaxis`` and ``broadcast_to``.
     """
     count = p.parent.arity if p.path else p.arity
     if p.path and all(dim is None for dim in dims[:count]):
@@ -25,16 +25,19 @@ def batch(
             return list(call(*arrays[:count], *many, batched=True)), 0
         found = call(*arrays[:count], *(_merged(x, 0) for x in many), batched=True)
         return [_split(x, 0, many[0].shape[:2]) for x in found], 0
-    batching = p.remote.contract().batching
-    if batching == "none":
+    if p.batching == "none" or any(dims[i] is not None for i in p.shared_inputs):
         return None
     # The batch becomes an axis of all arrays, or a part of their first axis; directions may have an axis before it.
-    axes = [int(batched and i >= count) for i in range(len(arrays))]
-    moved = [_with_batch(x, dim, size, axis, xp) for x, dim, axis in zip(arrays, dims, axes, strict=True)]
-    if batching == "elementwise":
-        return list(call(*moved, batched=batched)), int(batched)
-    found = call(*(_merged(x, axis) for x, axis in zip(moved, axes, strict=True)), batched=batched)
-    return [_split(x, int(batched), moved[0].shape[:2]) for x in found], int(batched)
+    moved = list(arrays)
+    is_merged, sizes = p.batching == "leading_axis", ()
+    for i in (i for i in range(len(arrays)) if i not in p.shared_inputs):
+        axis = int(batched and i >= count)
+        moved[i] = _with_batch(arrays[i], dims[i], size, axis, xp)
+        if is_merged:
+            sizes = moved[i].shape[axis : axis + 2]
+            moved[i] = _merged(moved[i], axis)
+    found = list(call(*moved, batched=batched))
+    return [_split(x, int(batched), sizes) if is_merged else x for x in found], int(batched)
 
 
 def _with_batch(x: Any, dim: int | None, size: int, axis: int, xp: Any) -> Any:

@@ -72,6 +72,24 @@ class Derivative:
         _, results = self._sides
         return tuple(range(len(results)))
 
+    @cached_property
+    def shared_inputs(self) -> tuple[int, ...]:
+        """The inputs without rows, which all rows use: those that the contract names, and their tangents."""
+        if not self.path:
+            contract = self.remote.contract()
+            return tuple(i for i, slot in enumerate(contract.inputs) if slot.name in contract.shared)
+        (directed, _), shared, first = self._sides, self.parent.shared_inputs, self.parent.arity
+        tangents = [first + k for k, i in enumerate(directed) if self.path[-1] == "jvp" and i in shared]
+        return (*shared, *tangents)
+
+    @cached_property
+    def batching(self) -> str:
+        """Which rows are independent: a cotangent of a shared input is a sum over all of them."""
+        if not self.path:
+            return self.remote.batching
+        has_sums = not set(self.parent.shared_inputs).isdisjoint(self.parent.differentiable_inputs)
+        return "none" if self.path[-1] == "vjp" and has_sums else self.parent.batching
+
     @property
     def _sides(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """What of ``parent`` the directions belong to, and what the results: its inputs, or its outputs."""

@@ -79,10 +79,19 @@ class Remote:
     @cached_property
     def is_linear(self) -> bool:
         """Whether the gradient is known to be linear; the contract says so only for the default attributes."""
+        claim = self.contract().claim
+        return self._has_default_attrs and claim is not None and claim.linear
+
+    @property
+    def batching(self) -> str:
+        """Which rows are known to be independent; the contract says so only for the default attributes if it varies."""
         contract = self.contract()
-        defaults = {name: schema.get("default") for name, schema in contract.attr_schemas.items()}
-        is_default = all(name in defaults and plain(value) == defaults[name] for name, value in self.attrs.items())
-        return is_default and contract.claim is not None and contract.claim.linear
+        return "none" if contract.batching_varies and not self._has_default_attrs else contract.batching
+
+    @property
+    def _has_default_attrs(self) -> bool:
+        defaults = {name: schema.get("default") for name, schema in self.contract().attr_schemas.items()}
+        return all(name in defaults and plain(value) == defaults[name] for name, value in self.attrs.items())
 
     @cached_property
     def elementwise_orders(self) -> int:
@@ -91,7 +100,7 @@ class Remote:
         The second is only if it is the derivative of the first: one that the author declared need not be linear.
         """
         contract = self.contract()
-        if contract.batching != "elementwise" or (len(contract.inputs), len(contract.outputs)) != (1, 1):
+        if self.batching != "elementwise" or (len(contract.inputs), len(contract.outputs)) != (1, 1):
             return 0
         if not (is_differentiable(contract.inputs[0]) and is_differentiable(contract.outputs[0])):
             return 0

@@ -49,7 +49,7 @@ def tangent(at: Point, a: str, cotangents: dict[str, Any], vector: dict[str, Any
     The choice of inputs is the same in all modes: graph covers it, as do the other ops in xla and v1.
     """
     live = at.spec.inputs.differentiable
-    if at.spec.mode in ("graph", "eager") or at.op.batching != "none":
+    if at.spec.mode in ("graph", "eager") or at.spec.batching != "none":
         return derivatives.vjp_jvp(at, [a], cotangents, vector).run()[a]
     vectors = {name: vector.get(name, np.zeros_like(at.inputs[name])) for name in live}
     return derivatives.vjp_jvp(at, live, cotangents, vectors).run()[a]
@@ -57,7 +57,7 @@ def tangent(at: Point, a: str, cotangents: dict[str, Any], vector: dict[str, Any
 
 def is_needed(op: Op, example: Example, mode: Mode) -> bool:
     """Return whether a mode runs an op at an example: v1 traces what graph does, and XLA compiles for seconds."""
-    is_quick = mode in ("graph", "eager") or (mode == "xla" and op.batching == "elementwise")
+    is_quick = mode in ("graph", "eager") or (mode == "xla" and op.batching_for(op.attrs()) == "elementwise")
     return mode in op.modes and (is_quick or example is op.examples[0])
 
 

@@ -21,7 +21,7 @@ SHARE = 6
 DTYPES = {"float32": np.float32, "float64": np.float64}
 Arrays = Mapping[str, np.ndarray]
 ALL = discover().ops
-ELEMENTWISE = [op for op in ALL.values() if op.batching == "elementwise"]
+ELEMENTWISE = [op for op in ALL.values() if op.batching_for(op.attrs()) == "elementwise"]
 Form = Callable[..., bytes]
 
 

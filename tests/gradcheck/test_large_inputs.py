@@ -65,7 +65,7 @@ def test_kinks_and_noise_at_many_numbers_raise_no_alarm(name: str, seed: int) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "op", [op for op in discover().ops.values() if op.batching == "elementwise"], ids=lambda op: op.name
+    "op", [op for op in discover().ops.values() if op.batching_for(op.attrs()) == "elementwise"], ids=lambda op: op.name
 )
 def test_registered_ops_pass(op: Op) -> None:
     assert failed(checked(op, 0)) == []

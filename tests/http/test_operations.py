@@ -525,7 +525,7 @@ def test_a_contract(client: httpx.Client, op: str):
     contract = client.get(f"/v1/ops/{op}").json()
     summary = next(one for one in client.get("/v1/ops").json()["ops"] if one["name"] == op)
     more = {"doc", "source", "batching", "dtypes", "modes", "default_mode", "inputs", "outputs", "attrs", "examples"}
-    assert set(contract) == set(summary) | more | {"derivations"}
+    assert set(contract) == set(summary) | more | {"derivations", "batching_varies", "shared"}
     assert {name: contract[name] for name in summary} == summary
     slot = {"name", "dtypes", "shape", "differentiable", "doc"}
     assert all(set(output) == slot for output in contract["outputs"])

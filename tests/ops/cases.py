@@ -62,7 +62,7 @@ class Case:
 
     @property
     def elementwise(self) -> bool:
-        return self.op.batching == "elementwise"
+        return self.point().spec.batching == "elementwise"
 
     @property
     def order(self) -> int:
@@ -213,7 +213,7 @@ def truth(point: Point, kind: Kind, along: Mapping[str, Named], order: int = 2) 
         fields = {field: {name: moved[f"{field}/{name}"] for name in named} for field, named in along.items()}
         return answer(at, kind, fields, order)
 
-    return Truth(evaluate(flat), bounds(evaluate, flat, 1.0, elementwise=point.op.batching == "elementwise"))
+    return Truth(evaluate(flat), bounds(evaluate, flat, 1.0, elementwise=point.spec.batching == "elementwise"))
 
 
 @cache

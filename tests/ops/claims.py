@@ -165,7 +165,7 @@ def check_cotangent_slots(point: Point, rng: np.random.Generator) -> None:
     def gradients(dys: Named) -> dict[str, Array]:
         return _slots(point, answer(point, "vjp", {"cotangents": dys}))
 
-    elementwise = point.op.batching == "elementwise"
+    elementwise = point.spec.batching == "elementwise"
     within = bounds(slots, dys, eps(point.spec.dtype), elementwise=elementwise)
     what = "the dy slots against the derivative of the op's vjp"
     check_gradient(slots(dys), within, gradients, dys, weights=vectors, what=what)

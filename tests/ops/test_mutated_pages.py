@@ -22,7 +22,7 @@ VALUES = (
 )
 OP_FIELDS = (
     *("name", "summary", "doc", "function", "inputs", "outputs", "mechanism", "source", "examples", "reference"),
-    *("attrs", "claim", "modes", "batching", "cost", "validate", "sample", "singular", "null_gradients"),
+    *("attrs", "claim", "modes", "batching", "shared", "cost", "validate", "sample", "singular", "null_gradients"),
 )
 PARTS = {
     "inputs": (

@@ -91,7 +91,7 @@ def mode_cases() -> list:
     v1 also gets all cases of a few ops, which show that its trace serves other shapes; XLA compiles for each shape.
     """
     choices = {(case.op.name, repr(case.point().spec.attrs.static())): case for case in reversed(CASES)}
-    compiled = [case for case in choices.values() if case.op.batching != "none" or case in FIRST_CASES]
+    compiled = [case for case in choices.values() if case.op.cost is None or case in FIRST_CASES]
     in_mode = {"xla": compiled, "v1": [case for case in CASES if case in compiled or case.op.name in OF_MANY_SHAPES]}
     chosen = [(case, mode) for case in CASES for mode in case.op.modes if case in in_mode.get(mode, CASES)]
     return [pytest.param(case, mode, id=f"{case}-{mode}") for case, mode in chosen]
@@ -116,7 +116,7 @@ BATCHED_CASES = [
     pytest.param(case, mode, id=f"{case}-{mode}", marks=pytest.mark.slow if mode == "xla" else ())
     for case in FIRST_CASES
     for mode in case.op.modes
-    if mode != "v1" or case.op.batching != "none"
+    if mode != "v1" or case.op.cost is None
 ]
 
 

@@ -16,7 +16,7 @@ from tests.ops.cases import Answer, Case, Named, Truth, directions, truth, used
 
 def takes_long(case: Case) -> bool:
     """Tell whether an op takes seconds to trace, as one that decomposes matrices does."""
-    return case.op.batching == "none" and case.linear
+    return case.op.cost is not None
 
 
 def together(point: Point, along: Mapping[str, Named]) -> Answer:

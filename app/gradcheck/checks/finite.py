@@ -154,7 +154,7 @@ def _samples(target: Target, dtype: str) -> Iterator[Sample]:
 
 
 def _extreme_inputs(target: Target, inputs: Arrays, name: str, dtype: str) -> Iterator[Arrays]:
-    elementwise, high = target.op.batching == "elementwise", DTYPES[dtype].high
+    elementwise, high = target.batching == "elementwise", DTYPES[dtype].high
     largest = float(np.finfo(np.float64).max) if np.isinf(high) else high
     huge = [largest**0.5 / 2, largest / 4] if elementwise else [largest**0.25]
     sizes = np.array([0.0, rounding.tiny(dtype), rounding.eps(dtype), 1.0, *huge])

@@ -9,7 +9,7 @@ from app.autodiff.derived import DerivedOp, derivations
 from app.execution.engine import Engine
 from app.http.route import PageRoute
 from app.requests.operations import OPERATIONS
-from ops import Attrs, Derivative, Formula, Input, Mode, Op, Output, Surrogate, Unavailable
+from ops import Attrs, Batching, Derivative, Formula, Input, Mode, Op, Output, Surrogate, Unavailable
 
 ClaimKind = Literal["derivative", "surrogate", "formula"]
 
@@ -73,7 +73,9 @@ class OpContract(OpSummary):
     derivations: list[str] = Field(description="The derivations of the op that are ops, as in {op}.vjp.")
     doc: str = Field(description="Formulas, kinks and poles, and the behaviour there.")
     source: str
-    batching: str
+    batching: Batching = Field(description="Which rows are independent, with the default attributes.")
+    batching_varies: bool = Field(description="Whether the batching depends on the attributes.")
+    shared: list[str] = Field(description="The inputs without rows, which all rows use.")
     dtypes: list[str] = Field(description="The dtypes of the op's type variable, the default first.")
     modes: list[Mode] = Field(description="The modes in which TensorFlow can run the op.")
     default_mode: dict[str, dict[str, Mode]] = Field(description="By operation and dtype.")
@@ -111,7 +113,9 @@ def contract(engine: Engine, op: Op) -> OpContract:
         derivations=list(derivations(op)),
         doc=(op.doc or "").strip(),
         source=op.source,
-        batching=op.batching,
+        batching=op.batching_for(op.attrs()),
+        batching_varies=op.batching_varies,
+        shared=list(op.shared),
         dtypes=list(op.dtypes),
         modes=list(op.modes),
         default_mode={name: {t: engine.default_mode(op, t, None) for t in op.dtypes} for name in OPERATIONS},

@@ -101,7 +101,7 @@ def _fields(op: Op, endpoint: _Endpoint) -> dict[str, Schema]:
         slots = ys if field == "cotangents" else xs
         is_batched = _BATCHED.get(endpoint.name) == field
         found[field] = _tensors(slots, is_batched=is_batched) | {"minProperties": 1} if slots else {"type": "null"}
-    if op.batching != "elementwise":
+    if not op.batching_varies and op.batching != "elementwise":
         found["diagonal"] = {"type": "boolean", "const": False}
     return found
 

@@ -10,6 +10,7 @@ from tests.gradcheck.wrong import (
     broadcasting,
     dtypes,
     mixed,
+    rows,
     state,
     ties,
 )
@@ -20,6 +21,7 @@ MODULES = (
     ties,
     state,
     mixed,
+    rows,
     aliasing,
     broadcasting,
     dtypes,

@@ -1,0 +1,95 @@
+"""Ops whose rows look independent, but depend on their neighbours in a way that few batches show."""
+
+import numpy as np
+import tensorflow as tf
+
+from ops import Array, Input, Tensor, custom_gradient
+from tests.gradcheck.planting import Planted
+from tests.gradcheck.wrong.making import WIDE, elementwise, rows
+
+BATCHING, LINE = ("batching",), ("N",)
+MANY = 16
+
+
+def square(x: Tensor) -> Tensor:
+    return x * x
+
+
+def square_vjp(x: Tensor, dy: Tensor) -> Tensor:
+    return 2 * x * dy
+
+
+def square_reference(x: Array) -> Array:
+    return x * x
+
+
+def masked_mean(x: Tensor) -> Tensor:
+    """Add the mean times 0: exact beside finite neighbours, NaN beside the others."""
+    return x * x + 0 * tf.reduce_mean(x, axis=0, keepdims=True)
+
+
+def from_16_rows_on(x: Tensor) -> Tensor:
+    """Subtract a millionth of the mean if there are at least 16 rows."""
+    is_large = tf.cast(tf.shape(x)[0] >= MANY, x.dtype)
+    return x * x - 1e-6 * is_large * tf.reduce_mean(x, axis=0, keepdims=True)
+
+
+def second_of_the_mean(x: Tensor, dy: Tensor, ddx: Tensor) -> tuple[Tensor, Tensor]:
+    """Centre the second order over the rows."""
+    return 2 * dy * ddx - 1e-3 * tf.reduce_mean(dy * ddx, axis=0, keepdims=True), 2 * x * ddx
+
+
+def centred_vjp(x: Tensor, dy: Tensor) -> Tensor:
+    """Centre the gradient over the rows."""
+    dx = 2 * x * dy
+    return dx - 1e-3 * tf.reduce_mean(dx, axis=0, keepdims=True)
+
+
+def by_position(x: Tensor) -> Tensor:
+    """Read the position of a row beyond the eighth."""
+    at = tf.cast(tf.range(tf.shape(x)[0]) >= MANY // 2, x.dtype)
+    return x * x + 1e-3 * at[:, tf.newaxis]
+
+
+def averaged_by_weights(x: Tensor, w: Tensor) -> Tensor:
+    """Divide the weights, which all rows use, by the number of rows."""
+    return tf.linalg.matvec(x, w) / tf.cast(tf.shape(x)[0], x.dtype)
+
+
+def weighted_reference(x: Array, w: Array) -> Array:
+    return x @ w / len(x)
+
+
+def leading_mean(x: Tensor) -> Tensor:
+    """Subtract the mean of all vectors."""
+    return tf.reduce_sum(x * x, axis=-1) - 1e-3 * tf.reduce_mean(x)
+
+
+def leading_mean_reference(x: Array) -> Array:
+    return np.sum(x * x, axis=-1) - 1e-3 * np.mean(x)
+
+
+WEIGHTED = (Input("x", WIDE, ("N", "M")), Input("w", WIDE, ("M",)))
+VECTORS = (Input("x", WIDE, ("...", "M")),)
+
+OPS: dict[str, Planted] = {
+    "a row that is NaN because of its neighbour": Planted(rows(masked_mean, square_reference), BATCHING, "is nan"),
+    "a number that is NaN because of its neighbour": Planted(
+        elementwise(masked_mean, square_reference, name="masked_numbers"), BATCHING, "is nan"
+    ),
+    "rows that meet from 16 on": Planted(rows(from_16_rows_on, None), BATCHING),
+    "rows that meet at second order alone": Planted(
+        rows(custom_gradient(square, square_vjp, second_of_the_mean), square_reference, name="second_of_the_mean"),
+        BATCHING,
+    ),
+    "rows that meet in the gradient alone": Planted(
+        rows(custom_gradient(square, centred_vjp), square_reference, name="centred_vjp"), BATCHING
+    ),
+    "rows from the ninth on": Planted(rows(by_position, None), BATCHING),
+    "shared weights that are divided by the number of rows": Planted(
+        rows(averaged_by_weights, weighted_reference, inputs=WEIGHTED, out=LINE, shared=("w",)), BATCHING
+    ),
+    "leading axes that share a mean": Planted(
+        rows(leading_mean, leading_mean_reference, inputs=VECTORS, out=("...",), batching="leading_axes"), BATCHING
+    ),
+}
