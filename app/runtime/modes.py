@@ -238,8 +238,6 @@ class Trace:
             fetches = [tf.identity(tensor) for tensor in build(*holders)]
         forget_gradients(graph)
         graph.finalize()
-        if mode == "xla" and can_run_here(device):
-            return OnThisThread(graph, holders, fetches)  # nothing cancels a compiled program
         session = tf.compat.v1.Session(graph=graph)
         call = session.make_callable(fetches, feed_list=holders, accept_options=True)
         return lambda leaves: call(*leaves, options=tf.compat.v1.RunOptions(timeout_in_ms=remaining_ms()))
