@@ -15,7 +15,7 @@ from ops._mechanisms import (
     rules_of,
     symbolic_gradient,
 )
-from ops._native import load, native_libraries
+from ops._native import bounded_kernels, load, native_libraries
 from ops._op import MODES, UNCOMPILED, Function, Mode, Op, Tensor
 from ops._paths import replace_paths
 from ops._registry import Registry, RegistryError, Unavailable, discover
@@ -49,6 +49,7 @@ __all__ = [
     "Tensor",
     "Unavailable",
     "additive",
+    "bounded_kernels",
     "custom_gradient",
     "discover",
     "load",

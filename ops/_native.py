@@ -1,7 +1,7 @@
 """C++ ops: the library that ``make native`` builds from ``<stem>.cc``, for the page ``<stem>.py``."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ class Kernels:
 
 
 _loaded: dict[str, Kernels] = {}
+_bounded: set[str] = set()
 
 
 def native_libraries() -> list[str]:
@@ -45,8 +46,16 @@ def native_libraries() -> list[str]:
     return sorted({Path(page).stem for page in _loaded})
 
 
-def load(page: str) -> Kernels:
+def bounded_kernels() -> frozenset[str]:
+    """Return the kernels that the loaded pages declare as bounded, as TensorFlow names them."""
+    return frozenset(_bounded)
+
+
+def load(page: str, *, bounded: Iterable[str] = ()) -> Kernels:
     """Load the library of the page with this ``__file__``, once.
+
+    ``bounded`` names kernels whose time follows from the shapes of their inputs, and which never wait. The service may
+    run them at once where tensors are small, and then cannot cancel them.
 
     Raises ``NotBuilt``, with the command to run, when the library is missing or does not fit.
     """
@@ -66,4 +75,5 @@ def load(page: str) -> Kernels:
         _loaded[page] = Kernels(tf.load_op_library(str(path)))
     except tf.errors.NotFoundError as error:
         raise NotBuilt(f"build/{stem}.so does not load: {error.message}; {CURE}") from error
+    _bounded.update(bounded)
     return _loaded[page]

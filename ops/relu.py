@@ -29,7 +29,7 @@ from ops import (
     symbolic_gradient,
 )
 
-kernels = load(__file__)
+kernels = load(__file__, bounded=("PullbackRelu", "PullbackReluGrad"))
 DTYPES = ("float32", "float64")
 
 

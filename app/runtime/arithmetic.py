@@ -4,7 +4,11 @@ Their run time follows from the shapes of their inputs, and they never block. An
 as values require, or come from an op author.
 """
 
+from itertools import chain
+
 import tensorflow as tf
+
+from ops import bounded_kernels
 
 # fmt: off
 KERNELS = frozenset([
@@ -31,6 +35,16 @@ KERNELS = frozenset([
 # fmt: on
 
 
-def is_arithmetic(graph: tf.Graph) -> bool:
-    """Report whether a graph, which must not call other graphs, has only these kernels."""
-    return {node.op for node in graph.as_graph_def().node} <= KERNELS
+# What calls another graph, which is in the library of the graph.
+CALLS = frozenset(["PartitionedCall", "StatefulPartitionedCall", "SymbolicGradient"])
+
+
+def is_arithmetic(graph: tf.Graph, *, may_call: bool = False) -> bool:
+    """Report whether a graph has only these kernels, and those of C++ pages that say the same of theirs.
+
+    If it ``may_call`` other graphs, so must they; otherwise, it has no calls.
+    """
+    definition = graph.as_graph_def()
+    called = chain.from_iterable(function.node_def for function in definition.library.function)
+    kernels = {node.op for node in chain(definition.node, called if may_call else ())}
+    return kernels - KERNELS - bounded_kernels() <= (CALLS if may_call else frozenset())

@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, repeat
 from operator import attrgetter
 from typing import NamedTuple, Protocol, TypeAlias
@@ -21,6 +21,7 @@ from app.runtime.arithmetic import is_arithmetic
 from app.runtime.calculus import Calculus, Graph, Tapes, forget_gradients
 from app.runtime.cancellation import remaining_ms, uninterrupted
 from app.runtime.source_lines import keep_author_line
+from app.runtime.this_thread import OnThisThread, can_run_here
 from ops import Array, Mode, OpFault, Tensor
 
 Key: TypeAlias = tuple[str | int, str]
@@ -143,6 +144,36 @@ class Function:
         return arrays
 
 
+# The most numbers in the leaves of a call that cannot be cancelled.
+SMALL = 1 << 12
+
+
+class Arithmetic:
+    """A function that does nothing but arithmetic; for small leaves, it runs on the calling thread.
+
+    Leaves of equal shapes always run in the same way, and all leaves do if their sizes ``are_bounded``.
+    """
+
+    def __init__(self, function: tf.types.experimental.ConcreteFunction, *, are_bounded: bool) -> None:
+        """Make the call for large leaves; the other is made when it is needed."""
+        self._for_large, self._function, self._are_bounded = Function(function), function, are_bounded
+        self._captured = [np.asarray(tensor) for tensor in function.captured_inputs]
+
+    @cached_property
+    def _for_small(self) -> OnThisThread:
+        return OnThisThread(self._function.graph, self._function.inputs, self._function.outputs)
+
+    def __call__(self, leaves: Sequence[Array]) -> list[Array]:
+        """Call the function."""
+        size = 0
+        for leaf in leaves:
+            size += leaf.size
+        if size <= SMALL or self._are_bounded:
+            with suppress(tf.errors.OpError):  # the other call reports it
+                return self._for_small([*leaves, *self._captured])
+        return self._for_large(leaves)
+
+
 class Trace:
     """The trace of a program: a graph function, or a v1 graph with its session; either may be compiled.
 
@@ -163,7 +194,10 @@ class Trace:
             self._call = self._session(program, mode, specs, device)
         else:
             self._function = self._concrete(program, mode, specs)
-            self._call = Function(self._function)
+            if mode == "graph" and self.is_arithmetic and can_run_here(device):
+                self._call = Arithmetic(self._function, are_bounded=program.traits.has_few_shapes)
+            else:
+                self._call = Function(self._function)
 
     def __call__(self, leaves: Sequence[Array]) -> KeyedArrays:
         """Run the program on leaves of the types that it was traced for."""
@@ -191,7 +225,7 @@ class Trace:
         build = partial(self._build, program)
         traced = tf.function(build, input_signature=specs, autograph=False, jit_compile=mode == "xla")
         function = traced.get_concrete_function()
-        self.is_arithmetic = is_arithmetic(function.graph)
+        self.is_arithmetic = is_arithmetic(function.graph, may_call=True)
         forget_gradients(function.graph)
         return function
 

@@ -1,0 +1,104 @@
+"""Arithmetic on small tensors runs on the calling thread: the same bits, the same errors, and no trace of the call."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.autodiff import derivatives
+from app.autodiff.binding import bind
+from app.runtime import modes
+from app.runtime.modes import Arithmetic, Function, Trace
+from app.runtime.this_thread import OnThisThread
+from app.tensors.json import decode
+from ops import Op, discover
+
+CPU = "/device:CPU:0"
+REGISTRY = discover().ops
+# Subnormal numbers, which TensorFlow's threads take for zero, and others that few kernels treat alike.
+SPECIAL = [1e-40, -1e-40, 0.0, -0.0, 1e-38, 3e38, -3e38, np.inf, -np.inf, np.nan, 1e-20, 1.5, -87.5, 88.5, 0.1, -0.1]
+
+
+def vjp(op: Op, number: int, seed: int) -> derivatives.Evaluation:
+    """Return the vjp and its outputs at an example, with special numbers instead where the op takes them."""
+    example, where = op.examples[number], {"mode": "graph", "device": CPU, "max_elements": 1 << 20}
+    inputs, rng = dict(example.inputs), np.random.default_rng(seed)
+    if op.batching == "elementwise" and op.validate is None:
+        inputs = {slot.name: rng.permutation(SPECIAL).tolist() for slot in op.inputs}
+    point = bind(op, inputs, example.attrs, "float32", decode, **where)
+    shapes = derivatives.output_shapes(point)
+    dys = {y: rng.normal(size=shapes[y]).astype(np.float32) for y in point.spec.outputs.differentiable}
+    return derivatives.vjp(point, point.spec.inputs.differentiable, dys, batched=False, outputs=True)
+
+
+def trace_of(evaluation: derivatives.Evaluation) -> Trace:
+    return modes.trace_of(evaluation.program, "graph", evaluation.leaves, CPU)
+
+
+def bits(arrays: list[np.ndarray]) -> list[bytes]:
+    return [array.tobytes() for array in arrays]
+
+
+CASES = [(op, number) for op in REGISTRY.values() for number in range(len(op.examples))]
+
+
+@pytest.mark.parametrize(("op", "number"), CASES, ids=[f"{op.name}-{number}" for op, number in CASES])
+def test_both_calls_of_a_function_give_the_same_bits(op: Op, number: int) -> None:
+    for seed in range(3):
+        evaluation = vjp(op, number, seed)
+        trace = trace_of(evaluation)
+        if isinstance(trace._call, Arithmetic):
+            before = bits(evaluation.leaves)
+            here = trace._call(evaluation.leaves)
+            assert bits(here) == bits(trace._call._for_large(evaluation.leaves))
+            assert bits(evaluation.leaves) == before
+            assert not any(array.flags.writeable for array in here)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_arithmetic"),
+    [("safe_norm", True), ("relu", True), ("zero_out", True), ("roi_pool", False), ("self_adjoint_eig", False)],
+)
+def test_only_arithmetic_runs_on_this_thread(name: str, is_arithmetic: bool) -> None:
+    """The time of the others depends on values: these must remain cancellable."""
+    assert isinstance(trace_of(vjp(REGISTRY[name], 0, 0))._call, Arithmetic if is_arithmetic else Function)
+
+
+def function_of(function, *shapes: list[int | None]) -> tf.types.experimental.ConcreteFunction:
+    specs = [tf.TensorSpec(shape, tf.float32) for shape in shapes]
+    return tf.function(function, input_signature=specs, autograph=False).get_concrete_function()
+
+
+def test_subnormal_numbers_are_flushed_and_the_thread_keeps_its_own() -> None:
+    function = function_of(lambda x: (x * 0.5, x * 1e20), [None])
+    x = np.array(SPECIAL, np.float32)
+    here = OnThisThread(function.graph, function.inputs, function.outputs)([x])
+    assert bits(here) == bits(Function(function)([x]))
+    assert here[0][0] == here[1][0] == 0
+    assert (x[:1] * np.float32(0.5))[0] > 0
+
+
+def test_a_failure_leaves_the_thread_as_it_was_and_is_reported_as_ever() -> None:
+    function = function_of(tf.matmul, [None, None], [None, None])
+    leaves = [np.ones((2, 3), np.float32)] * 2
+    with pytest.raises(tf.errors.InvalidArgumentError) as expected:
+        Function(function)(leaves)
+    with pytest.raises(tf.errors.InvalidArgumentError) as found:
+        Arithmetic(function, are_bounded=False)(leaves)
+    assert found.value.message == expected.value.message
+    assert np.float32(1e-40) * np.float32(0.5) > 0
+
+
+def test_large_tensors_remain_cancellable(monkeypatch) -> None:
+    called: list[int] = []
+    monkeypatch.setattr(OnThisThread, "__call__", lambda self, leaves: called.append(leaves[0].size) or [])
+    function = function_of(lambda x: x * 0.5, [None])
+    for are_bounded in (False, True):
+        for size in (modes.SMALL, modes.SMALL + 1):
+            Arithmetic(function, are_bounded=are_bounded)([np.ones(size, np.float32)])
+    assert called == [modes.SMALL, modes.SMALL, modes.SMALL + 1]
+
+
+def test_captured_constants_are_passed() -> None:
+    constant = tf.constant([1.0, 2.0])
+    function = function_of(lambda x: x * constant, [None])
+    assert Arithmetic(function, are_bounded=False)([np.ones(2, np.float32)])[0].tolist() == [1.0, 2.0]
