@@ -108,8 +108,10 @@ class Op:
             self._check_slots()
             if not callable(self.batching):
                 check_batching(self.batching, self.shared, self.inputs, self.outputs, varies=False)
-            self._check_functions()
             self._check_attributes()
+            self._check_functions()
+            for values in (dict[str, Any](), *(example.attrs for example in self.examples)):
+                self.batching_for(valid_attributes(self.attrs, values))
         except ValueError as error:
             raise ValueError(f"{what}: {error}") from error
 
@@ -146,11 +148,9 @@ class Op:
                 expected = ", ".join(slot.name for slot in self.inputs)
                 raise ValueError(f"example {example.name!r}: expected exactly the inputs {expected}")
         for values in (dict[str, Any](), *(example.attrs for example in self.examples)):
-            attrs = valid_attributes(self.attrs, values)
-            claim = cast(object, self.claim(attrs))
+            claim = cast(object, self.claim(valid_attributes(self.attrs, values)))
             if not isinstance(claim, Claim):
                 raise ValueError(f"claim: expected it to return a Claim, got {shown(claim)}")
-            self.batching_for(attrs)
 
     def _check_functions(self) -> None:
         inputs, attrs = [slot.name for slot in self.inputs], list(self.attrs.model_fields)

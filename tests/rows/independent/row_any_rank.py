@@ -21,6 +21,7 @@ OP = rows(
     inputs=[Input("x", BOTH, ("...", "M"))],
     dtypes=BOTH,
     out=("...",),
+    batching="leading_axes",
     examples=(
         Example("rows", {"x": [[1.0, 2.0, -0.5], [0.25, -1.5, 1.0]]}),
         Example("blocks", {"x": [[[1.0, 2.0], [0.5, -1.0]], [[0.0, 3.0], [2.0, -2.0]]]}),
