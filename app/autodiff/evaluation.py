@@ -3,24 +3,27 @@
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from operator import attrgetter
-from typing import Any, Generic, Protocol, TypeVar, final
+from typing import Any, Generic, TypeVar, final
 
 import numpy as np
 
-from app.autodiff import padding
 from app.autodiff.binding import moved, resolved_shape
 from app.autodiff.derived import DerivedOp, origin
-from app.autodiff.point import Arrays, Point
+from app.autodiff.packing import NotPackable, Packing, Shape, Whole, whole
+from app.autodiff.padded_numbers import PaddedNumbers, padded_numbers
+from app.autodiff.padded_rows import axes_of_rows, padded_rows
+from app.autodiff.point import PADDED_MODES, Arrays, Point
 from app.autodiff.programs import Program, ShapeOf, gradient_function, program_of
+from app.autodiff.row_trial import RowTrial
 from app.autodiff.transforms import Transform
 from app.errors import PullbackError, wrong
 from app.runtime import modes
-from app.runtime.modes import KeyedArrays
+from app.runtime.modes import Key, KeyedArrays
 from app.runtime.op_errors import converted
 from app.runtime.traces import NotTraced
-from ops import Array, Mode, OpFault, located
+from ops import Array, OpFault, located
 
 Result = TypeVar("Result")
 
@@ -28,24 +31,7 @@ Result = TypeVar("Result")
 CALL_ELEMENTS = 1 << 22
 CALL_COST = 1 << 33
 
-_LEAVES = attrgetter("leaves")
-
-
-class Packing(Protocol):
-    """How the leaves of evaluations become those of one call, and its results theirs: a module, such as ``padding``."""
-
-    SHARED: int
-    """The size of the largest evaluation, and of all together, that may share a call."""
-
-    def length_for(self, count: int, /) -> int:
-        """Return the length of a call of this size: calls of equal lengths take equally long."""
-        ...
-
-    def run(
-        self, program: Program, mode: Mode, members: Sequence[Sequence[Array]], device: str, /
-    ) -> list[KeyedArrays]:
-        """Run a program in one call for the leaves of each member, and return the results of each."""
-        ...
+_LEAVES, _SHAPE = attrgetter("leaves"), attrgetter("shape")
 
 
 @final
@@ -55,8 +41,6 @@ class Evaluation(Generic[Result]):
 
     ``seeds`` has those of each transform by name, in the order of ``Transform.seeds``; those of the last transform have
     a leading axis if ``batched``, as its results do. ``kept`` are the levels that are returned besides the last one.
-    ``packing`` is how the leaves become those of a call, ``None`` if they are taken as they are, and ``size`` how much
-    of the call they fill. Evaluations with equal ``batch_key`` may share a call; one whose key is ``None`` runs alone.
     """
 
     point: Point
@@ -67,9 +51,6 @@ class Evaluation(Generic[Result]):
     batched: bool = False
     program: Program = field(init=False)
     leaves: list[Array] = field(init=False)
-    size: int = field(init=False)
-    packing: Packing | None = field(init=False)
-    batch_key: Hashable | None = field(init=False)
 
     def __post_init__(self) -> None:
         """Look up the program, which equal evaluations share, and collect its leaves."""
@@ -78,18 +59,58 @@ class Evaluation(Generic[Result]):
         for seeds in self.seeds:
             self.leaves += seeds.values()
         self.program = program_of((spec.op, spec.dtype, spec.static, self.transforms, self.kept, self.batched, 0))
-        self.size = self.leaves[0].size if self.leaves else 0
-        self.packing = padding if spec.is_padded and self.size and not self.batched else None
-        is_shared = self.packing is not None and self.size <= self.packing.SHARED
-        self.batch_key = (self.program, spec.batch_key) if is_shared else None
+
+    @cached_property
+    def packed(self) -> tuple[Packing, int]:
+        """How the leaves become those of a call, and how many of its units they are."""
+        spec, program, leaves = self.point.spec, self.program, self.leaves
+        if spec.mode in PADDED_MODES and not self.batched:
+            if spec.batching == "elementwise" and leaves[0].size:
+                return padded_numbers(program, spec.mode, spec.device), leaves[0].size
+            if spec.batching in ("leading_axis", "leading_axes") and program.has_row_results:
+                trial = RowTrial(self.point, leaves)
+                packed = padded_rows(program, self.point, leaves, self._row_results, trial)
+                if packed is not None:
+                    return packed
+        return whole(program, spec.mode, spec.device, tuple(map(_SHAPE, leaves))), 1
+
+    @cached_property
+    def batch_key(self) -> Hashable | None:
+        """A key that is equal for evaluations that may share a call; ``None`` for one that runs alone."""
+        packing, size = self.packed
+        if isinstance(packing, Whole) or size > packing.most:
+            return None
+        # Bytes, because 0.0 == -0.0 although the two give different results.
+        same = [leaf.tobytes() for leaf, unit in zip(self.leaves, packing.units, strict=True) if unit is None]
+        return packing, *same
+
+    def _row_results(self) -> dict[Key, Shape] | None:
+        """Return the shape of one row of each result; ``None`` if only a run determines it."""
+        found, axes = dict[Key, Shape](), axes_of_rows(self.point)
+        for key, result in self.program.expected.items():
+            shape = self.known_shape(result.shape)
+            if shape is None:
+                return None
+            found[key] = shape[axes:]
+        return found
+
+    def known_shape(self, of: ShapeOf) -> Shape | None:
+        """Return the shape of a leaf or an output, ``None`` if it depends on values."""
+        if of.is_leaf:
+            return self.leaves[self.program.leaf_names.index(of.name)].shape
+        if isinstance(op := self.point.op, DerivedOp):
+            (slot,) = (slot for slot in op.base.outputs if slot.name == of.name)
+            return resolved_shape(slot.shape, self.point.dims)
+        return self.point.output_shapes[of.name]
 
     def run(self) -> Result:
-        """Run the program alone, with a bounded number of directions per call.
+        """Run the program alone, with a bounded number of directions per call, and rows as they are.
 
         Raises ``Unprocessable`` if the op rejects its inputs, and ``OpFailed`` if it fails or returns an invalid output
         or gradient.
         """
-        return self.finish(compute([self])[0])
+        packing, _ = self.packed
+        return self.finish(_computed([self], packing if isinstance(packing, PaddedNumbers) else None)[0])
 
     def simpler(self) -> Callable[[], object] | None:
         """Return a call with fewer pullbacks, which shows whether the op rejects its inputs or its gradient fails."""
@@ -104,18 +125,22 @@ class Evaluation(Generic[Result]):
 def compute(evaluations: Sequence[Evaluation[Any]]) -> list[KeyedArrays]:
     """Run a single evaluation, or several with one ``batch_key`` in one call; raise as ``Evaluation.run`` does.
 
-    Return their results for ``Evaluation.finish``.
+    Return their results for ``Evaluation.finish``. Rows are padded, so that the bits are those of a shared call.
     """
+    return _computed(evaluations, evaluations[0].packed[0])
+
+
+def _computed(evaluations: Sequence[Evaluation[Any]], packing: Packing | None) -> list[KeyedArrays]:
     first, spec = evaluations[0], evaluations[0].point.spec
     if first.batched:
         count, rows = len(next(iter(first.seeds[-1].values()))), rows_per_call(first.point)
         if not count or count > rows:
             return [_in_parts(first, count, rows)]
     try:
-        if first.packing is not None:
+        if packing is not None and not isinstance(packing, Whole):
             try:
-                return first.packing.run(first.program, spec.mode, list(map(_LEAVES, evaluations)), spec.device)
-            except padding.NotElementwise:
+                return packing.run(list(map(_LEAVES, evaluations)))
+            except NotPackable:
                 if len(evaluations) > 1:
                     raise
         results = modes.run(first.program, spec.mode, first.leaves, spec.device)
@@ -125,6 +150,8 @@ def compute(evaluations: Sequence[Evaluation[Any]]) -> list[KeyedArrays]:
     except BaseException as error:  # noqa: BLE001 - the op author's code may raise anything, or exit
         # A failed trace is kept, and the traceback would keep the tensors of the request alive.
         raise converted(spec.op.name, error, first.simpler()) from error.with_traceback(None)
+    if isinstance(packing, Whole):
+        packing.note(results)
     return [results]
 
 
@@ -198,16 +225,9 @@ def _check_shapes(evaluation: Evaluation[Any], results: KeyedArrays) -> None:
             raise OpFault(result.function, name, expected=f"shape {list(expected)}", got=f"{list(shape)}", where=where)
 
 
-def _shape(evaluation: Evaluation[Any], results: KeyedArrays, of: ShapeOf) -> tuple[int, ...]:
+def _shape(evaluation: Evaluation[Any], results: KeyedArrays, of: ShapeOf) -> Shape:
     """Return the shape of a leaf or an output; if it depends on values, that of the run."""
-    if of.is_leaf:
-        return evaluation.leaves[evaluation.program.leaf_names.index(of.name)].shape
-    point = evaluation.point
-    if isinstance(op := point.spec.op, DerivedOp):
-        (slot,) = (slot for slot in op.base.outputs if slot.name == of.name)
-        expected = resolved_shape(slot.shape, point.dims)
-    else:
-        expected = point.output_shapes[of.name]
+    expected = evaluation.known_shape(of)
     if expected is not None:
         return expected
     shape = results.get(("0 shape", of.name))

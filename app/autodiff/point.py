@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Generator, Hashable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +22,7 @@ Dims: TypeAlias = Mapping[str, int | tuple[int, ...]]
 
 log = logging.getLogger("pullback")
 
-# The modes that pad elementwise programs, so that evaluations can share a call.
+# The modes that pad programs, so that evaluations can share a call.
 PADDED_MODES: tuple[Mode, ...] = ("graph", "xla")
 # Multiply-adds of one forward pass: about half a minute on two cores.
 MAX_COST = 1 << 38
@@ -75,21 +75,10 @@ class Spec:
         return tuple(self.attrs.static().items())
 
     @cached_property
-    def batch_key(self) -> Hashable:
-        """A key that is equal for evaluations of one program that may share a call."""
-        # Bytes, because 0.0 == -0.0 although the two give different results.
-        return self.mode, self.device, tuple(number.tobytes() for number in self.numbers)
-
-    @cached_property
     def batching(self) -> Batching:
         """Which rows of the op are independent with these attributes."""
         with blame_op(self.op, "batching"):
             return self.op.batching_for(self.attrs)
-
-    @cached_property
-    def is_padded(self) -> bool:
-        """Whether to pad evaluations with one direction: each number depends only on the numbers at its position."""
-        return self.batching == "elementwise" and self.mode in PADDED_MODES
 
     @cached_property
     def sizes(self) -> Mapping[str, int]:

@@ -107,6 +107,18 @@ class Program:
         seeds = (leaf for each in self.signatures[1].seeds for leaf in each.values())
         return (*(slot.name for slot in self.op.inputs), *self.op.attrs.number_names(), *seeds)
 
+    @cached_property
+    def row_leaves(self) -> tuple[bool, ...]:
+        """Whether each leaf has rows, where those of the op are independent: numbers and shared inputs have none."""
+        shared, leaves = origin(self.op)[0].shared, self.signatures[1].leaves
+        return tuple((of := leaves.get(name)) is not None and not _is_shared(of, shared) for name in self.leaf_names)
+
+    @cached_property
+    def has_row_results(self) -> bool:
+        """Whether all results have rows then; the cotangent of a shared input is a sum over the rows."""
+        shared, returned = origin(self.op)[0].shared, {*self.kept, len(self.transforms)}
+        return not any(key[0] in returned and _is_shared(it.shape, shared) for key, it in self.expected.items())
+
     def build(self, calculus: Calculus, leaves: Sequence[Tensor]) -> Results:
         """Return the tensors by level and name; those whose level is a string are only for checks.
 
@@ -147,6 +159,10 @@ class Program:
                 got = y.dtype.name if isinstance(y, tf.Tensor) else "None" if y is None else type(y).__name__
                 raise OpFault("forward", name, expected=f"a {dtype} tensor", got=got, where=where)
         return dict(zip(dtypes, ys, strict=True))
+
+
+def _is_shared(of: ShapeOf, shared: Sequence[str]) -> bool:
+    return of.is_leaf and of.name in shared
 
 
 Fields: TypeAlias = tuple[Op, str, tuple[tuple[str, Any], ...], tuple[Transform, ...], tuple[int, ...], bool, int]

@@ -11,13 +11,10 @@ import time
 from collections.abc import Hashable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Any
 
-from app.autodiff import padding
 from app.autodiff.evaluation import Evaluation, compute
-from app.autodiff.point import Spec
-from app.autodiff.programs import Program
+from app.autodiff.packing import Packing
 from app.errors import too_late
 from app.execution.fairness import Admission
 from app.execution.scheduler import Queue, Scheduler
@@ -36,8 +33,6 @@ INLINE_ALONE_S = 5e-4
 MEASURED = 8192
 # How much later than the first deadline of a batch another may be.
 PATIENCE_S = 1.0
-
-_SHAPE = attrgetter("shape")
 
 
 @dataclass(eq=False, slots=True)
@@ -88,9 +83,8 @@ class _Batch:
 
     def takes(self, member: _Member) -> bool:
         """Return whether an evaluation may join: it must not be too large, nor have a much later deadline."""
-        packing = member.evaluation.packing
-        is_small = packing is not None and self.size + member.evaluation.size <= packing.SHARED
-        return is_small and member.deadline <= self.deadline + PATIENCE_S
+        packing, size = member.evaluation.packed
+        return self.size + size <= packing.most and member.deadline <= self.deadline + PATIENCE_S
 
     def run(self) -> bool:
         """Run the evaluations whose callers wait: together, or if that fails one by one, to find the faulty one.
@@ -151,7 +145,8 @@ class Batches:
         """
         is_short = queue == "short"
         batch_key = evaluation.batch_key if is_short else None
-        timing_key = _timing_key(evaluation, evaluation.size)
+        packing, size = evaluation.packed
+        timing_key = packing, packing.length_for(size)
         if is_short and (is_alone or batch_key is None) and self._runs_inline.get(timing_key):
             began = time.perf_counter()
             try:
@@ -184,12 +179,12 @@ class Batches:
             member.future.cancel()
             del member
 
-    def runs_inline(self, program: Program, spec: Spec, size: int) -> bool | None:
-        """Return whether evaluations with ``size`` numbers in all may run on the event loop; ``None`` if unknown.
+    def runs_inline(self, packing: Packing, size: int) -> bool | None:
+        """Return whether evaluations with ``size`` units in all may run on the event loop; ``None`` if unknown.
 
         It becomes known when such a batch runs.
         """
-        return self._runs_inline.get((program, spec.mode, spec.device, padding.length_for(size)))
+        return self._runs_inline.get((packing, packing.length_for(size)))
 
     def _note(self, timing_key: Hashable, evaluation: Evaluation[Any], *, is_brief: bool) -> None:
         """Keep whether evaluations like this one run inline: they are brief, and do only arithmetic."""
@@ -204,7 +199,7 @@ class Batches:
         It takes no place in the queue of batches. Raises the errors of ``Scheduler.run``.
         """
         member = _Member(evaluation, deadline, asyncio.get_running_loop().create_future(), NOT_RECORDED)
-        batch = _Batch(deadline, [member], evaluation.size)
+        batch = _Batch(deadline, [member], evaluation.packed[1])
 
         def work(checkpoint: Checkpoint) -> None:
             self._measure(batch)
@@ -223,11 +218,10 @@ class Batches:
                 loop = asyncio.get_running_loop()
                 loop.call_soon(loop.call_soon, self._begin, batch_key, batch)
             batch.members.append(member)
-            batch.size += member.evaluation.size
+            batch.size += member.evaluation.packed[1]
 
     def _begin(self, batch_key: Hashable, batch: _Batch) -> None:
-        first = batch.members[0].evaluation
-        if self._runs_inline.get(_timing_key(first, batch.size)):
+        if self._runs_inline.get(_timing_key(batch)):
             self._close(batch_key, batch)
             with suppress(NotTraced):
                 self._measure(batch)
@@ -268,16 +262,14 @@ class Batches:
         ended = time.perf_counter()
         first = batch.members[0].evaluation
         if is_typical:
-            self._note(_timing_key(first, batch.size), first, is_brief=ended - began < INLINE_S)
+            self._note(_timing_key(batch), first, is_brief=ended - began < INLINE_S)
         batch.members[0].counters.batched([member.arrived for member in batch.members], began, ended)
 
 
-def _timing_key(evaluation: Evaluation[Any], size: int) -> Hashable:
-    """Return an equal key for calls that take equally long: of evaluations like this one, of ``size`` together."""
-    spec, packing = evaluation.point.spec, evaluation.packing
-    if packing is None or evaluation.batch_key is None:
-        return evaluation.program, spec.mode, spec.device, tuple(map(_SHAPE, evaluation.leaves))
-    return evaluation.program, spec.mode, spec.device, packing.length_for(size)
+def _timing_key(batch: _Batch) -> Hashable:
+    """Return an equal key for batches that take equally long."""
+    packing, _ = batch.members[0].evaluation.packed
+    return packing, packing.length_for(batch.size)
 
 
 def _answer(batch: _Batch) -> None:

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from app.autodiff.evaluation import Evaluation
-from app.autodiff.padding import SHARED
 from app.fast_path.shared_calls import SharedCall
 from app.fast_path.templates import MAX_TEXT, Range, RangeReader, ResponseTemplate, RunReader, Template
 from app.http.problems import Header
@@ -85,7 +84,7 @@ def template_of(candidate: Candidate, deadline_s: float, call_of: CallOf) -> Tem
     has_runs = any(not isinstance(source, Decoded) for source in exchange.call.sources)
     reader = (_run_reader if has_runs else _range_reader)(candidate.body, tensors, exchange)
     response = _response(headers, exchange)
-    return Template(reader, call_of(evaluation), evaluation.size, response, counters, parse_counters)
+    return Template(reader, call_of(evaluation), evaluation.packed[1], response, counters, parse_counters)
 
 
 def _run_reader(body: bytes, tensors: Sequence[Array], exchange: Exchange) -> RunReader:
@@ -165,7 +164,7 @@ def _evaluation(exchange: Exchange) -> Evaluation[Any]:
     spec = work.point.spec
     if spec.batching != "elementwise" or spec.op.validate is not None:
         raise NotCacheable(is_lasting=True)
-    if call.is_long or work.batch_key is None or work.size > SHARED:
+    if call.is_long or work.batch_key is None:
         raise NotCacheable
     kinds = {(leaf.dtype, leaf.size) for leaf in _tensors(work)}
     if len(kinds) != 1 or next(iter(kinds))[0] not in TEMPLATE_DTYPES:

@@ -24,7 +24,6 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import TypeAlias
 
-from app.autodiff.padding import length_for
 from app.errors import PullbackError
 from app.execution.engine import Engine
 from app.fast_path.candidates import Candidate
@@ -157,9 +156,10 @@ class FastPath:
                 for request in requests:
                     self._keys.leave(request.key)
         try:
-            best = length_for(min(total, call.most))
-            runs_inline = self._batches.runs_inline(call.program, call.spec, best) or False
-            if runs_inline and total <= call.most:
+            packing = call.packing
+            best = packing.length_for(min(total, packing.most))
+            runs_inline = self._batches.runs_inline(packing, best) or False
+            if runs_inline and total <= packing.most:
                 self._answer(call, batch, total)
                 return
             for part, count in self._parts_of(call, batch, best, runs_inline=runs_inline):
@@ -173,7 +173,7 @@ class FastPath:
 
         If the best length is not known to run inline, the requests that fill it take the general path, which times it.
         """
-        lengths = [each for each in call.lengths if self._batches.runs_inline(call.program, call.spec, each)]
+        lengths = [each for each in call.packing.lengths if self._batches.runs_inline(call.packing, each)]
         for template, requests in batch.items():
             left = requests
             if not runs_inline:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple, TypeAlias
 
-from app.autodiff.padding import SHARED
+from app.autodiff.padded_numbers import SHARED
 from app.fast_path.templates import MAX_TEXT, Columns, RangeReader, RunReader, Template
 from app.http.request import MAX_PATH
 from app.tensors.flat_numbers import Shape, read_lists

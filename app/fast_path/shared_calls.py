@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from app.autodiff import padding
-from app.autodiff.point import Spec
-from app.autodiff.programs import Program
+from app.autodiff.packing import Packing
 from app.runtime.modes import Key, KeyedArrays
 from app.tensors.flat_numbers import FlatNumbers
 from ops import Array
@@ -22,27 +20,23 @@ from ops import Array
 
 @dataclass(frozen=True, eq=False)
 class SharedCall:
-    """What evaluations that may share a call have in common: the program, and the request without its tensors.
+    """What evaluations that may share a call have in common: their packing, and the leaves that are equal for all.
 
-    The leaves of the program are tensors of ``dtype``, and after those of the inputs, the number attributes. The
-    numbers of the requests follow each other in one row, padded to one of ``lengths``; at most ``most`` of them share a
-    call.
+    The other leaves are tensors of ``dtype``. The numbers of the requests follow each other in one row, padded to one
+    of the lengths of the packing.
     """
 
-    program: Program
-    spec: Spec
+    packing: Packing
+    same: Sequence[Array | None]
     dtype: np.dtype[Any]
-    lengths = padding.LENGTHS
-    most = padding.SHARED
 
     def run(self, requests: Sequence[Sequence[FlatNumbers | Array]], count: int) -> KeyedArrays:
         """Return the results for the tensors of each request, in all ``count`` numbers for each leaf.
 
-        Raises ``ValueError`` for another count, ``NotTraced``, ``padding.NotElementwise``, and whatever TensorFlow
-        raises.
+        Raises ``ValueError`` for another count, ``NotTraced``, ``NotPackable``, and whatever TensorFlow raises.
         """
-        program, spec, start = self.program, self.spec, 0
-        rows = np.empty((len(requests[0]), padding.length_for(count)), self.dtype)
+        start = 0
+        rows = np.empty((len(requests[0]), self.packing.length_for(count)), self.dtype)
         for row, parts in zip(rows, zip(*requests, strict=True), strict=True):
             if set(map(type, parts)) == {list}:
                 row[:count] = np.array(list(chain.from_iterable(parts)), np.float64)
@@ -55,9 +49,9 @@ class SharedCall:
                 if start != count:
                     raise ValueError(f"expected {count} numbers, got {start}")
             row[count:] = row[count - 1]
-        first = len(program.op.inputs)
-        leaves = [*rows[:first], *spec.numbers, *rows[first:]]
-        return padding.run_row(program, spec.mode, leaves, spec.device, count)
+        tensors = iter(rows)
+        leaves = [next(tensors) if leaf is None else leaf for leaf in self.same]
+        return self.packing.run_call(leaves, count)
 
     def rows(self, results: KeyedArrays, keys: Sequence[Key], start: int, shape: tuple[int, int]) -> list[NDArray[Any]]:
         """Return the results with these keys for the requests whose numbers begin at ``start``, a row for each.

@@ -6,7 +6,6 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from app.autodiff.evaluation import Evaluation
-from app.autodiff.padding import LENGTHS, length_for
 from app.execution.engine import Engine
 from app.fast_path.candidates import Candidate, NotCacheable, template_of
 from app.fast_path.prefixes import FAILURES, TemplateCache
@@ -53,12 +52,14 @@ class TemplateMaker:
         """Return the call of an evaluation, the same for all that may share one."""
         call = self._calls.get(evaluation.batch_key)
         if call is None:
-            call = SharedCall(evaluation.program, evaluation.point.spec, evaluation.leaves[0].dtype)
+            packing = evaluation.packed[0]
+            same = [leaf if unit is None else None for leaf, unit in zip(evaluation.leaves, packing.units, strict=True)]
+            call = SharedCall(packing, same, evaluation.leaves[0].dtype)
             self._calls[evaluation.batch_key] = call
         return call
 
     def _runs_inline(self, call: SharedCall, size: int) -> bool | None:
         """Return whether a call of ``size`` numbers or more is known to run inline; ``None`` if none has run."""
-        least = length_for(size)
-        known = [self._batches.runs_inline(call.program, call.spec, length) for length in LENGTHS if length >= least]
+        packing, least = call.packing, call.packing.length_for(size)
+        known = [self._batches.runs_inline(packing, length) for length in packing.lengths if length >= least]
         return True if True in known else False if False in known else None

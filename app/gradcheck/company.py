@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from app.autodiff.binding import moved
+from app.autodiff.draws import draw
 from app.autodiff.point import Arrays, Point
 from app.errors import OpFailed, Unprocessable
-from app.gradcheck import points as points_of
 from app.gradcheck.reproduce import calls
 from app.gradcheck.sample import Sample, sample_at
 from app.gradcheck.target import Target
@@ -48,7 +48,7 @@ class Company:
             if sum(len(next(iter(rows.values()))) for rows in found) >= WHOLE:
                 break
             with suppress(Unprocessable):
-                drawn = points_of.draw(target.op, target.attrs, target.widest, rng)
+                drawn = draw(target.op, target.attrs, target.widest, rng)
                 rows = _rows(target.bind({**drawn, **_shared(first)}, target.widest))
                 if all(x.shape[1:] == found[0][name].shape[1:] for name, x in rows.items()):
                     found.append(rows)

@@ -1,19 +1,14 @@
 """Draw the points of a check: random ones, many that are spread over the domain, and special ones."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from app.autodiff.point import blame_op
-from ops import BOOL, FLOATS, Array, Input, Op
+from app.autodiff.draws import THREES, Dimensions, draw, in_slot, shape_of
+from ops import FLOATS, Array, Input, Op
 
-Dimensions: TypeAlias = Mapping[str, tuple[int, ...]]
-"""The sizes of the dimensions that a symbol stands for; of those that are not named, one of 3."""
-THREES: Dimensions = {}
 SCALAR: Dimensions = {"...": ()}
-# How far random numbers stay from kinks and poles, as a fraction of the domain.
-KINK_DISTANCE = 1 / 32
 # The distance of numbers on either side of a kink, as a fraction of the domain.
 BESIDE = 2.0**-10
 # Further special numbers of elementwise ops: of any, and of those that declare no domain.
@@ -24,21 +19,6 @@ def uneven_dimensions(op: Op) -> Dimensions:
     """Return a size for each symbol of the inputs, all different, because an op may confuse sizes that are equal."""
     symbols = dict.fromkeys(size for slot in op.inputs for size in slot.shape if isinstance(size, str))
     return {symbol: (size,) for symbol, size in zip(symbols, (2, *range(4, 4 + len(symbols))), strict=False)}
-
-
-def draw(
-    op: Op, attrs: Mapping[str, Any], dtype: str, rng: np.random.Generator, dimensions: Dimensions = THREES
-) -> dict[str, Array]:
-    """Draw a valid point, away from kinks and poles."""
-    if op.sample is not None:
-        model = op.attrs.model_validate(attrs)
-        with blame_op(op, "sample"):
-            drawn = dict(op.sample(rng, dtype, model))
-            arrays = {slot.name: np.asarray(drawn[slot.name]) for slot in op.inputs}
-            for x in arrays.values():
-                x.astype(np.float64)  # raises for anything but numbers
-            return {**drawn, **arrays}
-    return {slot.name: _in_slot(op, slot, dtype, rng, rng.uniform(size=_shape(slot, dimensions))) for slot in op.inputs}
 
 
 def latin_hypercube(
@@ -53,10 +33,10 @@ def latin_hypercube(
         return [draw(op, attrs, dtype, rng, dimensions) for _ in range(count)]
     columns: dict[str, Array] = {}
     for slot in op.inputs:
-        shape = _shape(slot, dimensions)
+        shape = shape_of(slot, dimensions)
         strata = rng.permuted(np.broadcast_to(np.arange(count), (*shape, count)), axis=-1)
         fractions = np.moveaxis((strata + rng.uniform(size=strata.shape)) / count, -1, 0)
-        columns[slot.name] = _in_slot(op, slot, dtype, rng, fractions)
+        columns[slot.name] = in_slot(op, slot, dtype, rng, fractions)
     return [{name: column[i] for name, column in columns.items()} for i in range(count)]
 
 
@@ -74,7 +54,7 @@ def special(op: Op, attrs: Mapping[str, Any], dtype: str, rng: np.random.Generat
     }
     for name, numbers in choices.items():
         for number in numbers:
-            yield {**draw(op, attrs, dtype, rng), name: np.full(_shape(slots[name], THREES), number)}
+            yield {**draw(op, attrs, dtype, rng), name: np.full(shape_of(slots[name], THREES), number)}
     for _ in range(3):
         yield {slot.name: _from_few(op, slot, dtype, rng, choices.get(slot.name, ())) for slot in op.inputs}
     drawn = draw(op, attrs, dtype, rng)
@@ -103,28 +83,8 @@ def _special_numbers(op: Op, slot: Input, *, is_elementwise: bool) -> list[float
     return [number for number in distinct.values() if number not in slot.poles]
 
 
-def _shape(slot: Input, dimensions: Dimensions) -> tuple[int, ...]:
-    return tuple(n for s in slot.shape for n in ([s] if isinstance(s, int) else dimensions.get(s, (3,))))
-
-
 def _from_few(op: Op, slot: Input, dtype: str, rng: np.random.Generator, numbers: Sequence[float]) -> Array:
     """Draw an input from two or three numbers, so that some are equal; special numbers are among them."""
-    few = _in_slot(op, slot, dtype, rng, rng.uniform(size=2))
+    few = in_slot(op, slot, dtype, rng, rng.uniform(size=2))
     some = rng.choice(np.asarray(numbers), 1) if len(numbers) else few[:0]
-    return rng.choice(np.concatenate([few, some]), _shape(slot, THREES))
-
-
-def _in_slot(op: Op, slot: Input, dtype: str, rng: np.random.Generator, fractions: Array) -> Array:
-    """Return the numbers at these fractions of an input's domain, away from its kinks and poles, or bools."""
-    kind = op.dtype_of(slot, dtype)
-    if kind == BOOL:
-        return rng.integers(0, 2, fractions.shape) == 1
-    low, high = slot.domain
-    numbers = low + (high - low) * fractions
-    if kind not in FLOATS:
-        numbers = np.floor(numbers)
-    room = KINK_DISTANCE * (high - low)
-    for at in (*slot.kinks, *slot.poles):
-        away = at + 1.5 * room if at + 2 * room < high else at - 1.5 * room
-        numbers = np.where(np.abs(numbers - at) < room, away, numbers)
-    return numbers
+    return rng.choice(np.concatenate([few, some]), shape_of(slot, THREES))

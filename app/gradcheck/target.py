@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from app.autodiff import draws
 from app.autodiff.binding import Decode, bind, bind_attrs
 from app.autodiff.derivatives import values_of
 from app.autodiff.point import Point, blame_op
@@ -130,7 +131,7 @@ class Target:
             drawn = points_of.latin_hypercube(*draw, rng, RANDOM_NUMBERS)
             return [self._join([*(point.inputs for point in points), *drawn])]
         count = RANDOM_POINTS if self.has_example else 1
-        return points + [self.bind(points_of.draw(*draw, rng), self.widest) for _ in range(count)]
+        return points + [self.bind(draws.draw(*draw, rng), self.widest) for _ in range(count)]
 
     @cached_property
     def samples(self) -> list[Sample]:
@@ -141,7 +142,7 @@ class Target:
             # Before the last one, of whose shape XLA compiles: one whose dimensions all have different sizes.
             rng = self.rng("sizes")
             dimensions = points_of.uneven_dimensions(self.op)
-            inputs = points_of.draw(self.op, self.attrs, self.widest, rng, dimensions)
+            inputs = draws.draw(self.op, self.attrs, self.widest, rng, dimensions)
             with contextlib.suppress(OpFailed, Unprocessable):
                 point = self.bind(inputs, self.widest)
                 if values_of(point).run() and _has_reference(point):

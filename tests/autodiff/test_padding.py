@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.autodiff import derivatives, padding, programs
+from app.autodiff import derivatives, padded_numbers, programs
 from app.autodiff.binding import bind
 from app.autodiff.default_mode import default_mode, op_is_arithmetic
 from app.autodiff.evaluation import Evaluation, compute
+from app.autodiff.padded_numbers import PaddedNumbers
 from app.autodiff.point import Point
 from app.errors import OpFailed
 from app.execution import batching
@@ -101,11 +102,11 @@ def test_a_result_is_the_same_alone_and_in_a_batch(op: Op, kind: str, mode: str)
 
 @pytest.mark.parametrize("mode", ["graph", "xla"])
 def test_a_result_is_the_same_in_pieces(mode: str) -> None:
-    x = np.random.default_rng(4).uniform(-20, 20, 2 * padding.LENGTHS[-1] + 777)
+    x = np.random.default_rng(4).uniform(-20, 20, 2 * padded_numbers.LENGTHS[-1] + 777)
     whole = call(REGISTRY["log1pexp"], "vjp", x, "float32", mode)
     assert whole.batch_key is None
     values, found = whole.run()
-    for start in (0, 1, padding.LENGTHS[-1] - 5, len(x) - 13):
+    for start in (0, 1, padded_numbers.LENGTHS[-1] - 5, len(x) - 13):
         piece = slice(start, start + 13)
         at = point(REGISTRY["log1pexp"], x[piece], "float32", mode)
         dy = {"y": np.cos(whole.point.inputs["x"][piece])}
@@ -198,13 +199,13 @@ def test_a_bad_value_fails_only_its_own_call() -> None:
 
 def test_simultaneous_calls_are_one_tensorflow_call(monkeypatch) -> None:
     sizes: list[int] = []
-    run = padding.run
+    run = PaddedNumbers.run
 
-    def counted(program, mode, members, device):
+    def counted(packing, members):
         sizes.append(len(members))
-        return run(program, mode, members, device)
+        return run(packing, members)
 
-    monkeypatch.setattr(padding, "run", counted)
+    monkeypatch.setattr(PaddedNumbers, "run", counted)
     op = REGISTRY["square"]
     for _ in range(2):  # the second time on the event loop, if that is as fast
         sizes.clear()
@@ -215,7 +216,7 @@ def test_simultaneous_calls_are_one_tensorflow_call(monkeypatch) -> None:
 
 
 def test_a_batch_is_limited_in_size() -> None:
-    size = padding.SHARED // 2
+    size = padded_numbers.SHARED // 2
     found = together(
         [call(REGISTRY["square"], "forward", np.full(size, float(i)), "float64", "graph") for i in range(5)]
     )
@@ -270,13 +271,13 @@ def test_padding_values_are_in_the_ops_domain() -> None:
 @pytest.mark.parametrize(("op", "on_the_loop"), [(REGISTRY["square"], True), (PICKY, False)])
 def test_only_brief_arithmetic_runs_on_the_event_loop(monkeypatch, op: Op, on_the_loop: bool) -> None:
     threads: list[str] = []
-    run = padding.run
+    run = PaddedNumbers.run
 
     def seen(*args):
         threads.append(threading.current_thread().name)
         return run(*args)
 
-    monkeypatch.setattr(padding, "run", seen)
+    monkeypatch.setattr(PaddedNumbers, "run", seen)
     monkeypatch.setattr(batching, "INLINE_S", 60.0)
 
     async def ask() -> None:

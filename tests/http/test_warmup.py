@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable
 import httpx
 import pytest
 
-from app.autodiff import derivatives, padding
+from app.autodiff import derivatives
 from app.autodiff.binding import bind
+from app.autodiff.padded_numbers import PaddedNumbers
 from app.execution import batching, warmup
 from app.execution.batching import Batches
 from app.execution.engine import Engine
@@ -118,7 +119,7 @@ def test_the_warm_up_waits_for_an_idle_scheduler(counts):
 
 def test_a_stop_waits_only_for_the_running_step(monkeypatch, counts):
     began, ended = threading.Event(), []
-    run = padding.run
+    run = PaddedNumbers.run
 
     def slow(program, *args):
         began.set()
@@ -130,7 +131,7 @@ def test_a_stop_waits_only_for_the_running_step(monkeypatch, counts):
     async def test(engine: Engine, task: Task) -> None:
         assert await asyncio.to_thread(began.wait, PATIENCE_S)
 
-    monkeypatch.setattr(padding, "run", slow)
+    monkeypatch.setattr(PaddedNumbers, "run", slow)
     during_warm_up(test)
     first, second = ended
     assert first == second
@@ -139,7 +140,7 @@ def test_a_stop_waits_only_for_the_running_step(monkeypatch, counts):
 def test_the_warm_up_takes_no_place_in_the_queue(monkeypatch, counts):
     """While it compiles, another call takes the only place."""
     began, opened = threading.Event(), threading.Event()
-    run = padding.run
+    run = PaddedNumbers.run
 
     def slow(*args):
         began.set()
@@ -160,7 +161,7 @@ def test_the_warm_up_takes_no_place_in_the_queue(monkeypatch, counts):
         finally:
             opened.set()
 
-    monkeypatch.setattr(padding, "run", slow)
+    monkeypatch.setattr(PaddedNumbers, "run", slow)
     during_warm_up(test, waiting=1)
 
 
@@ -168,7 +169,7 @@ def test_the_warm_up_records_durations(monkeypatch, counts):
     """So the first request of a kind runs where the second would: on the event loop, if that is as fast."""
     monkeypatch.setattr(batching, "INLINE_S", 60.0)
     threads: list[str] = []
-    run = padding.run
+    run = PaddedNumbers.run
 
     def seen(*args):
         threads.append(threading.current_thread().name)
@@ -182,6 +183,6 @@ def test_the_warm_up_records_durations(monkeypatch, counts):
         )
         assert found[0, "y"].tolist() == [9, 16]
 
-    monkeypatch.setattr(padding, "run", seen)
+    monkeypatch.setattr(PaddedNumbers, "run", seen)
     during_warm_up(test)
     assert threads == ["scheduler-compile"] * 8 + [threading.current_thread().name]

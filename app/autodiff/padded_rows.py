@@ -1,0 +1,166 @@
+"""Programs of ops whose rows are independent: rows of several evaluations in one call, padded to a fixed row count.
+
+The last bit of a row depends on the shape of its call, because vectorised kernels process the tail of an array
+differently. It does not depend on the row's position and neighbours, if the op keeps its rows apart. So every call with
+rows of one shape has the same number of rows, that of a lone evaluation too, and a trial (``row_trial``) tests each
+shape before its first use.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from app.autodiff.derived import origin
+from app.autodiff.packing import KEPT, NotPackable, Shape, joined
+from app.autodiff.point import Dims, Point, blame_op
+from app.autodiff.programs import Program
+from app.runtime import modes
+from app.runtime.modes import Key, KeyedArrays
+from ops import Array, Mode, Op
+
+# The most rows of a call. 16 rows of a few numbers take as long as one.
+ROWS = 16
+# The most numbers in the leaves of a call, and the most multiply-adds. Up to these, padding adds a few percent to the
+# time of a lone request, from its arrival to its response.
+NUMBERS, COST = 1 << 12, 1 << 14
+
+Trial: TypeAlias = Callable[["PaddedRows"], str]
+"""Returns why rows must not share a call, "" if they keep their bits whatever rows are beside them."""
+TOO_LARGE = "a row is so large that padding would take longer than a call of its own"
+
+
+@dataclass(eq=False)
+class PaddedRows:
+    """The packing of evaluations whose rows have one shape; a unit is one row, and each call has ``length`` of them.
+
+    ``results`` has the shape of one row of each result, and of each shape that the program returns for checks.
+    ``why_not`` tells why such rows share no call, "" if they do, ``None`` before the ``trial``.
+    """
+
+    program: Program
+    mode: Mode
+    device: str
+    units: tuple[Shape | None, ...]
+    length: int
+    results: Mapping[Key, Shape]
+    trial: Trial
+    why_not: str | None = None
+    lengths: tuple[int, ...] = field(init=False)
+    most: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Set the only length."""
+        self.lengths, self.most = (self.length,), self.length
+
+    def length_for(self, count: int) -> int:
+        """Return the number of rows of a call, which is the same for any ``count`` up to it."""
+        del count
+        return self.length
+
+    def shape_of(self, unit: Shape, length: int) -> Shape:
+        """Return the shape of a leaf in a call."""
+        return (length, *unit)
+
+    def run(self, members: Sequence[Sequence[Array]]) -> list[KeyedArrays]:
+        """Run the program for several members, which have at most ``length`` rows together.
+
+        All have equal number attributes, and equal inputs that all rows use. The first run begins with the trial.
+        Raises ``NotPackable`` if rows depend on each other or a result has another shape, and whatever ``modes.run``
+        raises.
+        """
+        if self.why_not is None:
+            self.why_not = self.trial(self)
+        if self.why_not:
+            raise NotPackable(self.why_not)
+        columns, rank = list(zip(*members, strict=True)), 0
+        axes, counts, count, leaves = list[Shape](), list[int](), 0, list[Array]()
+        for unit, column in zip(self.units, columns, strict=True):
+            if unit is None:
+                leaves.append(column[0])
+                continue
+            if not axes:
+                rank = column[0].ndim - len(unit)
+                axes = [leaf.shape[: leaf.ndim - len(unit)] for leaf in column]
+                counts = list(map(math.prod, axes))
+                count = sum(counts)
+            parts = list(column) if rank == 1 else [leaf.reshape(-1, *unit) for leaf in column]
+            leaves.append(joined(parts, count, (self.length, *unit)))
+        whole, found, stop = self.run_call(leaves, count), list[KeyedArrays](), 0
+        for shape, size in zip(axes, counts, strict=True):
+            start, stop, results = stop, stop + size, dict[Key, Array | None]()
+            for key, rows in whole.items():
+                results[key] = None if rows is None else rows[start:stop].reshape(*shape, *rows.shape[1:])
+            found.append(results)
+        return found
+
+    def run_call(self, leaves: Sequence[Array], count: int) -> KeyedArrays:
+        """Return the first ``count`` rows of the results for leaves of ``length`` rows; raises as ``run``."""
+        kept: KeyedArrays = {}
+        for key, value in modes.run(self.program, self.mode, leaves, self.device).items():
+            is_check = isinstance(key[0], str)
+            if value is not None:
+                shape, expected = tuple(value.tolist()) if is_check else value.shape, (self.length, *self.results[key])
+                if shape != expected:
+                    raise NotPackable(f"{key[1]} has shape {list(shape)}, and {list(expected)} was expected")
+            if not is_check:
+                kept[key] = None if value is None else value[:count]
+        return kept
+
+
+_packings: dict[tuple[Program, Mode, str, tuple[Shape | None, ...]], PaddedRows] = {}
+
+
+def padded_rows(
+    program: Program,
+    point: Point,
+    leaves: Sequence[Array],
+    results: Callable[[], Mapping[Key, Shape] | None],
+    trial: Trial,
+) -> tuple[PaddedRows, int] | None:
+    """Return the packing of an evaluation with rows, and how many it has; ``None`` if it must run by itself.
+
+    ``results`` returns the shape of one row of each result, ``None`` if only a run determines it.
+    """
+    axes = axes_of_rows(point)
+    units, count = list[Shape | None](), 0
+    for leaf, has_rows in zip(leaves, program.row_leaves, strict=True):
+        units.append(leaf.shape[axes:] if has_rows else None)
+        if has_rows and not count:
+            count = math.prod(leaf.shape[:axes])
+    key = program, point.spec.mode, point.spec.device, tuple(units)
+    packing = _packings.get(key)
+    if packing is None:
+        shapes = results()
+        if shapes is None:
+            return None
+        length = rows_in_call(point, (unit for unit in units if unit is not None), shapes.values())
+        packing = PaddedRows(*key, length, shapes, trial, TOO_LARGE if length == 1 else None)
+        packing = _packings.setdefault(key, packing)
+        while len(_packings) > KEPT:
+            with suppress(KeyError, RuntimeError):  # another thread has made room
+                del _packings[next(iter(_packings))]
+    return None if packing.why_not or not 0 < count <= packing.length else (packing, count)
+
+
+def packings_of(op: Op) -> Iterator[PaddedRows]:
+    """Yield the packings of an op and its derived ops that are kept."""
+    return (packing for packing in list(_packings.values()) if origin(packing.program.op)[0] is op)
+
+
+def axes_of_rows(point: Point) -> int:
+    """Return how many axes of the tensors at a point are axes of rows."""
+    axes = point.dims["..."] if point.spec.batching == "leading_axes" else (0,)
+    return len(axes) if isinstance(axes, tuple) else 1
+
+
+def rows_in_call(point: Point, units: Iterable[Shape], results: Iterable[Shape]) -> int:
+    """Return the number of rows of a call for leaves and results with rows of these shapes; 1 for large ones."""
+    op, numbers = point.spec.op, max(sum(map(math.prod, units)), sum(map(math.prod, results)))
+    length = min(ROWS, NUMBERS // max(numbers, 1))
+    if op.cost is not None:
+        one: Dims = {"...": ()} if point.spec.batching == "leading_axes" else {str(op.outputs[0].shape[0]): 1}
+        with blame_op(op, "cost"):
+            length = min(length, COST // max(op.cost({**point.dims, **one}), 1))
+    return 1 << max(length, 1).bit_length() - 1

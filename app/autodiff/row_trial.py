@@ -1,0 +1,303 @@
+"""The trial of rows: whether a row has the same bits whatever rows are beside it, tested before the first shared call.
+
+Kernels choose their way by shapes alone, so that a test on random rows of a shape is strong evidence for all rows of
+this shape. But an author may declare rows that depend on each other. So the trial compares, bit for bit, rows at every
+position, beside other rows, beside copies of themselves, and beside NaN, infinity, 0 and numbers of extreme size. And
+it compares padded rows with rows that are not padded, whose results may differ by rounding only.
+"""
+
+import logging
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from pydantic import ValidationError
+
+from app.autodiff.derived import origin
+from app.autodiff.draws import Dimensions, draw, draw_from_domains
+from app.autodiff.padded_rows import PaddedRows
+from app.autodiff.point import Point, number
+from app.runtime import modes
+from app.runtime.modes import Key
+from app.runtime.traces import NotTraced
+from ops import Array
+
+log = logging.getLogger("pullback")
+
+# How often an author's function is asked for a point of the right shape, and how many batches of random rows there are.
+DRAWS, BATCHES = 24, 6
+# A row must have another beside it.
+FEWEST = 2
+# Beside these, other rows must keep their bits. Some are special only in some dtypes.
+SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, 7.5, -7.5, 1e8, -1e8, 3e30, 1e-40, 1e-310, 1e300)
+# How far a padded row may be from one that is not padded, relative to the largest number of its result, by item size.
+NEAR = {2: 0.2, 4: 1e-3, 8: 1e-6}
+# How many times the change that the last bits of all numbers make is taken for rounding.
+SHAKEN = 64
+# Sizes of evaluations that are run as they are, to be compared.
+UNPADDED = (1, 1, 1, 3)
+# The values of a number attribute that are tried besides those of the request and the examples: a v + b for (a, b).
+OTHER_NUMBERS = ((1.5, 0.5), (-0.75, -0.25), (0.5, 0.0))
+
+
+# What TensorFlow raises where an op, or a Python function that it calls, refuses its values.
+REFUSALS = (tf.errors.InvalidArgumentError, tf.errors.UnknownError)
+BESIDE = "the bits of a row depend on its position or on the rows beside it"
+
+
+class _Apart(Exception):
+    """A reason why rows must not share a call."""
+
+
+def _is_near(value: Array, expected: Array, shaken: Array, largest: float) -> bool:
+    """Return whether two results are equal up to rounding, and have NaN and infinity at the same places.
+
+    ``shaken`` is the result where the last bits of all numbers have changed: where terms cancel, that shows how far
+    rounding may lead. ``largest`` is the largest number in all results, from which a difference may be left.
+    """
+    if value.dtype.kind in "iub":
+        return np.array_equal(value, expected)
+    near, eps = NEAR[value.dtype.itemsize], float(np.spacing(value.dtype.type(1)))
+    is_finite = np.isfinite(expected)
+    if not np.array_equal(value[~is_finite], expected[~is_finite], equal_nan=True):
+        return False
+    wide, about, other = (x[is_finite].astype(np.float64) for x in (value, expected, shaken))
+    size, noise = np.abs(about).max(initial=0.0), np.nan_to_num(np.abs(other - about)).max(initial=0.0)
+    return bool((np.abs(wide - about) <= max(near * size, SHAKEN * noise, SHAKEN * eps * largest)).all())
+
+
+def _largest(results: Iterable[Array]) -> float:
+    """Return the largest finite magnitude."""
+    return max((float(np.abs(y[np.isfinite(y)]).max(initial=0)) for y in results if y.dtype.kind == "f"), default=0.0)
+
+
+@dataclass
+class RowTrial:
+    """The trial for the rows of an evaluation, at ``point`` with ``leaves``; it is called once, with their packing."""
+
+    point: Point
+    leaves: Sequence[Array]
+
+    def __call__(self, rows: PaddedRows) -> str:
+        """Return why such rows must not share a call, or "".
+
+        Raises ``NotTraced``, and the error of an evaluation that is cancelled.
+        """
+        try:
+            for numbers in self._numbers(rows):
+                _Batches(rows, self.point, self.leaves, numbers).compare()
+        except _Apart as reason:
+            return str(reason)
+        except (NotTraced, tf.errors.CancelledError, tf.errors.DeadlineExceededError):
+            raise
+        except Exception as error:
+            log.debug("op %s: the trial of its rows failed", self.point.op.name, exc_info=True)
+            return f"a batch of rows failed: {type(error).__name__}"
+        return ""
+
+    def _numbers(self, rows: PaddedRows) -> Iterator[Mapping[str, float]]:
+        """Yield values of the number attributes: of the request, of the examples, and others that are valid."""
+        op, spec = rows.program.op, self.point.spec
+        names = op.attrs.number_names()
+        own = {name: getattr(spec.attrs, name) for name in names}
+        tried = [own]
+        others = [dict(example.attrs) for example in op.examples]
+        others += [{name: a * own[name] + b} for name in names for a, b in OTHER_NUMBERS]
+        for values in others if names else ():
+            try:
+                attrs = op.attrs.model_validate({**spec.attrs.model_dump(), **values})
+            except ValidationError:
+                continue
+            numbers = {name: getattr(attrs, name) for name in names}
+            if numbers not in tried:
+                tried.append(numbers)
+        yield from tried
+
+
+@dataclass
+class _Batches:
+    """Batches of rows from one pool, for one choice of the number attributes; ``bits`` has those of each row."""
+
+    rows: PaddedRows
+    point: Point
+    leaves: Sequence[Array]
+    numbers: Mapping[str, float]
+    pool: list[Array] = field(init=False)
+    bits: dict[int, bytes] = field(default_factory=dict[int, bytes])
+
+    def __post_init__(self) -> None:
+        """Draw the pool: two calls' worth of rows where there are as many. Raises ``_Apart`` if there are too few."""
+        name = f"{self.point.op.name} {self.rows.units}"
+        self._rng, self.pool = np.random.default_rng(zlib.crc32(name.encode())), list[Array]()
+        inputs = self._valid_rows(2 * self.rows.length)
+        count = len(inputs[0]) if inputs else 0
+        leaves = zip(self.rows.program.leaf_names, self.leaves, self.rows.units, strict=True)
+        for i, (name, leaf, unit) in enumerate(leaves):
+            if name in self.numbers:
+                self.pool.append(number(self.numbers[name], self.point.spec.dtype))
+            elif unit is None:
+                self.pool.append(leaf)
+            elif i < len(self.rows.program.op.inputs):
+                self.pool.append(np.concatenate([row[i] for row in inputs]) if inputs else leaf[:0])
+            else:
+                self.pool.append(self._rng.standard_normal((count, *unit)).astype(leaf.dtype))
+        kept = [row for row in range(len(inputs)) if self._unpadded(self._at(np.array([row]))) is not None]
+        if len(kept) < FEWEST:
+            raise _Apart("no two valid rows of this shape can be drawn to test it")
+        self.pool, self.count = self._at(np.array(kept)), len(kept)
+
+    def compare(self) -> None:
+        """Run all batches; raises ``_Apart``."""
+        length = self.rows.length
+        some = np.arange(length) % self.count
+        for row in np.unique(some):
+            self._add(np.full(length, row))
+        for shift in range(length):
+            self._add(np.roll(some, shift))
+        for _ in range(BATCHES):
+            self._add(self._rng.integers(0, self.count, length))
+        for size in UNPADDED:
+            self._compare_unpadded(self._rng.integers(0, self.count, size))
+        with np.errstate(over="ignore"):
+            specials = {np.asarray(x, self.point.spec.dtype).tobytes(): x for x in SPECIAL}
+        for special in specials.values():
+            self._compare_beside(special, some)
+
+    def _at(self, order: Array, leaves: Sequence[Array] | None = None) -> list[Array]:
+        """Return leaves, by default the pool, with their rows in this order."""
+        leaves = self.pool if leaves is None else leaves
+        return [x if unit is None else x[order] for x, unit in zip(leaves, self.rows.units, strict=True)]
+
+    def _unpadded(self, leaves: Sequence[Array]) -> dict[Key, Array] | None:
+        """Return the results of an evaluation with these leaves as it is, ``None`` if the op refuses it.
+
+        In a graph, because XLA would compile for each number of rows.
+        """
+        try:
+            results = modes.run(self.rows.program, "graph", leaves, self.rows.device)
+        except REFUSALS:
+            return None
+        return {key: y for key, y in results.items() if y is not None and not isinstance(key[0], str)}
+
+    def _compare_unpadded(self, order: Array) -> None:
+        """Compare padded rows with the same rows run as they are."""
+        padded = np.append(order, np.full(self.rows.length, order[-1]))[: self.rows.length]
+        found, expected = self.rows.run_call(self._at(padded), len(order)), self._unpadded(self._at(order))
+        shaken = self._unpadded(self._shaken(order))
+        if expected is None or shaken is None:
+            return
+        largest = _largest(expected.values())
+        for key, y in expected.items():
+            value, stop = found[key], min(len(y), self.rows.length)
+            if value is None or not _is_near(value, y[:stop], shaken[key][:stop], largest):
+                raise _Apart(f"{key[1]} of padded rows differs from that of the same rows alone")
+
+    def _shaken(self, order: Array) -> list[Array]:
+        """Return the leaves of rows, with each number changed by its last bits."""
+        leaves = self._at(order)
+        for i, (x, unit) in enumerate(zip(leaves, self.rows.units, strict=True)):
+            if unit is not None and x.dtype.kind not in "iub":
+                signs = self._rng.choice([-1, 1], x.shape).astype(x.dtype)
+                leaves[i] = x * (1 + np.spacing(x.dtype.type(1)) * signs)
+        return leaves
+
+    def _add(self, order: Array) -> None:
+        """Compare the bits of each row of a batch with those that it had before."""
+        for row, bits in zip(order.tolist(), self._bits(self._at(order)), strict=True):
+            if self.bits.setdefault(row, bits) != bits:
+                raise _Apart(BESIDE)
+
+    def _bits(self, leaves: Sequence[Array]) -> list[bytes]:
+        """Return the bytes of the results of each row of a call."""
+        length = self.rows.length
+        values = [y.reshape(length, -1) for y in self.rows.run_call(leaves, length).values() if y is not None]
+        return [b"".join([y[row].tobytes() for y in values]) for row in range(length)]
+
+    def _compare_beside(self, special: float, order: Array) -> None:
+        """Compare rows between rows of a special number, and these with themselves, where the op accepts them."""
+        inputs = {slot.name for slot in self.rows.program.op.inputs}
+        for changed in (inputs, set(self.rows.program.leaf_names) - inputs):
+            beside = list[Array]()
+            for name, x, unit in zip(self.rows.program.leaf_names, self._at(order), self.rows.units, strict=True):
+                if unit is not None and name in changed and x.dtype.kind not in "iub":
+                    with np.errstate(over="ignore"):
+                        x[1::2] = special
+                beside.append(x)
+            if changed is inputs and not self._accepts(beside):
+                continue
+            try:
+                alone, together = self._bits(self._at(np.ones_like(order), beside))[1], self._bits(beside)
+            except REFUSALS:
+                continue  # each request of such a batch runs again by itself
+            others = zip(order[::2].tolist(), together[::2], strict=True)
+            if together[1] != alone or any(self.bits[row] != bits for row, bits in others):
+                raise _Apart(BESIDE)
+
+    def _accepts(self, leaves: Sequence[Array]) -> bool:
+        """Return whether the op's own function for that accepts the inputs of a call."""
+        op = self.rows.program.op
+        inputs = {slot.name: x for slot, x in zip(op.inputs, leaves, strict=False)}
+        try:
+            if op.validate is not None:
+                op.validate(inputs, self.point.spec.attrs)
+        except Exception:  # noqa: BLE001 - most are InvalidInput, but an author's function may raise anything
+            return False
+        return True
+
+    def _valid_rows(self, count: int) -> list[list[Array]]:
+        """Return up to ``count`` valid rows, each with its part of all inputs; of a shared input, that is the whole."""
+        found, units = list[list[Array]](), self.rows.units
+        for drawn in self._candidates(count):
+            columns = [self._as_rows(i, drawn) for i, _ in enumerate(self.rows.program.op.inputs)]
+            sizes = {len(x) for x, unit in zip(columns, units, strict=False) if x is not None and unit is not None}
+            for row in range(sizes.pop() if len(sizes) == 1 else 0):
+                cut = list[Array]()
+                for x, unit, leaf in zip(columns, units, self.leaves, strict=False):
+                    if x is None:  # a direction of a derived op
+                        cut.append(self._rng.standard_normal((1, *(unit or ()))).astype(leaf.dtype))
+                    else:
+                        cut.append(x if unit is None else x[row : row + 1])
+                if len(found) < count and self._accepts(cut):
+                    found.append(cut)
+            if len(found) == count:
+                break
+        return found
+
+    def _as_rows(self, i: int, drawn: Mapping[str, Any]) -> Array | None:
+        """Return the rows of an input in a point, none if they have another shape; ``None`` if it is not in the point.
+
+        A shared input is that of the request.
+        """
+        leaf, unit, name = self.leaves[i], self.rows.units[i], self.rows.program.leaf_names[i]
+        if unit is None:
+            return leaf
+        if name not in drawn:
+            return None
+        x = np.asarray(drawn[name])
+        has_shape = x.ndim >= len(unit) and x.shape[x.ndim - len(unit) :] == unit
+        with np.errstate(over="ignore"):
+            return x.astype(leaf.dtype).reshape(-1, *unit) if has_shape else np.empty((0, *unit), leaf.dtype)
+
+    def _candidates(self, count: int) -> Iterator[Mapping[str, Any]]:
+        """Yield points: drawn ones, those of the examples, and those near the request's, which have the right shape."""
+        (op, _), spec = origin(self.rows.program.op), self.point.spec
+        attrs, dims = spec.attrs.model_dump(), self.point.dims.items()
+        sizes: Dimensions = {name: size if isinstance(size, tuple) else (size,) for name, size in dims}
+        sizes = {**sizes, str(op.outputs[0].shape[0]): (count,)}
+        for _ in range(DRAWS if op.sample is not None else 0):
+            yield draw(op, attrs, spec.dtype, self._rng)
+        yield from (example.inputs for example in op.examples)
+        for _ in range(2):
+            yield draw_from_domains(op, spec.dtype, self._rng, sizes)
+        own = dict(zip(self.rows.program.leaf_names, self.leaves, strict=True))
+        for _ in range(count):
+            changed = dict[str, Array]()
+            for slot in op.inputs:
+                x = own[slot.name]
+                factor = 1 if x.dtype.kind in "iub" else self._rng.uniform(0.9, 1.1, x.shape)
+                changed[slot.name] = x * factor
+            yield changed
+        yield own
