@@ -27,7 +27,8 @@ def eigh(s: Tensor) -> tuple[Tensor, Tensor]:
 def diagonalised(s: Tensor, w: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     """Return w and V after the Jacobi rotations that VᵀSV still needs: the same bits if it needs none, ascending.
 
-    Round k rotates every pair of columns i and j with i + j = k (mod M).
+    Round k rotates every pair of columns i and j with i + j = k (mod M). A matrix that needs no more rotations keeps
+    its bits while others go on.
     """
     e = conjugated(tf.linalg.matrix_transpose(v), s)
     # Infinite where VᵀSV overflows: no rotation helps there.
@@ -47,7 +48,7 @@ def diagonalised(s: Tensor, w: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         d = tf.linalg.diag_part(e)
         gaps = tf.expand_dims(d, -2) - tf.expand_dims(d, -1)
         angles = tf.math.atan2(tf.where(gaps < 0, -2 * e, 2 * e), tf.abs(gaps)) / 2
-        angles = tf.where(is_rotated & tf.equal(rounds, k % m), angles, tf.zeros_like(e))
+        angles = tf.where(unfinished(e) & tf.equal(rounds, k % m), angles, tf.zeros_like(e))
         angles -= tf.linalg.matrix_transpose(angles)
         j = tf.linalg.set_diag(tf.sin(angles), tf.cos(tf.reduce_sum(angles, axis=-1)))
         return k + 1, conjugated(tf.linalg.matrix_transpose(j), e), tf.matmul(v, j)
@@ -55,7 +56,6 @@ def diagonalised(s: Tensor, w: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     def is_running(k: Tensor, e: Tensor, _: Tensor) -> Tensor:
         return (k < MAX_SWEEPS * m) & tf.reduce_any(unfinished(e))
 
-    is_rotated = unfinished(e)
     _, e, v = tf.while_loop(is_running, rotated, (0, e, v))
     w = tf.linalg.diag_part(e)
     order = tf.argsort(w, stable=True)
