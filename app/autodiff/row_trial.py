@@ -133,7 +133,6 @@ class _Batches:
         name = f"{self.point.op.name} {self.rows.units}"
         self._rng, self.pool = np.random.default_rng(zlib.crc32(name.encode())), list[Array]()
         inputs = self._valid_rows(2 * self.rows.length)
-        count = len(inputs[0]) if inputs else 0
         leaves = zip(self.rows.program.leaf_names, self.leaves, self.rows.units, strict=True)
         for i, (name, leaf, unit) in enumerate(leaves):
             if name in self.numbers:
@@ -143,7 +142,7 @@ class _Batches:
             elif i < len(self.rows.program.op.inputs):
                 self.pool.append(np.concatenate([row[i] for row in inputs]) if inputs else leaf[:0])
             else:
-                self.pool.append(self._rng.standard_normal((count, *unit)).astype(leaf.dtype))
+                self.pool.append(self._rng.standard_normal((len(inputs), *unit)).astype(leaf.dtype))
         kept = [row for row in range(len(inputs)) if self._unpadded(self._at(np.array([row]))) is not None]
         if len(kept) < FEWEST:
             raise _Apart("no two valid rows of this shape can be drawn to test it")

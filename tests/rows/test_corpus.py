@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from app.autodiff.admission import admit
-from app.gradcheck.points import draw
+from app.autodiff.draws import draw
 from ops import Array, Op, discover, many
 from ops._pages import load_page
 from tests.gradcheck.checking import failed, report
