@@ -67,7 +67,7 @@ class Contract(OpSummary):
     """The full contract of an op; ``attrs`` is a JSON Schema, ``default_mode`` is by operation and dtype.
 
     If ``batching_varies`` with the attributes, ``batching`` is that of the defaults. ``shared`` names the inputs
-    without rows.
+    without rows. ``row_calls`` tells of shapes of rows how many share a call, or why none do.
     """
 
     doc: str = ""
@@ -75,6 +75,7 @@ class Contract(OpSummary):
     batching: str = ""
     batching_varies: bool = False
     shared: tuple[str, ...] = ()
+    row_calls: tuple[Mapping[str, Any], ...] = ()
     dtypes: tuple[str, ...] = ()
     modes: tuple[str, ...] = ()
     default_mode: Mapping[str, Mapping[str, str]] | None = None
@@ -103,6 +104,7 @@ def contract(document: Mapping[str, Any]) -> Contract:
         batching=document["batching"],
         batching_varies=document.get("batching_varies", False),
         shared=tuple(document.get("shared", ())),
+        row_calls=tuple(document.get("row_calls", ())),
         dtypes=tuple(document["dtypes"]),
         modes=tuple(document["modes"]),
         default_mode=document["default_mode"],

@@ -7,7 +7,8 @@ shape before its first use.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -144,9 +145,15 @@ def padded_rows(
     return None if packing.why_not or not 0 < count <= packing.length else (packing, count)
 
 
-def packings_of(op: Op) -> Iterator[PaddedRows]:
-    """Yield the packings of an op and its derived ops that are kept."""
-    return (packing for packing in list(_packings.values()) if origin(packing.program.op)[0] is op)
+def packings_of(op: Op) -> list[PaddedRows]:
+    """Return the packings of an op that are kept, the newest last."""
+    return [packing for packing in list(_packings.values()) if packing.program.op is op]
+
+
+def shape_counts() -> Counter[tuple[str, bool]]:
+    """Return how many shapes of rows are kept, by the registered op and whether they share calls."""
+    tried = [packing for packing in list(_packings.values()) if packing.why_not is not None]
+    return Counter((origin(packing.program.op)[0].name, not packing.why_not) for packing in tried)
 
 
 def axes_of_rows(point: Point) -> int:

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, cast
 import orjson
 
 from app.autodiff.binding import Decode, bind_directions, bind_inputs, bind_names, bind_spec
-from app.autodiff.evaluation import Evaluation
+from app.autodiff.evaluation import Evaluation, compute
 from app.autodiff.point import Point, Spec
 from app.execution.calls import Call, Work
 from app.execution.engine import Engine
@@ -105,7 +105,7 @@ class Plan:
 
 def run(work: Work, checkpoint: Checkpoint) -> Any:
     """Return the result of the work of an operation, run as steps."""
-    return work.run() if isinstance(work, Evaluation) else work(checkpoint)
+    return work.finish(compute([work])[0]) if isinstance(work, Evaluation) else work(checkpoint)
 
 
 def _then(work: Work, finish: Callable[[Any], Any]) -> Work:

@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeAlias
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, values
 from prometheus_client.exposition import choose_encoder
 
+from app.autodiff.padded_rows import shape_counts
 from app.runtime.devices import TENSORFLOW_VERSION
 from app.runtime.traces import TRACES
 from app.telemetry.counters import DURATIONS, PROBES, SIZES, Counters, Distribution, Stage
@@ -121,6 +122,9 @@ class Metrics:
         self.counter("pullback_traces", "Traced functions created.", TRACES.made.total)
         self.gauge("pullback_traces_kept", "Traced functions in the cache.", lambda: len(TRACES))
         self.counter("pullback_xla_compilations", "Traced functions compiled by XLA.", TRACES.compiled.total)
+        document = "Shapes of rows that were tried, by whether their rows share calls."
+        shapes = self._gauge("pullback_row_shapes", document, "max", ("op", "joined"))
+        self._publishers.append(partial(self._publish_shapes, shapes, set[tuple[str, bool]]()))
         document = "Lines of the log that were dropped: nothing read it in time."
         self.counter("pullback_log_lines_dropped", document, lambda: STDERR.dropped)
         self.counter(CPU, "CPU time, in seconds.", partial(self._usage.__getitem__, f"{CPU}_total"))
@@ -177,6 +181,13 @@ class Metrics:
                 by_key.publish(count, key, str(status))
 
         return publish
+
+    @staticmethod
+    def _publish_shapes(gauge: Gauge, published: set[tuple[str, bool]]) -> None:
+        counts = shape_counts()
+        published |= counts.keys()
+        for op, is_joined in published:
+            gauge.labels(op, str(is_joined).lower()).set(counts[op, is_joined])
 
     def count_ops(self, served: int, unavailable: int) -> None:
         """Declare how many ops are served, and how many failed to load: the same in every worker."""

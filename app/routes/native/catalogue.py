@@ -6,12 +6,15 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from app.autodiff.derived import DerivedOp, derivations
+from app.autodiff.padded_rows import PaddedRows, packings_of
 from app.execution.engine import Engine
 from app.http.route import PageRoute
 from app.requests.operations import OPERATIONS
 from ops import Attrs, Batching, Derivative, Formula, Input, Mode, Op, Output, Surrogate, Unavailable
 
 ClaimKind = Literal["derivative", "surrogate", "formula"]
+# The most shapes of rows in a contract.
+SHOWN = 32
 
 
 class ClaimSummary(BaseModel):
@@ -65,6 +68,18 @@ class OpExample(BaseModel):
     attrs: dict[str, Any]
 
 
+class RowCalls(BaseModel):
+    """What is known of rows of one shape: how many share a call, or why none do."""
+
+    transforms: list[str] = Field(description="The rules of the derivative, in order; none for forward.")
+    mode: Mode
+    dtype: str
+    shapes: dict[str, list[int]] = Field(description="The shape of one row of each input and direction.")
+    rows: int = Field(description="The rows of each call; fewer are padded.")
+    joined: bool = Field(description="Whether rows of several requests share a call.")
+    reason: str | None = Field(default=None, description="Why they share none.")
+
+
 class OpContract(OpSummary):
     """The full contract of an op."""
 
@@ -76,6 +91,7 @@ class OpContract(OpSummary):
     batching: Batching = Field(description="Which rows are independent, with the default attributes.")
     batching_varies: bool = Field(description="Whether the batching depends on the attributes.")
     shared: list[str] = Field(description="The inputs without rows, which all rows use.")
+    row_calls: list[RowCalls] = Field(description="The newest shapes of rows that this process has tried.")
     dtypes: list[str] = Field(description="The dtypes of the op's type variable, the default first.")
     modes: list[Mode] = Field(description="The modes in which TensorFlow can run the op.")
     default_mode: dict[str, dict[str, Mode]] = Field(description="By operation and dtype.")
@@ -116,6 +132,7 @@ def contract(engine: Engine, op: Op) -> OpContract:
         batching=op.batching_for(op.attrs()),
         batching_varies=op.batching_varies,
         shared=list(op.shared),
+        row_calls=[_row_calls(packing) for packing in packings_of(op)[-SHOWN:] if packing.why_not is not None],
         dtypes=list(op.dtypes),
         modes=list(op.modes),
         default_mode={name: {t: engine.default_mode(op, t, None) for t in op.dtypes} for name in OPERATIONS},
@@ -123,6 +140,20 @@ def contract(engine: Engine, op: Op) -> OpContract:
         outputs=[OutputSlot(**_slot(slot)) for slot in op.outputs],
         attrs=attrs_schema(op.attrs),
         examples=[OpExample(name=e.name, inputs=dict(e.inputs), attrs=dict(e.attrs)) for e in op.examples],
+    )
+
+
+def _row_calls(packing: PaddedRows) -> RowCalls:
+    program, units = packing.program, packing.units
+    reason: dict[str, Any] = {"reason": packing.why_not} if packing.why_not else {}
+    return RowCalls(
+        transforms=[transform.rule for transform in program.transforms],
+        mode=packing.mode,
+        dtype=program.dtype,
+        shapes={name: list(unit) for name, unit in zip(program.leaf_names, units, strict=True) if unit is not None},
+        rows=1 if packing.why_not else packing.length,
+        joined=not packing.why_not,
+        **reason,
     )
 
 
