@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar, final
 
 import numpy as np
 
+from app.autodiff import directions
 from app.autodiff.binding import moved, resolved_shape
 from app.autodiff.derived import DerivedOp, origin
 from app.autodiff.packing import NotPackable, Packing, Shape, Whole, whole
@@ -31,7 +32,7 @@ Result = TypeVar("Result")
 CALL_ELEMENTS = 1 << 22
 CALL_COST = 1 << 33
 
-_LEAVES, _SHAPE = attrgetter("leaves"), attrgetter("shape")
+_SHAPE = attrgetter("shape")
 
 
 @final
@@ -61,18 +62,31 @@ class Evaluation(Generic[Result]):
         self.program = program_of((spec.op, spec.dtype, spec.static, self.transforms, self.kept, self.batched, 0))
 
     @cached_property
+    def _copies(self) -> "Evaluation[KeyedArrays] | None":
+        """The evaluation of a few directions, each at its own copy of the point, if they may be rows of a call."""
+        if not self.batched or self.point.spec.batching not in ("leading_axis", "leading_axes"):
+            return None
+        found = directions.copies(self.point, self.seeds)
+        return None if found is None else Evaluation(found[0], self.transforms, as_found, found[1], self.kept)
+
+    @property
+    def call_leaves(self) -> list[Array]:
+        """The leaves that the packing makes those of a call."""
+        return self.leaves if self._copies is None else self._copies.leaves
+
+    @cached_property
     def packed(self) -> tuple[Packing, int]:
         """How the leaves become those of a call, and how many of its units they are."""
-        spec, program, leaves = self.point.spec, self.program, self.leaves
-        if spec.mode in PADDED_MODES and not self.batched:
-            if spec.batching == "elementwise" and leaves[0].size:
-                return padded_numbers(program, spec.mode, spec.device), leaves[0].size
-            if spec.batching in ("leading_axis", "leading_axes") and program.has_row_results:
-                trial = RowTrial(self.point, leaves)
-                packed = padded_rows(program, self.point, leaves, self._row_results, trial)
+        spec, one = self.point.spec, self._copies or self
+        if spec.mode in PADDED_MODES and not one.batched:
+            if spec.batching == "elementwise" and one.leaves[0].size:
+                return padded_numbers(one.program, spec.mode, spec.device), one.leaves[0].size
+            if spec.batching in ("leading_axis", "leading_axes") and one.program.has_row_results:
+                trial = RowTrial(one.point, one.leaves)
+                packed = padded_rows(one.program, one.point, one.leaves, one.row_results, trial)
                 if packed is not None:
                     return packed
-        return whole(program, spec.mode, spec.device, tuple(map(_SHAPE, leaves))), 1
+        return whole(self.program, spec.mode, spec.device, tuple(map(_SHAPE, self.leaves))), 1
 
     @cached_property
     def batch_key(self) -> Hashable | None:
@@ -81,10 +95,20 @@ class Evaluation(Generic[Result]):
         if isinstance(packing, Whole) or size > packing.most:
             return None
         # Bytes, because 0.0 == -0.0 although the two give different results.
-        same = [leaf.tobytes() for leaf, unit in zip(self.leaves, packing.units, strict=True) if unit is None]
-        return packing, *same
+        leaves = zip(self.call_leaves, packing.units, strict=True)
+        return packing, *(leaf.tobytes() for leaf, unit in leaves if unit is None)
 
-    def _row_results(self) -> dict[Key, Shape] | None:
+    def then(self, finish: Callable[[Result], Any]) -> "Evaluation[Any]":
+        """Return an evaluation of the same, whose result passes through ``finish``."""
+        before = self.finish
+        after: Callable[[KeyedArrays], Any] = lambda results: finish(before(results))  # noqa: E731
+        return Evaluation(self.point, self.transforms, after, self.seeds, self.kept, self.batched)
+
+    def of_call(self, results: KeyedArrays) -> KeyedArrays:
+        """Return the results for ``finish`` of the part of a call."""
+        return directions.of_point(self.point, len(self.transforms), results) if self.batched else results
+
+    def row_results(self) -> dict[Key, Shape] | None:
         """Return the shape of one row of each result; ``None`` if only a run determines it."""
         found, axes = dict[Key, Shape](), axes_of_rows(self.point)
         for key, result in self.program.expected.items():
@@ -139,13 +163,14 @@ def _computed(evaluations: Sequence[Evaluation[Any]], packing: Packing | None) -
     try:
         if packing is not None and not isinstance(packing, Whole):
             try:
-                return packing.run(list(map(_LEAVES, evaluations)))
+                results = packing.run([each.call_leaves for each in evaluations])
+                return [each.of_call(part) for each, part in zip(evaluations, results, strict=True)]
             except NotPackable:
                 if len(evaluations) > 1:
                     raise
         results = modes.run(first.program, spec.mode, first.leaves, spec.device)
         _check_shapes(first, results)
-    except (PullbackError, NotTraced):
+    except (PullbackError, NotTraced, NotPackable):
         raise
     except BaseException as error:  # noqa: BLE001 - the op author's code may raise anything, or exit
         # A failed trace is kept, and the traceback would keep the tensors of the request alive.

@@ -5,14 +5,17 @@ infinite derivative. For other ops each call computes a bounded chunk of rows.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from app.autodiff import derivatives
-from app.autodiff.derivatives import Absent, Derivative, Derivatives, Shapes
-from app.autodiff.evaluation import rows_per_call
+from app.autodiff.derivatives import Absent, Derivative, Derivatives
+from app.autodiff.evaluation import Evaluation, rows_per_call
+from app.autodiff.padded_rows import ROWS
 from app.autodiff.point import Arrays, Point, Side
 from app.runtime.cancellation import Checkpoint
 from app.tensors.dtypes import DTYPES
@@ -29,8 +32,17 @@ def jacobian(point: Point, of: Sequence[str], wrt: Sequence[str], checkpoint: Ch
     def product(dys: Arrays, batched: bool) -> Derivatives:
         return derivatives.vjp(point, wrt, dys, batched=batched, outputs=False).run()[1]
 
-    shapes = derivatives.output_shapes(point)
-    return _blocks("jacobian", point, point.spec.outputs, shapes, of, wrt=wrt, product=product, checkpoint=checkpoint)
+    matrix = _Matrix("jacobian", point, point.spec.outputs, derivatives.output_shapes(point), of, wrt)
+    return matrix.blocks(product, checkpoint)
+
+
+def jacobian_of_rows(point: Point, of: Sequence[str], wrt: Sequence[str]) -> Evaluation[Blocks] | None:
+    """Return the evaluation of a small Jacobian of an op with rows, which shares calls; ``None`` for any other."""
+
+    def product(dys: Arrays) -> Evaluation[Derivatives]:
+        return derivatives.vjp(point, wrt, dys, batched=True, outputs=False).then(itemgetter(1))
+
+    return _Matrix("jacobian", point, point.spec.outputs, point.output_shapes, of, wrt).of_rows(product)
 
 
 def hessian(point: Point, wrt: Sequence[str], cotangents: Arrays | None, checkpoint: Checkpoint) -> Blocks:
@@ -40,39 +52,72 @@ def hessian(point: Point, wrt: Sequence[str], cotangents: Arrays | None, checkpo
         return derivatives.hvp(point, wrt, cotangents, vectors, batched=batched).run()
 
     shapes = {name: x.shape for name, x in point.inputs.items()}
-    return _blocks("hessian", point, point.spec.inputs, shapes, wrt, wrt=wrt, product=product, checkpoint=checkpoint)
+    return _Matrix("hessian", point, point.spec.inputs, shapes, wrt, wrt).blocks(product, checkpoint)
 
 
-def _blocks(
-    name: str,
-    point: Point,
-    side: Side,
-    shapes: Shapes,
-    of: Sequence[str],
-    *,
-    wrt: Sequence[str],
-    product: Product,
-    checkpoint: Checkpoint,
-) -> Blocks:
-    """Return the derivatives of the slots ``of`` a side, which have these shapes, from products with the matrix.
+def hessian_of_rows(point: Point, wrt: Sequence[str], cotangents: Arrays | None) -> Evaluation[Blocks] | None:
+    """Return the evaluation of a small Hessian of an op with rows, which shares calls; ``None`` for any other."""
+
+    def product(vectors: Arrays) -> Evaluation[Derivatives]:
+        return derivatives.hvp(point, wrt, cotangents, vectors, batched=True)
+
+    shapes = {name: x.shape for name, x in point.inputs.items()}
+    return _Matrix("hessian", point, point.spec.inputs, shapes, wrt, wrt).of_rows(product)
+
+
+@dataclass(frozen=True)
+class _Matrix:
+    """The derivatives of the slots ``of`` a side, which have these shapes, with respect to inputs.
 
     Raises ``Unprocessable`` if they have too many elements.
     """
-    columns = sum(point.inputs[x].size for x in derivatives.differentiable_inputs(point, wrt))
-    point.admit(columns * sum(math.prod(shapes[y]) for y in of if y in side.differentiable), name)
-    blocks: Blocks = {}
-    for y in of:
-        dtype = DTYPES[side.dtypes[y]].numpy
-        if y not in side.differentiable:
-            blocks[y] = dict.fromkeys(wrt, Absent.NOT_DIFFERENTIABLE)
-        elif point.spec.batching == "elementwise":
-            diagonals = product({y: np.ones(shapes[y], dtype)}, False)
-            blocks[y] = {x: _diagonal_block(diagonal) for x, diagonal in diagonals.items()}
-        else:
-            units = _unit_directions(point, dtype, shapes[y], checkpoint)
-            chunks = [product({y: unit}, True) for unit in units]
-            blocks[y] = {x: _block(point, x, [chunk[x] for chunk in chunks], shapes[y]) for x in wrt}
-    return blocks
+
+    name: str
+    point: Point
+    side: Side
+    shapes: Mapping[str, tuple[int, ...] | None]
+    of: Sequence[str]
+    wrt: Sequence[str]
+
+    def __post_init__(self) -> None:
+        point, wanted = self.point, [self.shapes[y] for y in self.of if y in self.side.differentiable]
+        columns = sum(point.inputs[x].size for x in derivatives.differentiable_inputs(point, self.wrt))
+        point.admit(columns * sum(math.prod(shape or ()) for shape in wanted), self.name)
+
+    def blocks(self, product: Product, checkpoint: Checkpoint) -> Blocks:
+        """Return the blocks from products with the matrix."""
+        point, blocks = self.point, Blocks()
+        for y in self.of:
+            dtype, shape = DTYPES[self.side.dtypes[y]].numpy, self.shapes[y] or ()
+            if y not in self.side.differentiable:
+                blocks[y] = dict.fromkeys(self.wrt, Absent.NOT_DIFFERENTIABLE)
+            elif point.spec.batching == "elementwise":
+                diagonals = product({y: np.ones(shape, dtype)}, False)
+                blocks[y] = {x: _diagonal_block(diagonal) for x, diagonal in diagonals.items()}
+            else:
+                units = _unit_directions(point, dtype, shape, checkpoint)
+                blocks[y] = self._block(y, [product({y: unit}, True) for unit in units])
+        return blocks
+
+    def of_rows(self, product: Callable[[Arrays], Evaluation[Derivatives]]) -> Evaluation[Blocks] | None:
+        """Return the evaluation of the blocks if all products are rows of one call, which other evaluations may share.
+
+        That is so for one slot of a few numbers.
+        """
+        wanted = [y for y in self.of if y in self.side.differentiable]
+        shape = self.shapes[wanted[0]] if len(wanted) == 1 else None
+        if shape is None or not 0 < math.prod(shape) <= ROWS or self.point.spec.batching in ("elementwise", "none"):
+            return None
+        (y,), size = wanted, math.prod(shape)
+        evaluation = product({y: np.eye(size, dtype=DTYPES[self.side.dtypes[y]].numpy).reshape(size, *shape)})
+        if evaluation.batch_key is None:
+            return None
+        absent: Blocks = {other: dict.fromkeys(self.wrt, Absent.NOT_DIFFERENTIABLE) for other in self.of if other != y}
+        return evaluation.then(lambda found: {other: absent.get(other) or self._block(y, [found]) for other in self.of})
+
+    def _block(self, y: str, chunks: Sequence[Derivatives]) -> Derivatives:
+        """Join the chunks of rows of the blocks of a slot."""
+        return {x: _block(self.point, x, [chunk[x] for chunk in chunks], self.shapes[y] or ()) for x in self.wrt}
 
 
 def _diagonal_block(diagonal: Derivative) -> Derivative:

@@ -46,7 +46,7 @@ class PaddedRows:
     units: tuple[Shape | None, ...]
     length: int
     results: Mapping[Key, Shape]
-    trial: Trial
+    trial: Trial | None
     why_not: str | None = None
     lengths: tuple[int, ...] = field(init=False)
     most: int = field(init=False)
@@ -71,8 +71,10 @@ class PaddedRows:
         Raises ``NotPackable`` if rows depend on each other or a result has another shape, and whatever ``modes.run``
         raises.
         """
-        if self.why_not is None:
-            self.why_not = self.trial(self)
+        trial = self.trial
+        if trial is not None:
+            self.why_not = trial(self)
+            self.trial = None  # it has the tensors of a request
         if self.why_not:
             raise NotPackable(self.why_not)
         columns, rank = list(zip(*members, strict=True)), 0
@@ -130,6 +132,8 @@ def padded_rows(
         units.append(leaf.shape[axes:] if has_rows else None)
         if has_rows and not count:
             count = math.prod(leaf.shape[:axes])
+    if not 0 < count <= ROWS:
+        return None
     key = program, point.spec.mode, point.spec.device, tuple(units)
     packing = _packings.get(key)
     if packing is None:
@@ -137,12 +141,12 @@ def padded_rows(
         if shapes is None:
             return None
         length = rows_in_call(point, (unit for unit in units if unit is not None), shapes.values())
-        packing = PaddedRows(*key, length, shapes, trial, TOO_LARGE if length == 1 else None)
+        packing = PaddedRows(*key, length, shapes, *((None, TOO_LARGE) if length == 1 else (trial, None)))
         packing = _packings.setdefault(key, packing)
         while len(_packings) > KEPT:
             with suppress(KeyError, RuntimeError):  # another thread has made room
                 del _packings[next(iter(_packings))]
-    return None if packing.why_not or not 0 < count <= packing.length else (packing, count)
+    return None if packing.why_not or count > packing.length else (packing, count)
 
 
 def packings_of(op: Op) -> list[PaddedRows]:

@@ -30,7 +30,8 @@ def _jvp(plan: Plan, point: Point, directions: Directions) -> Work:
 
 def _jacobian(plan: Plan, point: Point, directions: Directions) -> Work:
     del directions
-    return lambda checkpoint: matrices.jacobian(point, plan.of, plan.wrt, checkpoint)
+    small = matrices.jacobian_of_rows(point, plan.of, plan.wrt)
+    return small or (lambda checkpoint: matrices.jacobian(point, plan.of, plan.wrt, checkpoint))
 
 
 def _hvp(plan: Plan, point: Point, directions: Directions) -> Work:
@@ -42,7 +43,8 @@ def _hessian(plan: Plan, point: Point, directions: Directions) -> Work:
     cotangents = directions["cotangents"]
     if plan.request.diagonal:
         return derivatives.hessian_diagonal(point, plan.wrt, cotangents)
-    return lambda checkpoint: matrices.hessian(point, plan.wrt, cotangents, checkpoint)
+    small = matrices.hessian_of_rows(point, plan.wrt, cotangents)
+    return small or (lambda checkpoint: matrices.hessian(point, plan.wrt, cotangents, checkpoint))
 
 
 def _gradients_tree(plan: Plan, result: Any) -> dict[str, Tree]:

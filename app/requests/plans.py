@@ -15,7 +15,7 @@ import orjson
 from app.autodiff.binding import Decode, bind_directions, bind_inputs, bind_names, bind_spec
 from app.autodiff.evaluation import Evaluation, compute
 from app.autodiff.point import Point, Spec
-from app.execution.calls import Call, Work
+from app.execution.calls import Call, Steps, Work
 from app.execution.engine import Engine
 from app.requests import models
 from app.requests.negotiation import validated
@@ -83,9 +83,12 @@ class Plan:
         """
         point, work = self.work(fields, decode)
         cost = point.size if self.spec.op.cost is None else point.cost
-        is_long = self.is_long or cost > SHORT_COST
+        # A few directions at once are rows of a call.
+        may_share = isinstance(work, Evaluation) and work.batch_key is not None
+        is_long = cost > SHORT_COST or (self.is_long and not may_share)
         if finish is not None:
-            work = _then(work, partial(finish, point))
+            finish_here = partial(finish, point)
+            work = work.then(finish_here) if isinstance(work, Evaluation) else _followed(work, finish_here)
         return Call(self.spec.op.owner, work, is_long, write, counters, sources)
 
     def work(self, fields: Fields, decode: Decode = decode) -> tuple[Point, Work]:
@@ -108,13 +111,9 @@ def run(work: Work, checkpoint: Checkpoint) -> Any:
     return work.finish(compute([work])[0]) if isinstance(work, Evaluation) else work(checkpoint)
 
 
-def _then(work: Work, finish: Callable[[Any], Any]) -> Work:
-    """Return the work, with its result passed through ``finish``."""
-    if isinstance(work, Evaluation):
-        before = work.finish
-        work.finish = lambda results: finish(before(results))
-        return work
-    return lambda checkpoint: finish(work(checkpoint))
+def _followed(steps: Steps, finish: Callable[[Any], Any]) -> Steps:
+    """Return steps whose result passes through ``finish``."""
+    return lambda checkpoint: finish(steps(checkpoint))
 
 
 class Plans:

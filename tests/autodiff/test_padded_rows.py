@@ -14,6 +14,7 @@ from app.autodiff.binding import bind
 from app.autodiff.derived import derived
 from app.autodiff.draws import draw, draw_from_domains
 from app.autodiff.evaluation import Evaluation, compute
+from app.autodiff.matrices import hessian, hessian_of_rows, jacobian, jacobian_of_rows
 from app.autodiff.packing import Whole
 from app.autodiff.padded_rows import NUMBERS, ROWS, PaddedRows, packings_of
 from app.autodiff.point import Point
@@ -288,3 +289,68 @@ def test_drawn_rows_have_the_shape_of_the_request() -> None:
     rng = np.random.default_rng(0)
     assert draw_from_domains(op, "float32", rng, {"...": (5,), "N": (7,)})["x"].shape == (5, 7)
     assert draw(op, {}, "float32", rng)["x"].shape == (3, 3)
+
+
+def run_alone(checkpoint: Any = None) -> None:
+    """The checkpoint of work that nothing ends."""
+
+
+@pytest.mark.parametrize("name", ["safe_norm", "softmax_cross_entropy", "self_adjoint_eig"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_directions_are_rows_of_a_call(name: str, count: int) -> None:
+    """Products with several directions, and small matrices, are those of the map over directions."""
+    op, rng = REGISTRY[name], np.random.default_rng(count)
+    small = {**CASES, "safe_norm": (3,), "self_adjoint_eig": (2, 2)}
+    at = point(op, some_rows(op, small[name], count, rng), "float64")
+    x, (y, *_) = op.inputs[0].name, op.outputs
+    dys = {y.name: rng.uniform(0.5, 2, (3, *(at.output_shapes[y.name] or ())))}
+    vectors = {x: rng.uniform(0.5, 2, (2, *at.inputs[x].shape))}
+    one = {y.name: dys[y.name][0]}
+    for some in (
+        derivatives.vjp(at, (x,), dys, batched=True, outputs=True),
+        derivatives.jvp(at, vectors, batched=True),
+        derivatives.hvp(at, (x,), one, vectors, batched=True),
+    ):
+        assert some.batch_key is not None
+        for found, expected in zip(flat(some.finish(compute([some])[0])), flat(some.run()), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+    matrices_of = (
+        (jacobian_of_rows(at, [y.name], (x,)), jacobian(at, [y.name], (x,), run_alone)),
+        (hessian_of_rows(at, (x,), one), hessian(at, (x,), one, run_alone)),
+    )
+    for small_matrix, whole_matrix in matrices_of:
+        assert small_matrix is not None
+        assert of_copies(small_matrix)
+        for found, expected in zip(
+            flat(small_matrix.finish(compute([small_matrix])[0])), flat(whole_matrix), strict=True
+        ):
+            np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+
+
+def of_copies(one: Evaluation[Any]) -> bool:
+    return one.batched and isinstance(one.packed[0], PaddedRows) and len(one.call_leaves[0]) == one.packed[1]
+
+
+def test_directions_of_rows_that_depend_on_each_other_are_mapped() -> None:
+    op, x = rows(centred, None), np.random.default_rng(9).uniform(-3, 3, (2, 2))
+    at = point(op, {"x": x})
+    for _ in range(2):  # before and after the trial
+        small = jacobian_of_rows(at, ["y"], ("x",))
+        expected = jacobian(at, ["y"], ("x",), run_alone)["y"]["x"]
+        if small is not None:
+            found = small.finish(compute([small])[0])["y"]["x"]
+            np.testing.assert_allclose(found, expected)
+    assert small is None
+
+
+@pytest.mark.parametrize("of", [["w", "v"], ["w"]])
+def test_a_large_matrix_is_computed_in_steps(of: list[str]) -> None:
+    a = np.random.default_rng(2).uniform(-1, 1, (4, 4)) + np.diag([4.0, 8, 12, 16])
+    at = point(REGISTRY["self_adjoint_eig"], {"a": a}, "float64")
+    assert (jacobian_of_rows(at, of, ("a",)) is None) == (len(of) > 1)
+
+
+def test_an_input_of_all_rows_has_no_directions_of_rows() -> None:
+    at = point(SCALED, {"x": np.ones((1, 2)), "table": np.ones(3)})
+    assert derivatives.jvp(at, {"x": np.ones((2, 1, 2))}, batched=True).batch_key is not None
+    assert derivatives.jvp(at, {"table": np.ones((2, 3))}, batched=True).batch_key is None

@@ -1,0 +1,57 @@
+"""Directions as rows: where rows are independent, each direction at a point is the only one at a copy of the point.
+
+So evaluations with a few directions, and small Jacobians and Hessians, share calls with others.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from app.autodiff.binding import moved
+from app.autodiff.padded_rows import ROWS, axes_of_rows
+from app.autodiff.point import Arrays, Point
+from app.runtime.modes import KeyedArrays
+from ops import Array
+
+
+def copies(point: Point, seeds: Sequence[Arrays]) -> tuple[Point, tuple[Arrays, ...]] | None:
+    """Return a point with a copy of each row for each direction, and seeds with one direction for each row.
+
+    The last of the ``seeds`` has a leading axis of directions. Return ``None`` if there are more rows than a call has,
+    or none, or if a direction is that of an input that all rows use.
+    """
+    *before, last = seeds
+    shared, axes = point.op.shared, axes_of_rows(point)
+    count, rows = len(next(iter(last.values()))), math.prod(_front(point, axes))
+    if not 0 < count * rows <= ROWS or not last.keys().isdisjoint(shared):
+        return None
+
+    def copied(x: Array) -> Array:
+        own = x.reshape(rows, *x.shape[axes:])
+        return np.broadcast_to(own, (count, *own.shape)).reshape(count * rows, *own.shape[1:])
+
+    inputs = {name: x if name in shared else copied(x) for name, x in point.inputs.items()}
+    tiled = [{name: x if name in shared else copied(x) for name, x in some.items()} for some in before]
+    flat = {name: x.reshape(count * rows, *x.shape[1 + axes :]) for name, x in last.items()}
+    return moved(point, inputs), (*tiled, flat)
+
+
+def of_point(point: Point, level: int, results: KeyedArrays) -> KeyedArrays:
+    """Return results of the copies of a point as those of the point: of the last ``level`` for each direction."""
+    front = _front(point, axes_of_rows(point))
+    rows, found = math.prod(front), dict[tuple[str | int, str], Array | None]()
+    for key, value in results.items():
+        if value is None:
+            found[key] = None
+        elif key[0] == level:
+            found[key] = value.reshape((-1, *front, *value.shape[1:]))
+        else:
+            found[key] = value[:rows].reshape((*front, *value.shape[1:]))
+    return found
+
+
+def _front(point: Point, axes: int) -> tuple[int, ...]:
+    """Return the sizes of the axes of rows."""
+    own: Mapping[str, Array] = {name: x for name, x in point.inputs.items() if name not in point.op.shared}
+    return next(iter(own.values())).shape[:axes]
