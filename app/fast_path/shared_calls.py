@@ -16,7 +16,7 @@ from app.autodiff import padding
 from app.autodiff.point import Spec
 from app.autodiff.programs import Program
 from app.runtime.modes import Key, KeyedArrays
-from app.tensors.flat_numbers import FlatNumbers
+from app.tensors.fast_json import FlatNumbers
 from ops import Array
 
 
