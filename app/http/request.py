@@ -15,8 +15,8 @@ from app.http.body import Budget, ClientGone, too_large
 from app.http.connection import ZERO_COPY
 from app.http.deadlines import Deadline
 from app.http.fast_path import CANDIDATE, Candidate
-from app.http.link import CONNECTION, Link
 from app.http.problems import Dialect, Header, problem, render
+from app.http.transport import CONNECTION, Link
 from app.http.zero_copy import ZeroCopyBody
 from app.telemetry.counters import NOT_RECORDED, Counters
 from app.tensors.memory import aligned
@@ -45,39 +45,6 @@ class Request:
     name of the key that the request has, empty if it has none. ``candidate`` is set if the fast path may make a
     template from this request. The route sets ``dialect``, that of its errors, and ``counters``.
     """
-
-    __slots__ = (
-        "_receive",
-        "_send",
-        "began",
-        "binary_limit",
-        "budget",
-        "candidate",
-        "client",
-        "counters",
-        "deadline",
-        "dialect",
-        "has_body",
-        "headers",
-        "held",
-        "id",
-        "is_counted",
-        "is_unread",
-        "json_limit",
-        "key",
-        "lifecycle",
-        "limit",
-        "link",
-        "method",
-        "path",
-        "received",
-        "scope",
-        "sent",
-        "size",
-        "status",
-        "target",
-        "zero_copy",
-    )
 
     deadline: Deadline
     dialect: Dialect
@@ -119,11 +86,6 @@ class Request:
         ) = 0
         self.key = ""
         self._receive, self._send = receive, send
-
-    @property
-    def is_alone(self) -> bool:
-        """Whether this is the only request in progress in this process, as far as its sockets show."""
-        return len(self.link.tasks) == 1
 
     def leave(self) -> None:
         """Count the request as in progress no more: it has ended, or is a probe."""

@@ -93,10 +93,10 @@ async def answer(
         request.counters = call.counters
         # Reading the body may have shortened the deadline.
         call.owner, call.deadline = owner_of(request, call.owner), request.deadline.at
-        call.is_large, call.is_alone = is_large, request.is_alone
+        call.is_large, call.is_alone = is_large, len(request.link.tasks) == 1
         computed = await engine.run(call)
         is_slow = is_large or call.is_long
-        reply = await asyncio.to_thread(call.written, computed) if is_slow else call.written(computed)
+        reply = await asyncio.to_thread(_written, call, computed) if is_slow else _written(call, computed)
     await send_reply(reply, request)
     if request.candidate is not None:
         allowed_s = request.deadline.allowed_s
@@ -115,10 +115,16 @@ async def _answer_on_scheduler(
         work, computed = call.work, call.counters.computed
         assert not isinstance(work, CheckRun)  # no binary request is a check
         results = computed(compute, [work])[0] if isinstance(work, Evaluation) else computed(work, checkpoint)
-        return call, results, call.written(results)
+        return call, results, _written(call, results)
 
     owner = owner_of(request, owner)
     return await engine.scheduler.run(work, queue="long", deadline=request.deadline.at, owner=owner)
+
+
+def _written(call: Call, computed: Any) -> Reply:
+    """Return the response to what the engine has computed."""
+    result = call.work.finish(computed) if isinstance(call.work, Evaluation) else computed
+    return call.counters.timed("serialise", call.write, result)
 
 
 def owner_of(request: Request, op: str) -> str:
@@ -144,19 +150,18 @@ async def send_reply(reply: Reply, request: Request) -> None:
         (b"content-length", b"%d" % reply.size),
         *reply.headers,
     ]
-    if reply.size <= PIECE:
-        await request.respond(200, headers, b"".join(reply.pieces))
-        return
     await request.send({"type": "http.response.start", "status": 200, "headers": headers})
-    if request.zero_copy:
+    if reply.size <= PIECE:
+        await request.send({"type": "http.response.body", "body": b"".join(reply.pieces)})
+    elif request.zero_copy:
         with request.zero_copy.cut_off():
             # The pieces are sent without a copy: the request keeps them until the client has read them.
             for piece in reply.pieces:
                 await request.send({"type": "http.response.body", "body": piece, "more_body": True})
             await request.zero_copy.flush()
         await request.send({"type": "http.response.body"})
-        return
-    left = reply.size
-    for piece in reply.cut(PIECE):
-        left -= len(piece)
-        await request.send({"type": "http.response.body", "body": piece, "more_body": left > 0})
+    else:
+        left = reply.size
+        for piece in reply.cut(PIECE):
+            left -= len(piece)
+            await request.send({"type": "http.response.body", "body": piece, "more_body": left > 0})
