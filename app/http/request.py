@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 from starlette.types import Message, Receive, Scope, Send
 
-from app.errors import BodyTooSlow, Malformed, PullbackError
+from app.errors import BodyTooSlow, Malformed, PullbackError, clip
 from app.execution.lifecycle import Lifecycle
-from app.http.body import Budget, ClientGone, too_large
+from app.http.body import MAX_DIGITS, Budget, ClientGone, too_large
 from app.http.connection import ZERO_COPY
 from app.http.deadlines import Deadline
 from app.http.fast_path import CANDIDATE, Candidate
@@ -92,6 +92,17 @@ class Request:
         if self.is_counted:
             self.is_counted = False
             self.lifecycle.in_flight -= 1
+
+    def reserve(self, *, is_binary: bool) -> None:
+        """Reserve memory for a body of declared size; raises ``Malformed``, ``BodyTooLarge`` or ``Overloaded``."""
+        self.limit = self.binary_limit if is_binary else self.json_limit
+        length = self.headers.get(b"content-length", b"0")
+        if not length.isdigit():
+            raise Malformed(f"expected a number of bytes in Content-Length, got {clip(repr(length), 40)}")
+        if len(length) > MAX_DIGITS or int(length) > self.limit:
+            raise too_large(self.limit, clip(length.decode("ascii"), MAX_DIGITS + 2))
+        self.size = int(length)
+        self.hold(self.size)
 
     def hold(self, size: int) -> None:
         """Take ``size`` more bytes from the budget until the request ends; raises ``Overloaded``."""

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from app.requests.tensor_schemas import ref
 from app.tensors.dtypes import DTYPES
-from app.tensors.json import Encoding
+from app.tensors.layouts import Encoding
 from ops import Mode
 
 TensorIn = Annotated[Any, WithJsonSchema(ref("Tensor"))]

@@ -7,26 +7,24 @@ A tensor in a request is any of these values under a name::
     {"dtype": "float32", "shape": [2, 2], "data": [1, 2, 3, 4]} typed; data flat, or nested exactly as shape
     {"dtype": "float32", "shape": [1], "base64": "AACAPw=="}    typed; little-endian, row-major
 
-Responses have the typed forms. Untyped numbers are cast to the requested dtype by the rules of ``casting``; a typed
-tensor is never cast.
+Untyped numbers are cast to the requested dtype by the rules of ``casting``; a typed tensor is never cast. Responses
+have the typed forms (``app.tensors.layouts.encode``).
 """
 
 import binascii
 import math
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.errors import Loc, Unprocessable, wrong
-from app.tensors import casting, dtypes
+from app.tensors import casting
 from app.tensors.casting import Numbers, Source
 from app.tensors.dtypes import DTYPES, MAX_BYTES, MAX_DIMENSION, MAX_RANK, DType
-from app.tensors.layouts import Placeholder
 
-Encoding = Literal["nested", "flat", "base64"]
 Shape = tuple[int, ...]
 
 _SHORT = 64
@@ -66,17 +64,6 @@ def decode(value: Any, dtype: str, loc: Loc) -> NDArray[Any]:
     if isinstance(source, Source):
         source.array = array
     return array
-
-
-def encode(array: NDArray[Any], encoding: Encoding) -> dict[str, Any]:
-    """Return the typed form of ``array``, of any shape and layout, for ``lay_out``.
-
-    Each number is written as the shortest text that reads back exactly; NaN and the infinities are strings.
-    Raises ``TypeError`` for a dtype that is not in the table.
-    """
-    row = dtypes.ROWS.get(array.dtype) or dtypes.of(array.dtype)
-    key = "base64" if encoding == "base64" else "data"
-    return {"dtype": row.name, "shape": list(array.shape), key: Placeholder(array, encoding)}
 
 
 def refuse_cast(name: Any, target: DType, loc: Loc) -> None:

@@ -18,7 +18,8 @@ from app.tensors import dtypes
 from app.tensors.casting import NONFINITE
 from app.tensors.strict_json import Body
 
-Form: TypeAlias = Literal["flat", "nested", "base64", "bytes"]
+Encoding: TypeAlias = Literal["nested", "flat", "base64"]
+Form: TypeAlias = Literal[Encoding, "bytes"]
 
 # Marks a placeholder in JSON text, which has no such character.
 _MARK = b"\0"
@@ -97,6 +98,16 @@ class Layout(NamedTuple):
         for content, constant in zip(contents, self.constants[1:], strict=True):
             pieces += (content, constant)
         return b"".join(pieces)
+
+
+def encode(array: NDArray[Any], encoding: Encoding) -> dict[str, Any]:
+    """Return the typed form of ``array``, of any shape and layout, for ``lay_out`` (``app.tensors.json``).
+
+    Raises ``TypeError`` for a dtype that is not in the table.
+    """
+    row = dtypes.ROWS.get(array.dtype) or dtypes.of(array.dtype)
+    key = "base64" if encoding == "base64" else "data"
+    return {"dtype": row.name, "shape": list(array.shape), key: Placeholder(array, encoding)}
 
 
 def lay_out(document: Any) -> Layout:

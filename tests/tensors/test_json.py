@@ -15,8 +15,8 @@ from hypothesis.extra import numpy as hnp
 from app.errors import Unprocessable
 from app.tensors import layouts
 from app.tensors.dtypes import DTYPES
-from app.tensors.json import decode, encode
-from app.tensors.layouts import lay_out
+from app.tensors.json import decode
+from app.tensors.layouts import encode, lay_out
 from app.tensors.strict_json import parse
 
 

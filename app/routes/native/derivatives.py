@@ -21,8 +21,7 @@ from app.telemetry.counters import Counters
 from app.tensors import fast_json, json, safetensors
 from app.tensors.casting import Document
 from app.tensors.decoding import decode
-from app.tensors.json import Encoding
-from app.tensors.layouts import lay_out
+from app.tensors.layouts import Encoding, encode, lay_out
 from app.tensors.strict_json import Body
 from ops import Array, Op
 
@@ -68,7 +67,7 @@ def _encode(tree: Tree, encoding: Encoding, missing: list[Absent]) -> Any:
     if isinstance(tree, Absent):
         missing.append(tree)
         return None
-    return json.encode(tree, encoding)
+    return encode(tree, encoding)
 
 
 def _tensors(tree: Tree, *path: str) -> Iterator[tuple[str, Array]]:

@@ -13,9 +13,8 @@ from app.autodiff.point import Point
 from app.errors import Malformed, clip
 from app.execution.calls import Call
 from app.execution.engine import Engine
-from app.http.body import too_large
+from app.http.body import MAX_DIGITS, too_large
 from app.http.deadlines import Deadline
-from app.http.limits import MAX_DIGITS, reserve
 from app.http.request import Request
 from app.requests.answering import Reply, answer, laid_out
 from app.requests.negotiation import JSON, content_type
@@ -50,7 +49,7 @@ JSON_LENGTH = LENGTH_HEADER.lower().encode()
 def admit(request: Request) -> None:
     """Reserve memory for a body, which may be compressed; raises a ``PullbackError``."""
     if request.has_body:
-        reserve(request, is_binary=JSON_LENGTH in request.headers)
+        request.reserve(is_binary=JSON_LENGTH in request.headers)
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ from app.telemetry.counters import Counters
 from app.tensors import fast_json, json
 from app.tensors.casting import Document
 from app.tensors.dtypes import DTYPES
-from app.tensors.json import Encoding
+from app.tensors.layouts import Encoding
 from app.tensors.strict_json import Body
 from ops import Array, Op
 
