@@ -157,7 +157,7 @@ class Request:
         """Fill ``buffer`` with the body. Pieces that the zero-copy body receives are in place already."""
         start, more = 0, True
         if self.zero_copy:
-            self.zero_copy.receive_into(buffer)
+            self.zero_copy.buffer = buffer
         try:
             while more:
                 message = await self.receive()
@@ -172,7 +172,7 @@ class Request:
                 start = end
         finally:
             if self.zero_copy:
-                self.zero_copy.discard_rest()
+                self.zero_copy.buffer = None
 
     async def wait_for_disconnect(self) -> None:
         """Wait until the client disconnects. The body must have been read."""

@@ -145,11 +145,7 @@ async def send_reply(reply: Reply, request: Request) -> None:
     if reply.size > PIECE:
         request.hold(reply.size)
     request.deadline.start_send()
-    headers = [
-        (b"content-type", reply.media_type.encode()),
-        (b"content-length", b"%d" % reply.size),
-        *reply.headers,
-    ]
+    headers = [(b"content-type", reply.media_type.encode()), (b"content-length", b"%d" % reply.size), *reply.headers]
     await request.send({"type": "http.response.start", "status": 200, "headers": headers})
     if reply.size <= PIECE:
         await request.send({"type": "http.response.body", "body": b"".join(reply.pieces)})

@@ -37,7 +37,11 @@ def _choice(header: bytes, offered: tuple[str, ...]) -> str:
     accept = header.decode("latin-1").lower()
     if accept.strip() in ("", "*/*"):
         return offered[0]
-    parts = [(kind, _quality(parameters)) for kind, *parameters in map(_pieces, accept.split(","))]
+    parts = list[tuple[str, float]]()
+    for part in "".join(accept.split()).split(","):
+        kind, *parameters = part.split(";")
+        qualities = [float(match[1]) for each in parameters if (match := QUALITY.fullmatch(each))]
+        parts.append((kind, qualities[0] if qualities else 1.0))
     preferences = {media_type: _preference(media_type, parts) for media_type in offered}
     best = max(offered, key=preferences.__getitem__)
     if not preferences[best][0]:
@@ -56,12 +60,3 @@ def _preference(media_type: str, parts: Sequence[tuple[str, float]]) -> tuple[fl
             if kind == name:
                 return quality, -breadth, -position
     return 0.0, 0, 0
-
-
-def _pieces(part: str) -> list[str]:
-    return ["".join(piece.split()) for piece in part.split(";")]
-
-
-def _quality(parameters: Sequence[str]) -> float:
-    """Return the quality among the parameters of a media type, 1 if there is none."""
-    return next((float(match[1]) for parameter in parameters if (match := QUALITY.fullmatch(parameter))), 1.0)

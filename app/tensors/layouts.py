@@ -23,11 +23,7 @@ Form: TypeAlias = Literal[Encoding, "bytes"]
 
 # Marks a placeholder in JSON text, which has no such character.
 _MARK = b"\0"
-_MARKED = {
-    "flat": orjson.Fragment(b"[\0]"),
-    "nested": orjson.Fragment(b"\0"),
-    "base64": orjson.Fragment(b'"\0"'),
-}
+_MARKED = {"flat": orjson.Fragment(b"[\0]"), "nested": orjson.Fragment(b"\0"), "base64": orjson.Fragment(b'"\0"')}
 _NUMPY = orjson.OPT_SERIALIZE_NUMPY
 _OPTIONS = _NUMPY | orjson.OPT_APPEND_NEWLINE | orjson.OPT_PASSTHROUGH_DATACLASS
 
