@@ -5,7 +5,7 @@ The caller, which is the native API or another protocol, reads the body and writ
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -40,13 +40,6 @@ class Reply(NamedTuple):
     headers: tuple[Header, ...] = ()
     layout: Layout | None = None
     is_for_finite: bool = False
-
-    def cut(self, limit: int) -> Iterator[bytes]:
-        """Yield the body in pieces of at most ``limit`` bytes."""
-        for piece in self.pieces:
-            view = memoryview(piece)
-            for start in range(0, len(view), limit):
-                yield bytes(view[start : start + limit])
 
 
 def laid_out(media_type: str, layout: Layout, headers: tuple[Header, ...] = ()) -> Reply:
@@ -158,6 +151,8 @@ async def send_reply(reply: Reply, request: Request) -> None:
         await request.send({"type": "http.response.body"})
     else:
         left = reply.size
-        for piece in reply.cut(PIECE):
-            left -= len(piece)
-            await request.send({"type": "http.response.body", "body": piece, "more_body": left > 0})
+        for view in map(memoryview, reply.pieces):
+            for start in range(0, len(view), PIECE):
+                piece = bytes(view[start : start + PIECE])
+                left -= len(piece)
+                await request.send({"type": "http.response.body", "body": piece, "more_body": left > 0})

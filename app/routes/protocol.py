@@ -52,6 +52,11 @@ def type_variable(op: Op, dtypes: Mapping[str, Any], field: str) -> str | None:
     return None if first is None else variable[first]
 
 
+def differentiable(op: Op, slots: Sequence[Input | Output]) -> list[Input | Output]:
+    """Return the inputs or outputs that are differentiable in at least one of the op's dtypes."""
+    return [slot for slot in slots if any(op.is_differentiable(slot, dtype) for dtype in op.dtypes)]
+
+
 def zeros(point: Point, slots: Sequence[Input | Output]) -> Array:
     """Return zeros in place of an absent derivative, for clients that expect an array.
 

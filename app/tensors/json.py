@@ -13,6 +13,8 @@ have the typed forms (``app.tensors.layouts.encode``).
 
 import binascii
 import math
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, cast
@@ -57,10 +59,12 @@ def decode(value: Any, dtype: str, loc: Loc) -> NDArray[Any]:
         tensor = cast("dict[str, Any]", value)
         array, source = _decode_typed(tensor, target, loc), tensor.get("data") or tensor.get("base64")
     elif isinstance(value, Numbers):
-        array = _cast_numbers(value, target, loc)
+        with _located(loc, value.shape):
+            array = casting.cast_numbers(value, target).reshape(value.shape)
     else:
         shape, flat, kinds = _flatten(value, target, loc)
-        array = _cast(flat, kinds, target, shape, loc).reshape(shape)
+        with _located(loc, shape):
+            array = casting.cast(flat, kinds, target).reshape(shape)
     if isinstance(source, Source):
         source.array = array
     return array
@@ -117,20 +121,13 @@ def _place(loc: Loc, index: int, shape: Shape) -> Loc:
     return (*loc, *map(int, np.unravel_index(index, shape)))
 
 
-def _cast(flat: list[Any], kinds: set[type], target: DType, shape: Shape, loc: Loc) -> NDArray[Any]:
+@contextmanager
+def _located(loc: Loc, shape: Shape) -> Generator[None]:
+    """Report a ``Loss`` in this block as ``Unprocessable``, at its element of the tensor of this shape at ``loc``."""
     try:
-        return casting.cast(flat, kinds, target)
+        yield
     except casting.Loss as loss:
-        where = _place(loc, loss.index, shape)
-        raise wrong(where, loss.message, expected=loss.expected, got=loss.got) from None
-
-
-def _cast_numbers(numbers: Numbers, target: DType, loc: Loc) -> NDArray[Any]:
-    try:
-        return casting.cast_numbers(numbers, target).reshape(numbers.shape)
-    except casting.Loss as loss:
-        where = _place(loc, loss.index, numbers.shape)
-        raise wrong(where, loss.message, expected=loss.expected, got=loss.got) from None
+        raise wrong(_place(loc, loss.index, shape), loss.message, expected=loss.expected, got=loss.got) from None
 
 
 def _decode_typed(tensor: dict[str, Any], target: DType, loc: Loc) -> NDArray[Any]:
@@ -176,10 +173,12 @@ def read_shape(value: Any, target: DType, loc: Loc) -> Shape:
 def _from_data(data: Any, shape: Shape, target: DType, loc: Loc) -> NDArray[Any]:
     if isinstance(data, Numbers):
         _check_fit(data.shape, shape, loc)
-        return _cast_numbers(data, target, loc).reshape(shape)
+        with _located(loc, data.shape):
+            return casting.cast_numbers(data, target).reshape(shape)
     nested, flat, kinds = _flatten(data, target, loc)
     _check_fit(nested, shape, loc)
-    return _cast(flat, kinds, target, nested, loc).reshape(shape)
+    with _located(loc, nested):
+        return casting.cast(flat, kinds, target).reshape(shape)
 
 
 def _check_fit(actual: Shape, shape: Shape, loc: Loc) -> None:
@@ -207,8 +206,6 @@ def _from_base64(text: Any, shape: Shape, target: DType, loc: Loc) -> NDArray[An
     if len(raw) != size:
         raise wrong(loc, "base64 does not match the shape", expected=f"{size} bytes", got=f"{len(raw)} bytes")
     if target.is_bool:
-        try:
+        with _located(loc, shape):
             return casting.bools(np.frombuffer(raw, np.uint8)).reshape(shape)
-        except casting.Loss as loss:
-            raise wrong(_place(loc, loss.index, shape), loss.message, expected=loss.expected, got=loss.got) from None
     return np.frombuffer(raw, target.wire).astype(target.numpy, copy=False).reshape(shape)
