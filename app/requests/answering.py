@@ -28,7 +28,7 @@ PIECE = 1 << 18
 
 
 class Reply(NamedTuple):
-    """The body of a response in one or several pieces, its size in bytes, its media type, and additional headers.
+    """The body of a response in one or several pieces of bytes, its media type, and additional headers.
 
     If the pieces are those of a layout, this is it. ``is_for_finite``: for other results than finite numbers, the
     response has another layout.
@@ -36,16 +36,9 @@ class Reply(NamedTuple):
 
     media_type: str
     pieces: Sequence[Body]
-    size: int
     headers: tuple[Header, ...] = ()
     layout: Layout | None = None
     is_for_finite: bool = False
-
-
-def laid_out(media_type: str, layout: Layout, headers: tuple[Header, ...] = ()) -> Reply:
-    """Return the response with this layout."""
-    pieces = layout.pieces()
-    return Reply(media_type, pieces, sum(map(len, pieces)), headers, layout)
 
 
 @dataclass(slots=True)
@@ -135,12 +128,13 @@ async def send_reply(reply: Reply, request: Request) -> None:
 
     Raises ``Overloaded`` when the budget has no room for a large response.
     """
-    if reply.size > PIECE:
-        request.hold(reply.size)
+    size = sum(map(len, reply.pieces))
+    if size > PIECE:
+        request.hold(size)
     request.deadline.start_send()
-    headers = [(b"content-type", reply.media_type.encode()), (b"content-length", b"%d" % reply.size), *reply.headers]
+    headers = [(b"content-type", reply.media_type.encode()), (b"content-length", b"%d" % size), *reply.headers]
     await request.send({"type": "http.response.start", "status": 200, "headers": headers})
-    if reply.size <= PIECE:
+    if size <= PIECE:
         await request.send({"type": "http.response.body", "body": b"".join(reply.pieces)})
     elif request.zero_copy:
         with request.zero_copy.cut_off():
@@ -150,7 +144,7 @@ async def send_reply(reply: Reply, request: Request) -> None:
             await request.zero_copy.flush()
         await request.send({"type": "http.response.body"})
     else:
-        left = reply.size
+        left = size
         for view in map(memoryview, reply.pieces):
             for start in range(0, len(view), PIECE):
                 piece = bytes(view[start : start + PIECE])

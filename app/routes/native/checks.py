@@ -154,8 +154,7 @@ def _negotiate(request: Request, media_types: tuple[str, ...]) -> str:
 
 
 def _reply(document: Event) -> Reply:
-    body = dumps(spell_nonfinite(document))
-    return Reply(JSON, [body], len(body))
+    return Reply(JSON, [dumps(spell_nonfinite(document))])
 
 
 async def _events(

@@ -11,7 +11,7 @@ from app.execution.calls import Call
 from app.execution.engine import Engine
 from app.http.request import Request
 from app.http.route import RawRoute
-from app.requests.answering import Reply, answer, laid_out
+from app.requests.answering import Reply, answer
 from app.requests.negotiation import JSON, SHORT_ACCEPT, accepted, content_type
 from app.requests.operations import OPERATIONS
 from app.requests.plans import Operation, Plan, Plans, Tree, fields_of
@@ -46,13 +46,15 @@ def _write_json(plan: Plan, result: Any) -> Reply:
     """Return the response as JSON: absent derivatives are null, with their reasons under ``absent``."""
     answer, missing = plan.operation.tree(plan, result), list[Absent]()
     document = _encode(answer, plan.request.encoding, missing)
-    return laid_out(JSON, lay_out(document | _reasons(answer) if missing else document))
+    layout = lay_out(document | _reasons(answer) if missing else document)
+    return Reply(JSON, layout.pieces(), layout=layout)
 
 
 def _write_safetensors(plan: Plan, result: Any) -> Reply:
     """Return the response as tensors named by their paths; the metadata has the reasons for absent derivatives."""
     answer = plan.operation.tree(plan, result)
-    return laid_out(safetensors.MEDIA_TYPE, safetensors.lay_out(dict(_tensors(answer)), _reasons(answer)))
+    layout = safetensors.lay_out(dict(_tensors(answer)), _reasons(answer))
+    return Reply(safetensors.MEDIA_TYPE, layout.pieces(), layout=layout)
 
 
 def _encode(tree: Tree, encoding: Encoding, missing: list[Absent]) -> Any:

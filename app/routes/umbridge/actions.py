@@ -234,4 +234,4 @@ def _reply(select: Select, model: Model, user_agent: bytes, result: Result) -> R
     wide = [vector if vector.dtype.kind in "iu" else vector.astype(np.float64) for vector in vectors]
     form = model.nonfinite or nonfinite.form_for(user_agent)
     text = nonfinite.dumps(wide if isinstance(output, list) else wide[0], form)
-    return Reply(JSON, [b'{"output": ', text, b"}"], len(text) + 12)
+    return Reply(JSON, [b'{"output": ', text, b"}"])
