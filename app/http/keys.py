@@ -65,6 +65,7 @@ class KeyAuthentication:
             await self._app(scope, receive, send)
             return
         request.key = name = self._keys.name_of(request.headers.get(b"authorization", b""))
+        request.owner_suffix = f" (key {name})"
         self._keys.enter(name)
         try:
             await self._app(scope, receive, send)

@@ -42,8 +42,9 @@ class Request:
     response body. ``limit`` bounds the body in bytes, as received and when inflated: it is ``json_limit``, which bounds
     the JSON in any body, or ``binary_limit``. ``held`` bytes of ``budget`` belong to this request until it ends.
     ``target`` is the path as the client wrote it, for the log. ``zero_copy`` is set for a large body. ``key`` is the
-    name of the key that the request has, empty if it has none. ``candidate`` is set if the fast path may make a
-    template from this request. The route sets ``dialect``, that of its errors, and ``counters``.
+    name of the key that the request has, empty if it has none; ``owner_suffix`` is added to the owner of its work, so
+    that no key starves another. ``candidate`` is set if the fast path may make a template from this request. The route
+    sets ``dialect``, that of its errors, and ``counters``.
     """
 
     deadline: Deadline
@@ -84,7 +85,7 @@ class Request:
         self.binary_limit = self.status = self.received = self.sent = self.size = self.held = self.limit = (
             self.json_limit
         ) = 0
-        self.key = ""
+        self.key = self.owner_suffix = ""
         self._receive, self._send = receive, send
 
     def leave(self) -> None:

@@ -78,7 +78,7 @@ async def answer(
         # From now on the request is counted by the counters of the call.
         request.counters = call.counters
         # Reading the body may have shortened the deadline.
-        call.owner, call.deadline = owner_of(request, call.owner), request.deadline.at
+        call.owner, call.deadline = call.owner + request.owner_suffix, request.deadline.at
         call.is_large, call.is_alone = is_large, len(request.link.tasks) == 1
         computed = await engine.run(call)
         is_slow = is_large or call.is_long
@@ -103,7 +103,7 @@ async def _answer_on_scheduler(
         results = computed(compute, [work])[0] if isinstance(work, Evaluation) else computed(work, checkpoint)
         return call, results, _written(call, results)
 
-    owner = owner_of(request, owner)
+    owner += request.owner_suffix
     return await engine.scheduler.run(work, queue="long", deadline=request.deadline.at, owner=owner)
 
 
@@ -111,11 +111,6 @@ def _written(call: Call, computed: Any) -> Reply:
     """Return the response to what the engine has computed."""
     result = call.work.finish(computed) if isinstance(call.work, Evaluation) else computed
     return call.counters.timed("serialise", call.write, result)
-
-
-def owner_of(request: Request, op: str) -> str:
-    """Return the owner of the work of a request: the op, for each key apart, so that no key starves another."""
-    return f"{op} (key {request.key})" if request.key else op
 
 
 async def off_loop(read: Callable[[Body], Result], body: Body) -> Result:
