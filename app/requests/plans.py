@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast
 import orjson
 from pydantic import BaseModel, ValidationError
 
-from app.autodiff.binding import Decode, bind_directions, bind_inputs, bind_names, bind_spec
+from app.autodiff.binding import bind_directions, bind_inputs, bind_names, bind_spec
 from app.autodiff.evaluation import Evaluation
 from app.autodiff.point import Point, Spec
 from app.errors import unprocessable, wrong
@@ -23,7 +23,7 @@ from app.requests import models
 from app.runtime.cancellation import Checkpoint
 from app.telemetry.counters import Counters
 from app.tensors.casting import Document, Source, describe
-from app.tensors.decoding import FIELDS, decode
+from app.tensors.json import FIELDS, decode
 from app.tensors.strict_json import Body, parse
 from app.tensors.validation import entries
 from ops import Array, Op
@@ -82,21 +82,20 @@ class Plan:
         counters: Counters,
         sources: Sequence[Source] = (),
         *,
-        decode: Decode = decode,
         finish: Callable[[Point, Any], Any] | None = None,
     ) -> Call:
         """Return the call for the tensors of a request; raises ``Unprocessable`` for invalid tensors.
 
         The result of the work passes through ``finish``, if any, and then through ``write``.
         """
-        point, work = self.work(fields, decode)
+        point, work = self.work(fields)
         cost = point.size if self.spec.op.cost is None else point.cost
         is_long = self.is_long or cost > SHORT_COST
         if finish is not None:
             work = _then(work, partial(finish, point))
         return Call(self.owner, work, is_long, write, counters, sources)
 
-    def work(self, fields: Fields, decode: Decode = decode) -> tuple[Point, Work]:
+    def work(self, fields: Fields) -> tuple[Point, Work]:
         """Return the point of a request, and its work there; raises ``Unprocessable`` for invalid tensors.
 
         If only a run determines the shapes of the outputs, the directions are checked as part of the work.

@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 from app.errors import Malformed
 from app.tensors import strict_json
 from app.tensors.casting import NUMBERS, Document, NumberList, Numbers, Source
-from app.tensors.decoding import FIELDS
-from app.tensors.json import Decoded, Shape
+from app.tensors.json import FIELDS, Decoded, Shape
 from app.tensors.runs import AFTER, Raw, Run, end_of_run, read_run
 from app.tensors.strict_json import Body
 

@@ -29,6 +29,8 @@ from app.tensors.dtypes import DTYPES, MAX_BYTES, MAX_DIMENSION, MAX_RANK, DType
 
 Shape = tuple[int, ...]
 
+FIELDS = ("inputs", "cotangents", "tangents", "vectors")
+"""The fields of a native request that have tensors by name."""
 _SHORT = 64
 
 _KEYS = ("dtype", "shape", "data", "base64")
@@ -43,11 +45,12 @@ class Decoded(Source):
 
 
 def decode(value: Any, dtype: str, loc: Loc) -> NDArray[Any]:
-    """Return the tensor in ``value``, a result of ``parse``, as a C-contiguous array of exactly ``dtype``.
+    """Return the tensor in ``value`` as a C-contiguous array of exactly ``dtype``.
 
-    The array may be read-only. Raises ``Unprocessable``, with the location of the element, for values that are not
-    numbers (for the dtype bool: not bools), ragged lists, and values that do not fit the dtype or the tensor's own
-    shape; ``KeyError`` for a ``dtype`` that is not in the table.
+    ``value`` is a result of ``parse``, or an array of a binary body. The array may be read-only. Raises
+    ``Unprocessable``, with the location of the element, for values that are not numbers (for the dtype bool: not
+    bools), ragged lists, values that do not fit the dtype or the tensor's own shape, and an array of another dtype;
+    ``KeyError`` for a ``dtype`` that is not in the table.
     """
     target, source = DTYPES[dtype], value
     items = cast("list[Any]", value) if isinstance(value, list) else []
@@ -61,6 +64,10 @@ def decode(value: Any, dtype: str, loc: Loc) -> NDArray[Any]:
     elif isinstance(value, Numbers):
         with _located(loc, value.shape):
             array = casting.cast_numbers(value, target).reshape(value.shape)
+    elif isinstance(value, np.ndarray):
+        array = cast("NDArray[Any]", value)
+        refuse_cast(array.dtype.name, target, loc)
+        array = array if array.flags.aligned else array.copy()
     else:
         shape, flat, kinds = _flatten(value, target, loc)
         with _located(loc, shape):

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, cast
 
-from app.autodiff.binding import Decode
 from app.autodiff.derivatives import Absent
 from app.execution.calls import Call
 from app.execution.engine import Engine
@@ -18,9 +17,8 @@ from app.requests.plans import Operation, Plan, Plans, Tree, fields_of
 from app.routes.native.descriptions import X, binary, computation, op_name
 from app.routes.protocol import per_op
 from app.telemetry.counters import Counters
-from app.tensors import fast_json, json, safetensors
+from app.tensors import fast_json, safetensors
 from app.tensors.casting import Document
-from app.tensors.decoding import decode
 from app.tensors.layouts import Encoding, encode, lay_out
 from app.tensors.strict_json import Body
 from ops import Array, Op
@@ -30,14 +28,13 @@ Answer = Mapping[str, Tree]
 
 @dataclass(frozen=True)
 class Format:
-    """A format: functions that parse a body into fields, decode their tensors, and write the result of a plan.
+    """A format: functions that parse a body into fields, and write the result of a plan.
 
     If ``is_binary``, the tensors are views of the body.
     """
 
     media_type: str
     parse: Callable[[Body], Document]
-    decode: Decode
     write: Callable[[Plan, Any], Reply]
     is_binary: bool = False
 
@@ -104,8 +101,8 @@ def _reason_tree(tree: Tree) -> Any:
 FORMATS: Mapping[str, Format] = {
     each.media_type: each
     for each in (
-        Format(JSON, partial(fields_of, parse=fast_json.parse), json.decode, _write_json),
-        Format(safetensors.MEDIA_TYPE, safetensors.parse, decode, _write_safetensors, is_binary=True),
+        Format(JSON, partial(fields_of, parse=fast_json.parse), _write_json),
+        Format(safetensors.MEDIA_TYPE, safetensors.parse, _write_safetensors, is_binary=True),
     )
 }
 MEDIA_TYPES = tuple(FORMATS)
@@ -159,7 +156,7 @@ class OperationHandler:
     def _call(self, source: Format, target: Format, body: Body) -> Call:
         fields = source.parse(body)
         plan = self.plans.plan(self.operation, self.op, fields)
-        return plan.call(fields, partial(target.write, plan), self.counters, fields.sources, decode=source.decode)
+        return plan.call(fields, partial(target.write, plan), self.counters, fields.sources)
 
 
 def _formats(kind: bytes, accept: bytes) -> tuple[Format, Format]:
