@@ -70,7 +70,7 @@ class Placeholder:
         if self.form in ("flat", "nested"):
             dtype, shape = dtypes.ROWS[self.array.dtype], self.array.shape
             numbers = np.asarray(rows, np.float64 if self.is_wide and dtype.is_float else dtype.text, order="C")
-            return texts(numbers) if self.form == "flat" else [text(row.reshape(shape)) for row in numbers]
+            return texts(numbers) if self.form == "flat" else list(map(text, numbers.reshape(len(rows), *shape)))
         raw = [row.tobytes() for row in rows]
         return list(map(pybase64.b64encode, raw)) if self.form == "base64" else raw
 
