@@ -29,11 +29,8 @@ class Keys:
 
         Raises ``CannotStart`` when the file is invalid.
         """
-        self._file, self._examine_at, self._secret = (
-            KeyFile(path),
-            time.monotonic() + EXAMINE_S,
-            secrets.token_bytes(32),
-        )
+        self._file, self._examine_at = KeyFile(path), time.monotonic() + EXAMINE_S
+        self._secret = secrets.token_bytes(32)
         self._keys, self._limit, self._in_flight = self._table(), limit, dict[str, int]()
 
     def name_of(self, authorization: bytes) -> str:
