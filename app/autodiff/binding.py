@@ -24,12 +24,7 @@ Decode: TypeAlias = Callable[[Any, str, Loc], Array]
 
 
 def bind(
-    op: Op,
-    inputs: Mapping[str, Any],
-    attrs: Mapping[str, Any],
-    dtype: str | None,
-    decode: Decode,
-    **run: Any,
+    op: Op, inputs: Mapping[str, Any], attrs: Mapping[str, Any], dtype: str | None, decode: Decode, **run: Any
 ) -> Point:
     """Return the point of a request; ``run`` has the other fields of ``Spec``: mode, device, max_elements.
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from operator import attrgetter
-from typing import Any, Generic, TypeVar, final
+from typing import Any, Generic, TypeVar, cast, final
 
 import numpy as np
 
@@ -99,10 +99,10 @@ class Evaluation(Generic[Result]):
         return packing, *(leaf.tobytes() for leaf, unit in leaves if unit is None)
 
     def then(self, finish: Callable[[Result], Any]) -> "Evaluation[Any]":
-        """Return an evaluation of the same, whose result passes through ``finish``."""
-        before = self.finish
-        after: Callable[[KeyedArrays], Any] = lambda results: finish(before(results))  # noqa: E731
-        return Evaluation(self.point, self.transforms, after, self.seeds, self.kept, self.batched)
+        """Let the result pass through ``finish``, and return the evaluation."""
+        changed, before = cast(Evaluation[Any], self), self.finish
+        changed.finish = lambda results: finish(before(results))
+        return changed
 
     def of_call(self, results: KeyedArrays) -> KeyedArrays:
         """Return the results for ``finish`` of the part of a call."""

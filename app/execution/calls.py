@@ -55,11 +55,6 @@ class Call:
     is_large: bool = False
     is_alone: bool = False
 
-    def written(self, computed: Any) -> Any:
-        """Return the response to what the engine has computed."""
-        result = self.work.finish(computed) if isinstance(self.work, Evaluation) else computed
-        return self.counters.timed("serialise", self.write, result)
-
 
 def with_time_to_answer(deadline: float) -> float:
     """Return when work must end so that its result, however incomplete, can be sent before ``deadline``."""

@@ -21,10 +21,9 @@ from app.http.problems import Header
 from app.requests.answering import PIECE, Exchange
 from app.runtime.modes import Key, KeyedArrays
 from app.tensors.casting import Source
-from app.tensors.flat_numbers import read_lists
+from app.tensors.fast_json import HOLE, read_lists, split
 from app.tensors.json import Decoded
 from app.tensors.layouts import Layout
-from app.tensors.skeletons import HOLE, split
 from ops import Array
 
 TEMPLATE_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))

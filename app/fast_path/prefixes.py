@@ -10,8 +10,8 @@ from typing import NamedTuple, TypeAlias
 from app.autodiff.padded_numbers import SHARED
 from app.fast_path.templates import MAX_TEXT, Columns, RangeReader, RunReader, Template
 from app.http.request import MAX_PATH
-from app.tensors.flat_numbers import Shape, read_lists
-from app.tensors.skeletons import split
+from app.tensors.fast_json import read_lists, split
+from app.tensors.json import Shape
 
 LENGTH = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: ([1-9][0-9]{0,5})\r\n")
 TARGET = re.compile(rb"POST (/[!\"$->@-~]*)(?:\?[!\"$-~]*)? HTTP/1\.1\r\n")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from app.autodiff.packing import Packing
 from app.runtime.modes import Key, KeyedArrays
-from app.tensors.flat_numbers import FlatNumbers
+from app.tensors.fast_json import FlatNumbers
 from ops import Array
 
 

@@ -12,7 +12,8 @@ from app.fast_path.shared_calls import SharedCall
 from app.runtime.modes import Key
 from app.telemetry.counters import Counters
 from app.tensors.dtypes import ROWS
-from app.tensors.flat_numbers import FlatNumbers, Shape
+from app.tensors.fast_json import FlatNumbers
+from app.tensors.json import Shape
 from app.tensors.layouts import Layout, Placeholder
 from ops import Array
 

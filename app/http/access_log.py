@@ -28,52 +28,22 @@ logger = logging.getLogger("pullback")
 
 
 class Answered(Protocol):
-    """A request that has been answered, as the log shows it."""
+    """A request that has been answered, as the log shows it.
 
-    @property
-    def method(self) -> str:
-        """The method."""
-        ...
+    ``target`` is the path as the client wrote it. ``status`` is 499 if the client left before the response. ``began``
+    is a time of ``time.perf_counter``. ``received`` and ``sent`` count the bytes of both bodies. ``client`` has the
+    address and the port. ``key`` is the name of the key, empty if the request has none.
+    """
 
-    @property
-    def target(self) -> str:
-        """The path as the client wrote it."""
-        ...
-
-    @property
-    def status(self) -> int:
-        """The status of the response, 499 if the client left before."""
-        ...
-
-    @property
-    def began(self) -> float:
-        """When it began, a time of ``time.perf_counter``."""
-        ...
-
-    @property
-    def received(self) -> int:
-        """The bytes of its body."""
-        ...
-
-    @property
-    def sent(self) -> int:
-        """The bytes of the body of the response."""
-        ...
-
-    @property
-    def client(self) -> tuple[str, int] | None:
-        """The address and the port of the client."""
-        ...
-
-    @property
-    def id(self) -> bytes:
-        """The request id."""
-        ...
-
-    @property
-    def key(self) -> str:
-        """The name of its key, empty if it has none."""
-        ...
+    method: str
+    target: str
+    status: int
+    began: float
+    received: int
+    sent: int
+    client: tuple[str, int] | None
+    id: bytes
+    key: str
 
 
 class AccessLog:

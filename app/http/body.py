@@ -3,6 +3,9 @@
 from app.errors import BodyTooLarge, Overloaded
 from app.settings import MB
 
+# The most digits of a number in a header.
+MAX_DIGITS = 18
+
 
 class ClientGone(Exception):
     """The client closed the connection, so no response is needed."""

@@ -53,7 +53,8 @@ def read_certificate(cert: Path, key: Path | None) -> Certificate:
         certificate.context()
     except OSError as error:
         where = f"{CERT}: {cert}" + (f", {KEY}: {key}" if key else "")
-        reason = "the key is not that of the certificate" if _is_mismatch(error) else error.strerror or str(error)
+        is_mismatch = isinstance(error, ssl.SSLError) and error.reason == "KEY_VALUES_MISMATCH"
+        reason = "the key is not that of the certificate" if is_mismatch else error.strerror or str(error)
         raise BadCertificate(f"{where}: cannot use the certificate: {reason}") from error
     return certificate
 
@@ -73,7 +74,3 @@ def _read(setting: str, path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise BadCertificate(f"{setting}: cannot read {path}: {error.strerror}") from error
-
-
-def _is_mismatch(error: OSError) -> bool:
-    return isinstance(error, ssl.SSLError) and error.reason == "KEY_VALUES_MISMATCH"

@@ -13,9 +13,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from app.errors import BodyTooSlow, HeadTooLarge, Malformed, Overloaded, PullbackError, clip
 from app.http.fast_path import CANDIDATE, FAST_PATH, Candidate, FastPath, note_headers
-from app.http.head_coalescing import HeadCoalescing
-from app.http.link import CONNECTION, Link, PipelineFlow, has_unread
 from app.http.problems import render
+from app.http.transport import CONNECTION, HeadCoalescing, Link, PipelineFlow, has_unread
 from app.http.zero_copy import LARGE, ZeroCopyBody, new_parser
 
 HEAD_LIMIT = 64 << 10

@@ -22,18 +22,31 @@ NOBODY = ("", bytes(32))
 
 
 class Keys:
-    """The keys of the requests in progress in this process."""
+    """The keys of a file, which is read again when it changes, and the requests in progress with each."""
 
     def __init__(self, path: Path, limit: int) -> None:
-        """Read the file of keys; at most ``limit`` requests with one key may be in progress.
+        """Read the file; at most ``limit`` requests with one key may be in progress in this process.
 
         Raises ``CannotStart`` when the file is invalid.
         """
-        self._known, self._limit, self._in_flight = _Known(path), limit, dict[str, int]()
+        self._file, self._examine_at = KeyFile(path), time.monotonic() + EXAMINE_S
+        self._secret = secrets.token_bytes(32)
+        self._keys, self._limit, self._in_flight = self._table(), limit, dict[str, int]()
 
     def name_of(self, authorization: bytes) -> str:
         """Return the name of the key in an ``Authorization`` header; raises ``Unauthorized`` without a valid one."""
-        return self._known.name_of(presented_key(authorization))
+        if time.monotonic() >= self._examine_at:
+            self._examine_at = time.monotonic() + EXAMINE_S
+            if self._file.refresh():
+                self._keys = self._table()
+        key = presented_key(authorization)
+        if not key:
+            raise Unauthorized("expected a key, as 'Authorization: Bearer KEY', got none; ask the operator for one")
+        digest = hashlib.sha256(key).digest()
+        name, known = self._keys.get(self._mac(digest), NOBODY)
+        if not hmac.compare_digest(digest, known):
+            raise Unauthorized("expected a known key, got an unknown one; ask the operator for a valid key")
+        return name
 
     def enter(self, name: str) -> None:
         """Begin a request, which ends with ``leave``; raises ``TooManyRequests`` when too many have the same key."""
@@ -50,6 +63,13 @@ class Keys:
         if not self._in_flight[name]:
             del self._in_flight[name]
 
+    def _mac(self, digest: bytes) -> bytes:
+        """Return the place of a digest in the table, which callers cannot predict: so its time tells them nothing."""
+        return hashlib.blake2b(digest, key=self._secret).digest()
+
+    def _table(self) -> Mapping[bytes, tuple[str, bytes]]:
+        return {self._mac(digest): (name, digest) for name, digest in self._file.digests.items()}
+
 
 class KeyAuthentication:
     """The middleware that passes on requests with a key only; ``/health/`` needs none."""
@@ -65,42 +85,12 @@ class KeyAuthentication:
             await self._app(scope, receive, send)
             return
         request.key = name = self._keys.name_of(request.headers.get(b"authorization", b""))
+        request.owner_suffix = f" (key {name})"
         self._keys.enter(name)
         try:
             await self._app(scope, receive, send)
         finally:
             self._keys.leave(name)
-
-
-class _Known:
-    """The keys of a file, which is read again when it changes."""
-
-    def __init__(self, path: Path) -> None:
-        """Read the file; raises ``CannotStart`` if that fails."""
-        self._file, self._examine_at = KeyFile(path), time.monotonic() + EXAMINE_S
-        self._secret = secrets.token_bytes(32)
-        self._keys = self._table()
-
-    def name_of(self, key: bytes) -> str:
-        """Return the name of a key; raises ``Unauthorized`` for an unknown one, and for none at all."""
-        if time.monotonic() >= self._examine_at:
-            self._examine_at = time.monotonic() + EXAMINE_S
-            if self._file.refresh():
-                self._keys = self._table()
-        if not key:
-            raise Unauthorized("expected a key, as 'Authorization: Bearer KEY', got none; ask the operator for one")
-        digest = hashlib.sha256(key).digest()
-        name, known = self._keys.get(self._mac(digest), NOBODY)
-        if not hmac.compare_digest(digest, known):
-            raise Unauthorized("expected a known key, got an unknown one; ask the operator for a valid key")
-        return name
-
-    def _mac(self, digest: bytes) -> bytes:
-        """Return the place of a digest in the table, which callers cannot predict: so its time tells them nothing."""
-        return hashlib.blake2b(digest, key=self._secret).digest()
-
-    def _table(self) -> Mapping[bytes, tuple[str, bytes]]:
-        return {self._mac(digest): (name, digest) for name, digest in self._file.digests.items()}
 
 
 def presented_key(authorization: bytes) -> bytes:

@@ -49,7 +49,10 @@ class Origins:
             if self._hosts and host != self._last and not request.path.startswith(HEALTH):
                 self._check_host(host)
             if origin is not None and request.method not in SAFE_METHODS and not self._is_any:
-                self._check_origin(origin.lower(), host.lower())
+                origin = origin.lower()
+                if origin not in self._origins and origin.partition(b"://")[2] != host.lower():
+                    got = clip(repr(origin.decode("latin-1")), MAX_GOT)
+                    raise Forbidden(f"{OWN_ORIGIN}, got {got}; PULLBACK_ORIGINS lists more")
         await self._app(scope, receive, send)
 
     def _check_host(self, host: bytes) -> None:
@@ -57,11 +60,6 @@ class Origins:
             known, got = b", ".join(sorted(self._hosts)).decode("latin-1"), clip(repr(host.decode("latin-1")), MAX_GOT)
             raise Forbidden(f"expected a Host among {known}, got {got}; PULLBACK_HOSTS lists the allowed hosts")
         self._last = host
-
-    def _check_origin(self, origin: bytes, host: bytes) -> None:
-        if origin not in self._origins and origin.partition(b"://")[2] != host:
-            got = clip(repr(origin.decode("latin-1")), MAX_GOT)
-            raise Forbidden(f"{OWN_ORIGIN}, got {got}; PULLBACK_ORIGINS lists more")
 
 
 class Cors(CORSMiddleware):

@@ -12,13 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from app.errors import (
-    Malformed,
-    MethodNotAllowed,
-    NotFound,
-    PullbackError,
-    unprocessable,
-)
+from app.errors import Malformed, MethodNotAllowed, NotFound, PullbackError, unprocessable
 from app.tensors.validation import entries
 
 Header = tuple[bytes, bytes]

@@ -9,14 +9,14 @@ from urllib.parse import quote
 
 from starlette.types import Message, Receive, Scope, Send
 
-from app.errors import BodyTooSlow, Malformed, PullbackError
+from app.errors import BodyTooSlow, Malformed, PullbackError, clip
 from app.execution.lifecycle import Lifecycle
-from app.http.body import Budget, ClientGone, too_large
+from app.http.body import MAX_DIGITS, Budget, ClientGone, too_large
 from app.http.connection import ZERO_COPY
 from app.http.deadlines import Deadline
 from app.http.fast_path import CANDIDATE, Candidate
-from app.http.link import CONNECTION, Link
 from app.http.problems import Dialect, Header, problem, render
+from app.http.transport import CONNECTION, Link
 from app.http.zero_copy import ZeroCopyBody
 from app.telemetry.counters import NOT_RECORDED, Counters
 from app.tensors.memory import aligned
@@ -42,42 +42,10 @@ class Request:
     response body. ``limit`` bounds the body in bytes, as received and when inflated: it is ``json_limit``, which bounds
     the JSON in any body, or ``binary_limit``. ``held`` bytes of ``budget`` belong to this request until it ends.
     ``target`` is the path as the client wrote it, for the log. ``zero_copy`` is set for a large body. ``key`` is the
-    name of the key that the request has, empty if it has none. ``candidate`` is set if the fast path may make a
-    template from this request. The route sets ``dialect``, that of its errors, and ``counters``.
+    name of the key that the request has, empty if it has none; ``owner_suffix`` is added to the owner of its work, so
+    that no key starves another. ``candidate`` is set if the fast path may make a template from this request. The route
+    sets ``dialect``, that of its errors, and ``counters``.
     """
-
-    __slots__ = (
-        "_receive",
-        "_send",
-        "began",
-        "binary_limit",
-        "budget",
-        "candidate",
-        "client",
-        "counters",
-        "deadline",
-        "dialect",
-        "has_body",
-        "headers",
-        "held",
-        "id",
-        "is_counted",
-        "is_unread",
-        "json_limit",
-        "key",
-        "lifecycle",
-        "limit",
-        "link",
-        "method",
-        "path",
-        "received",
-        "scope",
-        "sent",
-        "size",
-        "status",
-        "target",
-        "zero_copy",
-    )
 
     deadline: Deadline
     dialect: Dialect
@@ -117,19 +85,25 @@ class Request:
         self.binary_limit = self.status = self.received = self.sent = self.size = self.held = self.limit = (
             self.json_limit
         ) = 0
-        self.key = ""
+        self.key = self.owner_suffix = ""
         self._receive, self._send = receive, send
-
-    @property
-    def is_alone(self) -> bool:
-        """Whether this is the only request in progress in this process, as far as its sockets show."""
-        return len(self.link.tasks) == 1
 
     def leave(self) -> None:
         """Count the request as in progress no more: it has ended, or is a probe."""
         if self.is_counted:
             self.is_counted = False
             self.lifecycle.in_flight -= 1
+
+    def reserve(self, *, is_binary: bool) -> None:
+        """Reserve memory for a body of declared size; raises ``Malformed``, ``BodyTooLarge`` or ``Overloaded``."""
+        self.limit = self.binary_limit if is_binary else self.json_limit
+        length = self.headers.get(b"content-length", b"0")
+        if not length.isdigit():
+            raise Malformed(f"expected a number of bytes in Content-Length, got {clip(repr(length), 40)}")
+        if len(length) > MAX_DIGITS or int(length) > self.limit:
+            raise too_large(self.limit, clip(length.decode("ascii"), MAX_DIGITS + 2))
+        self.size = int(length)
+        self.hold(self.size)
 
     def hold(self, size: int) -> None:
         """Take ``size`` more bytes from the budget until the request ends; raises ``Overloaded``."""
@@ -184,7 +158,7 @@ class Request:
         """Fill ``buffer`` with the body. Pieces that the zero-copy body receives are in place already."""
         start, more = 0, True
         if self.zero_copy:
-            self.zero_copy.receive_into(buffer)
+            self.zero_copy.buffer = buffer
         try:
             while more:
                 message = await self.receive()
@@ -199,7 +173,7 @@ class Request:
                 start = end
         finally:
             if self.zero_copy:
-                self.zero_copy.discard_rest()
+                self.zero_copy.buffer = None
 
     async def wait_for_disconnect(self) -> None:
         """Wait until the client disconnects. The body must have been read."""

@@ -7,7 +7,7 @@ these would cost several times as much as reading a small request.
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from inspect import Parameter, Signature
 from typing import Any, NamedTuple, TypeAlias
 
@@ -17,14 +17,16 @@ from pydantic import BaseModel
 from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
-from app.errors import NotFound
-from app.http.limits import admit
+from app.errors import NotFound, UnsupportedMediaType, clip
 from app.http.problems import Dialect, not_allowed, problem
 from app.http.request import REQUEST, Request
 from app.telemetry.counters import Counters
 
 Answer: TypeAlias = Callable[[Request], Awaitable[None]]
 """Answers a request; raises a ``PullbackError`` for a request that is invalid, or that it cannot answer."""
+
+
+BINARY = (b"application/vnd.safetensors", b"application/octet-stream")
 
 
 class Handler(NamedTuple):
@@ -47,6 +49,22 @@ def always(answer: Answer, counters: Counters) -> Find:
         return handler
 
     return find
+
+
+def admit(request: Request) -> None:
+    """Reserve memory for an uncompressed body, whose limit depends on its media type; raises a ``PullbackError``."""
+    if request.has_body:
+        encoding = request.headers.get(b"content-encoding", b"").strip().lower()
+        if encoding not in (b"identity", b""):
+            got = clip(encoding.decode("latin-1"), 40)
+            raise UnsupportedMediaType(f"expected a body without Content-Encoding, got {got!r}: send it uncompressed")
+        # JSON is parsed in one piece, so its limit is smaller.
+        request.reserve(is_binary=_is_binary(request.headers.get(b"content-type", b"")))
+
+
+@lru_cache(maxsize=64)
+def _is_binary(content_type: bytes) -> bool:
+    return content_type.partition(b";")[0].strip().lower() in BINARY
 
 
 class Route(APIRoute):

@@ -59,9 +59,14 @@ class GracefulServer(Server):
         await super().shutdown(sockets)
 
     def _accept_all(self, listener: socket.socket) -> None:
+        """Open the connections that wait on a listener, which does not block."""
         protocol = partial(self.config.http_protocol_class, self.config, self.server_state, self.lifespan.state)
         loop = asyncio.get_running_loop()
-        for connection in accept_all(listener):
+        accepted: list[socket.socket] = []
+        with contextlib.suppress(OSError):  # none waits any more
+            while len(accepted) < BACKLOG:
+                accepted.append(listener.accept()[0])
+        for connection in accepted:
             task = loop.create_task(loop.connect_accepted_socket(protocol, connection, ssl=self.config.ssl))
             self._opening.add(task)
             task.add_done_callback(self._opened)
@@ -85,15 +90,6 @@ class OneServer(GracefulServer):
         await super().startup(sockets)
         if not self.should_exit:
             self._announce()
-
-
-def accept_all(listener: socket.socket) -> list[socket.socket]:
-    """Return the connections that wait on a listener which does not block."""
-    accepted: list[socket.socket] = []
-    with contextlib.suppress(OSError):
-        while len(accepted) < BACKLOG:
-            accepted.append(listener.accept()[0])
-    return accepted
 
 
 def allow_connections(count: int) -> None:

@@ -27,7 +27,11 @@ def new_parser(connection: HttpToolsProtocol) -> httptools.HttpRequestParser:
 
 
 class ZeroCopyBody:
-    """The body of one request, received without the parser."""
+    """The body of one request, received without the parser.
+
+    If ``buffer`` is set, the rest of the body goes there: it has the size of the whole body, and messages hold views of
+    it. Bytes that arrived before, in the first message or two, are not in it. Without a buffer, bytes are discarded.
+    """
 
     def __init__(self, connection: HttpToolsProtocol, cycle: RequestResponseCycle, size: int) -> None:
         """Replace ``receive`` of ``cycle``, whose request has a body of ``size`` bytes."""
@@ -36,17 +40,6 @@ class ZeroCopyBody:
         self._connection, self._cycle, self._receive_parsed = connection, cycle, cycle.receive
         self._delivered, self._bypasses_parser = 0, False
         setattr(cycle, "receive", self.receive)  # noqa: B010 - uvicorn has a type for each kind of message
-
-    def receive_into(self, buffer: memoryview) -> None:
-        """Receive the rest of the body into ``buffer``, which has the size of the whole body.
-
-        Messages then hold views of it. Bytes that arrived before, in the first message or two, are not in it.
-        """
-        self.buffer = buffer
-
-    def discard_rest(self) -> None:
-        """Release the buffer, and discard the bytes that still arrive."""
-        self.buffer = None
 
     async def receive(self) -> Message:
         """Return the next message of the request."""

@@ -5,7 +5,7 @@ The caller, which is the native API or another protocol, reads the body and writ
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -28,7 +28,7 @@ PIECE = 1 << 18
 
 
 class Reply(NamedTuple):
-    """The body of a response in one or several pieces, its size in bytes, its media type, and additional headers.
+    """The body of a response in one or several pieces of bytes, its media type, and additional headers.
 
     If the pieces are those of a layout, this is it. ``is_for_finite``: for other results than finite numbers, the
     response has another layout.
@@ -36,23 +36,9 @@ class Reply(NamedTuple):
 
     media_type: str
     pieces: Sequence[Body]
-    size: int
     headers: tuple[Header, ...] = ()
     layout: Layout | None = None
     is_for_finite: bool = False
-
-    def cut(self, limit: int) -> Iterator[bytes]:
-        """Yield the body in pieces of at most ``limit`` bytes."""
-        for piece in self.pieces:
-            view = memoryview(piece)
-            for start in range(0, len(view), limit):
-                yield bytes(view[start : start + limit])
-
-
-def laid_out(media_type: str, layout: Layout, headers: tuple[Header, ...] = ()) -> Reply:
-    """Return the response with this layout."""
-    pieces = layout.pieces()
-    return Reply(media_type, pieces, sum(map(len, pieces)), headers, layout)
 
 
 @dataclass(slots=True)
@@ -92,11 +78,11 @@ async def answer(
         # From now on the request is counted by the counters of the call.
         request.counters = call.counters
         # Reading the body may have shortened the deadline.
-        call.owner, call.deadline = owner_of(request, call.owner), request.deadline.at
-        call.is_large, call.is_alone = is_large, request.is_alone
+        call.owner, call.deadline = call.owner + request.owner_suffix, request.deadline.at
+        call.is_large, call.is_alone = is_large, len(request.link.tasks) == 1
         computed = await engine.run(call)
         is_slow = is_large or call.is_long
-        reply = await asyncio.to_thread(call.written, computed) if is_slow else call.written(computed)
+        reply = await asyncio.to_thread(_written, call, computed) if is_slow else _written(call, computed)
     await send_reply(reply, request)
     if request.candidate is not None:
         allowed_s = request.deadline.allowed_s
@@ -115,15 +101,16 @@ async def _answer_on_scheduler(
         work, computed = call.work, call.counters.computed
         assert not isinstance(work, CheckRun)  # no binary request is a check
         results = computed(compute, [work])[0] if isinstance(work, Evaluation) else computed(work, checkpoint)
-        return call, results, call.written(results)
+        return call, results, _written(call, results)
 
-    owner = owner_of(request, owner)
+    owner += request.owner_suffix
     return await engine.scheduler.run(work, queue="long", deadline=request.deadline.at, owner=owner)
 
 
-def owner_of(request: Request, op: str) -> str:
-    """Return the owner of the work of a request: the op, for each key apart, so that no key starves another."""
-    return f"{op} (key {request.key})" if request.key else op
+def _written(call: Call, computed: Any) -> Reply:
+    """Return the response to what the engine has computed."""
+    result = call.work.finish(computed) if isinstance(call.work, Evaluation) else computed
+    return call.counters.timed("serialise", call.write, result)
 
 
 async def off_loop(read: Callable[[Body], Result], body: Body) -> Result:
@@ -136,27 +123,25 @@ async def send_reply(reply: Reply, request: Request) -> None:
 
     Raises ``Overloaded`` when the budget has no room for a large response.
     """
-    if reply.size > PIECE:
-        request.hold(reply.size)
+    size = sum(map(len, reply.pieces))
+    if size > PIECE:
+        request.hold(size)
     request.deadline.start_send()
-    headers = [
-        (b"content-type", reply.media_type.encode()),
-        (b"content-length", b"%d" % reply.size),
-        *reply.headers,
-    ]
-    if reply.size <= PIECE:
-        await request.respond(200, headers, b"".join(reply.pieces))
-        return
+    headers = [(b"content-type", reply.media_type.encode()), (b"content-length", b"%d" % size), *reply.headers]
     await request.send({"type": "http.response.start", "status": 200, "headers": headers})
-    if request.zero_copy:
+    if size <= PIECE:
+        await request.send({"type": "http.response.body", "body": b"".join(reply.pieces)})
+    elif request.zero_copy:
         with request.zero_copy.cut_off():
             # The pieces are sent without a copy: the request keeps them until the client has read them.
             for piece in reply.pieces:
                 await request.send({"type": "http.response.body", "body": piece, "more_body": True})
             await request.zero_copy.flush()
         await request.send({"type": "http.response.body"})
-        return
-    left = reply.size
-    for piece in reply.cut(PIECE):
-        left -= len(piece)
-        await request.send({"type": "http.response.body", "body": piece, "more_body": left > 0})
+    else:
+        left = size
+        for view in map(memoryview, reply.pieces):
+            for start in range(0, len(view), PIECE):
+                piece = bytes(view[start : start + PIECE])
+                left -= len(piece)
+                await request.send({"type": "http.response.body", "body": piece, "more_body": left > 0})

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from app.requests.tensor_schemas import ref
 from app.tensors.dtypes import DTYPES
-from app.tensors.json import Encoding
+from app.tensors.layouts import Encoding
 from ops import Mode
 
 TensorIn = Annotated[Any, WithJsonSchema(ref("Tensor"))]
@@ -35,8 +35,7 @@ Tensors = Annotated[
 Names = Annotated[list[Name], Field(max_length=MAX_NAMES, json_schema_extra={"minItems": 1, "uniqueItems": True})]
 
 Cotangents = Annotated[
-    Tensors | None,
-    Field(description="A cotangent for some of the outputs, zeros for the rest; omitted: ones for all."),
+    Tensors | None, Field(description="A cotangent for some of the outputs, zeros for the rest; omitted: ones for all.")
 ]
 Wrt = Annotated[Names | None, Field(description="The inputs to differentiate with respect to; omitted: all.")]
 Batched = Annotated[bool, Field(description="Give the directions a leading axis: many of them in one call.")]

@@ -1,24 +1,16 @@
-"""Content negotiation, and the body of a request as one of our models."""
+"""Content negotiation: the media types of the body of a request and of its response."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, TypeVar, cast
 
-from pydantic import BaseModel, ValidationError
-
-from app.errors import NotAcceptable, UnsupportedMediaType, unprocessable, wrong
-from app.requests.models import MAX_NAMES
-from app.tensors.casting import Document, describe
-from app.tensors.strict_json import Body, parse
-from app.tensors.validation import entries
+from app.errors import NotAcceptable, UnsupportedMediaType
 
 JSON = "application/json"
 SHORT_ACCEPT = 256
 QUALITY = re.compile(r"q=(0(?:\.[0-9]*)?|1(?:\.0*)?)")
 
 Headers = Mapping[bytes, bytes]
-Model = TypeVar("Model", bound=BaseModel)
 
 
 def content_type(headers: Headers, supported: Sequence[str] = (JSON,), default: str = "") -> str:
@@ -45,7 +37,11 @@ def _choice(header: bytes, offered: tuple[str, ...]) -> str:
     accept = header.decode("latin-1").lower()
     if accept.strip() in ("", "*/*"):
         return offered[0]
-    parts = [(kind, _quality(parameters)) for kind, *parameters in map(_pieces, accept.split(","))]
+    parts = list[tuple[str, float]]()
+    for part in "".join(accept.split()).split(","):
+        kind, *parameters = part.split(";")
+        qualities = [float(match[1]) for each in parameters if (match := QUALITY.fullmatch(each))]
+        parts.append((kind, qualities[0] if qualities else 1.0))
     preferences = {media_type: _preference(media_type, parts) for media_type in offered}
     best = max(offered, key=preferences.__getitem__)
     if not preferences[best][0]:
@@ -64,36 +60,3 @@ def _preference(media_type: str, parts: Sequence[tuple[str, float]]) -> tuple[fl
             if kind == name:
                 return quality, -breadth, -position
     return 0.0, 0, 0
-
-
-def _pieces(part: str) -> list[str]:
-    return ["".join(piece.split()) for piece in part.split(";")]
-
-
-def _quality(parameters: Sequence[str]) -> float:
-    """Return the quality among the parameters of a media type, 1 if there is none."""
-    return next((float(match[1]) for parameter in parameters if (match := QUALITY.fullmatch(parameter))), 1.0)
-
-
-def read(body: Body, model: type[Model]) -> Model:
-    """Return a body as a model; raises ``Malformed`` or ``Unprocessable``."""
-    return validated(fields_of(body), model)
-
-
-def fields_of(body: Body, parse: Callable[[Body], Any] = parse) -> Document:
-    """Return the fields of a body that ``parse`` reads; raises ``Malformed`` or ``Unprocessable``."""
-    document = parse(body)
-    if not isinstance(document, dict):
-        raise wrong((), "expected an object", expected="an object", got=describe(document))
-    fields = document if isinstance(document, Document) else Document(cast(dict[str, Any], document))
-    if len(fields) > MAX_NAMES:
-        raise wrong((), "too many fields", expected=f"at most {MAX_NAMES} fields", got=str(len(fields)))
-    return fields
-
-
-def validated(fields: Mapping[str, Any], model: type[Model]) -> Model:
-    """Return the fields of a request as a model; raises ``Unprocessable``."""
-    try:
-        return model.model_validate(fields)
-    except ValidationError as error:
-        raise unprocessable(entries(error.errors(include_url=False), model.model_fields)) from None

@@ -66,13 +66,7 @@ OPERATIONS: Mapping[str, Operation] = {
     operation.name: operation
     for operation in (
         Operation(
-            "forward",
-            "Evaluate an op",
-            models.ForwardRequest,
-            models.ForwardAnswer,
-            {},
-            _forward,
-            _tree_of("outputs"),
+            "forward", "Evaluate an op", models.ForwardRequest, models.ForwardAnswer, {}, _forward, _tree_of("outputs")
         ),
         Operation(
             "gradients",

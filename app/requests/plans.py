@@ -8,21 +8,24 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 import orjson
+from pydantic import BaseModel, ValidationError
 
-from app.autodiff.binding import Decode, bind_directions, bind_inputs, bind_names, bind_spec
+from app.autodiff.binding import bind_directions, bind_inputs, bind_names, bind_spec
 from app.autodiff.evaluation import Evaluation, compute
 from app.autodiff.point import Point, Spec
+from app.errors import unprocessable, wrong
 from app.execution.calls import Call, Steps, Work
 from app.execution.engine import Engine
 from app.requests import models
-from app.requests.negotiation import validated
 from app.runtime.cancellation import Checkpoint
 from app.telemetry.counters import Counters
-from app.tensors.casting import Source
-from app.tensors.decoding import FIELDS, decode
+from app.tensors.casting import Document, Source, describe
+from app.tensors.json import FIELDS, decode
+from app.tensors.strict_json import Body, parse
+from app.tensors.validation import entries
 from ops import Array, Op
 
 # A request with another number among its attributes has another plan. A plan takes some kilobytes, and no more than
@@ -31,6 +34,7 @@ KEPT, MAX_KEY = 1024, 4096
 # The most multiply-adds of short work, which takes milliseconds.
 SHORT_COST = 1 << 24
 
+Model = TypeVar("Model", bound=BaseModel)
 Fields: TypeAlias = Mapping[str, Any]
 """The fields of a request, its tensors not decoded."""
 Tree: TypeAlias = Any
@@ -58,13 +62,17 @@ class Operation:
 
 @dataclass(frozen=True)
 class Plan:
-    """A request to an op without its tensors: its model, and the names that it selects, bound to a ``spec``."""
+    """A request to an op without its tensors: its model, and the names that it selects, bound to a ``spec``.
+
+    ``owner`` is the owner of the op.
+    """
 
     operation: Operation
     request: Any
     wrt: tuple[str, ...]
     of: tuple[str, ...]
     spec: Spec
+    owner: str
     is_long: bool
 
     def call(
@@ -74,14 +82,13 @@ class Plan:
         counters: Counters,
         sources: Sequence[Source] = (),
         *,
-        decode: Decode = decode,
         finish: Callable[[Point, Any], Any] | None = None,
     ) -> Call:
         """Return the call for the tensors of a request; raises ``Unprocessable`` for invalid tensors.
 
         The result of the work passes through ``finish``, if any, and then through ``write``.
         """
-        point, work = self.work(fields, decode)
+        point, work = self.work(fields)
         cost = point.size if self.spec.op.cost is None else point.cost
         # A few directions at once are rows of a call.
         may_share = isinstance(work, Evaluation) and work.batch_key is not None
@@ -89,9 +96,9 @@ class Plan:
         if finish is not None:
             finish_here = partial(finish, point)
             work = work.then(finish_here) if isinstance(work, Evaluation) else _followed(work, finish_here)
-        return Call(self.spec.op.owner, work, is_long, write, counters, sources)
+        return Call(self.owner, work, is_long, write, counters, sources)
 
-    def work(self, fields: Fields, decode: Decode = decode) -> tuple[Point, Work]:
+    def work(self, fields: Fields) -> tuple[Point, Work]:
         """Return the point of a request, and its work there; raises ``Unprocessable`` for invalid tensors.
 
         If only a run determines the shapes of the outputs, the directions are checked as part of the work.
@@ -159,7 +166,7 @@ class Plans:
         wrt = bind_names(getattr(request, "wrt", None), op.inputs, "wrt")
         of = bind_names(getattr(request, "of", None), op.outputs, "of")
         whole = operation.is_long and not getattr(request, "diagonal", False)
-        return Plan(operation, request, wrt, of, spec, whole or batched)
+        return Plan(operation, request, wrt, of, spec, op.owner, whole or batched)
 
 
 def _has_known_names(plan: Plan, frame: Fields) -> bool:
@@ -167,3 +174,27 @@ def _has_known_names(plan: Plan, frame: Fields) -> bool:
     sides = {"inputs": "inputs", **plan.operation.directions}
     slots = {"inputs": plan.spec.inputs.dtypes, "outputs": plan.spec.outputs.dtypes}
     return all(set(frame.get(field) or ()) <= slots[side].keys() for field, side in sides.items())
+
+
+def read(body: Body, model: type[Model]) -> Model:
+    """Return a body as a model; raises ``Malformed`` or ``Unprocessable``."""
+    return validated(fields_of(body), model)
+
+
+def fields_of(body: Body, parse: Callable[[Body], Any] = parse) -> Document:
+    """Return the fields of a body that ``parse`` reads; raises ``Malformed`` or ``Unprocessable``."""
+    document = parse(body)
+    if not isinstance(document, dict):
+        raise wrong((), "expected an object", expected="an object", got=describe(document))
+    fields = document if isinstance(document, Document) else Document(cast(dict[str, Any], document))
+    if len(fields) > models.MAX_NAMES:
+        raise wrong((), "too many fields", expected=f"at most {models.MAX_NAMES} fields", got=str(len(fields)))
+    return fields
+
+
+def validated(fields: Mapping[str, Any], model: type[Model]) -> Model:
+    """Return the fields of a request as a model; raises ``Unprocessable``."""
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        raise unprocessable(entries(error.errors(include_url=False), model.model_fields)) from None

@@ -11,7 +11,7 @@ from app.autodiff.point import Point
 from app.errors import MAX_GOT, clip, wrong
 from app.execution.engine import Engine
 from app.http.route import Answer, Find, Handler
-from app.requests.answering import Reply, laid_out
+from app.requests.answering import Reply
 from app.telemetry.counters import Counters
 from app.tensors.dtypes import DTYPES
 from app.tensors.layouts import lay_out
@@ -52,6 +52,11 @@ def type_variable(op: Op, dtypes: Mapping[str, Any], field: str) -> str | None:
     return None if first is None else variable[first]
 
 
+def differentiable(op: Op, slots: Sequence[Input | Output]) -> list[Input | Output]:
+    """Return the inputs or outputs that are differentiable in at least one of the op's dtypes."""
+    return [slot for slot in slots if any(op.is_differentiable(slot, dtype) for dtype in op.dtypes)]
+
+
 def zeros(point: Point, slots: Sequence[Input | Output]) -> Array:
     """Return zeros in place of an absent derivative, for clients that expect an array.
 
@@ -66,7 +71,8 @@ def zeros(point: Point, slots: Sequence[Input | Output]) -> Array:
 
 def document_reply(document: Any, media_type: str = "application/json") -> Reply:
     """Return a document, which may have slots, as a JSON response; every number in it must be finite."""
-    return laid_out(media_type, lay_out(document))
+    layout = lay_out(document)
+    return Reply(media_type, layout.pieces(), layout=layout)
 
 
 def name_list(names: Collection[str]) -> str:

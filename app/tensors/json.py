@@ -7,28 +7,30 @@ A tensor in a request is any of these values under a name::
     {"dtype": "float32", "shape": [2, 2], "data": [1, 2, 3, 4]} typed; data flat, or nested exactly as shape
     {"dtype": "float32", "shape": [1], "base64": "AACAPw=="}    typed; little-endian, row-major
 
-Responses have the typed forms. Untyped numbers are cast to the requested dtype by the rules of ``casting``; a typed
-tensor is never cast.
+Untyped numbers are cast to the requested dtype by the rules of ``casting``; a typed tensor is never cast. Responses
+have the typed forms (``app.tensors.layouts.encode``).
 """
 
 import binascii
 import math
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.errors import Loc, Unprocessable, wrong
-from app.tensors import casting, dtypes
+from app.tensors import casting
 from app.tensors.casting import Numbers, Source
 from app.tensors.dtypes import DTYPES, MAX_BYTES, MAX_DIMENSION, MAX_RANK, DType
-from app.tensors.layouts import Placeholder
 
-Encoding = Literal["nested", "flat", "base64"]
 Shape = tuple[int, ...]
 
+FIELDS = ("inputs", "cotangents", "tangents", "vectors")
+"""The fields of a native request that have tensors by name."""
 _SHORT = 64
 
 _KEYS = ("dtype", "shape", "data", "base64")
@@ -43,11 +45,12 @@ class Decoded(Source):
 
 
 def decode(value: Any, dtype: str, loc: Loc) -> NDArray[Any]:
-    """Return the tensor in ``value``, a result of ``parse``, as a C-contiguous array of exactly ``dtype``.
+    """Return the tensor in ``value`` as a C-contiguous array of exactly ``dtype``.
 
-    The array may be read-only. Raises ``Unprocessable``, with the location of the element, for values that are not
-    numbers (for the dtype bool: not bools), ragged lists, and values that do not fit the dtype or the tensor's own
-    shape; ``KeyError`` for a ``dtype`` that is not in the table.
+    ``value`` is a result of ``parse``, or an array of a binary body. The array may be read-only. Raises
+    ``Unprocessable``, with the location of the element, for values that are not numbers (for the dtype bool: not
+    bools), ragged lists, values that do not fit the dtype or the tensor's own shape, and an array of another dtype;
+    ``KeyError`` for a ``dtype`` that is not in the table.
     """
     target, source = DTYPES[dtype], value
     items = cast("list[Any]", value) if isinstance(value, list) else []
@@ -59,24 +62,19 @@ def decode(value: Any, dtype: str, loc: Loc) -> NDArray[Any]:
         tensor = cast("dict[str, Any]", value)
         array, source = _decode_typed(tensor, target, loc), tensor.get("data") or tensor.get("base64")
     elif isinstance(value, Numbers):
-        array = _cast_numbers(value, target, loc)
+        with _located(loc, value.shape):
+            array = casting.cast_numbers(value, target).reshape(value.shape)
+    elif isinstance(value, np.ndarray):
+        array = cast("NDArray[Any]", value)
+        refuse_cast(array.dtype.name, target, loc)
+        array = array if array.flags.aligned else array.copy()
     else:
         shape, flat, kinds = _flatten(value, target, loc)
-        array = _cast(flat, kinds, target, shape, loc).reshape(shape)
+        with _located(loc, shape):
+            array = casting.cast(flat, kinds, target).reshape(shape)
     if isinstance(source, Source):
         source.array = array
     return array
-
-
-def encode(array: NDArray[Any], encoding: Encoding) -> dict[str, Any]:
-    """Return the typed form of ``array``, of any shape and layout, for ``lay_out``.
-
-    Each number is written as the shortest text that reads back exactly; NaN and the infinities are strings.
-    Raises ``TypeError`` for a dtype that is not in the table.
-    """
-    row = dtypes.ROWS.get(array.dtype) or dtypes.of(array.dtype)
-    key = "base64" if encoding == "base64" else "data"
-    return {"dtype": row.name, "shape": list(array.shape), key: Placeholder(array, encoding)}
 
 
 def refuse_cast(name: Any, target: DType, loc: Loc) -> None:
@@ -130,20 +128,13 @@ def _place(loc: Loc, index: int, shape: Shape) -> Loc:
     return (*loc, *map(int, np.unravel_index(index, shape)))
 
 
-def _cast(flat: list[Any], kinds: set[type], target: DType, shape: Shape, loc: Loc) -> NDArray[Any]:
+@contextmanager
+def _located(loc: Loc, shape: Shape) -> Generator[None]:
+    """Report a ``Loss`` in this block as ``Unprocessable``, at its element of the tensor of this shape at ``loc``."""
     try:
-        return casting.cast(flat, kinds, target)
+        yield
     except casting.Loss as loss:
-        where = _place(loc, loss.index, shape)
-        raise wrong(where, loss.message, expected=loss.expected, got=loss.got) from None
-
-
-def _cast_numbers(numbers: Numbers, target: DType, loc: Loc) -> NDArray[Any]:
-    try:
-        return casting.cast_numbers(numbers, target).reshape(numbers.shape)
-    except casting.Loss as loss:
-        where = _place(loc, loss.index, numbers.shape)
-        raise wrong(where, loss.message, expected=loss.expected, got=loss.got) from None
+        raise wrong(_place(loc, loss.index, shape), loss.message, expected=loss.expected, got=loss.got) from None
 
 
 def _decode_typed(tensor: dict[str, Any], target: DType, loc: Loc) -> NDArray[Any]:
@@ -189,10 +180,12 @@ def read_shape(value: Any, target: DType, loc: Loc) -> Shape:
 def _from_data(data: Any, shape: Shape, target: DType, loc: Loc) -> NDArray[Any]:
     if isinstance(data, Numbers):
         _check_fit(data.shape, shape, loc)
-        return _cast_numbers(data, target, loc).reshape(shape)
+        with _located(loc, data.shape):
+            return casting.cast_numbers(data, target).reshape(shape)
     nested, flat, kinds = _flatten(data, target, loc)
     _check_fit(nested, shape, loc)
-    return _cast(flat, kinds, target, nested, loc).reshape(shape)
+    with _located(loc, nested):
+        return casting.cast(flat, kinds, target).reshape(shape)
 
 
 def _check_fit(actual: Shape, shape: Shape, loc: Loc) -> None:
@@ -220,8 +213,6 @@ def _from_base64(text: Any, shape: Shape, target: DType, loc: Loc) -> NDArray[An
     if len(raw) != size:
         raise wrong(loc, "base64 does not match the shape", expected=f"{size} bytes", got=f"{len(raw)} bytes")
     if target.is_bool:
-        try:
+        with _located(loc, shape):
             return casting.bools(np.frombuffer(raw, np.uint8)).reshape(shape)
-        except casting.Loss as loss:
-            raise wrong(_place(loc, loss.index, shape), loss.message, expected=loss.expected, got=loss.got) from None
     return np.frombuffer(raw, target.wire).astype(target.numpy, copy=False).reshape(shape)

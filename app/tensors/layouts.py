@@ -1,5 +1,10 @@
-"""The layout of a response: constant bytes, and placeholders for arrays."""
+"""The layout of a response: constant bytes, and placeholders for arrays.
 
+In JSON, a number is the shortest text that reads back exactly. JSON has no NaN and no infinity: these are the strings
+"NaN", "Infinity" and "-Infinity".
+"""
+
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -10,19 +15,26 @@ import pybase64
 from numpy.typing import NDArray
 
 from app.tensors import dtypes
-from app.tensors.json_text import text, texts
+from app.tensors.casting import NONFINITE
 from app.tensors.strict_json import Body
 
-Form: TypeAlias = Literal["flat", "nested", "base64", "bytes"]
+Encoding: TypeAlias = Literal["nested", "flat", "base64"]
+Form: TypeAlias = Literal[Encoding, "bytes"]
 
 # Marks a placeholder in JSON text, which has no such character.
 _MARK = b"\0"
-_MARKED = {
-    "flat": orjson.Fragment(b"[\0]"),
-    "nested": orjson.Fragment(b"\0"),
-    "base64": orjson.Fragment(b'"\0"'),
-}
-_OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE | orjson.OPT_PASSTHROUGH_DATACLASS
+_MARKED = {"flat": orjson.Fragment(b"[\0]"), "nested": orjson.Fragment(b"\0"), "base64": orjson.Fragment(b'"\0"')}
+_NUMPY = orjson.OPT_SERIALIZE_NUMPY
+_OPTIONS = _NUMPY | orjson.OPT_APPEND_NEWLINE | orjson.OPT_PASSTHROUGH_DATACLASS
+
+# The nearest float64 to the shortest text of this float32, 7.038531e-26, is a tie between two float32, which rounds to
+# the other one, so a reader that goes through float64 gets a neighbour. It needs more digits. It is the only such
+# number: all 2^31 were tried.
+_AMBIGUOUS = float(np.uint32(0x15AE43FD).view(np.float32))
+_AMBIGUOUS_TEXT, _NULL = b"7.038531e-26", b"null"
+_SHORT = 64
+# The most numbers that are written in one call: 10^6 take tens of milliseconds, in which no other thread could run.
+_PART = 1 << 16
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -58,7 +70,7 @@ class Placeholder:
         if self.form in ("flat", "nested"):
             dtype, shape = dtypes.ROWS[self.array.dtype], self.array.shape
             numbers = np.asarray(rows, np.float64 if self.is_wide and dtype.is_float else dtype.text, order="C")
-            return texts(numbers) if self.form == "flat" else [text(row.reshape(shape)) for row in numbers]
+            return texts(numbers) if self.form == "flat" else list(map(text, numbers.reshape(len(rows), *shape)))
         raw = [row.tobytes() for row in rows]
         return list(map(pybase64.b64encode, raw)) if self.form == "base64" else raw
 
@@ -84,6 +96,16 @@ class Layout(NamedTuple):
         return b"".join(pieces)
 
 
+def encode(array: NDArray[Any], encoding: Encoding) -> dict[str, Any]:
+    """Return the typed form of ``array``, of any shape and layout, for ``lay_out`` (``app.tensors.json``).
+
+    Raises ``TypeError`` for a dtype that is not in the table.
+    """
+    row = dtypes.ROWS.get(array.dtype) or dtypes.of(array.dtype)
+    key = "base64" if encoding == "base64" else "data"
+    return {"dtype": row.name, "shape": list(array.shape), key: Placeholder(array, encoding)}
+
+
 def lay_out(document: Any) -> Layout:
     """Return the layout of a document, which may have ``Placeholder`` objects, as strict JSON with a final line feed.
 
@@ -99,3 +121,55 @@ def lay_out(document: Any) -> Layout:
 
     written = orjson.dumps(document, default=mark, option=_OPTIONS)
     return Layout(tuple(written.split(_MARK)), tuple(placeholders))
+
+
+def text(array: NDArray[Any]) -> bytes:
+    """Return an array of a dtype that orjson supports as a number or nested lists; a large one is written in parts."""
+    if array.size <= _SHORT and array.ndim:
+        written = orjson.dumps(array, option=_NUMPY)
+        return written if _NULL not in written and _AMBIGUOUS_TEXT not in written else _with_strings(array)
+    if array.size <= _PART:
+        if array.dtype.kind == "f" and not _plain_mask(array).all():
+            return _with_strings(array)
+        return orjson.dumps(array if array.ndim else array[()], option=_NUMPY)  # no arrays of rank 0 in orjson
+    row = array.size // len(array)
+    if row > _PART:
+        return b"[%b]" % b",".join(map(text, array))
+    step = _PART // row
+    return b"[%b]" % b",".join(text(array[start : start + step])[1:-1] for start in range(0, len(array), step))
+
+
+def texts(rows: NDArray[Any]) -> Sequence[bytes]:
+    """Return the numbers of each row, separated by commas, as ``text`` writes them."""
+    if rows.shape[1] > _SHORT:
+        # To search the text of long rows takes longer than to write each.
+        return [text(row)[1:-1] for row in rows]
+    together = orjson.dumps(rows, option=_NUMPY)
+    parts = together[2:-2].split(b"],[")
+    if _AMBIGUOUS_TEXT in together or _NULL in together:
+        parts = [
+            text(row)[1:-1] if _AMBIGUOUS_TEXT in part or _NULL in part else part
+            for part, row in zip(parts, rows, strict=True)
+        ]
+    return parts
+
+
+def _plain_mask(array: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which of these floats orjson writes correctly."""
+    plain = np.isfinite(array)
+    return plain & (np.abs(array) != np.float32(_AMBIGUOUS)) if array.dtype == np.float32 else plain
+
+
+def _with_strings(array: NDArray[Any]) -> bytes:
+    """Return an array with numbers that orjson does not write correctly, with strings for NaN and the infinities.
+
+    Other numbers go through orjson and back, so that a float32 keeps its short text.
+    """
+    plain = _plain_mask(array)
+    short = orjson.dumps(np.where(plain, array, array.dtype.type(0)).reshape(-1), option=_NUMPY)
+    items = np.array(orjson.loads(short), object).reshape(array.shape)
+    for name, value in NONFINITE.items():
+        items[np.isnan(array) if math.isnan(value) else array == value] = name
+    ambiguous = np.isfinite(array) & ~plain
+    items[ambiguous] = array[ambiguous].astype(np.float64)
+    return orjson.dumps(items.tolist())

@@ -3,6 +3,7 @@
 A long run is read in parts, so that other threads can take the interpreter between two parts.
 """
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -13,12 +14,12 @@ from numpy.typing import NDArray
 
 from app.tensors import casting
 from app.tensors.casting import BRACKETS_TO_BLANKS, NONFINITE, NUMBERS, Numbers
-from app.tensors.nesting import lengths_of, regular_shape
+from app.tensors.dtypes import MAX_RANK
 
 # A piece of a run. Possessive quantifiers never go back, and their limits bound the time of one match.
 _PIECE = re.compile(rb'(?:[-+0-9.eE,\[\] \t\r\n]{1,4096}+|"(?:NaN|-?Infinity)"){0,64}+')
 _BLANKS = b" \t\r\n"
-_AFTER = b"," + _BLANKS
+AFTER = b"," + _BLANKS
 # Everything in a run but brackets and commas.
 _BETWEEN = b'0123456789+-.eE"NaInfity' + _BLANKS
 # Next to a comma, or in an empty list, a number is missing.
@@ -69,7 +70,7 @@ def end_of_run(raw: Raw, start: int) -> int:
     end = start
     while (piece := _PIECE.match(raw, end)) and piece.end() > end:
         end = piece.end()
-    while not (kept := raw[max(start, end - casting.PART) : end].rstrip(_AFTER)):
+    while not (kept := raw[max(start, end - casting.PART) : end].rstrip(AFTER)):
         end = max(start, end - casting.PART)
     return max(start, end - casting.PART) + len(kept)
 
@@ -114,3 +115,35 @@ def _read_part(parser: simdjson.Parser, part: bytes) -> NDArray[np.float64]:
     if not items or not {str, *NUMBERS}.issuperset(map(type, items)):
         raise ValueError("expected numbers")
     return np.array([NONFINITE[item] if isinstance(item, str) else item for item in items], np.float64)
+
+
+def regular_shape(brackets: bytes | bytearray, count: int) -> tuple[int, ...]:
+    """Return the shape of nested lists with these brackets and commas, and ``count`` numbers in all.
+
+    The text must be valid JSON. Takes linear time. Raises ``ValueError`` if the lists of a level differ in length, if
+    the innermost ones are empty, and for a rank over ``MAX_RANK``.
+    """
+    rank = len(brackets) - len(brackets.lstrip(b"["))
+    if not 1 <= rank <= MAX_RANK:
+        raise ValueError(f"expected a rank from 1 to {MAX_RANK}")
+    # What a list of each level looks like, from the innermost one out: the first one shows how many items it has.
+    shape, item = list[int](), b""
+    for depth in range(1, rank + 1):
+        begin, end = rank - depth, brackets.find(b"]" * depth)
+        size = (end + depth - begin - 1) // (len(item) + 1)
+        shape.insert(0, size)
+        item = b"[%b]" % ((item + b",") * size)[:-1]
+    if item != brackets or math.prod(shape) != count:
+        raise ValueError("expected lists of one length at each level")
+    return tuple(shape)
+
+
+def lengths_of(brackets: bytes, count: int) -> list[int]:
+    """Return the lengths of the flat lists in a list with these brackets and commas, and ``count`` numbers in all.
+
+    The text must be valid JSON. Raises ``ValueError`` if the list has anything but flat lists, or an empty one.
+    """
+    lengths = [len(row) + 1 for row in brackets[2:-2].split(b"],[")]
+    if b"[[%b]]" % b"],[".join(b"," * (length - 1) for length in lengths) != brackets or sum(lengths) != count:
+        raise ValueError("expected a list of flat lists")
+    return lengths

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from app.errors import Malformed, clip
 from app.tensors import dtypes, strict_json
 from app.tensors.casting import Document, Loss, bools, describe
-from app.tensors.decoding import FIELDS
 from app.tensors.dtypes import DTYPES, MAX_BYTES, MAX_DIMENSION, MAX_RANK, DType
+from app.tensors.json import FIELDS
 from app.tensors.layouts import Layout, Placeholder
 from app.tensors.memory import ALIGNMENT
 from app.tensors.strict_json import Body

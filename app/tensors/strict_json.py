@@ -23,7 +23,7 @@ _NONFINITE = re.compile(r"[-+]?(nan|inf(inity)?)\b", re.IGNORECASE)
 def dumps(document: Any) -> bytes:
     """Return the document as strict JSON with a final line feed; NumPy arrays and scalars inside it must be finite.
 
-    orjson writes NaN and infinity as null; ``json.encode`` replaces them in tensors by strings.
+    orjson writes NaN and infinity as null; ``layouts`` replaces them in tensors by strings.
     Raises ``TypeError`` for a value that JSON cannot represent.
     """
     return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE)

@@ -8,10 +8,10 @@ from starlette.types import Message, Receive, Scope, Send
 from app.execution.lifecycle import Lifecycle
 from app.http.access_log import AccessLog, AccessLogMiddleware
 from app.http.body import Budget
-from app.http.limits import Limits, admit
+from app.http.limits import Limits
 from app.http.problems import HANDLERS
 from app.http.request import REQUEST, Request
-from app.http.route import Answer, RawRoute, RestRoute, always
+from app.http.route import Answer, RawRoute, RestRoute, admit, always
 from app.settings import MB, Settings
 from app.telemetry.counters import NOT_RECORDED, not_recorded
 

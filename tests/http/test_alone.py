@@ -10,9 +10,8 @@ import pytest
 
 from app.autodiff.evaluation import Evaluation
 from app.execution import batching
-from app.http.link import CONNECTION, Link
+from app.http.transport import CONNECTION, Link
 from app.runtime.modes import KeyedArrays
-from tests.http.handlers import request_of
 from tests.http.in_process import post, running
 
 BODY = orjson.dumps({"inputs": {"x": [0.5, 1.5]}, "cotangents": {"y": [1.0, 2.0]}})
@@ -32,7 +31,7 @@ def within_requests(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[Evaluation
     return calls
 
 
-@pytest.mark.parametrize(("under_way", "at_once"), [({1}, 3), ({1, 2}, 0)])
+@pytest.mark.parametrize(("under_way", "at_once"), [({1}, 3), ({1, 2}, 0), (set(), 0)])
 def test_a_lone_request_runs_at_once(under_way, at_once, monkeypatch):
     monkeypatch.setattr(batching, "INLINE_S", 60.0)  # on a busy machine too
     calls = within_requests(monkeypatch)
@@ -81,10 +80,3 @@ def test_brief_arithmetic_that_shares_no_call_runs_at_once(op, at_once, monkeypa
             assert len(calls) == at_once
 
     asyncio.run(test())
-
-
-@pytest.mark.parametrize(("link", "expected"), [(Link(), False), (Link({1}), True), (Link({1, 2}), False)])
-def test_is_alone_needs_a_link(link, expected):
-    request = request_of()
-    request.link = link
-    assert request.is_alone is expected

@@ -52,7 +52,7 @@ class Inside:
             size = (64 << 20) if request.path == "/much" else 0
             array = np.frombuffer(body, np.uint8) if not size else np.zeros(size, np.uint8)
             self.answers.append(weakref.ref(array))
-            await send_reply(Reply("x/y", [b"", array.data], array.nbytes), request)
+            await send_reply(Reply("x/y", [b"", array.data]), request)
         finally:
             del body, array
             self.ended.set()

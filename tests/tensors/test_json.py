@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from app.errors import Unprocessable
-from app.tensors import json_text
+from app.tensors import layouts
 from app.tensors.dtypes import DTYPES
-from app.tensors.json import decode, encode
-from app.tensors.layouts import lay_out
+from app.tensors.json import decode
+from app.tensors.layouts import encode, lay_out
 from app.tensors.strict_json import parse
 
 
@@ -532,6 +532,6 @@ def test_an_array_in_parts_has_the_same_text(monkeypatch, dtype: str, shape: tup
     for numbers in (array, with_words):
         for encoding in ("nested", "flat"):
             whole = dumps(encode(numbers, encoding))
-            monkeypatch.setattr(json_text, "_PART", part)
+            monkeypatch.setattr(layouts, "_PART", part)
             assert dumps(encode(numbers, encoding)) == whole
             monkeypatch.undo()

@@ -3,14 +3,14 @@
 from typing import Any, Literal
 
 from fastapi import APIRouter
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from app.autodiff.derived import DerivedOp, derivations
 from app.autodiff.padded_rows import PaddedRows, packings_of
 from app.execution.engine import Engine
 from app.http.route import PageRoute
 from app.requests.operations import OPERATIONS
-from ops import Attrs, Batching, Derivative, Formula, Input, Mode, Op, Output, Surrogate, Unavailable
+from ops import Attrs, Batching, Derivative, Formula, Mode, Op, Surrogate
 
 ClaimKind = Literal["derivative", "surrogate", "formula"]
 # The most shapes of rows in a contract.
@@ -44,6 +44,8 @@ class OpList(BaseModel):
 
 class OutputSlot(BaseModel):
     """One output: its dtypes (several for the op's type variable) and its symbolic shape."""
+
+    model_config = ConfigDict(from_attributes=True)
 
     name: str
     dtypes: list[str]
@@ -104,8 +106,11 @@ class OpContract(OpSummary):
 def catalogue(engine: Engine) -> APIRouter:
     """Return the routes of the catalogue."""
     router = APIRouter(tags=["catalogue"], route_class=PageRoute)
-    listing = [*map(_summary, engine.registry.ops.values()), *map(_unavailable, engine.registry.unavailable)]
-    op_list = OpList(ops=sorted(listing, key=lambda op: op.name))
+    lost = [
+        OpSummary(name=op.name, summary="", mechanism="", claim=None, available=False, reason=op.reason)
+        for op in engine.registry.unavailable
+    ]
+    op_list = OpList(ops=sorted([*map(_summary, engine.registry.ops.values()), *lost], key=lambda op: op.name))
 
     @router.get("/v1/ops", summary="List all ops", response_model_exclude_unset=True)
     async def ops() -> OpList:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
@@ -136,8 +141,8 @@ def contract(engine: Engine, op: Op) -> OpContract:
         dtypes=list(op.dtypes),
         modes=list(op.modes),
         default_mode={name: {t: engine.default_mode(op, t, None) for t in op.dtypes} for name in OPERATIONS},
-        inputs=[_input(slot) for slot in op.inputs],
-        outputs=[OutputSlot(**_slot(slot)) for slot in op.outputs],
+        inputs=[InputSlot.model_validate(slot) for slot in op.inputs],
+        outputs=[OutputSlot.model_validate(slot) for slot in op.outputs],
         attrs=attrs_schema(op.attrs),
         examples=[OpExample(name=e.name, inputs=dict(e.inputs), attrs=dict(e.attrs)) for e in op.examples],
     )
@@ -169,10 +174,6 @@ def _summary(op: Op) -> OpSummary:
     return OpSummary(name=op.name, summary=op.summary, mechanism=op.mechanism, claim=summary, available=True)
 
 
-def _unavailable(op: Unavailable) -> OpSummary:
-    return OpSummary(name=op.name, summary="", mechanism="", claim=None, available=False, reason=op.reason)
-
-
 def _kind(claim: Derivative | Surrogate | Formula) -> ClaimKind:
     match claim:
         case Derivative():
@@ -181,17 +182,3 @@ def _kind(claim: Derivative | Surrogate | Formula) -> ClaimKind:
             return "surrogate"
         case Formula():
             return "formula"
-
-
-def _slot(slot: Input | Output) -> dict[str, Any]:
-    return {
-        "name": slot.name,
-        "dtypes": list(slot.dtypes),
-        "shape": list(slot.shape),
-        "differentiable": slot.differentiable,
-        "doc": slot.doc,
-    }
-
-
-def _input(slot: Input) -> InputSlot:
-    return InputSlot(**_slot(slot), domain=slot.domain, kinks=list(slot.kinks), poles=list(slot.poles))

@@ -23,8 +23,9 @@ from app.gradcheck.report import DEADLINE, Report
 from app.gradcheck.target import Options
 from app.gradcheck.verdict import Verdict, worst_verdict
 from app.http.request import Request
-from app.requests.answering import Reply, answer, off_loop, owner_of
-from app.requests.negotiation import JSON, accepted, content_type, read
+from app.requests.answering import Reply, answer, off_loop
+from app.requests.negotiation import JSON, accepted, content_type
+from app.requests.plans import read
 from app.routes.native.check_models import CheckRequest, ChecksRequest, VerifyRequest
 from app.runtime.cancellation import Checkpoint
 from app.telemetry.counters import Counters
@@ -153,8 +154,7 @@ def _negotiate(request: Request, media_types: tuple[str, ...]) -> str:
 
 
 def _reply(document: Event) -> Reply:
-    body = dumps(spell_nonfinite(document))
-    return Reply(JSON, [body], len(body))
+    return Reply(JSON, [dumps(spell_nonfinite(document))])
 
 
 async def _events(
@@ -177,8 +177,8 @@ async def _events(
                 del checkpoint
                 report.plan(decode_widening, checks=checks)
 
-            deadline = time.monotonic() + engine.deadline_s
-            await engine.scheduler.run(plan, queue="check", deadline=deadline, owner=owner_of(request, report.op.name))
+            deadline, owner = time.monotonic() + engine.deadline_s, report.op.name + request.owner_suffix
+            await engine.scheduler.run(plan, queue="check", deadline=deadline, owner=owner)
         count, done, reports = sum(len(report.steps) for report in planned), 0, list[Event]()
         missing = [{"op": name, "reason": reason} for name, reason in unavailable.items()]
         yield {"event": "start", "ops": [op.name for op in ops], "unavailable": missing, "steps": count}
@@ -190,7 +190,7 @@ async def _events(
                     continue
                 yield {"event": "progress", "op": report.op.name, "check": step.check, "done": done, "steps": count}
                 deadline = min(limit.until, time.monotonic() + engine.deadline_s)
-                owner = owner_of(request, report.op.name)
+                owner = report.op.name + request.owner_suffix
                 with suppress(DeadlinePassed):
                     await engine.scheduler.run(
                         step.run, queue="check", deadline=deadline, owner=owner, counters=counters

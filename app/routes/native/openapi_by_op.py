@@ -11,6 +11,7 @@ from app.requests.negotiation import JSON
 from app.requests.tensor_schemas import Schema, kind_of, ref, typed, untyped
 from app.routes.native.catalogue import attrs_schema
 from app.routes.native.openapi import without_defaults
+from app.routes.protocol import differentiable
 from app.tensors.dtypes import MAX_RANK
 from ops import FLOATS, MODES, Example, Input, Op, Output
 
@@ -56,7 +57,7 @@ def _endpoint(described: Schema, schemas: Mapping[str, Schema]) -> _Endpoint:
 
 def _described(op: Op, endpoint: _Endpoint) -> Schema | None:
     """Return the description of an endpoint for one op, ``None`` if the op has no inputs to differentiate."""
-    if any(field in endpoint.request["properties"] for field in _ALONG_INPUTS) and not _live(op, op.inputs):
+    if any(field in endpoint.request["properties"] for field in _ALONG_INPUTS) and not differentiable(op, op.inputs):
         return None
     body = endpoint.described["requestBody"]
     examples = {each.name: {"value": _example(op, endpoint, each)} for each in _examples(op, endpoint)}
@@ -86,7 +87,11 @@ def _request(op: Op, endpoint: _Endpoint) -> Schema:
 
 def _fields(op: Op, endpoint: _Endpoint) -> dict[str, Schema]:
     """Return the schemas of the fields that depend on the op."""
-    floats, xs, ys = [dtype for dtype in op.dtypes if dtype in FLOATS], _live(op, op.inputs), _live(op, op.outputs)
+    floats, xs, ys = (
+        [dtype for dtype in op.dtypes if dtype in FLOATS],
+        differentiable(op, op.inputs),
+        differentiable(op, op.outputs),
+    )
     found: dict[str, Schema] = {
         "inputs": {**_tensors(op.inputs), "required": [slot.name for slot in op.inputs]},
         "attrs": without_defaults(attrs_schema(op.attrs)),
@@ -136,11 +141,6 @@ def _name(slot: Input | Output, *, is_batched: bool) -> str:
     """Return the name of the component of a slot, which slots of the same dtypes and ranks share."""
     ranks = _ranks(slot, is_batched=is_batched)
     return f"{'-'.join(slot.dtypes)}-rank-{ranks[0]}-{ranks[-1]}"
-
-
-def _live(op: Op, slots: Sequence[Input | Output]) -> list[Input | Output]:
-    """Return the slots that are differentiable in at least one of the op's dtypes."""
-    return [slot for slot in slots if any(op.is_differentiable(slot, dtype) for dtype in op.dtypes)]
 
 
 def _examples(op: Op, endpoint: _Endpoint) -> list[Example]:

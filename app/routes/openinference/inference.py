@@ -13,11 +13,10 @@ from app.autodiff.point import Point
 from app.errors import Malformed, clip
 from app.execution.calls import Call
 from app.execution.engine import Engine
-from app.http.body import too_large
+from app.http.body import MAX_DIGITS, too_large
 from app.http.deadlines import Deadline
-from app.http.limits import MAX_DIGITS, reserve
 from app.http.request import Request
-from app.requests.answering import Reply, answer, laid_out
+from app.requests.answering import Reply, answer
 from app.requests.negotiation import JSON, content_type
 from app.requests.operations import OPERATIONS
 from app.requests.plans import Plan, Plans
@@ -50,7 +49,7 @@ JSON_LENGTH = LENGTH_HEADER.lower().encode()
 def admit(request: Request) -> None:
     """Reserve memory for a body, which may be compressed; raises a ``PullbackError``."""
     if request.has_body:
-        reserve(request, is_binary=JSON_LENGTH in request.headers)
+        request.reserve(is_binary=JSON_LENGTH in request.headers)
 
 
 @dataclass(frozen=True)
@@ -140,22 +139,20 @@ def _write(model: Model, inference: InferenceRequest, reply_coding: str | None, 
     document: dict[str, Any] = {} if inference.id is None else {"id": inference.id}
     head = lay_out(document | {"model_name": model.name, "model_version": VERSION, "outputs": outputs})
     if not blobs:
-        return _compressed(laid_out(JSON, head), reply_coding)
+        return _compressed(Reply(JSON, head.pieces(), layout=head), reply_coding)
     layout = Layout((*head.constants, *[b""] * len(blobs)), (*head.placeholders, *blobs))
-    reply = laid_out(BINARY, layout)
-    size = b"%d" % (reply.size - sum(blob.array.nbytes for blob in blobs))
+    pieces = layout.pieces()
+    size = b"%d" % (sum(map(len, pieces)) - sum(blob.array.nbytes for blob in blobs))
     # With numbers in the JSON, its length depends on them, and so does the header.
     headers = ((LENGTH_HEADER.lower().encode(), size),)
-    reply = reply._replace(headers=headers, layout=None if head.placeholders else layout)
-    return _compressed(reply, reply_coding)
+    return _compressed(Reply(BINARY, pieces, headers, None if head.placeholders else layout), reply_coding)
 
 
 def _compressed(reply: Reply, coding: str | None) -> Reply:
     if coding is None:
         return reply
-    pieces = compress(reply.pieces, coding)
     headers = (*reply.headers, (b"content-encoding", coding.encode()))
-    return Reply(reply.media_type, pieces, sum(map(len, pieces)), headers)
+    return Reply(reply.media_type, compress(reply.pieces, coding), headers)
 
 
 def _tensor(requested: RequestedOutput, array: Array) -> tuple[dict[str, Any], Placeholder | None]:

@@ -102,7 +102,10 @@ class Model:
     def config(self) -> dict[str, Any]:
         """Return the configuration in Triton's format."""
         document = self.metadata()
-        inputs, outputs = ([_config_tensor(tensor) for tensor in document[side]] for side in ("inputs", "outputs"))
+        inputs, outputs = (
+            [{"name": each["name"], "data_type": f"TYPE_{each['datatype']}", "dims": each["shape"]} for each in tensors]
+            for tensors in (document["inputs"], document["outputs"])
+        )
         for tensor, model_input in zip(inputs, self.inputs.values(), strict=True):
             tensor["optional"] = model_input.is_optional
         fixed: dict[str, Any] = {"platform": PLATFORM, "backend": PLATFORM, "max_batch_size": 0}
@@ -174,10 +177,6 @@ def _dtypes(op: Op, operation: str) -> tuple[str, ...]:
     slots = (*op.inputs, *op.outputs)
     same = (dtype for dtype in op.dtypes if _differentiable(op, slots, dtype) == _differentiable(op, slots))
     return op.dtypes if operation == "forward" else tuple(same)
-
-
-def _config_tensor(tensor: Mapping[str, Any]) -> dict[str, Any]:
-    return {"name": tensor["name"], "data_type": f"TYPE_{tensor['datatype']}", "dims": tensor["shape"]}
 
 
 def _forward(op: Op) -> Iterator[ModelOutput]:

@@ -47,7 +47,10 @@ def attrs(model: Model, parameters: Object) -> dict[str, Any]:
         if name in known:
             found[name] = value
         elif name in SEQUENCES:
-            _refuse_sequence(name, value)
+            # A request outside any sequence has 0, "", false or null.
+            if not isinstance(value, int | str | None) or value:
+                expected = '0 or ""' if name == "sequence_id" else "false"
+                raise wrong(("parameters", name), "sequences are not supported", expected=expected, got=describe(value))
         elif name not in PARAMETERS and name not in IGNORED:
             raise wrong(("parameters", name), "unknown parameter", expected=near(name, known), got=name)
     _whole(parameters, "priority", ("parameters",))
@@ -74,13 +77,6 @@ def classes(parameters: Object, loc: Loc) -> int:
         expected = f"an integer from 0 to {MAX_CLASSES}"
         raise wrong((*loc, "classification"), "too many classes", expected=expected, got=describe(count))
     return count
-
-
-def _refuse_sequence(name: str, value: Any) -> None:
-    """Raise ``Unprocessable`` unless the value is that of a request outside any sequence: 0, "", false or null."""
-    if not isinstance(value, int | str | None) or value:
-        expected = '0 or ""' if name == "sequence_id" else "false"
-        raise wrong(("parameters", name), "sequences are not supported", expected=expected, got=describe(value))
 
 
 def _whole(parameters: Object, name: str, loc: Loc) -> int:

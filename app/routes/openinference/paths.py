@@ -19,8 +19,7 @@ from app.http.body import too_large
 from app.http.request import Request
 from app.http.route import Answer, Find, Handler, RawRoute, RestRoute, always
 from app.requests.answering import send_reply
-from app.requests.negotiation import fields_of
-from app.requests.plans import Plans
+from app.requests.plans import Plans, fields_of
 from app.routes.openinference.compression import content_coding, inflate
 from app.routes.openinference.dialect import dialect
 from app.routes.openinference.inference import LENGTH_HEADER, Inference, admit
@@ -180,25 +179,20 @@ def _ready(engine: Engine, document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _index(engine: Engine, known: Sequence[str], body: Body) -> list[dict[str, str]]:
-    """Return all models and, unless the body is ``{"ready": true}``, the ops that failed to load."""
-    ready = [_index_entry(name, "READY", "") for name in known]
-    unavailable = [_index_entry(op.name, "UNAVAILABLE", op.reason) for op in engine.registry.unavailable]
-    return ready if _wants_ready(body) else ready + unavailable
+    """Return all models and, unless the body is ``{"ready": true}``, the ops that failed to load.
 
-
-def _index_entry(name: str, state: str, reason: str) -> dict[str, str]:
-    return {"name": name, "version": VERSION, "state": state, "reason": reason}
-
-
-def _wants_ready(body: Body) -> bool:
-    """Return the ``ready`` field of a request for the index; raises ``Malformed`` or ``Unprocessable``."""
+    Raises ``Malformed`` or ``Unprocessable`` for another body.
+    """
     fields: dict[str, Any] = fields_of(body) if bytes(body).strip() else {}
     for name, value in fields.items():
         if name != "ready":
             raise wrong((name,), "unknown field", expected="ready, or no field", got=name)
         if not isinstance(value, bool):
             raise wrong((name,), "expected a bool", expected="true or false", got=describe(value))
-    return fields.get("ready", False)
+    entries = [(name, "READY", "") for name in known]
+    if not fields.get("ready", False):
+        entries += [(op.name, "UNAVAILABLE", op.reason) for op in engine.registry.unavailable]
+    return [{"name": name, "version": VERSION, "state": state, "reason": reason} for name, state, reason in entries]
 
 
 async def _body(request: Request) -> Body:

@@ -25,7 +25,6 @@ from app.tensors.casting import Loss, Numbers, bools, describe
 from app.tensors.dtypes import DType
 from app.tensors.json import read_shape
 from app.tensors.strict_json import Body
-from ops import Array
 
 # The longest JSON, in bytes, whose parsed form is cached.
 SHORT = 1 << 12
@@ -50,15 +49,12 @@ class Tensor:
         """Return the tensor for a native request: an array that is a view of the body, or its typed form."""
         if self.data is not None:
             return {"dtype": self.row.name, "shape": list(self.shape), "data": self.data}
-        if self.row.numpy.kind == "b":
-            return self._bools(np.ndarray(self.shape, np.uint8, body, lead + self.begin))
-        return np.ndarray(self.shape, self.row.wire, body, lead + self.begin).astype(self.row.numpy, copy=False)
-
-    def _bools(self, raw: Array) -> Array:
+        if not self.row.is_bool:
+            return np.ndarray(self.shape, self.row.wire, body, lead + self.begin).astype(self.row.numpy, copy=False)
         try:
-            return bools(raw)
+            return bools(np.ndarray(self.shape, np.uint8, body, lead + self.begin))
         except Loss as loss:
-            loc = ("inputs", self.input.name, *map(int, np.unravel_index(loss.index, raw.shape)))
+            loc = ("inputs", self.input.name, *map(int, np.unravel_index(loss.index, self.shape)))
             raise wrong(loc, loss.message, expected=loss.expected, got=loss.got) from None
 
 
@@ -120,14 +116,18 @@ _parse = partial(fast_json.parse, places=_places)
 def read_request(model: Model, raw: Body, parse: Callable[[Body], Any] = _parse) -> InferenceRequest:
     """Parse the JSON of a request to a model; raises ``Malformed`` or ``Unprocessable``."""
     fields = _object(parse(raw), (), _FIELDS)
-    _check_name(fields, model)
+    if fields.get("model_name") not in (None, model.name):
+        got = describe(fields["model_name"])
+        raise wrong(("model_name",), "model_name differs from the path", expected=f"{model.name}, or none", got=got)
     parameters = parameters_of(fields, ())
     tensors, size = _tensors(model, _list(fields.get("inputs"), "inputs"))
     native = {"attrs": attrs(model, parameters)} | _type_variable(model, tensors)
     is_binary = flag(parameters, "binary_data_output", ("parameters",))
     outputs = _outputs(model, _list(fields.get("outputs"), "outputs"), bool(is_binary))
     native |= model.selection(requested.output for requested in outputs)
-    return InferenceRequest(_id(fields), tensors, native, outputs, timeout_s(parameters), size)
+    if not isinstance(request_id := fields.get("id"), str | None):
+        raise wrong(("id",), "expected a string", expected="a string", got=describe(request_id))
+    return InferenceRequest(request_id, tensors, native, outputs, timeout_s(parameters), size)
 
 
 def raw_request(model: Model, size: int) -> InferenceRequest:
@@ -175,18 +175,6 @@ def _list(value: Any, field: str) -> list[Any]:
     if not isinstance(value, list | None):
         raise wrong((field,), "expected a list of tensors", expected="a list of tensors", got=describe(value))
     return cast("list[Any]", value or [])
-
-
-def _check_name(fields: Object, model: Model) -> None:
-    if fields.get("model_name") not in (None, model.name):
-        got = describe(fields["model_name"])
-        raise wrong(("model_name",), "model_name differs from the path", expected=f"{model.name}, or none", got=got)
-
-
-def _id(fields: Object) -> str | None:
-    if not isinstance(request_id := fields.get("id"), str | None):
-        raise wrong(("id",), "expected a string", expected="a string", got=describe(request_id))
-    return request_id
 
 
 def _tensors(model: Model, items: Sequence[Any]) -> tuple[list[Tensor], int]:

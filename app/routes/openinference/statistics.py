@@ -32,10 +32,12 @@ def _model_stats(model: Model, counters: Counters) -> dict[str, Any]:
         "success": _duration(counters.well.count, counters.well.seconds),
         "fail": _duration(counters.failed.count, counters.failed.seconds),
     }
+    # In milliseconds since 1970, of a time of ``perf_counter``.
+    last_ms = round((time.time() - time.perf_counter() + counters.latest) * 1000) if counters.latest else 0
     return {
         "name": model.name,
         "version": VERSION,
-        "last_inference": _milliseconds(counters.latest),
+        "last_inference": last_ms,
         "inference_count": counters.well.count,
         "execution_count": counters.executions,
         "inference_stats": outcomes | stages,
@@ -45,8 +47,3 @@ def _model_stats(model: Model, counters: Counters) -> dict[str, Any]:
 
 def _duration(count: int, seconds: float) -> dict[str, int]:
     return {"count": count, "ns": round(seconds * 1e9)}
-
-
-def _milliseconds(moment: float) -> int:
-    """Return a time of ``time.perf_counter`` in milliseconds since 1970, or 0 for 0."""
-    return round((time.time() - time.perf_counter() + moment) * 1000) if moment else 0

@@ -14,11 +14,12 @@ from app.requests.operations import OPERATIONS
 from app.requests.plans import Fields
 from app.routes.protocol import name_list, type_variable
 from app.routes.tesseract.openapi import ENCODINGS, Endpoint
-from app.tensors import json
+from app.tensors import json, layouts
 from app.tensors.casting import Numbers, describe
 from app.tensors.dtypes import DTYPES
 from app.tensors.fast_json import Place
-from app.tensors.json import Decoded, Encoding
+from app.tensors.json import Decoded
+from app.tensors.layouts import Encoding
 from ops import Array, Input, Op, Output
 
 Object: TypeAlias = dict[str, Any]
@@ -132,8 +133,8 @@ def refuse_object_type(array: Object, loc: Loc) -> None:
 
 
 def encode(array: Array, encoding: Encoding) -> Object:
-    """Return the typed form of an array, with its data encoded by ``app.tensors.json.encode``."""
-    typed = json.encode(array, encoding)
+    """Return the typed form of an array, with its data encoded by ``app.tensors.layouts.encode``."""
+    typed = layouts.encode(array, encoding)
     is_base64 = encoding == "base64"
     data = {"buffer": typed["base64" if is_base64 else "data"], "encoding": "base64" if is_base64 else "json"}
     return {"object_type": "array", "shape": typed["shape"], "dtype": typed["dtype"], "data": data}

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.autodiff.binding import shape_text
+from app.requests.tensor_schemas import Schema, ref
+from app.routes.protocol import differentiable
 from app.tensors.dtypes import DTYPES, MAX_RANK
 from ops import Input, Op, Output
 from pullback import __version__
-
-Schema = dict[str, Any]
 
 ENCODINGS = ("base64", "json", "raw")
 OUTPUT_FORMATS = ("json", "json+base64")
@@ -83,11 +83,6 @@ def has_abstract_eval(op: Op) -> bool:
     return all(isinstance(symbol, int) or symbol in known for slot in op.outputs for symbol in slot.shape)
 
 
-def differentiable(op: Op, slots: Sequence[Input | Output]) -> list[Input | Output]:
-    """Return the inputs or outputs that are differentiable in at least one of the op's dtypes."""
-    return [slot for slot in slots if any(op.is_differentiable(slot, dtype) for dtype in op.dtypes)]
-
-
 def openapi(op: Op) -> Schema:
     """Return the OpenAPI document of an op."""
     return {
@@ -113,10 +108,10 @@ def _paths(op: Op) -> Schema:
 
 def _path(name: str, summary: str) -> Schema:
     answers = {
-        "200": _content("The response", _ref(_answer_name(name))),
-        "422": _content("The request is invalid", _ref("Faults")),
+        "200": _content("The response", ref(_answer_name(name))),
+        "422": _content("The request is invalid", ref("Faults")),
     }
-    body = _content("The request", _ref(_request_name(name))) | {"required": True}
+    body = _content("The request", ref(_request_name(name))) | {"required": True}
     return {"post": {"operationId": name, "summary": summary, "requestBody": body, "responses": answers}}
 
 
@@ -144,19 +139,19 @@ def _schemas(op: Op) -> Schema:
 def _request(op: Op, endpoint: Endpoint) -> Schema:
     """Return the schema of a request; that of ``apply`` also lists the differentiable arrays."""
     names = {endpoint.inputs: differentiable(op, op.inputs), endpoint.outputs: differentiable(op, op.outputs)}
-    fields: Schema = {"inputs": _ref("Apply_InputSchema")}
+    fields: Schema = {"inputs": ref("Apply_InputSchema")}
     fields |= {field: _names(slots) for field, slots in names.items() if field}
     if endpoint.along:
-        fields[endpoint.directions] = _object({slot.name: _ref("Array") for slot in names[endpoint.along]}, required=())
+        fields[endpoint.directions] = _object({slot.name: ref("Array") for slot in names[endpoint.along]}, required=())
     arrays = {"differentiable_arrays": _differentiable(op, op.inputs)} if endpoint is APPLY else {}
     return _object(fields) | arrays
 
 
 def _answer(op: Op, endpoint: Endpoint) -> Schema:
     if endpoint is APPLY:
-        return _ref("Apply_OutputSchema") | {"differentiable_arrays": _differentiable(op, op.outputs)}
-    columns = _object({slot.name: _ref("Array") for slot in differentiable(op, op.inputs)}, required=())
-    rows = {slot.name: _ref("Array") for slot in differentiable(op, op.outputs)}
+        return ref("Apply_OutputSchema") | {"differentiable_arrays": _differentiable(op, op.outputs)}
+    columns = _object({slot.name: ref("Array") for slot in differentiable(op, op.inputs)}, required=())
+    rows = {slot.name: ref("Array") for slot in differentiable(op, op.outputs)}
     if endpoint is JACOBIAN:
         return _object(dict.fromkeys(rows, columns), required=())
     return columns if endpoint is VJP else _object(rows, required=())
@@ -195,7 +190,7 @@ def _array(dtypes: Sequence[str], description: str) -> Schema:
         "object_type": {"const": "array", "default": "array"},
         "shape": _SIZES,
         "dtype": {"enum": list(dtypes)},
-        "data": _ref("ArrayData"),
+        "data": ref("ArrayData"),
     }
     return _object(fields, required=("shape", "dtype", "data")) | {"description": description}
 
@@ -223,10 +218,6 @@ def _object(fields: Mapping[str, Any], *, required: Iterable[str] | None = None)
     """Return the schema of an object with these fields and no others, all required by default."""
     needed = list(fields if required is None else required)
     return {"type": "object", "properties": dict(fields), "required": needed, "additionalProperties": False}
-
-
-def _ref(name: str) -> Schema:
-    return {"$ref": f"#/components/schemas/{name}"}
 
 
 def _request_name(name: str) -> str:

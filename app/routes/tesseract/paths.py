@@ -32,9 +32,9 @@ from app.http.problems import RenderedError
 from app.http.request import Request
 from app.http.route import Answer, Handler, RawRoute, RestRoute, always
 from app.requests.answering import Reply, answer, off_loop, send_reply
-from app.requests.negotiation import JSON, accepted, content_type, fields_of
+from app.requests.negotiation import JSON, accepted, content_type
 from app.requests.operations import OPERATIONS
-from app.requests.plans import Plan, Plans, Tree
+from app.requests.plans import Plan, Plans, Tree, fields_of
 from app.routes.protocol import HANDLERS, document_reply, zeros
 from app.routes.tesseract.forms import (
     NativeRequest,
@@ -52,7 +52,7 @@ from app.telemetry.counters import Counters
 from app.tensors import fast_json, json
 from app.tensors.casting import Document
 from app.tensors.dtypes import DTYPES
-from app.tensors.json import Encoding
+from app.tensors.layouts import Encoding
 from app.tensors.strict_json import Body
 from ops import Array, Op
 
@@ -71,7 +71,7 @@ def routes(engine: Engine, plans: Plans) -> APIRouter:
             raise _unknown(op, name)
         match name:
             case "openapi.json":
-                return Handler(_page(cache(partial(_openapi_reply, op))), catalogue)
+                return Handler(_page(cache(lambda: document_reply(openapi(op)))), catalogue)
             case "health":
                 return Handler(_page(partial(document_reply, {"status": "ok"})), health)
             case "abstract_eval":
@@ -147,10 +147,6 @@ class _Computation:
         return Call(self.op.owner, partial(points.run, plan, finish), True, write, self.counters)
 
 
-def _openapi_reply(op: Op) -> Reply:
-    return document_reply(openapi(op))
-
-
 def _encoding(request: Request) -> Encoding:
     """Return the encoding of the response's arrays; raises ``UnsupportedMediaType`` or ``NotAcceptable``."""
     content_type(request.headers, default=JSON)
@@ -213,16 +209,14 @@ def _without_abstract(op: Op, inputs: Any) -> Any:
     """Return the inputs without number attributes that have a shape but no data: no output shape depends on them."""
     if not isinstance(inputs, dict):
         return inputs
-    fields, numbers = cast(dict[str, Any], inputs), op.attrs.number_names()
-    return {name: value for name, value in fields.items() if name not in numbers or not _is_abstract(value)}
-
-
-def _is_abstract(value: Any) -> bool:
-    match value:
-        case {"shape": [], "dtype": _}:
-            return "data" not in value
-        case _:
-            return False
+    fields, abstract = cast(dict[str, Any], inputs), list[str]()
+    for name in op.attrs.number_names():
+        match fields.get(name):
+            case {"shape": [], "dtype": _, **rest} if "data" not in rest:
+                abstract.append(name)
+            case _:
+                pass
+    return {name: value for name, value in fields.items() if name not in abstract}
 
 
 def _shape(value: Any, dtype: str, name: str) -> tuple[int, ...]:

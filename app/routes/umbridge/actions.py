@@ -18,9 +18,9 @@ from app.execution.calls import Call, Work
 from app.execution.engine import Engine
 from app.requests import models
 from app.requests.answering import Reply
-from app.requests.negotiation import JSON, fields_of
+from app.requests.negotiation import JSON
 from app.requests.operations import OPERATIONS
-from app.requests.plans import Directions, Fields, Operation, Plan, Plans
+from app.requests.plans import Directions, Fields, Operation, Plan, Plans, fields_of
 from app.routes.protocol import document_reply
 from app.routes.umbridge import nonfinite
 from app.routes.umbridge.models import Model, Models, Vector, relocate_errors
@@ -234,4 +234,4 @@ def _reply(select: Select, model: Model, user_agent: bytes, result: Result) -> R
     wide = [vector if vector.dtype.kind in "iu" else vector.astype(np.float64) for vector in vectors]
     form = model.nonfinite or nonfinite.form_for(user_agent)
     text = nonfinite.dumps(wide if isinstance(output, list) else wide[0], form)
-    return Reply(JSON, [b'{"output": ', text, b"}"], len(text) + 12)
+    return Reply(JSON, [b'{"output": ', text, b"}"])

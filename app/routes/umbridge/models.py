@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -31,8 +31,8 @@ from ops import Input, Op, Output
 Shape = tuple[int, ...]
 
 CONFIG = ("shape", "dtype", "attrs", "nonfinite")
-# The number of models in the cache, and the longest config in bytes that is cached.
-CACHE_SIZE, MAX_CACHED_CONFIG = 256, 1 << 12
+# The longest config in bytes whose model is cached.
+MAX_CACHED_CONFIG = 1 << 12
 
 
 class Vector(NamedTuple):
@@ -68,8 +68,8 @@ class Models:
     """The models of a service."""
 
     def __init__(self, engine: Engine) -> None:
-        """Start with no model in the cache."""
-        self._engine, self._cache = engine, dict[tuple[str, bytes], Model]()
+        """Take the ops of an engine."""
+        self._engine = engine
 
     @cached_property
     def names(self) -> list[str]:
@@ -95,17 +95,11 @@ class Models:
         if not isinstance(config, dict):
             raise wrong(("config",), "expected an object", expected="an object", got=describe(config))
         try:
-            key = op.name, orjson.dumps(config)
+            text = orjson.dumps(config)
         except TypeError:  # too deeply nested for orjson, so no op accepts it
-            return _make_model(op, cast("dict[str, Any]", config))
-        model = self._cache.get(key)
-        if model is None:
-            model = _make_model(op, cast("dict[str, Any]", config))
-            if len(key[1]) <= MAX_CACHED_CONFIG:
-                if len(self._cache) >= CACHE_SIZE:
-                    self._cache.clear()
-                self._cache[key] = model
-        return model
+            text = b""
+        is_known = 0 < len(text) <= MAX_CACHED_CONFIG
+        return _known_model(op, text) if is_known else _make_model(op, cast("dict[str, Any]", config))
 
 
 @cache
@@ -116,6 +110,11 @@ def is_model(op: Op) -> bool:
     except PullbackError:
         return False
     return all(vector.dtype != "bool" for vector in (*model.inputs, *model.outputs))
+
+
+@lru_cache(maxsize=256)
+def _known_model(op: Op, config: bytes) -> Model:
+    return _make_model(op, orjson.loads(config))
 
 
 def _make_model(op: Op, config: Mapping[str, Any]) -> Model:

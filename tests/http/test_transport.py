@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.http.head_coalescing import JOINED, HeadCoalescing
+from app.http.transport import JOINED, HeadCoalescing
 
 HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
 
