@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pullback import __version__
 from tests.conftest import Service
 from tests.http.native_client import OPERATIONS, ask, post, problem
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, PAUSE_S
 from tests.threaded_service import ThreadedService
 
 BODY = b'{"inputs":{"x":[1,2]}}'
@@ -279,6 +279,7 @@ def ask_until(one: Service, wanted: int) -> Mapping[str, int]:
         assert response.status_code == 200
         mark = response.headers["x-request-id"].partition("-")[0]
         counts[mark] = counts.get(mark, 0) + 1
+        time.sleep(PAUSE_S)
     return counts
 
 
@@ -296,6 +297,7 @@ def wait_for_total(one: Service, total: int) -> None:
         assert found <= total
         assert time.monotonic() < until, (found, total)
         alike = alike + 1 if found == total else 0
+        time.sleep(PAUSE_S)
 
 
 @pytest.mark.slow
@@ -307,6 +309,7 @@ def test_workers_report_together_and_keep_the_counts_of_ended_ones(start):
     with one.client() as client:  # one connection, so one worker: the other gets no requests
         while request_total(client) < total:
             assert time.monotonic() < until
+            time.sleep(PAUSE_S)
     wait_for_total(one, total)
     ended, survivor = one.workers()
     os.kill(ended, signal.SIGKILL)
@@ -314,6 +317,7 @@ def test_workers_report_together_and_keep_the_counts_of_ended_ones(start):
     until = time.monotonic() + PATIENCE_S
     while len(now := one.workers()) < 2 or ended in now:
         assert time.monotonic() < until
+        time.sleep(PAUSE_S)
     assert survivor in now
     total += sum(ask_until(one, 2).values())
     wait_for_total(one, total)
@@ -343,6 +347,7 @@ def wait_for_memory(one: Service) -> Scrape:
         if 0.7 * actual < seen("process_resident_memory_bytes") < 1.4 * actual:
             return seen
         assert time.monotonic() < until, (actual, seen("process_resident_memory_bytes"))
+        time.sleep(PAUSE_S)
 
 
 @pytest.mark.slow
@@ -358,6 +363,7 @@ def test_processes_are_summed_over_the_workers_that_live(start, tmp_path):
     until = time.monotonic() + PATIENCE_S
     while "is not replaced" not in one.log():
         assert time.monotonic() < until
+        time.sleep(PAUSE_S)
     alone = wait_for_memory(one)
     assert one.workers() == [survivor]
     assert alone("process_cpu_seconds_total") >= both("process_cpu_seconds_total")

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.conftest import ROOT, environment
+from tests.conftest import ROOT, client_of, environment
 from tests.patience import PATIENCE_S
 
 APP = f"{sys.executable} -m app"
@@ -66,7 +66,8 @@ def until_ready(process: subprocess.Popen[bytes], port: int) -> None:
         assert process.poll() is None
         assert time.monotonic() < until
         try:
-            assert httpx.get(f"http://127.0.0.1:{port}/health/ready", trust_env=False).status_code == 200
+            with client_of(f"http://127.0.0.1:{port}") as client:
+                assert client.get("/health/ready").status_code == 200
         except httpx.ConnectError:
             time.sleep(0.1)
         else:
