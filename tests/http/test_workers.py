@@ -226,6 +226,7 @@ def test_a_worker_serves_only_what_its_siblings_have_read(start, page, content, 
         assert len(re.findall(r"worker \d+ ended with status 5 \(a file changed while it started\)", line)) == 2
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_at_the_start_does_not_end_the_service_and_all_end_with_their_supervisor(start, page):
     one = start(WORKERS="2", OPS_PATH=str(page.parent))
     until(lambda: len(one.workers()) == 2, one)
