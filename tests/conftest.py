@@ -1,11 +1,13 @@
 """The service as its users meet it: a process of its own, on a free port."""
 
 import contextlib
+import functools
 import gc
 import importlib
 import os
 import queue
 import re
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -154,7 +156,13 @@ def port_of(url: str) -> int:
 
 
 def client_of(url: str) -> httpx.Client:
-    return httpx.Client(base_url=url, timeout=PATIENCE_S, trust_env=False)
+    return httpx.Client(base_url=url, timeout=PATIENCE_S, trust_env=False, verify=trusted())
+
+
+@functools.cache
+def trusted() -> ssl.SSLContext:
+    """Return the TLS context of all clients: to read the certificates takes 25 ms, and thousands of tests have one."""
+    return httpx.create_ssl_context()
 
 
 # Dozens of services that warm themselves up would take the cores from the tests. A busy machine may take a minute to

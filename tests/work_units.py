@@ -17,6 +17,8 @@ FILES_OF_THE_SERVICE = ("tests/test_tiny.py", "tests/runtime/test_traces.py")
 FOLDER_OF_BOTH_SERVICES = "tests/fast_path/"
 # Their tests start services of their own, or need none.
 APART = (
+    "tests/http/test_workers.py",
+    "tests/http/test_standard_files.py",
     "tests/http/test_launcher.py",
     "tests/http/test_stopping.py",
     "tests/http/test_connection.py",

@@ -38,6 +38,7 @@ def test_the_small_case_is_the_first_example(op):
     assert page.attrs(**case.attrs) == page.attrs(**example.attrs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_both_servers_compute_the_gradients(case, client):
     for point in points(case, POINTS):

@@ -64,6 +64,7 @@ def test_nothing_secret_is_printed_or_saved(proxy) -> None:
             assert secret not in text
 
 
+@pytest.mark.slow
 def test_what_was_saved_has_its_credentials_in_the_same_process_alone(proxy, monkeypatch) -> None:
     url = with_user(proxy.url, f"me:{PASSWORD}")
     for remote, expected in (
@@ -85,6 +86,7 @@ def test_what_was_saved_has_its_credentials_in_the_same_process_alone(proxy, mon
         monkeypatch.delenv("PULLBACK_KEY")
 
 
+@pytest.mark.slow
 def test_another_process_has_the_password_of_its_environment(proxy, monkeypatch) -> None:
     saved = pickle.dumps(Derivative(Remote("square", with_user(proxy.url, f"me:{PASSWORD}"))))
     for environment, expected in (

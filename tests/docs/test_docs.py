@@ -243,8 +243,9 @@ def test_a_container_gets_enough_time_to_stop() -> None:
 
 @pytest.mark.slow
 def test_the_doctor_prints_the_output_on_the_page() -> None:
+    """Of a healthy machine, and exits with 0; the command line executes ``python -m app.runtime.doctor``."""
     done = subprocess.run(
-        [sys.executable, "-m", "app.runtime.doctor"],
+        [sys.executable, "-m", "pullback", "doctor"],
         cwd=ROOT,
         env=environment(),
         capture_output=True,

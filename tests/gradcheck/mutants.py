@@ -19,6 +19,7 @@ SHOWN = ("MISSED", "UNDESERVED", "FAILED")
 PLANTED = ("tests/gradcheck/test_planted_faults.py",)
 LARGE, POINTS = ("tests/gradcheck/test_large_inputs.py",), ("tests/gradcheck/test_points.py",)
 NUMERIC, NOISE = ("tests/gradcheck/test_numeric.py",), ("tests/gradcheck/test_noise.py",)
+ROWS = ("tests/gradcheck/test_rows.py",)
 SILENT = ("tests/gradcheck/test_no_false_alarms.py", "-k", "not registered")
 
 
@@ -191,6 +192,8 @@ MUTANTS = (
     Mutant("checks/linearity.py", "2 * one[name] + 3 * two[name]", "together[name]", tests=PLANTED),
     Mutant("checks/adjoint.py", "back_bar + forth_bar, index", "np.array(np.inf), index", tests=PLANTED),
     Mutant("checks/batching.py", "expected, 2 * bar", "expected, np.array(np.inf)", tests=PLANTED),
+    Mutant("company.py", "expected, 2 * bar", "expected, np.array(np.inf)", tests=ROWS),
+    Mutant("company.py", "[key], 4 * bar", "[key], np.array(np.inf)", tests=ROWS),
 )
 
 

@@ -220,6 +220,11 @@ def centred_rows(x):
     return x - tf.reduce_mean(x, axis=0, keepdims=True)
 
 
+def few_rows(inputs, attrs):
+    if len(inputs["x"]) > 8:
+        raise InvalidInput("x", "x has too many rows", expected="at most 8", got=str(len(inputs["x"])))
+
+
 def noisy(x, dy):
     return cube_vjp(x, dy) + 1e-13 * tf.random.normal(tf.shape(x), dtype=x.dtype)
 
@@ -313,6 +318,19 @@ PLANTED = {
             inputs=(Input("x", WIDE, ("N", "M")),),
             outputs=(Output("y", WIDE, ("N", "M")),),
             batching="leading_axis",
+            examples=(Example("one", {"x": [[1.0, -2.0], [0.5, 3.0]]}),),
+        ),
+        "batching",
+        "a part run alone",
+    ),
+    # So few that they cannot be compared in the company of 32 others.
+    "few rows that share a mean": (
+        elementwise(
+            centred_rows,
+            inputs=(Input("x", WIDE, ("N", "M")),),
+            outputs=(Output("y", WIDE, ("N", "M")),),
+            batching="leading_axis",
+            validate=few_rows,
             examples=(Example("one", {"x": [[1.0, -2.0], [0.5, 3.0]]}),),
         ),
         "batching",

@@ -1,6 +1,11 @@
 """Reports: faults of the checker, time that runs out, findings with one cause, and the calls that reproduce numbers."""
 
 import re
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from traceback import walk_stack
+from types import CodeType
 from typing import Any
 from unittest.mock import patch
 
@@ -11,9 +16,10 @@ import tensorflow as tf
 from app.errors import DeadlinePassed
 from app.gradcheck import report as reports
 from app.gradcheck.checks import CHECKS, linearity
-from app.gradcheck.report import OUT_OF_TIME
+from app.gradcheck.report import OUT_OF_TIME, Report
 from app.gradcheck.target import Options
 from app.gradcheck.verdict import Comparison, Place, Tolerances
+from app.runtime.cancellation import Checkpoint
 from ops import Attrs, Claim, Example, Formula, Input, Surrogate
 from tests.gradcheck.checking import CPU, entries, failed, planned, report
 from tests.gradcheck.op_makers import WIDE, claiming, cube_vjp, elementwise, made, rows
@@ -159,26 +165,40 @@ def test_a_check_that_runs_out_of_time_keeps_its_findings() -> None:
 FIRST = Claim(Surrogate(lambda primals, at: (primals[0][:, 0] * primals[1][0],)))
 
 
-@pytest.mark.parametrize("claim", [Claim(), FIRST], ids=["a derivative", "a surrogate"])
-def test_a_deadline_at_any_evaluation_is_no_fail_of_the_op(claim: Claim) -> None:
-    """The work may end at any checkpoint: of a sweep, of a numeric derivative, or between samples."""
-    op, stop, calls = rows(lambda x, w: x[:, 0] * w[0], claim=lambda attrs: claim), 0, 1
+def calls_above() -> tuple[tuple[CodeType, int], ...]:
+    """Return the lines of all calls above that of the caller, the innermost first."""
+    return tuple((frame.f_code, line) for frame, line in walk_stack(sys._getframe(2)))
 
-    def checkpoint() -> None:
-        nonlocal calls
-        calls += 1
-        if calls == stop:
-            raise DeadlinePassed("too late")
 
-    while calls >= stop:
-        calls, stop = 0, stop + 1
+@pytest.mark.parametrize(("claim", "count"), [(Claim(), 7), (FIRST, 3)], ids=["a derivative", "a surrogate"])
+def test_a_deadline_at_any_evaluation_is_no_fail_of_the_op(claim: Claim, count: int) -> None:
+    """The work may end at any checkpoint: of a sweep, of a numeric derivative, or between samples.
+
+    Checkpoints of a loop are alike: of those with equal calls above them, the first two and the last are tried.
+    """
+    op = rows(lambda x, w: x[:, 0] * w[0], claim=lambda attrs: claim)
+
+    def run(checkpoint: Checkpoint) -> Report:
         result, todo = planned(op, Options(CPU, modes=("graph",)), checks=["derivative"])
-        try:
+        with suppress(DeadlinePassed):
             for step in todo:
                 step.run(checkpoint)
-        except DeadlinePassed:
-            assert not failed(result.document()), result.document()["sentence"]
-    assert stop > 10
+        return result
+
+    calls: list[Any] = []
+    run(lambda: calls.append(calls_above()))
+    places = [[i for i, call in enumerate(calls) if call == place] for place in dict.fromkeys(calls)]
+    assert len(places) >= count
+    for stop in sorted({i for place in places for i in (*place[:2], place[-1])}):
+        left = iter(range(stop))
+
+        def checkpoint(left: Iterator[int] = left) -> None:
+            if next(left, None) is None:
+                raise DeadlinePassed("too late")
+
+        document = run(checkpoint).document()
+        assert document["unfinished"] == 1
+        assert not failed(document), document["sentence"]
 
 
 def test_tolerances_widen_the_comparison_of_integers_but_not_of_bools() -> None:

@@ -316,6 +316,7 @@ def wait_for_log(one, text: str, asking: httpx.Client | None = None) -> str:
     until = time.monotonic() + PATIENCE_S
     while text not in (log := one.log()):
         assert time.monotonic() < until, log
-        httpx.get(f"{one.url}/v1/ops", trust_env=False) if asking is None else asking.get("/v1/ops")
+        with one.client() if asking is None else contextlib.nullcontext(asking) as client:
+            client.get("/v1/ops")
         time.sleep(0.05)
     return log

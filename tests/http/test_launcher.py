@@ -18,7 +18,7 @@ from app.__main__ import serve
 from app.http.listener import listen
 from app.http.server import OneServer
 from app.settings import Settings
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, PAUSE_S
 
 SQUARE = "/v1/ops/square/forward"
 REQUEST = b'{"inputs":{"x":[1,2]}}'
@@ -33,8 +33,8 @@ TWO = pytest.param("2", marks=pytest.mark.thorough)
 
 def status_of(one, path: str = "/health/ready") -> int:
     """Return the status of a path, requested on a new connection; 0 if nothing listens any more."""
-    with contextlib.suppress(httpx.ConnectError):
-        return httpx.get(one.url + path, timeout=PATIENCE_S, trust_env=False).status_code
+    with contextlib.suppress(httpx.ConnectError), one.client() as client:
+        return client.get(path).status_code
     return 0
 
 
@@ -43,6 +43,7 @@ def wait_for_status(one, status: int) -> None:
     until = time.monotonic() + PATIENCE_S
     while status_of(one) != status:
         assert time.monotonic() < until, one.log()
+        time.sleep(PAUSE_S)
 
 
 @contextlib.contextmanager
@@ -148,6 +149,7 @@ def test_sigterm_drains_and_finishes_requests_in_flight(launch):
         assert status_of(one, "/health/live") == 200
         while status_of(one):
             assert time.monotonic() < began + PATIENCE_S
+            time.sleep(PAUSE_S)
         assert time.monotonic() - began >= 5
         assert b"HTTP/1.1 200 " in finish(sock)
     assert one.wait() == 0
@@ -221,6 +223,7 @@ def test_workers_are_announced_once_then_replaced_and_drained(launch):
     while len(set(one.workers()) - {first}) < 2:
         assert time.monotonic() < until
         assert status_of(one) == 200
+        time.sleep(PAUSE_S)
     assert second in one.workers()
     assert status_of(one) == 200
     one.process.send_signal(signal.SIGTERM)

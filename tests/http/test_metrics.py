@@ -15,9 +15,9 @@ from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from pullback import __version__
-from tests.conftest import Service
+from tests.conftest import Service, Start
 from tests.http.native_client import OPERATIONS, ask, post, problem
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, PAUSE_S
 from tests.threaded_service import ThreadedService
 
 BODY = b'{"inputs":{"x":[1,2]}}'
@@ -279,6 +279,7 @@ def ask_until(one: Service, wanted: int) -> Mapping[str, int]:
         assert response.status_code == 200
         mark = response.headers["x-request-id"].partition("-")[0]
         counts[mark] = counts.get(mark, 0) + 1
+        time.sleep(PAUSE_S)
     return counts
 
 
@@ -296,17 +297,30 @@ def wait_for_total(one: Service, total: int) -> None:
         assert found <= total
         assert time.monotonic() < until, (found, total)
         alike = alike + 1 if found == total else 0
+        time.sleep(PAUSE_S)
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of plug-ins of the two workers."""
+    return tmp_path_factory.mktemp("pages")
+
+
+@pytest.fixture(scope="module")
+def two(start_for_module: Start, pages: Path) -> Service:
+    """A service with two workers, each a new interpreter, for the two tests of them."""
+    return start_for_module(WORKERS="2", OPS_PATH=str(pages)).wait_until_ready()
 
 
 @pytest.mark.slow
-def test_workers_report_together_and_keep_the_counts_of_ended_ones(start):
-    one = start(WORKERS="2").wait_until_ready()
-    folder = folder_of(one.workers()[0])
+def test_workers_report_together_and_keep_the_counts_of_ended_ones(two: Service):
+    one, folder = two, folder_of(two.workers()[0])
     total = sum(ask_until(one, 2).values())
     until = time.monotonic() + PATIENCE_S
     with one.client() as client:  # one connection, so one worker: the other gets no requests
         while request_total(client) < total:
             assert time.monotonic() < until
+            time.sleep(PAUSE_S)
     wait_for_total(one, total)
     ended, survivor = one.workers()
     os.kill(ended, signal.SIGKILL)
@@ -314,6 +328,7 @@ def test_workers_report_together_and_keep_the_counts_of_ended_ones(start):
     until = time.monotonic() + PATIENCE_S
     while len(now := one.workers()) < 2 or ended in now:
         assert time.monotonic() < until
+        time.sleep(PAUSE_S)
     assert survivor in now
     total += sum(ask_until(one, 2).values())
     wait_for_total(one, total)
@@ -322,9 +337,6 @@ def test_workers_report_together_and_keep_the_counts_of_ended_ones(start):
     # A worker continues the files of the worker that it replaces.
     places = {path.stem.rpartition("_")[2] for path in folder.iterdir()}
     assert places == {"0", "1"}
-    one.process.send_signal(signal.SIGTERM)
-    assert one.wait() == 0
-    assert not folder.exists()
 
 
 def resident(pids: list[int]) -> float:
@@ -343,26 +355,31 @@ def wait_for_memory(one: Service) -> Scrape:
         if 0.7 * actual < seen("process_resident_memory_bytes") < 1.4 * actual:
             return seen
         assert time.monotonic() < until, (actual, seen("process_resident_memory_bytes"))
+        time.sleep(PAUSE_S)
 
 
 @pytest.mark.slow
-def test_processes_are_summed_over_the_workers_that_live(start, tmp_path):
-    """A worker that has ended, and is not replaced, uses nothing; its CPU time stays counted."""
-    one = start(WORKERS="2", OPS_PATH=str(tmp_path)).wait_until_ready()
+def test_processes_are_summed_over_the_workers_that_live(two: Service, pages: Path):
+    """A worker that has ended, and is not replaced, uses nothing; its CPU time stays counted. Then the service ends."""
+    one, folder = two, folder_of(two.workers()[0])
     both = wait_for_memory(one)
     assert both("pullback_build_info") == 1
     served = both("pullback_ops_served")
-    (tmp_path / "changed").touch()
+    (pages / "changed").touch()
     ended, survivor = one.workers()
     os.kill(ended, signal.SIGKILL)
     until = time.monotonic() + PATIENCE_S
     while "is not replaced" not in one.log():
         assert time.monotonic() < until
+        time.sleep(PAUSE_S)
     alone = wait_for_memory(one)
     assert one.workers() == [survivor]
     assert alone("process_cpu_seconds_total") >= both("process_cpu_seconds_total")
     assert alone("process_open_fds") < both("process_open_fds")
     assert alone("pullback_ops_served") == served
+    one.process.send_signal(signal.SIGTERM)
+    assert one.wait() == 0
+    assert not folder.exists()
 
 
 @pytest.mark.thorough

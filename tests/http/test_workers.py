@@ -17,6 +17,7 @@ from app.execution import sources
 from app.execution.sources import Sources
 from pullback.keys import line_for
 from tests.conftest import Service
+from tests.http.native_client import ask
 from tests.http.test_keys import bearer
 from tests.http.test_tls import make_certificate
 from tests.patience import PATIENCE_S
@@ -100,12 +101,11 @@ def until_log_has(one: Service, pattern: str, count: int = 1) -> re.Match[str]:
 def factors(one: Service) -> set[float]:
     """Return all the different answers to equal requests, each on a connection of its own."""
     body = {"inputs": {"x": [1.0]}}
-    return {
-        httpx.post(f"{one.url}/v1/ops/scaled/forward", json=body, timeout=PATIENCE_S, trust_env=False).json()[
-            "outputs"
-        ]["y"]["data"][0]
-        for _ in range(REQUESTS)
-    }
+    found = set[float]()
+    for _ in range(REQUESTS):
+        with one.client() as client:
+            found.add(ask(client, "scaled", "forward", **body)["outputs"]["y"]["data"][0])
+    return found
 
 
 def kill_one(one: Service) -> int:
@@ -116,10 +116,11 @@ def kill_one(one: Service) -> int:
 
 
 def statuses(one: Service, key: str) -> set[int]:
-    return {
-        httpx.get(f"{one.url}/v1/ops", headers=bearer(key), timeout=PATIENCE_S, trust_env=False).status_code
-        for _ in range(REQUESTS)
-    }
+    found = set[int]()
+    for _ in range(REQUESTS):
+        with one.client() as client:
+            found.add(client.get("/v1/ops", headers=bearer(key)).status_code)
+    return found
 
 
 @pytest.mark.slow
@@ -225,19 +226,16 @@ def test_a_worker_serves_only_what_its_siblings_have_read(start, page, content, 
         assert len(re.findall(r"worker \d+ ended with status 5 \(a file changed while it started\)", line)) == 2
 
 
-def test_a_worker_that_dies_at_the_start_does_not_end_the_service(start, page):
+@pytest.mark.slow
+def test_a_worker_that_dies_at_the_start_does_not_end_the_service_and_all_end_with_their_supervisor(start, page):
     one = start(WORKERS="2", OPS_PATH=str(page.parent))
     until(lambda: len(one.workers()) == 2, one)
     dead = kill_one(one)
     one.wait_until_ready()
     until_log_has(one, rf"worker {dead} was killed by SIGKILL; worker \d+ replaces it")
     assert factors(one) == {2}
-
-
-@pytest.mark.slow
-def test_workers_end_with_their_supervisor(start):
-    one = start(WORKERS="2").wait_until_ready()
     workers = one.workers()
+    assert len(workers) == 2
     one.process.kill()
     one.wait()
     end = time.monotonic() + PATIENCE_S

@@ -60,6 +60,27 @@ def weighted_reference(x: Array, w: Array) -> Array:
     return x @ w / len(x)
 
 
+def weighted(x: Tensor, w: Tensor) -> Tensor:
+    return tf.linalg.matvec(x, w)
+
+
+def averaged_gradient(x: Tensor, w: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
+    """Average the gradient of the weights over the rows, which is a sum."""
+    dy = dy[:, tf.newaxis]
+    return dy * w, tf.reduce_mean(dy * x, axis=0)
+
+
+def weighted_vjp_vjp(x: Tensor, w: Tensor, dy: Tensor, ddx: Tensor, ddw: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the right second order, which is that of a sum."""
+    column = dy[:, tf.newaxis]
+    slot = tf.linalg.matvec(ddx, w) + tf.linalg.matvec(x, ddw)
+    return column * ddw, tf.reduce_sum(column * ddx, axis=0), slot
+
+
+def product_reference(x: Array, w: Array) -> Array:
+    return x @ w
+
+
 def leading_mean(x: Tensor) -> Tensor:
     """Subtract the mean of all vectors."""
     return tf.reduce_sum(x * x, axis=-1) - 1e-3 * tf.reduce_mean(x)
@@ -88,6 +109,17 @@ OPS: dict[str, Planted] = {
     "rows from the ninth on": Planted(rows(by_position, None), BATCHING),
     "shared weights that are divided by the number of rows": Planted(
         rows(averaged_by_weights, weighted_reference, inputs=WEIGHTED, out=LINE, shared=("w",)), BATCHING
+    ),
+    "the gradient of shared weights averaged over the rows": Planted(
+        rows(
+            custom_gradient(weighted, averaged_gradient, weighted_vjp_vjp),
+            product_reference,
+            inputs=WEIGHTED,
+            out=LINE,
+            shared=("w",),
+            name="averaged_gradient",
+        ),
+        BATCHING,
     ),
     "leading axes that share a mean": Planted(
         rows(leading_mean, leading_mean_reference, inputs=VECTORS, out=("...",), batching="leading_axes"), BATCHING
