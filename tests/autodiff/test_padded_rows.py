@@ -1,6 +1,8 @@
 """Rows that share calls: their bits depend on nothing else, and what is not independent shares none."""
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,14 @@ from app.autodiff.draws import draw, draw_from_domains
 from app.autodiff.evaluation import Evaluation, compute
 from app.autodiff.matrices import hessian, hessian_of_rows, jacobian, jacobian_of_rows
 from app.autodiff.packing import Whole
-from app.autodiff.padded_rows import NUMBERS, ROWS, PaddedRows, packings_of
+from app.autodiff.padded_rows import COST, NUMBERS, ROWS, PaddedRows, packings_of
 from app.autodiff.point import Point
 from app.autodiff.row_trial import BESIDE
+from app.execution.assembly import build
+from app.requests.operations import OPERATIONS
+from app.requests.plans import Plans
+from app.settings import Settings
+from app.telemetry.counters import NOT_RECORDED
 from ops import Array, Attrs, Input, Op, Tensor, discover
 from ops._pages import load_page
 from tests.autodiff.test_padding import bits, together
@@ -140,6 +147,54 @@ def test_vectors_and_batches_of_any_rank_share_a_call() -> None:
         assert dxs["x"].shape == x.shape
 
 
+@pytest.mark.parametrize("name", ["after_nan", "after_huge", "alternating", "first_row", "after_twins", "many_rows"])
+def test_some_rows_that_only_seem_independent(name: str) -> None:
+    """One for each kind of batch that shows it."""
+    assert all(verdicts(load_page(CORPUS / "seeming" / f"{name}.py"), ["forward"]))
+
+
+def positive(x: Tensor) -> Tensor:
+    with tf.control_dependencies([tf.debugging.assert_positive(x)]):
+        return tf.math.log(tf.identity(x))
+
+
+def test_what_is_left_of_a_call_is_filled_with_valid_rows() -> None:
+    op = rows(positive, None, slot={"domain": (0.5, 2.0)})
+    one = evaluation("forward", point(op, {"x": np.array([[1.5, 0.75], [3.0, 2.0]])}))
+    ys = one.finish(compute([one])[0])
+    np.testing.assert_allclose(ys["y"], np.log(one.point.inputs["x"]))
+    assert of_rows(one).why_not == ""
+
+
+def test_a_trial_keeps_no_tensors() -> None:
+    one = evaluation("forward", point(REGISTRY["safe_norm"], {"x": np.ones((1, 11))}))
+    compute([one])
+    assert of_rows(one).trial is None
+    large = evaluation("forward", point(REGISTRY["safe_norm"], {"x": np.ones((1, NUMBERS))}))
+    assert isinstance(large.packed[0], Whole)
+    assert all(packing.trial is None for packing in packings_of(REGISTRY["safe_norm"]) if packing.why_not)
+
+
+def test_a_call_has_fewer_rows_where_rows_take_long() -> None:
+    op, x = REGISTRY["safe_norm"], np.ones((1, 4))
+    for cost, count in ((1, ROWS), (COST // 4, 4), (COST // 2 - 1, 2), (COST, 1), (100 * COST, 1)):
+        costly = replace(op, cost=lambda dims, cost=cost: cost * math.prod(dims["..."]))
+        one = evaluation("forward", point(costly, {"x": x}))
+        assert one.packed[0].length_for(1) == count, cost
+
+
+@pytest.mark.parametrize("name", ["safe_norm", "square"])
+def test_a_few_directions_of_rows_are_short_work(name: str) -> None:
+    engine, _ = build(Settings())
+    plans, op = Plans(engine), engine.op(name)
+    x = {"dtype": "float32", "shape": [3], "data": [1.0, 2.0, 3.0]}
+    for count, is_short in ((4, True), (40, False)):
+        tangents = {"x": {"dtype": "float32", "shape": [count, 3], "data": [0.5] * count * 3}}
+        fields = {"inputs": {"x": x}, "tangents": tangents, "batched": True}
+        call = plans.plan(OPERATIONS["jvp"], op, fields).call(fields, lambda result: result, NOT_RECORDED)
+        assert call.is_long != (is_short and name == "safe_norm")
+
+
 def test_a_call_has_fewer_rows_where_rows_are_large() -> None:
     op = REGISTRY["safe_norm"]
 
@@ -157,6 +212,7 @@ def test_a_call_has_fewer_rows_where_rows_are_large() -> None:
     ("inputs", "reason"),
     [
         ({"x": np.ones((ROWS + 1, 3))}, "more rows than a call has"),
+        ({"x": np.ones((5, NUMBERS // 4))}, "more rows than a call of such rows has"),
         ({"x": np.ones((0, 3))}, "no rows"),
         ({"x": np.ones((1, 2 * NUMBERS))}, "large rows"),
     ],
@@ -204,7 +260,7 @@ class StrengthAttrs(Attrs):
 
 
 def coupled(x: Tensor, *, strength: Tensor) -> Tensor:
-    return x - strength * tf.reduce_mean(x, axis=0)
+    return tf.where(strength > 0, x - tf.reduce_mean(x, axis=0), x)
 
 
 def test_the_trial_tries_other_attributes() -> None:
