@@ -20,7 +20,7 @@ from app.tensors.casting import Document, NumberList, Numbers, Source
 from app.tensors.decoding import FIELDS
 from app.tensors.json import Decoded
 from app.tensors.runs import Raw, Run, end_of_run, read_run
-from app.tensors.skeletons import HOLE, MAX_RUNS, split
+from app.tensors.skeletons import HOLE, MAX_RUNS, may_be_shape, split
 from app.tensors.strict_json import Body
 
 Kind: TypeAlias = type[Numbers | list[Any] | Decoded]
@@ -41,6 +41,10 @@ MAX_LISTS = 1000
 
 # A client cannot forge a mark: it begins with a random token of this process.
 _MARK = secrets.token_hex(16)
+
+
+class ShortList(NumberList):
+    """A short list of digits, which is not a tensor wherever it is in no place of one."""
 
 
 Extracted: TypeAlias = dict[str, Run | NumberList | Decoded]
@@ -95,7 +99,7 @@ def _without_runs(raw: Raw, extracted: Extracted) -> bytes:
         if run is None:
             if text.count(b"[") > MAX_LISTS:
                 raise ValueError("expected fewer lists in a short run")
-            run = NumberList(orjson.loads(text))
+            run = (ShortList if may_be_shape(text) else NumberList)(orjson.loads(text))
             run.start = start
         extracted[mark] = run
         pieces += (b'["%b"]' % mark.encode(), following)
@@ -178,10 +182,27 @@ def _restored(raw: Raw, parsed: Any, places: Places, extracted: Extracted) -> Do
             case _:
                 pass
     if extracted:
-        raise ValueError("expected runs only in the places of tensors")
+        if set(map(type, extracted.values())) != {ShortList}:
+            raise ValueError("expected runs only in the places of tensors")
+        _put_back(parsed, cast("dict[str, ShortList]", extracted))
     document = Document(cast("dict[str, Any]", parsed))
     document.sources = tuple(sources)
     return document
+
+
+def _put_back(value: Any, lists: dict[str, ShortList]) -> None:
+    """Put lists in place of their marks, anywhere in a document."""
+    waiting: list[Any] = [value]
+    while waiting:
+        inner = waiting.pop()
+        if isinstance(inner, dict):
+            waiting += cast("dict[str, Any]", inner).values()
+        elif isinstance(inner, list):
+            items = cast("list[Any]", inner)
+            if len(items) == 1 and isinstance(items[0], str) and items[0] in lists:
+                items[:] = lists[items[0]]
+            else:
+                waiting += items
 
 
 def _rows(run: NumberList) -> list[NumberList]:

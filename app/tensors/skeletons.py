@@ -6,12 +6,13 @@ from itertools import chain
 
 # Stands for a run of numbers. JSON has no such character, so no body is equal to a skeleton.
 HOLE = b"[\0]"
-# A list of digits up to this length may be a shape. It is a part of the skeleton, whatever it is.
+# A flat list of digits up to this length may be a shape, or a tensor whose numbers are written as integers.
 SHORT = 64
 DIGITS = b"0123456789, "
 # Brackets and what numbers are made of, from a bracket on. The possessive quantifier never goes back: linear time.
 RUN = re.compile(rb"[-+0-9.eE,\[\] \t\r\n]*+")
 AFTER = b", \t\r\n"
+EMPTY = b"[]" + AFTER
 # The most runs of a body that is split: each takes a microsecond, and a request has one or two for each tensor.
 MAX_RUNS = 64
 
@@ -19,9 +20,9 @@ MAX_RUNS = 64
 def split(body: bytes | bytearray) -> tuple[bytes, list[bytes | bytearray]] | None:
     """Return the skeleton of a JSON body, with a ``HOLE`` for each run, and the text of each run.
 
-    Takes linear time. A nested list is one run. A list of strings stays in the skeleton, and so does a short list of
-    digits, such as a shape, or an empty one. ``join`` puts the skeleton and the texts of a JSON body together again.
-    Returns ``None`` for a body with more than ``MAX_RUNS`` lists.
+    Takes linear time. A nested list is one run. A list of strings stays in the skeleton, and so does an empty one.
+    ``join`` puts the skeleton and the texts of a JSON body together again. Returns ``None`` for a body with more than
+    ``MAX_RUNS`` lists.
     """
     skeleton, texts, end, count = list[bytes | bytearray](), list[bytes | bytearray](), 0, 0
     start, following = body.find(b"["), 0
@@ -34,14 +35,18 @@ def split(body: bytes | bytearray) -> tuple[bytes, list[bytes | bytearray]] | No
             stop = run.end()
             following = body.find(b"[", stop)
         text = body[start:stop].rstrip(AFTER)
-        is_short = len(text) <= SHORT and not text[1:-1].translate(None, DIGITS)
-        if not is_short and b'"' not in text:
+        if b'"' not in text and text.strip(EMPTY):
             skeleton += (body[end:start], HOLE)
             texts.append(text)
             end = start + len(text)
         start = following
     skeleton.append(body[end:])
     return b"".join(skeleton), texts
+
+
+def may_be_shape(text: bytes | bytearray) -> bool:
+    """Return whether the text of a run is a short flat list of digits: it may be a shape, and not a tensor."""
+    return len(text) <= SHORT and not text[1:-1].translate(None, DIGITS)
 
 
 def join(skeleton: bytes, texts: Sequence[bytes]) -> bytes:
