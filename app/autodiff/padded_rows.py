@@ -91,7 +91,7 @@ class PaddedRows:
         for shape, size in zip(axes, counts, strict=True):
             start, stop, results = stop, stop + size, dict[Key, Array | None]()
             for key, rows in whole.items():
-                results[key] = None if rows is None else rows[start:stop].reshape(*shape, *rows.shape[1:])
+                results[key] = None if rows is None else rows[start:stop].reshape((*shape, *rows.shape[1:]))
             found.append(results)
         return found
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from app.autodiff.evaluation import Evaluation
+from app.autodiff.padded_numbers import PaddedNumbers
 from app.autodiff.padded_rows import PaddedRows
 from app.fast_path.shared_calls import SharedCall
 from app.fast_path.templates import MAX_TEXT, Range, RangeReader, ResponseTemplate, RunReader, Template, Values
@@ -185,6 +186,9 @@ def _evaluation(exchange: Exchange) -> Evaluation[Any]:
         raise NotCacheable
     packing, size = work.packed
     if size > packing.most or (isinstance(packing, PaddedRows) and packing.why_not != ""):
+        raise NotCacheable
+    # The call of a large request counts as long, unless it is that of a few thousand numbers of an elementwise op.
+    if call.is_large and not isinstance(packing, PaddedNumbers):
         raise NotCacheable
     for leaf in _tensors(work):
         if not leaf.size or (leaf.dtype not in FLOATS and leaf.dtype.kind not in "iub"):
