@@ -81,8 +81,8 @@ class Evaluation(Generic[Result]):
         if isinstance(packing, Whole) or size > packing.most:
             return None
         # Bytes, because 0.0 == -0.0 although the two give different results.
-        pairs = zip(self.leaves, packing.units, strict=True)
-        return packing, *[(leaf.shape, leaf.tobytes()) for leaf, unit in pairs if unit is None]
+        same = [leaf.tobytes() for leaf, unit in zip(self.leaves, packing.units, strict=True) if unit is None]
+        return packing, *same
 
     def _row_results(self) -> dict[Key, Shape] | None:
         """Return the shape of one row of each result; ``None`` if only a run determines it."""

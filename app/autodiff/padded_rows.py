@@ -109,7 +109,8 @@ class PaddedRows:
         return kept
 
 
-_packings: dict[tuple[Program, Mode, str, tuple[Shape | None, ...]], PaddedRows] = {}
+# By program, mode, device, the shapes of rows, and those of the inputs that all rows use.
+_packings: dict[tuple[Program, Mode, str, tuple[Shape | None, ...], tuple[Shape, ...]], PaddedRows] = {}
 
 
 def padded_rows(
@@ -129,14 +130,15 @@ def padded_rows(
         units.append(leaf.shape[axes:] if has_rows else None)
         if has_rows and not count:
             count = math.prod(leaf.shape[:axes])
-    key = program, point.spec.mode, point.spec.device, tuple(units)
+    shared = tuple([leaf.shape for leaf, unit in zip(leaves, units, strict=True) if unit is None])
+    key = program, point.spec.mode, point.spec.device, tuple(units), shared
     packing = _packings.get(key)
     if packing is None:
         shapes = results()
         if shapes is None:
             return None
         length = rows_in_call(point, (unit for unit in units if unit is not None), shapes.values())
-        packing = PaddedRows(*key, length, shapes, trial, TOO_LARGE if length == 1 else None)
+        packing = PaddedRows(*key[:4], length, shapes, trial, TOO_LARGE if length == 1 else None)
         packing = _packings.setdefault(key, packing)
         while len(_packings) > KEPT:
             with suppress(KeyError, RuntimeError):  # another thread has made room

@@ -203,6 +203,18 @@ def test_shared_inputs_of_other_shapes_share_no_call(both: Both):
         assert found == both.same(*turn)
 
 
+def test_shared_inputs_of_other_shapes_have_calls_of_their_own(both: Both):
+    """Rows of one shape, beside features with more channels."""
+    for channels in (1, 2, 3):
+        form = {"features": FEATURES[..., :1].repeat(channels, axis=3)}
+
+        def request(count: int, form: Arrays = form) -> bytes:
+            tensors = form | {"rois": regions(np.random.default_rng(count))["rois"]}
+            return plain("/v1/ops/roi_pool/gradients", tensors, {"pooled_height": 1, "pooled_width": 1})
+
+        check_taken(both, request)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("connections", [2, 16, 64])
 def test_requests_of_all_ops_at_once(both: Both, connections: int):
