@@ -28,7 +28,7 @@ from pydantic import Field
 
 from ops import UNCOMPILED, Array, Attrs, Example, Input, InvalidInput, Op, Output, Tensor, load, register_gradient
 
-kernels = load(__file__)
+kernels = load(__file__, bounded=("PullbackRoiPool", "PullbackRoiPoolGrad", "PullbackRoiPoolTake"))
 DTYPES = ("float32", "float64")
 FARTHEST = 2.0**30
 

@@ -112,7 +112,8 @@ class PaddedRows:
         return kept
 
 
-_packings: dict[tuple[Program, Mode, str, tuple[Shape | None, ...]], PaddedRows] = {}
+# By program, mode, device, the shapes of rows, and those of the inputs that all rows use.
+_packings: dict[tuple[Program, Mode, str, tuple[Shape | None, ...], tuple[Shape, ...]], PaddedRows] = {}
 
 
 def padded_rows(
@@ -134,14 +135,15 @@ def padded_rows(
             count = math.prod(leaf.shape[:axes])
     if not 0 < count <= ROWS:
         return None
-    key = program, point.spec.mode, point.spec.device, tuple(units)
+    shared = tuple([leaf.shape for leaf, unit in zip(leaves, units, strict=True) if unit is None])
+    key = program, point.spec.mode, point.spec.device, tuple(units), shared
     packing = _packings.get(key)
     if packing is None:
         shapes = results()
         if shapes is None:
             return None
         length = rows_in_call(point, (unit for unit in units if unit is not None), shapes.values())
-        packing = PaddedRows(*key, length, shapes, *((None, TOO_LARGE) if length == 1 else (trial, None)))
+        packing = PaddedRows(*key[:4], length, shapes, *((None, TOO_LARGE) if length == 1 else (trial, None)))
         packing = _packings.setdefault(key, packing)
         while len(_packings) > KEPT:
             with suppress(KeyError, RuntimeError):  # another thread has made room

@@ -165,7 +165,7 @@ class Batches:
                 began = time.perf_counter()
                 (results,) = compute([evaluation])
                 if is_short:
-                    self._note(timing_key, evaluation, is_brief=time.perf_counter() - began < INLINE_ALONE_S)
+                    self.note(packing, size, time.perf_counter() - began)
                 return results
 
             return await self._scheduler.run(work, queue=queue, deadline=deadline, owner=owner, counters=counters)
@@ -186,12 +186,24 @@ class Batches:
         """
         return self._runs_inline.get((packing, packing.length_for(size)))
 
-    def _note(self, timing_key: Hashable, evaluation: Evaluation[Any], *, is_brief: bool) -> None:
-        """Keep whether evaluations like this one run inline: they are brief, and do only arithmetic."""
+    def note(self, packing: Packing, size: int, seconds: float) -> None:
+        """Keep whether evaluations with ``size`` units run inline, after a run of them.
+
+        They do if they are brief, and do only what is known to end soon.
+        """
         if len(self._runs_inline) >= MEASURED:
             self._runs_inline.pop(next(iter(self._runs_inline)), None)
-        is_arithmetic = modes.is_known_arithmetic(evaluation.program, evaluation.point.spec.mode)
-        self._runs_inline[timing_key] = is_brief and is_arithmetic
+        is_brief = seconds < (INLINE_S if packing.most > 1 else INLINE_ALONE_S)
+        is_bounded = modes.is_known_bounded(packing.program, packing.mode)
+        self._runs_inline[packing, packing.length_for(size)] = is_brief and is_bounded
+
+    def enter(self, owner: str) -> None:
+        """Take a place among the evaluations that wait, until ``leave``; raises ``Overloaded``."""
+        self._admission.take(owner)
+
+    def leave(self, owner: str) -> None:
+        """Return a place."""
+        self._admission.give(owner)
 
     async def warm(self, evaluation: Evaluation[Any], *, deadline: float) -> None:
         """Run an evaluation twice in the queue for compiling: the first run compiles, the second measures the time.
@@ -260,9 +272,8 @@ class Batches:
         began = time.perf_counter()
         is_typical = batch.run()
         ended = time.perf_counter()
-        first = batch.members[0].evaluation
         if is_typical:
-            self._note(_timing_key(batch), first, is_brief=ended - began < INLINE_S)
+            self.note(batch.members[0].evaluation.packed[0], batch.size, ended - began)
         batch.members[0].counters.batched([member.arrived for member in batch.members], began, ended)
 
 

@@ -15,18 +15,22 @@ from typing import Any
 import numpy as np
 
 from app.autodiff.evaluation import Evaluation
+from app.autodiff.padded_numbers import PaddedNumbers
+from app.autodiff.padded_rows import PaddedRows
 from app.fast_path.shared_calls import SharedCall
-from app.fast_path.templates import MAX_TEXT, Range, RangeReader, ResponseTemplate, RunReader, Template
+from app.fast_path.templates import MAX_TEXT, Range, RangeReader, ResponseTemplate, RunReader, Template, Values
 from app.http.problems import Header
 from app.requests.answering import PIECE, Exchange
 from app.runtime.modes import Key, KeyedArrays
+from app.tensors import dtypes
 from app.tensors.casting import Source
-from app.tensors.fast_json import HOLE, read_lists, split
+from app.tensors.fast_json import HOLE, may_be_shape, read_lists, split
 from app.tensors.json import Decoded
 from app.tensors.layouts import Layout
 from ops import Array
 
-TEMPLATE_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
+# The floats that NumPy rounds to once, as the general path does.
+FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 # The most results in a response, and the most characters of a number and its comma.
 MAX_SLOTS, MAX_DIGITS = 8, 25
 STATUS_LINE = b"HTTP/1.1 200 OK\r\n"
@@ -38,12 +42,7 @@ CallOf = Callable[[Evaluation[Any]], SharedCall]
 
 
 class NotCacheable(Exception):
-    """The request has no template. ``is_lasting``: neither has any other request for this op."""
-
-    def __init__(self, *, is_lasting: bool = False) -> None:
-        """Say nothing to users: this stays inside the fast path."""
-        super().__init__()
-        self.is_lasting = is_lasting
+    """The request has no template."""
 
 
 @dataclass(eq=False)
@@ -59,11 +58,6 @@ class Candidate:
     likeness: Hashable
     headers: Sequence[Header] | None = None
     exchange: Exchange | None = None
-
-    @property
-    def names_op(self) -> bool:
-        """Whether all requests with this prefix are for one op: those of UM-Bridge name theirs in the body."""
-        return self.exchange is not None and self.exchange.names_op
 
 
 def template_of(candidate: Candidate, deadline_s: float, call_of: CallOf) -> Template:
@@ -82,8 +76,15 @@ def template_of(candidate: Candidate, deadline_s: float, call_of: CallOf) -> Tem
     # The bytes of a binary tensor may look like runs.
     has_runs = any(not isinstance(source, Decoded) for source in exchange.call.sources)
     reader = (_run_reader if has_runs else _range_reader)(candidate.body, tensors, exchange)
-    response = _response(headers, exchange)
-    return Template(reader, call_of(evaluation), evaluation.packed[1], response, counters, parse_counters)
+    response, shapes = _response(headers, exchange), tuple(leaf.shape for leaf in tensors)
+    call, size, values = call_of(evaluation), evaluation.packed[1], _values(evaluation)
+    return Template(reader, call, size, shapes, response, counters, parse_counters, values)
+
+
+def _values(evaluation: Evaluation[Any]) -> Values | None:
+    """Return the check of values that the op has."""
+    op, spec = evaluation.point.op, evaluation.point.spec
+    return Values(op.validate, tuple(slot.name for slot in op.inputs), spec.attrs) if op.validate is not None else None
 
 
 def _run_reader(body: bytes, tensors: Sequence[Array], exchange: Exchange) -> RunReader:
@@ -91,13 +92,14 @@ def _run_reader(body: bytes, tensors: Sequence[Array], exchange: Exchange) -> Ru
     skeleton, texts = split(body) or (b"", [])
     if not texts or (found := read_lists(texts)) is None or len(skeleton) > MAX_TEXT:
         raise NotCacheable
-    numbers, shapes = found
+    _, shapes = found
     # The number of the first element of each run among all numbers, by its position in the body.
-    firsts, at, first = dict[int, int](), 0, 0
+    firsts, ends, at, first = dict[int, int](), list[int](), 0, 0
     for part, text, shape in zip(skeleton.split(HOLE)[:-1], texts, shapes, strict=True):
         firsts[at + len(part)] = first
         at += len(part) + len(text)
         first += math.prod(shape)
+        ends.append(first)
     leaves = list[slice | Array]()
     for leaf in tensors:
         source = _source_of(leaf, exchange.call.sources)
@@ -106,11 +108,30 @@ def _run_reader(body: bytes, tensors: Sequence[Array], exchange: Exchange) -> Ru
         else:
             start = firsts[source.start] + source.first
             leaves.append(slice(start, start + leaf.size))
-    starts = sorted(leaf.start for leaf in leaves if isinstance(leaf, slice))
-    if starts != list(range(0, len(numbers), tensors[0].size)):
-        # Not every number of the body is in exactly one leaf.
+    constants = _constants([leaf for leaf in leaves if isinstance(leaf, slice)], texts, ends)
+    return RunReader(skeleton, shapes, tuple(leaves), tuple(dtypes.of(leaf.dtype) for leaf in tensors), constants)
+
+
+def _constants(
+    leaves: Sequence[slice], texts: Sequence[bytes | bytearray], ends: Sequence[int]
+) -> tuple[tuple[int, bytes], ...]:
+    """Return the texts of the runs that are no tensors, by their positions; ``ends`` are those of all runs.
+
+    Raises ``NotCacheable`` unless every number of every other run is in exactly one leaf.
+    """
+    taken, constants, at = sorted((leaf.start, leaf.stop) for leaf in leaves), list[tuple[int, bytes]](), 0
+    for index, (text, end) in enumerate(zip(texts, ends, strict=True)):
+        if taken and taken[0][0] == at:
+            while taken and taken[0][0] == at and at < end:
+                at = taken.pop(0)[1]
+        elif may_be_shape(text):
+            constants.append((index, bytes(text)))
+            at = end
+        if at != end:
+            raise NotCacheable
+    if taken or not leaves:
         raise NotCacheable
-    return RunReader(skeleton, shapes, tuple(leaves), tensors[0].dtype)
+    return tuple(constants)
 
 
 def _range_reader(body: bytes, tensors: Sequence[Array], exchange: Exchange) -> RangeReader:
@@ -126,7 +147,9 @@ def _range_reader(body: bytes, tensors: Sequence[Array], exchange: Exchange) -> 
         leaf.reshape(-1).copy() if place is None else ranges.index(place)
         for leaf, place in zip(tensors, found, strict=True)
     ]
-    return RangeReader(tuple(leaves), tuple(ranges), around, tensors[0].dtype)
+    by_range = [tensors[found.index(place)] for place in ranges]
+    sizes, kinds = tuple(leaf.size for leaf in by_range), tuple(dtypes.of(leaf.dtype) for leaf in by_range)
+    return RangeReader(tuple(leaves), tuple(ranges), around, kinds, sizes)
 
 
 def _source_of(leaf: Array, sources: Sequence[Source]) -> Source | None:
@@ -155,19 +178,20 @@ def _address(array: Array) -> int:
 
 
 def _evaluation(exchange: Exchange) -> Evaluation[Any]:
-    """Return the evaluation of a request if others may share its call, and if all numbers are valid for its op."""
+    """Return the evaluation of a request, if it may have a template."""
     call = exchange.call
     work = call.work
-    if not isinstance(work, Evaluation):
+    if not isinstance(work, Evaluation) or call.is_long:
         raise NotCacheable
-    spec = work.point.spec
-    if spec.batching != "elementwise" or spec.op.validate is not None:
-        raise NotCacheable(is_lasting=True)
-    if call.is_long or work.batch_key is None:
+    packing, size = work.packed
+    if size > packing.most or (isinstance(packing, PaddedRows) and packing.why_not != ""):
         raise NotCacheable
-    kinds = {(leaf.dtype, leaf.size) for leaf in _tensors(work)}
-    if len(kinds) != 1 or next(iter(kinds))[0] not in TEMPLATE_DTYPES:
+    # The call of a large request counts as long, unless it is that of a few thousand numbers of an elementwise op.
+    if call.is_large and not isinstance(packing, PaddedNumbers):
         raise NotCacheable
+    for leaf in _tensors(work):
+        if not leaf.size or (leaf.dtype not in FLOATS and leaf.dtype.kind not in "iub"):
+            raise NotCacheable
     return work
 
 
@@ -193,7 +217,7 @@ def _response(headers: Sequence[Header], exchange: Exchange) -> ResponseTemplate
 def _key_of(array: Array, results: KeyedArrays) -> Key:
     """Return the key of the result that this array is."""
     for key, result in results.items():
-        if result is array and array.dtype in TEMPLATE_DTYPES:
+        if result is array and array.dtype in dtypes.ROWS:
             return key
     raise NotCacheable
 

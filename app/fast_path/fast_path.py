@@ -6,11 +6,12 @@ errors.
 
 *What it answers*: a request that begins on an idle connection, is whole, and has a known prefix (the bytes before the
 body, without the digits of ``Content-Length``) and a body with a template. Requests of one turn of the event loop whose
-evaluations may share a call are computed together, on the event loop.
+evaluations may share a call are computed together: on the event loop if the call is known to be brief, otherwise on the
+thread of the scheduler (``threaded_calls``).
 
 *What it does not answer*: any request while the service drains or the budget of bodies is used up; a request without a
-valid key, over the limit of its key, or with a header that sets its deadline or its id; a call that no run has shown to
-be brief, or whose trace the cache has dropped; numbers that overflow; results that need another layout.
+valid key, over the limit of its key, or with a header that sets its deadline or its id; values that the op refuses;
+numbers that overflow; results that need another layout; requests beyond the limit of the scheduler's queue.
 
 *What it drops*: the least recently used prefixes, and the oldest templates of a prefix. A template stays true: ops,
 settings and plans do not change while the process lives. What does change is looked up each time: keys, the budget, the
@@ -20,18 +21,19 @@ state of the service, traces, and which calls run inline.
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Iterator
-from itertools import chain
-from typing import TypeAlias
+from collections import deque
+from collections.abc import Iterable
 
-from app.errors import PullbackError
+from app.autodiff.packing import Whole
+from app.execution.batching import INLINE_S
 from app.execution.engine import Engine
 from app.fast_path.candidates import Candidate
+from app.fast_path.parts import Batch, Group, Part
 from app.fast_path.pending import Pending, PendingRequest
 from app.fast_path.prefixes import TemplateCache, Unknown, cut, parse_prefix
-from app.fast_path.shared_calls import SharedCall
 from app.fast_path.template_maker import TemplateMaker
-from app.fast_path.templates import Columns, Template
+from app.fast_path.templates import Template
+from app.fast_path.threaded_calls import ThreadedCalls
 from app.http.access_log import CLIENT_GONE, AccessLog
 from app.http.body import Budget
 from app.http.connection import Connection
@@ -39,8 +41,8 @@ from app.http.keys import Keys
 
 logger = logging.getLogger("pullback")
 
-Batch: TypeAlias = dict[Template, list[PendingRequest]]
-"""The requests of a batch by their templates."""
+# A request that has waited so long on the fast path must be answered by the general path that much earlier.
+WAITED_S = 1e-3
 
 
 class FastPath:
@@ -51,8 +53,9 @@ class FastPath:
         self.answered = 0
         self._batches, self._lifecycle = engine.batches, engine.lifecycle
         self._budget, self._log, self._keys, self._cache = budget, log, keys, TemplateCache()
-        self._pending = Pending(budget, engine.lifecycle)
-        self._is_scheduled = False
+        self._pending = Pending(budget, engine.lifecycle, keys)
+        self._threads = ThreadedCalls(engine, self._send, self._return)
+        self._is_scheduled, self._ready = False, deque[Part]()
         self.store = TemplateMaker(engine, self._cache).store
 
     def receive(self, connection: Connection, data: bytes) -> bytes:
@@ -103,21 +106,32 @@ class FastPath:
             asyncio.get_running_loop().call_soon(self._run)
 
     def _run(self) -> None:
-        """Answer the requests of this turn."""
-        self._is_scheduled = False
-        waiting = dict[SharedCall, Batch]()
+        """Read the requests of this turn, and answer those whose calls are brief, as long as a turn may last."""
+        self._is_scheduled, until = False, time.perf_counter() + INLINE_S
         try:
-            for request in self._pending.turn():
-                if self._read(request):
-                    template = request.template
-                    waiting.setdefault(template.call, {}).setdefault(template, []).append(request)
-                else:
-                    request.connection.parse(request.data)
+            if not self._ready:
+                self._distribute(self._groups())
+            while self._ready:
+                self._answer(self._ready.popleft())
+                if time.perf_counter() > until:
+                    break
         finally:
-            for call, batch in waiting.items():
-                self._answer_all(call, batch)
-            if self._pending.small or self._pending.large:
+            if self._ready or self._pending.small or self._pending.large:
                 self._schedule()
+
+    def _groups(self) -> dict[Group, Batch]:
+        """Read the requests of this turn; return them by what they may share."""
+        groups = dict[Group, Batch]()
+        for request in self._pending.turn():
+            if self._read(request):
+                template = request.template
+                call, owner = template.call, template.call.owner
+                if request.key and isinstance(call.packing, Whole):
+                    owner = f"{owner} (key {request.key})"
+                groups.setdefault(Group(call, request.shared, owner), {}).setdefault(template, []).append(request)
+            else:
+                self._return([request])
+        return groups
 
     def _read(self, request: PendingRequest) -> bool:
         """Read the numbers of a request; return whether that worked. If not, the general path must answer it."""
@@ -137,95 +151,112 @@ class FastPath:
         request.template, columns = found
         if columns is None:
             return False
-        if self._keys is not None:
-            try:
-                request.key = self._keys.name_of(prefix.authorization)
-                self._keys.enter(request.key)
-            except PullbackError:
-                return False
-        request.columns, request.parsed = columns, time.perf_counter()
+        try:
+            request.columns = request.template.checked(columns)
+            request.shared = request.template.shared(request.columns)
+            if self._keys is not None:
+                name = self._keys.name_of(prefix.authorization)
+                self._keys.enter(name)
+                request.key = name
+        except BaseException:  # noqa: BLE001 - the author of the op may raise anything; the general path reports it
+            return False
+        request.parsed = time.perf_counter()
         request.read_s = request.parsed - began
         return True
 
-    def _answer_all(self, call: SharedCall, batch: Batch) -> None:
-        """Answer the requests of a turn that may share a call, in one call if that is known to run inline."""
-        total = 0
+    def _distribute(self, groups: dict[Group, Batch]) -> None:
+        """Divide requests into calls, for the event loop if they are known to be brief, otherwise for the thread."""
+        for group, batch in groups.items():
+            try:
+                parts, others = self._divided(group, batch)
+            except Exception:
+                logger.exception("the fast path failed, and leaves its requests to the general path")
+                for requests in batch.values():
+                    self._return(requests)
+                continue
+            self._ready += parts
+            if others:
+                self._threads.put(group, others)
+
+    def _divided(self, group: Group, batch: Batch) -> tuple[list[Part], list[PendingRequest]]:
+        """Return calls of lengths that are known to run on the event loop, and the requests that take the thread.
+
+        If the best length is not known to run there, the requests that fill it take the thread, which times it.
+        """
+        call, packing = group.call, group.call.packing
+        total = sum([template.size * len(requests) for template, requests in batch.items()])
+        best = packing.length_for(min(total, packing.most))
+        runs_inline = self._batches.runs_inline(packing, best)
+        if runs_inline and total <= packing.most:
+            return [Part(call, batch, total)], []
+        lengths = [each for each in packing.lengths if self._batches.runs_inline(packing, each)]
+        parts, others = list[Part](), list[PendingRequest]()
         for template, requests in batch.items():
-            total += template.size * len(requests)
-            if self._keys is not None:
-                for request in requests:
-                    self._keys.leave(request.key)
+            left, most = requests, lengths[-1] // template.size if lengths else 0
+            filling = len(left) if not most else 0 if runs_inline else best // template.size
+            others += left[:filling]
+            left = left[filling:]
+            for first in range(0, len(left), max(most, 1)):
+                part = left[first : first + most]
+                parts.append(Part(call, {template: part}, template.size * len(part)))
+        return parts, others
+
+    def _answer(self, part: Part) -> None:
+        """Run a call on the event loop, and send the responses."""
         try:
-            packing = call.packing
-            best = packing.length_for(min(total, packing.most))
-            runs_inline = self._batches.runs_inline(packing, best) or False
-            if runs_inline and total <= packing.most:
-                self._answer(call, batch, total)
+            part.run()
+        except Exception:  # noqa: BLE001 - the general path reports the error
+            self._return(part.requests)
+            return
+        if part.computed - part.began > INLINE_S:
+            self._batches.note(part.call.packing, part.count, part.computed - part.began)
+        self._send(part)
+
+    def _send(self, part: Part) -> None:
+        """Send the responses of a part that has been computed, and count them."""
+        try:
+            if self._lifecycle.draining:
+                # Its responses have another header.
+                self._return(part.requests)
                 return
-            for part, count in self._parts_of(call, batch, best, runs_inline=runs_inline):
-                self._answer(call, part, count)
+            began, requests = time.perf_counter(), list(part.requests)
+            first = requests[0].template
+            first.counters.batched([request.parsed for request in requests], part.began, part.computed)
+            for (template, alike), bodies in zip(part.batch.items(), part.bodies, strict=True):
+                self._respond(template, alike, bodies)
+            first.parse_counters.spent("parse", sum([request.read_s for request in requests]))
+            first.counters.spent("serialise", part.ended - part.computed + time.perf_counter() - began)
         except Exception:
             logger.exception("the fast path failed, and leaves its requests to the general path")
-            self._return(request for request in chain.from_iterable(batch.values()) if not request.is_done)
+            self._return(part.requests)
 
-    def _parts_of(self, call: SharedCall, batch: Batch, best: int, *, runs_inline: bool) -> Iterator[tuple[Batch, int]]:
-        """Yield batches of a length that is known to run inline, each with its count of numbers; return the others.
-
-        If the best length is not known to run inline, the requests that fill it take the general path, which times it.
-        """
-        lengths = [each for each in call.packing.lengths if self._batches.runs_inline(call.packing, each)]
-        for template, requests in batch.items():
-            left = requests
-            if not runs_inline:
-                self._return(left[: best // template.size])
-                left = left[best // template.size :]
-            if not lengths or template.size > lengths[-1]:
-                self._return(left)
+    def _respond(self, template: Template, requests: Iterable[PendingRequest], bodies: Iterable[bytes | None]) -> None:
+        """Send the responses of one template."""
+        (line, before_length, before_id, end), answered = template.response.head, list[PendingRequest]()
+        for request, body in zip(requests, bodies, strict=True):
+            if request.is_done:
                 continue
-            most = lengths[-1] // template.size
-            for first in range(0, len(left), most):
-                part = left[first : first + most]
-                yield {template: part}, template.size * len(part)
-
-    def _answer(self, call: SharedCall, batch: Batch, count: int) -> None:
-        """Compute the ``count`` numbers of a batch together, and answer its requests."""
-        began, read_s, columns, parsed = time.perf_counter(), 0.0, list[Columns](), list[float]()
-        requests = list(chain.from_iterable(batch.values()))
-        for request in requests:
-            columns.append(request.columns)
-            parsed.append(request.parsed)
-            read_s += request.read_s
-        try:
-            results = call.run(columns, count)
-        except Exception:  # noqa: BLE001 - the general path reports the error
-            self._return(requests)
-            return
-        computed, start, first = time.perf_counter(), 0, requests[0]
-        first.template.counters.batched(parsed, began, computed)
-        date = first.connection.server_state.default_headers[0][1]
-        for template, alike in batch.items():
-            response, answered, shape = template.response, list[PendingRequest](), (len(alike), template.size)
-            bodies = response.bodies(call.rows(results, response.keys, start, shape))
-            start += len(alike) * template.size
-            line, before_length, before_id, end = response.head
-            for request, body in zip(alike, bodies, strict=True):
-                if body is None:
-                    self._return([request])
-                    continue
-                request.is_done, request.id, request.sent = True, self._log.next_id(), len(body)
-                request.connection.answer(
-                    b"%b%b%b%d%b%b%b%b" % (line, date, before_length, len(body), before_id, request.id, end, body)
-                )
-                if request.connection.link.is_lost:
-                    request.status = CLIENT_GONE
-                answered.append(request)
-                self.answered += 1
-            self._log.answered(answered, template.counters)
-        first.template.parse_counters.spent("parse", read_s)
-        first.template.counters.spent("serialise", time.perf_counter() - computed)
+            if body is None:
+                self._return([request])
+                continue
+            connection = request.connection
+            self._pending.end(request)
+            request.id, request.sent = self._log.next_id(), len(body)
+            date = connection.server_state.default_headers[0][1]
+            connection.answer(
+                b"%b%b%b%d%b%b%b%b" % (line, date, before_length, len(body), before_id, request.id, end, body)
+            )
+            if connection.link.is_lost:
+                request.status = CLIENT_GONE
+            answered.append(request)
+            self.answered += 1
+        self._log.answered(answered, template.counters)
 
     def _return(self, requests: Iterable[PendingRequest]) -> None:
         """Leave these requests to the general path."""
         for request in requests:
-            request.is_done = True
-            request.connection.parse(request.data)
+            if not request.is_done:
+                self._pending.end(request)
+                if (waited_s := time.perf_counter() - request.began) > WAITED_S:
+                    request.connection.link.waited_s = waited_s
+                request.connection.parse(request.data)

@@ -1,13 +1,13 @@
 """Requests with known prefixes that wait: whole ones for their turn of the event loop, others for their rest.
 
-What a request holds while it waits, a part of the budget and a place among the requests in flight, is taken and given
-back here.
+What a request holds until its response, a part of the budget, a place among the requests in flight and one of its key,
+is given back here.
 """
 
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from app.fast_path.prefixes import RequestPrefix
 from app.fast_path.templates import Columns, Template
 from app.http.body import Budget
 from app.http.connection import Connection
+from app.http.keys import Keys
 
 # Bodies up to SMALL come first in a turn. A turn ends at TURN bytes of bodies, each of which counts as EACH bytes more:
 # that takes one or two milliseconds.
@@ -29,7 +30,9 @@ class PendingRequest:
     """A request from its arrival to its response: all its ``data``, and what the log shows of it.
 
     ``head`` is the key of its prefix. ``began`` and ``parsed``, the end of its reading, are times of
-    ``time.perf_counter``; reading took ``read_s``. ``is_done``: it has been answered, or returned to the parser.
+    ``time.perf_counter``; reading took ``read_s``. ``shared`` is equal for requests that may share a call. ``key`` is
+    the name of its key, empty without one. ``is_done``: it has been answered, or returned to the parser; if that is
+    before the end of a call on a thread, ``on_release`` is called.
     """
 
     connection: Connection
@@ -45,8 +48,10 @@ class PendingRequest:
     columns: Columns = field(init=False)
     parsed: float = field(init=False)
     read_s: float = field(init=False)
+    shared: Hashable = ()
     key: str = ""
     is_done: bool = False
+    on_release: Callable[[], None] | None = None
     method: str = "POST"
     status: int = 200
     sent: int = 0
@@ -62,13 +67,17 @@ class _Part(NamedTuple):
 
 
 class Pending:
-    """The requests that wait, and parts of requests: at most one of each connection."""
+    """The requests that wait, and parts of requests: at most one of each connection.
 
-    def __init__(self, budget: Budget, lifecycle: Lifecycle) -> None:
+    ``taken`` are those that have had their turn, and no response yet.
+    """
+
+    def __init__(self, budget: Budget, lifecycle: Lifecycle, keys: Keys | None = None) -> None:
         """Start with none."""
-        self._budget, self._lifecycle = budget, lifecycle
+        self._budget, self._lifecycle, self._keys = budget, lifecycle, keys
         # To remove the first item of a dict takes time for all that have been removed before.
         self.small, self.large = OrderedDict[Connection, PendingRequest](), OrderedDict[Connection, PendingRequest]()
+        self.taken = dict[Connection, PendingRequest]()
         self._parts = dict[Connection, _Part]()
         self._is_sweeping = False
 
@@ -81,7 +90,7 @@ class Pending:
         waiting[request.connection] = request
 
     def turn(self) -> Iterator[PendingRequest]:
-        """Remove and yield the requests of one turn: small ones, then large ones, and at least one of each kind.
+        """Take and yield the requests of one turn: small ones, then large ones, and at least one of each kind.
 
         So small requests never wait for several large ones, and neither kind waits for ever.
         """
@@ -90,9 +99,7 @@ class Pending:
             is_first = True
             while waiting and (is_first or size < TURN):
                 connection, request = waiting.popitem(last=False)
-                connection.is_waiting = False
-                self._budget.free += request.received
-                self._lifecycle.in_flight -= 1
+                self.taken[connection] = request
                 size, is_first = size + request.received + EACH, False
                 yield request
 
@@ -115,13 +122,26 @@ class Pending:
             connection.is_waiting = False
             self._budget.free += part.size
             return part.data, part.since
-        request = self.small.pop(connection, None) or self.large.pop(connection, None)
+        waiting = (self.taken, self.small, self.large)
+        request = next((each[connection] for each in waiting if connection in each), None)
         if request is None:
             return b"", time.monotonic()
-        connection.is_waiting = False
+        self.end(request)
+        if request.on_release is not None:
+            request.on_release()
+        return request.data, time.monotonic()
+
+    def end(self, request: PendingRequest) -> None:
+        """End a request, which has been answered, or is left to the general path."""
+        connection = request.connection
+        for waiting in (self.taken, self.small, self.large):
+            if waiting.pop(connection, None) is not None:
+                break
+        request.is_done, connection.is_waiting = True, False
         self._budget.free += request.received
         self._lifecycle.in_flight -= 1
-        return request.data, time.monotonic()
+        if request.key and self._keys is not None:
+            self._keys.leave(request.key)
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         """Leave slow requests to the general path."""

@@ -21,7 +21,7 @@ EXCLUDED = re.compile(rb"\r\n(?:x-request-id|pullback-deadline-ms|expect|connect
 END, MAX_HEAD = b"\r\n\r\n", 1 << 11
 # Room for two float32 tensors of the most numbers that may share a call. Larger bodies would hold up the event loop.
 MAX_BODY = 2 * 4 * SHARED + MAX_TEXT
-# The most templates of one prefix for lists, and lengths of bodies for ranges; and the most templates for one length.
+# The most skeletons of one prefix for lists, and lengths of bodies for ranges; and the most templates for each.
 TEMPLATES, ALIKE = 16, 4
 # The most prefixes that are kept, and the most bytes of all their templates.
 PREFIXES, TEMPLATE_BYTES = 256, 1 << 24
@@ -54,7 +54,7 @@ class RequestPrefix:
 
     target: str
     authorization: bytes
-    by_skeleton: OrderedDict[Skeleton, Template] = field(default_factory=OrderedDict[Skeleton, Template])
+    by_skeleton: OrderedDict[Skeleton, list[Template]] = field(default_factory=OrderedDict[Skeleton, list[Template]])
     by_length: OrderedDict[int, list[Template]] = field(default_factory=OrderedDict[int, list[Template]])
     failures: int = 0
     weight: int = 0
@@ -69,21 +69,22 @@ class RequestPrefix:
         if parts is None or found is None:
             return Unknown(len(body))
         skeleton, (numbers, shapes) = parts[0], found
-        template = self.by_skeleton.get((skeleton, shapes))
-        if template is None or not isinstance(template.reader, RunReader):
-            return Unknown((len(skeleton), shapes))
-        return template, template.reader.columns(numbers)
+        for template in self.by_skeleton.get((skeleton, shapes), ()):
+            if isinstance(template.reader, RunReader) and template.reader.matches(parts[1]):
+                return template, template.reader.columns(numbers)
+        return Unknown((len(skeleton), shapes))
 
     def add(self, body: bytes, template: Template) -> None:
         """Keep the template of a body; the oldest one makes room."""
         if isinstance(template.reader, RunReader):
-            self.by_skeleton[template.reader.skeleton, template.reader.shapes] = template
+            key = template.reader.skeleton, template.reader.shapes
+            self.by_skeleton[key] = [template, *self.by_skeleton.get(key, ())][:ALIKE]
         else:
             self.by_length[len(body)] = [template, *self.by_length.get(len(body), ())][:ALIKE]
         for templates in (self.by_skeleton, self.by_length):
             if len(templates) > TEMPLATES:
                 templates.popitem(last=False)
-        kept = (*self.by_skeleton.values(), *chain.from_iterable(self.by_length.values()))
+        kept = chain(*self.by_skeleton.values(), *self.by_length.values())
         self.weight = sum(template.weight for template in kept)
 
 

@@ -4,15 +4,17 @@ Only this module knows how the leaves of several requests become those of one ca
 again.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from app.autodiff.packing import Packing
+from app.autodiff.packing import Packing, Shape
 from app.runtime.modes import Key, KeyedArrays
 from app.tensors.fast_json import FlatNumbers
 from ops import Array
@@ -20,47 +22,77 @@ from ops import Array
 
 @dataclass(frozen=True, eq=False)
 class SharedCall:
-    """What evaluations that may share a call have in common: their packing, and the leaves that are equal for all.
+    """What evaluations that may share a call have in common: their packing, and the number attributes.
 
-    The other leaves are tensors of ``dtype``. The numbers of the requests follow each other in one row, padded to one
-    of the lengths of the packing.
+    ``numbers`` has these, with ``None`` for each tensor. The tensors have ``dtypes``. Those without a unit in the
+    packing, an input that all rows use, must be equal for all requests of a call. ``owner`` is the op.
     """
 
     packing: Packing
-    same: Sequence[Array | None]
-    dtype: np.dtype[Any]
+    numbers: Sequence[Array | None]
+    dtypes: Sequence[np.dtype[Any]]
+    owner: str
 
-    def run(self, requests: Sequence[Sequence[FlatNumbers | Array]], count: int) -> KeyedArrays:
-        """Return the results for the tensors of each request, in all ``count`` numbers for each leaf.
+    @cached_property
+    def units(self) -> tuple[Shape | None, ...]:
+        """The shape of one unit of each tensor, ``None`` for one that is equal for all requests of a call."""
+        pairs = zip(self.packing.units, self.numbers, strict=True)
+        return tuple(unit for unit, number in pairs if number is None)
 
-        Raises ``ValueError`` for another count, ``NotTraced``, ``NotPackable``, and whatever TensorFlow raises.
+    @cached_property
+    def shared(self) -> tuple[int, ...]:
+        """The tensors that must be equal for all requests of a call."""
+        return tuple(index for index, unit in enumerate(self.units) if unit is None)
+
+    def run(
+        self, requests: Sequence[Sequence[FlatNumbers | Array]], count: int, shapes: Sequence[Shape] = ()
+    ) -> KeyedArrays:
+        """Return the results for the tensors of each request, which have ``count`` units in all.
+
+        The tensors that are equal for all requests have the shapes in ``shapes``. Raises ``ValueError`` for another
+        count, ``NotTraced``, ``NotPackable``, and whatever TensorFlow raises.
         """
-        start = 0
-        rows = np.empty((len(requests[0]), self.packing.length_for(count)), self.dtype)
-        for row, parts in zip(rows, zip(*requests, strict=True), strict=True):
-            if set(map(type, parts)) == {list}:
-                row[:count] = np.array(list(chain.from_iterable(parts)), np.float64)
-            else:
-                # Each by itself: on its way through float64, a signalling NaN of float32 would become a quiet one.
-                start = 0
-                for part in parts:
-                    row[start : start + len(part)] = part
-                    start += len(part)
-                if start != count:
-                    raise ValueError(f"expected {count} numbers, got {start}")
-            row[count:] = row[count - 1]
-        tensors = iter(rows)
-        leaves = [next(tensors) if leaf is None else leaf for leaf in self.same]
-        return self.packing.run_call(leaves, count)
+        packing, length, tensors = self.packing, self.packing.length_for(count), list[Array]()
+        columns = zip(self.units, self.dtypes, zip(*requests, strict=True), strict=True)
+        for index, (unit, dtype, parts) in enumerate(columns):
+            if unit is None:
+                tensors.append(np.asarray(parts[0], dtype).reshape(shapes[index]))
+                continue
+            tensor = np.empty(packing.shape_of(unit, length), dtype)
+            size = count * math.prod(unit)
+            _fill(tensor.reshape(-1)[:size], parts)
+            if size < tensor.size:
+                tensor[count:] = tensor[count - 1]
+            tensors.append(tensor)
+        following = iter(tensors)
+        return packing.run_call([next(following) if leaf is None else leaf for leaf in self.numbers], count)
 
     def rows(self, results: KeyedArrays, keys: Sequence[Key], start: int, shape: tuple[int, int]) -> list[NDArray[Any]]:
-        """Return the results with these keys for the requests whose numbers begin at ``start``, a row for each.
+        """Return the results with these keys for the requests whose units begin at ``start``, a row for each.
 
-        ``shape`` is the number of requests, and of the numbers of each.
+        ``shape`` is the number of requests, and of the units of each.
         """
         found, stop = list[NDArray[Any]](), start + shape[0] * shape[1]
         for key in keys:
             result = results[key]
             assert result is not None
-            found.append(result[start:stop].reshape(shape))
+            part = result[start:stop] if self.packing.most > 1 else result
+            found.append(part.reshape(shape[0], part.size // shape[0]))
         return found
+
+
+def _fill(row: Array, parts: Sequence[FlatNumbers | Array]) -> None:
+    """Write the numbers of all parts to a row; raise ``ValueError`` for another count."""
+    if set(map(type, parts)) == {list}:
+        numbers = np.array(list(chain.from_iterable(parts)), np.float64)
+        if len(numbers) != len(row):
+            raise ValueError(f"expected {len(row)} numbers, got {len(numbers)}")
+        row[:] = numbers
+        return
+    # Each by itself: on its way through float64, a signalling NaN of float32 would become a quiet one.
+    start = 0
+    for part in parts:
+        row[start : start + len(part)] = part
+        start += len(part)
+    if start != len(row):
+        raise ValueError(f"expected {len(row)} numbers, got {start}")

@@ -1,7 +1,8 @@
 """Templates: everything about a request and its response that does not depend on the request's numbers."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -11,13 +12,15 @@ from numpy.typing import NDArray
 from app.fast_path.shared_calls import SharedCall
 from app.runtime.modes import Key
 from app.telemetry.counters import Counters
-from app.tensors.dtypes import ROWS
+from app.tensors.casting import Loss, cast
+from app.tensors.dtypes import DType
 from app.tensors.fast_json import FlatNumbers
 from app.tensors.json import Shape
 from app.tensors.layouts import Layout, Placeholder
-from ops import Array
+from ops import Array, Attrs
 
 Columns: TypeAlias = list[FlatNumbers | Array]
+"""The leaves of a request, flat; those of a dtype that is not a float are arrays of it."""
 # The most bytes of a body, and of the body of a response, besides the numbers.
 MAX_TEXT = 1 << 12
 # The bytes of a template without its texts and constants.
@@ -63,45 +66,62 @@ class RunReader:
     """Reads bodies in JSON, whose numbers are in runs.
 
     ``skeleton`` is the body without them, and ``shapes`` are those of the runs. A leaf is a part of all numbers of the
-    body, or a tensor that the skeleton has. The numbers must be in the range of
-    ``dtype``.
+    body, or a tensor that the skeleton has; ``dtypes`` are those of the leaves. ``constants`` are the texts of the runs
+    that are no tensors, such as shapes, by their positions among the runs.
     """
 
     skeleton: bytes
     shapes: tuple[Shape, ...]
     leaves: tuple[slice | Array, ...]
-    dtype: np.dtype[Any]
+    dtypes: tuple[DType, ...]
+    constants: tuple[tuple[int, bytes], ...] = ()
 
     @property
     def weight(self) -> int:
         """The bytes of memory that the reader takes, about."""
         return len(self.skeleton) + _bytes_of(self.leaves)
 
+    def matches(self, texts: Sequence[bytes | bytearray]) -> bool:
+        """Return whether the texts of the runs of a body are those of the template where they are no tensors."""
+        return all(texts[index] == text for index, text in self.constants)
+
     def columns(self, numbers: FlatNumbers) -> Columns | None:
-        """Return the leaves for the numbers of a body; ``None`` if a number may overflow the dtype."""
-        if self.dtype != np.float64:
-            row = ROWS[self.dtype]
+        """Return the leaves for the numbers of a body; ``None`` if a number may not fit the dtype of its leaf."""
+        if self._narrowest is not None:
             # Python's min and max would take an array apart, number by number.
             bounds = (numbers.min(), numbers.max()) if isinstance(numbers, np.ndarray) else (min(numbers), max(numbers))
-            if not (row.low < bounds[0] and bounds[1] < row.high):
+            if not (self._narrowest.low < bounds[0] and bounds[1] < self._narrowest.high):
                 return None
         leaves: Columns = []
-        for leaf in self.leaves:
-            leaves.append(numbers[leaf] if isinstance(leaf, slice) else leaf)
+        for leaf, dtype in zip(self.leaves, self.dtypes, strict=True):
+            part = numbers[leaf] if isinstance(leaf, slice) else leaf
+            if isinstance(leaf, slice) and not dtype.is_float:
+                part = _integers(part, dtype)
+                if part is None:
+                    return None
+            leaves.append(part)
         return leaves
+
+    @cached_property
+    def _narrowest(self) -> DType | None:
+        """The float dtype whose range bounds all numbers of a body; every number is in that of float64."""
+        narrow = [dtype for dtype in self.dtypes if dtype.is_float and dtype.numpy != np.float64]
+        return narrow[0] if narrow else None
 
 
 @dataclass(frozen=True, eq=False)
 class RangeReader:
     """Reads bodies whose tensors are ranges of bytes, with ``around`` them the bytes that do not change.
 
-    A leaf is the number of a range, or a tensor that the other bytes have.
+    A leaf is the number of a range, or a tensor that the other bytes have. ``dtypes`` are those of the ranges, and
+    ``sizes`` their numbers.
     """
 
     leaves: tuple[int | Array, ...]
     ranges: tuple[Range, ...]
     around: tuple[bytes, ...]
-    dtype: np.dtype[Any]
+    dtypes: tuple[DType, ...]
+    sizes: tuple[int, ...]
 
     @property
     def weight(self) -> int:
@@ -115,36 +135,84 @@ class RangeReader:
 
     def columns(self, body: bytes) -> Columns | None:
         """Return the leaves in a body; ``None`` if the text of one is not base64 of such tensors."""
-        tensors, dtype = list[Array](), self.dtype
-        for start, stop, is_base64 in self.ranges:
+        tensors = list[Array]()
+        for (start, stop, is_base64), row, size in zip(self.ranges, self.dtypes, self.sizes, strict=True):
+            dtype = row.numpy
             if not is_base64:
-                tensors.append(np.frombuffer(body, dtype, (stop - start) // dtype.itemsize, start))
-                continue
-            try:
-                tensors.append(np.frombuffer(pybase64.b64decode(body[start:stop], validate=True), dtype))
-            except ValueError:
+                tensor = np.frombuffer(body, dtype, size, start)
+            else:
+                try:
+                    tensor = np.frombuffer(pybase64.b64decode(body[start:stop], validate=True), dtype)
+                except ValueError:
+                    return None
+            if tensor.size != size or (row.is_bool and tensor.view(np.uint8).max(initial=0) > 1):
                 return None
+            tensors.append(tensor)
         return [tensors[leaf] if isinstance(leaf, int) else leaf for leaf in self.leaves]
+
+
+@dataclass(frozen=True, eq=False)
+class Values:
+    """The check of the values of a request by its op's author: ``validate``, for the inputs with these names."""
+
+    validate: Callable[[dict[str, Array], Attrs], None]
+    names: tuple[str, ...]
+    attrs: Attrs
+
+    def check(self, columns: Columns, shapes: Sequence[Shape]) -> None:
+        """Raise what the author raises for these inputs, the first leaves."""
+        inputs = zip(self.names, columns, shapes, strict=False)
+        self.validate({name: np.asarray(x).reshape(shape) for name, x, shape in inputs}, self.attrs)
 
 
 @dataclass(frozen=True, eq=False)
 class Template:
     """A request without its numbers: what reads its body, what computes its response, the response, who counts it.
 
-    All tensors of the request have ``size`` numbers. ``parse_counters`` count the time of reading.
+    The request has ``size`` units of the packing of its call, and its tensors have ``shapes``. ``parse_counters`` count
+    the time of reading. ``values`` checks the values, if the op does that.
     """
 
     reader: RunReader | RangeReader
     call: SharedCall
     size: int
+    shapes: tuple[Shape, ...]
     response: ResponseTemplate
     counters: Counters
     parse_counters: Counters
+    values: Values | None = None
 
     @property
     def weight(self) -> int:
         """The bytes of memory that the template takes, about."""
         return BARE + self.reader.weight + sum(map(len, (*self.response.head, *self.response.layout.constants)))
+
+    def checked(self, columns: Columns) -> Columns:
+        """Return the leaves, after a check of their values; raises what the author of the op raises."""
+        if self.values is not None or self.call.shared:
+            # Once, for the check, the key of what requests share, and the call.
+            columns = [
+                np.asarray(x, np.float64 if isinstance(x, list) else None).astype(dtype, copy=False)
+                for x, dtype in zip(columns, self.call.dtypes, strict=True)
+            ]
+        if self.values is not None:
+            self.values.check(columns, self.shapes)
+        return columns
+
+    def shared(self, columns: Columns) -> Hashable:
+        """Return what must be equal for all requests of a call: the shapes and bytes of inputs that all rows use."""
+        return tuple([(self.shapes[index], np.asarray(columns[index]).tobytes()) for index in self.call.shared])
+
+
+def _integers(numbers: FlatNumbers | Array, dtype: DType) -> Array | None:
+    """Return numbers as integers of a dtype, ``None`` if they are others, or may have been rounded."""
+    flat: list[Any] = numbers if isinstance(numbers, list) else numbers.tolist()
+    if dtype.is_bool:
+        return None
+    try:
+        return cast(flat, set(map(type, flat)), dtype)
+    except Loss:
+        return None
 
 
 def _bytes_of(leaves: Iterable[object]) -> int:

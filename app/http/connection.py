@@ -87,8 +87,7 @@ class Connection(HttpToolsProtocol):
         """Stop waiting; tell the request in progress that its client has disconnected."""
         self._stop_head_timer()
         self.link.is_lost = True
-        if self.is_waiting and self._fast_path is not None and (data := self._fast_path.release(self)):
-            self.parse(data)
+        self._leave_fast_path()
         if self._running is not None and not self._running.response_complete:
             self._running.disconnected = True
             self._running.message_event.set()
@@ -103,6 +102,11 @@ class Connection(HttpToolsProtocol):
         ):
             data = self._fast_path.receive(self, data)
         if data:
+            self.parse(data)
+
+    def _leave_fast_path(self) -> None:
+        """Parse the request that the fast path has, if any."""
+        if self.is_waiting and self._fast_path is not None and (data := self._fast_path.release(self)):
             self.parse(data)
 
     @property
@@ -208,6 +212,7 @@ class Connection(HttpToolsProtocol):
     def shutdown(self) -> None:
         """Close the connection when it has been idle for ``IDLE_AT_STOP_S``; answer what arrives until then."""
         self.timeout_keep_alive = IDLE_AT_STOP_S
+        self._leave_fast_path()
         if self._state is State.IDLE or (self._state is State.BODY and self.cycle.response_complete):
             self._start_keep_alive_timer(IDLE_AT_STOP_S)
 

@@ -31,14 +31,16 @@ class Deadline:
         allowed_s: float,
         disconnected: Callable[[], Awaitable[None]],
         too_slow: Callable[[], Exception],
+        waited_s: float = 0.0,
     ) -> None:
         """Start, in the request's task: it may take ``allowed_s`` seconds. ``deadlines`` checks it until ``stop``.
 
+        The request has waited for ``waited_s`` of them already.
         ``at`` is the deadline on the event loop's clock. ``disconnected`` returns when the client has disconnected, and
         ``too_slow`` returns the error for a body that is incomplete at the deadline.
         """
         loop = asyncio.get_running_loop()
-        self._began, self.allowed_s = loop.time(), allowed_s
+        self._began, self.allowed_s = loop.time() - waited_s, allowed_s
         self.at = self._until = self._began + allowed_s
         self._task, self._disconnected = asyncio.current_task(), disconnected
         self._error, self._watches_from = too_slow, math.inf

@@ -37,7 +37,8 @@ class Limits:
             allowed_s = min(_seconds(milliseconds), allowed_s)
         request.budget, request.binary_limit = self._budget, self._binary_limit
         request.limit = request.json_limit = self._json_limit
-        request.deadline = Deadline(self._deadlines, allowed_s, request.wait_for_disconnect, request.too_slow)
+        waited_s, request.link.waited_s = request.link.waited_s, 0.0
+        request.deadline = Deadline(self._deadlines, allowed_s, request.wait_for_disconnect, request.too_slow, waited_s)
         try:
             await self._app(scope, receive, send)
         except asyncio.CancelledError:

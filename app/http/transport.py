@@ -20,13 +20,14 @@ class Link:
     """What the requests of a connection know about it.
 
     ``tasks`` are those of all requests in this process. ``waiting`` are the requests on this connection that follow the
-    one in progress. ``is_lost``: the client has disconnected.
+    one in progress. ``is_lost``: the client has disconnected. The next request has waited for ``waited_s`` already.
     """
 
     tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
     waiting: Sized = ()
     transport: asyncio.Transport | None = None
     is_lost: bool = False
+    waited_s: float = 0.0
 
     def has_more(self) -> bool:
         """Return whether another request of this connection has arrived, or a part of one."""

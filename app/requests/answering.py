@@ -45,13 +45,11 @@ class Reply(NamedTuple):
 class Exchange:
     """A request that has been answered, for the fast path: its body, what was computed, and the response.
 
-    It was allowed to take ``allowed_s`` seconds. ``counters`` are those for the time of reading. ``names_op``: the path
-    names the op.
+    It was allowed to take ``allowed_s`` seconds. ``counters`` are those for the time of reading.
     """
 
     allowed_s: float
     counters: Counters
-    names_op: bool
     body: Body
     call: Call
     computed: Any
@@ -86,7 +84,7 @@ async def answer(
     await send_reply(reply, request)
     if request.candidate is not None:
         allowed_s = request.deadline.allowed_s
-        request.candidate.exchange = Exchange(allowed_s, counters, owner != "", body, call, computed, reply)
+        request.candidate.exchange = Exchange(allowed_s, counters, body, call, computed, reply)
 
 
 async def _answer_on_scheduler(

@@ -1,7 +1,7 @@
-"""Detection of graphs that do only arithmetic.
+"""Detection of graphs whose run time follows from the shapes of their inputs, and that never wait.
 
-Their run time follows from the shapes of their inputs, and they never block. Any other kernel may sleep, loop as often
-as values require, or come from an op author.
+Any other kernel may sleep, loop as often as values require, or come from an op author. Graphs that do only arithmetic
+are a part of these: XLA computes them as TensorFlow's kernels do.
 """
 
 from itertools import chain
@@ -35,16 +35,54 @@ KERNELS = frozenset([
 # fmt: on
 
 
+# fmt: off
+# Kernels that are not arithmetic, and whose time follows from shapes too, or has a small bound. They may refuse values.
+BOUNDED = frozenset([
+    # structure
+    "Assert", "Bincount", "BroadcastArgs", "CheckNumerics", "CheckNumericsV2", "ConcatOffset", "Concat", "DepthToSpace",
+    "Diag", "DiagPart", "DynamicStitch", "EnsureShape", "Gather", "GatherNd", "GatherV2", "InvertPermutation",
+    "LinSpace", "MatrixBandPart", "MatrixDiag", "MatrixDiagPart", "MatrixDiagPartV2", "MatrixDiagPartV3",
+    "MatrixDiagV2", "MatrixDiagV3", "MatrixSetDiag", "MatrixSetDiagV2", "MatrixSetDiagV3", "MirrorPad", "MirrorPadGrad",
+    "OneHot", "Pad", "PadV2", "Reverse", "ReverseSequence", "ReverseV2", "Roll", "ScatterNd",
+    "SegmentMax", "SegmentMean", "SegmentMin", "SegmentProd", "SegmentSum", "SegmentSumV2", "ShapeN", "SpaceToDepth",
+    "Split", "SplitV", "StridedSliceGrad", "TensorScatterAdd", "TensorScatterSub", "TensorScatterUpdate", "TopK",
+    "TopKV2", "UnsortedSegmentMax", "UnsortedSegmentMin", "UnsortedSegmentProd", "UnsortedSegmentSum", "Where",
+    # linear algebra: iterations of Eigen's decompositions have a bound for each number
+    "BatchMatMul", "BatchMatMulV3", "Cholesky", "CholeskyGrad", "Einsum", "LogMatrixDeterminant", "MatrixDeterminant",
+    "MatrixInverse", "MatrixSolve", "MatrixSolveLs", "MatrixTriangularSolve", "ConjugateTranspose", "Qr",
+    "SelfAdjointEigV2", "Svd",
+    # layers
+    "AvgPool", "AvgPoolGrad", "Conv2D", "Conv2DBackpropFilter", "Conv2DBackpropInput", "DepthwiseConv2dNative",
+    "DepthwiseConv2dNativeBackpropFilter", "DepthwiseConv2dNativeBackpropInput", "L2Loss", "MaxPool", "MaxPoolGrad",
+    "MaxPoolGradGrad", "SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits",
+    # transforms and complex numbers
+    "Angle", "Complex", "ComplexAbs", "Conj", "FFT", "FFT2D", "FFT3D", "IFFT", "IFFT2D", "IFFT3D", "IRFFT", "IRFFT2D",
+    "Imag", "RFFT", "RFFT2D", "Real",
+    # functions: their series have a bound
+    "BesselI0", "BesselI0e", "BesselI1", "BesselI1e", "BesselJ0", "BesselJ1", "BesselK0", "BesselK0e", "BesselK1",
+    "BesselK1e", "BesselY0", "BesselY1", "Betainc", "Dawsn", "Expint", "FresnelCos", "FresnelSin", "Igamma",
+    "IgammaGradA", "Igammac", "Ndtri", "NextAfter", "Polygamma", "Spence", "Zeta",
+    # integers and selection
+    "ApproximateEqual", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Bitcast", "EuclideanNorm", "Invert",
+    "LeftShift", "Mod", "RightShift", "TruncateDiv", "TruncateMod",
+])
+# fmt: on
+
 # What calls another graph, which is in the library of the graph.
 CALLS = frozenset(["PartitionedCall", "StatefulPartitionedCall", "SymbolicGradient"])
 
 
-def is_arithmetic(graph: tf.Graph, *, may_call: bool = False) -> bool:
-    """Report whether a graph has only these kernels, and those of C++ pages that say the same of theirs.
+def is_arithmetic(graph: tf.Graph) -> bool:
+    """Report whether a graph does only arithmetic, with kernels of C++ pages that say so, and calls no other."""
+    return _kernels(graph, with_library=False) <= KERNELS | bounded_kernels()
 
-    If it ``may_call`` other graphs, so must they; otherwise, it has no calls.
-    """
+
+def is_bounded(graph: tf.Graph) -> bool:
+    """Report whether all kernels of a graph, and of those that it calls, end in a time that follows from shapes."""
+    return _kernels(graph, with_library=True) <= KERNELS | BOUNDED | CALLS | bounded_kernels()
+
+
+def _kernels(graph: tf.Graph, *, with_library: bool) -> set[str]:
     definition = graph.as_graph_def()
     called = chain.from_iterable(function.node_def for function in definition.library.function)
-    kernels = {node.op for node in chain(definition.node, called if may_call else ())}
-    return kernels - KERNELS - bounded_kernels() <= (CALLS if may_call else frozenset())
+    return {node.op for node in chain(definition.node, called if with_library else ())}

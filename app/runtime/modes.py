@@ -17,7 +17,7 @@ from tensorflow.python.framework.ops import EagerTensor  # for the same reason
 from tensorflow.python.pywrap_tfe import TFE_Py_Execute, TFE_Py_ExecuteCancelable  # for the same reason
 
 from app.runtime import traces
-from app.runtime.arithmetic import is_arithmetic
+from app.runtime.arithmetic import is_bounded
 from app.runtime.calculus import Calculus, Graph, Tapes, forget_gradients
 from app.runtime.cancellation import remaining_ms, uninterrupted
 from app.runtime.source_lines import keep_author_line
@@ -97,17 +97,17 @@ def trace_of(program: Traceable, mode: Mode, leaves: Sequence[Array], device: st
     return made
 
 
-def is_known_arithmetic(program: Traceable, mode: Mode) -> bool:
-    """Report whether a program does nothing but arithmetic; false before its first trace in this mode."""
-    if is_known := (program, mode) in _arithmetic:
+def is_known_bounded(program: Traceable, mode: Mode) -> bool:
+    """Report whether all kernels of a program end soon and never wait; false before its first trace in this mode."""
+    if is_known := (program, mode) in _bounded:
         with suppress(KeyError):  # another thread has removed it meanwhile
-            _arithmetic.move_to_end((program, mode))
+            _bounded.move_to_end((program, mode))
     return is_known
 
 
 # The least recently used program is dropped for another. One takes about a kilobyte.
-ARITHMETIC_KEPT = 8192
-_arithmetic: OrderedDict[tuple[Traceable, Mode], None] = OrderedDict()
+BOUNDED_KEPT = 8192
+_bounded: OrderedDict[tuple[Traceable, Mode], None] = OrderedDict()
 
 
 class Function:
@@ -148,8 +148,8 @@ class Function:
 SMALL = 1 << 12
 
 
-class Arithmetic:
-    """A function that does nothing but arithmetic; for small leaves, it runs on the calling thread.
+class Bounded:
+    """A function whose kernels end soon and never wait; for small leaves, it runs on the calling thread.
 
     Leaves of equal shapes always run in the same way, and all leaves do if their sizes ``are_bounded``.
     """
@@ -185,7 +185,7 @@ class Trace:
         self, program: Traceable, mode: Mode, specs: Sequence[tf.TensorSpec], device: str, *, in_session: bool
     ) -> None:
         """Trace a program for leaves of these types on a device; raise whatever the op and TensorFlow raise."""
-        self.is_arithmetic = False
+        self.is_bounded = False
         self.kinds: dict[Key, tf.DType] = {}
         self.shapes: KeyedArrays = {}
         self.missing: list[Key] = []
@@ -194,8 +194,8 @@ class Trace:
             self._call = self._session(program, mode, specs, device)
         else:
             self._function = self._concrete(program, mode, specs)
-            if mode == "graph" and self.is_arithmetic and can_run_here(device):
-                self._call = Arithmetic(self._function, are_bounded=program.traits.has_few_shapes)
+            if mode == "graph" and self.is_bounded and can_run_here(device):
+                self._call = Bounded(self._function, are_bounded=program.traits.has_few_shapes)
             else:
                 self._call = Function(self._function)
 
@@ -225,7 +225,7 @@ class Trace:
         build = partial(self._build, program)
         traced = tf.function(build, input_signature=specs, autograph=False, jit_compile=mode == "xla")
         function = traced.get_concrete_function()
-        self.is_arithmetic = is_arithmetic(function.graph, may_call=True)
+        self.is_bounded = is_bounded(function.graph)
         forget_gradients(function.graph)
         return function
 
@@ -262,10 +262,10 @@ def _new_trace(program: Traceable, mode: Mode, leaves: Sequence[Array], device: 
             failure = _clearest_error(error, program, leaves)
             keep_author_line(failure)
         else:
-            if trace.is_arithmetic:
-                _arithmetic[program, mode] = None
-                if len(_arithmetic) > ARITHMETIC_KEPT:
-                    _arithmetic.popitem(last=False)
+            if trace.is_bounded:
+                _bounded[program, mode] = None
+                if len(_bounded) > BOUNDED_KEPT:
+                    _bounded.popitem(last=False)
             return trace
     # Raised outside the block above; inside it, the first error would become the context and keep the tensors alive.
     raise failure

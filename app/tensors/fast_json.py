@@ -36,9 +36,10 @@ FlatNumbers: TypeAlias = list[float] | NDArray[np.float64]
 
 # Stands for a run of numbers. JSON has no such character, so no body is equal to a skeleton.
 HOLE = b"[\0]"
-# A list of digits up to this length may be a shape. It is a part of the skeleton, whatever it is.
+# A flat list of digits up to this length may be a shape, or a tensor whose numbers are written as integers.
 _SHORT_LIST = 64
 _DIGITS = b"0123456789, "
+_EMPTY = b"[]" + AFTER
 # Brackets and what numbers are made of, from a bracket on. The possessive quantifier never goes back: linear time.
 _RUN = re.compile(rb"[-+0-9.eE,\[\] \t\r\n]*+")
 # The most runs of a body that is split: each takes a microsecond, and a request has one or two for each tensor.
@@ -58,6 +59,10 @@ MAX_LISTS = 1000
 _MARK = secrets.token_hex(16)
 
 
+class ShortList(NumberList):
+    """A short list of digits, which is not a tensor wherever it is in no place of one."""
+
+
 Extracted: TypeAlias = dict[str, Run | NumberList | Decoded]
 """The values that are parsed by themselves, by their marks."""
 
@@ -65,8 +70,8 @@ Extracted: TypeAlias = dict[str, Run | NumberList | Decoded]
 def split(body: bytes | bytearray) -> tuple[bytes, list[bytes | bytearray]] | None:
     """Return the skeleton of a JSON body, with a ``HOLE`` for each run, and the text of each run.
 
-    Takes linear time. A nested list is one run. A list of strings stays in the skeleton, and so does a short list of
-    digits, such as a shape, or an empty one. Returns ``None`` for a body with more than ``MAX_RUNS`` lists.
+    Takes linear time. A nested list is one run. A list of strings stays in the skeleton, and so does an empty one.
+    Returns ``None`` for a body with more than ``MAX_RUNS`` lists.
     """
     skeleton, texts, end, count = list[bytes | bytearray](), list[bytes | bytearray](), 0, 0
     start, following = body.find(b"["), 0
@@ -79,14 +84,18 @@ def split(body: bytes | bytearray) -> tuple[bytes, list[bytes | bytearray]] | No
             stop = run.end()
             following = body.find(b"[", stop)
         text = body[start:stop].rstrip(AFTER)
-        is_short = len(text) <= _SHORT_LIST and not text[1:-1].translate(None, _DIGITS)
-        if not is_short and b'"' not in text:
+        if b'"' not in text and text.strip(_EMPTY):
             skeleton += (body[end:start], HOLE)
             texts.append(text)
             end = start + len(text)
         start = following
     skeleton.append(body[end:])
     return b"".join(skeleton), texts
+
+
+def may_be_shape(text: bytes | bytearray) -> bool:
+    """Return whether the text of a run is a short flat list of digits: it may be a shape, and not a tensor."""
+    return len(text) <= _SHORT_LIST and not text[1:-1].translate(None, _DIGITS)
 
 
 def read_lists(texts: Sequence[bytes | bytearray]) -> tuple[FlatNumbers, tuple[Shape, ...]] | None:
@@ -162,7 +171,7 @@ def _without_runs(raw: Raw, extracted: Extracted) -> bytes:
         if run is None:
             if text.count(b"[") > MAX_LISTS:
                 raise ValueError("expected fewer lists in a short run")
-            run = NumberList(orjson.loads(text))
+            run = (ShortList if may_be_shape(text) else NumberList)(orjson.loads(text))
             run.start = start
         extracted[mark] = run
         pieces += (b'["%b"]' % mark.encode(), following)
@@ -245,10 +254,27 @@ def _restored(raw: Raw, parsed: Any, places: Places, extracted: Extracted) -> Do
             case _:
                 pass
     if extracted:
-        raise ValueError("expected runs only in the places of tensors")
+        if set(map(type, extracted.values())) != {ShortList}:
+            raise ValueError("expected runs only in the places of tensors")
+        _put_back(parsed, cast("dict[str, ShortList]", extracted))
     document = Document(cast("dict[str, Any]", parsed))
     document.sources = tuple(sources)
     return document
+
+
+def _put_back(value: Any, lists: dict[str, ShortList]) -> None:
+    """Put lists in place of their marks, anywhere in a document."""
+    waiting: list[Any] = [value]
+    while waiting:
+        inner = waiting.pop()
+        if isinstance(inner, dict):
+            waiting += cast("dict[str, Any]", inner).values()
+        elif isinstance(inner, list):
+            items = cast("list[Any]", inner)
+            if len(items) == 1 and isinstance(items[0], str) and items[0] in lists:
+                items[:] = lists[items[0]]
+            else:
+                waiting += items
 
 
 def _rows(run: NumberList) -> list[NumberList]:

@@ -23,6 +23,7 @@ from app.fast_path.prefixes import (
 )
 from app.fast_path.templates import RunReader, Template
 from app.http.connection import Connection
+from app.tensors.dtypes import DTYPES
 
 HEAD = b"POST /v1/ops/x/vjp HTTP/1.1\r\nx: %d\r\ncontent-length: \r\n\r\n"
 MANY = 5_000
@@ -31,9 +32,9 @@ MANY = 5_000
 def template(number: int, size: int = 0) -> Template:
     """Return a template of a body with this number, which keeps a constant of ``size`` bytes."""
     response: Any = SimpleNamespace(head=(b"",) * 4, layout=SimpleNamespace(constants=(b"",)))
-    reader = RunReader(b"%d" % number, ((1,),), (np.zeros(size, np.uint8),), np.dtype(np.float32))
+    reader = RunReader(b"%d" % number, ((1,),), (np.zeros(size, np.uint8),), (DTYPES["float32"],))
     nothing: Any = None
-    return Template(reader, nothing, 1, response, nothing, nothing)
+    return Template(reader, nothing, 1, ((),), response, nothing, nothing)
 
 
 def test_counts_are_bounded():

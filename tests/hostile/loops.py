@@ -18,7 +18,8 @@ from app.tensors import safetensors
 from tests.fast_path.wire import post, with_head
 from tests.http.openinference_client import LENGTH, OCTETS, binary
 
-OPS = ("log1pexp", "square", "sign", "scale_gradient")
+# The last three are not elementwise, or have a kernel in C++.
+OPS = ("log1pexp", "square", "sign", "scale_gradient", "safe_norm", "zero_out", "relu")
 OPERATIONS = ("forward", "vjp", "jvp", "hvp", "gradients")
 DTYPES = ("float32", "float64")
 SAFETENSORS = "application/vnd.safetensors"
@@ -91,7 +92,9 @@ def any_loop(rng: random.Random, tag: str) -> Loop:
     shape = rng.choice(SHAPES)
     size = int(np.prod(shape))
     form = rng.choice((_lists, _lists, _lists, _typed, _base64, _safetensors, _umbridge, _umbridge, _tesseract))
-    form = rng.choice((form, form, form, form, _inference, _binary_inference, _two_inputs, _two_vectors, _compressed))
+    form = rng.choice(
+        (form, form, form, form, _inference, _binary_inference, _two_inputs, _two_vectors, _compressed, _labelled)
+    )
     return Loop(form(rng, shape, rng.choice(DTYPES), (tag,) if tag else ()), size)
 
 
@@ -203,6 +206,19 @@ def _two_inputs(rng: random.Random, shape: tuple[int, ...], dtype: str, tag: tup
         tensors = ",".join(f'"{name}":{nested(texts[i], inner, comma)}' for name, i in names)
         body = f'{{"inputs":{{{tensors}}},"dtype":"{dtype}","encoding":"{encoding}"}}'
         return post(path, body.encode(), "content-type: application/json", *tag)
+
+    return make
+
+
+def _labelled(rng: random.Random, shape: tuple[int, ...], dtype: str, tag: tuple[str, ...]) -> Any:
+    """Return a request with integers, most of which are classes; the op checks their values."""
+    operation = rng.choice(("forward", "vjp", "gradients"))
+
+    def make(x: Texts, y: Texts) -> bytes:
+        logits = nested([text for pair in zip(x, y, strict=True) for text in pair], (len(x), 2))
+        labels = nested([text if "e" in text else str(len(text) % 2) for text in x], (len(x),))
+        body = f'{{"inputs":{{"logits":{logits},"labels":{labels}}},"dtype":"{dtype}"}}'
+        return post(f"/v1/ops/softmax_cross_entropy/{operation}", body.encode(), "content-type: application/json", *tag)
 
     return make
 

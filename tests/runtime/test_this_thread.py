@@ -1,4 +1,4 @@
-"""Arithmetic on small tensors runs on the calling thread: the same bits, the same errors, and no trace of the call."""
+"""Bounded on small tensors runs on the calling thread: the same bits, the same errors, and no trace of the call."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ import tensorflow as tf
 from app.autodiff import derivatives
 from app.autodiff.binding import bind
 from app.runtime import modes
-from app.runtime.modes import Arithmetic, Function, Trace
+from app.runtime.modes import Bounded, Function, Trace
 from app.runtime.this_thread import OnThisThread
 from app.tensors.json import decode
 from ops import Op, discover
@@ -46,7 +46,7 @@ def test_both_calls_of_a_function_give_the_same_bits(op: Op, number: int) -> Non
     for seed in range(3):
         evaluation = vjp(op, number, seed)
         trace = trace_of(evaluation)
-        if isinstance(trace._call, Arithmetic):
+        if isinstance(trace._call, Bounded):
             before = bits(evaluation.leaves)
             here = trace._call(evaluation.leaves)
             assert bits(here) == bits(trace._call._for_large(evaluation.leaves))
@@ -60,7 +60,7 @@ def test_both_calls_of_a_function_give_the_same_bits(op: Op, number: int) -> Non
 )
 def test_only_arithmetic_runs_on_this_thread(name: str, is_arithmetic: bool) -> None:
     """The time of the others depends on values: these must remain cancellable."""
-    assert isinstance(trace_of(vjp(REGISTRY[name], 0, 0))._call, Arithmetic if is_arithmetic else Function)
+    assert isinstance(trace_of(vjp(REGISTRY[name], 0, 0))._call, Bounded if is_arithmetic else Function)
 
 
 def function_of(function, *shapes: list[int | None]) -> tf.types.experimental.ConcreteFunction:
@@ -83,7 +83,7 @@ def test_a_failure_leaves_the_thread_as_it_was_and_is_reported_as_ever() -> None
     with pytest.raises(tf.errors.InvalidArgumentError) as expected:
         Function(function)(leaves)
     with pytest.raises(tf.errors.InvalidArgumentError) as found:
-        Arithmetic(function, are_bounded=False)(leaves)
+        Bounded(function, are_bounded=False)(leaves)
     assert found.value.message == expected.value.message
     assert np.float32(1e-40) * np.float32(0.5) > 0
 
@@ -94,11 +94,11 @@ def test_large_tensors_remain_cancellable(monkeypatch) -> None:
     function = function_of(lambda x: x * 0.5, [None])
     for are_bounded in (False, True):
         for size in (modes.SMALL, modes.SMALL + 1):
-            Arithmetic(function, are_bounded=are_bounded)([np.ones(size, np.float32)])
+            Bounded(function, are_bounded=are_bounded)([np.ones(size, np.float32)])
     assert called == [modes.SMALL, modes.SMALL, modes.SMALL + 1]
 
 
 def test_captured_constants_are_passed() -> None:
     constant = tf.constant([1.0, 2.0])
     function = function_of(lambda x: x * constant, [None])
-    assert Arithmetic(function, are_bounded=False)([np.ones(2, np.float32)])[0].tolist() == [1.0, 2.0]
+    assert Bounded(function, are_bounded=False)([np.ones(2, np.float32)])[0].tolist() == [1.0, 2.0]
