@@ -181,7 +181,8 @@ def _evaluation(exchange: Exchange) -> Evaluation[Any]:
     """Return the evaluation of a request, if it may have a template."""
     call = exchange.call
     work = call.work
-    if not isinstance(work, Evaluation) or call.is_long:
+    # The directions of a batched evaluation become rows of copies of its point, which the body does not have.
+    if not isinstance(work, Evaluation) or call.is_long or work.batched:
         raise NotCacheable
     packing, size = work.packed
     if size > packing.most or (isinstance(packing, PaddedRows) and packing.why_not != ""):
