@@ -21,8 +21,8 @@ from app.runtime import modes
 from app.runtime.modes import Key, KeyedArrays
 from ops import Array, Mode, Op
 
-# The most rows of a call. 16 rows of a few numbers take as long as one.
-ROWS = 16
+# The most rows of a call, and how many take as long as one if they are short vectors, or anything small.
+ROWS, SHORT, SMALL_ROWS = 64, 1 << 10, 16
 # The most numbers in the leaves of a call, and the most multiply-adds. Up to these, padding adds a few percent to the
 # time of a lone request, from its arrival to its response.
 NUMBERS, COST = 1 << 12, 1 << 14
@@ -170,8 +170,12 @@ def axes_of_rows(point: Point) -> int:
 
 def rows_in_call(point: Point, units: Iterable[Shape], results: Iterable[Shape]) -> int:
     """Return the number of rows of a call for leaves and results with rows of these shapes; 1 for large ones."""
-    op, numbers = point.spec.op, max(sum(map(math.prod, units)), sum(map(math.prod, results)))
-    length = min(ROWS, NUMBERS // max(numbers, 1))
+    op, shapes = point.spec.op, (tuple(units), tuple(results))
+    numbers = max(1, *(sum(map(math.prod, side)) for side in shapes))
+    length = min(SMALL_ROWS, NUMBERS // numbers)
+    # Matrices may be multiplied or decomposed.
+    if op.cost is None and all(len(shape) <= 1 for side in shapes for shape in side):
+        length = max(length, min(ROWS, SHORT // numbers))
     if op.cost is not None:
         one: Dims = {"...": ()} if point.spec.batching == "leading_axes" else {str(op.outputs[0].shape[0]): 1}
         with blame_op(op, "cost"):

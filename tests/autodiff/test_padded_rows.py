@@ -18,7 +18,7 @@ from app.autodiff.draws import draw, draw_from_domains
 from app.autodiff.evaluation import Evaluation, compute
 from app.autodiff.matrices import hessian, hessian_of_rows, jacobian, jacobian_of_rows
 from app.autodiff.packing import Whole
-from app.autodiff.padded_rows import COST, NUMBERS, ROWS, PaddedRows, packings_of
+from app.autodiff.padded_rows import COST, NUMBERS, ROWS, SHORT, SMALL_ROWS, PaddedRows, packings_of
 from app.autodiff.point import Point
 from app.autodiff.row_trial import BESIDE
 from app.execution.assembly import build
@@ -177,7 +177,7 @@ def test_a_trial_keeps_no_tensors() -> None:
 
 def test_a_call_has_fewer_rows_where_rows_take_long() -> None:
     op, x = REGISTRY["safe_norm"], np.ones((1, 4))
-    for cost, count in ((1, ROWS), (COST // 4, 4), (COST // 2 - 1, 2), (COST, 1), (100 * COST, 1)):
+    for cost, count in ((1, SMALL_ROWS), (COST // 4, 4), (COST // 2 - 1, 2), (COST, 1), (100 * COST, 1)):
         costly = replace(op, cost=lambda dims, cost=cost: cost * math.prod(dims["..."]))
         one = evaluation("forward", point(costly, {"x": x}))
         assert one.packed[0].length_for(1) == count, cost
@@ -188,7 +188,7 @@ def test_a_few_directions_of_rows_are_short_work(name: str) -> None:
     engine, _ = build(Settings())
     plans, op = Plans(engine), engine.op(name)
     x = {"dtype": "float32", "shape": [3], "data": [1.0, 2.0, 3.0]}
-    for count, is_short in ((4, True), (40, False)):
+    for count, is_short in ((4, True), (80, False)):
         tangents = {"x": {"dtype": "float32", "shape": [count, 3], "data": [0.5] * count * 3}}
         fields = {"inputs": {"x": x}, "tangents": tangents, "batched": True}
         call = plans.plan(OPERATIONS["jvp"], op, fields).call(fields, lambda result: result, NOT_RECORDED)
@@ -202,8 +202,10 @@ def test_a_call_has_fewer_rows_where_rows_are_large() -> None:
         packing, _ = evaluation("forward", point(op, {"x": np.ones((count, n))})).packed
         return packing.length_for(1)
 
-    assert rows_for(1) == rows_for(NUMBERS // ROWS) == ROWS
-    assert rows_for(NUMBERS // ROWS + 1) == ROWS // 2
+    assert rows_for(1) == rows_for(SHORT // ROWS) == ROWS
+    assert rows_for(SHORT // ROWS + 1) == ROWS // 2
+    assert rows_for(SHORT // SMALL_ROWS + 1) == rows_for(NUMBERS // SMALL_ROWS) == SMALL_ROWS
+    assert rows_for(NUMBERS // SMALL_ROWS + 1) == SMALL_ROWS // 2
     assert rows_for(NUMBERS // 2) == 2
     assert rows_for(NUMBERS) == rows_for(10 * NUMBERS) == 1
 
