@@ -152,8 +152,10 @@ class FastPath:
         if columns is None:
             return False
         try:
-            request.columns = request.template.checked(columns)
-            request.shared = request.template.shared(request.columns)
+            if request.template.is_checked:
+                columns = request.template.checked(columns)
+                request.shared = request.template.shared(columns)
+            request.columns = columns
             if self._keys is not None:
                 name = self._keys.name_of(prefix.authorization)
                 self._keys.enter(name)

@@ -187,17 +187,21 @@ class Template:
         """The bytes of memory that the template takes, about."""
         return BARE + self.reader.weight + sum(map(len, (*self.response.head, *self.response.layout.constants)))
 
+    @cached_property
+    def is_checked(self) -> bool:
+        """Whether the values of a request are checked, or those of an input that all rows use compared."""
+        return self.values is not None or bool(self.call.shared)
+
     def checked(self, columns: Columns) -> Columns:
-        """Return the leaves, after a check of their values; raises what the author of the op raises."""
-        if self.values is not None or self.call.shared:
-            # Once, for the check, the key of what requests share, and the call.
-            columns = [
-                np.asarray(x, np.float64 if isinstance(x, list) else None).astype(dtype, copy=False)
-                for x, dtype in zip(columns, self.call.dtypes, strict=True)
-            ]
+        """Return the leaves as arrays, after a check of their values; raises what the author of the op raises."""
+        # Once, for the check, the key of what requests share, and the call.
+        arrays: Columns = [
+            np.asarray(x, np.float64 if isinstance(x, list) else None).astype(dtype, copy=False)
+            for x, dtype in zip(columns, self.call.dtypes, strict=True)
+        ]
         if self.values is not None:
-            self.values.check(columns, self.shapes)
-        return columns
+            self.values.check(arrays, self.shapes)
+        return arrays
 
     def shared(self, columns: Columns) -> Hashable:
         """Return what must be equal for all requests of a call: the shapes and bytes of inputs that all rows use."""

@@ -81,7 +81,7 @@ def replayed(made: Template, one: Candidate, other: Candidate) -> bytes | None:
     if isinstance(found, Unknown) or found[1] is None:
         return None
     try:
-        columns = made.checked(found[1])
+        columns = made.checked(found[1]) if made.is_checked else found[1]
     except InvalidInput:
         return None
     results = made.call.run([columns], made.size, made.shapes)
