@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol, TypeAlias
 
-import numpy as np
-
 from app.autodiff.programs import Program
 from app.runtime import modes
 from app.runtime.modes import Key, KeyedArrays
@@ -60,6 +58,10 @@ class Packing(Protocol):
         """Return the shape of a leaf in a call of so many units."""
         ...
 
+    def pad(self, leaf: int, tensor: Array, count: int) -> None:
+        """Fill what follows the first ``count`` units of a leaf in a call with a unit in the op's domain."""
+        ...
+
     def run(self, members: Sequence[Sequence[Array]]) -> list[KeyedArrays]:
         """Run the program in one call for the leaves of each member, and return the results of each.
 
@@ -96,6 +98,9 @@ class Whole:
         del length
         return unit
 
+    def pad(self, leaf: int, tensor: Array, count: int) -> None:
+        """Do nothing: an evaluation is all of its call."""
+
     def run(self, members: Sequence[Sequence[Array]]) -> list[KeyedArrays]:
         """Run the program for each member."""
         return [modes.run(self.program, self.mode, leaves, self.device) for leaves in members]
@@ -126,17 +131,3 @@ def _shapes(results: KeyedArrays) -> dict[Key, Any]:
         key: None if value is None else tuple(value.tolist()) if isinstance(key[0], str) else value.shape
         for key, value in results.items()
     }
-
-
-def joined(parts: Sequence[Array], count: int, shape: Shape) -> Array:
-    """Return the units of all parts, ``count`` in all, in an array of this shape, padded with the last unit.
-
-    The last unit is in the op's domain, whatever that is.
-    """
-    whole = np.empty(shape, parts[0].dtype)
-    if len(parts) == 1:
-        whole[:count] = parts[0]
-    else:
-        np.concatenate(parts, out=whole[:count])
-    whole[count:] = whole[count - 1]
-    return whole

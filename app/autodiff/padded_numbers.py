@@ -45,6 +45,11 @@ class PaddedNumbers:
         del unit
         return (length,)
 
+    def pad(self, leaf: int, tensor: Array, count: int) -> None:
+        """Repeat the last number, which is in the op's domain, whatever that is."""
+        del leaf
+        tensor[count:] = tensor[count - 1]
+
     def run(self, members: Sequence[Sequence[Array]]) -> list[KeyedArrays]:
         """Run the program for several members; each has leaves of one shape, and all have equal number attributes.
 

@@ -13,8 +13,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import numpy as np
+
 from app.autodiff.derived import origin
-from app.autodiff.packing import KEPT, NotPackable, Shape, joined
+from app.autodiff.packing import KEPT, NotPackable, Shape
 from app.autodiff.point import Dims, Point, blame_op
 from app.autodiff.programs import Program
 from app.runtime import modes
@@ -37,7 +39,8 @@ class PaddedRows:
     """The packing of evaluations whose rows have one shape; a unit is one row, and each call has ``length`` of them.
 
     ``results`` has the shape of one row of each result, and of each shape that the program returns for checks.
-    ``why_not`` tells why such rows share no call, "" if they do, ``None`` before the ``trial``.
+    ``why_not`` tells why such rows share no call, "" if they do, ``None`` before the ``trial``. This sets ``filler``: a
+    valid row of each leaf, which fills what is left of a call. (A row of a request may take long, and so would copies.)
     """
 
     program: Program
@@ -48,6 +51,7 @@ class PaddedRows:
     results: Mapping[Key, Shape]
     trial: Trial | None
     why_not: str | None = None
+    filler: Sequence[Array] = ()
     lengths: tuple[int, ...] = field(init=False)
     most: int = field(init=False)
 
@@ -64,6 +68,10 @@ class PaddedRows:
         """Return the shape of a leaf in a call."""
         return (length, *unit)
 
+    def pad(self, leaf: int, tensor: Array, count: int) -> None:
+        """Fill the rest of a leaf in a call with valid rows."""
+        tensor[count:] = self.filler[leaf]
+
     def run(self, members: Sequence[Sequence[Array]]) -> list[KeyedArrays]:
         """Run the program for several members, which have at most ``length`` rows together.
 
@@ -79,7 +87,7 @@ class PaddedRows:
             raise NotPackable(self.why_not)
         columns, rank = list(zip(*members, strict=True)), 0
         axes, counts, count, leaves = list[Shape](), list[int](), 0, list[Array]()
-        for unit, column in zip(self.units, columns, strict=True):
+        for index, (unit, column) in enumerate(zip(self.units, columns, strict=True)):
             if unit is None:
                 leaves.append(column[0])
                 continue
@@ -88,8 +96,11 @@ class PaddedRows:
                 axes = [leaf.shape[: leaf.ndim - len(unit)] for leaf in column]
                 counts = list(map(math.prod, axes))
                 count = sum(counts)
-            parts = list(column) if rank == 1 else [leaf.reshape(-1, *unit) for leaf in column]
-            leaves.append(joined(parts, count, (self.length, *unit)))
+            tensor = np.empty((self.length, *unit), column[0].dtype)
+            parts = column if rank == 1 else [leaf.reshape(-1, *unit) for leaf in column]
+            np.concatenate(parts, out=tensor[:count])
+            self.pad(index, tensor, count)
+            leaves.append(tensor)
         whole, found, stop = self.run_call(leaves, count), list[KeyedArrays](), 0
         for shape, size in zip(axes, counts, strict=True):
             start, stop, results = stop, stop + size, dict[Key, Array | None]()

@@ -90,7 +90,9 @@ class RowTrial:
         """
         try:
             for numbers in self._numbers(rows):
-                _Batches(rows, self.point, self.leaves, numbers).compare()
+                batches = _Batches(rows, self.point, self.leaves, numbers)
+                rows.filler = batches.filler
+                batches.compare()
         except _Apart as reason:
             return str(reason)
         except (NotTraced, tf.errors.CancelledError, tf.errors.DeadlineExceededError):
@@ -150,6 +152,11 @@ class _Batches:
             raise _Apart("no two valid rows of this shape can be drawn to test it")
         self.pool, self.count = self._at(np.array(kept)), len(kept)
 
+    @property
+    def filler(self) -> list[Array]:
+        """The first row of each leaf, valid and not special; a leaf without rows as it is."""
+        return [x if unit is None else x[0].copy() for x, unit in zip(self.pool, self.rows.units, strict=True)]
+
     def compare(self) -> None:
         """Run all batches; raises ``_Apart``."""
         length = self.rows.length
@@ -185,7 +192,7 @@ class _Batches:
 
     def _compare_unpadded(self, order: Array) -> None:
         """Compare padded rows with the same rows run as they are."""
-        padded = np.append(order, np.full(self.rows.length, order[-1]))[: self.rows.length]
+        padded = np.append(order, np.zeros(self.rows.length, int))[: self.rows.length]
         found, expected = self.rows.run_call(self._at(padded), len(order)), self._unpadded(self._at(order))
         shaken = self._unpadded(self._shaken(order))
         if expected is None or shaken is None:
@@ -218,23 +225,29 @@ class _Batches:
         return [b"".join([y[row].tobytes() for y in values]) for row in range(length)]
 
     def _compare_beside(self, special: float, order: Array) -> None:
-        """Compare rows between rows of a special number, and these with themselves, where the op accepts them."""
-        inputs = {slot.name for slot in self.rows.program.op.inputs}
-        for changed in (inputs, set(self.rows.program.leaf_names) - inputs):
-            beside = list[Array]()
-            for name, x, unit in zip(self.rows.program.leaf_names, self._at(order), self.rows.units, strict=True):
-                if unit is not None and name in changed and x.dtype.kind not in "iub":
+        """Compare rows beside a row of a special number, and this one beside others, where the op accepts it.
+
+        There is only one, because it may take long.
+        """
+        names, inputs = self.rows.program.leaf_names, {slot.name for slot in self.rows.program.op.inputs}
+        for changed in (inputs, set(names) - inputs):
+            mixed, alone = self._at(order), self._at(np.zeros_like(order))
+            for name, unit, some, others in zip(names, self.rows.units, mixed, alone, strict=True):
+                if unit is not None and name in changed and some.dtype.kind not in "iub":
                     with np.errstate(over="ignore"):
-                        x[1::2] = special
-                beside.append(x)
-            if changed is inputs and not self._accepts(beside):
+                        some[1] = others[-1] = special
+                elif unit is not None:
+                    others[-1] = some[1]
+            if changed is inputs and not self._accepts(mixed):
                 continue
             try:
-                alone, together = self._bits(self._at(np.ones_like(order), beside))[1], self._bits(beside)
+                together, separate = self._bits(mixed), self._bits(alone)
             except REFUSALS:
                 continue  # each request of such a batch runs again by itself
-            others = zip(order[::2].tolist(), together[::2], strict=True)
-            if together[1] != alone or any(self.bits[row] != bits for row, bits in others):
+            rows = zip(order.tolist(), together, strict=True)
+            if together[1] != separate[-1] or any(
+                self.bits[row] != bits for i, (row, bits) in enumerate(rows) if i != 1
+            ):
                 raise _Apart(BESIDE)
 
     def _accepts(self, leaves: Sequence[Array]) -> bool:

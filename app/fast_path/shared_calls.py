@@ -40,6 +40,11 @@ class SharedCall:
         return tuple(unit for unit, number in pairs if number is None)
 
     @cached_property
+    def positions(self) -> tuple[int, ...]:
+        """The position of each tensor among the leaves."""
+        return tuple(index for index, number in enumerate(self.numbers) if number is None)
+
+    @cached_property
     def shared(self) -> tuple[int, ...]:
         """The tensors that must be equal for all requests of a call."""
         return tuple(index for index, unit in enumerate(self.units) if unit is None)
@@ -62,7 +67,7 @@ class SharedCall:
             size = count * math.prod(unit)
             _fill(tensor.reshape(-1)[:size], parts)
             if size < tensor.size:
-                tensor[count:] = tensor[count - 1]
+                packing.pad(self.positions[index], tensor, count)
             tensors.append(tensor)
         following = iter(tensors)
         return packing.run_call([next(following) if leaf is None else leaf for leaf in self.numbers], count)
