@@ -15,16 +15,19 @@ from app.runtime.modes import KeyedArrays
 from ops import Array
 
 
-def copies(point: Point, seeds: Sequence[Arrays]) -> tuple[Point, tuple[Arrays, ...]] | None:
+def copies(
+    point: Point, seeds: Sequence[Arrays], have_rows: Sequence[Mapping[str, bool]]
+) -> tuple[Point, tuple[Arrays, ...]] | None:
     """Return a point with a copy of each row for each direction, and seeds with one direction for each row.
 
-    The last of the ``seeds`` has a leading axis of directions. Return ``None`` if there are more rows than a call has,
-    or none, or if a direction is that of an input that all rows use.
+    The last of the ``seeds`` has a leading axis of directions. ``have_rows`` tells of each seed whether it has rows;
+    that of an input that all rows use has none. Return ``None`` if there are more rows than a call has, or none, or if
+    a direction has no rows.
     """
     *before, last = seeds
     shared, axes = point.op.shared, axes_of_rows(point)
     count, rows = len(next(iter(last.values()))), math.prod(_front(point, axes))
-    if not 0 < count * rows <= ROWS or not last.keys().isdisjoint(shared):
+    if not 0 < count * rows <= ROWS or not all(have_rows[-1].values()):
         return None
 
     def copied(x: Array) -> Array:
@@ -32,7 +35,10 @@ def copies(point: Point, seeds: Sequence[Arrays]) -> tuple[Point, tuple[Arrays, 
         return np.broadcast_to(own, (count, *own.shape)).reshape(count * rows, *own.shape[1:])
 
     inputs = {name: x if name in shared else copied(x) for name, x in point.inputs.items()}
-    tiled = [{name: x if name in shared else copied(x) for name, x in some.items()} for some in before]
+    tiled = [
+        {name: copied(x) if has_rows[name] else x for name, x in some.items()}
+        for some, has_rows in zip(before, have_rows, strict=False)
+    ]
     flat = {name: x.reshape(count * rows, *x.shape[1 + axes :]) for name, x in last.items()}
     return moved(point, inputs), (*tiled, flat)
 

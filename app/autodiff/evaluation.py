@@ -14,7 +14,7 @@ from app.autodiff.binding import moved, resolved_shape
 from app.autodiff.derived import DerivedOp, origin
 from app.autodiff.packing import NotPackable, Packing, Shape, Whole, whole
 from app.autodiff.padded_numbers import PaddedNumbers, padded_numbers
-from app.autodiff.padded_rows import axes_of_rows, padded_rows
+from app.autodiff.padded_rows import PaddedRows, axes_of_rows, padded_rows
 from app.autodiff.point import PADDED_MODES, Arrays, Point
 from app.autodiff.programs import Program, ShapeOf, gradient_function, program_of
 from app.autodiff.row_trial import RowTrial
@@ -66,24 +66,31 @@ class Evaluation(Generic[Result]):
         """The evaluation of a few directions, each at its own copy of the point, if they may be rows of a call."""
         if not self.batched or self.point.spec.batching not in ("leading_axis", "leading_axes"):
             return None
-        found = directions.copies(self.point, self.seeds)
+        rows = dict(zip(self.program.leaf_names, self.program.row_leaves, strict=True))
+        seeds = self.program.signatures[1].seeds
+        have_rows = [{name: rows[leaf] for name, leaf in each.items()} for each in seeds]
+        found = directions.copies(self.point, self.seeds, have_rows)
         return None if found is None else Evaluation(found[0], self.transforms, as_found, found[1], self.kept)
+
+    @property
+    def of_rows(self) -> "Evaluation[Any]":
+        """The evaluation whose rows are those of a call."""
+        return self._copies or self
 
     @property
     def call_leaves(self) -> list[Array]:
         """The leaves that the packing makes those of a call."""
-        return self.leaves if self._copies is None else self._copies.leaves
+        return self.of_rows.leaves
 
     @cached_property
     def packed(self) -> tuple[Packing, int]:
         """How the leaves become those of a call, and how many of its units they are."""
-        spec, one = self.point.spec, self._copies or self
+        spec, one = self.point.spec, self.of_rows
         if spec.mode in PADDED_MODES and not one.batched:
             if spec.batching == "elementwise" and one.leaves[0].size:
                 return padded_numbers(one.program, spec.mode, spec.device), one.leaves[0].size
             if spec.batching in ("leading_axis", "leading_axes") and one.program.has_row_results:
-                trial = RowTrial(one.point, one.leaves)
-                packed = padded_rows(one.program, one.point, one.leaves, one.row_results, trial)
+                packed = padded_rows(one.program, one.point, one.leaves, one.row_results)
                 if packed is not None:
                     return packed
         return whole(self.program, spec.mode, spec.device, tuple(map(_SHAPE, self.leaves))), 1
@@ -110,8 +117,10 @@ class Evaluation(Generic[Result]):
 
     def row_results(self) -> dict[Key, Shape] | None:
         """Return the shape of one row of each result; ``None`` if only a run determines it."""
-        found, axes = dict[Key, Shape](), axes_of_rows(self.point)
+        found, axes, shared = dict[Key, Shape](), axes_of_rows(self.point), origin(self.point.op)[0].shared
         for key, result in self.program.expected.items():
+            if result.shape.is_leaf and result.shape.name in shared:
+                continue
             shape = self.known_shape(result.shape)
             if shape is None:
                 return None
@@ -162,6 +171,9 @@ def _computed(evaluations: Sequence[Evaluation[Any]], packing: Packing | None) -
             return [_in_parts(first, count, rows)]
     try:
         if packing is not None and not isinstance(packing, Whole):
+            if isinstance(packing, PaddedRows):
+                one = first.of_rows
+                packing.try_rows(RowTrial(one.point, one.leaves))
             try:
                 results = packing.run([each.call_leaves for each in evaluations])
                 return [each.of_call(part) for each, part in zip(evaluations, results, strict=True)]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
+import tensorflow as tf
 
 from app.autodiff.derived import origin
 from app.autodiff.packing import KEPT, NotPackable, Shape
@@ -31,6 +32,8 @@ NUMBERS, COST = 1 << 12, 1 << 14
 
 Trial: TypeAlias = Callable[["PaddedRows"], str]
 """Returns why rows must not share a call, "" if they keep their bits whatever rows are beside them."""
+# What TensorFlow raises where an op, or a Python function that it calls, refuses its values.
+REFUSALS = (tf.errors.InvalidArgumentError, tf.errors.UnknownError)
 TOO_LARGE = "a row is so large that padding would take longer than a call of its own"
 
 
@@ -38,7 +41,7 @@ TOO_LARGE = "a row is so large that padding would take longer than a call of its
 class PaddedRows:
     """The packing of evaluations whose rows have one shape; a unit is one row, and each call has ``length`` of them.
 
-    ``results`` has the shape of one row of each result, and of each shape that the program returns for checks.
+    ``results`` has the shape of one row of each result, and of each shape of rows that the program returns for checks.
     ``why_not`` tells why such rows share no call, "" if they do, ``None`` before the ``trial``. This sets ``filler``: a
     valid row of each leaf, which fills what is left of a call. (A row of a request may take long, and so would copies.)
     """
@@ -49,7 +52,6 @@ class PaddedRows:
     units: tuple[Shape | None, ...]
     length: int
     results: Mapping[Key, Shape]
-    trial: Trial | None
     why_not: str | None = None
     filler: Sequence[Array] = ()
     lengths: tuple[int, ...] = field(init=False)
@@ -72,36 +74,43 @@ class PaddedRows:
         """Fill the rest of a leaf in a call with valid rows."""
         tensor[count:] = self.filler[leaf]
 
+    def try_rows(self, trial: Trial) -> None:
+        """Run the trial, if there has been none."""
+        if self.why_not is None:
+            self.why_not = trial(self)
+
     def run(self, members: Sequence[Sequence[Array]]) -> list[KeyedArrays]:
         """Run the program for several members, which have at most ``length`` rows together.
 
-        All have equal number attributes, and equal inputs that all rows use. The first run begins with the trial.
-        Raises ``NotPackable`` if rows depend on each other or a result has another shape, and whatever ``modes.run``
-        raises.
+        All have equal number attributes, and equal inputs that all rows use. Raises ``NotPackable`` before the trial,
+        if rows depend on each other, or if a result has another shape; and whatever ``modes.run`` raises.
         """
-        trial = self.trial
-        if trial is not None:
-            self.why_not = trial(self)
-            self.trial = None  # it has the tensors of a request
-        if self.why_not:
+        if self.why_not != "":
             raise NotPackable(self.why_not)
-        columns, rank = list(zip(*members, strict=True)), 0
         axes, counts, count, leaves = list[Shape](), list[int](), 0, list[Array]()
-        for index, (unit, column) in enumerate(zip(self.units, columns, strict=True)):
+        for index, (unit, column) in enumerate(zip(self.units, zip(*members, strict=True), strict=True)):
             if unit is None:
                 leaves.append(column[0])
                 continue
             if not axes:
-                rank = column[0].ndim - len(unit)
                 axes = [leaf.shape[: leaf.ndim - len(unit)] for leaf in column]
                 counts = list(map(math.prod, axes))
                 count = sum(counts)
             tensor = np.empty((self.length, *unit), column[0].dtype)
-            parts = column if rank == 1 else [leaf.reshape(-1, *unit) for leaf in column]
-            np.concatenate(parts, out=tensor[:count])
+            np.concatenate([leaf.reshape(-1, *unit) for leaf in column], out=tensor[:count])
             self.pad(index, tensor, count)
             leaves.append(tensor)
-        whole, found, stop = self.run_call(leaves, count), list[KeyedArrays](), 0
+        try:
+            whole = self.run_call(leaves, count)
+        except REFUSALS:
+            # The op may refuse the filler, with other attributes, or beside another input that all rows use.
+            if count == self.length:
+                raise
+            for leaf, unit in zip(leaves, self.units, strict=True):
+                if unit is not None:
+                    leaf[count:] = leaf[count - 1]
+            whole = self.run_call(leaves, count)
+        found, stop = list[KeyedArrays](), 0
         for shape, size in zip(axes, counts, strict=True):
             start, stop, results = stop, stop + size, dict[Key, Array | None]()
             for key, rows in whole.items():
@@ -114,7 +123,7 @@ class PaddedRows:
         kept: KeyedArrays = {}
         for key, value in modes.run(self.program, self.mode, leaves, self.device).items():
             is_check = isinstance(key[0], str)
-            if value is not None:
+            if value is not None and key in self.results:
                 shape, expected = tuple(value.tolist()) if is_check else value.shape, (self.length, *self.results[key])
                 if shape != expected:
                     raise NotPackable(f"{key[1]} has shape {list(shape)}, and {list(expected)} was expected")
@@ -132,7 +141,6 @@ def padded_rows(
     point: Point,
     leaves: Sequence[Array],
     results: Callable[[], Mapping[Key, Shape] | None],
-    trial: Trial,
 ) -> tuple[PaddedRows, int] | None:
     """Return the packing of an evaluation with rows, and how many it has; ``None`` if it must run by itself.
 
@@ -154,7 +162,7 @@ def padded_rows(
         if shapes is None:
             return None
         length = rows_in_call(point, (unit for unit in units if unit is not None), shapes.values())
-        packing = PaddedRows(*key[:4], length, shapes, *((None, TOO_LARGE) if length == 1 else (trial, None)))
+        packing = PaddedRows(*key[:4], length, shapes, TOO_LARGE if length == 1 else None)
         packing = _packings.setdefault(key, packing)
         while len(_packings) > KEPT:
             with suppress(KeyError, RuntimeError):  # another thread has made room

@@ -7,6 +7,8 @@ it compares padded rows with rows that are not padded, whose results may differ 
 """
 
 import logging
+import math
+import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +20,7 @@ from pydantic import ValidationError
 
 from app.autodiff.derived import origin
 from app.autodiff.draws import Dimensions, draw, draw_from_domains
-from app.autodiff.padded_rows import PaddedRows
+from app.autodiff.padded_rows import REFUSALS, PaddedRows
 from app.autodiff.point import Point, number
 from app.runtime import modes
 from app.runtime.modes import Key
@@ -30,7 +32,11 @@ log = logging.getLogger("pullback")
 # How often an author's function is asked for a point of the right shape, and how many batches of random rows there are.
 DRAWS, BATCHES = 24, 6
 # The most rows that are tried beside copies of themselves.
-LONE = 16
+LONE = 8
+# How many rows are drawn beyond those of a call, and by how many places the rows of a call are moved at most.
+MORE, SHIFTS = 4, 16
+# How long a row may take by itself, at best of so many runs, the first of which may trace.
+LONGEST_S, RUNS = 3e-3, 4
 # A row must have another beside it.
 FEWEST = 2
 # Beside these, other rows must keep their bits. Some are special only in some dtypes.
@@ -45,9 +51,11 @@ UNPADDED = (1, 1, 1, 3)
 OTHER_NUMBERS = ((1.5, 0.5), (-0.75, -0.25), (0.5, 0.0))
 
 
-# What TensorFlow raises where an op, or a Python function that it calls, refuses its values.
-REFUSALS = (tf.errors.InvalidArgumentError, tf.errors.UnknownError)
 BESIDE = "the bits of a row depend on its position or on the rows beside it"
+
+
+# What ends an evaluation that no caller waits for, or that has no memory: the next one tries again.
+ENDED = (tf.errors.CancelledError, tf.errors.DeadlineExceededError, tf.errors.ResourceExhaustedError)
 
 
 class _Apart(Exception):
@@ -95,7 +103,7 @@ class RowTrial:
                 batches.compare()
         except _Apart as reason:
             return str(reason)
-        except (NotTraced, tf.errors.CancelledError, tf.errors.DeadlineExceededError):
+        except (NotTraced, MemoryError, *ENDED):
             raise
         except Exception as error:
             log.debug("op %s: the trial of its rows failed", self.point.op.name, exc_info=True)
@@ -136,7 +144,7 @@ class _Batches:
         """Draw the pool: two calls' worth of rows where there are as many. Raises ``_Apart`` if there are too few."""
         name = f"{self.point.op.name} {self.rows.units}"
         self._rng, self.pool = np.random.default_rng(zlib.crc32(name.encode())), list[Array]()
-        inputs = self._valid_rows(2 * self.rows.length)
+        inputs = self._valid_rows(self.rows.length + MORE)
         leaves = zip(self.rows.program.leaf_names, self.leaves, self.rows.units, strict=True)
         for i, (name, leaf, unit) in enumerate(leaves):
             if name in self.numbers:
@@ -147,15 +155,30 @@ class _Batches:
                 self.pool.append(np.concatenate([row[i] for row in inputs]) if inputs else leaf[:0])
             else:
                 self.pool.append(self._rng.standard_normal((len(inputs), *unit)).astype(leaf.dtype))
-        kept = [row for row in range(len(inputs)) if self._unpadded(self._at(np.array([row]))) is not None]
+        if inputs:
+            self._check_time()
+        kept = list(range(len(inputs)))
+        if self._unpadded(self.pool) is None:
+            kept = [row for row in kept if self._unpadded(self._at(np.array([row]))) is not None]
         if len(kept) < FEWEST:
             raise _Apart("no two valid rows of this shape can be drawn to test it")
         self.pool, self.count = self._at(np.array(kept)), len(kept)
 
+    def _check_time(self) -> None:
+        """Raise ``_Apart`` if a row takes so long by itself that its trial would hold up other requests."""
+        one, best = self._at(np.zeros(1, int)), math.inf
+        for _ in range(RUNS):
+            began = time.perf_counter()
+            self._unpadded(one)
+            best = min(best, time.perf_counter() - began)
+        if best > LONGEST_S:
+            raise _Apart("a row takes so long that a shared call would bring little")
+
     @property
     def filler(self) -> list[Array]:
-        """The first row of each leaf, valid and not special; a leaf without rows as it is."""
-        return [x if unit is None else x[0].copy() for x, unit in zip(self.pool, self.rows.units, strict=True)]
+        """The first row of each leaf, valid and not special; nothing of a leaf without rows."""
+        pairs = zip(self.pool, self.rows.units, strict=True)
+        return [np.empty(0) if unit is None else x[0].copy() for x, unit in pairs]
 
     def compare(self) -> None:
         """Run all batches; raises ``_Apart``."""
@@ -163,7 +186,8 @@ class _Batches:
         some = np.arange(length) % self.count
         for row in np.unique(some[:LONE]):
             self._add(np.full(length, row))
-        for shift in range(length):
+        shifts = range(length) if length <= SHIFTS else self._rng.permutation(length)[:SHIFTS]
+        for shift in shifts:
             self._add(np.roll(some, shift))
         for _ in range(BATCHES):
             self._add(self._rng.integers(0, self.count, length))

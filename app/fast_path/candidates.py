@@ -218,7 +218,8 @@ def _response(headers: Sequence[Header], exchange: Exchange) -> ResponseTemplate
 def _key_of(array: Array, results: KeyedArrays) -> Key:
     """Return the key of the result that this array is."""
     for key, result in results.items():
-        if result is array and array.dtype in dtypes.ROWS:
+        # The general path checks the bytes of bools.
+        if result is array and array.dtype in dtypes.ROWS and array.dtype != np.bool_:
             return key
     raise NotCacheable
 

@@ -4,7 +4,9 @@ Any other kernel may sleep, loop as often as values require, or come from an op 
 are a part of these: XLA computes them as TensorFlow's kernels do.
 """
 
+from collections.abc import Iterable
 from itertools import chain
+from typing import Any
 
 import tensorflow as tf
 
@@ -58,15 +60,26 @@ BOUNDED = frozenset([
     # transforms and complex numbers
     "Angle", "Complex", "ComplexAbs", "Conj", "FFT", "FFT2D", "FFT3D", "IFFT", "IFFT2D", "IFFT3D", "IRFFT", "IRFFT2D",
     "Imag", "RFFT", "RFFT2D", "Real",
-    # functions: their series have a bound
+    # functions: their series have a bound, unlike those of Betainc, Igamma, Polygamma and Zeta
     "BesselI0", "BesselI0e", "BesselI1", "BesselI1e", "BesselJ0", "BesselJ1", "BesselK0", "BesselK0e", "BesselK1",
-    "BesselK1e", "BesselY0", "BesselY1", "Betainc", "Dawsn", "Expint", "FresnelCos", "FresnelSin", "Igamma",
-    "IgammaGradA", "Igammac", "Ndtri", "NextAfter", "Polygamma", "Spence", "Zeta",
+    "BesselK1e", "BesselY0", "BesselY1", "Dawsn", "Expint", "FresnelCos", "FresnelSin", "Ndtri", "NextAfter", "Spence",
     # integers and selection
     "ApproximateEqual", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Bitcast", "EuclideanNorm", "Invert",
     "LeftShift", "Mod", "RightShift", "TruncateDiv", "TruncateMod",
 ])
 # fmt: on
+
+# The operands of a kernel from which the size of its result follows.
+SIZES = {
+    **dict.fromkeys(["Fill"], (0,)),
+    **dict.fromkeys(["Bincount", "BroadcastTo", "MirrorPad", "OneHot", "Pad", "PadV2", "Tile"], (1,)),
+    **dict.fromkeys(["SegmentMax", "SegmentMean", "SegmentMin", "SegmentProd", "SegmentSum", "SegmentSumV2"], (1,)),
+    **dict.fromkeys([f"UnsortedSegment{rule}" for rule in ("Max", "Min", "Prod", "Sum")], (2,)),
+    **dict.fromkeys(["LinSpace", "ScatterNd"], (2,)),
+    "Range": (0, 1, 2),
+}
+# Their results follow from shapes, whatever the values are.
+OF_SHAPES = frozenset(["Const", "Rank", "Shape", "ShapeN", "Size"])
 
 # What calls another graph, which is in the library of the graph.
 CALLS = frozenset(["PartitionedCall", "StatefulPartitionedCall", "SymbolicGradient"])
@@ -79,7 +92,27 @@ def is_arithmetic(graph: tf.Graph) -> bool:
 
 def is_bounded(graph: tf.Graph) -> bool:
     """Report whether all kernels of a graph, and of those that it calls, end in a time that follows from shapes."""
-    return _kernels(graph, with_library=True) <= KERNELS | BOUNDED | CALLS | bounded_kernels()
+    if not _kernels(graph, with_library=True) <= KERNELS | BOUNDED | CALLS | bounded_kernels():
+        return False
+    definition = graph.as_graph_def()
+    called = definition.library.function
+    functions = [(each.node_def, [arg.name for arg in each.signature.input_arg]) for each in called]
+    return not any(_has_sizes_of_values(nodes, names) for nodes, names in ((definition.node, []), *functions))
+
+
+def _has_sizes_of_values(nodes: Iterable[Any], arguments: Iterable[str]) -> bool:
+    """Report whether the size of a tensor in a graph may follow from the values of its placeholders or arguments.
+
+    The nodes of a graph follow those that they depend on.
+    """
+    of_values = set(arguments)
+    for node in nodes:
+        inputs = [name.partition(":")[0] in of_values for name in node.input if not name.startswith("^")]
+        if any(inputs[operand] for operand in SIZES.get(node.op, ())):
+            return True
+        if node.op == "Placeholder" or (any(inputs) and node.op not in OF_SHAPES):
+            of_values.add(node.name)
+    return False
 
 
 def _kernels(graph: tf.Graph, *, with_library: bool) -> set[str]:

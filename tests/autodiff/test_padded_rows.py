@@ -1,6 +1,8 @@
 """Rows that share calls: their bits depend on nothing else, and what is not independent shares none."""
 
+import gc
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 import tensorflow as tf
 from pydantic import Field
 
-from app.autodiff import derivatives, padded_rows
+from app.autodiff import derivatives, padded_rows, row_trial
 from app.autodiff.binding import bind
 from app.autodiff.derived import derived
 from app.autodiff.draws import draw, draw_from_domains
@@ -21,13 +23,14 @@ from app.autodiff.packing import Whole
 from app.autodiff.padded_rows import COST, NUMBERS, ROWS, SHORT, SMALL_ROWS, PaddedRows, packings_of
 from app.autodiff.point import Point
 from app.autodiff.row_trial import BESIDE
+from app.errors import Unprocessable
 from app.execution.assembly import build
 from app.requests.operations import OPERATIONS
 from app.requests.plans import Plans
 from app.runtime import modes
 from app.settings import Settings
 from app.telemetry.counters import NOT_RECORDED
-from ops import Array, Attrs, Input, Op, Tensor, discover
+from ops import Array, Attrs, Input, Op, Output, Tensor, discover
 from ops._pages import load_page
 from tests.autodiff.test_padding import bits, together
 from tests.gradcheck.wrong.making import BOTH, rows
@@ -142,7 +145,8 @@ def test_vectors_and_batches_of_any_rank_share_a_call() -> None:
         for shape in ((6,), (1, 6), (2, 3, 6), (6,), (1, 1, 1, 6))
     ]
     assert len({one.batch_key for one in calls}) == 1
-    for one, results in zip(calls, compute(calls), strict=True):
+    shared = [*zip(calls, compute(calls), strict=True), *zip(calls[::-1], compute(calls[::-1]), strict=True)]
+    for one, results in shared:
         ys, dxs = one.finish(results)
         x = one.point.inputs["x"]
         np.testing.assert_allclose(ys["y"], np.sqrt((x**2).sum(-1)), rtol=1e-5)
@@ -187,13 +191,102 @@ def test_a_row_is_computed_once_however_long_it_takes() -> None:
     assert len(seen[0]) == packing.length
 
 
-def test_a_trial_keeps_no_tensors() -> None:
-    one = evaluation("forward", point(REGISTRY["safe_norm"], {"x": np.ones((1, 11))}))
+def test_packings_keep_no_tensors_of_requests() -> None:
+    given = [np.full((1, 2), 0.5), np.arange(4096.0)]
+    before = [sys.getrefcount(x) for x in given]
+    one = evaluation("forward", point(SCALED, dict(zip(("x", "table"), given, strict=True)), "float64"))
+    packing = of_rows(one)
     compute([one])
-    assert of_rows(one).trial is None
-    large = evaluation("forward", point(REGISTRY["safe_norm"], {"x": np.ones((1, NUMBERS))}))
-    assert isinstance(large.packed[0], Whole)
-    assert all(packing.trial is None for packing in packings_of(REGISTRY["safe_norm"]) if packing.why_not)
+    assert packing.why_not == ""
+    assert [len(filler) for filler in packing.filler] == [2, 0]
+    del one
+    gc.collect()
+    assert [sys.getrefcount(x) for x in given] == before
+
+
+def limited(x: Tensor, *, limit: Tensor) -> Tensor:
+    total = tf.reduce_sum(x, axis=-1)
+    with tf.control_dependencies([tf.debugging.assert_less(total, limit, message="a row is over the limit")]):
+        return tf.math.log(limit - tf.identity(total))
+
+
+class LimitAttrs(Attrs):
+    limit: float = Field(default=10.0, gt=0)
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_the_op_may_refuse_what_fills_a_call(is_shared: bool) -> None:
+    """With other attributes, or beside another input that all rows use, than those of the first request."""
+    inputs = [Input("x", BOTH, ("N", "M"), domain=(0.1, 1.0)), Input("limit", BOTH, (), domain=(9.0, 10.0))]
+    op = (
+        rows(
+            lambda x, limit: limited(x, limit=limit),
+            None,
+            name="shared_limit",
+            inputs=inputs,
+            out=("N",),
+            dtypes=BOTH,
+            shared=("limit",),
+        )
+        if is_shared
+        else rows(limited, None, inputs=inputs[:1], out=("N",), dtypes=BOTH, attrs=LimitAttrs)
+    )
+
+    def at(x: list[float], limit: float) -> Evaluation[Any]:
+        given: dict[str, Any] = {"x": np.array([x])}
+        return evaluation(
+            "forward",
+            point(
+                op,
+                given | {"limit": np.array(limit)} if is_shared else given,
+                attrs={} if is_shared else {"limit": limit},
+            ),
+        )
+
+    first, low = at([0.5, 1, 0.75], 10), at([0.05, 0.05, 0.05], 0.3)
+    compute([first])
+    assert of_rows(first).why_not == ""
+    (ys,) = (low.finish(each) for each in compute([low]))
+    np.testing.assert_allclose(ys["y"], np.log([0.15]), rtol=1e-5)
+    with pytest.raises(Unprocessable, match="over the limit"):
+        compute([at([0.2, 0.2, 0.2], 0.3)])
+
+
+def test_an_output_may_have_the_name_of_a_shared_input() -> None:
+    inputs = [Input("x", BOTH, ("N", "M")), Input("w", BOTH, ("M",))]
+    op = rows(
+        lambda x, w: tf.reduce_sum(x * x * w, axis=-1),
+        None,
+        name="named",
+        inputs=inputs,
+        outputs=(Output("w", BOTH, ("N",)),),
+        dtypes=BOTH,
+        shared=("w",),
+    )
+    at = point(op, {"x": np.array([[1.0, 2, 3], [4, 5, 6]]), "w": np.array([2.0, 3, 4])})
+    cotangents = {"w": np.array([1.0, 0.5], np.float32)}
+    small = hessian_of_rows(at, ("x",), cotangents)
+    assert small is not None
+    for found, expected in zip(
+        flat(small.finish(compute([small])[0])), flat(hessian(at, ("x",), cotangents, run_alone)), strict=True
+    ):
+        np.testing.assert_allclose(found, expected)
+
+
+def test_a_tangent_of_an_input_of_all_rows_is_shared_too() -> None:
+    at = point(SCALED, {"x": np.array([[0.5, 1.5]]), "table": np.ones(3)})
+    one = derivatives.jvp(at, {"table": np.array([1.0, 2, 3], np.float32)}, batched=False)
+    found = one.finish(compute([one])[0])
+    assert of_rows(one).why_not == ""
+    np.testing.assert_allclose(found["y"], [[3, 9]])
+
+
+def test_rows_that_take_long_share_no_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their trial would hold up other requests."""
+    monkeypatch.setattr(row_trial, "LONGEST_S", 0)
+    one = evaluation("forward", point(REGISTRY["safe_norm"], {"x": np.ones((1, 13))}))
+    compute([one])
+    assert "takes so long" in (of_rows(one).why_not or "")
 
 
 def test_a_call_has_fewer_rows_where_rows_take_long() -> None:
@@ -432,4 +525,4 @@ def test_a_large_matrix_is_computed_in_steps(of: list[str]) -> None:
 def test_an_input_of_all_rows_has_no_directions_of_rows() -> None:
     at = point(SCALED, {"x": np.ones((1, 2)), "table": np.ones(3)})
     assert derivatives.jvp(at, {"x": np.ones((2, 1, 2))}, batched=True).batch_key is not None
-    assert derivatives.jvp(at, {"table": np.ones((2, 3))}, batched=True).batch_key is None
+    assert derivatives.jvp(at, {"table": np.ones((2, 3), np.float32)}, batched=True).batch_key is None

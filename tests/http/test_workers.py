@@ -180,7 +180,7 @@ def test_sighup_replaces_the_workers_and_loses_no_request(start, page, flag):
     until(lambda: seen.update(factors(one)) or not before & set(one.workers()), one)
     assert seen <= {2, 31}
     until(lambda: factors(one) == {31}, one)
-    assert len(re.findall(r"worker \d+ ended with status 0; worker \d+ replaces it", one.log())) == 2
+    until_log_has(one, r"worker \d+ ended with status 0; worker \d+ replaces it", 2)
     one.process.terminate()
     assert one.wait() == 0
 

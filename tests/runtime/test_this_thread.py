@@ -7,6 +7,7 @@ import tensorflow as tf
 from app.autodiff import derivatives
 from app.autodiff.binding import bind
 from app.runtime import modes
+from app.runtime.arithmetic import is_bounded
 from app.runtime.modes import Bounded, Function, Trace
 from app.runtime.this_thread import OnThisThread
 from app.tensors.json import decode
@@ -61,6 +62,24 @@ def test_both_calls_of_a_function_give_the_same_bits(op: Op, number: int) -> Non
 def test_only_arithmetic_runs_on_this_thread(name: str, is_arithmetic: bool) -> None:
     """The time of the others depends on values: these must remain cancellable."""
     assert isinstance(trace_of(vjp(REGISTRY[name], 0, 0))._call, Bounded if is_arithmetic else Function)
+
+
+@pytest.mark.parametrize(
+    ("function", "is_known"),
+    [
+        (lambda n, x: tf.cast(tf.reduce_sum(tf.range(1, n + 1)), tf.float32) + x, False),
+        (lambda n, x: tf.fill([n], 1.0) + x, False),
+        (lambda n, x: tf.one_hot([1], n), False),
+        (lambda n, x: tf.pad(x, [[0, n]]), False),
+        (lambda n, x: tf.tile(x, [tf.cast(x[0], tf.int32)]), False),
+        (lambda n, x: tf.cast(tf.range(tf.shape(x)[0]), tf.float32) + x, True),
+        (lambda n, x: tf.zeros_like(x) + tf.ones([tf.size(x) // 2 + 1])[0] + tf.cast(n, tf.float32), True),
+    ],
+)
+def test_sizes_that_follow_from_values_have_no_bound(function, is_known: bool) -> None:
+    specs = [tf.TensorSpec([], tf.int32), tf.TensorSpec([None], tf.float32)]
+    traced = tf.function(function, input_signature=specs, autograph=False).get_concrete_function()
+    assert is_bounded(traced.graph) == is_known
 
 
 def function_of(function, *shapes: list[int | None]) -> tf.types.experimental.ConcreteFunction:
