@@ -92,7 +92,9 @@ def any_loop(rng: random.Random, tag: str) -> Loop:
     shape = rng.choice(SHAPES)
     size = int(np.prod(shape))
     form = rng.choice((_lists, _lists, _lists, _typed, _base64, _safetensors, _umbridge, _umbridge, _tesseract))
-    form = rng.choice((form, form, form, form, _inference, _binary_inference, _two_inputs, _two_vectors, _compressed, _labelled))
+    form = rng.choice(
+        (form, form, form, form, _inference, _binary_inference, _two_inputs, _two_vectors, _compressed, _labelled)
+    )
     return Loop(form(rng, shape, rng.choice(DTYPES), (tag,) if tag else ()), size)
 
 

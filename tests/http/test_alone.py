@@ -56,14 +56,14 @@ def test_a_lone_request_runs_at_once(under_way, at_once, monkeypatch):
     assert b"gradients" in answers[0]
 
 
-@pytest.mark.parametrize(("op", "at_once"), [("safe_norm", 3), ("self_adjoint_eig", 0)])
+@pytest.mark.parametrize(("op", "at_once"), [("zero_out", 3), ("self_adjoint_eig", 0)])
 def test_brief_arithmetic_that_shares_no_call_runs_at_once(op, at_once, monkeypatch):
     """Also while others are in progress: there is no batch to wait for. A loop of eigenvalues may take any time."""
     monkeypatch.setattr(batching, "INLINE_ALONE_S", 60.0)
     monkeypatch.setattr(batching, "INLINE_S", 60.0)
     calls = within_requests(monkeypatch)
-    name = "x" if op == "safe_norm" else "a"
-    x = [3.5, 4.25] if op == "safe_norm" else [[2.5, 0.5], [0.5, 1.25]]
+    name = "x" if op == "zero_out" else "a"
+    x = [3.5, 4.25] if op == "zero_out" else [[2.5, 0.5], [0.5, 1.25]]
 
     async def test() -> None:
         async with running() as app:
@@ -77,7 +77,7 @@ def test_brief_arithmetic_that_shares_no_call_runs_at_once(op, at_once, monkeypa
             assert {await ask(x) for _ in range(3)} == {first}
             assert len(calls) == at_once
             # The time of another shape is not known yet.
-            await ask([*x, *x, *x] if op == "safe_norm" else np.eye(3).tolist())
+            await ask([*x, *x, *x] if op == "zero_out" else np.eye(3).tolist())
             assert len(calls) == at_once
 
     asyncio.run(test())
