@@ -1,8 +1,10 @@
 """Ops of rows and whole calls: in every format, with values that the op refuses, and beside other requests."""
 
 import base64
+import contextlib
 import json
 import random
+import signal
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -14,7 +16,7 @@ from app.tensors import safetensors
 from tests.fast_path.both import Both, Requests
 from tests.fast_path.test_batches import in_turns
 from tests.fast_path.test_requests import SAFETENSORS, check_taken
-from tests.fast_path.wire import post, with_head
+from tests.fast_path.wire import Wire, post, with_head
 from tests.http.openinference_client import LENGTH, OCTETS, binary, in_json
 
 Arrays = Mapping[str, np.ndarray]
@@ -213,6 +215,29 @@ def test_shared_inputs_of_other_shapes_have_calls_of_their_own(both: Both):
             return plain("/v1/ops/roi_pool/gradients", tensors, {"pooled_height": 1, "pooled_width": 1})
 
         check_taken(both, request)
+
+
+def test_shared_inputs_of_other_bytes_share_no_call(both: Both):
+    """Requests that arrive together, each with features of its own."""
+
+    def request(count: int) -> bytes:
+        tensors = {"features": FEATURES * (count + 0.5), "rois": np.array([[0, 0, 0, 2, 2], [0, 1, 1, 2, 1]])}
+        return in_safetensors(
+            "/v1/ops/roi_pool/forward",
+            {name: x.astype(np.float32) for name, x in tensors.items()},
+            {"pooled_height": 2, "pooled_width": 1},
+        )
+
+    check_taken(both, request)
+    service, turn = both.services[0], [request(number) for number in range(8)]
+    with contextlib.ExitStack() as stack:
+        wires = [stack.enter_context(Wire(service.port)) for _ in turn]
+        service.process.send_signal(signal.SIGSTOP)
+        for wire, data in zip(wires, turn, strict=True):
+            wire.send(data)
+        service.process.send_signal(signal.SIGCONT)
+        fast = [wire.answer() for wire in wires]
+    assert fast == both.same(*turn)
 
 
 @pytest.mark.slow
