@@ -12,16 +12,14 @@ import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from pydantic import ValidationError
 
-from app.autodiff.derived import origin
-from app.autodiff.draws import Dimensions, draw, draw_from_domains
 from app.autodiff.padded_rows import REFUSALS, PaddedRows
 from app.autodiff.point import Point, number
+from app.autodiff.row_draws import RowDraws
 from app.runtime import modes
 from app.runtime.modes import Key
 from app.runtime.traces import NotTraced
@@ -29,8 +27,8 @@ from ops import Array
 
 log = logging.getLogger("pullback")
 
-# How often an author's function is asked for a point of the right shape, and how many batches of random rows there are.
-DRAWS, BATCHES = 24, 6
+# How many batches of random rows there are.
+BATCHES = 6
 # The most rows that are tried beside copies of themselves.
 LONE = 8
 # How many rows are drawn beyond those of a call, and by how many places the rows of a call are moved at most.
@@ -144,7 +142,8 @@ class _Batches:
         """Draw the pool: two calls' worth of rows where there are as many. Raises ``_Apart`` if there are too few."""
         name = f"{self.point.op.name} {self.rows.units}"
         self._rng, self.pool = np.random.default_rng(zlib.crc32(name.encode())), list[Array]()
-        inputs = self._valid_rows(self.rows.length + MORE)
+        self._draws = RowDraws(self.rows, self.point, self.leaves, self._rng)
+        inputs = self._draws.valid_rows(self.rows.length + MORE)
         leaves = zip(self.rows.program.leaf_names, self.leaves, self.rows.units, strict=True)
         for i, (name, leaf, unit) in enumerate(leaves):
             if name in self.numbers:
@@ -262,7 +261,7 @@ class _Batches:
                         some[1] = others[-1] = special
                 elif unit is not None:
                     others[-1] = some[1]
-            if changed is inputs and not self._accepts(mixed):
+            if changed is inputs and not self._draws.accepts(mixed):
                 continue
             try:
                 together, separate = self._bits(mixed), self._bits(alone)
@@ -273,69 +272,3 @@ class _Batches:
                 self.bits[row] != bits for i, (row, bits) in enumerate(rows) if i != 1
             ):
                 raise _Apart(BESIDE)
-
-    def _accepts(self, leaves: Sequence[Array]) -> bool:
-        """Return whether the op's own function for that accepts the inputs of a call."""
-        op = self.rows.program.op
-        inputs = {slot.name: x for slot, x in zip(op.inputs, leaves, strict=False)}
-        try:
-            if op.validate is not None:
-                op.validate(inputs, self.point.spec.attrs)
-        except Exception:  # noqa: BLE001 - most are InvalidInput, but an author's function may raise anything
-            return False
-        return True
-
-    def _valid_rows(self, count: int) -> list[list[Array]]:
-        """Return up to ``count`` valid rows, each with its part of all inputs; of a shared input, that is the whole."""
-        found, units = list[list[Array]](), self.rows.units
-        for drawn in self._candidates(count):
-            columns = [self._as_rows(i, drawn) for i, _ in enumerate(self.rows.program.op.inputs)]
-            sizes = {len(x) for x, unit in zip(columns, units, strict=False) if x is not None and unit is not None}
-            for row in range(sizes.pop() if len(sizes) == 1 else 0):
-                cut = list[Array]()
-                for x, unit, leaf in zip(columns, units, self.leaves, strict=False):
-                    if x is None:  # a direction of a derived op
-                        cut.append(self._rng.standard_normal((1, *(unit or ()))).astype(leaf.dtype))
-                    else:
-                        cut.append(x if unit is None else x[row : row + 1])
-                if len(found) < count and self._accepts(cut):
-                    found.append(cut)
-            if len(found) == count:
-                break
-        return found
-
-    def _as_rows(self, i: int, drawn: Mapping[str, Any]) -> Array | None:
-        """Return the rows of an input in a point, none if they have another shape; ``None`` if it is not in the point.
-
-        A shared input is that of the request.
-        """
-        leaf, unit, name = self.leaves[i], self.rows.units[i], self.rows.program.leaf_names[i]
-        if unit is None:
-            return leaf
-        if name not in drawn:
-            return None
-        x = np.asarray(drawn[name])
-        has_shape = x.ndim >= len(unit) and x.shape[x.ndim - len(unit) :] == unit
-        with np.errstate(over="ignore"):
-            return x.astype(leaf.dtype).reshape(-1, *unit) if has_shape else np.empty((0, *unit), leaf.dtype)
-
-    def _candidates(self, count: int) -> Iterator[Mapping[str, Any]]:
-        """Yield points: drawn ones, those of the examples, and those near the request's, which have the right shape."""
-        (op, _), spec = origin(self.rows.program.op), self.point.spec
-        attrs, dims = spec.attrs.model_dump(), self.point.dims.items()
-        sizes: Dimensions = {name: size if isinstance(size, tuple) else (size,) for name, size in dims}
-        sizes = {**sizes, str(op.outputs[0].shape[0]): (count,)}
-        for _ in range(DRAWS if op.sample is not None else 0):
-            yield draw(op, attrs, spec.dtype, self._rng)
-        yield from (example.inputs for example in op.examples)
-        for _ in range(2):
-            yield draw_from_domains(op, spec.dtype, self._rng, sizes)
-        own = dict(zip(self.rows.program.leaf_names, self.leaves, strict=True))
-        for _ in range(count):
-            changed = dict[str, Array]()
-            for slot in op.inputs:
-                x = own[slot.name]
-                factor = 1 if x.dtype.kind in "iub" else self._rng.uniform(0.9, 1.1, x.shape)
-                changed[slot.name] = x * factor
-            yield changed
-        yield own
