@@ -20,7 +20,6 @@ from app.autodiff.programs import Program, ShapeOf, gradient_function, program_o
 from app.autodiff.row_trial import RowTrial
 from app.autodiff.transforms import Transform
 from app.errors import PullbackError, wrong
-from app.runtime import modes
 from app.runtime.modes import Key, KeyedArrays
 from app.runtime.op_errors import converted
 from app.runtime.traces import NotTraced
@@ -93,7 +92,13 @@ class Evaluation(Generic[Result]):
                 packed = padded_rows(one.program, one.point, one.leaves, one.row_results)
                 if packed is not None:
                     return packed
-        return whole(self.program, spec.mode, spec.device, tuple(map(_SHAPE, self.leaves))), 1
+        return self.whole, 1
+
+    @property
+    def whole(self) -> Whole:
+        """The packing of the evaluation where it shares its call with no other."""
+        spec = self.point.spec
+        return whole(self.program, spec.mode, spec.device, tuple(map(_SHAPE, self.leaves)))
 
     @cached_property
     def batch_key(self) -> Hashable | None:
@@ -143,7 +148,7 @@ class Evaluation(Generic[Result]):
         or gradient.
         """
         packing, _ = self.packed
-        return self.finish(_computed([self], packing if isinstance(packing, PaddedNumbers) else None)[0])
+        return self.finish(_computed([self], packing if isinstance(packing, PaddedNumbers) else self.whole)[0])
 
     def simpler(self) -> Callable[[], object] | None:
         """Return a call with fewer pullbacks, which shows whether the op rejects its inputs or its gradient fails."""
@@ -163,32 +168,32 @@ def compute(evaluations: Sequence[Evaluation[Any]]) -> list[KeyedArrays]:
     return _computed(evaluations, evaluations[0].packed[0])
 
 
-def _computed(evaluations: Sequence[Evaluation[Any]], packing: Packing | None) -> list[KeyedArrays]:
-    first, spec = evaluations[0], evaluations[0].point.spec
+def _computed(evaluations: Sequence[Evaluation[Any]], packing: Packing) -> list[KeyedArrays]:
+    """Run evaluations in one call with a packing, or a single one as it is if it does not fit its packing."""
+    first = evaluations[0]
     if first.batched:
         count, rows = len(next(iter(first.seeds[-1].values()))), rows_per_call(first.point)
         if not count or count > rows:
             return [_in_parts(first, count, rows)]
     try:
-        if packing is not None and not isinstance(packing, Whole):
+        if not isinstance(packing, Whole):
             if isinstance(packing, PaddedRows):
-                one = first.of_rows
-                packing.try_rows(RowTrial(one.point, one.leaves))
+                packing.try_rows(RowTrial(first.of_rows.point, first.call_leaves))
             try:
                 results = packing.run([each.call_leaves for each in evaluations])
                 return [each.of_call(part) for each, part in zip(evaluations, results, strict=True)]
             except NotPackable:
                 if len(evaluations) > 1:
                     raise
-        results = modes.run(first.program, spec.mode, first.leaves, spec.device)
+                packing = first.whole
+        (results,) = packing.run([first.leaves])
         _check_shapes(first, results)
+        packing.note(results)
     except (PullbackError, NotTraced, NotPackable):
         raise
     except BaseException as error:  # noqa: BLE001 - the op author's code may raise anything, or exit
         # A failed trace is kept, and the traceback would keep the tensors of the request alive.
-        raise converted(spec.op.name, error, first.simpler()) from error.with_traceback(None)
-    if isinstance(packing, Whole):
-        packing.note(results)
+        raise converted(first.point.op.name, error, first.simpler()) from error.with_traceback(None)
     return [results]
 
 

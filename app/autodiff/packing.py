@@ -90,7 +90,7 @@ class Whole:
     most = 1
 
     def length_for(self, count: int) -> int:
-        """Return 1."""
+        """Return the length, which is 1 like the count."""
         return count
 
     def shape_of(self, unit: Shape, length: int) -> Shape:

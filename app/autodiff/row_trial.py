@@ -47,13 +47,9 @@ SHAKEN = 64
 UNPADDED = (1, 1, 1, 3)
 # The values of a number attribute that are tried besides those of the request and the examples: a v + b for (a, b).
 OTHER_NUMBERS = ((1.5, 0.5), (-0.75, -0.25), (0.5, 0.0))
-
-
-BESIDE = "the bits of a row depend on its position or on the rows beside it"
-
-
 # What ends an evaluation that no caller waits for, or that has no memory: the next one tries again.
 ENDED = (tf.errors.CancelledError, tf.errors.DeadlineExceededError, tf.errors.ResourceExhaustedError)
+BESIDE = "the bits of a row depend on its position or on the rows beside it"
 
 
 class _Apart(Exception):
@@ -97,7 +93,8 @@ class RowTrial:
         try:
             for numbers in self._numbers(rows):
                 batches = _Batches(rows, self.point, self.leaves, numbers)
-                rows.filler = batches.filler
+                # That of the request's own numbers, which come first.
+                rows.filler = rows.filler or batches.filler
                 batches.compare()
         except _Apart as reason:
             return str(reason)
@@ -139,7 +136,7 @@ class _Batches:
     bits: dict[int, bytes] = field(default_factory=dict[int, bytes])
 
     def __post_init__(self) -> None:
-        """Draw the pool: two calls' worth of rows where there are as many. Raises ``_Apart`` if there are too few."""
+        """Draw the pool: a few rows more than a call has. Raises ``_Apart`` for too few rows, and slow ones."""
         name = f"{self.point.op.name} {self.rows.units}"
         self._rng, self.pool = np.random.default_rng(zlib.crc32(name.encode())), list[Array]()
         self._draws = RowDraws(self.rows, self.point, self.leaves, self._rng)
@@ -267,8 +264,7 @@ class _Batches:
                 together, separate = self._bits(mixed), self._bits(alone)
             except REFUSALS:
                 continue  # each request of such a batch runs again by itself
-            rows = zip(order.tolist(), together, strict=True)
-            if together[1] != separate[-1] or any(
-                self.bits[row] != bits for i, (row, bits) in enumerate(rows) if i != 1
-            ):
+            expected = [self.bits[row] for row in order.tolist()]
+            expected[1] = separate[-1]
+            if together != expected:
                 raise _Apart(BESIDE)

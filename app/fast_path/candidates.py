@@ -104,7 +104,7 @@ def _run_reader(body: bytes, tensors: Sequence[Array], exchange: Exchange) -> Ru
     for leaf in tensors:
         source = _source_of(leaf, exchange.call.sources)
         if source is None or source.start not in firsts:
-            leaves.append(leaf.reshape(-1).copy())
+            leaves.append(_constant(leaf))
         else:
             start = firsts[source.start] + source.first
             leaves.append(slice(start, start + leaf.size))
@@ -144,12 +144,18 @@ def _range_reader(body: bytes, tensors: Sequence[Array], exchange: Exchange) -> 
     if not ranges or overlaps or sum(map(len, around)) > MAX_TEXT:
         raise NotCacheable
     leaves = [
-        leaf.reshape(-1).copy() if place is None else ranges.index(place)
-        for leaf, place in zip(tensors, found, strict=True)
+        _constant(leaf) if place is None else ranges.index(place) for leaf, place in zip(tensors, found, strict=True)
     ]
     by_range = [tensors[found.index(place)] for place in ranges]
     sizes, kinds = tuple(leaf.size for leaf in by_range), tuple(dtypes.of(leaf.dtype) for leaf in by_range)
     return RangeReader(tuple(leaves), tuple(ranges), around, kinds, sizes)
+
+
+def _constant(leaf: Array) -> Array:
+    """Return the numbers of a leaf that is the same in all requests; an op's author cannot change them."""
+    numbers = leaf.reshape(-1).copy()
+    numbers.flags.writeable = False
+    return numbers
 
 
 def _source_of(leaf: Array, sources: Sequence[Source]) -> Source | None:
