@@ -251,7 +251,7 @@ class _Batches:
         """
         names, inputs = self.rows.program.leaf_names, {slot.name for slot in self.rows.program.op.inputs}
         for changed in (inputs, set(names) - inputs):
-            mixed, alone = self._at(order), self._at(np.zeros_like(order))
+            mixed, alone = self._at(order), self._at(np.full_like(order, self.count - 1))
             for name, unit, some, others in zip(names, self.rows.units, mixed, alone, strict=True):
                 if unit is not None and name in changed and some.dtype.kind not in "iub":
                     with np.errstate(over="ignore"):

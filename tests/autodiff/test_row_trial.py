@@ -171,6 +171,17 @@ def test_the_trial_tries_other_attributes() -> None:
     assert "bits of a row" in (of_rows(one).why_not or "")
 
 
+def filled(x: Tensor) -> Tensor:
+    """Numbers that are NaN become those of the first row."""
+    return tf.where(tf.math.is_nan(x), tf.broadcast_to(x[:1], tf.shape(x)), x)
+
+
+def test_a_special_row_must_not_depend_on_others() -> None:
+    one = evaluation("forward", point(rows(filled, None), {"x": np.ones((1, 2))}))
+    compute([one])
+    assert of_rows(one).why_not == BESIDE
+
+
 def divided(x: Tensor) -> Tensor:
     return x * 1e-30 / tf.cast(tf.shape(x)[0], x.dtype)
 

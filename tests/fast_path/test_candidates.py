@@ -245,6 +245,12 @@ NOT_CACHED = {
     "a deadline": of_square('{"inputs":{"x":[0.5]}}', "pullback-deadline-ms: 9000"),
     "steps": of_square('{"inputs":{"x":[0.5]}}', operation="jacobian"),
     "a batch": of_square('{"inputs":{"x":[0.5]},"cotangents":{"y":[[0.5],[1.5]]},"batched":true}', operation="vjp"),
+    "directions of a row": of_square(
+        '{"inputs":{"x":[0.5,1.5]},"tangents":{"x":[[0.5,1.0],[1.5,2.0]]},"batched":true}',
+        operation="jvp",
+        op="safe_norm",
+    ),
+    "bools in the response": of_square('{"inputs":{"x":[0.5,-1.5]}}', op="negative"),
     "a long skeleton": of_square('{"inputs":{"x":[0.5]}' + " " * 4200 + "}"),
     "a long response": of_square(json.dumps({"inputs": {"x": [0.5] * 11_000}})),
     "a part in JSON": inference(X, Z, outputs=[{"name": "p", "parameters": {"binary_data": True}}, {"name": "q"}]),
@@ -279,6 +285,13 @@ def test_other_bytes_between_ranges_are_another_request(ask: Ask):
         for at in (first.body.find(name), first.body.rfind(name)):
             body = first.body[:at] + name.swapcase().replace(b"3", b"2") + first.body[at + len(name) :]
             assert isinstance(prefix.find(body), Unknown)
+
+
+def test_no_author_can_change_a_leaf_that_all_requests_have(ask: Ask):
+    for form in (lists, in_base64):
+        candidate = ask(constant(X, Z)) if form is lists else ask(vjp(form)(X, Z))
+        made = template(candidate)
+        assert not any(leaf.flags.writeable for leaf in made.reader.leaves if isinstance(leaf, np.ndarray))
 
 
 def test_a_number_that_is_in_no_leaf_or_in_two_makes_no_template(ask: Ask):

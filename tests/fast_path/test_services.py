@@ -22,6 +22,8 @@ pytestmark = pytest.mark.slow
 
 PATH = "/v1/ops/log1pexp/vjp"
 JSON = "content-type: application/json"
+# How often requests that arrive together are tried.
+ROUNDS = 50
 ALICE, BOB = "pullback_Of-Alice-0123", "pullback_Of-Bob-4567"
 TEXT = re.compile(
     r"(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z) (?P<method>\S+) (?P<path>\S+) (?P<status>\d+) (?P<ms>[0-9.]+)ms "
@@ -173,13 +175,18 @@ def test_more_requests_than_a_key_may_have(guarded):
     """Those that arrive together exceed the limit of the key: some are refused, and no more are answered at a time."""
     both, _ = guarded
     both.warm(lambda n: small(n, bearer(BOB)))
+    statuses: Counter[int] = Counter()
     with contextlib.ExitStack() as stack:
         wires = [stack.enter_context(Wire(both.services[0].port)) for _ in range(8)]
-        both.services[0].process.send_signal(signal.SIGSTOP)
-        for wire in wires:
-            wire.send(small(1, bearer(BOB)))
-        both.services[0].process.send_signal(signal.SIGCONT)
-        statuses = Counter(wire.answer().status for wire in wires)
+        for _ in range(ROUNDS):
+            both.services[0].process.send_signal(signal.SIGSTOP)
+            for wire in wires:
+                wire.send(small(1, bearer(BOB)))
+            both.services[0].process.send_signal(signal.SIGCONT)
+            statuses.update(wire.answer().status for wire in wires)
+            # The service may also have read them one after the other.
+            if statuses[429]:
+                break
     assert set(statuses) <= {200, 429}
     assert statuses[429]
 
