@@ -186,6 +186,11 @@ class Op:
         return False
 
     @property
+    def depth(self) -> int:
+        """How many derivations lead to it from a registered op."""
+        return 0
+
+    @property
     def batching_varies(self) -> bool:
         """Whether the batching is a function of the attributes."""
         return callable(self.batching)

@@ -157,7 +157,7 @@ MUTANTS = (
     Mutant("checks/retrace.py", "RETRACES = 2", "RETRACES = 0", ("a counter in a closure", "the time of the trace")),
     Mutant(
         "checks/determinism.py",
-        "Sample(sample.point, sample.cotangents, sample.vectors).values",
+        "sample.again().values",
         "sample.values",
         ("random noise in the gradient", "random dropout"),
     ),
