@@ -106,8 +106,17 @@ class Target:
 
     def disable_batching(self) -> None:
         """Stop batching points in one call, because the op's claim that they may be batched proved wrong."""
-        self.op = replace(self.op, batching="none", shared=())
+        self.replace_op(replace(self.op, batching="none", shared=()))
+
+    def replace_op(self, op: Op) -> None:
+        """Go on with another declaration of the op."""
+        self.op = op
         self._forget("batching", "points")
+
+    def restrict_to(self, inputs: Mapping[str, Any]) -> None:
+        """Go on at these inputs alone."""
+        self.inputs = inputs
+        self._forget("points")
 
     def _forget(self, *cached: str) -> None:
         """Forget some cached properties, and everything that depends on them."""

@@ -14,6 +14,7 @@ from app.autodiff.derivatives import forward, gradient
 from app.autodiff.evaluation import Evaluation, as_found
 from app.autodiff.transforms import Transform
 from app.errors import OpFailed, Overloaded
+from app.gradcheck import undeclared
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Finding, Place
@@ -29,6 +30,7 @@ CURE = "if TensorFlow has no second order for it, declare Claim(second=None); th
 
 def check(target: Target) -> Iterator[Finding]:
     """Evaluate everything once in each mode and dtype, and report the errors that the service raises."""
+    yield from undeclared.narrowed(target)
     for mode in MODES:
         if mode in target.op.modes and (target.has_example or mode in target.modes):
             yield from (_finding(target, mode, dtype) for dtype in target.dtypes)
