@@ -15,7 +15,7 @@ from ops import FLOATS, Example, Input, Op, Tensor, many, unbound_symbols
 # Limits are those of a service, and no property of the op.
 UNLIMITED = 1 << 62
 # The sizes of the inputs' symbols in a trace: primes, so that a size of an output is seldom equal to one by chance.
-SIZES, FREE = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61), (2,)
+SIZES, FREE = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61), (2, 3)
 
 
 def admit(op: Op) -> None:

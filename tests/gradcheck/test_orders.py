@@ -11,7 +11,7 @@ from app.gradcheck.checks import CHECKS, SECOND_ORDER
 from ops import FLOATS, Claim, Input, Op, Tensor, custom_gradient, discover
 from tests.gradcheck.checking import entries, failed, report
 from tests.gradcheck.hard import HARD
-from tests.gradcheck.op_makers import WIDE, cube_vjp, elementwise, made
+from tests.gradcheck.op_makers import BOTH, WIDE, cube_vjp, elementwise, made
 from tests.gradcheck.wrong.first_order import SideAttrs
 
 REGISTERED = {name: op for name, op in discover().ops.items() if any(dtype in FLOATS for dtype in op.dtypes)}
@@ -121,6 +121,34 @@ def test_value_judges_forward_alone() -> None:
     [found] = entries(report(at_zero, checks=["value"]), "value")
     assert "y" in found["sentence"]
     assert "but the reference is 0" in found["sentence"]
+
+
+def of_integers(x: Tensor, dy: Tensor) -> Tensor:
+    """The gradient accepts integers alone."""
+    with tf.control_dependencies([tf.debugging.assert_equal(x, tf.round(x))]):
+        return cube_vjp(tf.identity(x), dy)
+
+
+@pytest.mark.parametrize("size", [3, 5000])
+def test_value_passes_where_the_gradient_fails_beside_the_point(size: int) -> None:
+    """The rounding of the values is measured at points beside the given one, and of a large input at some numbers."""
+    op = made(of_integers, reference=lambda x: x**3, modes=("graph", "eager", "v1"))
+    document = report(op, inputs={"x": [float(i % 7 + 1) for i in range(size)]}, checks=["value", "derivative"])
+    assert failed(document) == ["derivative"]
+    assert entries(document, "value", "pass")
+
+
+def narrow_first_and_wide_second(x: Tensor, dy: Tensor) -> Tensor:
+    """The first order fails in float32, and the second in float64."""
+    if x.dtype == tf.float32:
+        raise ValueError("no float32")
+    return 3 * x * x * dy + 0 * tf.raw_ops.IgammaGradA(a=tf.ones_like(x), x=x * x + 1)
+
+
+def test_a_first_order_that_fails_in_one_dtype_skips_everything() -> None:
+    document = report(made(narrow_first_and_wide_second, dtypes=BOTH))
+    assert {entry["order"] for entry in entries(document, "contract")} == {1, 2}
+    assert {entry["verdict"] for entry in document["checks"]} == {"fail", "skipped"}
 
 
 def test_a_jvp_that_tensorflow_lacks_is_skipped() -> None:

@@ -66,6 +66,7 @@ def test_the_author_is_told_to_declare_a_domain(validate: Any, highest: int) -> 
     [told] = entries(document, "contract", "inconclusive")
     assert told["input"] == "index"
     assert "index has no domain" in told["sentence"]
+    assert f"checked with integers from 0 to {highest if highest < 3 else 2}" in told["sentence"]
     assert 'declare Input("index", ..., domain=(first, last + 1)), or a sample' in told["sentence"]
     assert entries(document, "derivative", "pass")
 
@@ -115,6 +116,7 @@ def test_an_op_that_fails_everywhere_is_to_blame() -> None:
 
     document = report(indexing(broken, reference=None))
     assert failed(document) == ["contract"]
+    assert not entries(document, "contract", "inconclusive")
 
 
 def test_an_example_is_enough_where_no_domain_is_found() -> None:

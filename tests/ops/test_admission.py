@@ -57,6 +57,11 @@ def refusing(x: Tensor) -> Tensor:
 
 OWN = {
     "a size by a formula": made(differences, Input("x", shape=("N",)), Output("y", shape=("M",)), [1.0, 2.0, 4.0]),
+    # The sizes of a trace are (5, 7) and then (11, 7): each of these sums is equal to one by chance.
+    "two more": made(
+        lambda x: tf.pad(x[:, 0], [[0, 2]]), Input("x", shape=("N", "M")), Output("y", shape=("K",)), [[1.0]]
+    ),
+    "four less": made(lambda x: x[4:, 0], Input("x", shape=("N", "M")), Output("y", shape=("K",)), [[1.0]] * 5),
     "a size by values": made(positive, Input("x", shape=("N",)), Output("y", shape=("K",)), [1.0, 2.0]),
     "a fixed size": made(windows, Input("x", shape=("N",)), Output("y", shape=("K", "W")), [1.0, 2.0, 3.0]),
     "a function that refuses": made(refusing, Input("x", shape=("N",)), Output("y", shape=("K",)), [1.0, 2.0]),
