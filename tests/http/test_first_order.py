@@ -4,6 +4,7 @@ import httpx
 import pytest
 
 import pullback
+from pullback.cli.catalogue import claim_of
 from tests.conftest import Serve
 
 PAGE = """
@@ -89,7 +90,9 @@ def test_the_client_reads_it(client: httpx.Client) -> None:
         claim = op.contract().claim
         assert claim is not None
         assert (claim.first, claim.second, claim.linear) == ("derivative", None, True)
+        assert claim_of(op.contract()) == "derivative, then no second order"
         assert service.op("gamma.vjp").contract().claim is None
+        assert claim_of(service.op("gamma.vjp").contract()) == ""
         assert op.check().verdict == "pass"
 
 
