@@ -19,7 +19,7 @@ from ops._native import bounded_kernels, load, native_libraries
 from ops._op import MODES, UNCOMPILED, Function, Mode, Op, Tensor
 from ops._paths import replace_paths
 from ops._registry import Registry, RegistryError, Unavailable, discover
-from ops._slots import ANY_SHAPE, BOOL, FLOATS, INTEGERS, Example, Input, Output
+from ops._slots import ANY_SHAPE, BOOL, FLOATS, INTEGERS, Example, Input, Output, unbound_symbols
 
 __all__ = [
     "ANY_SHAPE",
@@ -62,4 +62,5 @@ __all__ = [
     "replace_paths",
     "rules_of",
     "symbolic_gradient",
+    "unbound_symbols",
 ]

@@ -52,11 +52,12 @@ class Claim:
     """What a gradient claims to be, so that it can be checked even when it is deliberately not the derivative.
 
     ``first`` is about dx, ``second`` about the x slots of ``vjp_vjp`` (its dy slots are always those of the op's own
-    vjp). ``linear`` says whether vjp is linear in dy: if not, there is no jvp.
+    vjp); with ``second=None`` there is no second order, as for TensorFlow's ``igamma``: requests for it are refused.
+    ``linear`` says whether vjp is linear in dy: if not, there is no jvp.
     """
 
     first: Derivative | Surrogate | Formula = Derivative()
-    second: Derivative | Surrogate | Formula = Derivative()
+    second: Derivative | Surrogate | Formula | None = Derivative()
     linear: bool = True
 
     def __post_init__(self) -> None:

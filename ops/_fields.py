@@ -34,7 +34,8 @@ def first_fault(error: ValidationError) -> str:
     # A union has a fault for each of its members, at the same location.
     members = [fault for fault in faults if fault["input"] is faults[0]["input"]]
     indices = [part for part in faults[0]["loc"] if isinstance(part, int)]
-    expected = " or ".join(dict.fromkeys(fault["msg"].removeprefix("Input should be ") for fault in members))
+    texts = ("a value" if fault["type"] == "missing" else fault["msg"] for fault in members)
+    expected = " or ".join(dict.fromkeys(text.removeprefix("Input should be ") for text in texts))
     return f"{''.join(f'[{part}]' for part in indices)}: expected {expected}, got {shown(faults[0]['input'])}"
 
 
@@ -61,6 +62,8 @@ def _cure(value: object, error: ValidationError) -> str:
             return "; write (..., ) in place of [...]"
         case "tuple_type":
             return f"; write ({shown(value)},), with a comma"
+        case "missing" | "too_long" if isinstance(value, tuple):
+            return "; write two numbers, (low, high)"
         case "dataclass_exact_type" if isinstance(fault["input"], type):
             return f"; write {fault['input'].__name__}(...), an instance"
         case "is_subclass_of" if not isinstance(value, type):

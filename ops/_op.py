@@ -38,7 +38,7 @@ from ops._attrs import Attrs, check_attributes, valid_attributes
 from ops._batching import Batching, BatchingOf, check_batching
 from ops._claims import Array, Claim, true_derivative
 from ops._fields import check_fields, check_text, shown
-from ops._slots import FLOATS, Example, Input, Output, duplicate_names
+from ops._slots import FLOATS, Example, Input, Output, duplicate_names, unbound_symbols
 
 Tensor: TypeAlias = tf.Tensor
 Function: TypeAlias = Callable[..., Any]
@@ -126,7 +126,8 @@ class Op:
         if both := [slot.name for slot in self.inputs if slot.name in self.attrs.model_fields]:
             raise ValueError(f"expected an input and an attribute to differ in name, got {both[0]!r}")
         if unknown := set(self.null_gradients) - {slot.name for slot in self.inputs}:
-            raise ValueError(f"expected null_gradients to name inputs, got {shown(min(unknown))}")
+            expected = f"null_gradients to name inputs ({', '.join(slot.name for slot in self.inputs)})"
+            raise ValueError(f"expected {expected}, got {shown(min(unknown))}")
         for text in (self.summary, self.doc or "", self.source):
             check_text(text, "summary, doc and source")
 
@@ -136,6 +137,11 @@ class Op:
         slots = (*self.inputs, *self.outputs)
         if len({slot.dtypes for slot in slots if len(slot.dtypes) > 1}) > 1:
             raise ValueError("inputs and outputs with several dtypes must all list the same ones")
+        sizes = {size.lower(): size for slot in self.inputs for size in slot.shape if isinstance(size, str)}
+        for size, name in unbound_symbols(self.inputs, self.outputs, self.attrs.static_names()).items():
+            if similar := sizes.get(size.lower()):
+                expected = f"output {name!r}: expected symbols of the inputs"
+                raise ValueError(f"{expected}, got {size!r}; write {similar!r}, or another name for a size of its own")
         if "graph" not in self.modes or len(set(self.modes)) < len(self.modes):
             raise ValueError(f"expected modes with graph, which is the default, each once, got {self.modes}")
 
@@ -178,6 +184,11 @@ class Op:
     def needs_linear(self) -> bool:
         """Whether it exists only for attributes with which its gradient is linear in the cotangent."""
         return False
+
+    @property
+    def depth(self) -> int:
+        """How many derivations lead to it from a registered op."""
+        return 0
 
     @property
     def batching_varies(self) -> bool:

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -49,7 +49,8 @@ class Input:
             raise ValueError(f"{what}: expected a finite domain, kinks and poles")
         low, high = self.domain
         if not 0 < high - low < math.inf:
-            raise ValueError(f"{what}: expected a domain (low, high) with low < high, got {self.domain}")
+            cure = f"; write {(high, low)}" if 0 < low - high < math.inf else ""
+            raise ValueError(f"{what}: expected a domain (low, high) with low < high, got {self.domain}{cure}")
 
     @property
     def has_domain(self) -> bool:
@@ -117,6 +118,20 @@ def _check_slot(slot: Input | Output, what: str) -> None:
 
 def _is_dimension(size: str | int) -> bool:
     return 0 <= size < MAX_SIZE if isinstance(size, int) else size == ANY or (size.isidentifier() and size.isascii())
+
+
+def unbound_symbols(inputs: Sequence[Input], outputs: Sequence[Output], known: Collection[str]) -> dict[str, str]:
+    """Return the symbols of outputs that are in no input and not ``known``, each with the name of an output.
+
+    Inputs do not determine these sizes: they depend on values, or on sizes by a formula. ``"..."`` is not among them.
+    """
+    of_inputs = {size for slot in inputs for size in slot.shape}
+    return {
+        size: slot.name
+        for slot in reversed(outputs)
+        for size in slot.shape
+        if isinstance(size, str) and size != ANY and size not in of_inputs and size not in known
+    }
 
 
 def duplicate_names(slots: Sequence[Input] | Sequence[Output] | Sequence[Example]) -> list[str]:

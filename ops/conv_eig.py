@@ -196,9 +196,9 @@ def validate(inputs: Mapping[str, Array], attrs: ConvEigAttrs) -> None:
 
 
 def singular(inputs: Mapping[str, Array], attrs: ConvEigAttrs) -> bool:
-    """Report whether two eigenvalues of an image are equal in this dtype, without broadening."""
+    """Report whether two eigenvalues of an image are equal in float32, without broadening."""
     x, f = (np.asarray(inputs[name], np.float64) for name in ("x", "f"))
-    return attrs.broadening == 0 and meet(reference(x, f, broadening=0.0), inputs["x"].dtype)
+    return attrs.broadening == 0 and meet(reference(x, f, broadening=0.0))
 
 
 def sample(rng: np.random.Generator, dtype: str, attrs: ConvEigAttrs) -> dict[str, Array]:

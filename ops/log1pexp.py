@@ -39,7 +39,7 @@ OP = Op(
     doc=__doc__,
     function=custom_gradient(forward, vjp, vjp_vjp),
     reference=reference,
-    inputs=(Input("x", domain=(-20.0, 20.0)),),
+    inputs=(Input("x", domain=(-100.0, 100.0)),),
     outputs=(Output("y"),),
     mechanism="custom_gradient",
     source="https://cran.r-project.org/web/packages/Rmpfr/vignettes/log1mexp-note.pdf",

@@ -196,14 +196,17 @@ def validate(inputs: Mapping[str, Array], attrs: EigAttrs) -> None:
 
 
 def singular(inputs: Mapping[str, Array], attrs: EigAttrs) -> bool:
-    """Report whether two eigenvalues are equal in this dtype, without broadening."""
+    """Report whether two eigenvalues are equal in float32, without broadening."""
     w, _ = reference(np.asarray(inputs["a"], np.float64), broadening=0.0)
-    return attrs.broadening == 0 and meet(w, inputs["a"].dtype)
+    return attrs.broadening == 0 and meet(w)
 
 
-def meet(w: Array, dtype: np.dtype[Any]) -> bool:
-    """Report whether neighbours among ascending eigenvalues differ only by rounding, or by too little to square."""
-    limits = np.finfo(dtype)
+def meet(w: Array) -> bool:
+    """Report whether neighbours among ascending eigenvalues differ only by rounding, or by too little to square.
+
+    The rounding is that of float32: points of every dtype arrive in float64.
+    """
+    limits = np.finfo(np.float32)
     gaps, size = np.diff(w), np.abs(w).max(initial=0)
     return bool((gaps <= max(2.0**10 * float(limits.eps) * size, float(limits.tiny) ** 0.5)).any())
 

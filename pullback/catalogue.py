@@ -10,17 +10,18 @@ class Claim:
     """What a gradient claims to be, with the default attributes.
 
     ``first`` and ``second`` are each ``derivative``, ``surrogate`` (the derivative of another function) or ``formula``
-    (not the derivative of any function); ``linear`` is true if there is a jvp.
+    (not the derivative of any function). ``second`` is ``None`` if there is no second order. ``linear`` is true if
+    there is a jvp.
     """
 
     first: str
-    second: str
+    second: str | None
     linear: bool
 
 
 @dataclass(frozen=True)
 class OpSummary:
-    """A summary of an op; an op that could not be loaded has a ``reason`` and no claim."""
+    """A summary of an op; an op that could not be loaded has a ``reason``. One without derivatives has no claim."""
 
     name: str
     summary: str

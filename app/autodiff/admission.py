@@ -1,20 +1,105 @@
-"""The conditions for serving an op: every one of its examples is a valid request."""
+"""The conditions for serving an op: its examples are valid requests in its domain, and its symbols are no mistakes."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+import numpy as np
+import tensorflow as tf
 
 from app.autodiff.binding import bind
+from app.autodiff.point import Point
 from app.errors import OpFailed, PullbackError
 from app.tensors.json import decode
-from ops import Op
+from ops import FLOATS, Example, Input, Op, Tensor, many, unbound_symbols
 
 # Limits are those of a service, and no property of the op.
 UNLIMITED = 1 << 62
+# The sizes of the inputs' symbols in a trace: primes, so that a size of an output is seldom equal to one by chance.
+SIZES, FREE = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61), (2, 3)
 
 
 def admit(op: Op) -> None:
-    """Raise ``ValueError`` if an example of the op is not a valid request, or if a function that it calls raises."""
+    """Raise ``ValueError`` if an op must not be served.
+
+    That is if an example is not a valid request or not in the domain, if a function that is called for it raises, or if
+    the symbol of an output is a mistake for that of an input.
+    """
     for example in op.examples:
         try:
-            bind(op, example.inputs, example.attrs, None, decode, mode="graph", device="", max_elements=UNLIMITED)
+            point = bind(
+                op, example.inputs, example.attrs, None, decode, mode="graph", device="", max_elements=UNLIMITED
+            )
         except PullbackError as error:
             more = [f": expected {entry.expected}, got {entry.got}" for entry in error.entries[:1]]
             detail = error.detail if isinstance(error, OpFailed) else error.detail + "".join(more)
             raise ValueError(f"example {example.name!r}: {detail}") from error
+        for slot in op.inputs:
+            _check_domain(slot, example, point)
+        if example is op.examples[0]:
+            _check_symbols(point)
+
+
+def _check_domain(slot: Input, example: Example, point: Point) -> None:
+    """Raise ``ValueError`` for a number of an example outside of the domain that its input declares; not for NaN."""
+    x = point.inputs[slot.name]
+    if not slot.has_domain or x.dtype == np.bool_:
+        return
+    low, high = slot.domain
+    if point.spec.inputs.dtypes[slot.name] in FLOATS:
+        # An example at an end of the domain may round to a number outside of it.
+        with np.errstate(over="ignore"):
+            low, high = (float(np.asarray(end, np.float64).astype(x.dtype)) for end in slot.domain)
+    wide = np.asarray(x, np.float64)
+    if (outside := wide[(wide < low) | (wide > high)]).size:
+        expected, cure = f"numbers in the domain of {slot.name}, {slot.domain}", "widen the domain, or move the example"
+        raise ValueError(f"example {example.name!r}: expected {expected}, got {outside[0]:g}; {cure}")
+
+
+def _check_symbols(point: Point) -> None:
+    """Raise ``ValueError`` if the size of an output's own symbol is always that of a symbol of the inputs.
+
+    Such a symbol is for sizes that depend on values, or on other sizes by a formula. The sizes are those of traces.
+    """
+    op = point.op
+    unbound = unbound_symbols(op.inputs, op.outputs, point.spec.sizes)
+    if not unbound:
+        return
+    symbols = [size for slot in op.inputs for size in slot.shape if isinstance(size, str) and size != "..."]
+    symbols = [symbol for symbol in dict.fromkeys(symbols) if symbol not in point.spec.sizes][: len(SIZES)]
+    equal = {symbol: set(symbols) for symbol in unbound}
+    sizes, traces = SIZES[: len(symbols)], 0
+    for chosen in (sizes, SIZES[len(symbols) :: -1][: len(symbols)]):
+        known = dict(zip(symbols, chosen, strict=True))
+        with suppress(Exception, SystemExit):  # the author's code may refuse these sizes
+            for symbol, size in _traced_sizes(point, known).items():
+                equal[symbol] &= {other for other in symbols if known[other] == size}
+            traces += 1
+    for symbol, output in unbound.items() if traces else ():
+        if equal[symbol]:
+            similar = min(equal[symbol], key=symbols.index)
+            got = f"{symbol!r}, which no input has and whose size is always that of {similar!r}"
+            raise ValueError(f"output {output!r}: expected symbols of the inputs, got {got}; write {similar!r}")
+
+
+def _traced_sizes(point: Point, known: Mapping[str, int]) -> dict[str, int | None]:
+    """Return the sizes of the outputs' own symbols in a trace of forward, ``None`` for those that depend on values."""
+    op, sizes = point.op, {**point.spec.sizes, **known}
+    specs = [
+        tf.TensorSpec(
+            [n for s in slot.shape for n in ([s] if isinstance(s, int) else FREE if s == "..." else [sizes[s]])],
+            point.spec.inputs.dtypes[slot.name],
+        )
+        for slot in op.inputs
+    ]
+
+    def forward(*xs: Tensor) -> list[Tensor]:
+        numbers = zip(point.spec.attrs.number_names(), map(tf.constant, point.spec.numbers), strict=True)
+        return many(op.function(*xs, **dict(point.spec.static), **dict(numbers)))
+
+    ys = tf.function(forward, input_signature=specs, autograph=False).get_concrete_function().outputs
+    found = dict[str, int | None]()
+    for slot, y in zip(op.outputs, ys, strict=True):
+        for i, size in enumerate(slot.shape):
+            if size in unbound_symbols(op.inputs, op.outputs, point.spec.sizes):
+                found[str(size)] = y.shape[i - len(slot.shape) if "..." in slot.shape[:i] else i]
+    return found

@@ -15,7 +15,7 @@ from app.autodiff.point import Arrays, Dims, Point, Side, Spec, blame_op
 from app.errors import Faults, Loc, Unprocessable, near, unprocessable, wrong
 from app.tensors.dtypes import MAX_BYTES
 from app.tensors.validation import entries
-from ops import ANY_SHAPE, Array, Attrs, Input, InvalidInput, Mode, Op, Output
+from ops import ANY_SHAPE, Array, Attrs, Claim, Input, InvalidInput, Mode, Op, Output
 
 # The most float64 elements that an address space can hold.
 MAX_SIZE = MAX_BYTES // 8
@@ -41,6 +41,7 @@ def bind_spec(op: Op, attrs: Mapping[str, Any], dtype: str | None, *, mode: Mode
     spec = Spec(op, bind_attrs(op, attrs), bind_dtype(op, dtype), mode, **run)
     if op.needs_linear:
         need_linear(op, spec.attrs)
+    need_order(op, spec.attrs, 0)
     for (name, value), scalar in zip(spec.attrs.numbers().items(), spec.numbers, strict=True):
         if not math.isfinite(float(scalar)):
             raise wrong(
@@ -127,6 +128,22 @@ def need_linear(op: Op, attrs: Attrs) -> None:
     if not is_linear:
         message = f"the gradient of {op.owner} is not linear in the cotangent, so it has no jvp"
         raise wrong(("attrs",), message, expected="attributes that make it linear", got="a non-linear gradient")
+
+
+def has_order(op: Op, claim: Claim, order: int) -> bool:
+    """Return whether an op, which may be derived, has derivatives of an order, as its claim says."""
+    return claim.second is not None or op.depth + order <= 1
+
+
+def need_order(op: Op, attrs: Attrs, order: int) -> None:
+    """Raise ``Unprocessable`` if derivatives of an op need a second order that its author declares missing."""
+    if op.depth + order <= 1:
+        return
+    with blame_op(op, "claim"):
+        claim = op.claim(attrs)
+    if not has_order(op, claim, order):
+        message = f"op {op.owner} has no second order: its claim declares second=None"
+        raise wrong(("attrs",), message, expected="derivatives of the first order", got=f"order {op.depth + order}")
 
 
 def bind_dtype(op: Op, dtype: str | None) -> str:

@@ -8,11 +8,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
-from typing import TypeAlias, TypeVar, cast
+from typing import Literal, TypeAlias, TypeVar, cast, get_args
 
 import numpy as np
 
-from app.autodiff.binding import need_linear
+from app.autodiff.binding import need_linear, need_order
 from app.autodiff.evaluation import Evaluation, present
 from app.autodiff.point import Arrays, Point, Side
 from app.autodiff.transforms import Transform, signature
@@ -34,6 +34,9 @@ class Absent(StrEnum):
 Derivative: TypeAlias = Array | Absent
 Derivatives: TypeAlias = dict[str, Derivative]
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
+Kind: TypeAlias = Literal["outputs", "gradients", "slots", "products"]
+"""The kinds of values that checks compare, those that need more of TensorFlow last: see ``values_up_to``."""
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 def forward(point: Point) -> Evaluation[Derivatives]:
@@ -45,6 +48,7 @@ def gradients(
     point: Point, wrt: Sequence[str], cotangents: Arrays | None, order: int
 ) -> Evaluation[tuple[Derivatives, list[Derivatives]]]:
     """Return the outputs and, for each order, the gradient of the sum of all gradients of the previous order."""
+    need_order(point.op, point.spec.attrs, order)
     inputs = differentiable_inputs(point, wrt)
 
     def finish(results: KeyedArrays) -> tuple[Derivatives, list[Derivatives]]:
@@ -63,6 +67,7 @@ def vjp(
 
     If ``batched``, cotangents and results have a leading axis of directions.
     """
+    need_order(point.op, point.spec.attrs, 1)
     inputs = differentiable_inputs(point, wrt)
     first = _pullback(point, inputs, cotangents, batched=batched)
     if batched:
@@ -80,6 +85,7 @@ def jvp(point: Point, tangents: Arrays, *, batched: bool) -> Evaluation[Derivati
     Raises ``Unprocessable`` if the op claims a gradient that is not linear in the cotangent.
     """
     need_linear(point.op, point.spec.attrs)
+    need_order(point.op, point.spec.attrs, 1)
     _check_shapes(tangents, _input_shapes(point), "tangents", batched=batched)
     if batched:
         _admit_rows(point, tangents, output_shapes(point).values(), "tangents")
@@ -93,6 +99,7 @@ def hvp(
     point: Point, wrt: Sequence[str], cotangents: Arrays | None, vectors: Arrays, *, batched: bool
 ) -> Evaluation[Derivatives]:
     """Return Hᵀv: for each input i, Σ_j ∂⟨g_j, v_j⟩/∂x_i, where g is the vjp at ``cotangents``."""
+    need_order(point.op, point.spec.attrs, 2)
     first, along = _pullback(point, tuple(vectors), cotangents), tuple(vectors)
     _check_shapes(vectors, _input_shapes(point), "vectors", batched=batched)
     inputs = differentiable_inputs(point, wrt)
@@ -109,6 +116,7 @@ def vjp_jvp(point: Point, wrt: Sequence[str], cotangents: Arrays | None, tangent
     g is the vjp at ``cotangents``. The tangent is Σ_b (∂g_a/∂x_b) v_b; ``hvp`` sums over the rows instead.
     They differ if the second order is not symmetric.
     """
+    need_order(point.op, point.spec.attrs, 2)
     inputs = differentiable_inputs(point, wrt)
     transforms = _pullback(point, inputs, cotangents), Transform("jvp", tuple(tangents), inputs)
     _check_shapes(tangents, _input_shapes(point), "tangents", batched=False)
@@ -124,6 +132,7 @@ def hessian_diagonal(point: Point, wrt: Sequence[str], cotangents: Arrays | None
     if point.spec.batching != "elementwise":
         message = f"{point.op.name} is not elementwise, so its Hessian is not a diagonal"
         raise wrong(("diagonal",), message, expected="false", got="true")
+    need_order(point.op, point.spec.attrs, 2)
     inputs = differentiable_inputs(point, wrt)
     transforms = _pullback(point, inputs, cotangents), Transform("diagonal", inputs, inputs)
     finish = partial(_derivatives, wrt, point.spec.inputs, 2)
@@ -217,13 +226,19 @@ def gradient(point: Point, cotangents: Arrays) -> Evaluation[dict[str, Array]]:
 
 
 def second_order_values(point: Point, cotangents: Arrays, vectors: Arrays) -> Evaluation[dict[Key, Array]]:
-    """Return the values up to second order at a point, with x and dy as independent leaves; zeros where no path exists.
+    """Return all values up to second order at a point: see ``values_up_to``."""
+    return values_up_to("products", point, cotangents, vectors)
+
+
+def values_up_to(last: Kind, point: Point, cotangents: Arrays, vectors: Arrays) -> Evaluation[dict[Key, Array]]:
+    """Return the values of each kind up to ``last``, with x and dy as independent leaves; zeros where no path exists.
 
     Keys: ``("outputs", y)``; ``("gradients", x)``, dx at ``cotangents``; and the derivatives of Σ ⟨dx, v⟩, where v are
-    the ``vectors``: ``("products", x)`` in x and ``("slots", y)`` in dy. ``cotangents`` needs every differentiable
-    output, and ``vectors`` every differentiable input.
+    the ``vectors``: ``("slots", y)`` in dy, which need no second order in TensorFlow, and ``("products", x)`` in x.
+    ``cotangents`` needs every differentiable output, and ``vectors`` every differentiable input. What belongs to later
+    kinds is not evaluated.
     """
-    op, along = point.op, tuple(vectors)
+    op, along, kinds = point.op, tuple(vectors), KINDS[: KINDS.index(last) + 1]
     first = Transform("vjp", along, tuple(cotangents))
     inputs, outputs = (dict.fromkeys(slot.name for slot in slots) for slots in (op.inputs, op.outputs))
     (leaves,) = signature((first,), inputs, outputs, op.attrs.model_fields).seeds
@@ -231,8 +246,11 @@ def second_order_values(point: Point, cotangents: Arrays, vectors: Arrays) -> Ev
     wanted |= {("gradients", x): ((1, x), v) for x, v in vectors.items()}
     wanted |= {("products", x): ((2, x), v) for x, v in vectors.items()}
     wanted |= {("slots", y): ((2, leaves[y]), dy) for y, dy in cotangents.items()}
-    transforms = first, Transform("vjp", (*along, *leaves.values()), along)
-    return Evaluation(point, transforms, partial(_with_zeros, wanted), (cotangents, vectors), (0, 1))
+    wanted = {key: of for key, of in wanted.items() if key[0] in kinds}
+    second = Transform("vjp", (*(along if last == "products" else ()), *leaves.values()), along)
+    transforms = (first, second)[: min(KINDS.index(last), 2)]
+    seeds, kept = (cotangents, vectors)[: len(transforms)], tuple(range(len(transforms)))
+    return Evaluation(point, transforms, partial(_with_zeros, wanted), seeds, kept)
 
 
 def composite(point: Point, weights: Arrays, vectors: Arrays) -> Evaluation[dict[Key, Array]]:

@@ -12,10 +12,10 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
-from app.autodiff.binding import bind_shapes, bind_spec
+from app.autodiff.binding import bind_shapes, bind_spec, has_order
 from app.autodiff.transforms import Signature, Transform, signature
 from app.errors import NotFound, Unprocessable, did_you_mean
-from ops import FLOATS, Attrs, Claim, Example, Input, Op, Output
+from ops import FLOATS, Attrs, Claim, Derivative, Example, Input, Op, Output
 
 Derivation: TypeAlias = Literal["vjp", "jvp"]
 DERIVATIONS: tuple[Derivation, ...] = get_args(Derivation)
@@ -62,6 +62,11 @@ class DerivedOp(Op):
         return [transform.rule for transform in self.transforms]
 
     @property
+    def depth(self) -> int:
+        """The number of derivations."""
+        return len(self.transforms)
+
+    @property
     def needs_linear(self) -> bool:
         """Whether it exists only for attributes with which the gradient of the registered op is linear."""
         return self.transforms[0].rule == "jvp"
@@ -75,9 +80,10 @@ def origin(op: Op) -> tuple[Op, tuple[Transform, ...]]:
 def derivations(op: Op) -> tuple[Derivation, ...]:
     """Return the derivations of an op that are ops."""
     is_differentiable = all(any(_is_differentiable(op, slot) for slot in side) for side in (op.inputs, op.outputs))
-    if not is_differentiable or len(origin(op)[1]) == DEEPEST:
+    claim = op.claim(op.attrs())
+    if not is_differentiable or op.depth == DEEPEST or not has_order(op, claim, 1):
         return ()
-    return DERIVATIONS if op.claim(op.attrs()).linear else ("vjp",)
+    return DERIVATIONS if claim.linear else ("vjp",)
 
 
 def derived(op: Op, name: str, sequence: list[str]) -> Op:
@@ -166,11 +172,15 @@ def _kind(slot: Slot) -> tuple[tuple[str, ...], tuple[str | int, ...]]:
 
 
 def _claim(base: Op, transforms: tuple[Transform, ...], attrs: Attrs) -> Claim:
-    """Return the claim of a derived op: the gradient of a vjp is the second order, whose author claims what it is."""
+    """Return the claim of a derived op: the gradient of a vjp is the second order, whose author claims what it is.
+
+    If the author declares that there is none, ``second`` is ``None`` for every derived op: none has a derivative.
+    """
     claim = base.claim(attrs)
+    second = None if claim.second is None else Derivative()
     if transforms[0].rule == "jvp":
-        return Claim(linear=claim.linear)
-    return Claim(first=claim.second) if len(transforms) == 1 else Claim()
+        return Claim(second=second, linear=claim.linear)
+    return Claim(claim.second or Derivative(), second) if len(transforms) == 1 else Claim(second=second)
 
 
 def _examples(op: Op, given: Mapping[str, str]) -> Iterator[Example]:

@@ -57,18 +57,18 @@ class Program:
 
     @property
     def traits(self) -> Traits:
-        """What the modes need to know: the op's, and the orders and ranks that follow from the transforms."""
+        """What the modes need to know: the op's, and the orders and shapes that follow from the transforms."""
         (base, derivation), own = origin(self.op), self.signatures[1]
-        shapes = {ShapeOf(slot.name, is_leaf=True): slot.shape for slot in base.inputs}
-        shapes |= {ShapeOf(slot.name, is_leaf=False): slot.shape for slot in base.outputs}
+        slots = {ShapeOf(slot.name, is_leaf=True): slot.shape for slot in base.inputs}
+        slots |= {ShapeOf(slot.name, is_leaf=False): slot.shape for slot in base.outputs}
         many = own.seeds[-1].values() if self.batched else ()
-        ranks = dict.fromkeys(self.op.attrs.number_names(), 0) | {
-            leaf: None if "..." in shapes[of] else len(shapes[of]) + (leaf in many) for leaf, of in own.leaves.items()
+        shapes = dict.fromkeys(self.op.attrs.number_names(), ()) | {
+            leaf: _known_sizes(slots[of], batched=leaf in many) for leaf, of in own.leaves.items()
         }
         orders = sum(transform.orders for transform in (*derivation, *self.transforms))
         batching = self.op.batching_for(self.op.attrs.model_construct(**dict(self.static)))
         has_few_shapes = batching == "elementwise" and not self.batched
-        return Traits(base.name, orders, tuple(ranks[name] for name in self.leaf_names), has_few_shapes)
+        return Traits(base.name, orders, tuple(shapes[name] for name in self.leaf_names), has_few_shapes)
 
     @cached_property
     def signatures(self) -> tuple[Signature[ShapeOf], Signature[ShapeOf]]:
@@ -161,6 +161,14 @@ class Program:
         return dict(zip(dtypes, ys, strict=True))
 
 
+def _known_sizes(shape: Sequence[str | int], *, batched: bool) -> tuple[int | None, ...] | None:
+    """Return the sizes of a symbolic shape, ``None`` for those that vary; ``None`` alone if the rank does."""
+    if "..." in shape:
+        return None
+    sizes = (size if isinstance(size, int) else None for size in shape)
+    return (None, *sizes) if batched else tuple(sizes)
+
+
 def _is_shared(of: ShapeOf, shared: Sequence[str]) -> bool:
     return of.is_leaf and of.name in shared
 
@@ -194,7 +202,7 @@ class MappedProgram:
     def traits(self) -> Traits:
         """Those of the program, with the leading axis."""
         traits = self.program.traits
-        return traits._replace(ranks=tuple(None if rank is None else rank + 1 for rank in traits.ranks))
+        return traits._replace(shapes=tuple(None if shape is None else (None, *shape) for shape in traits.shapes))
 
     def build(self, calculus: Calculus, leaves: Sequence[Tensor]) -> Results:
         """Return the program's results at each point, ``None`` for missing ones, without results that are shapes."""

@@ -34,7 +34,7 @@ def agree(
     except Overloaded as error:
         yield Finding(place, "skipped", error.detail)
         return
-    for order in sorted({0, *target.options.orders}):
+    for order in sorted({0, *target.orders}):
         comparison = Comparison(replace(place, order=order), target.tolerances)
         for values, sample in pairs:
             for key, value in values.items():

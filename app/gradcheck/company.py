@@ -55,7 +55,7 @@ class Company:
         pool = {name: np.concatenate([rows[name] for rows in found]) for name in found[0]}
         chosen = {name: x[np.arange(WHOLE) % len(x)] for name, x in pool.items()}
         point = target.bind({**chosen, **_shared(first)}, target.widest)
-        return cls(target, sample_at(point, rng, target.magnitudes))
+        return cls(target, sample_at(point, rng, target.magnitudes, last=target.last))
 
     def compare(self, comparison: Comparison) -> None:
         """Compare parts of every size and order, and rows beside NaN and infinity, with the same rows of the whole."""
@@ -88,7 +88,7 @@ class Company:
     @property
     def is_deterministic(self) -> bool:
         """Whether a second evaluation gives the same bits: noise would hide what one row does to another."""
-        again = Sample(self.sample.point, self.sample.cotangents, self.sample.vectors).values
+        again = self.sample.again().values
         return all(again[key].tobytes() == value.tobytes() for key, value in self.sample.values.items())
 
     @property
@@ -108,7 +108,8 @@ class Company:
             {name: x if name in shared else x[order] for name, x in named.items()}
             for named in (point.inputs, self.sample.cotangents, self.sample.vectors)
         )
-        return Sample(moved(replace(point, spec=replace(point.spec, mode=mode)), inputs), dys, vectors)
+        moved_point = moved(replace(point, spec=replace(point.spec, mode=mode)), inputs)
+        return Sample(moved_point, dys, vectors, last=self.sample.last)
 
     def _beside_bad_numbers(self) -> Iterator[Sample]:
         """Yield 16 rows with NaN or infinity in every other one, where the op accepts that."""
@@ -119,7 +120,7 @@ class Company:
                 inputs[name][1::2] = number
             with suppress(Unprocessable, OpFailed):
                 point = self.target.bind(inputs, self.target.widest)
-                bad = Sample(point, part.cotangents, part.vectors)
+                bad = replace(part, point=point)
                 _ = bad.values
                 yield bad
 

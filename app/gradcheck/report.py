@@ -55,7 +55,7 @@ class Step:
     def run(self, checkpoint: Checkpoint) -> None:
         """Run the check and keep its findings. A deadline ends it with the findings up to then."""
         self.has_begun, self.target.checkpoint = True, checkpoint
-        began, has_failed = time.perf_counter(), False
+        began, faults = time.perf_counter(), list[Finding]()
         try:
             # Values overflow, and NumPy would warn; the comparisons report them.
             with np.errstate(all="ignore"):
@@ -63,15 +63,23 @@ class Step:
                     now, is_fault = time.perf_counter(), finding.verdict in ("fail", "error")
                     if self.is_requested or is_fault:
                         self.entries.append(ReportEntry(finding, self.target.attrs, now - began))
-                    if self.check == contract.NAME and finding.verdict == "fail":
-                        self.report.broken.add(id(self.target))
-                    began, has_failed = now, has_failed or is_fault
+                    began, faults = now, faults + [finding] * is_fault
         except DeadlinePassed:
             self.target.clear_statuses()
             raise
-        if self.check == batching.NAME and has_failed:
+        finally:
+            self._note_failed_contract(faults)
+        if faults and self.check == batching.NAME:
             self.target.disable_batching()
         self.has_ended = True
+
+    def _note_failed_contract(self, faults: Sequence[Finding]) -> None:
+        """Leave out the checks that rely on what is broken: those of the second order, or all."""
+        orders = {finding.place.order for finding in faults if finding.verdict == "fail"}
+        if self.check == contract.NAME and orders == {2}:
+            self.target.disable_second()
+        elif self.check == contract.NAME and orders:
+            self.report.broken.add(id(self.target))
 
     @property
     def reported(self) -> list[ReportEntry]:
@@ -84,6 +92,9 @@ class Step:
     def _findings(self) -> Iterator[Finding]:
         if id(self.target) in self.report.broken:
             yield Finding(self._place, "skipped", "not run, because check contract fails")
+            return
+        if self.check in SECOND_ORDER and (why := self.target.why_no_second):
+            yield Finding(replace(self._place, order=2), "skipped", why)
             return
         try:
             yield from CHECKS[self.check](self.target)
@@ -110,7 +121,10 @@ class Step:
 
 @dataclass(eq=False)
 class Report:
-    """The findings on one op; ``broken`` has the targets that fail check contract, so that no other check counts."""
+    """The findings on one op.
+
+    ``broken`` has the targets that fail check contract at the first order, so that no other check counts.
+    """
 
     op: Op
     options: Options

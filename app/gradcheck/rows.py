@@ -3,12 +3,13 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeAlias, TypeVar
 
 import numpy as np
 
 from app.autodiff.binding import moved
-from app.autodiff.derivatives import gradient, second_order_values, values_of
+from app.autodiff.derivatives import Kind, gradient, values_of, values_up_to
 from app.autodiff.evaluation import CALL_COST, CALL_ELEMENTS, Evaluation
 from app.autodiff.point import Arrays, Point, Spec
 from app.autodiff.programs import MappedProgram
@@ -42,9 +43,9 @@ class Rows:
         """Return the gradients of all differentiable inputs; all arrays, cotangents included, have rows first."""
         return self._run(lambda point, dys, vectors: gradient(point, dys), inputs, cotangents, {})
 
-    def second_order_values(self, inputs: Arrays, cotangents: Arrays, vectors: Arrays) -> dict[Key, Array]:
-        """Return the values of ``app.autodiff.derivatives.second_order_values``; all arrays have rows first."""
-        return self._run(second_order_values, inputs, cotangents, vectors)
+    def values_up_to(self, last: Kind, inputs: Arrays, cotangents: Arrays, vectors: Arrays) -> dict[Key, Array]:
+        """Return the values of ``app.autodiff.derivatives.values_up_to``; all arrays have rows first."""
+        return self._run(partial(values_up_to, last), inputs, cotangents, vectors)
 
     def _run(self, operation: Operation[K], inputs: Arrays, cotangents: Arrays, vectors: Arrays) -> dict[K, Array]:
         count = len(next(iter((*inputs.values(), *cotangents.values()))))

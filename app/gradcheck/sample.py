@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 
 from app.autodiff.binding import moved
-from app.autodiff.derivatives import output_shapes, second_order_values
+from app.autodiff.derivatives import KINDS, Kind, output_shapes, values_up_to
 from app.autodiff.point import Arrays, Point, blame_op
 from app.errors import OpFailed, Unprocessable
 from app.gradcheck import rounding
@@ -41,6 +41,8 @@ class Sample:
     """How large each of the values is elsewhere, where the target knows it: a constant of the op may hide here."""
     noise_floors: Mapping[Key, float] | None = field(default=None, kw_only=True)
     """At a special point, the noise of each of the values elsewhere."""
+    last: Kind = field(default="products", kw_only=True)
+    """The last kind of values that are evaluated: without ``products`` there is no second order."""
     statuses: dict[str, Array] = field(default_factory=dict[str, Array], init=False)
     """The statuses of the numeric derivative of forward that check derivative found, by input and coordinate."""
 
@@ -55,8 +57,8 @@ class Sample:
 
     @cached_property
     def values(self) -> dict[Key, Array]:
-        """The values, gradients and second order: see ``app.autodiff.derivatives.second_order_values``."""
-        return second_order_values(self.point, self.cotangents, self.vectors).run()
+        """The values of each kind up to ``last``: see ``app.autodiff.derivatives.values_up_to``."""
+        return values_up_to(self.last, self.point, self.cotangents, self.vectors).run()
 
     @cached_property
     def rounding(self) -> Rounding[Key]:
@@ -66,7 +68,9 @@ class Sample:
         def ones(key: Key) -> float:
             return max(ONES[str(key[0])], min(MAX_CONSTANT, self.magnitudes.get(key, 0.0)))
 
-        floors = self.noise_floors
+        floors, kinds = self.noise_floors, KINDS[: KINDS.index(self.last) + 1]
+        if floors is not None:
+            floors = {key: floor for key, floor in floors.items() if key[0] in kinds}
         return rounding.measure(
             self._evaluate, self._leaves, rng, elementwise=self.is_elementwise, ones=ones, noise_floors=floors
         )
@@ -140,6 +144,14 @@ class Sample:
         point = replace(self.point, spec=replace(self.point.spec, mode=mode, device=device))
         return self._at(point, self.cotangents, self.vectors)
 
+    def up_to(self, last: Kind) -> "Sample":
+        """Return the same sample without the values of later kinds, which then cannot fail."""
+        return replace(self, last=last)
+
+    def again(self) -> "Sample":
+        """Return the same sample, not evaluated yet."""
+        return self._at(self.point, self.cotangents, self.vectors)
+
     def cast(self, point: Point) -> "Sample":
         """Return the sample at another point of the same shapes, with directions in the dtypes of that point."""
         of, to = point.spec.inputs.dtypes, point.spec.outputs.dtypes
@@ -156,7 +168,7 @@ class Sample:
 
     def _at(self, point: Point, cotangents: Arrays, vectors: Arrays) -> "Sample":
         magnitudes, floors = self.magnitudes, self.noise_floors
-        return Sample(point, cotangents, vectors, magnitudes=magnitudes, noise_floors=floors)
+        return Sample(point, cotangents, vectors, magnitudes=magnitudes, noise_floors=floors, last=self.last)
 
     @cached_property
     def _leaves(self) -> dict[Key, Array]:
@@ -176,8 +188,8 @@ class Sample:
             points = (
                 (replace(self.point, inputs={**self.point.inputs, **xs}), *more) for xs, *more in map(split, sets)
             )
-            return [second_order_values(*each).run() for each in points]
-        values = Rows(self.point, lambda: None).second_order_values(*split(stack(sets)))
+            return [values_up_to(self.last, *each).run() for each in points]
+        values = Rows(self.point, lambda: None).values_up_to(self.last, *split(stack(sets)))
         return [{key: value[i] for key, value in values.items()} for i in range(len(sets))]
 
 
@@ -199,7 +211,11 @@ class Subsample(Sample):
             for named in (whole.point.inputs, whole.cotangents, whole.vectors)
         )
         point = moved(whole.point, inputs)
-        return cls(point, dys, vectors, whole=whole, indices=indices)
+        return cls(point, dys, vectors, whole=whole, indices=indices, last=whole.last)
+
+    def up_to(self, last: Kind) -> Sample:
+        """Return the same subsample without the values of later kinds."""
+        return replace(self, whole=self.whole.up_to(last), last=last)
 
     @cached_property
     def values(self) -> dict[Key, Array]:
@@ -222,14 +238,16 @@ def sample_at(
     rng: np.random.Generator,
     magnitudes: Mapping[Key, float] | None = None,
     noise_floors: Mapping[Key, float] | None = None,
+    *,
+    last: Kind,
 ) -> Sample:
-    """Return a sample at a point, with random directions."""
+    """Return a sample at a point, with random directions, and values up to the ``last`` kind."""
     shapes, dtypes = output_shapes(point), point.spec.outputs.dtypes
     outputs = {name: shapes[name] for name in point.spec.outputs.differentiable}
     inputs = {name: point.inputs[name].shape for name in point.spec.inputs.differentiable}
     dys = {name: draw(rng, shape).astype(DTYPES[dtypes[name]].numpy) for name, shape in outputs.items()}
     vectors = {name: draw(rng, shape).astype(point.inputs[name].dtype) for name, shape in inputs.items()}
-    return Sample(point, dys, vectors, magnitudes=magnitudes or {}, noise_floors=noise_floors)
+    return Sample(point, dys, vectors, magnitudes=magnitudes or {}, noise_floors=noise_floors, last=last)
 
 
 def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
@@ -237,3 +255,11 @@ def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
     return ((2 * rng.integers(32, 128, shape) + 1) / 128 + rng.uniform(0, 2.0**-9, shape)) * rng.choice(
         [-1.0, 1.0], shape
     )
+
+
+def stacked(samples: Sequence[Sample]) -> tuple[dict[str, Array], dict[str, Array], dict[str, Array]]:
+    """Return the inputs, the cotangents and the vectors of samples of one shape, rows first."""
+    inputs, cotangents, vectors = zip(
+        *((each.point.inputs, each.cotangents, each.vectors) for each in samples), strict=True
+    )
+    return stack(inputs), stack(cotangents), stack(vectors)

@@ -16,8 +16,8 @@ from app.autodiff.point import Arrays
 from app.gradcheck import rounding
 from app.gradcheck.claims import claim_function, claim_of
 from app.gradcheck.rows import Rows, stack
-from app.gradcheck.sample import Sample, Subsample
-from app.gradcheck.target import NUMBERS_OF_LARGE, Target, stacked
+from app.gradcheck.sample import Sample, Subsample, stacked
+from app.gradcheck.target import NUMBERS_OF_LARGE, Target
 from app.runtime.modes import Key
 from ops import Array, Formula, Surrogate
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
@@ -11,19 +11,19 @@ import numpy as np
 
 from app.autodiff import draws
 from app.autodiff.binding import Decode, bind, bind_attrs
-from app.autodiff.derivatives import values_of
+from app.autodiff.derivatives import Kind, values_of
 from app.autodiff.point import Point, blame_op
 from app.errors import Loc, OpFailed, Unprocessable
 from app.gradcheck import points as points_of
 from app.gradcheck import rounding
-from app.gradcheck.reference import reference_at
-from app.gradcheck.rows import Rows, numbers_of, stack
-from app.gradcheck.sample import Sample, Subsample, sample_at
+from app.gradcheck.reference import has_reference
+from app.gradcheck.rows import Rows, numbers_of
+from app.gradcheck.sample import Sample, Subsample, sample_at, stacked
 from app.gradcheck.verdict import Tolerances
 from app.runtime.cancellation import Checkpoint
 from app.runtime.modes import Key
 from app.tensors.dtypes import DTYPES
-from ops import FLOATS, MODES, Array, Batching, Mode, Op
+from ops import FLOATS, MODES, Array, Batching, Claim, Mode, Op
 
 # In addition to the examples: random numbers for an elementwise op, random points for any other.
 RANDOM_NUMBERS, RANDOM_POINTS = 256, 2
@@ -68,6 +68,8 @@ class Target:
     """Whether an example or the request has these attributes; otherwise they are tried."""
     checkpoint: Checkpoint = lambda: None
     """Called between evaluations of the op; an exception that it raises ends the work."""
+    has_failed_second: bool = False
+    """Whether check contract found that the second order fails."""
 
     @cached_property
     def batching(self) -> Batching:
@@ -75,12 +77,52 @@ class Target:
         with blame_op(self.op, "batching"):
             return self.op.batching_for(bind_attrs(self.op, self.attrs))
 
+    @cached_property
+    def why_no_second(self) -> str:
+        """Why the second order is not checked, "" if it is."""
+        attrs = bind_attrs(self.op, self.attrs)
+        with blame_op(self.op, "claim"):
+            claim = cast(object, self.op.claim(attrs))
+        if isinstance(claim, Claim) and claim.second is None:
+            return "the op declares that it has no second order: Claim(second=None)"
+        if self.has_failed_second:
+            return "not run, because check contract fails at the second order"
+        return "" if max(self.options.orders) > 1 else "only the first order is requested"
+
+    @property
+    def orders(self) -> tuple[int, ...]:
+        """The requested orders that the op has."""
+        return tuple(order for order in self.options.orders if order == 1 or not self.why_no_second)
+
+    @property
+    def last(self) -> Kind:
+        """The last kind of values that the samples evaluate."""
+        return "gradients" if self.why_no_second else "products"
+
+    def disable_second(self) -> None:
+        """Leave out the second order, because it fails."""
+        self.has_failed_second = True
+        self._forget("why_no_second")
+
     def disable_batching(self) -> None:
         """Stop batching points in one call, because the op's claim that they may be batched proved wrong."""
-        self.op = replace(self.op, batching="none", shared=())
-        samples = ("samples", "subsamples", "special_samples", "sweep_samples")
-        for cached in ("batching", "points", *samples, "sweep_values"):
-            self.__dict__.pop(cached, None)
+        self.replace_op(replace(self.op, batching="none", shared=()))
+
+    def replace_op(self, op: Op) -> None:
+        """Go on with another declaration of the op."""
+        self.op = op
+        self._forget("batching", "points")
+
+    def restrict_to(self, inputs: Mapping[str, Any]) -> None:
+        """Go on at these inputs alone."""
+        self.inputs = inputs
+        self._forget("points")
+
+    def _forget(self, *cached: str) -> None:
+        """Forget some cached properties, and everything that depends on them."""
+        samples = ("samples", "subsamples", "special_samples", "sweep_samples", "sweep_values", "magnitudes")
+        for name in (*cached, *samples):
+            self.__dict__.pop(name, None)
 
     def clear_statuses(self) -> None:
         """Drop the statuses of forward that a check found before it ended early: they may be incomplete."""
@@ -137,7 +179,7 @@ class Target:
     def samples(self) -> list[Sample]:
         """The points, in the widest dtype and mode graph."""
         rng = self.rng("directions")
-        samples = [sample_at(point, rng, self.magnitudes) for point in self.points]
+        samples = [sample_at(point, rng, self.magnitudes, last=self.last) for point in self.points]
         if self.inputs is None and self.batching != "elementwise" and self.has_example and self.op.sample is None:
             # Before the last one, of whose shape XLA compiles: one whose dimensions all have different sizes.
             rng = self.rng("sizes")
@@ -145,8 +187,8 @@ class Target:
             inputs = draws.draw(self.op, self.attrs, self.widest, rng, dimensions)
             with contextlib.suppress(OpFailed, Unprocessable):
                 point = self.bind(inputs, self.widest)
-                if values_of(point).run() and _has_reference(point):
-                    samples.insert(-1, sample_at(point, rng, self.magnitudes))
+                if values_of(point).run() and has_reference(point):
+                    samples.insert(-1, sample_at(point, rng, self.magnitudes, last=self.last))
         return samples
 
     @cached_property
@@ -164,7 +206,7 @@ class Target:
                 point = self.bind(inputs, self.widest)
                 if not found:
                     most = min(most, self.options.work // (64 * max(numbers_of(point), point.cost)))
-                    found.append(sample_at(point, rng))
+                    found.append(sample_at(point, rng, last=self.last))
                 elif [x.shape for x in point.inputs.values()] == [x.shape for x in found[0].point.inputs.values()]:
                     found.append(found[0].redrawn(point, rng))
             if len(found) >= most:
@@ -177,7 +219,7 @@ class Target:
         with contextlib.suppress(OpFailed, Unprocessable):
             if self.sweep_samples:
                 rows = Rows(self.sweep_samples[0].point, self.checkpoint)
-                return rows.second_order_values(*stacked(self.sweep_samples))
+                return rows.values_up_to(self.last, *stacked(self.sweep_samples))
         return {}
 
     @cached_property
@@ -212,7 +254,7 @@ class Target:
         for inputs in points_of.special(self.op, self.attrs, self.widest, rng):
             with contextlib.suppress(Unprocessable):
                 point = self.bind(inputs, self.widest)
-                if _has_reference(point):
+                if has_reference(point):
                     accepted.append(point)
         if self.batching == "elementwise" and accepted:
             accepted = [self._join([point.inputs for point in accepted])]
@@ -221,7 +263,7 @@ class Target:
             # The least noise of each value among the samples; none where the op fails at one of them.
             every = [sample.rounding.noises for sample in self.subsamples]
             floors = {key: min(noises.get(key, 0.0) for noises in every) for key in every[0]}
-        samples = [sample_at(point, rng, self.magnitudes, floors) for point in accepted]
+        samples = [sample_at(point, rng, self.magnitudes, floors, last=self.last) for point in accepted]
         return [sample for sample in samples if not sample.is_singular]
 
     @property
@@ -259,21 +301,3 @@ class Target:
         return self.bind(
             {name: np.concatenate([np.ravel(part[name]) for part in parts]) for name in names}, self.widest
         )
-
-
-def _has_reference(point: Point) -> bool:
-    """Return whether the op's reference returns at a point."""
-    if point.op.reference is not None:
-        try:
-            reference_at(point, point.inputs)
-        except BaseException:  # noqa: BLE001 - the op author's code may raise anything, or exit
-            return False
-    return True
-
-
-def stacked(samples: Sequence[Sample]) -> tuple[dict[str, Array], dict[str, Array], dict[str, Array]]:
-    """Return the inputs, the cotangents and the vectors of samples of one shape, rows first."""
-    inputs, cotangents, vectors = zip(
-        *((each.point.inputs, each.cotangents, each.vectors) for each in samples), strict=True
-    )
-    return stack(inputs), stack(cotangents), stack(vectors)

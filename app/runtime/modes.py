@@ -37,14 +37,14 @@ KeyedArrays: TypeAlias = dict[Key, Array | None]
 class Traits(NamedTuple):
     """What the modes must know of a program before they build it.
 
-    Its traces count for ``owner``, an op. ``orders`` is the number of nested pullbacks, and ``ranks`` has the rank of
-    each leaf, ``None`` where it varies. If it ``has_few_shapes``, its leaves are padded to a few lengths, so that XLA
-    compiles it a few times at most.
+    Its traces count for ``owner``, an op. ``orders`` is the number of nested pullbacks. ``shapes`` has the sizes of
+    each leaf, ``None`` for those that vary, or ``None`` alone if the rank varies. If it ``has_few_shapes``, its leaves
+    are padded to a few lengths, so that XLA compiles it a few times at most.
     """
 
     owner: str
     orders: int
-    ranks: tuple[int | None, ...]
+    shapes: tuple[tuple[int | None, ...] | None, ...]
     has_few_shapes: bool
 
 
@@ -250,9 +250,8 @@ def _new_trace(program: Traceable, mode: Mode, leaves: Sequence[Array], device: 
     """Return a new trace for leaves like these; raise the clearest error if tracing or compiling fails."""
     with uninterrupted(), tf.device(device):
         try:
-            # Any shape of the leaf's rank, or its exact shape for XLA, which compiles for each.
-            ranks = [None if rank is None else [None] * rank for rank in program.traits.ranks]
-            shapes = [leaf.shape for leaf in leaves] if mode == "xla" else ranks
+            # Any shape that the leaf may have, or its exact shape for XLA, which compiles for each.
+            shapes = [leaf.shape for leaf in leaves] if mode == "xla" else program.traits.shapes
             specs = [tf.TensorSpec(s, tf.as_dtype(leaf.dtype)) for leaf, s in zip(leaves, shapes, strict=True)]
             trace = Trace(program, mode, specs, device, in_session=in_session)
             if mode == "xla":

@@ -39,7 +39,7 @@ def claim_of(op: OpSummary) -> str:
     if op.claim is None:
         return ""
     first, second = op.claim.first, op.claim.second
-    text = first if first == second else f"{first}, then {second}"
+    text = first if first == second else f"{first}, then {second or 'no second order'}"
     return text if op.claim.linear else f"{text}; not linear"
 
 

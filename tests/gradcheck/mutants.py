@@ -20,6 +20,8 @@ PLANTED = ("tests/gradcheck/test_planted_faults.py",)
 LARGE, POINTS = ("tests/gradcheck/test_large_inputs.py",), ("tests/gradcheck/test_points.py",)
 NUMERIC, NOISE = ("tests/gradcheck/test_numeric.py",), ("tests/gradcheck/test_noise.py",)
 ROWS = ("tests/gradcheck/test_rows.py",)
+ORDERS = ("tests/gradcheck/test_orders.py", "-m", "not slow")
+UNDECLARED = ("tests/gradcheck/test_undeclared.py",)
 SILENT = ("tests/gradcheck/test_no_false_alarms.py", "-k", "not registered")
 
 
@@ -146,6 +148,12 @@ MUTANTS = (
     Mutant("noise.py", "DEGREES, LIKE = 3, 4.0", "DEGREES, LIKE = 3, 1.0", tests=NOISE),
     Mutant("numeric.py", "status[_is_jump(right - left, unit * size[-1])] = Status.JUMP", "pass", tests=NUMERIC),
     Mutant("verdict.py", "        if self.wrong:\n", "        if self.wrong > self.points / 2:\n", tests=PLANTED),
+    # The first order alone.
+    Mutant("target.py", 'return "gradients" if self.why_no_second else "products"', 'return "products"', tests=ORDERS),
+    Mutant("report.py", "orders == {2}", "2 in orders", tests=ORDERS),
+    Mutant("report.py", "orders == {2}", "False", tests=ORDERS),
+    Mutant("checks/value.py", 'subsample.up_to("outputs")', "subsample", tests=ORDERS),
+    Mutant("undeclared.py", "(None, *USUAL)", "(None,)", tests=UNDECLARED),
     # The checks.
     Mutant(
         "checks/value.py",
@@ -157,7 +165,7 @@ MUTANTS = (
     Mutant("checks/retrace.py", "RETRACES = 2", "RETRACES = 0", ("a counter in a closure", "the time of the trace")),
     Mutant(
         "checks/determinism.py",
-        "Sample(sample.point, sample.cotangents, sample.vectors).values",
+        "sample.again().values",
         "sample.values",
         ("random noise in the gradient", "random dropout"),
     ),

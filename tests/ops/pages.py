@@ -146,6 +146,20 @@ WRONG: dict[str, Wrong] = {
     "a shape without a comma": instead(
         OUTPUT, 'Output("y", shape=("N"))', "output 'y': shape", "valid tuple", "('N',)"
     ),
+    "a shape of one letter": instead(INPUT, 'Input("x", shape="N")', "input 'x': shape", "write ('N',), with a comma"),
+    "a symbol in another case": instead(
+        OUTPUT, 'Output("y", shape=("n",))', "output 'y'", "got 'n'", "write 'N'", line=MADE
+    ),
+    "a symbol that no input has": instead(
+        OUTPUT, 'Output("y", shape=("M",))', "output 'y'", "got 'M'", "write 'N'", line=MADE
+    ),
+    "a symbol beside dots": Wrong(
+        GOOD.replace(INPUT, 'Input("x", shape=("...", "N"))')
+        .replace(OUTPUT, 'Output("y", shape=("...", "M"))')
+        .replace(EXAMPLE, 'Example("two", {"x": [1.0, 2.0]})'),
+        ("output 'y'", "got 'M'", "write 'N'"),
+        MADE,
+    ),
     "a negative size": instead(INPUT, 'Input("x", shape=(-1,))', "input 'x'", "expected a shape", "-1"),
     "a size that is no integer": instead(INPUT, 'Input("x", shape=(2.5,))', "shape[0]", "got 2.5"),
     "a formula as a size": instead(OUTPUT, 'Output("y", shape=("2 * N",))', "expected a shape of names", "'2 * N'"),
@@ -155,7 +169,9 @@ WRONG: dict[str, Wrong] = {
     "an input with a capital": instead(INPUT, 'Input("X")', "names like", "'X'", line=MADE),
     "an infinite domain": instead(INPUT, 'Input("x", domain=(0, float("inf")))', "expected a finite domain"),
     "an empty domain": instead(INPUT, 'Input("x", domain=(1.0, 0.0))', "low < high"),
-    "a domain of one number": instead(INPUT, 'Input("x", domain=(1.0,))', "input 'x': domain[1]"),
+    "a domain of one number": instead(INPUT, 'Input("x", domain=(0,))', "input 'x': domain[1]", "write two numbers"),
+    "a domain of three numbers": instead(INPUT, 'Input("x", domain=(0, 1, 2))', "input 'x': domain", "two numbers"),
+    "a domain from high to low": instead(INPUT, 'Input("x", domain=(3, -3))', "input 'x'", "write (-3, 3)"),
     "one kink": instead(INPUT, 'Input("x", kinks=0.0)', "input 'x': kinks", "(0.0,)"),
     "a differentiable of 1": instead(INPUT, 'Input("x", differentiable=1)', "expected a valid boolean"),
     "half a letter": instead(INPUT, r'Input("x", doc="\ud800")', "surrogates"),
@@ -179,7 +195,12 @@ WRONG: dict[str, Wrong] = {
     "a mode without graph": instead(
         "    cost=cost", '    modes=("eager",),\n    cost=cost', "modes with graph", line=MADE
     ),
-    "an unknown null gradient": instead("    cost=cost", '    null_gradients=("z",),\n    cost=cost', "'z'", line=MADE),
+    "a misspelt mode": instead(
+        "    cost=cost", '    modes=("graph", "eagr"),\n    cost=cost', "modes[1]", "'eager'", "got 'eagr'", line=MADE
+    ),
+    "an unknown null gradient": instead(
+        "    cost=cost", '    null_gradients=("z",),\n    cost=cost', "(x), got 'z'", line=MADE
+    ),
     "a summary that is None": instead('summary="k x"', "summary=None", "summary", "valid string", line=MADE),
     "an unknown field": instead('summary="k x"', 'sumary="k x"', "TypeError", "sumary", line=MADE),
     # The attributes.
@@ -217,6 +238,9 @@ WRONG: dict[str, Wrong] = {
     "a ragged example": instead(EXAMPLE, 'Example("two", {"x": [[1], [1, 2]]})', "example 'two'", line=MADE),
     "an example that overflows": instead(
         EXAMPLE, 'Example("two", {"x": [1e300]})', "example 'two'", "float32", line=MADE
+    ),
+    "an example outside of the domain": instead(
+        INPUT, 'Input("x", shape=("N",), domain=(1.5, 3.0))', "example 'two'", "got 1; widen the domain", line=MADE
     ),
     "an example of words": instead(EXAMPLE, 'Example("two", {"x": ["one"]})', "example 'two'", "number", line=MADE),
     "an example of an array": instead(EXAMPLE, 'Example("two", {"x": np.ones(2)})', "JSON", "tolist"),

@@ -14,20 +14,23 @@ from app.autodiff.derivatives import forward, gradient
 from app.autodiff.evaluation import Evaluation, as_found
 from app.autodiff.transforms import Transform
 from app.errors import OpFailed, Overloaded
+from app.gradcheck import undeclared
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Finding, Place
 from app.runtime.modes import run
 from app.runtime.op_errors import op_errors
-from ops import FLOATS, Mode
+from ops import FLOATS, Mode, Op, rules_of
 
 NAME = "contract"
 MODES: tuple[Mode, ...] = ("graph", "eager")
 ORDERS = ("forward", "the gradient", "the second order")
+CURE = "if TensorFlow has no second order for it, declare Claim(second=None); the first order is checked"
 
 
 def check(target: Target) -> Iterator[Finding]:
     """Evaluate everything once in each mode and dtype, and report the errors that the service raises."""
+    yield from undeclared.narrowed(target)
     for mode in MODES:
         if mode in target.op.modes and (target.has_example or mode in target.modes):
             yield from (_finding(target, mode, dtype) for dtype in target.dtypes)
@@ -47,11 +50,13 @@ def _finding(target: Target, mode: Mode, dtype: str) -> Finding:
         for subsample in target.subsamples:
             if (narrow := target.in_dtype(subsample, dtype)) is not None:
                 sample = narrow.in_mode(mode, target.device)
-                if failure := _failure(sample, max(target.options.orders)):
+                if failure := _failure(sample, max(target.orders, default=1)):
                     order, error = failure
                     slots = [entry.loc[-1] for entry in error.entries]
                     name = next((slot.name for slot in target.op.inputs if slot.name in slots), None)
                     sentence = error.located.replace(" failed: ", f" failed in {ORDERS[order]}: ", 1)
+                    if order > 1 and not _has_own_second(target.op):
+                        sentence = f"{sentence}; {CURE}"
                     return Finding(replace(place, order=order, input=name), "fail", sentence, count)
     except Overloaded as error:
         return Finding(place, "skipped", error.detail)
@@ -75,6 +80,12 @@ def _failure(sample: Sample, order: int) -> tuple[int, OpFailed] | None:
         except OpFailed as error:
             return i, error
     return None
+
+
+def _has_own_second(op: Op) -> bool:
+    """Return whether the author has written the second order."""
+    rules = rules_of(op.function)
+    return rules is not None and rules.vjp_vjp is not rules.vjp
 
 
 def _has_gradient(sample: Sample, name: str) -> bool:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from app.gradcheck.agreement import add_bits
-from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Comparison, Finding, Place
 
@@ -16,6 +15,6 @@ def check(target: Target) -> Iterator[Finding]:
         comparison = Comparison(Place(NAME, dtype=dtype))
         for subsample in target.subsamples:
             if (sample := target.in_dtype(subsample, dtype)) is not None:
-                again = Sample(sample.point, sample.cotangents, sample.vectors).values
+                again = sample.again().values
                 add_bits(comparison, sample, again, sample.values)
         yield comparison.finding("the second evaluation", "the first")

@@ -36,7 +36,7 @@ def check(target: Target) -> Iterator[Finding]:
     """Check each order in every dtype."""
     for dtype in target.dtypes:
         samples = list(_samples(target, dtype))
-        for order in target.options.orders:
+        for order in target.orders:
             yield _finding(target, samples, order, dtype)
 
 
@@ -145,7 +145,8 @@ def _samples(target: Target, dtype: str) -> Iterator[Sample]:
     for name in base.vectors:
         for inputs in _extreme_inputs(target, base.point.inputs, name, dtype):
             try:
-                sample = sample_at(target.bind(inputs, dtype), np.random.default_rng(target.options.seed))
+                rng = np.random.default_rng(target.options.seed)
+                sample = sample_at(target.bind(inputs, dtype), rng, last=target.last)
                 _ = sample.values
             except (OpFailed, Unprocessable):
                 # The op rejects the point, or raises there.

@@ -5,7 +5,7 @@ Python runs while TensorFlow traces. An op that counts its calls, or reads the c
 
 from collections.abc import Iterator
 
-from app.autodiff.derivatives import second_order_values
+from app.autodiff.derivatives import values_up_to
 from app.autodiff.programs import program_of
 from app.gradcheck.agreement import add_bits
 from app.gradcheck.target import Target
@@ -22,7 +22,7 @@ def check(target: Target) -> Iterator[Finding]:
     """Compare two more traces with the first, in the widest dtype and mode graph."""
     comparison = Comparison(Place(NAME, dtype=target.widest))
     for sample in target.subsamples:
-        evaluation = second_order_values(sample.point, sample.cotangents, sample.vectors)
+        evaluation = values_up_to(sample.last, sample.point, sample.cotangents, sample.vectors)
         one = evaluation.program
         fields = one.op, one.dtype, one.static, one.transforms, one.kept, one.batched
         programs = [program_of((*fields, turn)) for turn in range(RETRACES + 1)]

@@ -14,7 +14,7 @@ from app.autodiff.derivatives import composite
 from app.autodiff.point import Arrays
 from app.gradcheck import sweep
 from app.gradcheck.checks.derivative import statuses
-from app.gradcheck.claims import claim_function, claim_rows
+from app.gradcheck.claims import claim_function, claim_of, claim_rows
 from app.gradcheck.comparison import Gradient, compare, compare_with_formula
 from app.gradcheck.numeric import Status
 from app.gradcheck.objective import Objective
@@ -55,7 +55,7 @@ def check(target: Target) -> Iterator[Finding]:
         _x_slots(target, suspect, inputs)
         _dy_slots(target, suspect, outputs)
     for name, comparison in inputs.items():
-        yield comparison.finding(f"d⟨vjp, v⟩/d{name}", AGAINST[type(first.claim.second)])
+        yield comparison.finding(f"d⟨vjp, v⟩/d{name}", AGAINST[type(claim_of(first, 2))])
     for name, comparison in outputs.items():
         yield comparison.finding(f"d⟨vjp, v⟩/dd{name}", AGAINST[Derivative])
     for name, comparison in squares.items():

@@ -26,14 +26,17 @@ def check(target: Target) -> Iterator[Finding]:
     if target.op.reference is None:
         yield Finding(Place(NAME, 0, dtype=target.widest), "skipped", "the op has no reference")
         return
+    # Forward alone: a gradient that fails is no fault of the value.
+    subsamples = [subsample.up_to("outputs") for subsample in target.subsamples]
     for dtype in target.dtypes:
         place = Place(NAME, 0, dtype=dtype)
         comparison = Comparison(place, target.tolerances)
         try:
-            for subsample in target.subsamples:
+            for subsample in subsamples:
                 if (sample := target.in_dtype(subsample, dtype)) is not None:
                     _compare(comparison, sample, subsample)
-            for special in target.special_samples if dtype == target.widest else ():
+            for sample in target.special_samples if dtype == target.widest else ():
+                special = sample.up_to("outputs")
                 # The op, or its reference, may raise there: no domain says that it has a value.
                 with suppress(OpFailed, Unprocessable):
                     _compare(comparison, special, special)
@@ -70,8 +73,8 @@ def _compare(comparison: Comparison, sample: Sample, wide: Sample) -> None:
 def _reference(sample: Sample, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Return the reference's outputs in float64."""
     names = [slot.name for slot in sample.point.op.outputs]
+    shapes = [sample.values["outputs", name].shape for name in names]
     with blame_op(sample.point.op, "reference"), np.errstate(all="ignore"):
         found = reference_at(sample.point, inputs)
-        shapes = [sample.values["outputs", name].shape for name in names]
         pairs = zip(names, found, shapes, strict=True)
         return {name: np.broadcast_to(np.asarray(y, np.float64), shape) for name, y, shape in pairs}

@@ -5,6 +5,7 @@ from typing import Any, Literal
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
+from app.autodiff.binding import has_order
 from app.autodiff.derived import DerivedOp, derivations
 from app.autodiff.padded_rows import PaddedRows, packings_of
 from app.execution.engine import Engine
@@ -21,7 +22,9 @@ class ClaimSummary(BaseModel):
     """The gradient's claim, with the default attributes."""
 
     first: ClaimKind = Field(description="The derivative of forward, of a surrogate function, or a formula.")
-    second: ClaimKind = Field(description="The derivative of the op's own vjp, of a surrogate, or a formula.")
+    second: ClaimKind | None = Field(
+        description="The derivative of the op's own vjp, of a surrogate, or a formula; null: there is no second order."
+    )
     linear: bool = Field(description="Whether the gradient is linear in the cotangent; if not, there is no jvp.")
 
 
@@ -31,7 +34,7 @@ class OpSummary(BaseModel):
     name: str
     summary: str
     mechanism: str = Field(description="How the op defines its gradient.")
-    claim: ClaimSummary | None
+    claim: ClaimSummary | None = Field(description="Null for an op that is unavailable, or has no derivative.")
     available: bool
     reason: str | None = Field(default=None, description="Why the op is unavailable.")
 
@@ -169,8 +172,10 @@ def attrs_schema(attrs: type[Attrs]) -> dict[str, Any]:
 
 
 def _summary(op: Op) -> OpSummary:
-    claim = op.claim(op.attrs())
-    summary = ClaimSummary(first=_kind(claim.first), second=_kind(claim.second), linear=claim.linear)
+    claim, summary = op.claim(op.attrs()), None
+    if has_order(op, claim, 1):
+        second = None if claim.second is None else _kind(claim.second)
+        summary = ClaimSummary(first=_kind(claim.first), second=second, linear=claim.linear)
     return OpSummary(name=op.name, summary=op.summary, mechanism=op.mechanism, claim=summary, available=True)
 
 

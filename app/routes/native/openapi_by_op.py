@@ -6,6 +6,7 @@ Its schemas have the names, dtypes, ranks, modes and attributes of the op, and i
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from app.autodiff.binding import has_order
 from app.execution.engine import Engine
 from app.requests.negotiation import JSON
 from app.requests.tensor_schemas import Schema, kind_of, ref, typed, untyped
@@ -18,6 +19,7 @@ from ops import FLOATS, MODES, Example, Input, Op, Output
 OP_PATHS = "/docs/openapi.json"
 # The fields of directions that ``batched`` gives a leading axis.
 _BATCHED = {"vjp": "cotangents", "jvp": "tangents", "hvp": "vectors"}
+_SECOND_ORDER = ("hvp", "hessian")
 _ALONG_INPUTS = ("tangents", "vectors", "gradients")
 
 
@@ -144,8 +146,14 @@ def _name(slot: Input | Output, *, is_batched: bool) -> str:
 
 
 def _examples(op: Op, endpoint: _Endpoint) -> list[Example]:
-    """Return the examples that the endpoint accepts: an op whose gradient is not linear has no jvp."""
-    return [each for each in op.examples if endpoint.name != "jvp" or op.claim(op.attrs(**each.attrs)).linear]
+    """Return the examples that the endpoint accepts: some claims have no jvp, and some no second order."""
+    claims = {each.name: op.claim(op.attrs(**each.attrs)) for each in op.examples}
+    order = 2 if endpoint.name in _SECOND_ORDER else 1
+    return [
+        each
+        for each in op.examples
+        if has_order(op, claims[each.name], order) and (endpoint.name != "jvp" or claims[each.name].linear)
+    ]
 
 
 def _example(op: Op, endpoint: _Endpoint, example: Example) -> Mapping[str, Any]:

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
+from app.autodiff.binding import has_order
 from app.autodiff.transforms import fresh
 from app.tensors.dtypes import DTYPES, DType
 from ops import Input, Op, Output
@@ -121,11 +122,12 @@ class Model:
 class _Kind:
     """How an operation becomes a model.
 
-    ``directions`` maps each field with directions to the first letter of their names. ``outputs`` yields the outputs
-    for an op. ``selection`` maps each field that selects outputs to the places, in an output's path, of the names that
-    the field lists.
+    ``order`` is that of its derivatives. ``directions`` maps each field with directions to the first letter of their
+    names. ``outputs`` yields the outputs for an op. ``selection`` maps each field that selects outputs to the places,
+    in an output's path, of the names that the field lists.
     """
 
+    order: int
     directions: Mapping[str, str]
     outputs: Callable[[Op], Iterator[ModelOutput]]
     selection: Mapping[str, tuple[int, ...]]
@@ -138,11 +140,13 @@ def models(ops: Iterable[Op]) -> dict[str, Model]:
 
 
 def _supports(op: Op, operation: str) -> bool:
-    is_linear = op.claim(op.attrs()).linear
+    claim = op.claim(op.attrs())
+    if not has_order(op, claim, _KINDS[operation].order):
+        return False
     if operation == "forward":
-        return is_linear or not op.needs_linear
+        return claim.linear or not op.needs_linear
     return bool(_differentiable(op, op.inputs) and _differentiable(op, op.outputs)) and (
-        is_linear or operation != "jvp"
+        claim.linear or operation != "jvp"
     )
 
 
@@ -206,10 +210,10 @@ def _hessian(op: Op) -> Iterator[ModelOutput]:
 
 
 _KINDS: Mapping[str, _Kind] = {
-    "forward": _Kind({}, _forward, {}),
-    "vjp": _Kind({"cotangents": "d"}, _vjp, {"wrt": (1,)}),
-    "jvp": _Kind({"tangents": "t"}, _jvp, {}),
-    "hvp": _Kind({"vectors": "v", "cotangents": "d"}, _hvp, {"wrt": (1,)}),
-    "jacobian": _Kind({}, _jacobian, {"of": (1,), "wrt": (2,)}),
-    "hessian": _Kind({"cotangents": "d"}, _hessian, {"wrt": (1, 2)}),
+    "forward": _Kind(0, {}, _forward, {}),
+    "vjp": _Kind(1, {"cotangents": "d"}, _vjp, {"wrt": (1,)}),
+    "jvp": _Kind(1, {"tangents": "t"}, _jvp, {}),
+    "hvp": _Kind(2, {"vectors": "v", "cotangents": "d"}, _hvp, {"wrt": (1,)}),
+    "jacobian": _Kind(1, {}, _jacobian, {"of": (1,), "wrt": (2,)}),
+    "hessian": _Kind(2, {"cotangents": "d"}, _hessian, {"wrt": (1, 2)}),
 }

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.autodiff.binding import shape_text
+from app.autodiff.binding import has_order, shape_text
 from app.requests.tensor_schemas import Schema, ref
 from app.routes.protocol import differentiable
 from app.tensors.dtypes import DTYPES, MAX_RANK
@@ -71,9 +71,9 @@ def endpoints(op: Op) -> dict[str, Endpoint]:
     Jacobian by vectors.
     """
     found = [APPLY]
-    if differentiable(op, op.inputs) and differentiable(op, op.outputs):
-        linear = op.claim(op.attrs()).linear
-        found += (JACOBIAN, JVP, VJP) if linear else (VJP,)
+    claim = op.claim(op.attrs())
+    if differentiable(op, op.inputs) and differentiable(op, op.outputs) and has_order(op, claim, 1):
+        found += (JACOBIAN, JVP, VJP) if claim.linear else (VJP,)
     return {endpoint.name: endpoint for endpoint in found}
 
 

@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from app.autodiff import derivatives
+from app.autodiff.binding import has_order
 from app.autodiff.derivatives import Absent
 from app.autodiff.point import Point
 from app.errors import Loc, Unprocessable, near, wrong
@@ -97,6 +98,8 @@ HESSIAN = Operation(
     _tangents_of_vjp,
     lambda plan, result: {"products": result},
 )
+_ORDERS = {"Evaluate": 0, "Gradient": 1, "ApplyJacobian": 1, "ApplyHessian": 2}
+"""The order of the derivatives of each action."""
 ACTIONS: Mapping[str, Action] = {
     f"/{action.name}": action
     for action in (
@@ -113,8 +116,11 @@ def read_call(engine: Engine, plans: Plans, models: Models, action: Action, body
     fields = fields_of(body, partial(fast_json.parse, places=_places))
     op = models.op(name_of(fields))
     if not supports(op, action):
-        is_linear = op.claim(op.attrs()).linear
-        reason = "which is not differentiable" if is_linear else "whose gradient is not linear in the cotangent"
+        claim, reason = op.claim(op.attrs()), "which is not differentiable"
+        if not has_order(op, claim, _ORDERS[action.name]):
+            reason = "which has no second order"
+        elif not claim.linear:
+            reason = "whose gradient is not linear in the cotangent"
         raise UnsupportedFeature(f"{action.name} is not supported by model {op.name}, {reason}")
     refuse_unknown(fields, ("name", "config", "input", *action.fields))
     for name in ("input", *action.fields):
@@ -164,7 +170,8 @@ def refuse_unknown(fields: Fields, known: Collection[str]) -> None:
 
 def supports(op: Op, action: Action) -> bool:
     """Return whether a model with its default attributes supports an action."""
-    if action.name == "ApplyJacobian" and not op.claim(op.attrs()).linear:
+    claim = op.claim(op.attrs())
+    if (action.name == "ApplyJacobian" and not claim.linear) or not has_order(op, claim, _ORDERS[action.name]):
         return False
     return action.name == "Evaluate" or all(
         any(op.is_differentiable(slot, "float64") for slot in slots) for slots in (op.inputs, op.outputs)

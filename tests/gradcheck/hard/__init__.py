@@ -3,6 +3,7 @@
 from tests.gradcheck.hard import (
     cancellation,
     domains,
+    first_order,
     indexing,
     kinks,
     linear_algebra,
@@ -19,6 +20,7 @@ from tests.gradcheck.hard.exact import Hard, collected
 MODULES = (
     cancellation,
     domains,
+    first_order,
     indexing,
     kinks,
     linear_algebra,

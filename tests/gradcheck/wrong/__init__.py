@@ -9,6 +9,7 @@ from tests.gradcheck.wrong import (
     branches,
     broadcasting,
     dtypes,
+    first_order,
     mixed,
     rows,
     state,
@@ -25,6 +26,7 @@ MODULES = (
     aliasing,
     broadcasting,
     dtypes,
+    first_order,
     boundaries,
     branches,
 )
