@@ -26,7 +26,7 @@ from app.tensors import dtypes
 from app.tensors.casting import Source
 from app.tensors.fast_json import HOLE, may_be_shape, read_lists, split
 from app.tensors.json import Decoded
-from app.tensors.layouts import Layout
+from app.tensors.layouts import Layout, Placeholder
 from ops import Array
 
 # The floats that NumPy rounds to once, as the general path does.
@@ -214,11 +214,16 @@ def _response(headers: Sequence[Header], exchange: Exchange) -> ResponseTemplate
     layout = reply.layout
     if layout is None or not 0 < len(layout.placeholders) <= MAX_SLOTS or sum(map(len, layout.constants)) > MAX_TEXT:
         raise NotCacheable
-    if sum(slot.array.size for slot in layout.placeholders) * MAX_DIGITS > PIECE:
+    if sum(map(_most_bytes, layout.placeholders)) > PIECE:
         raise NotCacheable
     keys = tuple(_key_of(slot.array, results) for slot in layout.placeholders)
     without_numbers = Layout(layout.constants, tuple(slot.without_numbers() for slot in layout.placeholders))
     return ResponseTemplate(_head(headers), without_numbers, keys, reply.is_for_finite)
+
+
+def _most_bytes(slot: Placeholder) -> int:
+    """Return the most bytes that an array takes in a response."""
+    return slot.array.size * (MAX_DIGITS if slot.form in ("flat", "nested") else 2 * slot.array.itemsize)
 
 
 def _key_of(array: Array, results: KeyedArrays) -> Key:

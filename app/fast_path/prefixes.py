@@ -10,8 +10,9 @@ from typing import NamedTuple, TypeAlias
 from app.autodiff.padded_numbers import SHARED
 from app.fast_path.templates import MAX_TEXT, Columns, RangeReader, RunReader, Template
 from app.http.request import MAX_PATH
-from app.tensors.fast_json import read_lists, split
+from app.tensors.fast_json import split
 from app.tensors.json import Shape
+from app.tensors.runs import shape_of
 
 LENGTH = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: ([1-9][0-9]{0,5})\r\n")
 TARGET = re.compile(rb"POST (/[!\"$->@-~]*)(?:\?[!\"$-~]*)? HTTP/1\.1\r\n")
@@ -19,8 +20,9 @@ AUTHORIZATION = re.compile(rb"\r\nauthorization:([^\r]*)", re.IGNORECASE)
 # With these headers, a response depends on more than the bytes of the request.
 EXCLUDED = re.compile(rb"\r\n(?:x-request-id|pullback-deadline-ms|expect|connection:[^\r]*close)", re.IGNORECASE)
 END, MAX_HEAD = b"\r\n\r\n", 1 << 11
-# Room for two float32 tensors of the most numbers that may share a call. Larger bodies would hold up the event loop.
-MAX_BODY = 2 * 4 * SHARED + MAX_TEXT
+# Room for two float64 tensors in base64, of the most numbers that may share a call. Larger bodies would hold up the
+# event loop.
+MAX_BODY = 2 * 4 * -(-8 * SHARED // 3) + MAX_TEXT
 # The most skeletons of one prefix for lists, and lengths of bodies for ranges; and the most templates for each.
 TEMPLATES, ALIKE = 16, 4
 # The most prefixes that are kept, and the most bytes of all their templates.
@@ -34,8 +36,8 @@ SOON = 4
 FAILURES, REST = 8, 1000
 
 
-Skeleton: TypeAlias = tuple[bytes, tuple[Shape, ...]]
-"""The skeleton of a body, and the shapes of its runs."""
+Skeleton: TypeAlias = tuple[bytes, tuple[Shape | None, ...]]
+"""The skeleton of a body, and the shapes of its runs, ``None`` for those that are no tensors."""
 
 
 class Unknown(NamedTuple):
@@ -65,13 +67,14 @@ class RequestPrefix:
             if isinstance(template.reader, RangeReader) and template.reader.matches(body):
                 return template, template.reader.columns(body)
         parts = split(body)
-        found = read_lists(parts[1]) if parts is not None and parts[1] else None
-        if parts is None or found is None:
+        if parts is None:
             return Unknown(len(body))
-        skeleton, (numbers, shapes) = parts[0], found
+        skeleton, texts = parts
+        # To find the shapes takes a small part of the time of reading the numbers.
+        shapes = tuple(map(shape_of, texts))
         for template in self.by_skeleton.get((skeleton, shapes), ()):
-            if isinstance(template.reader, RunReader) and template.reader.matches(parts[1]):
-                return template, template.reader.columns(numbers)
+            if isinstance(template.reader, RunReader) and template.reader.matches(texts):
+                return template, template.reader.columns(texts)
         return Unknown((len(skeleton), shapes))
 
     def add(self, body: bytes, template: Template) -> None:

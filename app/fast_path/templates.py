@@ -14,7 +14,7 @@ from app.runtime.modes import Key
 from app.telemetry.counters import Counters
 from app.tensors.casting import Loss, cast
 from app.tensors.dtypes import DType
-from app.tensors.fast_json import FlatNumbers
+from app.tensors.fast_json import FlatNumbers, read_lists
 from app.tensors.json import Shape
 from app.tensors.layouts import Layout, Placeholder
 from ops import Array, Attrs
@@ -85,8 +85,15 @@ class RunReader:
         """Return whether the texts of the runs of a body are those of the template where they are no tensors."""
         return all(texts[index] == text for index, text in self.constants)
 
-    def columns(self, numbers: FlatNumbers) -> Columns | None:
-        """Return the leaves for the numbers of a body; ``None`` if a number may not fit the dtype of its leaf."""
+    def columns(self, texts: Sequence[bytes | bytearray]) -> Columns | None:
+        """Return the leaves for the texts of the runs of a body.
+
+        Return ``None`` if a run is not a tensor of its shape, or a number may not fit the dtype of its leaf.
+        """
+        found = read_lists(texts)
+        if found is None or found[1] != self.shapes:
+            return None
+        numbers = found[0]
         if self._narrowest is not None:
             # Python's min and max would take an array apart, number by number.
             bounds = (numbers.min(), numbers.max()) if isinstance(numbers, np.ndarray) else (min(numbers), max(numbers))

@@ -33,10 +33,10 @@ class _Turn:
     task: asyncio.Future[None] | None = None
 
     def work(self, checkpoint: Checkpoint) -> None:
-        """Run the calls, at least one, while there is time; raises ``NotTraced``."""
-        del checkpoint
+        """Run the calls, at least one, while there is time; raises ``NotTraced``, and what ``checkpoint`` raises."""
         until = time.perf_counter() + TURN_S
         while self.done < len(self.parts):
+            checkpoint()
             part = self.parts[self.done]
             if not all(request.is_done for request in part.requests):
                 try:

@@ -138,6 +138,17 @@ def regular_shape(brackets: bytes | bytearray, count: int) -> tuple[int, ...]:
     return tuple(shape)
 
 
+def shape_of(text: Raw) -> tuple[int, ...] | None:
+    """Return the shape of a run that is a tensor of numbers, without reading these; ``None`` if it is no tensor."""
+    commas = text.count(b",")
+    if text.count(b"[") == 1:
+        return (commas + 1,)
+    try:
+        return regular_shape(text.translate(None, _BETWEEN), commas + 1)
+    except ValueError:
+        return None
+
+
 def lengths_of(brackets: bytes, count: int) -> list[int]:
     """Return the lengths of the flat lists in a list with these brackets and commas, and ``count`` numbers in all.
 

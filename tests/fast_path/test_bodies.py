@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.tensors.fast_json import HOLE, LONG_RUN, may_be_shape, read_lists, split
+from app.tensors.runs import shape_of
 
 # If any of these took quadratic time, the test would not end.
 HUGE = 1 << 23
@@ -47,6 +48,15 @@ def test_any_body_takes_linear_time(body: bytes):
             read_lists(parts[1])
 
 
+@settings(max_examples=400, deadline=None, database=None)
+@given(st.text("[[]],,1 .-", max_size=12).map(lambda text: f"[{text}]".encode()))
+def test_a_run_that_is_a_tensor_has_the_shape_of_its_brackets_and_commas(text: bytes):
+    parts = split(text)
+    assert parts is not None
+    found = read_lists(parts[1]) if parts[1] == [text] else None
+    assert found is None or found[1] == (shape_of(text),)
+
+
 JSON = st.recursive(
     st.floats(allow_nan=False, allow_infinity=False) | st.integers() | st.text(max_size=4) | st.booleans() | st.none(),
     lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=3), inner, max_size=4),
@@ -72,7 +82,7 @@ def test_a_tensor(shape: tuple[int, ...], separators: tuple[str, str]):
     assert parts is not None
     found = read_lists(parts[1])
     assert found is not None
-    assert found[1] == (shape, (1,), (1,))
+    assert found[1] == tuple(map(shape_of, parts[1])) == (shape, (1,), (1,))
     assert np.array_equal(found[0], [*x.reshape(-1), 0.5, 3])
     assert [may_be_shape(text) for text in parts[1]] == [False, False, True]
 
