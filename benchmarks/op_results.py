@@ -2,13 +2,14 @@
 
 import json
 import platform
-from collections.abc import Sequence
+import statistics
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.cells import Outcome, figure
 from benchmarks.op_cases import SIZES
-from benchmarks.op_goals import CONNECTIONS, GOALS, Measured, Verdict, median, verdicts
+from benchmarks.op_goals import CONNECTIONS, Measured, Verdict, median, verdicts
 from benchmarks.op_requests import OURS, PEER
 from benchmarks.pages import table
 from benchmarks.processes import versions
@@ -119,16 +120,26 @@ def _where(run: Run) -> list[str]:
 
 
 def summary(run: Run) -> str:
-    """Return the README's part: for each goal, how many ops meet it at each size, and the one that is farthest off."""
-    judged = verdicts(run.found)
-    rows = [(goal.title, goal.bound, *map(_met, (one for one in judged if one.goal is goal))) for goal in GOALS]
-    text = f"All ops, next to UM-Bridge with NumPy ([the figures of each](benchmarks/results/{PAGE})):"
-    return f"{text}\n\n{table(('figure', 'goal', *(f'met: {size}' for size in SIZES)), rows)}"
+    """Return the README's part: the median op of each size, the slowest and the fastest, relative to UM-Bridge."""
+    head = ("size", "connections", "rate, relative to UM-Bridge with NumPy", "CPU per gradient")
+    rows = list[tuple[str, ...]]()
+    for size in SIZES:
+        cases = [one for one in run.found if one.case.size == size]
+        for c in CONNECTIONS:
+            of_rates = {one.case.op: one.rate_ratio(c) for one in cases}
+            of_cpu = {one.case.op: one.cpu_us(c) for one in cases}
+            rows.append((size, str(c), _range(of_rates, "x"), _range(of_cpu, " µs")))
+    text = f"All {len({one.case.op for one in run.found})} ops ([the figures of each](benchmarks/results/{PAGE})):"
+    return f"{text}\n\n{table(head, rows)}"
 
 
-def _met(verdict: Verdict) -> str:
-    last = "".join(f"; last {_figure(verdict, *figure)}" for figure in verdict.figures[:1])
-    return f"{verdict.met}{last}"
+def _range(figures: Mapping[str, float | None], unit: str) -> str:
+    """Return the median figure, the least and the largest with their ops."""
+    known = sorted((value, op) for op, value in figures.items() if value is not None)
+    if not known:
+        return "–"
+    ends = " to ".join(f"{figure(value)}{unit}, `{op}`" for value, op in (known[0], known[-1]))
+    return f"{figure(statistics.median(value for value, _ in known))}{unit} ({ends})"
 
 
 def write(folder: Path, run: Run) -> None:

@@ -66,9 +66,10 @@ def test_the_page_has_every_case(run, tmp_path):
     assert data["ops"][0]["c16"][OURS] == {"rate": [6000, 6000], "cpu_us": [80, 80]}
 
 
-def test_the_summary_names_the_last(run):
-    last = "| 1 of 2; last `sign` 4x | 0 of 0 |"
-    assert f"| ops with independent rows, c = 64: rate relative to UM-Bridge | at least 5x {last}" in summary(run)
+def test_the_summary_has_the_median_and_both_ends(run):
+    line = "| first example | 64 | 4x (1x, `zero_out` to 6x, `square`) | 100 µs (80 µs, `square` to 300 µs, `zero_out`) |"
+    assert line in summary(run)
+    assert "| about 1,000 numbers | 64 | – | – |" in summary(run)
 
 
 def test_a_server_that_failed_has_no_figures(run):
