@@ -49,7 +49,11 @@ def verdicts(op: Op, kinds: Sequence[str]) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", INDEPENDENT, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=pytest.mark.thorough if path.stem == "row_expm" else ()) for path in INDEPENDENT],
+    ids=lambda path: path.stem,
+)
 def test_independent_rows_share_calls(path: Path) -> None:
     found = set(verdicts(load_page(path), KINDS))
     assert found <= {BESIDE, "refused"} if path.stem in JOINED_BY_TENSORFLOW else found == {""}

@@ -23,7 +23,7 @@ FIRST = set(CHECKS) - set(SECOND_ORDER)
 
 @pytest.mark.parametrize(
     "op",
-    [pytest.param(op, id=name, marks=() if name in CHEAP else pytest.mark.slow) for name, op in REGISTERED.items()],
+    [pytest.param(op, id=name, marks=() if name in CHEAP else pytest.mark.thorough) for name, op in REGISTERED.items()],
 )
 def test_the_first_order_alone_passes_for_every_registered_op(op: Op) -> None:
     document = report(op, orders=(1,))

@@ -185,7 +185,7 @@ def test_sighup_replaces_the_workers_and_loses_no_request(start, page, flag):
     assert one.wait() == 0
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_worker_that_cannot_start_again_is_tried_ever_more_rarely(start, page, flag):
     one = start(WORKERS="2", OPS_PATH=str(page.parent)).wait_until_ready()
     flag.touch()
