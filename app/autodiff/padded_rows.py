@@ -7,6 +7,7 @@ shape before its first use.
 """
 
 import math
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -34,6 +35,7 @@ Trial: TypeAlias = Callable[["PaddedRows"], str]
 """Returns why rows must not share a call, "" if they keep their bits whatever rows are beside them."""
 # What TensorFlow raises where an op, or a Python function that it calls, refuses its values.
 REFUSALS = (tf.errors.InvalidArgumentError, tf.errors.UnknownError)
+_deciding = threading.Lock()
 TOO_LARGE = "a row is so large that padding would take longer than a call of its own"
 
 
@@ -75,9 +77,16 @@ class PaddedRows:
         tensor[count:] = self.filler[leaf]
 
     def try_rows(self, trial: Trial) -> None:
-        """Run the trial, if there has been none."""
+        """Run the trial, if none has ended.
+
+        Of two threads that run one at the same time, the first decides: what a trial finds may depend on the load, and
+        the bits of later answers must not differ from those of earlier ones.
+        """
         if self.why_not is None:
-            self.why_not = trial(self)
+            found = trial(self)
+            with _deciding:
+                if self.why_not is None:
+                    self.why_not = found
 
     def run(self, members: Sequence[Sequence[Array]]) -> list[KeyedArrays]:
         """Run the program for several members, which have at most ``length`` rows together.

@@ -7,7 +7,6 @@ it compares padded rows with rows that are not padded, whose results may differ 
 """
 
 import logging
-import math
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,8 +32,9 @@ BATCHES = 6
 LONE = 8
 # How many rows are drawn beyond those of a call, and by how many places the rows of a call are moved at most.
 MORE, SHIFTS = 4, 16
-# How long a row may take by itself, at best of so many runs, the first of which may trace.
-LONGEST_S, RUNS = 3e-3, 4
+# How long a row may take by itself, at best of at least so many runs, the first of which may trace. More are made for a
+# moment, because a run takes long by chance on a busy machine.
+LONGEST_S, RUNS, MOMENT_S = 3e-3, 2, 0.25
 # A row must have another beside it.
 FEWEST = 2
 # Beside these, other rows must keep their bits. Some are special only in some dtypes.
@@ -162,13 +162,13 @@ class _Batches:
 
     def _check_time(self) -> None:
         """Raise ``_Apart`` if a row takes so long by itself that its trial would hold up other requests."""
-        one, best = self._at(np.zeros(1, int)), math.inf
-        for _ in range(RUNS):
-            began = time.perf_counter()
+        one, runs, until = self._at(np.zeros(1, int)), 0, time.perf_counter() + MOMENT_S
+        while (began := time.perf_counter()) < until or runs < RUNS:
             self._unpadded(one)
-            best = min(best, time.perf_counter() - began)
-        if best > LONGEST_S:
-            raise _Apart("a row takes so long that a shared call would bring little")
+            runs += 1
+            if time.perf_counter() - began <= LONGEST_S:
+                return
+        raise _Apart("a row takes so long that a shared call would bring little")
 
     @property
     def filler(self) -> list[Array]:

@@ -13,6 +13,7 @@ from app.autodiff import row_trial
 from app.autodiff.draws import draw, draw_from_domains
 from app.autodiff.evaluation import Evaluation, compute
 from app.autodiff.packing import Whole
+from app.autodiff.padded_rows import PaddedRows
 from app.autodiff.row_trial import BESIDE
 from app.errors import Unprocessable
 from app.runtime import modes
@@ -201,3 +202,16 @@ def test_drawn_rows_have_the_shape_of_the_request() -> None:
     rng = np.random.default_rng(0)
     assert draw_from_domains(op, "float32", rng, {"...": (5,), "N": (7,)})["x"].shape == (5, 7)
     assert draw(op, {}, "float32", rng)["x"].shape == (3, 3)
+
+
+def test_the_first_of_two_trials_decides() -> None:
+    """On two threads, they may run at the same time, and find different things on a busy machine."""
+    one = evaluation("forward", point(REGISTRY["safe_norm"], {"x": np.ones((1, 14))}))
+    packing = of_rows(one)
+
+    def slower(rows: PaddedRows) -> str:
+        rows.try_rows(lambda _: "")
+        return "a row takes so long"
+
+    packing.try_rows(slower)
+    assert packing.why_not == ""

@@ -67,7 +67,9 @@ def test_the_page_has_every_case(run, tmp_path):
 
 
 def test_the_summary_has_the_median_and_both_ends(run):
-    line = "| first example | 64 | 4x (1x, `zero_out` to 6x, `square`) | 100 µs (80 µs, `square` to 300 µs, `zero_out`) |"
+    line = (
+        "| first example | 64 | 4x (1x, `zero_out` to 6x, `square`) | 100 µs (80 µs, `square` to 300 µs, `zero_out`) |"
+    )
     assert line in summary(run)
     assert "| about 1,000 numbers | 64 | – | – |" in summary(run)
 
