@@ -29,7 +29,7 @@ from ops import Array, Mode, Op
 ROWS, SHORT, SMALL_ROWS = 64, 1 << 10, 16
 # The most numbers in the leaves of a call, and the most multiply-adds. Up to these, padding adds a few percent to the
 # time of a lone request, from its arrival to its response.
-NUMBERS, COST = 1 << 12, 1 << 14
+NUMBERS, COST = 1 << 13, 1 << 14
 
 Trial: TypeAlias = Callable[["PaddedRows"], str]
 """Returns why rows must not share a call, "" if they keep their bits whatever rows are beside them."""

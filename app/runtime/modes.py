@@ -145,7 +145,7 @@ class Function:
 
 
 # The most numbers in the leaves of a call that cannot be cancelled.
-SMALL = 1 << 12
+SMALL = 1 << 14
 
 
 class Bounded:
