@@ -32,9 +32,9 @@ BATCHES = 6
 LONE = 8
 # How many rows are drawn beyond those of a call, and by how many places the rows of a call are moved at most.
 MORE, SHIFTS = 4, 16
-# How long a row may take by itself, at best of at least so many runs, the first of which may trace. More are made for a
-# moment, because a run takes long by chance on a busy machine.
-LONGEST_S, RUNS, MOMENT_S = 3e-3, 2, 0.25
+# The CPU time that a row may take by itself, at best of at least so many runs, the first of which may trace. More runs
+# are made for a moment, because others of the process may take CPU time, too. A row may wait: on a busy machine, all do.
+LONGEST_S, WAITS_S, RUNS, MOMENT_S = 3e-3, 0.05, 2, 0.25
 # A row must have another beside it.
 FEWEST = 2
 # Beside these, other rows must keep their bits. Some are special only in some dtypes.
@@ -164,10 +164,11 @@ class _Batches:
         """Raise ``_Apart`` if a row takes so long by itself that its trial would hold up other requests."""
         one, runs, until = self._at(np.zeros(1, int)), 0, time.perf_counter() + MOMENT_S
         while (began := time.perf_counter()) < until or runs < RUNS:
+            cpu = time.process_time()
             self._unpadded(one)
-            runs += 1
-            if time.perf_counter() - began <= LONGEST_S:
+            if time.process_time() - cpu <= LONGEST_S and time.perf_counter() - began <= WAITS_S:
                 return
+            runs += 1
         raise _Apart("a row takes so long that a shared call would bring little")
 
     @property
