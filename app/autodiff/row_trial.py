@@ -33,7 +33,7 @@ LONE = 8
 # How many rows are drawn beyond those of a call, and by how many places the rows of a call are moved at most.
 MORE, SHIFTS = 4, 16
 # The CPU time that a row may take by itself, at best of at least so many runs, the first of which may trace. More runs
-# are made for a moment, because others of the process may take CPU time, too. A row may wait: on a busy machine, all do.
+# are made for a moment, because others of the process take CPU time, too. A row may wait: on a busy machine, all do.
 LONGEST_S, WAITS_S, RUNS, MOMENT_S = 3e-3, 0.05, 2, 0.25
 # A row must have another beside it.
 FEWEST = 2
