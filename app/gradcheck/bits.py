@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from app.gradcheck import rounding
 from app.gradcheck.reproduce import calls
-from app.gradcheck.rounding import ROUNDINGS
 from app.gradcheck.sample import Sample
 from app.gradcheck.verdict import Comparison, Finding, Place
 from app.runtime.modes import Key
@@ -47,8 +47,9 @@ def finding(place: Place, repeated: Sequence[Repeated], what: str, against: str,
             if not each.is_equal(key):
                 changed = True
                 if not why and value.dtype.kind not in "iub":
-                    bar = MOST_UNITS / ROUNDINGS * each.sample.error_bound(key, place.dtype)
-                    units = max(units, _units(value, before, bar))
+                    # Without the noise of the op: numbers that change by themselves have some.
+                    unit = rounding.eps(place.dtype) * each.sample.rounding.terms[key] + rounding.tiny(place.dtype)
+                    bar, units = MOST_UNITS * unit, max(units, _units(value, before, unit))
             comparison.add(value, before, bar, key=key, calls=calls(each.sample, key))
     found = comparison.finding(what, against)
     if found.verdict == "fail" and why:
@@ -59,7 +60,7 @@ def finding(place: Place, repeated: Sequence[Repeated], what: str, against: str,
     return found
 
 
-def _units(value: Array, before: Array, bar: Array) -> float:
-    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        ratio = np.abs(np.asarray(value, np.float64) - np.asarray(before, np.float64)) / bar
-    return MOST_UNITS * float(np.nan_to_num(ratio, posinf=0.0).max(initial=0.0))
+def _units(value: Array, before: Array, unit: Array) -> float:
+    with np.errstate(invalid="ignore", over="ignore"):
+        ratio = np.abs(np.asarray(value, np.float64) - np.asarray(before, np.float64)) / unit
+    return float(np.nan_to_num(ratio, posinf=0.0).max(initial=0.0))

@@ -60,7 +60,7 @@ def points(target: Target) -> Iterator[Sized]:
     # An op may accept only sizes that are equal.
     symbols = _symbols(target.op, attrs)
     largest = max((size for shapes in found for shape in shapes for size in shape), default=0)
-    if largest <= max(SMALL):
+    if symbols and largest <= max(SMALL):
         for size in SIZES:
             if point := _drawn(target, dict.fromkeys(symbols, (size,)), rng):
                 yield Sized(_words(point), point)
