@@ -39,12 +39,11 @@ def check(target: Target) -> Iterator[Finding]:
         return
     for mode in MODES:
         if mode in target.modes or mode == "graph":
-            sample = samples[-1].in_mode(mode, target.device)
-            yield from _findings(target, sample, replace(place, mode=mode))
+            yield from _findings(target, samples[-1], replace(place, mode=mode))
 
 
-def _findings(target: Target, sample: Sample, place: Place) -> Iterator[Finding]:
-    rng = target.rng(NAME)
+def _findings(target: Target, in_graph: Sample, place: Place) -> Iterator[Finding]:
+    rng, sample = target.rng(NAME), in_graph.in_mode(place.mode, target.device)
     cotangents, vectors = (
         [{name: draw(rng, x.shape).astype(x.dtype) for name, x in named.items()} for _ in range(COUNT)]
         for named in (sample.cotangents, sample.vectors)
@@ -62,7 +61,7 @@ def _findings(target: Target, sample: Sample, place: Place) -> Iterator[Finding]
         except OpFailed as error:
             yield Finding(where, "fail", f"{OPERATIONS[kind]} of {COUNT} directions: {error.located}")
             continue
-        for name, bound in sample.error_bounds(kind, target.widest).items():
+        for name, bound in in_graph.error_bounds(kind, target.widest).items():
             key: Key = kind, name
             each = [one if kind == "gradients" else other for one, other in singles]
             expected = np.stack([single.values[key] for single in each])
