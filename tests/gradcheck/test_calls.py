@@ -116,6 +116,7 @@ def test_the_cost_of_the_vjp_is_told_and_is_no_pass(monkeypatch: pytest.MonkeyPa
     assert "times as long as forward" in entry["sentence"]
     assert "is much" not in entry["sentence"] or "more than 10 times" in entry["sentence"]
     monkeypatch.setattr(cost, "MANY", 0.0)
+    monkeypatch.setattr(cost, "OVERHEAD_MS", 0.0)
     [entry] = entries(report(made(), checks=["cost"]), "cost", "skipped")
     assert "it may form a Jacobian" in entry["sentence"]
 

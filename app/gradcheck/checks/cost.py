@@ -22,6 +22,8 @@ from app.gradcheck.verdict import Finding, Place
 NAME = "cost"
 # A call of a small op takes as long as the call itself; elementwise ops are measured with so many numbers.
 NUMBERS, MANY = 1 << 16, 10.0
+# A difference of less time may be that of the calls.
+OVERHEAD_MS = 1.0
 # The most runs, and the time after which there are no more but for the fewest: a busy machine slows down some of them.
 FEWEST_RUNS, RUNS, MOST_S = 3, 30, 0.05
 
@@ -52,8 +54,8 @@ def _points(target: Target) -> Iterator[Point]:
 def _sentence(point: Point, vjp: float, forward: float) -> str:
     shapes = ", ".join(f"{name} of shape {list(x.shape)}" for name, x in point.inputs.items())
     sentence = f"the vjp takes {vjp / forward:.1f} times as long as forward ({vjp:.2g} and {forward:.2g} ms, {shapes})"
-    if vjp > MANY * forward:
-        sentence += f"; more than {MANY:g} times is much: it may form a Jacobian, or loop"
+    if vjp > MANY * forward + OVERHEAD_MS:
+        sentence += f"; more than {MANY:g} times is much: it may form a Jacobian, loop, or call slow kernels"
     return sentence
 
 

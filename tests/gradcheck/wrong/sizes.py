@@ -89,11 +89,6 @@ def deviation_reference(x: Array) -> Array:
     return x.std(-1)
 
 
-def first_taken(x: Tensor, dy: Tensor) -> Tensor:
-    """Without numbers there is no first one."""
-    return tf.cos(x) * tf.cumsum(dy, reverse=True) + 0 * dy[0]
-
-
 def norm(x: Tensor) -> Tensor:
     return tf.reduce_sum(x * x, axis=-1)
 
@@ -222,9 +217,6 @@ OPS: dict[str, Planted] = {
     ),
     "numbers after the last block of 64": vector(
         custom_gradient(scan, without_last_block), scan_reference, name="without_last_block"
-    ),
-    "a gradient that fails without numbers": vector(
-        custom_gradient(scan, first_taken), scan_reference, name="first_taken"
     ),
     "a value that is wrong from 33 numbers on": vector(doubled, scan_reference, name="doubled"),
     "a transposed solve that ends after 16 steps": vector(
