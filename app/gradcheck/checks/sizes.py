@@ -71,7 +71,11 @@ def check(target: Target) -> Iterator[Finding]:
         # The smallest size that fails is the easiest to mend.
         yield min(faults, key=lambda fault: (fault[1].verdict != "fail", fault[0]))[1]
     elif not looks:
-        own = "its own sample draws points of one size" if target.op.sample else "it accepts no other sizes"
+        own = (
+            "its own sample draws points of one size; let it draw several"
+            if target.op.sample
+            else "it accepts no other sizes"
+        )
         has_symbols = any(isinstance(size, str) for slot in target.op.inputs for size in slot.shape)
         yield Finding(place, "skipped", own if has_symbols else "all sizes are fixed")
     for order in (0, *target.orders):
