@@ -25,7 +25,7 @@ from app.gradcheck.sizes import Sized
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Comparison, Finding, Place
 from app.runtime import modes
-from ops import Derivative, OpFault
+from ops import Derivative, Op, OpFault
 
 NAME = "sizes"
 WHAT = {0: "y", 1: "dx", 2: "the second order"}
@@ -71,16 +71,18 @@ def check(target: Target) -> Iterator[Finding]:
         # The smallest size that fails is the easiest to mend.
         yield min(faults, key=lambda fault: (fault[1].verdict != "fail", fault[0]))[1]
     elif not looks:
-        own = (
-            "its own sample draws points of one size; let it draw several"
-            if target.op.sample
-            else "it accepts no other sizes"
-        )
-        has_symbols = any(isinstance(size, str) for slot in target.op.inputs for size in slot.shape)
-        yield Finding(place, "skipped", own if has_symbols else "all sizes are fixed")
+        yield Finding(place, "skipped", _why_none(target.op))
     for order in (0, *target.orders):
         if found := _finding(target, replace(place, order=order), looks):
             yield found
+
+
+def _why_none(op: Op) -> str:
+    if not any(isinstance(size, str) for slot in op.inputs for size in slot.shape):
+        return "all sizes are fixed"
+    if op.sample is not None:
+        return "its own sample draws points of one size; let it draw several"
+    return "it accepts no other sizes"
 
 
 def _points(target: Target) -> Iterator[Sized]:
