@@ -41,6 +41,8 @@ def findings(target: Target, place: Place) -> Iterator[Finding]:
     sample, rng = target.subsamples[0], target.rng("shapes")
     shapes = [*SMALL, tuple(int(n) for n in rng.permutation(UNEVEN))]
     modes: list[Mode] = [mode for mode in MODES if mode in target.modes or mode == "graph"]
+    # Check modes compares the modes.
+    in_line = {mode: sample if mode == "graph" else sample.in_mode(mode, target.device) for mode in modes}
     long = [shape for shape in LONG if math.prod(shape) <= target.options.max_elements]
     runs = [*itertools.product(shapes, modes), *itertools.product(long, modes[-1:])]
     size = next(iter(sample.point.inputs.values())).size
@@ -52,7 +54,7 @@ def findings(target: Target, place: Place) -> Iterator[Finding]:
         target.checkpoint()
         at = (rng.integers(size) + np.arange(math.prod(shape))) % size
         try:
-            compared = _compare(target, sample, shape, at, mode)
+            compared = _compare(target, sample, in_line[mode], shape, at)
         except Unprocessable:
             continue
         except OpFailed as error:
@@ -64,19 +66,23 @@ def findings(target: Target, place: Place) -> Iterator[Finding]:
         yield _finding(replace(place, order=order), compared)
 
 
-def _compare(target: Target, sample: Sample, shape: Shape, at: Array, mode: Mode) -> dict[int, Comparison]:
-    """Compare the values of the numbers ``at`` some positions in a shape, by order."""
+def _compare(target: Target, sample: Sample, in_line: Sample, shape: Shape, at: Array) -> dict[int, Comparison]:
+    """Compare the values of the numbers ``at`` some positions in a shape, by order.
+
+    ``in_line`` is the sample in the mode of the comparison, whose bounds are those of the sample.
+    """
+    mode = in_line.point.spec.mode
     inputs, dys, vectors = (
         {name: x.ravel()[at].reshape(shape) for name, x in named.items()}
         for named in (sample.point.inputs, sample.cotangents, sample.vectors)
     )
-    point = moved(replace(sample.point, spec=replace(sample.point.spec, mode=mode)), inputs)
+    point = moved(in_line.point, inputs)
     values = values_up_to(sample.last, point, dys, vectors).run_unpadded()
     place, call = Place(NAME, mode=mode, dtype=target.widest), Call(point, ("", ""), dys, vectors, needs_all=True)
     found = {order: Comparison(replace(place, order=order), target.tolerances) for order in (0, *target.orders)}
     for key, value in values.items():
         if (comparison := found.get(ORDERS[str(key[0])])) is not None:
-            is_whole, expected = value.dtype.kind in "iub", np.ravel(sample.values[key])[at].reshape(shape)
+            is_whole, expected = value.dtype.kind in "iub", np.ravel(in_line.values[key])[at].reshape(shape)
             bound = np.zeros(()) if is_whole else np.ravel(sample.error_bound(key, target.widest))[at].reshape(shape)
             one = replace(call, key=key, explanation=PADDED if mode == "graph" else "")
             # Both values round.
