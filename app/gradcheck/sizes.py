@@ -25,7 +25,7 @@ DRAWN = 2
 AXES = ((), (1,), (2,), (4,), (5,), (17,), (64,), (65,), (1, 1), (3, 2), (1, 5), (2, 3, 5), (5, 1, 2), (3, 4, 2))
 EMPTY_AXES = ((0,), (2, 0, 3))
 SMALL = (1, 2, 3)
-# Sizes from which kernels share their work among threads.
+# Sizes from which kernels share their work among threads: of one axis, while all others are small.
 LONG = (1025, 4097)
 # The most numbers of the inputs of a point, multiply-adds of one forward pass, and points of an op.
 MOST_NUMBERS, MOST_COST, MOST_POINTS = 1 << 13, 1 << 21, 48
@@ -67,11 +67,12 @@ def points(target: Target) -> Iterator[Sized]:
 
 
 def long_points(target: Target) -> Iterator[Sized]:
-    """Yield points with one long axis, if the op's inputs have one axis that varies."""
+    """Yield points with one long axis; all others are small."""
     rng, attrs = target.rng("long"), bind_attrs(target.op, target.attrs)
-    if target.op.sample is None and len(symbols := _symbols(target.op, attrs)) == 1:
+    symbols = [] if target.op.sample is not None else _symbols(target.op, attrs)
+    for symbol in symbols:
         for size in LONG:
-            sizes = {symbols[0]: (size,)}
+            sizes: Dimensions = {**{other: (int(rng.choice(SMALL)),) for other in symbols}, symbol: (size,)}
             if _numbers(target.op, sizes) <= MOST_NUMBERS and (point := _drawn(target, sizes, rng)):
                 yield Sized(_words(point), point)
 
