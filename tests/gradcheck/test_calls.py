@@ -41,8 +41,13 @@ def test_a_third_order_is_checked_if_it_is_requested(name: str) -> None:
     )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["newton", "mixed_paths", "trapezoids", "soft_axes"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("soft_axes", marks=pytest.mark.slow),
+        *(pytest.param(name, marks=pytest.mark.thorough) for name in ("newton", "mixed_paths", "trapezoids")),
+    ],
+)
 def test_right_ops_pass_at_four_orders(name: str) -> None:
     document = report(HARD[name].op, orders=(1, 2, 3, 4), checks=["higher"])
     assert not failed(document), document["sentence"]
@@ -61,7 +66,9 @@ def test_orders_above_the_second_are_left_out_by_default() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", RIGHT)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.thorough) if name == "chained" else name for name in RIGHT]
+)
 def test_a_right_op_raises_no_alarm_however_it_is_called(name: str) -> None:
     document = report(RIGHT[name].op, checks=["subset", "directions", "mutation", *BITS])
     assert not failed(document), document["sentence"]

@@ -16,7 +16,10 @@ from tests.gradcheck.op_makers import WIDE, rows
 from tests.gradcheck.wrong.sizes import OPS
 
 QUICK = ("a scan that is wrong at 64 numbers", "a scalar", "three axes of different sizes", "a vector without rows")
-CASES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in OPS]
+# Loops take seconds.
+LONG = ("a transposed solve that ends after 16 steps",)
+MARKS = dict.fromkeys(QUICK, ()) | dict.fromkeys(LONG, pytest.mark.thorough)
+CASES = [pytest.param(name, marks=MARKS.get(name, pytest.mark.slow)) for name in OPS]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -26,7 +29,7 @@ def test_a_fault_at_some_sizes_is_found(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["recursive_filter", "largest_two", "soft_axes", "valid_windows", "chained"])
+@pytest.mark.parametrize("name", ["largest_two", "soft_axes", "valid_windows"])
 def test_a_right_op_raises_no_alarm_at_any_size(name: str) -> None:
     document = report(HARD[name].op, checks=["sizes"])
     assert not failed(document), document["sentence"]
