@@ -34,9 +34,10 @@ class Common(TypedDict, total=False):
 class CheckOptions(TypedDict, total=False):
     """Options of the gradient checks.
 
-    ``dtypes``, ``modes``, ``orders`` (1, 2) and ``checks`` each select, by default everything; ``seed`` fixes the
-    random draws; ``tolerances``, a mapping with ``absolute`` and ``relative``, widens every comparison on top of error
-    bars and rounding; ``deadline``, in seconds, ends the checks, and what is not checked by then is in the report.
+    ``dtypes``, ``modes`` and ``checks`` each select, by default everything, and ``orders`` of derivatives from 1 to 4,
+    by default 1 and 2; ``seed`` fixes the random draws; ``tolerances``, a mapping with ``absolute`` and ``relative``,
+    widens every comparison on top of error bars and rounding; ``deadline``, in seconds, ends the checks, and what is
+    not checked by then is in the report.
     """
 
     dtypes: Sequence[str] | None

@@ -13,12 +13,14 @@ from typing import Literal, TypeAlias, TypeVar, cast, get_args
 import numpy as np
 
 from app.autodiff.binding import need_linear, need_order
+from app.autodiff.derived import DerivedOp
 from app.autodiff.evaluation import Evaluation, present
 from app.autodiff.point import Arrays, Point, Side
 from app.autodiff.transforms import Transform, signature
 from app.errors import Entry, OpFailed, wrong
 from app.runtime.modes import Key, KeyedArrays
 from app.tensors.casting import Loss, bools
+from app.tensors.dtypes import DTYPES
 from ops import BOOL, Array, OpFault
 
 K = TypeVar("K")
@@ -242,7 +244,8 @@ def values_up_to(last: Kind, point: Point, cotangents: Arrays, vectors: Arrays) 
     first = Transform("vjp", along, tuple(cotangents))
     inputs, outputs = (dict.fromkeys(slot.name for slot in slots) for slots in (op.inputs, op.outputs))
     (leaves,) = signature((first,), inputs, outputs, op.attrs.model_fields).seeds
-    wanted: dict[Key, tuple[Key, Array | None]] = {("outputs", y): ((0, y), None) for y in outputs}
+    missing = _zero_outputs(point) if isinstance(op, DerivedOp) else outputs
+    wanted: dict[Key, tuple[Key, Array | None]] = {("outputs", y): ((0, y), missing[y]) for y in outputs}
     wanted |= {("gradients", x): ((1, x), v) for x, v in vectors.items()}
     wanted |= {("products", x): ((2, x), v) for x, v in vectors.items()}
     wanted |= {("slots", y): ((2, leaves[y]), dy) for y, dy in cotangents.items()}
@@ -251,6 +254,12 @@ def values_up_to(last: Kind, point: Point, cotangents: Arrays, vectors: Arrays) 
     transforms = (first, second)[: min(KINDS.index(last), 2)]
     seeds, kept = (cotangents, vectors)[: len(transforms)], tuple(range(len(transforms)))
     return Evaluation(point, transforms, partial(_with_zeros, wanted), seeds, kept)
+
+
+def _zero_outputs(point: Point) -> dict[str, Array]:
+    """Return zeros for the outputs of a derived op, which may be missing."""
+    dtypes, shapes = point.spec.outputs.dtypes, output_shapes(point)
+    return {name: np.broadcast_to(np.zeros((), DTYPES[dtypes[name]].numpy), shape) for name, shape in shapes.items()}
 
 
 def composite(point: Point, weights: Arrays, vectors: Arrays) -> Evaluation[dict[Key, Array]]:

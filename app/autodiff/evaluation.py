@@ -150,6 +150,10 @@ class Evaluation(Generic[Result]):
         packing, _ = self.packed
         return self.finish(_computed([self], packing if isinstance(packing, PaddedNumbers) else self.whole)[0])
 
+    def run_unpadded(self) -> Result:
+        """Run the program alone on the leaves as they are, whatever their shapes; raises as ``run``."""
+        return self.finish(_computed([self], self.whole)[0])
+
     def simpler(self) -> Callable[[], object] | None:
         """Return a call with fewer pullbacks, which shows whether the op rejects its inputs or its gradient fails."""
         if self.transforms:

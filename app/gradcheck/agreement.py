@@ -57,11 +57,3 @@ def _add(target: Target, comparison: Comparison, key: Key, value: Array, sample:
     spec = replace(spec, mode=comparison.place.mode, dtype=dtype, device=device or spec.device)
     some = calls(sample, key, point=replace(sample.point, spec=spec))
     comparison.add(value, expected, allowed, key=key, calls=some)
-
-
-def add_bits(
-    comparison: Comparison, sample: Sample, values: Mapping[Key, Array], expected: Mapping[Key, Array]
-) -> None:
-    """Compare values of a sample with expected ones bit by bit."""
-    for key, value in expected.items():
-        comparison.add(values[key], value, np.zeros(()), key=key, calls=calls(sample, key))

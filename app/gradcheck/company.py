@@ -19,7 +19,7 @@ from app.runtime.modes import Key
 from ops import Array, Mode
 
 # The rows of the whole batch, those of the batches that are compared bit for bit, and those of the parts.
-WHOLE, FIXED, PARTS = 33, 16, (1, 2, 15, 16, 17)
+WHOLE, FIXED, PARTS = 65, 16, (1, 2, 4, 15, 16, 17, 33, 64)
 # The most points that are drawn to find rows of one shape.
 DRAWS = 32
 BAD_NUMBERS = (math.nan, math.inf, -math.inf)

@@ -11,7 +11,16 @@ import numpy as np
 from app.autodiff.binding import Decode, bind_attrs
 from app.errors import MAX_TEXT, DeadlinePassed, OpFailed, Overloaded, PullbackError, Unprocessable, clip
 from app.gradcheck import choices
-from app.gradcheck.checks import CHECKS, FOUNDATIONS, OF_ATTRIBUTES, SECOND_ORDER, batching, contract
+from app.gradcheck.checks import (
+    CHECKS,
+    FOUNDATIONS,
+    HIGHER_ORDER,
+    OF_ATTRIBUTES,
+    SECOND_ORDER,
+    batching,
+    contract,
+    mutation,
+)
 from app.gradcheck.places import merge
 from app.gradcheck.target import Options, Target
 from app.gradcheck.verdict import VERDICTS, Finding, Place, worst_verdict
@@ -68,18 +77,18 @@ class Step:
             self.target.clear_statuses()
             raise
         finally:
-            self._note_failed_contract(faults)
+            self._note_broken(faults)
         if faults and self.check == batching.NAME:
             self.target.disable_batching()
         self.has_ended = True
 
-    def _note_failed_contract(self, faults: Sequence[Finding]) -> None:
+    def _note_broken(self, faults: Sequence[Finding]) -> None:
         """Leave out the checks that rely on what is broken: those of the second order, or all."""
         orders = {finding.place.order for finding in faults if finding.verdict == "fail"}
         if self.check == contract.NAME and orders == {2}:
             self.target.disable_second()
-        elif self.check == contract.NAME and orders:
-            self.report.broken.add(id(self.target))
+        elif self.check in (contract.NAME, mutation.NAME) and orders:
+            self.report.broken[id(self.target)] = self.check
 
     @property
     def reported(self) -> list[ReportEntry]:
@@ -90,8 +99,8 @@ class Step:
         return [*self.entries, ReportEntry(Finding(self._place, "skipped", sentence), self.target.attrs, 0.0)]
 
     def _findings(self) -> Iterator[Finding]:
-        if id(self.target) in self.report.broken:
-            yield Finding(self._place, "skipped", "not run, because check contract fails")
+        if broken := self.report.broken.get(id(self.target)):
+            yield Finding(self._place, "skipped", f"not run, because check {broken} fails")
             return
         if self.check in SECOND_ORDER and (why := self.target.why_no_second):
             yield Finding(replace(self._place, order=2), "skipped", why)
@@ -123,13 +132,14 @@ class Step:
 class Report:
     """The findings on one op.
 
-    ``broken`` has the targets that fail check contract at the first order, so that no other check counts.
+    ``broken`` has the targets for which no other check counts, each with the check that fails: contract at the first
+    order, or mutation.
     """
 
     op: Op
     options: Options
     steps: list[Step] = field(default_factory=list[Step])
-    broken: set[int] = field(default_factory=set[int])
+    broken: dict[int, str] = field(default_factory=dict[int, str])
     unplanned: list[ReportEntry] = field(default_factory=list[ReportEntry])
     """Why there are no steps, if they cannot be planned."""
 
@@ -148,8 +158,8 @@ class Report:
         ``Unprocessable`` for them; without them, whatever goes wrong is a finding of the report.
         """
         requested = [name for name in CHECKS if checks is None or name in checks]
-        if max(self.options.orders) == 1:
-            requested = [name for name in requested if name not in SECOND_ORDER]
+        left_out = {1: SECOND_ORDER, 2: HIGHER_ORDER}.get(max(self.options.orders), ())
+        requested = [name for name in requested if name not in left_out]
         try:
             targets = list(_targets(self.op, self.options, decode, inputs, attrs))
             for target in targets if inputs is not None else ():

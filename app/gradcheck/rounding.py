@@ -55,11 +55,12 @@ def largest(dtype: str) -> float:
 class Rounding(Generic[Q]):
     """The rounding error that each number of each result may have, in units of ``eps`` of its dtype, and its noise.
 
-    ``noises`` has the median over the numbers of a result.
+    ``noises`` has the median over the numbers of a result, and ``terms`` the size of the terms of each number.
     """
 
     bounds: dict[Q, Array]
     noises: dict[Q, float]
+    terms: dict[Q, Array]
 
 
 def measure(
@@ -92,7 +93,7 @@ def measure(
     for name, floor in (noise_floors or {}).items():
         noises[name] = np.where(noises[name] == 0, floor, noises[name])
     terms = 1 if elementwise else max((max(leaf.shape, default=1) for leaf in leaves.values()), default=1)
-    bounds: dict[Q, Array] = {}
+    bounds, sizes = dict[Q, Array](), dict[Q, Array]()
     for name, value in at.items():
         size = np.abs(np.nan_to_num(value, nan=0.0, posinf=0.0, neginf=0.0))
         stable = np.maximum(ones(name), size if elementwise else size.max(initial=0.0)) + sensitivity[name]
@@ -102,8 +103,9 @@ def measure(
         if of_noise.size:
             # Where most numbers are noisy, one without noise is so by chance.
             of_noise = np.fmax(of_noise, np.median(of_noise))
+        sizes[name] = stable * terms
         bounds[name] = stable * (ROUNDINGS * terms + NOISES * of_noise)
-    return Rounding(bounds, {name: float(np.median(size)) for name, size in noises.items() if size.size})
+    return Rounding(bounds, {name: float(np.median(size)) for name, size in noises.items() if size.size}, sizes)
 
 
 def spread(

@@ -35,7 +35,7 @@ ERRORS, RELATIVE, ROUNDINGS = 16.0, 1e-6, 64.0
 def suspects(target: Target, order: int) -> list[Sample]:
     """Return samples at the points of a sweep where the derivative of this order looks wrong, the worst first."""
     if target.sweep_samples and target.sweep_values:
-        ratios = _sweep(target, target.sweep_samples, target.sweep_values, order)
+        ratios = how_wrong(target, target.sweep_samples, target.sweep_values, order)
         worst = (target.sweep_samples[int(i)] for i in _worst(ratios, MAX_SUSPECTS))
         return [replace(sample, magnitudes=target.magnitudes) for sample in worst]
     found: list[Sample] = []
@@ -46,7 +46,7 @@ def suspects(target: Target, order: int) -> list[Sample]:
             for start in range(0, size, PIECE):
                 piece = Subsample.of(whole, np.arange(start, min(start + PIECE, size)))
                 values = {key: value[None] for key, value in piece.values.items()}
-                ratios.append(_sweep(target, [piece], values, order))
+                ratios.append(how_wrong(target, [piece], values, order))
             unknown = np.setdiff1d(_worst(np.concatenate(ratios), NUMBERS_OF_LARGE), subsample.indices)
             # One number where derivatives are infinite by nature must not excuse the others.
             indices = [i for i in unknown if not Subsample.of(whole, np.array([i])).is_singular]
@@ -60,39 +60,57 @@ def _worst(ratios: Array, most: int) -> Array:
     return wrong[np.argsort(-ratios[wrong])[:most]]
 
 
-def _sweep(target: Target, samples: Sequence[Sample], values: Mapping[Key, Array], order: int) -> Array:
-    """Return how wrong the derivative looks in each row, or at each number of an elementwise op: above 1, it does."""
+def how_wrong(
+    target: Target,
+    samples: Sequence[Sample],
+    values: Mapping[Key, Array],
+    order: int,
+    *,
+    first_step: float = FIRST_STEP,
+) -> Array:
+    """Return how wrong the derivative looks in each row, or at each number of an elementwise op: above 1, it does.
+
+    ``values`` are those of the samples, rows first; ``first_step`` is a fraction of each number.
+    """
     first, (inputs, dys, vectors) = samples[0], stacked(samples)
     rows, part = Rows(first.point, target.checkpoint), "gradients" if order == 1 else "products"
-    steps = {name: _step(target, name, inputs[name]) * v for name, v in vectors.items()}
+    steps = {name: first_step * _room(target, name, inputs[name]) * v for name, v in vectors.items()}
     claim, unit = claim_of(first, order), 0.0
     with np.errstate(all="ignore"):
         analytic = _dot(first, {name: values[part, name] for name in steps}, steps)
         if isinstance(claim, Formula):
             formula = stack([claim_function(sample, order)({}) for sample in samples])
             return _ratio(analytic, _dot(first, formula, steps))
-        found: list[Arrays] = []
-        for t in STEPS:
-            xs = {name: (inputs[name] + t * step).astype(inputs[name].dtype) for name, step in steps.items()}
-            if isinstance(claim, Surrogate):
-                surrogates = (claim_function(sample, order) for sample in samples)
-                of_rows = [of({name: x[i] for name, x in xs.items()}) for i, of in enumerate(surrogates)]
-                found.append(stack(of_rows))
-            else:
-                found.append(rows.forward(xs) if order == 1 else rows.vjp(xs, dys))
-                unit = rounding.eps(target.widest)
+        moved = [
+            {name: (inputs[name] + t * step).astype(inputs[name].dtype) for name, step in steps.items()} for t in STEPS
+        ]
+        if isinstance(claim, Surrogate):
+            surrogates = [claim_function(sample, order) for sample in samples]
+            found = [
+                stack([of({name: x[i] for name, x in xs.items()}) for i, of in enumerate(surrogates)]) for xs in moved
+            ]
+        else:
+            unit = rounding.eps(target.widest)
+            every = _joined([{**inputs, **xs} for xs in moved])
+            of_all = rows.forward(every) if order == 1 else rows.vjp(every, _joined([dys] * len(moved)))
+            parts = {name: np.split(y, len(moved)) for name, y in of_all.items()}
+            found = [{name: part[i] for name, part in parts.items()} for i in range(len(moved))]
         return _off(analytic, [_dot(first, each, dys if order == 1 else vectors) for each in found], unit)
 
 
-def _step(target: Target, name: str, x: Array) -> Array:
-    """Return the size of the first step of each number: it stays within the domain."""
+def _joined(parts: Sequence[Arrays]) -> Arrays:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _room(target: Target, name: str, x: Array) -> Array:
+    """Return how far each number may move along a direction: it stays within the domain."""
     (slot,) = (slot for slot in target.op.inputs if slot.name == name)
     low, high = slot.domain
     wide = np.asarray(x, np.float64)
     size = np.maximum(np.abs(wide), NEAR_ZERO * (high - low))
     inside = np.minimum(wide - low, high - wide)
     # The numbers of a direction are at most 2.
-    return FIRST_STEP / 2 * np.where(inside > 0, np.minimum(size, inside), size)
+    return np.where(inside > 0, np.minimum(size, inside), size) / 2
 
 
 def _dot(sample: Sample, values: Arrays, weights: Arrays) -> Array:

@@ -91,8 +91,9 @@ class Target:
 
     @property
     def orders(self) -> tuple[int, ...]:
-        """The requested orders that the op has."""
-        return tuple(order for order in self.options.orders if order == 1 or not self.why_no_second)
+        """The requested orders that the op has, but for those above the second."""
+        every = (1,) if self.why_no_second else (1, 2)
+        return tuple(order for order in every if order in self.options.orders)
 
     @property
     def last(self) -> Kind:

@@ -14,6 +14,7 @@ import tensorflow as tf
 # Private, because the public API registers gradients and never removes them.
 from tensorflow.python.framework.ops import gradient_registry
 
+from app.runtime import vectorization
 from ops import Tensor
 
 _CUSTOM_GRADIENT, _ATTRIBUTE = "CustomGradient-", "_gradient_op_type"
@@ -93,6 +94,7 @@ class Graph:
             # A map must return something: if every gradient is missing, it returns the direction.
             return [gradient for gradient in found if gradient is not None] or [rows[0]]
 
+        vectorization.correct()
         stacked = tf.vectorized_map(one, list(directions))
         return [stacked[present.index(i)] if i in present else None for i in range(width)]
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import cached_property, partial
 from itertools import chain, repeat
 from operator import attrgetter
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -203,6 +203,12 @@ class Trace:
         """Run the program on leaves of the types that it was traced for."""
         values = self._call(leaves) if self.kinds else []
         return {**dict(zip(self.kinds, values, strict=True)), **self.shapes, **dict.fromkeys(self.missing)}
+
+    @property
+    def graph_def(self) -> Any:
+        """The graph, with its functions, as TensorFlow's ``GraphDef``; not in mode v1."""
+        assert self._function is not None
+        return self._function.graph.as_graph_def()
 
     def within_graph(self, leaves: Sequence[Tensor]) -> dict[Key, Tensor]:
         """Return the results that are not missing, for tensors of a graph that is being built; not in mode v1."""

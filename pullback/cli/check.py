@@ -20,7 +20,7 @@ def check(
     *,
     dtype: Annotated[Names, typer.Option(help="A float dtype to check; repeatable.")] = None,
     mode: Annotated[Names, typer.Option(help="graph, eager, xla or v1; repeatable.")] = None,
-    order: Annotated[list[int] | None, typer.Option(help="1 or 2; repeatable.")] = None,
+    order: Annotated[list[int] | None, typer.Option(help="1 to 4; repeatable; by default 1 and 2.")] = None,
     check: Annotated[Names, typer.Option(help="derivative, adjoint, ...; repeatable.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the random draws: same seed, same report.", min=0)] = 0,
     device: Device = None,

@@ -19,7 +19,8 @@ SHOWN = ("MISSED", "UNDESERVED", "FAILED")
 PLANTED = ("tests/gradcheck/test_planted_faults.py",)
 LARGE, POINTS = ("tests/gradcheck/test_large_inputs.py",), ("tests/gradcheck/test_points.py",)
 NUMERIC, NOISE = ("tests/gradcheck/test_numeric.py",), ("tests/gradcheck/test_noise.py",)
-ROWS = ("tests/gradcheck/test_rows.py",)
+ROWS, SIZES = ("tests/gradcheck/test_rows.py",), ("tests/gradcheck/test_sizes.py",)
+CALLS = ("tests/gradcheck/test_calls.py", "-m", "not slow")
 ORDERS = ("tests/gradcheck/test_orders.py", "-m", "not slow")
 UNDECLARED = ("tests/gradcheck/test_undeclared.py",)
 SILENT = ("tests/gradcheck/test_no_false_alarms.py", "-k", "not registered")
@@ -170,10 +171,16 @@ MUTANTS = (
         ("random noise in the gradient", "random dropout"),
     ),
     Mutant(
-        "checks/second.py", "        _dy_slots(target, subsample, outputs)\n        if", "        if", tests=PLANTED
+        "checks/second.py",
+        "        compare_dy_slots(target, subsample, outputs)\n        if",
+        "        if",
+        tests=PLANTED,
     ),
     Mutant(
-        "checks/second.py", "        _x_slots(target, subsample, inputs)\n        _dy", "        _dy", tests=PLANTED
+        "checks/second.py",
+        "        compare_x_slots(target, subsample, inputs)\n        compare_dy",
+        "        _dy",
+        tests=PLANTED,
     ),
     Mutant(
         "checks/symmetry.py",
@@ -202,6 +209,43 @@ MUTANTS = (
     Mutant("checks/batching.py", "expected, 2 * bar", "expected, np.array(np.inf)", tests=PLANTED),
     Mutant("company.py", "expected, 2 * bar", "expected, np.array(np.inf)", tests=ROWS),
     Mutant("company.py", "[key], 4 * bar", "[key], np.array(np.inf)", tests=ROWS),
+    # Sizes, shapes and the ways to call.
+    Mutant("sizes.py", "SIZES = (1, 2,", "SIZES = (2,", ("a scan that is wrong at one number",)),
+    Mutant("sizes.py", "33, 63, 64, 65)", "33, 63)", ("a scan that is wrong at 64 numbers",)),
+    Mutant("sizes.py", "LONG = (1025, 4097)", "LONG = ()", ("a scan that is wrong from 4,000 numbers on",)),
+    Mutant("sizes.py", "AXES = ((), (1,)", "AXES = ((1,)", ("a vector without rows",)),
+    Mutant("sizes.py", "if symbols and", "if not symbols and", ("two sizes that must be equal, wrong from five on",)),
+    Mutant(
+        "checks/sizes.py", "max(ratio, _ratio_of_slots(sample))", "ratio", ("a slot of dy that is wrong at 33 numbers",)
+    ),
+    Mutant("checks/sizes.py", 'return float("inf")', "return 0.0", ("the deviation of one number",)),
+    Mutant(
+        "checks/sizes.py",
+        "return _ratio_to_reference(sample)",
+        "return 0.0",
+        ("a value that is wrong from 33 numbers on",),
+    ),
+    Mutant("checks/sizes.py", "if not order and not isinstance(error.__cause__, OpFault)", "if not order", tests=SIZES),
+    Mutant("reshaped.py", "((), (1,), (5,)", "((1,), (5,)", ("a scalar",)),
+    Mutant("reshaped.py", "((4097,), ((1 << 17) + 1,))", "((4097,),)", ("the first number of a second shard",)),
+    Mutant("sweep.py", "{**inputs, **xs} for xs", "{**xs} for xs", tests=SIZES),
+    Mutant("bits.py", "if not why and", "if", ("a constant that grows by rounding with each trace",)),
+    Mutant("bits.py", "MOST_UNITS = 4.0", "MOST_UNITS = 0.0", tests=CALLS),
+    Mutant("bits.py", "MOST_UNITS = 4.0", "MOST_UNITS = 1e9", tests=CALLS),
+    Mutant(
+        "checks/subset.py",
+        "add(alone, whole",
+        "add(whole, whole",
+        ("a gradient that another input's gradient completes",),
+    ),
+    Mutant(
+        "checks/directions.py",
+        '("graph", "eager")',
+        '("graph",)',
+        ("a gradient that is computed once for all cotangents",),
+    ),
+    Mutant("checks/mutation.py", "if changed.any()", "if False", ("a cotangent that the gradient changes",)),
+    Mutant("checks/higher.py", "compare_x_slots(derived, own, inputs)", "pass", tests=CALLS),
 )
 
 

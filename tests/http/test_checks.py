@@ -19,18 +19,23 @@ from tests.patience import PATIENCE_S
 
 CHECKS = [
     "contract",
+    "mutation",
     "determinism",
     "retrace",
     "batching",
     "value",
     "derivative",
     "second",
+    "sizes",
     "linearity",
     "adjoint",
     "symmetry",
+    "subset",
+    "directions",
     "modes",
     "dtypes",
     "finite",
+    "cost",
 ]
 # Reports name a file of an op only by its folder.
 SECRET_PATH = re.compile(r"/(?:home|usr|tmp|secret|site-packages)/|\w+/\w+/\w+\.py")
@@ -68,7 +73,9 @@ def test_a_correct_op_passes_every_check(client: httpx.Client, schemas: dict[str
     found = report(client, "square")
     assert found["verdict"] == "pass"
     assert list(dict.fromkeys(entry["check"] for entry in found["checks"])) == CHECKS
-    assert {entry["verdict"] for entry in found["checks"]} == {"pass"}
+    others = {entry["check"]: entry["verdict"] for entry in found["checks"] if entry["verdict"] != "pass"}
+    # It has one input, and a time is no proof.
+    assert others == {"subset": "skipped", "cost": "skipped"}
     assert {entry["dtype"] for entry in found["checks"]} == {"float32", "float64", "float16", "bfloat16"}
     assert {entry["mode"] for entry in found["checks"]} == {"graph", "eager", "xla", "v1"}
     assert sum(entry["evaluations"] for entry in found["checks"]) == found["evaluations"] > 0
@@ -143,6 +150,13 @@ def test_checks_orders_dtypes_and_modes_can_be_selected(client: httpx.Client) ->
     assert {entry["dtype"] for entry in found["checks"] if entry["check"] == "dtypes"} == {"float32"}
 
 
+def test_higher_orders_can_be_requested(client: httpx.Client, schemas: dict[str, Any]) -> None:
+    found = report(client, "square", orders=[1, 2, 3, 4], checks=["higher"])
+    assert found["verdict"] == "pass"
+    assert {(entry["check"], entry["order"]) for entry in found["checks"]} == {("higher", 3), ("higher", 4)}
+    validator(schemas, "CheckAnswer").validate(found)
+
+
 def test_tolerances_widen_the_bars(plugged: httpx.Client) -> None:
     body = {"checks": ["derivative"], "inputs": {"x": [-1.5, 2.0]}}
     strict = report(plugged, "steep", **body)
@@ -157,7 +171,7 @@ def test_tolerances_widen_the_bars(plugged: httpx.Client) -> None:
         ({"checks": []}, ["checks"]),
         ({"dtypes": ["int32"]}, ["dtypes", 0]),
         ({"modes": ["fast"]}, ["modes", 0]),
-        ({"orders": [3]}, ["orders", 0]),
+        ({"orders": [5]}, ["orders", 0]),
         ({"seed": -1}, ["seed"]),
         ({"seed": 1 << 40}, ["seed"]),
         ({"tolerances": {"relative": -1}}, ["tolerances", "relative"]),
@@ -187,8 +201,8 @@ def test_the_stream_reports_progress(client: httpx.Client, schemas: dict[str, An
     assert [one["event"] for one in events[:2]] == ["start", "progress"]
     assert events[0]["ops"] == ["square", "sign"]
     progress = [one for one in events if one["event"] == "progress"]
-    # sign has three mechanisms, each with its own examples; the batching claim is always checked.
-    assert [one["done"] for one in progress] == list(range(events[0]["steps"])) == list(range(3 + 3 * 3))
+    # sign has three mechanisms, each with its own examples; mutation and the batching claim are always checked.
+    assert [one["done"] for one in progress] == list(range(events[0]["steps"])) == list(range(4 + 3 * 4))
     reports = [one["report"] for one in events if one["event"] == "report"]
     assert [one["op"] for one in reports] == ["square", "sign"]
     assert events[-1]["event"] == "summary"
@@ -210,7 +224,7 @@ def test_the_stream_can_be_server_sent_events(client: httpx.Client) -> None:
     blocks = [block.split("\n") for block in response.text.strip().split("\n\n")]
     assert [block[0] for block in blocks] == [
         "event: start",
-        *["event: progress"] * 3,
+        *["event: progress"] * 4,
         "event: report",
         "event: summary",
     ]

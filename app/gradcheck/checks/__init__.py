@@ -6,14 +6,20 @@ from app.gradcheck.checks import (
     adjoint,
     batching,
     contract,
+    cost,
     derivative,
     determinism,
+    directions,
     dtypes,
     finite,
+    higher,
     linearity,
     modes,
+    mutation,
     retrace,
     second,
+    sizes,
+    subset,
     symmetry,
     value,
 )
@@ -26,23 +32,31 @@ CHECKS: Mapping[str, Check] = {
     module.NAME: module.check
     for module in (
         contract,
+        mutation,
         determinism,
         retrace,
         batching,
         value,
         derivative,
         second,
+        higher,
+        sizes,
         linearity,
         adjoint,
         symmetry,
+        subset,
+        directions,
         modes,
         dtypes,
         finite,
+        cost,
     )
 }
-FOUNDATIONS = (contract.NAME, batching.NAME)
+FOUNDATIONS = (contract.NAME, mutation.NAME, batching.NAME)
 """Checks that the others rely on: always run first, and reported if requested or failed."""
-SECOND_ORDER = (second.NAME, symmetry.NAME)
+HIGHER_ORDER = (higher.NAME,)
+"""Checks that are left out unless an order above the second is requested."""
+SECOND_ORDER = (second.NAME, symmetry.NAME, *HIGHER_ORDER)
 """Checks that are left out if only the first order is requested."""
 OF_ATTRIBUTES = (contract.NAME, value.NAME, derivative.NAME, second.NAME, linearity.NAME)
 """Checks that run for attributes that no example has, in the widest dtype and mode graph."""

@@ -50,8 +50,8 @@ def _finding(target: Target, mode: Mode, dtype: str) -> Finding:
         for subsample in target.subsamples:
             if (narrow := target.in_dtype(subsample, dtype)) is not None:
                 sample = narrow.in_mode(mode, target.device)
-                if failure := _failure(sample, max(target.orders, default=1)):
-                    order, error = failure
+                if found := failure(sample, max(target.orders, default=1)):
+                    order, error = found
                     slots = [entry.loc[-1] for entry in error.entries]
                     name = next((slot.name for slot in target.op.inputs if slot.name in slots), None)
                     sentence = error.located.replace(" failed: ", f" failed in {ORDERS[order]}: ", 1)
@@ -63,7 +63,7 @@ def _finding(target: Target, mode: Mode, dtype: str) -> Finding:
     return Finding(place, "pass", "count, types, shapes and dtypes of outputs and gradients are as declared", count)
 
 
-def _failure(sample: Sample, order: int) -> tuple[int, OpFailed] | None:
+def failure(sample: Sample, order: int) -> tuple[int, OpFailed] | None:
     """Return the error of the lowest order that fails, which is the clearest, and the order; 0: the values."""
     runs: tuple[Callable[[], object], ...] = (
         forward(sample.point).run,

@@ -39,7 +39,7 @@ def check(target: Target) -> Iterator[Finding]:
             for name in target.samples[0].vectors
         }
         for subsample in (*target.nonsingular, *suspects):
-            _compare(target, subsample, output, comparisons)
+            compare_output(target, subsample, output, comparisons)
         against = AGAINST[type(target.samples[0].claim.first)]
         yield from (comparison.finding(f"d{name}", against) for name, comparison in comparisons.items())
         has_failed = has_failed or any(comparison.verdict == "fail" for comparison in comparisons.values())
@@ -77,11 +77,12 @@ def statuses(target: Target, subsample: Sample) -> dict[str, Array]:
     """Return where forward has no derivative, such as kinks and jumps, by input and coordinate."""
     if not subsample.statuses:
         for output in subsample.cotangents:
-            _compare(target, subsample, output, {name: Comparison(Place(NAME)) for name in subsample.vectors})
+            compare_output(target, subsample, output, {name: Comparison(Place(NAME)) for name in subsample.vectors})
     return subsample.statuses
 
 
-def _compare(target: Target, subsample: Sample, output: str, comparisons: Mapping[str, Comparison]) -> None:
+def compare_output(target: Target, subsample: Sample, output: str, comparisons: Mapping[str, Comparison]) -> None:
+    """Compare dx at the cotangent of one output with its claim, by input."""
     dy = {output: subsample.cotangents[output]}
     is_only = len(subsample.cotangents) == 1
     under_test = Gradient(

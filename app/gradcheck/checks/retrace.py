@@ -1,4 +1,4 @@
-"""Retrace: a fresh trace of the op gives the same values, to the last bit.
+"""Retrace: a fresh trace of the op gives the same values, to the last bit or to the rounding of their terms.
 
 Python runs while TensorFlow traces. An op that counts its calls, or reads the clock, is another function in each trace.
 """
@@ -7,28 +7,35 @@ from collections.abc import Iterator
 
 from app.autodiff.derivatives import values_up_to
 from app.autodiff.programs import program_of
-from app.gradcheck.agreement import add_bits
+from app.gradcheck import bits, graphs
+from app.gradcheck.bits import Repeated
 from app.gradcheck.target import Target
-from app.gradcheck.verdict import Comparison, Finding, Place
+from app.gradcheck.verdict import Finding, Place
 from app.runtime import modes
 from app.runtime.op_errors import op_errors
 
 NAME = "retrace"
 RETRACES = 2
 """How often to trace again. These traces are kept like all others, so that many checks take no more memory than one."""
+OTHER_GRAPH = "a fresh trace has other operations or constants, so the op's Python keeps a state"
 
 
 def check(target: Target) -> Iterator[Finding]:
     """Compare two more traces with the first, in the widest dtype and mode graph."""
-    comparison = Comparison(Place(NAME, dtype=target.widest))
+    repeated, why = list[Repeated](), ""
     for sample in target.subsamples:
         evaluation = values_up_to(sample.last, sample.point, sample.cotangents, sample.vectors)
-        one = evaluation.program
+        one, leaves = evaluation.program, evaluation.leaves
         fields = one.op, one.dtype, one.static, one.transforms, one.kept, one.batched
         programs = [program_of((*fields, turn)) for turn in range(RETRACES + 1)]
         with op_errors(target.op.name):
-            runs = (modes.run(program, "graph", evaluation.leaves, target.device) for program in programs)
+            runs = (modes.run(program, "graph", leaves, target.device) for program in programs)
             first, *others = map(evaluation.finish, runs)
-        for values in others:
-            add_bits(comparison, sample, values, first)
-    yield comparison.finding("a fresh trace", "the first trace")
+            again = [Repeated(sample, values, first) for values in others]
+            if any(not each.is_equal(key) for each in again for key in first):
+                graph, *fresh = (modes.trace_of(each, "graph", leaves, target.device) for each in programs)
+                known = graphs.contents(graph)
+                why = OTHER_GRAPH if any(graphs.contents(other) != known for other in fresh) else why
+        repeated += again
+    place = Place(NAME, dtype=target.widest)
+    yield bits.finding(place, repeated, "a fresh trace", "the first trace", why=why)

@@ -47,13 +47,13 @@ def check(target: Target) -> Iterator[Finding]:
     )
     outputs = {name: Comparison(replace(place, output=name), tolerances) for name in first.cotangents}
     for subsample in target.nonsingular:
-        _x_slots(target, subsample, inputs)
-        _dy_slots(target, subsample, outputs)
+        compare_x_slots(target, subsample, inputs)
+        compare_dy_slots(target, subsample, outputs)
         if squares:
             _composite(target, subsample, squares)
     for suspect in sweep.suspects(target, 2):
-        _x_slots(target, suspect, inputs)
-        _dy_slots(target, suspect, outputs)
+        compare_x_slots(target, suspect, inputs)
+        compare_dy_slots(target, suspect, outputs)
     for name, comparison in inputs.items():
         yield comparison.finding(f"d⟨vjp, v⟩/d{name}", AGAINST[type(claim_of(first, 2))])
     for name, comparison in outputs.items():
@@ -67,7 +67,8 @@ def _gradient(target: Target, subsample: Sample, what: str, comparisons: Mapping
     return Gradient(parts, bounds, comparisons, calls=lambda name: calls(subsample, (what, name)))
 
 
-def _x_slots(target: Target, subsample: Sample, comparisons: Mapping[str, Comparison]) -> None:
+def compare_x_slots(target: Target, subsample: Sample, comparisons: Mapping[str, Comparison]) -> None:
+    """Compare the gradients of the vjp at x with their claim, by input."""
     gradient = _gradient(target, subsample, "products", comparisons)
     if isinstance(subsample.claim.second, Formula):
         compare_with_formula(subsample, gradient, claim_function(subsample, 2))
@@ -86,7 +87,8 @@ def x_objective(target: Target, sample: Sample) -> Objective:
     return Objective(function, sample.inputs, sample.vectors, sample.error_bounds("gradients", target.widest))
 
 
-def _dy_slots(target: Target, subsample: Sample, comparisons: Mapping[str, Comparison]) -> None:
+def compare_dy_slots(target: Target, subsample: Sample, comparisons: Mapping[str, Comparison]) -> None:
+    """Compare the gradients of the vjp at dy with its numeric derivative, by output."""
     gradient = _gradient(target, subsample, "slots", comparisons)
     compare(target, subsample, gradient, dy_objective(target, subsample))
 

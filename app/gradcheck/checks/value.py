@@ -34,18 +34,18 @@ def check(target: Target) -> Iterator[Finding]:
         try:
             for subsample in subsamples:
                 if (sample := target.in_dtype(subsample, dtype)) is not None:
-                    _compare(comparison, sample, subsample)
+                    compare_values(comparison, sample, subsample)
             for sample in target.special_samples if dtype == target.widest else ():
                 special = sample.up_to("outputs")
                 # The op, or its reference, may raise there: no domain says that it has a value.
                 with suppress(OpFailed, Unprocessable):
-                    _compare(comparison, special, special)
+                    compare_values(comparison, special, special)
             yield comparison.finding("y", "the reference")
         except OpFailed as error:
             yield Finding(place, "fail", error.located)
 
 
-def _compare(comparison: Comparison, sample: Sample, wide: Sample) -> None:
+def compare_values(comparison: Comparison, sample: Sample, wide: Sample) -> None:
     """Compare a sample's outputs; ``wide`` is the same sample in the widest dtype, which bounds their rounding."""
     dtype = comparison.place.dtype
     expected, moves, noises = _expected(sample, rounding.eps(dtype))

@@ -36,7 +36,9 @@ class _CheckOptions(BaseModel):
     modes: list[Mode] | None = Field(
         default=None, min_length=1, max_length=len(MODES), description="Modes to check; omitted: all."
     )
-    orders: list[Literal[1, 2]] = Field(default=[1, 2], min_length=1, max_length=2)
+    orders: list[Literal[1, 2, 3, 4]] = Field(
+        default=[1, 2], min_length=1, max_length=4, description="Orders of derivatives to check; 3 and 4 take long."
+    )
     checks: list[CheckName] | None = Field(
         default=None, min_length=1, max_length=len(CHECKS), description="Checks to run; omitted: all."
     )
@@ -112,7 +114,7 @@ class CheckEntry(BaseModel):
     check: CheckName
     verdict: EntryVerdict = Field(description="error: the checker failed, which says nothing about the op.")
     sentence: str
-    order: int | None = Field(description="0: values, 1: gradients, 2: second-order gradients.")
+    order: int | None = Field(description="0: values, 1: gradients, 2 to 4: derivatives of that order.")
     output: str | None
     input: str | None
     attrs: dict[str, Any]

@@ -1,6 +1,7 @@
 """Right but numerically hard ops, one module for each kind; ``HARD`` holds all by name."""
 
 from tests.gradcheck.hard import (
+    calls,
     cancellation,
     domains,
     first_order,
@@ -10,6 +11,7 @@ from tests.gradcheck.hard import (
     narrow,
     oscillation,
     scales,
+    sizes,
     special,
     spectra,
     staircases,
@@ -18,6 +20,7 @@ from tests.gradcheck.hard import (
 from tests.gradcheck.hard.exact import Hard, collected
 
 MODULES = (
+    calls,
     cancellation,
     domains,
     first_order,
@@ -27,6 +30,7 @@ MODULES = (
     narrow,
     oscillation,
     scales,
+    sizes,
     special,
     spectra,
     staircases,

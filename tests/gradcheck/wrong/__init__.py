@@ -8,10 +8,12 @@ from tests.gradcheck.wrong import (
     boundaries,
     branches,
     broadcasting,
+    calls,
     dtypes,
     first_order,
     mixed,
     rows,
+    sizes,
     state,
     ties,
 )
@@ -29,6 +31,8 @@ MODULES = (
     first_order,
     boundaries,
     branches,
+    sizes,
+    calls,
 )
 
 

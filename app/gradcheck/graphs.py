@@ -1,0 +1,43 @@
+"""What the graph of a trace tells about the op's Python: its operations and constants, and whether it draws numbers."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from app.runtime.modes import Trace
+
+RANDOM = ("Random", "Multinomial", "TruncatedNormal", "StatefulUniform", "StatefulStandardNormal", "Rng")
+# The kinds of attributes that Python's numbers and TensorFlow's types become. The others are names, which are unique.
+KINDS = ("type", "i", "f", "b", "tensor")
+
+
+def contents(trace: Trace) -> Counter[tuple[object, ...]]:
+    """Return how often the graph has each operation with its types and constants, in any order.
+
+    TensorFlow adds the terms of a gradient in an order that varies from trace to trace; their number does not.
+    """
+    return Counter((node.op, *_attributes(node)) for node in _nodes(trace))
+
+
+def random_kernels(trace: Trace) -> list[str]:
+    """Return the kinds of kernels that draw other random numbers at each call."""
+    kinds = {str(node.op) for node in _nodes(trace)}
+    return sorted(kind for kind in kinds if any(word in kind for word in RANDOM) and not kind.startswith("Stateless"))
+
+
+def _nodes(trace: Trace) -> Iterator[Any]:
+    graph = trace.graph_def
+    yield from graph.node
+    for function in graph.library.function:
+        yield from function.node_def
+
+
+def _attributes(node: Any) -> Iterator[object]:
+    for name in sorted(node.attr):
+        value = node.attr[name]
+        kind = value.WhichOneof("value")
+        is_text = kind == "tensor" and value.tensor.dtype == tf.string.as_datatype_enum
+        if kind in KINDS and not name.startswith("_") and not is_text:
+            yield name, value.SerializeToString(deterministic=True)

@@ -1,0 +1,258 @@
+"""Right ops of every size: scans, recurrences, splines, solvers and integrals."""
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from mpmath import mp
+
+from ops import Array, Input, InvalidInput, Op, Output, Tensor, custom_gradient
+from tests.gradcheck.hard.exact import Hard, collected
+from tests.gradcheck.hard.making import WIDE, Rule, elementwise, handwritten, structured
+
+LINE = ("N",)
+VECTOR = [0.5, -1.25, 2.0, 1.0, -0.75]
+UNCOMPILED = ("graph", "eager")
+
+
+def of_vectors(name: str, function: Rule, reference: Rule, at: Mapping[str, Any], **changes: Any) -> Op:
+    """Return an op of vectors of one length to a vector of that length."""
+    slots: dict[str, Any] = {
+        "inputs": tuple(Input(x, WIDE, LINE) for x in at),
+        "outputs": (Output("y", WIDE, LINE),),
+    }
+    return structured(name, function, reference, at, **(slots | changes))
+
+
+def filtered(x: Tensor) -> Tensor:
+    """A recursive filter: y_i = sin(x_i) + y_{i-1}/2."""
+    return tf.scan(lambda y, one: one + y / 2, tf.sin(x), initializer=tf.zeros([], x.dtype))
+
+
+def filtered_vjp(x: Tensor, dy: Tensor) -> Tensor:
+    return tf.cos(x) * tf.scan(lambda z, one: one + z / 2, dy, initializer=tf.zeros([], x.dtype), reverse=True)
+
+
+def filtered_reference(x: Array) -> Array:
+    y, found = 0.0, list[float]()
+    for one in np.sin(x):
+        y = one + y / 2
+        found.append(y)
+    return np.array(found)
+
+
+def filtered_exact(x: list[Any]) -> list[Any]:
+    return [mp.fsum(mp.sin(one) / mp.mpf(2) ** (i - j) for j, one in enumerate(x[: i + 1])) for i in range(len(x))]
+
+
+def recurrent(x: Tensor, u: Tensor) -> Tensor:
+    """A recurrent layer with one number of state, whose last state is the result."""
+    count = tf.shape(x)[0]
+
+    def body(i: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        return i + 1, tf.tanh(x[i] + u * h)
+
+    return tf.while_loop(lambda i, h: i < count, body, (0, 0 * u))[1]
+
+
+def recurrent_reference(x: Array, u: Array) -> Array:
+    h = np.zeros(())
+    for one in x:
+        h = np.tanh(one + u * h)
+    return h
+
+
+def recurrent_exact(x: list[Any], u: Any) -> Any:
+    h = mp.mpf(0)
+    for one in x:
+        h = mp.tanh(one + u * h)
+    return h
+
+
+def interpolated(x: Tensor, knots: Tensor) -> Tensor:
+    """The piecewise linear function with these values at 0, 1, 2 ..., at x modulo their number."""
+    count = tf.shape(knots)[0]
+    at = tf.math.floormod(x, tf.cast(count, x.dtype))
+    left = tf.minimum(tf.cast(tf.floor(tf.stop_gradient(at)), tf.int32), count - 1)
+    part = at - tf.cast(left, x.dtype)
+    return (1 - part) * tf.gather(knots, left) + part * tf.gather(knots, tf.math.floormod(left + 1, count))
+
+
+def interpolated_reference(x: Array, knots: Array) -> Array:
+    ring = np.append(knots, knots[0])
+    return np.interp(np.mod(x, len(knots)), np.arange(len(ring)), ring)
+
+
+def tridiagonal(size: Tensor, dtype: tf.DType) -> Tensor:
+    """The second difference plus 2."""
+    return 4 * tf.eye(size, dtype=dtype) - tf.linalg.band_part(tf.ones([size, size], dtype), 1, 1)
+
+
+def solved(x: Tensor) -> Tensor:
+    """Solve a tridiagonal system for a cubic spline's second derivatives."""
+    matrix = tridiagonal(tf.shape(x)[0], x.dtype)
+    return tf.linalg.solve(matrix, tf.sin(x)[:, tf.newaxis])[:, 0]
+
+
+def solved_vjp(x: Tensor, dy: Tensor) -> Tensor:
+    """The matrix is symmetric, so the transposed solve is the same one."""
+    matrix = tridiagonal(tf.shape(x)[0], x.dtype)
+    return tf.cos(x) * tf.linalg.solve(matrix, dy[:, tf.newaxis])[:, 0]
+
+
+def solved_reference(x: Array) -> Array:
+    n = len(x)
+    band = np.eye(n, k=1) + np.eye(n, k=-1) + np.eye(n)
+    return np.linalg.solve(4 * np.eye(n) - band, np.sin(x))
+
+
+def integral(x: Tensor) -> Tensor:
+    """The trapezoidal rule with the smooth integrand exp(sin x)."""
+    y = tf.exp(tf.sin(x))
+    return tf.reduce_sum(y[1:] + y[:-1]) / 2
+
+
+def integral_reference(x: Array) -> Array:
+    y = np.exp(np.sin(x))
+    return np.sum(y[1:] + y[:-1]) / 2
+
+
+def integral_exact(x: list[Any]) -> Any:
+    y = [mp.exp(mp.sin(one)) for one in x]
+    return mp.fsum(a + b for a, b in itertools.pairwise(y)) / 2
+
+
+def fixed_point(x: Tensor) -> Tensor:
+    """The solution of z = cos(z)/2 + x, by Newton's method; its gradient is that of the implicit function."""
+    z = x
+    for _ in range(8):
+        z = z - (z - tf.cos(z) / 2 - x) / (1 + tf.sin(z) / 2)
+    return z
+
+
+def fixed_point_vjp(x: Tensor, dy: Tensor) -> Tensor:
+    return dy / (1 + tf.sin(fixed_point(x)) / 2)
+
+
+def fixed_point_vjp_vjp(x: Tensor, dy: Tensor, ddx: Tensor) -> tuple[Tensor, Tensor]:
+    z = fixed_point(x)
+    slope = 1 / (1 + tf.sin(z) / 2)
+    return -tf.cos(z) / 2 * slope**3 * dy * ddx, slope * ddx
+
+
+def fixed_point_reference(x: Array) -> Array:
+    z = np.array(x)
+    for _ in range(60):
+        z = np.cos(z) / 2 + x
+    return z
+
+
+def fixed_point_exact(x: Any) -> Any:
+    return mp.findroot(lambda z: z - mp.cos(z) / 2 - x, x + mp.cos(x) / 2)
+
+
+def largest_two(x: Tensor) -> Tensor:
+    """The sum of the two largest numbers, or of the only one: kinks everywhere."""
+    return tf.reduce_sum(tf.sort(x, direction="DESCENDING")[:2])
+
+
+def largest_two_reference(x: Array) -> Array:
+    return np.sort(x)[::-1][:2].sum()
+
+
+def soft(x: Tensor) -> Tensor:
+    """A softmax over the last axis, with any axes before it."""
+    return tf.exp(x - tf.reduce_logsumexp(x, axis=-1, keepdims=True))
+
+
+def soft_reference(x: Array) -> Array:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def valid_windows(x: Tensor, w: Tensor) -> Tensor:
+    """A correlation without padding, which refuses more weights than numbers."""
+    windows = tf.signal.frame(x, tf.shape(w)[0], 1)
+    return tf.linalg.matvec(windows, tf.tanh(w))
+
+
+def valid_reference(x: Array, w: Array) -> Array:
+    return np.correlate(x, np.tanh(w), mode="valid")
+
+
+def fits(inputs: Mapping[str, Array], attrs: Any) -> None:
+    """Refuse an empty window, and one that does not fit."""
+    del attrs
+    if not 0 < len(inputs["w"]) <= len(inputs["x"]):
+        got = f"{len(inputs['w'])} weights"
+        raise InvalidInput("w", "the window does not fit", expected=f"1 to {len(inputs['x'])} weights", got=got)
+
+
+SCALAR = (Output("y", WIDE, ()),)
+
+OPS = collected(
+    Hard(
+        of_vectors("recursive_filter", handwritten(filtered, filtered_vjp), filtered_reference, {"x": VECTOR}),
+        filtered_exact,
+    ),
+    Hard(
+        structured(
+            "recurrent_layer",
+            recurrent,
+            recurrent_reference,
+            {"x": VECTOR, "u": 0.75},
+            inputs=(Input("x", WIDE, LINE), Input("u", WIDE, ())),
+            outputs=SCALAR,
+            modes=("graph", "eager", "v1"),
+        ),
+        recurrent_exact,
+    ),
+    Hard(
+        structured(
+            "linear_spline",
+            interpolated,
+            interpolated_reference,
+            {"x": [0.25, 1.75, -0.5], "knots": VECTOR},
+            inputs=(Input("x", WIDE, LINE), Input("knots", WIDE, ("K",))),
+            outputs=(Output("y", WIDE, LINE),),
+            modes=UNCOMPILED,
+        )
+    ),
+    Hard(of_vectors("spline_solve", handwritten(solved, solved_vjp), solved_reference, {"x": VECTOR})),
+    Hard(of_vectors("trapezoids", integral, integral_reference, {"x": VECTOR}, outputs=SCALAR), integral_exact),
+    Hard(
+        elementwise(
+            "newton",
+            custom_gradient(fixed_point, fixed_point_vjp, fixed_point_vjp_vjp),
+            fixed_point_reference,
+            {"x": [0.5, -1.0, 2.0]},
+        ),
+        fixed_point_exact,
+    ),
+    Hard(of_vectors("largest_two", largest_two, largest_two_reference, {"x": VECTOR}, outputs=SCALAR)),
+    Hard(
+        structured(
+            "soft_axes",
+            soft,
+            soft_reference,
+            {"x": [VECTOR, VECTOR[::-1]]},
+            inputs=(Input("x", WIDE, ("...", "M")),),
+            outputs=(Output("y", WIDE, ("...", "M")),),
+            batching="leading_axes",
+        )
+    ),
+    Hard(
+        structured(
+            "valid_windows",
+            valid_windows,
+            valid_reference,
+            {"x": VECTOR, "w": [0.5, -0.25]},
+            inputs=(Input("x", WIDE, LINE), Input("w", WIDE, ("K",))),
+            outputs=(Output("y", WIDE, ("P",)),),
+            validate=fits,
+            modes=UNCOMPILED,
+        )
+    ),
+)

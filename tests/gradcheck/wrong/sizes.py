@@ -1,0 +1,253 @@
+"""Gradients that are wrong at some sizes alone: at one number, from five on, at 64 or 65, and without axes."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ops import Array, Attrs, Example, Function, Input, InvalidInput, Output, Tensor, custom_gradient
+from tests.gradcheck.planting import Planted
+from tests.gradcheck.wrong.making import MATRIX, WIDE, elementwise, made, rows
+
+SIZES, LINE, BLOCK = ("sizes",), ("N",), 64
+FAULT = 1.125
+
+
+def off_where(is_wrong: Tensor, like: Tensor) -> Tensor:
+    """Return the factor of a wrong gradient: one eighth too large where it is wrong."""
+    return tf.where(is_wrong, tf.constant(FAULT, like.dtype), tf.constant(1.0, like.dtype))
+
+
+def vector(function: Function, reference: Function | None, *, name: str, **changes: Any) -> Planted:
+    """Return an op of a vector to a vector, whose numbers depend on each other."""
+    fields: dict[str, Any] = {"outputs": (Output("y", WIDE, LINE),)} | changes
+    return Planted(made(function, reference, (Input("x", WIDE, LINE),), name=name, **fields), SIZES)
+
+
+def scan(x: Tensor) -> Tensor:
+    return tf.cumsum(tf.sin(x))
+
+
+def scan_reference(x: Array) -> Array:
+    return np.cumsum(np.sin(x))
+
+
+def scan_where(is_wrong: Callable[[Tensor], Tensor]) -> Function:
+    """Return a scan whose gradient is wrong at some lengths."""
+
+    def vjp(x: Tensor, dy: Tensor) -> Tensor:
+        return tf.cos(x) * tf.cumsum(dy, reverse=True) * off_where(is_wrong(tf.size(x)), x)
+
+    return custom_gradient(scan, vjp)
+
+
+def second_where(is_wrong: Callable[[Tensor], Tensor], slot: bool = False) -> Function:
+    """Return a scan whose second order is wrong at some lengths, in x or in the slot of dy."""
+
+    def vjp(x: Tensor, dy: Tensor) -> Tensor:
+        return tf.cos(x) * tf.cumsum(dy, reverse=True)
+
+    def vjp_vjp(x: Tensor, dy: Tensor, ddx: Tensor) -> tuple[Tensor, Tensor]:
+        of_x, of_dy = -tf.sin(x) * tf.cumsum(dy, reverse=True) * ddx, tf.cumsum(tf.cos(x) * ddx)
+        factor = off_where(is_wrong(tf.size(x)), x)
+        return (of_x, factor * of_dy) if slot else (factor * of_x, of_dy)
+
+    return custom_gradient(scan, vjp, vjp_vjp)
+
+
+def without_last_block(x: Tensor, dy: Tensor) -> Tensor:
+    """Whole blocks of 64 are right; what is left of them is not."""
+    count = tf.size(x)
+    is_left = (tf.range(count) >= count // BLOCK * BLOCK) & (count > BLOCK)
+    return tf.cos(x) * tf.cumsum(dy, reverse=True) * off_where(is_left, x)
+
+
+def centred(x: Tensor) -> Tensor:
+    return x - tf.reduce_mean(x, axis=-1, keepdims=True)
+
+
+def centred_vjp(x: Tensor, dy: Tensor) -> Tensor:
+    """A single column has a mean, too: its gradient is 0."""
+    return tf.where(tf.equal(tf.shape(x)[-1], 1), dy, centred(dy))
+
+
+def centred_reference(x: Array) -> Array:
+    return x - x.mean(-1, keepdims=True)
+
+
+def squeezed(x: Tensor) -> Tensor:
+    """A matrix of one column loses its axis, and so does one of one row."""
+    return tf.squeeze(tf.reduce_sum(x * x, axis=1, keepdims=True))
+
+
+def deviation(x: Tensor) -> Tensor:
+    return tf.sqrt(tf.reduce_mean(centred(x) ** 2, axis=-1))
+
+
+def deviation_reference(x: Array) -> Array:
+    return x.std(-1)
+
+
+def norm(x: Tensor) -> Tensor:
+    return tf.reduce_sum(x * x, axis=-1)
+
+
+def norm_vjp(x: Tensor, dy: Tensor) -> Tensor:
+    """A vector alone, without rows, gets an eighth too much."""
+    return 2 * x * dy[..., tf.newaxis] * off_where(tf.equal(tf.rank(x), 1), x)
+
+
+def norm_reference(x: Array) -> Array:
+    return np.sum(x * x, -1)
+
+
+def cube(x: Tensor) -> Tensor:
+    return x * x * x
+
+
+def cube_reference(x: Array) -> Array:
+    return x**3
+
+
+def of_scalars(x: Tensor, dy: Tensor) -> Tensor:
+    return 3 * x * x * dy * off_where(tf.equal(tf.rank(x), 0), x)
+
+
+def turned_axes(x: Tensor, dy: Tensor) -> Tensor:
+    """In three axes, the last two of the cotangent change places: no matter where both have one size."""
+    order = tf.range(tf.rank(dy))
+    swapped = tf.concat([order[:1], tf.reverse(order[1:], [0])], axis=0)
+    is_cube = tf.equal(tf.rank(dy), len("xyz"))
+    return 3 * x * x * tf.reshape(tf.transpose(dy, tf.where(is_cube, swapped, order)), tf.shape(dy))
+
+
+def at_the_start_of_a_shard(x: Tensor, dy: Tensor) -> Tensor:
+    """From 65,536 numbers on, two threads share them; the second one starts a number late."""
+    flat = tf.reshape(3 * x * x * dy, [-1])
+    half = tf.size(flat) // 2
+    is_lost = tf.equal(tf.range(tf.size(flat)), half) & (tf.size(flat) >= 1 << 16)
+    return tf.reshape(tf.where(is_lost, tf.zeros_like(flat), flat), tf.shape(x))
+
+
+def doubled(x: Tensor) -> Tensor:
+    """The value, and with it the gradient, is another from 33 numbers on."""
+    return scan(x) * off_where(tf.size(x) > BLOCK // 2, x)
+
+
+def product(x: Tensor, w: Tensor) -> Tensor:
+    return tf.tensordot(tf.sin(x), w, 1)
+
+
+def product_vjp(x: Tensor, w: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
+    return tf.cos(x) * w * dy, tf.sin(x) * dy * off_where(tf.size(x) > len(MATRIX) + 2, x)
+
+
+def product_reference(x: Array, w: Array) -> Array:
+    return np.sin(x) @ w
+
+
+def of_equal_sizes(inputs: Any, attrs: Attrs) -> None:
+    if inputs["x"].shape != inputs["w"].shape:
+        raise InvalidInput("w", "the lengths differ", expected="that of x", got=str(len(inputs["w"])))
+
+
+def any_length(rng: np.random.Generator, dtype: str, attrs: Attrs) -> dict[str, Array]:
+    """Draw vectors of 3 to 12 numbers."""
+    return {"x": rng.uniform(-2, 2, rng.integers(3, 13)).astype(dtype)}
+
+
+def thomas(x: Tensor) -> Tensor:
+    """Solve (2 I + shift) z = x by back substitution."""
+
+    def step(z: Tensor, one: Tensor) -> Tensor:
+        return (one - z) / 2
+
+    return tf.scan(step, tf.sin(x), initializer=tf.zeros([], x.dtype), reverse=True)
+
+
+def thomas_vjp(x: Tensor, dy: Tensor) -> Tensor:
+    """The transposed solve is cut off after 16 steps, as if the rest were small."""
+
+    def step(z: Tensor, one: Tensor) -> Tensor:
+        return (one - z) / 2
+
+    count = tf.size(x)
+    solved = tf.scan(step, dy, initializer=tf.zeros([], x.dtype))
+    return tf.cos(x) * tf.where((tf.range(count) >= BLOCK // 4) & (count > BLOCK // 4), dy / 2, solved)
+
+
+def thomas_reference(x: Array) -> Array:
+    z, found = 0.0, list[float]()
+    for one in np.sin(x)[::-1]:
+        z = (one - z) / 2
+        found.append(z)
+    return np.array(found[::-1])
+
+
+def matrix(function: Function, reference: Function | None, name: str, out: Sequence[str] = MATRIX) -> Planted:
+    return Planted(rows(function, reference, name=name, out=tuple(out)), SIZES)
+
+
+PAIR = (Input("x", WIDE, LINE), Input("w", WIDE, ("M",)))
+EVERY_AXIS = {
+    "inputs": (Input("x", WIDE, ("...", "M")),),
+    "out": ("...",),
+    "batching": "leading_axes",
+}
+
+OPS: dict[str, Planted] = {
+    "a scan that is wrong from seven numbers on": vector(
+        scan_where(lambda n: n > len("second")), scan_reference, name="scan_from_seven"
+    ),
+    "a scan that is wrong at 64 numbers": vector(
+        scan_where(lambda n: tf.equal(n, BLOCK)), scan_reference, name="scan_of_64"
+    ),
+    "a scan that is wrong at one number": vector(
+        scan_where(lambda n: tf.equal(n, 1)), scan_reference, name="scan_of_one"
+    ),
+    "a scan that is wrong from 4,000 numbers on": vector(
+        scan_where(lambda n: n >= 4000), scan_reference, name="scan_of_thousands"
+    ),
+    "a second order that is wrong from eight numbers on": vector(
+        second_where(lambda n: n > BLOCK // 9), scan_reference, name="second_from_eight"
+    ),
+    "a slot of dy that is wrong at 33 numbers": vector(
+        second_where(lambda n: tf.equal(n, BLOCK // 2 + 1), slot=True), scan_reference, name="slot_of_33"
+    ),
+    "numbers after the last block of 64": vector(
+        custom_gradient(scan, without_last_block), scan_reference, name="without_last_block"
+    ),
+    "a value that is wrong from 33 numbers on": vector(doubled, scan_reference, name="doubled"),
+    "a transposed solve that ends after 16 steps": vector(
+        custom_gradient(thomas, thomas_vjp), thomas_reference, name="thomas"
+    ),
+    "a scan that is wrong at some lengths that sample draws": vector(
+        scan_where(lambda n: n > BLOCK // 7), scan_reference, name="sampled_scan", sample=any_length
+    ),
+    "a mean of one column": matrix(custom_gradient(centred, centred_vjp), centred_reference, "centred_column"),
+    "an axis of size one that is squeezed": matrix(squeezed, None, "squeezed", LINE),
+    "the deviation of one number": matrix(deviation, deviation_reference, "deviation", LINE),
+    "a vector without rows": Planted(
+        rows(custom_gradient(norm, norm_vjp), norm_reference, name="norm_of_a_vector", **EVERY_AXIS), SIZES
+    ),
+    "a scalar": Planted(elementwise(custom_gradient(cube, of_scalars), cube_reference, name="of_scalars"), SIZES),
+    "three axes of different sizes": Planted(
+        elementwise(custom_gradient(cube, turned_axes), cube_reference, name="turned_axes"), SIZES
+    ),
+    "the first number of a second shard": Planted(
+        elementwise(custom_gradient(cube, at_the_start_of_a_shard), cube_reference, name="shards"), SIZES
+    ),
+    "two sizes that must be equal, wrong from five on": Planted(
+        made(
+            custom_gradient(product, product_vjp),
+            product_reference,
+            PAIR,
+            name="product_of_equals",
+            outputs=(Output("y", WIDE, ()),),
+            validate=of_equal_sizes,
+            examples=(Example("two", {"x": [0.5, -1.0], "w": [2.0, 0.25]}),),
+        ),
+        SIZES,
+    ),
+}
