@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from app.autodiff.point import Arrays
-from app.gradcheck import rounding
+from app.gradcheck import random_arrays, rounding
 from app.gradcheck.numeric import COVERAGE, MAX_STEPS, NO_DIGITS, Slopes, Status, slopes
 from app.gradcheck.objective import LARGE, Function, Objective, move_all, move_along, move_one
 from app.gradcheck.reproduce import Calls, Index
@@ -62,9 +62,13 @@ def compare(target: Target, subsample: Sample, gradient: Gradient, objective: Ob
 def compare_with_formula(sample: Sample, gradient: Gradient, formula: Function) -> None:
     """Compare a gradient with a formula, which is itself a float64 computation and rounds."""
     inputs = {name: np.asarray(sample.point.inputs[name], np.float64) for name in gradient.parts}
-    expected, rng = formula(inputs), np.random.default_rng(0)
+    expected = formula(inputs)
     measured = rounding.measure(
-        lambda sets: list(map(formula, sets)), inputs, rng, elementwise=sample.is_elementwise, ones=lambda name: 1.0
+        lambda sets: list(map(formula, sets)),
+        inputs,
+        np.random.default_rng(0),
+        elementwise=sample.is_elementwise,
+        terms=random_arrays.terms(formula, inputs),
     )
     for name, part in gradient.parts.items():
         bound = gradient.bounds[name] + rounding.eps("float64") * measured.bounds[name]

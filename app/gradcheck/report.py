@@ -12,9 +12,10 @@ from app.autodiff.binding import Decode, bind_attrs
 from app.errors import MAX_TEXT, DeadlinePassed, OpFailed, Overloaded, PullbackError, Unprocessable, clip
 from app.gradcheck import choices
 from app.gradcheck.checks import CHECKS, FOUNDATIONS, OF_ATTRIBUTES, SECOND_ORDER, batching, contract
+from app.gradcheck.coverage import shares, verdict_on_op
 from app.gradcheck.places import merge
 from app.gradcheck.target import Options, Target
-from app.gradcheck.verdict import VERDICTS, Finding, Place, worst_verdict
+from app.gradcheck.verdict import VERDICTS, Finding, Place
 from app.runtime.cancellation import Checkpoint
 from app.runtime.messages import text_of, without_paths
 from app.runtime.source_lines import author_line, own_line
@@ -184,16 +185,18 @@ class Report:
             {**finding.document(), "attrs": dict(attrs), "device": device, "seconds": seconds}
             for finding, attrs, seconds in reported
         )
+        findings = [finding for finding, _, _ in reported]
         unfinished = sum(len(entry["places"]) for entry in entries if entry["sentence"].startswith(OUT_OF_TIME))
         return {
             "op": self.op.name,
-            "verdict": worst_verdict([entry["verdict"] for entry in entries]),
+            "verdict": verdict_on_op(findings),
             "sentence": self._sentence(entries, unfinished),
             "seed": self.options.seed,
             "points": sum(entry["points"] for entry in entries),
             "evaluations": sum(entry["evaluations"] for entry in entries),
             "seconds": round(sum(entry["seconds"] for entry in entries), 6),
             "unfinished": unfinished,
+            "coverage": shares(findings),
             "checks": entries,
         }
 

@@ -18,6 +18,7 @@ from app.gradcheck.checks import derivative, second
 from app.gradcheck.claims import claim_function, claim_of
 from app.gradcheck.comparison import slope_at
 from app.gradcheck.numeric import Status
+from app.gradcheck.outside import noted
 from app.gradcheck.reproduce import Call
 from app.gradcheck.sample import Sample, sample_at
 from app.gradcheck.target import Target
@@ -36,8 +37,7 @@ def check(target: Target) -> Iterator[Finding]:
     """Check each order in every dtype."""
     for dtype in target.dtypes:
         samples = list(_samples(target, dtype))
-        for order in target.orders:
-            yield _finding(target, samples, order, dtype)
+        yield from noted(target, (_finding(target, samples, order, dtype) for order in target.orders))
 
 
 def _finding(target: Target, samples: list[Sample], order: int, dtype: str) -> Finding:
