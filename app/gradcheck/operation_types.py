@@ -23,6 +23,14 @@ Acos Acosh Add AddV2 Asin Asinh Atan Atan2 Atanh Cos Cosh Div DivNoNan Elu Erf E
 MulNoNan Pow RealDiv Reciprocal Rsqrt Sigmoid Sin Sinh Softplus Softsign Sqrt Square SquaredDifference Sub Tan Tanh
 Xdivy Xlog1py Xlogy
 """)
+# Those of them whose results on whole numbers are whole numbers, and exact.
+WHOLE = _names("""
+Add AddV2 Mul Pow Square SquaredDifference Sub
+""")
+# Operations that subtract numbers of size 1 or more inside.
+OF_SIZE_ONE = _names("""
+Digamma Lgamma LogSoftmax SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits
+""")
 # Operations that keep partial results in the dtype of their numbers.
 CUMULATIVE = _names("""
 Cumprod Cumsum SegmentMean SegmentProd SegmentSum UnsortedSegmentSum

@@ -11,7 +11,7 @@ whole, such as a ``tf.function`` of the author: see ``_Rounder.outputs``.
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,32 +23,29 @@ from tensorflow.python.framework import op_callbacks
 # Private, because nothing public tells the graph of a loop or a branch from that of a function.
 from tensorflow.python.ops.control_flow_v2_func_graphs import ControlFlowFuncGraph
 
-from app.autodiff.binding import moved
-from app.autodiff.derivatives import Kind, values_up_to
-from app.autodiff.point import Arrays, Point
-from app.autodiff.programs import MappedProgram, Program
-from app.gradcheck.operation_types import ARITHMETIC, CUMULATIVE, EXACT, OF_MATRICES
-from app.runtime import modes
+from app.autodiff.programs import Program
+from app.gradcheck.operation_types import ARITHMETIC, CUMULATIVE, EXACT, OF_MATRICES, OF_SIZE_ONE, WHOLE
 from app.runtime.calculus import Calculus, Graph, Tapes
-from app.runtime.modes import Key, Results, Traits
-from app.runtime.op_errors import op_errors
-from ops import Array, Tensor
+from app.runtime.modes import Results, Traits
+from ops import Tensor
 
 # The dtype with the fewest digits: a constant that is exact in it is so in any.
 FEWEST_DIGITS = tf.bfloat16
 PHILOX = 1
-# How often the errors are drawn.
-DRAWS = 10
+# The largest error that underflow may be, as a fraction of a number: a number that is lost altogether is no rounding.
+MOST_LOST = 0.1
 
 
 @dataclass(frozen=True)
 class RandomRounding:
     """A program whose results of arithmetic are off, each by a random number, of deviation ``scale``, times itself.
 
-    It has two more leaves: ``scale``, float64, and ``draw``, int64, which selects the random numbers.
+    It has two more leaves: ``scale``, float64, and ``draw``, int64, which selects the random numbers. Numbers may also
+    be off by ``lost``, which is what underflow loses.
     """
 
     program: Program
+    lost: float = 0.0
 
     @property
     def traits(self) -> Traits:
@@ -66,7 +63,8 @@ class RandomRounding:
         program = self.program
         names = dict(zip(program.leaf_names, range(len(xs)), strict=True))
         whole = [slot for slot in program.op.inputs if not program.op.is_differentiable(slot, program.dtype)]
-        rounder = _Rounder(scale, draw, [xs[names[slot.name]] for slot in whole])
+        # Kernels may reject an index that is off, even if it is a float.
+        rounder = _Rounder(scale, draw, self.lost, [xs[names[slot.name]] for slot in whole])
         with rounder.active():
             for name in program.op.attrs.number_names():
                 xs[names[name]] = rounder.off(xs[names[name]])
@@ -76,67 +74,13 @@ class RandomRounding:
                 return program.build(tapes, xs)
 
 
-def with_errors(
-    last: Kind, point: Point, cotangents: Arrays, vectors: Arrays, scales: Sequence[float]
-) -> list[list[dict[Key, Array]]]:
-    """Return the values of ``app.autodiff.derivatives.values_up_to`` with random errors of each relative size.
-
-    There are ``DRAWS`` sets of values for each scale, with the same random numbers for all scales, and one for 0.
-    Raises ``Unprocessable`` or ``OpFailed`` if the op rejects numbers that are off, as in an assertion.
-    """
-    call = _side_by_side if point.spec.batching == "elementwise" else _loop
-    with op_errors(point.op.name):
-        return call(last, point, cotangents, vectors, scales)
-
-
-def _side_by_side(
-    last: Kind, point: Point, cotangents: Arrays, vectors: Arrays, scales: Sequence[float]
-) -> list[list[dict[Key, Array]]]:
-    """Evaluate copies of the point in one call for each scale: each number has errors of its own."""
-    found: list[list[dict[Key, Array]]] = []
-    for scale in scales:
-        count = DRAWS if scale else 1
-        inputs, dys, vs = (
-            {name: np.tile(x.ravel(), count) for name, x in named.items()}
-            for named in (point.inputs, cotangents, vectors)
-        )
-        call = values_up_to(last, moved(point, inputs), dys, vs)
-        leaves = [*call.leaves, np.array(scale), np.array(0)]
-        values = call.finish(modes.run(RandomRounding(call.program), "graph", leaves, point.spec.device))
-        shape = next(iter(point.inputs.values())).shape
-        parts = {key: value.reshape(count, *shape) for key, value in values.items()}
-        found.append([{key: part[i] for key, part in parts.items()} for i in range(count)])
-    return found
-
-
-def _loop(
-    last: Kind, point: Point, cotangents: Arrays, vectors: Arrays, scales: Sequence[float]
-) -> list[list[dict[Key, Array]]]:
-    """Evaluate the point again and again, in one call."""
-    draws = [(scale, draw) for scale in scales for draw in range(DRAWS if scale else 1)]
-    inputs, dys, vs = (
-        {name: np.broadcast_to(x, (len(draws), *x.shape)) for name, x in named.items()}
-        for named in (point.inputs, cotangents, vectors)
-    )
-    call, device = values_up_to(last, replace(point, inputs=inputs), dys, vs), point.spec.device
-    numbers = range(len(inputs), len(inputs) + len(point.spec.numbers))
-    leaves = [np.broadcast_to(x, (len(draws),)) if i in numbers else x for i, x in enumerate(call.leaves)]
-    leaves += [np.array(column) for column in zip(*draws, strict=True)]
-    program = RandomRounding(call.program)
-    trace = modes.trace_of(program, "graph", [rows[0] for rows in leaves], device)
-    values = call.finish(modes.run(MappedProgram(program, trace), "graph", leaves, device))
-    every = iter({key: value[i] for key, value in values.items()} for i in range(len(draws)))
-    return [[next(every) for _ in range(DRAWS if scale else 1)] for scale in scales]
-
-
 class _Rounder:
     """Replaces the outputs of operations in a graph, and in the graphs of its loops and branches."""
 
-    def __init__(self, scale: Tensor, draw: Tensor, exact: Sequence[Tensor]) -> None:
-        # Kernels may reject an index that is off, even if it is a float.
-        self._exact = {id(x) for x in exact}
-        self._graph, self._scale, self._count = tf.compat.v1.get_default_graph(), scale, 0
+    def __init__(self, scale: Tensor, draw: Tensor, lost: float, exact: Sequence[Tensor]) -> None:
+        self._graph, self._scale, self._lost, self._count = tf.compat.v1.get_default_graph(), scale, lost, 0
         self._key = tf.reshape(tf.cast(draw, tf.uint64), [1])
+        self._exact = set(map(_name, exact))
 
     @contextmanager
     def active(self) -> Generator[None]:
@@ -154,7 +98,8 @@ class _Rounder:
         noise = tf.raw_ops.StatelessRandomNormalV2(
             shape=tf.shape(x), key=self._key, counter=counter, alg=PHILOX, dtype=x.dtype
         )
-        return x * (1 + tf.cast(self._scale, x.dtype) * tf.cast(size, x.dtype) * noise)
+        moved = x * (1 + tf.cast(self._scale, x.dtype) * tf.cast(size, x.dtype) * noise)
+        return moved + noise * tf.minimum(MOST_LOST * tf.abs(x), self._lost) if self._lost else moved
 
     def _replacements(
         self,
@@ -168,20 +113,31 @@ class _Rounder:
     ) -> list[Tensor] | None:
         """Return what replaces the outputs of a new operation, ``None`` if they stay."""
         del attrs, op_name
-        if op_type in EXACT or not self._is_within(graph) or not any(y.dtype.is_floating for y in outputs):
+        if not self._is_within(graph) or not any(y.dtype.is_floating for y in outputs):
             return None
+        are_exact = all(not x.dtype.is_floating or _name(x) in self._exact for x in inputs)
         if op_type == "Const":
-            return None if _is_exact(outputs[0]) else [self.off(outputs[0])]
-        if op_type not in ARITHMETIC:
+            are_exact = _is_exact(outputs[0])
+        if are_exact and (op_type in EXACT or op_type in WHOLE or op_type == "Const"):
+            self._exact.update(map(_name, outputs))
+            return None
+        if op_type in EXACT:
+            return None
+        if op_type not in ARITHMETIC and op_type != "Const":
             outputs = self._repeated(op_type, inputs, outputs)
-        return [self.off(y) if y.dtype.is_floating else y for y in outputs]
+        return [self._replacement(op_type, y) for y in outputs]
+
+    def _replacement(self, op_type: str, y: Tensor) -> Tensor:
+        if not y.dtype.is_floating:
+            return y
+        return self.off(y) + self.off(tf.ones_like(y)) - 1 if op_type in OF_SIZE_ONE else self.off(y)
 
     def _repeated(self, op_type: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Sequence[Tensor]:
         """Return the outputs of an operation at inputs that are off: it is exact for those at best."""
         operation: Any = outputs[0].op
         if operation.op_def.is_stateful:
             return outputs
-        moved = [self._moved(op_type, x) if x.dtype.is_floating and id(x) not in self._exact else x for x in inputs]
+        moved = [self._moved(op_type, x) if x.dtype.is_floating and _name(x) not in self._exact else x for x in inputs]
         again = operation.graph.create_op(
             op_type, moved, [y.dtype for y in outputs], attrs=dict(operation.node_def.attr), op_def=operation.op_def
         )
@@ -203,6 +159,10 @@ class _Rounder:
         while isinstance(graph, ControlFlowFuncGraph):
             graph = graph.outer_graph
         return graph is self._graph
+
+
+def _name(x: Tensor) -> tuple[int, str]:
+    return id(x.graph), x.name
 
 
 def _is_exact(constant: Tensor) -> bool:

@@ -42,6 +42,8 @@ DRAWS = 3
 # The relative size of the random errors that measure the terms, by the ``eps`` of the dtype: its own rounding must be
 # small beside them.
 MEASURED = {2.0**-52: 2.0**-36, 2.0**-23: 2.0**-15}
+# The size of the errors that show whether results jump, in ``eps``.
+BESIDE = 4.0
 # The bound covers this many times the noise.
 NOISES = 8.0
 # In a narrow dtype, how many roundings of itself a number may be off, and how many times the terms: kernels of half
@@ -65,6 +67,11 @@ def underflow(dtype: str) -> float:
     Directions are up to 2 each. CPUs do not flush the numbers of float16, which they compute in float32.
     """
     return tiny(dtype) if dtype == "float16" else 8 * tiny(dtype)
+
+
+def lost(dtype: str) -> float:
+    """Return what a subnormal number loses in a dtype; where CPUs flush it to 0, all is lost, which is no rounding."""
+    return tiny(dtype) * eps(dtype) if dtype == "float16" else 0.0
 
 
 def measured_with(dtype: str) -> float:

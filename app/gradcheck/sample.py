@@ -12,8 +12,8 @@ from app.autodiff.derivatives import KINDS, Kind, output_shapes, values_up_to
 from app.autodiff.point import Arrays, Point, blame_op
 from app.errors import OpFailed, Unprocessable
 from app.gradcheck import rounding
+from app.gradcheck.inner_errors import DRAWS, InnerErrors
 from app.gradcheck.noise import scaled
-from app.gradcheck.random_rounding import DRAWS, with_errors
 from app.gradcheck.reference import as_float64
 from app.gradcheck.rounding import Rounding
 from app.gradcheck.rows import Rows, is_joinable, stack
@@ -64,9 +64,14 @@ class Sample:
         floors, kinds = self.noise_floors, KINDS[: KINDS.index(self.last) + 1]
         if floors is not None:
             floors = {key: floor for key, floor in floors.items() if key[0] in kinds}
-        scale = rounding.measured_with(self.point.spec.dtype)
+        scale, unit = rounding.measured_with(self.point.spec.dtype), rounding.eps(self.point.spec.dtype)
         at, whole, half = self._with_errors(0.0, scale, scale / 2)
         terms = rounding.terms_of(at[0], whole, half, scale)
+        if floors is not None:
+            # At a special point, a computed number may be on either side of a kink: errors of one sign may miss it.
+            right, left = self._with_errors(rounding.BESIDE * unit, -rounding.BESIDE * unit)
+            jumps = rounding.spread(at[0], [*right, *left])
+            terms = {key: np.fmax(size, jumps[key] / unit) for key, size in terms.items()}
         return rounding.measure(
             self._evaluate,
             self._leaves,
@@ -136,8 +141,11 @@ class Sample:
         if rounding.eps(dtype) <= rounding.eps(self.point.spec.dtype):
             return rounding.eps(dtype) * self.rounding.bounds[key] + rounding.underflow(dtype)
         if dtype not in self.spreads:
-            at, others = self._with_errors(0.0, rounding.eps(dtype))
-            self.spreads[dtype] = rounding.spread(at[0], others)
+            ((at,),), (others,) = (
+                self._with_errors(0.0),
+                self._with_errors(rounding.eps(dtype), lost=rounding.lost(dtype)),
+            )
+            self.spreads[dtype] = rounding.spread(at, others)
         return rounding.in_narrow(self.values[key], self.spreads[dtype][key], dtype)
 
     def in_mode(self, mode: Mode, device: str) -> "Sample":
@@ -177,13 +185,13 @@ class Sample:
         fields = {"inputs": self.inputs, "cotangents": self.cotangents, "vectors": self.vectors}
         return {(kind, name): x for kind, named in fields.items() for name, x in named.items()}
 
-    def _with_errors(self, *scales: float) -> list[list[dict[Key, Array]]]:
+    def _with_errors(self, *scales: float, lost: float = 0.0) -> list[list[dict[Key, Array]]]:
         """Return the values with random errors of each relative size inside the op; one set of them for 0.
 
         If the op rejects numbers that are off, the errors are those of its leaves.
         """
         try:
-            return with_errors(self.last, self.point, self.cotangents, self.vectors, scales)
+            return InnerErrors(self.last, self.point, self.cotangents, self.vectors, lost).values(*scales)
         except (OpFailed, Unprocessable):
             return [[self.values] if not scale else self._evaluate(self._leaves_off(scale)) for scale in scales]
 

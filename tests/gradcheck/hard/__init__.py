@@ -4,8 +4,10 @@ from tests.gradcheck.hard import (
     cancellation,
     domains,
     first_order,
+    halves,
     indexing,
     kinks,
+    layers,
     linear_algebra,
     narrow,
     oscillation,
@@ -14,6 +16,7 @@ from tests.gradcheck.hard import (
     spectra,
     staircases,
     structures,
+    units,
 )
 from tests.gradcheck.hard.exact import Hard, collected
 
@@ -21,8 +24,10 @@ MODULES = (
     cancellation,
     domains,
     first_order,
+    halves,
     indexing,
     kinks,
+    layers,
     linear_algebra,
     narrow,
     oscillation,
@@ -31,6 +36,7 @@ MODULES = (
     spectra,
     staircases,
     structures,
+    units,
 )
 
 HARD: dict[str, Hard] = collected(*(hard for module in MODULES for hard in module.OPS.values()))

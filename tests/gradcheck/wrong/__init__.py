@@ -10,10 +10,12 @@ from tests.gradcheck.wrong import (
     broadcasting,
     dtypes,
     first_order,
+    half,
     mixed,
     rows,
     state,
     ties,
+    units,
 )
 
 MODULES = (
@@ -29,6 +31,8 @@ MODULES = (
     first_order,
     boundaries,
     branches,
+    units,
+    half,
 )
 
 
