@@ -11,6 +11,7 @@ from app.autodiff.point import Arrays
 from app.gradcheck import random_arrays, rounding
 from app.gradcheck.numeric import COVERAGE, MAX_STEPS, NO_DIGITS, Slopes, Status, slopes
 from app.gradcheck.objective import LARGE, Function, Objective, move_all, move_along, move_one
+from app.gradcheck.points import size_of_numbers
 from app.gradcheck.reproduce import Calls, Index
 from app.gradcheck.rows import numbers_of
 from app.gradcheck.sample import Sample, nowhere
@@ -82,8 +83,8 @@ def slope_at(target: Target, sample: Sample, objective: Objective, name: str, at
     x, chosen = np.ravel(np.asarray(objective.leaves[name], np.float64)), np.array([at])
     unit, error = rounding.eps(target.widest), objective.rounding(elementwise=sample.is_elementwise)
     if not sample.is_elementwise:
-        return slopes(move_one(objective, name, chosen), _first_step(x[chosen]), unit, error)
-    found = slopes(move_all(objective, name), _first_step(x), unit, error)
+        return slopes(move_one(objective, name, chosen), _first_step(target, name, x[chosen]), unit, error)
+    found = slopes(move_all(objective, name), _first_step(target, name, x), unit, error)
     return Slopes(found.value[chosen], found.error[chosen], found.status[chosen], found.evaluations)
 
 
@@ -105,7 +106,7 @@ def _compare_coordinates(
     )
     error = objective.rounding(elementwise=subsample.is_elementwise)
     estimate = partial(slopes, functions, unit=rounding.eps(target.widest), rounding=error)
-    numeric = _estimate(estimate, _first_step(x[coordinates]), analytic, bar)
+    numeric = _estimate(estimate, _first_step(target, name, x[coordinates]), analytic, bar)
     status = gradient.statuses[name] = _status(numeric)
     if not subsample.is_elementwise:
         wrong = (status == Status.OK) & (np.abs(analytic - numeric.value) > COVERAGE * numeric.error + bar)
@@ -131,7 +132,7 @@ def _compare_directions(target: Target, gradient: Gradient, objective: Objective
             continue
         count = 1 if x.size > LARGE else DIRECTIONS
         signs = rng.uniform(0.25, 1, (count, *x.shape)) * rng.choice([-1.0, 1.0], (count, *x.shape))
-        d = signs * _first_step(x)
+        d = signs * _first_step(target, name, x)
         axes = tuple(range(1, d.ndim))
         analytic, bar = (d * part).sum(axis=axes), (np.abs(d) * gradient.bounds[name]).sum(axis=axes)
         functions, error = move_along(objective, name, d), objective.rounding(elementwise=False)
@@ -170,9 +171,9 @@ def _breaks_nearby(target: Target, objective: Objective, name: str, coordinates:
     is_tied = np.isin(x.ravel()[coordinates], values[counts > 1])
     breaks = np.zeros_like(is_tied)
     for _ in range(NEARBY_POINTS if is_tied.any() else 0):
-        moved = x + NEARBY_DISTANCE * _first_step(x) * rng.uniform(-1, 1, x.shape)
+        moved = x + NEARBY_DISTANCE * _first_step(target, name, x) * rng.uniform(-1, 1, x.shape)
         nearby = move_one(replace(objective, leaves={**objective.leaves, name: moved}), name, coordinates)
-        scale = _first_step(x.ravel()[coordinates]) * NEARBY_DISTANCE / 8
+        scale = _first_step(target, name, x.ravel()[coordinates]) * NEARBY_DISTANCE / 8
         slope = slopes(nearby, scale, rounding.eps(target.widest)).value
         with np.errstate(invalid="ignore"):
             breaks |= is_tied & (np.abs(slope - at) > OTHER_SLOPE * (np.abs(slope) + np.abs(at)))
@@ -206,7 +207,7 @@ def _estimate(estimate: Callable[[Array], Slopes], scale: Array, analytic: Array
     return Slopes(first.value, first.error, status, first.evaluations + nearer.evaluations)
 
 
-def _first_step(x: Array) -> Array:
-    """Return the first step of each number: a power of two, so that all steps are exact."""
-    size = np.where((x == 0) | ~np.isfinite(x), 1.0, np.abs(x))
+def _first_step(target: Target, name: str, x: Array) -> Array:
+    """Return the first step of each number of a leaf: a power of two, so that all steps are exact."""
+    size = np.where((x == 0) | ~np.isfinite(x), size_of_numbers(target.op, name), np.abs(x))
     return 2.0 ** np.floor(np.log2(FIRST_STEP * size))

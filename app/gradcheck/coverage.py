@@ -32,6 +32,9 @@ def verdict_on_op(findings: Iterable[Finding]) -> Verdict:
         place = finding.place
         if place.check not in BY_SLOT:
             place = replace(place, output=None, input=None)
+        if place.check == "contract":
+            # Its order is that of what fails, if anything.
+            place = replace(place, order=None)
         found.setdefault(place, set()).add(finding.verdict)
     return worst_verdict(
         [verdict for each in found.values() for verdict in each if verdict != "inconclusive" or "pass" not in each]

@@ -14,28 +14,26 @@ from app.runtime.modes import Key
 from app.runtime.op_errors import op_errors
 from ops import Array
 
-# How often the errors are drawn.
-DRAWS = 10
-
 
 @dataclass(frozen=True)
 class InnerErrors:
     """The values of ``app.autodiff.derivatives.values_up_to`` at a point, with random errors inside the op.
 
-    Numbers may also be off by ``lost``, at most a tenth of themselves, which is what underflow loses.
+    Numbers may also be off by ``lost``, at most a tenth of themselves, which is what underflow loses. There are
+    ``draws`` sets of values for each relative size of the errors, with the same random numbers for all sizes.
     """
 
     last: Kind
     point: Point
     cotangents: Arrays
     vectors: Arrays
+    draws: int
     lost: float = 0.0
 
     def values(self, *scales: float) -> list[list[dict[Key, Array]]]:
-        """Return ``DRAWS`` sets of values with errors of each relative size; one set for 0, without errors.
+        """Return the sets of values with errors of each relative size; one set for 0, without errors.
 
-        The random numbers are the same for all scales. Raises ``Unprocessable`` or ``OpFailed`` if the op rejects
-        numbers that are off, as in an assertion.
+        Raises ``Unprocessable`` or ``OpFailed`` if the op rejects numbers that are off, as in an assertion.
         """
         with op_errors(self.point.op.name):
             if self.point.spec.batching == "elementwise":
@@ -44,7 +42,7 @@ class InnerErrors:
 
     def _side_by_side(self, scale: float) -> list[dict[Key, Array]]:
         """Evaluate copies of the point in one call: each number has errors of its own."""
-        count = DRAWS if scale else 1
+        count = self.draws if scale else 1
         inputs, dys, vs = (
             {name: np.tile(x.ravel(), count) for name, x in named.items()}
             for named in (self.point.inputs, self.cotangents, self.vectors)
@@ -59,7 +57,7 @@ class InnerErrors:
 
     def _loop(self, scales: tuple[float, ...]) -> list[list[dict[Key, Array]]]:
         """Evaluate the point again and again, in one call."""
-        draws = [(scale, draw) for scale in scales for draw in range(DRAWS if scale else 1)]
+        draws = [(scale, draw) for scale in scales for draw in range(self.draws if scale else 1)]
         inputs, dys, vs = (
             {name: np.broadcast_to(x, (len(draws), *x.shape)) for name, x in named.items()}
             for named in (self.point.inputs, self.cotangents, self.vectors)
@@ -72,4 +70,4 @@ class InnerErrors:
         trace = modes.trace_of(program, "graph", [rows[0] for rows in leaves], device)
         values = call.finish(modes.run(MappedProgram(program, trace), "graph", leaves, device))
         every = iter({key: value[i] for key, value in values.items()} for i in range(len(draws)))
-        return [[next(every) for _ in range(DRAWS if scale else 1)] for scale in scales]
+        return [[next(every) for _ in range(self.draws if scale else 1)] for scale in scales]

@@ -13,6 +13,7 @@ from app.errors import MAX_TEXT, DeadlinePassed, OpFailed, Overloaded, PullbackE
 from app.gradcheck import choices
 from app.gradcheck.checks import CHECKS, FOUNDATIONS, OF_ATTRIBUTES, SECOND_ORDER, batching, contract
 from app.gradcheck.coverage import shares, verdict_on_op
+from app.gradcheck.halves import widened
 from app.gradcheck.places import merge
 from app.gradcheck.target import Options, Target
 from app.gradcheck.verdict import VERDICTS, Finding, Place
@@ -182,7 +183,7 @@ class Report:
         reported = (*self.unplanned, *(entry for step in self.steps for entry in step.reported))
         device = next(iter(self.options.devices))
         entries = merge(
-            {**finding.document(), "attrs": dict(attrs), "device": device, "seconds": seconds}
+            {**self._document(finding), "attrs": dict(attrs), "device": device, "seconds": seconds}
             for finding, attrs, seconds in reported
         )
         findings = [finding for finding, _, _ in reported]
@@ -199,6 +200,15 @@ class Report:
             "coverage": shares(findings),
             "checks": entries,
         }
+
+    def _document(self, finding: Finding) -> dict[str, Any]:
+        document, dtype = finding.document(), finding.place.dtype
+        if finding.reproduction and dtype not in self.op.dtypes:
+            document |= {
+                "reproduce": f"no operation returns this number: the op does not declare {dtype}",
+                "shows": None,
+            }
+        return document
 
     def _sentence(self, entries: Sequence[Mapping[str, Any]], unfinished: int) -> str:
         if not entries:
@@ -220,6 +230,8 @@ def _targets(
 ) -> Iterator[Target]:
     """Yield the targets in which something is differentiable."""
     is_given = attrs is not None or inputs is not None
+    options = replace(options, dtypes=options.dtypes or op.dtypes)
+    op = widened(op, options, decode)
     chosen = [attrs or {}] if is_given else choices.of_examples(op)
     others = [] if is_given else choices.of_no_example(op, options.seed)
     for choice in (*chosen, *others):

@@ -12,7 +12,7 @@ from app.autodiff.derivatives import KINDS, Kind, output_shapes, values_up_to
 from app.autodiff.point import Arrays, Point, blame_op
 from app.errors import OpFailed, Unprocessable
 from app.gradcheck import rounding
-from app.gradcheck.inner_errors import DRAWS, InnerErrors
+from app.gradcheck.inner_errors import InnerErrors
 from app.gradcheck.noise import scaled
 from app.gradcheck.reference import as_float64
 from app.gradcheck.rounding import Rounding
@@ -21,6 +21,8 @@ from app.runtime.modes import Key
 from app.tensors.dtypes import DTYPES
 from ops import Array, Claim, Mode
 
+# How often the errors inside an op are drawn; for a narrow dtype more often, because nothing else is measured.
+DRAWS, DRAWS_IN_NARROW = 5, 10
 # The most numbers of leaves that are evaluated side by side.
 MAX_STACKED = 1 << 18
 
@@ -141,10 +143,9 @@ class Sample:
         if rounding.eps(dtype) <= rounding.eps(self.point.spec.dtype):
             return rounding.eps(dtype) * self.rounding.bounds[key] + rounding.underflow(dtype)
         if dtype not in self.spreads:
-            ((at,),), (others,) = (
-                self._with_errors(0.0),
-                self._with_errors(rounding.eps(dtype), lost=rounding.lost(dtype)),
-            )
+            ((at,),) = self._with_errors(0.0)
+            lost, scale = rounding.lost(dtype), rounding.eps(dtype)
+            (others,) = self._with_errors(scale, draws=DRAWS_IN_NARROW, lost=lost)
             self.spreads[dtype] = rounding.spread(at, others)
         return rounding.in_narrow(self.values[key], self.spreads[dtype][key], dtype)
 
@@ -185,21 +186,22 @@ class Sample:
         fields = {"inputs": self.inputs, "cotangents": self.cotangents, "vectors": self.vectors}
         return {(kind, name): x for kind, named in fields.items() for name, x in named.items()}
 
-    def _with_errors(self, *scales: float, lost: float = 0.0) -> list[list[dict[Key, Array]]]:
+    def _with_errors(self, *scales: float, draws: int = DRAWS, lost: float = 0.0) -> list[list[dict[Key, Array]]]:
         """Return the values with random errors of each relative size inside the op; one set of them for 0.
 
         If the op rejects numbers that are off, the errors are those of its leaves.
         """
         try:
-            return InnerErrors(self.last, self.point, self.cotangents, self.vectors, lost).values(*scales)
+            inner = InnerErrors(self.last, self.point, self.cotangents, self.vectors, draws, lost)
+            return inner.values(*scales)
         except (OpFailed, Unprocessable):
-            return [[self.values] if not scale else self._evaluate(self._leaves_off(scale)) for scale in scales]
+            return [self._evaluate(self._leaves_off(scale, draws)) if scale else [self.values] for scale in scales]
 
-    def _leaves_off(self, scale: float) -> list[dict[Key, Array]]:
+    def _leaves_off(self, scale: float, draws: int) -> list[dict[Key, Array]]:
         rng = np.random.default_rng(0)
         return [
             scaled(self._leaves, {name: rng.standard_normal(x.shape) for name, x in self._leaves.items()}, scale)
-            for _ in range(DRAWS)
+            for _ in range(draws)
         ]
 
     def _evaluate(self, sets: Sequence[Mapping[Key, Array]]) -> list[dict[Key, Array]]:
