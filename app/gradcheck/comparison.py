@@ -81,10 +81,11 @@ def compare_with_formula(sample: Sample, gradient: Gradient, formula: Function) 
 def slope_at(target: Target, sample: Sample, objective: Objective, name: str, at: int) -> Slopes:
     """Return the derivative of an objective with respect to the number at flat position ``at`` of a leaf."""
     x, chosen = np.ravel(np.asarray(objective.leaves[name], np.float64)), np.array([at])
-    unit, error = rounding.eps(target.widest), objective.rounding(elementwise=sample.is_elementwise)
+    error = objective.rounding(elementwise=sample.is_elementwise)
+    estimate = partial(slopes, rounding=error, **_limits(target))
     if not sample.is_elementwise:
-        return slopes(move_one(objective, name, chosen), _first_step(target, name, x[chosen]), unit, error)
-    found = slopes(move_all(objective, name), _first_step(target, name, x), unit, error)
+        return estimate(move_one(objective, name, chosen), _first_step(target, name, x[chosen]))
+    found = estimate(move_all(objective, name), _first_step(target, name, x))
     return Slopes(found.value[chosen], found.error[chosen], found.status[chosen], found.evaluations)
 
 
@@ -105,7 +106,7 @@ def _compare_coordinates(
         np.asarray(values[name], np.float64).ravel()[coordinates] for values in (gradient.parts, gradient.bounds)
     )
     error = objective.rounding(elementwise=subsample.is_elementwise)
-    estimate = partial(slopes, functions, unit=rounding.eps(target.widest), rounding=error)
+    estimate = partial(slopes, functions, rounding=error, **_limits(target))
     numeric = _estimate(estimate, _first_step(target, name, x[coordinates]), analytic, bar)
     status = gradient.statuses[name] = _status(numeric)
     if not subsample.is_elementwise:
@@ -136,7 +137,7 @@ def _compare_directions(target: Target, gradient: Gradient, objective: Objective
         axes = tuple(range(1, d.ndim))
         analytic, bar = (d * part).sum(axis=axes), (np.abs(d) * gradient.bounds[name]).sum(axis=axes)
         functions, error = move_along(objective, name, d), objective.rounding(elementwise=False)
-        estimate = partial(slopes, functions, unit=rounding.eps(target.widest), rounding=error)
+        estimate = partial(slopes, functions, rounding=error, **_limits(target))
         numeric = _estimate(estimate, np.ones(count), analytic, bar)
         calls = gradient.calls and _along(gradient.calls(name), name, d)
         where = {"index": nowhere, "calls": calls}
@@ -174,7 +175,7 @@ def _breaks_nearby(target: Target, objective: Objective, name: str, coordinates:
         moved = x + NEARBY_DISTANCE * _first_step(target, name, x) * rng.uniform(-1, 1, x.shape)
         nearby = move_one(replace(objective, leaves={**objective.leaves, name: moved}), name, coordinates)
         scale = _first_step(target, name, x.ravel()[coordinates]) * NEARBY_DISTANCE / 8
-        slope = slopes(nearby, scale, rounding.eps(target.widest)).value
+        slope = slopes(nearby, scale, **_limits(target)).value
         with np.errstate(invalid="ignore"):
             breaks |= is_tied & (np.abs(slope - at) > OTHER_SLOPE * (np.abs(slope) + np.abs(at)))
     return breaks
@@ -205,6 +206,11 @@ def _estimate(estimate: Callable[[Array], Slopes], scale: Array, analytic: Array
     status = np.where(doubtful & apart, Status.CONTRADICTION, first.status)
     status = np.where(doubtful & (_status(nearer) != Status.OK), nearer.status, status)
     return Slopes(first.value, first.error, status, first.evaluations + nearer.evaluations)
+
+
+def _limits(target: Target) -> dict[str, float]:
+    """Return the ``unit`` and the ``least`` number of the values of an op."""
+    return {"unit": rounding.eps(target.widest), "least": rounding.underflow(target.widest)}
 
 
 def _first_step(target: Target, name: str, x: Array) -> Array:

@@ -29,7 +29,7 @@ Add AddV2 Mul Pow Square SquaredDifference Sub
 """)
 # Operations that subtract numbers of size 1 or more inside.
 OF_SIZE_ONE = _names("""
-Digamma Lgamma LogSoftmax SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits
+Digamma Erfinv Lgamma LogSoftmax Ndtri SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits
 """)
 # Operations that keep partial results in the dtype of their numbers.
 CUMULATIVE = _names("""

@@ -42,6 +42,8 @@ DRAWS = 3
 # The relative size of the random errors that measure the terms, by the ``eps`` of the dtype: its own rounding must be
 # small beside them.
 MEASURED = {2.0**-52: 2.0**-36, 2.0**-23: 2.0**-15}
+# How much larger than the smallest normal number a product may be whose factors are flushed to 0.
+FLUSHED = 256.0
 # The size of the errors that show whether results jump, in ``eps``.
 BESIDE = 4.0
 # The bound covers this many times the noise.
@@ -64,9 +66,9 @@ def tiny(dtype: str) -> float:
 def underflow(dtype: str) -> float:
     """Return how large a number may be that is rightly 0: its factors may be flushed to 0 before they are multiplied.
 
-    Directions are up to 2 each. CPUs do not flush the numbers of float16, which they compute in float32.
+    CPUs do not flush the numbers of float16, which they compute in float32.
     """
-    return tiny(dtype) if dtype == "float16" else 8 * tiny(dtype)
+    return tiny(dtype) if dtype == "float16" else FLUSHED * tiny(dtype)
 
 
 def lost(dtype: str) -> float:
@@ -130,7 +132,10 @@ def measure(
     for name, value in at.items():
         size = np.abs(np.nan_to_num(value, nan=0.0, posinf=0.0, neginf=0.0))
         largest = float(size.max(initial=0.0))
-        stable = (size if elementwise else largest) + sensitivity[name] + terms[name]
+        stable = size + sensitivity[name] + terms[name]
+        if not elementwise and value.size:
+            # The errors of one number reach the others; its neighbours show what it does not.
+            stable = largest + sensitivity[name] + np.fmax(terms[name], np.sqrt(np.mean(terms[name] ** 2)))
         unit = eps(str(results[name].dtype)) if results[name].dtype.kind not in "iub" else 1.0
         # A result that changes by more than this jumps, and a jump is not noise.
         most = unit**0.25 * np.fmax(stable, max(largest, (elsewhere or {}).get(name, 0.0)))

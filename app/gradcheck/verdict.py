@@ -20,7 +20,7 @@ NEAR_OVERFLOW = 1 / 16
 Verdict = Literal["pass", "fail", "error", "inconclusive", "skipped"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
-LEAST = 0.1
+LEAST = 0.02
 """Of the numbers that have an expected value, at least this share must be compared."""
 UNKNOWN = frozenset({Status.NO_DIGITS, Status.CONTRADICTION, Status.FLAT})
 """Why such a number is not compared. Where the reason is another, such as a kink, there is no expected value."""
