@@ -109,7 +109,8 @@ def _estimate(values: Floats, steps: Floats, unit: float, rounding: Floats, leas
     # How far the function moves or, if it does not, half of its digits: a smaller change is none.
     change = np.fmax.reduce(np.fmax(np.abs(right - middle), np.abs(left - middle)))
     change = np.fmax(change, np.sqrt(unit) * np.abs(middle))
-    has_digits = error <= NO_DIGITS * np.fmax(np.abs(value), change / steps[0])
+    # A function that is 0, or flushed to 0, has a slope of 0.
+    has_digits = (error <= NO_DIGITS * np.fmax(np.abs(value), change / steps[0])) | (size.max(axis=0) <= least)
     status = np.full(middle.shape, Status.OK, dtype=object)
     # A staircase and a kink nearby look alike if the function is constant between: neither slope is proven.
     status[~has_digits] = np.where(stair > 0, Status.FLAT, Status.NO_DIGITS)[~has_digits]

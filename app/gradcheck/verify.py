@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from app.autodiff.binding import moved
-from app.autodiff.derivatives import output_shapes
+from app.autodiff.derivatives import output_shapes, vjp
 from app.autodiff.point import Point
 from app.errors import wrong
 from app.gradcheck import rounding
@@ -36,7 +36,10 @@ def verify(
     widest = min((dtype for dtype in point.op.dtypes if dtype in FLOATS), key=rounding.eps)
     spec = replace(point.spec, dtype=widest)
     inputs = {name: x.astype(DTYPES[spec.inputs.dtypes[name]].numpy) for name, x in point.inputs.items()}
-    sample = _sample(moved(replace(point, spec=spec), inputs), cotangents)
+    wide = moved(replace(point, spec=spec), inputs)
+    # Where the request is wrong, making the evaluation raises.
+    _ = vjp(wide, tuple(gradients), cotangents, batched=False, outputs=False)
+    sample = _sample(wide, cotangents)
     documents: dict[str, dict[str, Any]] = {}
     for name, theirs in gradients.items():
         place = Place("verify", 1, input=name, dtype=point.spec.dtype)
