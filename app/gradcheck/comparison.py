@@ -158,6 +158,9 @@ def _add(comparison: Comparison, analytic: Array, numeric: Slopes, bar: Array, *
         size = np.fmax(np.abs(analytic), np.abs(numeric.value))
         is_near = np.abs(analytic - numeric.value) <= COVERAGE * numeric.error
         conclusive = (is_near | (allowed <= NO_DIGITS * size)) & (numeric.status != Status.NO_DIGITS)
+        # Both count as 0.
+        are_lost = ~conclusive & (status == Status.OK) & (size <= rounding.underflow(comparison.place.dtype))
+    status = np.where(are_lost, Status.UNDERFLOW, status)
     comparison.add(analytic, numeric.value, allowed, status=status, conclusive=conclusive, **where)
     comparison.evaluations += numeric.evaluations
 

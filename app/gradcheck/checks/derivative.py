@@ -80,7 +80,12 @@ def statuses(target: Target, subsample: Sample) -> dict[str, Array]:
     """Return where forward has no derivative, such as kinks and jumps, by input and coordinate."""
     if not subsample.statuses:
         for output in subsample.cotangents:
-            _compare(target, subsample, output, {name: Comparison(Place(NAME)) for name in subsample.vectors})
+            _compare(
+                target,
+                subsample,
+                output,
+                {name: Comparison(Place(NAME, dtype=target.widest)) for name in subsample.vectors},
+            )
     return subsample.statuses
 
 
