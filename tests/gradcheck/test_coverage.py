@@ -19,16 +19,16 @@ HERE = Place("derivative", 1, "y", "x", dtype="float64")
     ("points", "inconclusive", "enough"),
     [
         (100, {}, True),
-        (100, {"no digits": 90}, True),
-        (100, {"no digits": 60, "estimates differ": 31}, False),
-        (100, {"constant nearby": 91}, False),
-        (100, {"kink": 60, "jump": 30, "not finite": 9}, True),
+        (100, {"no digits": 98}, True),
+        (100, {"no digits": 60, "estimates differ": 39}, False),
+        (100, {"constant nearby": 99}, False),
+        (100, {"kink": 60, "jump": 30, "not finite": 5, "underflow": 4}, True),
         (100, {"kink": 90, "no digits": 9}, True),
         (100, {"kink": 100}, False),
         (1, {}, True),
     ],
 )
-def test_one_in_ten_of_the_numbers_that_have_an_expected_value_is_enough(points, inconclusive, enough) -> None:
+def test_one_in_fifty_of_the_numbers_that_have_an_expected_value_is_enough(points, inconclusive, enough) -> None:
     assert is_enough(points, inconclusive) == enough
 
 
@@ -77,7 +77,7 @@ def test_a_gradient_that_cannot_be_compared_is_not_called_right() -> None:
     document = report(elementwise(rough, None, name="rough"), checks=["derivative"])
     assert document["verdict"] == "inconclusive"
     [row] = [row for row in document["coverage"] if row["check"] == "derivative"]
-    assert row["compared"] < 0.1 * row["points"]
+    assert row["compared"] < 0.02 * row["points"]
 
 
 FLOOR = handwritten(tf.floor, lambda x, dy: tf.zeros_like(x) * dy)
