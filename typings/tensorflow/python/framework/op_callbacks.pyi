@@ -1,4 +1,4 @@
-"""``tensorflow.python.framework.op_callbacks``, private: functions that are called for each new operation of a graph."""
+"""``tensorflow.python.framework.op_callbacks``, private: functions that are called for each new operation."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
