@@ -10,7 +10,7 @@ from scipy import linalg, special
 from ops import Array, Input, Op, Output, Tensor
 from tests.gradcheck.hard.exact import Hard, collected
 from tests.gradcheck.hard.first_order import first_only
-from tests.gradcheck.hard.making import BOTH, WIDE, Rule, elementwise, structured
+from tests.gradcheck.hard.making import BOTH, WIDE, Rule, elementwise, structured, within
 from tests.gradcheck.hard.matrices import GENERAL, POSITIVE, nested, of_matrix, random_general, random_positive
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(8)
@@ -146,7 +146,14 @@ OPS = collected(
         exact_dense,
     ),
     Hard(
-        elementwise("gated_step", gated, gated_reference, {"x": [0.5, -1.0], "h": [0.25, 0.75]}, dtypes=BOTH),
+        elementwise(
+            "gated_step",
+            gated,
+            gated_reference,
+            {"x": [0.5, -1.0], "h": [0.25, 0.75]},
+            dtypes=BOTH,
+            validate=within(x=(-1e3, 1e3), h=(-1e3, 1e3)),
+        ),
         exact_gated,
     ),
     Hard(
