@@ -67,6 +67,22 @@ class Check:
     reproduce: str | None = None
     shows: str | None = None
 
+    @property
+    def compared(self) -> int:
+        """How many of the points could be compared."""
+        return self.points - sum(self.inconclusive.values())
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How many of the numbers of a check, of one order and dtype, could be compared."""
+
+    check: str
+    order: int | None
+    dtype: str
+    points: int
+    compared: int
+
 
 @dataclass(frozen=True)
 class Report:
@@ -85,6 +101,7 @@ class Report:
     checks: list[Check]
     document: Mapping[str, Any] = field(repr=False)
     unfinished: int = 0
+    coverage: list[Coverage] = field(default_factory=list[Coverage])
 
     def count(self, verdict: str) -> int:
         """Return the number of checks with this verdict."""
@@ -170,7 +187,11 @@ def report(document: Mapping[str, Any]) -> Report:
     """Read the report on one op."""
     fields = {key: document[key] for key in ("op", "verdict", "sentence", "seed", "points", "evaluations", "seconds")}
     checks, unfinished = [_check(entry) for entry in document["checks"]], document.get("unfinished", 0)
-    return Report(**fields, checks=checks, document=document, unfinished=unfinished)
+    coverage = [
+        Coverage(**{name: entry[name] for name in ("check", "order", "dtype", "points", "compared")})
+        for entry in document.get("coverage", [])
+    ]
+    return Report(**fields, checks=checks, document=document, unfinished=unfinished, coverage=coverage)
 
 
 def event(line: str | bytes) -> Event | None:

@@ -16,7 +16,7 @@ import tensorflow as tf
 from app.autodiff.derived import origin
 from app.autodiff.transforms import Signature, Transform, signature
 from app.runtime.calculus import Calculus
-from app.runtime.modes import Key, Results, Trace, Traits
+from app.runtime.modes import Key, Results, Trace, Traceable, Traits
 from ops import Op, OpFault, Tensor, located, many, rules_of
 
 Level: TypeAlias = dict[str, Tensor | None]
@@ -195,7 +195,7 @@ class MappedProgram:
     Every leaf and every result has a leading axis of points.
     """
 
-    program: Program
+    program: Traceable
     trace: Trace = field(compare=False)
 
     @property

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from app.autodiff.point import Arrays
-from app.gradcheck import rounding
+from app.gradcheck import random_arrays, rounding
 from app.gradcheck.numeric import COVERAGE, MAX_STEPS, NO_DIGITS, Slopes, Status, slopes
 from app.gradcheck.objective import LARGE, Function, Objective, move_all, move_along, move_one
+from app.gradcheck.points import size_of_numbers
 from app.gradcheck.reproduce import Calls, Index
 from app.gradcheck.rows import numbers_of
 from app.gradcheck.sample import Sample, nowhere
@@ -62,9 +63,13 @@ def compare(target: Target, subsample: Sample, gradient: Gradient, objective: Ob
 def compare_with_formula(sample: Sample, gradient: Gradient, formula: Function) -> None:
     """Compare a gradient with a formula, which is itself a float64 computation and rounds."""
     inputs = {name: np.asarray(sample.point.inputs[name], np.float64) for name in gradient.parts}
-    expected, rng = formula(inputs), np.random.default_rng(0)
+    expected = formula(inputs)
     measured = rounding.measure(
-        lambda sets: list(map(formula, sets)), inputs, rng, elementwise=sample.is_elementwise, ones=lambda name: 1.0
+        lambda sets: list(map(formula, sets)),
+        inputs,
+        np.random.default_rng(0),
+        elementwise=sample.is_elementwise,
+        terms=random_arrays.terms(formula, inputs),
     )
     for name, part in gradient.parts.items():
         bound = gradient.bounds[name] + rounding.eps("float64") * measured.bounds[name]
@@ -76,10 +81,11 @@ def compare_with_formula(sample: Sample, gradient: Gradient, formula: Function) 
 def slope_at(target: Target, sample: Sample, objective: Objective, name: str, at: int) -> Slopes:
     """Return the derivative of an objective with respect to the number at flat position ``at`` of a leaf."""
     x, chosen = np.ravel(np.asarray(objective.leaves[name], np.float64)), np.array([at])
-    unit, error = rounding.eps(target.widest), objective.rounding(elementwise=sample.is_elementwise)
+    error = objective.rounding(elementwise=sample.is_elementwise)
+    estimate = partial(slopes, rounding=error, **_limits(target))
     if not sample.is_elementwise:
-        return slopes(move_one(objective, name, chosen), _first_step(x[chosen]), unit, error)
-    found = slopes(move_all(objective, name), _first_step(x), unit, error)
+        return estimate(move_one(objective, name, chosen), _first_step(target, name, x[chosen]))
+    found = estimate(move_all(objective, name), _first_step(target, name, x))
     return Slopes(found.value[chosen], found.error[chosen], found.status[chosen], found.evaluations)
 
 
@@ -100,8 +106,8 @@ def _compare_coordinates(
         np.asarray(values[name], np.float64).ravel()[coordinates] for values in (gradient.parts, gradient.bounds)
     )
     error = objective.rounding(elementwise=subsample.is_elementwise)
-    estimate = partial(slopes, functions, unit=rounding.eps(target.widest), rounding=error)
-    numeric = _estimate(estimate, _first_step(x[coordinates]), analytic, bar)
+    estimate = partial(slopes, functions, rounding=error, **_limits(target))
+    numeric = _estimate(estimate, _first_step(target, name, x[coordinates]), analytic, bar)
     status = gradient.statuses[name] = _status(numeric)
     if not subsample.is_elementwise:
         wrong = (status == Status.OK) & (np.abs(analytic - numeric.value) > COVERAGE * numeric.error + bar)
@@ -127,11 +133,11 @@ def _compare_directions(target: Target, gradient: Gradient, objective: Objective
             continue
         count = 1 if x.size > LARGE else DIRECTIONS
         signs = rng.uniform(0.25, 1, (count, *x.shape)) * rng.choice([-1.0, 1.0], (count, *x.shape))
-        d = signs * _first_step(x)
+        d = signs * _first_step(target, name, x)
         axes = tuple(range(1, d.ndim))
         analytic, bar = (d * part).sum(axis=axes), (np.abs(d) * gradient.bounds[name]).sum(axis=axes)
         functions, error = move_along(objective, name, d), objective.rounding(elementwise=False)
-        estimate = partial(slopes, functions, unit=rounding.eps(target.widest), rounding=error)
+        estimate = partial(slopes, functions, rounding=error, **_limits(target))
         numeric = _estimate(estimate, np.ones(count), analytic, bar)
         calls = gradient.calls and _along(gradient.calls(name), name, d)
         where = {"index": nowhere, "calls": calls}
@@ -152,6 +158,9 @@ def _add(comparison: Comparison, analytic: Array, numeric: Slopes, bar: Array, *
         size = np.fmax(np.abs(analytic), np.abs(numeric.value))
         is_near = np.abs(analytic - numeric.value) <= COVERAGE * numeric.error
         conclusive = (is_near | (allowed <= NO_DIGITS * size)) & (numeric.status != Status.NO_DIGITS)
+        # Both count as 0.
+        are_lost = ~conclusive & (status == Status.OK) & (size <= rounding.underflow(comparison.place.dtype))
+    status = np.where(are_lost, Status.UNDERFLOW, status)
     comparison.add(analytic, numeric.value, allowed, status=status, conclusive=conclusive, **where)
     comparison.evaluations += numeric.evaluations
 
@@ -166,10 +175,10 @@ def _breaks_nearby(target: Target, objective: Objective, name: str, coordinates:
     is_tied = np.isin(x.ravel()[coordinates], values[counts > 1])
     breaks = np.zeros_like(is_tied)
     for _ in range(NEARBY_POINTS if is_tied.any() else 0):
-        moved = x + NEARBY_DISTANCE * _first_step(x) * rng.uniform(-1, 1, x.shape)
+        moved = x + NEARBY_DISTANCE * _first_step(target, name, x) * rng.uniform(-1, 1, x.shape)
         nearby = move_one(replace(objective, leaves={**objective.leaves, name: moved}), name, coordinates)
-        scale = _first_step(x.ravel()[coordinates]) * NEARBY_DISTANCE / 8
-        slope = slopes(nearby, scale, rounding.eps(target.widest)).value
+        scale = _first_step(target, name, x.ravel()[coordinates]) * NEARBY_DISTANCE / 8
+        slope = slopes(nearby, scale, **_limits(target)).value
         with np.errstate(invalid="ignore"):
             breaks |= is_tied & (np.abs(slope - at) > OTHER_SLOPE * (np.abs(slope) + np.abs(at)))
     return breaks
@@ -202,7 +211,12 @@ def _estimate(estimate: Callable[[Array], Slopes], scale: Array, analytic: Array
     return Slopes(first.value, first.error, status, first.evaluations + nearer.evaluations)
 
 
-def _first_step(x: Array) -> Array:
-    """Return the first step of each number: a power of two, so that all steps are exact."""
-    size = np.where((x == 0) | ~np.isfinite(x), 1.0, np.abs(x))
+def _limits(target: Target) -> dict[str, float]:
+    """Return the ``unit`` and the ``least`` number of the values of an op."""
+    return {"unit": rounding.eps(target.widest), "least": rounding.underflow(target.widest)}
+
+
+def _first_step(target: Target, name: str, x: Array) -> Array:
+    """Return the first step of each number of a leaf: a power of two, so that all steps are exact."""
+    size = np.where((x == 0) | ~np.isfinite(x), size_of_numbers(target.op, name), np.abs(x))
     return 2.0 ** np.floor(np.log2(FIRST_STEP * size))

@@ -55,6 +55,7 @@ class Status(StrEnum):
     NOT_FINITE = "not finite"
     NO_DIGITS = "no digits"
     FLAT = "constant nearby"
+    UNDERFLOW = "underflow"
     CONTRADICTION = "estimates differ"
 
 
@@ -68,12 +69,20 @@ class Slopes:
     evaluations: int
 
 
-def slopes(functions: Functions, scale: Floats, unit: float, rounding: Floats | float = 0.0) -> Slopes:
+def slopes(
+    functions: Functions,
+    scale: Floats,
+    unit: float,
+    rounding: Floats | float = 0.0,
+    *,
+    least: float = float(np.finfo(np.float64).tiny),
+) -> Slopes:
     """Return the derivatives of functions at 0.
 
     ``scale`` (P,) is the largest step of each function, which is evaluated within ±scale. ``unit`` is the relative
     error of its values: the distance between neighbouring numbers of the dtype that it is computed in. ``rounding``,
-    (P,) or a number, bounds the rounding error of its values; 0 stands for no more than what the values show.
+    (P,) or a number, bounds the rounding error of its values; 0 stands for no more than what the values show. Values
+    under ``least`` may be flushed to 0.
     """
     # The smallest step is a few units.
     count = min(MAX_STEPS, max(MIN_STEPS, int(-math.log2(unit)) - 4))
@@ -83,26 +92,29 @@ def slopes(functions: Functions, scale: Floats, unit: float, rounding: Floats | 
         # Differences of large values, divided by small steps, would overflow.
         _, exponents = np.frexp(np.where(np.isfinite(values), np.abs(values), 0.0).max(axis=0, initial=0.0))
         bounds = np.ldexp(np.broadcast_to(rounding, scale.shape), -exponents)
-        found = _estimate(np.ldexp(values, -exponents), steps, unit, bounds)
+        found = _estimate(np.ldexp(values, -exponents), steps, unit, bounds, np.ldexp(least, -exponents))
         value, error = np.ldexp(found.value, exponents), np.ldexp(found.error, exponents)
         return replace(found, value=value, error=error)
 
 
-def _estimate(values: Floats, steps: Floats, unit: float, rounding: Floats) -> Slopes:
+def _estimate(values: Floats, steps: Floats, unit: float, rounding: Floats, least: Floats) -> Slopes:
     middle, right, left = values[0], values[1 : len(steps) + 1], values[len(steps) + 1 :]
     central = (right - left) / (2 * steps)
     size = np.fmax(np.abs(middle), np.fmax(np.abs(right), np.abs(left)))
     stair = _stair(middle, right, left)
-    noise = np.fmax(unit * size, np.fmax(_noise(central, steps), stair))
+    measured = np.fmax(unit * size, np.fmax(_noise(central, steps), stair))
+    noise = np.fmax(measured, least)
     value, error, is_staircase = _extrapolate(central, noise / steps, rounding / steps)
     noise = np.where(is_staircase, np.fmax(noise, rounding), noise)
     # How far the function moves or, if it does not, half of its digits: a smaller change is none.
     change = np.fmax.reduce(np.fmax(np.abs(right - middle), np.abs(left - middle)))
     change = np.fmax(change, np.sqrt(unit) * np.abs(middle))
-    has_digits = error <= NO_DIGITS * np.fmax(np.abs(value), change / steps[0])
+    # A function that is 0, or flushed to 0, has a slope of 0.
+    has_digits = (error <= NO_DIGITS * np.fmax(np.abs(value), change / steps[0])) | (size.max(axis=0) <= least)
     status = np.full(middle.shape, Status.OK, dtype=object)
     # A staircase and a kink nearby look alike if the function is constant between: neither slope is proven.
     status[~has_digits] = np.where(stair > 0, Status.FLAT, Status.NO_DIGITS)[~has_digits]
+    status[~has_digits & (least > measured.max(axis=0))] = Status.UNDERFLOW
     status[_is_kink(middle, right, left, steps, noise)] = Status.KINK
     status[_is_jump(right - left, unit * size[-1])] = Status.JUMP
     # The function must be finite at the smallest steps; large steps may leave its domain.

@@ -11,7 +11,7 @@ from ops import MODES
 Document: TypeAlias = dict[str, Any]
 
 PLACE_FIELDS = ("attrs", "mode", "dtype", "device", "order", "output", "input")
-SUMMED_FIELDS = ("points", "evaluations", "seconds")
+SUMMED_FIELDS = ("points", "compared", "evaluations", "seconds")
 _DTYPES_AND_MODES = re.compile(rf"\b(?:{'|'.join(DTYPES)})\b|\bmode (?:{'|'.join(MODES)})\b")
 
 

@@ -13,8 +13,8 @@ from ops import Array, many
 
 
 def as_float64(x: Array) -> Array:
-    """Return floats as float64; integers and bools keep their dtype."""
-    return x if x.dtype.kind in "iub" else np.asarray(x, np.float64)
+    """Return floats as float64, in an array of the same class; integers and bools keep their dtype."""
+    return x if x.dtype.kind in "iub" else np.asanyarray(x, np.float64)
 
 
 def reference_at(point: Point, inputs: Arrays) -> list[Any]:

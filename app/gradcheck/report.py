@@ -21,9 +21,11 @@ from app.gradcheck.checks import (
     contract,
     mutation,
 )
+from app.gradcheck.coverage import shares, verdict_on_op
+from app.gradcheck.halves import widened
 from app.gradcheck.places import merge
 from app.gradcheck.target import Options, Target
-from app.gradcheck.verdict import VERDICTS, Finding, Place, worst_verdict
+from app.gradcheck.verdict import VERDICTS, Finding, Place
 from app.runtime.cancellation import Checkpoint
 from app.runtime.messages import text_of, without_paths
 from app.runtime.source_lines import author_line, own_line
@@ -191,21 +193,32 @@ class Report:
         reported = (*self.unplanned, *(entry for step in self.steps for entry in step.reported))
         device = next(iter(self.options.devices))
         entries = merge(
-            {**finding.document(), "attrs": dict(attrs), "device": device, "seconds": seconds}
+            {**self._document(finding), "attrs": dict(attrs), "device": device, "seconds": seconds}
             for finding, attrs, seconds in reported
         )
+        findings = [finding for finding, _, _ in reported]
         unfinished = sum(len(entry["places"]) for entry in entries if entry["sentence"].startswith(OUT_OF_TIME))
         return {
             "op": self.op.name,
-            "verdict": worst_verdict([entry["verdict"] for entry in entries]),
+            "verdict": verdict_on_op(findings),
             "sentence": self._sentence(entries, unfinished),
             "seed": self.options.seed,
             "points": sum(entry["points"] for entry in entries),
             "evaluations": sum(entry["evaluations"] for entry in entries),
             "seconds": round(sum(entry["seconds"] for entry in entries), 6),
             "unfinished": unfinished,
+            "coverage": shares(findings),
             "checks": entries,
         }
+
+    def _document(self, finding: Finding) -> dict[str, Any]:
+        document, dtype = finding.document(), finding.place.dtype
+        if finding.reproduction and dtype not in self.op.dtypes:
+            document |= {
+                "reproduce": f"no operation returns this number: the op does not declare {dtype}",
+                "shows": None,
+            }
+        return document
 
     def _sentence(self, entries: Sequence[Mapping[str, Any]], unfinished: int) -> str:
         if not entries:
@@ -227,6 +240,8 @@ def _targets(
 ) -> Iterator[Target]:
     """Yield the targets in which something is differentiable."""
     is_given = attrs is not None or inputs is not None
+    options = replace(options, dtypes=options.dtypes or op.dtypes)
+    op = widened(op, options, decode)
     chosen = [attrs or {}] if is_given else choices.of_examples(op)
     others = [] if is_given else choices.of_no_example(op, options.seed)
     for choice in (*chosen, *others):

@@ -1,10 +1,17 @@
 """Bounds of the rounding error of a correct result.
 
-The bound is that of a *mixed stable* algorithm: its result is within a few units of rounding of the exact result for
-inputs that are off by a few units of rounding (Higham, "Accuracy and Stability of Numerical Algorithms", 1.5). So a
-result y with sensitivity L to a relative change of the inputs may be off by ``C eps (max(1, |y|) + L)``, where 1 stands
-for the constants in an op's formula, as in 1 + eˣ, times the directions that multiply them. An op that cancels inside
-has larger errors than that: its *noise* is measured, and added.
+Each number of a result may be off by some roundings of
+
+- its own size;
+- its *terms*: how far it moves if every operation inside the op is off by a rounding. They show what cancels inside;
+- its sensitivity to a relative change of the inputs, because the best algorithms are *mixed stable*: a result is within
+  a few roundings of the exact one for inputs that are off by a few (Higham, "Accuracy and Stability of Numerical
+  Algorithms", 1.5);
+- its *noise*, which is measured, for what happens inside kernels.
+
+All of these are sizes of the op's own numbers. Nothing is compared with 1, so an op in SI units is held to the same
+digits as any other. In a narrow dtype, where inputs are exact and the widest dtype shows the true value, the size and
+the terms are all that counts.
 """
 
 import math
@@ -16,7 +23,7 @@ import ml_dtypes
 import numpy as np
 
 from app.gradcheck import noise
-from app.gradcheck.noise import accumulate_max, scaled
+from app.gradcheck.noise import accumulate_max
 from ops import Array
 
 K = TypeVar("K", bound=Hashable)
@@ -32,8 +39,18 @@ ROUNDINGS = 16
 STEP = 2.0**-20
 STEP_IN_NARROW = 2.0**-8
 DRAWS = 3
+# The relative size of the random errors that measure the terms, by the ``eps`` of the dtype: its own rounding must be
+# small beside them.
+MEASURED = {2.0**-52: 2.0**-36, 2.0**-23: 2.0**-15}
+# How much larger than the smallest normal number a product may be whose factors are flushed to 0.
+FLUSHED = 256.0
+# The size of the errors that show whether results jump, in ``eps``.
+BESIDE = 4.0
 # The bound covers this many times the noise.
 NOISES = 8.0
+# In a narrow dtype, how many roundings of itself a number may be off, and how many times the terms: kernels of half
+# precision compute in float32 and round once, those of float32 are off by some units in the last place.
+IN_HALF, IN_SINGLE = (1.0, 2.0), (8.0, 4.0)
 
 
 def eps(dtype: str) -> float:
@@ -44,6 +61,24 @@ def eps(dtype: str) -> float:
 def tiny(dtype: str) -> float:
     """Return the smallest normal number: kernels flush smaller ones to 0, simplified graphs keep them."""
     return float(_limits(dtype).smallest_normal)
+
+
+def underflow(dtype: str) -> float:
+    """Return how large a number may be that is rightly 0: its factors may be flushed to 0 before they are multiplied.
+
+    CPUs do not flush the numbers of float16, which they compute in float32.
+    """
+    return tiny(dtype) if dtype == "float16" else FLUSHED * tiny(dtype)
+
+
+def lost(dtype: str) -> float:
+    """Return what a subnormal number loses in a dtype; where CPUs flush it to 0, all is lost, which is no rounding."""
+    return tiny(dtype) * eps(dtype) if dtype == "float16" else 0.0
+
+
+def measured_with(dtype: str) -> float:
+    """Return the relative size of the random errors that measure the terms of results in a dtype."""
+    return MEASURED.get(eps(dtype), eps(dtype))
 
 
 def largest(dtype: str) -> float:
@@ -69,15 +104,16 @@ def measure(
     rng: np.random.Generator,
     *,
     elementwise: bool,
-    ones: Callable[[Q], float],
+    terms: Mapping[Q, Array],
+    elsewhere: Mapping[Q, float] | None = None,
     noise_floors: Mapping[Q, float] | None = None,
 ) -> Rounding[Q]:
     """Return the rounding of an op's results at its leaves.
 
     The sensitivity is measured with random relative changes of the leaves: element by element for an elementwise op,
-    else relative to the largest element of each leaf. Sums over n elements add n roundings. ``ones`` returns the size
-    of the op's constants, which are about 1, in each result, which is linear in its directions. The measured noise is
-    added.
+    else relative to the largest element of each leaf. Sums over n elements add n roundings. ``terms`` are those of
+    ``terms_of``. The measured noise is added, unless it is so large that it is a jump, beside the results here and
+    ``elsewhere``.
 
     At special points, ``noise_floors`` has the noises at other points: numbers that are 0 show none, because relative
     changes do not move them, and a few equal numbers do not show that noise is that of a narrower dtype.
@@ -92,40 +128,62 @@ def measure(
     noises = noise.measure(moved[len(steps) :], at, may_be_narrower=noise_floors is None)
     for name, floor in (noise_floors or {}).items():
         noises[name] = np.where(noises[name] == 0, floor, noises[name])
-    terms = 1 if elementwise else max((max(leaf.shape, default=1) for leaf in leaves.values()), default=1)
+    sums = 1 if elementwise else max((max(leaf.shape, default=1) for leaf in leaves.values()), default=1)
     bounds, sizes = dict[Q, Array](), dict[Q, Array]()
     for name, value in at.items():
         size = np.abs(np.nan_to_num(value, nan=0.0, posinf=0.0, neginf=0.0))
-        stable = np.maximum(ones(name), size if elementwise else size.max(initial=0.0)) + sensitivity[name]
+        largest = float(size.max(initial=0.0))
+        stable = size + sensitivity[name] + terms[name]
+        if not elementwise and value.size:
+            # The errors of one number reach the others; its neighbours show what it does not.
+            stable = largest + sensitivity[name] + np.fmax(terms[name], np.sqrt(np.mean(terms[name] ** 2)))
         unit = eps(str(results[name].dtype)) if results[name].dtype.kind not in "iub" else 1.0
         # A result that changes by more than this jumps, and a jump is not noise.
-        of_noise = np.where(noises[name] <= unit**0.25 * stable, noises[name] / (unit * stable), 0.0)
+        most = unit**0.25 * np.fmax(stable, max(largest, (elsewhere or {}).get(name, 0.0)))
+        of_noise = np.where(noises[name] <= most, noises[name] / unit, 0.0)
         if of_noise.size:
             # Where most numbers are noisy, one without noise is so by chance.
-            of_noise = np.fmax(of_noise, np.median(of_noise))
-        sizes[name] = stable * terms
-        bounds[name] = stable * (ROUNDINGS * terms + NOISES * of_noise)
+            relative = np.divide(of_noise, stable, out=np.zeros_like(of_noise), where=stable > 0)
+            of_noise = np.fmax(of_noise, np.median(relative) * stable)
+        sizes[name] = sums * stable
+        bounds[name] = ROUNDINGS * sizes[name] + NOISES * of_noise
     return Rounding(bounds, {name: float(np.median(size)) for name, size in noises.items() if size.size}, sizes)
 
 
-def spread(
-    evaluate: Evaluate[K, Q], leaves: Mapping[K, Array], rng: np.random.Generator, unit: float
+def terms_of(
+    at: Mapping[Q, Array], whole: Sequence[Mapping[Q, Array]], half: Sequence[Mapping[Q, Array]], scale: float
 ) -> dict[Q, Array]:
-    """Return how far results move when each number of the leaves moves by a few times the relative size ``unit``.
+    """Return how far results move, in units of the random errors inside the op that move them.
 
-    It is twice the largest change that was seen. Where a narrow dtype has no digits left, as in the phase of a fast
-    wave, this is the size of the function, while a bound by its slope may be too small.
+    ``at`` are the results without errors, ``whole`` those with errors of relative size ``scale``, and ``half`` those
+    with half of the same errors. Only what halves with the errors counts: a jump does not.
     """
-    changes = (
-        {name: ROUNDINGS * unit * rng.uniform(-1, 1, leaf.shape) for name, leaf in leaves.items()}
-        for _ in range(2 * DRAWS)
-    )
-    at, *others = _as_float64(evaluate([leaves, *(scaled(leaves, change) for change in changes)]))
-    largest = {name: np.zeros_like(value) for name, value in at.items()}
-    for other in others:
-        for name, value in other.items():
-            accumulate_max(largest[name], 2 * (value - at[name]))
-    return largest
+    found = {name: np.zeros(value.shape) for name, value in at.items()}
+    middle, *both = _as_float64((at, *whole, *half))
+    for one, other in zip(both[: len(whole)], both[len(whole) :], strict=True):
+        for name, terms in found.items():
+            with np.errstate(invalid="ignore", over="ignore"):
+                moves = [one[name] - middle[name], 2 * (other[name] - middle[name]), 2 * (one[name] - other[name])]
+                accumulate_max(terms, np.min(np.abs(moves), axis=0) / scale)
+    return found
+
+
+def spread(at: Mapping[Q, Array], others: Sequence[Mapping[Q, Array]]) -> dict[Q, Array]:
+    """Return how far others are off from the results ``at`` most, where they are finite: jumps count."""
+    middle, *rest = _as_float64((at, *others))
+    found = {name: np.zeros_like(value) for name, value in middle.items()}
+    for other in rest:
+        for name, largest in found.items():
+            with np.errstate(invalid="ignore", over="ignore"):
+                accumulate_max(largest, other[name] - middle[name])
+    return found
+
+
+def in_narrow(value: Array, spread: Array, dtype: str) -> Array:
+    """Return the rounding error of numbers in a narrower dtype; their ``spread`` is that with its errors inside."""
+    own, times = IN_SINGLE if dtype == "float32" else IN_HALF
+    size = np.abs(np.nan_to_num(np.asarray(value, np.float64), nan=0.0, posinf=0.0, neginf=0.0))
+    return own * eps(dtype) * size + times * spread + underflow(dtype)
 
 
 def ulps(difference: float, of: float, dtype: str) -> float:

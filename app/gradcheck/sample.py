@@ -12,6 +12,8 @@ from app.autodiff.derivatives import KINDS, Kind, output_shapes, values_up_to
 from app.autodiff.point import Arrays, Point, blame_op
 from app.errors import OpFailed, Unprocessable
 from app.gradcheck import rounding
+from app.gradcheck.inner_errors import InnerErrors
+from app.gradcheck.noise import scaled
 from app.gradcheck.reference import as_float64
 from app.gradcheck.rounding import Rounding
 from app.gradcheck.rows import Rows, is_joinable, stack
@@ -19,10 +21,8 @@ from app.runtime.modes import Key
 from app.tensors.dtypes import DTYPES
 from ops import Array, Claim, Mode
 
-# The size of an op's constants, which are about 1, in a value, which is linear in its directions of up to 2; and the
-# most that is taken for a constant where values are larger elsewhere.
-ONES = {"outputs": 1.0, "gradients": 2.0, "products": 4.0, "slots": 2.0}
-MAX_CONSTANT = 4096.0
+# How often the errors inside an op are drawn; for a narrow dtype more often, because nothing else is measured.
+DRAWS, DRAWS_IN_NARROW = 5, 10
 # The most numbers of leaves that are evaluated side by side.
 MAX_STACKED = 1 << 18
 
@@ -38,7 +38,7 @@ class Sample:
     cotangents: Arrays
     vectors: Arrays
     magnitudes: Mapping[Key, float] = field(default_factory=dict[Key, float], kw_only=True)
-    """How large each of the values is elsewhere, where the target knows it: a constant of the op may hide here."""
+    """How large each of the values is elsewhere, where the target knows it."""
     noise_floors: Mapping[Key, float] | None = field(default=None, kw_only=True)
     """At a special point, the noise of each of the values elsewhere."""
     last: Kind = field(default="products", kw_only=True)
@@ -62,17 +62,26 @@ class Sample:
 
     @cached_property
     def rounding(self) -> Rounding[Key]:
-        """The rounding error that each of the values may have, in units of ``eps`` of any dtype, and their noise."""
-        rng = np.random.default_rng(0)
-
-        def ones(key: Key) -> float:
-            return max(ONES[str(key[0])], min(MAX_CONSTANT, self.magnitudes.get(key, 0.0)))
-
+        """The rounding error that each of the values may have, in units of ``eps`` of its dtype, and their noise."""
         floors, kinds = self.noise_floors, KINDS[: KINDS.index(self.last) + 1]
         if floors is not None:
             floors = {key: floor for key, floor in floors.items() if key[0] in kinds}
+        scale, unit = rounding.measured_with(self.point.spec.dtype), rounding.eps(self.point.spec.dtype)
+        at, whole, half = self._with_errors(0.0, scale, scale / 2)
+        terms = rounding.terms_of(at[0], whole, half, scale)
+        if floors is not None:
+            # At a special point, a computed number may be on either side of a kink: errors of one sign may miss it.
+            right, left = self._with_errors(rounding.BESIDE * unit, -rounding.BESIDE * unit)
+            jumps = rounding.spread(at[0], [*right, *left])
+            terms = {key: np.fmax(size, jumps[key] / unit) for key, size in terms.items()}
         return rounding.measure(
-            self._evaluate, self._leaves, rng, elementwise=self.is_elementwise, ones=ones, noise_floors=floors
+            self._evaluate,
+            self._leaves,
+            np.random.default_rng(0),
+            elementwise=self.is_elementwise,
+            terms=terms,
+            elsewhere=self.magnitudes,
+            noise_floors=floors,
         )
 
     @cached_property
@@ -85,7 +94,7 @@ class Sample:
 
     @cached_property
     def spreads(self) -> dict[str, dict[Key, Array]]:
-        """How far each of the values moves with inputs that are rounded to a narrower dtype, by dtype."""
+        """How far each of the values moves with the roundings of a narrower dtype inside the op, by dtype."""
         return {}
 
     @cached_property
@@ -131,13 +140,14 @@ class Sample:
 
     def error_bound(self, key: Key, dtype: str) -> Array:
         """Return the rounding error that a value in ``dtype`` may have."""
-        bound = rounding.eps(dtype) * self.rounding.bounds[key] + rounding.tiny(dtype)
         if rounding.eps(dtype) <= rounding.eps(self.point.spec.dtype):
-            return bound
+            return rounding.eps(dtype) * self.rounding.bounds[key] + rounding.underflow(dtype)
         if dtype not in self.spreads:
-            rng = np.random.default_rng(0)
-            self.spreads[dtype] = rounding.spread(self._evaluate, self._leaves, rng, rounding.eps(dtype))
-        return np.fmax(bound, self.spreads[dtype][key])
+            ((at,),) = self._with_errors(0.0)
+            lost, scale = rounding.lost(dtype), rounding.eps(dtype)
+            (others,) = self._with_errors(scale, draws=DRAWS_IN_NARROW, lost=lost)
+            self.spreads[dtype] = rounding.spread(at, others)
+        return rounding.in_narrow(self.values[key], self.spreads[dtype][key], dtype)
 
     def in_mode(self, mode: Mode, device: str) -> "Sample":
         """Return the same sample in another mode or on another device."""
@@ -175,6 +185,24 @@ class Sample:
         """The differentiable inputs, the cotangents and the vectors."""
         fields = {"inputs": self.inputs, "cotangents": self.cotangents, "vectors": self.vectors}
         return {(kind, name): x for kind, named in fields.items() for name, x in named.items()}
+
+    def _with_errors(self, *scales: float, draws: int = DRAWS, lost: float = 0.0) -> list[list[dict[Key, Array]]]:
+        """Return the values with random errors of each relative size inside the op; one set of them for 0.
+
+        If the op rejects numbers that are off, the errors are those of its leaves.
+        """
+        try:
+            inner = InnerErrors(self.last, self.point, self.cotangents, self.vectors, draws, lost)
+            return inner.values(*scales)
+        except (OpFailed, Unprocessable):
+            return [self._evaluate(self._leaves_off(scale, draws)) if scale else [self.values] for scale in scales]
+
+    def _leaves_off(self, scale: float, draws: int) -> list[dict[Key, Array]]:
+        rng = np.random.default_rng(0)
+        return [
+            scaled(self._leaves, {name: rng.standard_normal(x.shape) for name, x in self._leaves.items()}, scale)
+            for _ in range(draws)
+        ]
 
     def _evaluate(self, sets: Sequence[Mapping[Key, Array]]) -> list[dict[Key, Array]]:
         """Return the values for each set of leaves: in one call, if the op's batching allows and the sets are small."""

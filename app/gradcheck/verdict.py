@@ -20,6 +20,11 @@ NEAR_OVERFLOW = 1 / 16
 Verdict = Literal["pass", "fail", "error", "inconclusive", "skipped"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
+LEAST = 0.02
+"""Of the numbers that have an expected value, at least this share must be compared."""
+UNKNOWN = frozenset({Status.NO_DIGITS, Status.CONTRADICTION, Status.FLAT})
+"""Why such a number is not compared. Where the reason is another, such as a kink, there is no expected value."""
+
 SAME_RATIO = 1e-2
 """How far ratios of wrong to right may differ and still count as equal, as a fraction of their distance from 1."""
 
@@ -85,6 +90,11 @@ class Finding:
     worst: Element | None = None
     reproduction: Reproduction | None = None
 
+    @property
+    def compared(self) -> int:
+        """How many of the points could be compared."""
+        return self.points - sum(self.inconclusive.values())
+
     def document(self) -> dict[str, Any]:
         """Return the finding as JSON."""
         return {
@@ -92,6 +102,7 @@ class Finding:
             "verdict": self.verdict,
             "sentence": self.sentence,
             "points": self.points,
+            "compared": self.compared,
             "evaluations": self.evaluations,
             "inconclusive": dict(self.inconclusive),
             "worst": None if self.worst is None else self.worst.document(),
@@ -180,12 +191,12 @@ class Comparison:
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict: one wrong number is enough to fail, one conclusive number to pass."""
+        """The verdict: one wrong number is enough to fail, and too few conclusive ones are no pass."""
         if self.wrong:
             return "fail"
         if not self.points:
             return "skipped"
-        return "inconclusive" if self.inconclusive.total() == self.points else "pass"
+        return "pass" if is_enough(self.points, self.inconclusive) else "inconclusive"
 
     def finding(self, what: str, against: str) -> Finding:
         """Return the finding: ``what`` compared ``against`` something."""
@@ -198,6 +209,8 @@ class Comparison:
                     sentence += f"; inconclusive at {self._reasons}"
             case "inconclusive":
                 sentence = f"{what} cannot be compared with {against} at {self._reasons}"
+                if compared := self.points - self.inconclusive.total():
+                    sentence += f"; it agrees at {_points(compared)}, which is too few"
             case _:
                 sentence = f"{what}: nothing to compare"
         worst = self.worst if self.verdict in ("pass", "fail") else None
@@ -246,11 +259,21 @@ class Comparison:
 
 
 def worst_verdict(verdicts: Sequence[Verdict]) -> Verdict:
-    """Return the verdict on many: the first of fail, error and pass that any of them has, else inconclusive."""
-    for verdict in ("fail", "error", "pass"):
+    """Return the verdict on many: the first of fail, error, inconclusive and pass, else inconclusive."""
+    for verdict in ("fail", "error", "inconclusive", "pass"):
         if verdict in verdicts:
             return verdict
     return "inconclusive"
+
+
+def is_enough(points: int, inconclusive: Mapping[str, int]) -> bool:
+    """Return whether so many of the points could be compared that no fault means something.
+
+    Where there is no expected value by nature, as at kinks, nothing is missing; but one point must be compared.
+    """
+    compared = points - sum(inconclusive.values())
+    unknown = sum(count for reason, count in inconclusive.items() if reason in UNKNOWN)
+    return compared > 0 and compared >= LEAST * (compared + unknown)
 
 
 def _relative_to_bar(a: Array, n: Array, bar: Array) -> tuple[Array, Array, Array]:

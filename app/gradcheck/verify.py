@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from app.autodiff.binding import moved
-from app.autodiff.derivatives import Absent, vjp
+from app.autodiff.derivatives import output_shapes, vjp
 from app.autodiff.point import Point
 from app.errors import wrong
 from app.gradcheck import rounding
+from app.gradcheck.sample import Sample
 from app.gradcheck.verdict import Comparison, Place, Tolerances, worst_verdict
-from app.runtime.modes import Key
 from app.tensors.dtypes import DTYPES
 from ops import FLOATS, Array
 
@@ -34,57 +34,48 @@ def verify(
             raise wrong(("gradients", name), message, expected=str(list(shape)), got=str(list(theirs.shape)))
     # The numbers of the point are exact in the op's widest dtype.
     widest = min((dtype for dtype in point.op.dtypes if dtype in FLOATS), key=rounding.eps)
-    spec, dys = replace(point.spec, dtype=widest), None
+    spec = replace(point.spec, dtype=widest)
     inputs = {name: x.astype(DTYPES[spec.inputs.dtypes[name]].numpy) for name, x in point.inputs.items()}
     wide = moved(replace(point, spec=spec), inputs)
-    if cotangents is not None:
-        dtypes = wide.spec.outputs.dtypes
-        dys = {name: dy.astype(DTYPES[dtypes[name]].numpy) for name, dy in cotangents.items()}
-    expected, bounds = _expected_gradients(wide, tuple(gradients), dys)
+    # Where the request is wrong, making the evaluation raises.
+    _ = vjp(wide, tuple(gradients), cotangents, batched=False, outputs=False)
+    sample = _sample(wide, cotangents)
     documents: dict[str, dict[str, Any]] = {}
     for name, theirs in gradients.items():
         place = Place("verify", 1, input=name, dtype=point.spec.dtype)
-        bar = rounding.eps(place.dtype) * bounds[name] + rounding.tiny(place.dtype)
-        documents[name] = _document(place, theirs, expected[name], bar, wide, tolerances=tolerances)
+        documents[name] = _document(place, theirs, sample, tolerances=tolerances)
     return {
         "op": point.op.name,
         "verdict": worst_verdict([document["verdict"] for document in documents.values()]),
         "sentence": " ".join(document["sentence"] + "." for document in documents.values()),
         "dtype": point.spec.dtype,
-        "against": wide.spec.dtype,
+        "against": widest,
         "gradients": documents,
     }
 
 
-def _expected_gradients(
-    point: Point, wrt: tuple[str, ...], cotangents: Mapping[str, Array] | None
-) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Return the op's own gradients, and the rounding error that any others may have, in units of ``eps``."""
-    leaves: dict[Key, Array] = {("inputs", name): point.inputs[name] for name in point.spec.inputs.differentiable}
-    leaves |= {("cotangents", name): dy for name, dy in (cotangents or {}).items()}
-
-    def gradients(moved: Mapping[Key, Array]) -> dict[str, Array]:
-        inputs = {name: moved.get(("inputs", name), x) for name, x in point.inputs.items()}
-        dys = {name: moved["cotangents", name] for name in cotangents or {}} or None
-        _, dxs = vjp(replace(point, inputs=inputs), wrt, dys, batched=False, outputs=False).run()
-        return {name: np.zeros_like(inputs[name]) if isinstance(dx, Absent) else dx for name, dx in dxs.items()}
-
-    elementwise = point.spec.batching == "elementwise"
-    largest = max((float(np.abs(dy).max(initial=0)) for dy in (cotangents or {}).values()), default=1.0)
-    rng = np.random.default_rng(0)
-    measured = rounding.measure(
-        lambda sets: list(map(gradients, sets)), leaves, rng, elementwise=elementwise, ones=lambda name: largest
-    )
-    return {name: np.asarray(dx, np.float64) for name, dx in gradients(leaves).items()}, measured.bounds
+def _sample(point: Point, cotangents: Mapping[str, Array] | None) -> Sample:
+    """Return the sample at a point in the widest dtype, for cotangents that are 1 if none are given, else 0."""
+    of, to = point.spec.inputs, point.spec.outputs
+    dys = {
+        name: (np.ones if cotangents is None else np.zeros)(shape, DTYPES[to.dtypes[name]].numpy)
+        for name, shape in output_shapes(point).items()
+        if name in to.differentiable
+    }
+    dys |= {name: dy.astype(DTYPES[to.dtypes[name]].numpy) for name, dy in (cotangents or {}).items()}
+    return Sample(point, dys, {name: np.ones_like(point.inputs[name]) for name in of.differentiable}, last="gradients")
 
 
-def _document(
-    place: Place, theirs: Array, expected: Array, bar: Array, wide: Point, *, tolerances: Tolerances
-) -> dict[str, Any]:
-    """Return the verdict on a gradient that may be off by ``bar`` and the tolerances.
+def _document(place: Place, theirs: Array, sample: Sample, *, tolerances: Tolerances) -> dict[str, Any]:
+    """Return the verdict on a gradient, which may be off by the rounding of its dtype and the tolerances.
 
     The blocks are up to ``BLOCKS`` ranges of the leading axis, which show a wrong tile of a kernel.
     """
+    name, key = str(place.input), ("gradients", str(place.input))
+    x = np.asarray(sample.point.inputs[name], np.float64)
+    # The gradient of an input that is not differentiable is 0.
+    expected = np.asarray(sample.values.get(key, np.zeros(x.shape)), np.float64)
+    bar = sample.error_bound(key, place.dtype) if key in sample.values else np.zeros(x.shape)
     high = DTYPES[place.dtype].high
     with np.errstate(invalid="ignore"):
         # Values beyond the range of their dtype are correctly infinite in it.
@@ -103,8 +94,8 @@ def _document(
         block = compare(slice(start, stop))
         ulps = 0.0 if block.worst is None else block.worst.ulps
         blocks.append({"start": start, "stop": stop, "verdict": block.verdict, "wrong": block.wrong, "ulps": ulps})
-    whole = compare(x=np.asarray(wide.inputs[str(place.input)], np.float64))
-    finding = whole.finding(f"your d{place.input}", f"op {wide.op.name} in {wide.spec.dtype}")
+    whole, spec = compare(x=x), sample.point.spec
+    finding = whole.finding(f"your d{name}", f"op {spec.op.name} in {spec.dtype}")
     names, worst = {"analytic": "yours", "numeric": "expected"}, None
     if whole.worst is not None:
         worst = {names.get(key, key): value for key, value in whole.worst.document().items()}

@@ -34,9 +34,8 @@ def check(
 ) -> None:
     """Check the gradients of the named ops, by default of all.
 
-    Exits with 1 if a gradient is wrong, with 2 if an op is unavailable, or a check cannot run, breaks off or runs out
-    of time, else with 0, also if some are inconclusive. Ctrl-C prints and writes what was checked so far, and exits
-    with 130.
+    Exits with 1 if a gradient is wrong, with 2 if an op is unavailable or inconclusive, or a check cannot run, breaks
+    off or runs out of time, else with 0. Ctrl-C prints and writes what was checked so far, and exits with 130.
     """
     out = console(sys.stderr if STDOUT in (json, junit) else None)
     with output_files({"--json": json, "--junit": junit}) as files, client(ctx, url, timeout) as service:

@@ -40,8 +40,10 @@ class Outcome:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all requested ops are available, and all checks have run, without a fault of the checker."""
-        return not self.unavailable and not any(report.unfinished or report.count("error") for report in self.reports)
+        """Whether all requested ops are available, and all checks have run and compared enough, without a fault."""
+        return not self.unavailable and not any(
+            report.unfinished or report.count("error") or report.verdict == "inconclusive" for report in self.reports
+        )
 
 
 def follow(out: Console, events: Iterable[Event], *, quiet: bool = False) -> Outcome:

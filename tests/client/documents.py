@@ -12,6 +12,8 @@ WORST = {
     "relative": 0.09,
     "ulps": 4.05e14,
 }
+# The verdict on many is the first of these that any has.
+VERDICTS = ("fail", "error", "inconclusive", "pass")
 UNBOUNDED = WORST | {"x": None, "index": None, "analytic": "NaN", "ulps": "Infinity", "relative": "Infinity"}
 
 
@@ -42,7 +44,7 @@ def places(*changes: dict[str, Any]) -> list[dict[str, Any]]:
 
 def report(op: str, *checks: dict[str, Any]) -> dict[str, Any]:
     verdicts = [entry["verdict"] for entry in checks]
-    verdict = next((v for v in ("fail", "error", "pass") if v in verdicts), "inconclusive")
+    verdict = next((v for v in VERDICTS if v in verdicts), "inconclusive")
     return {
         "op": op,
         "verdict": verdict,
@@ -51,6 +53,7 @@ def report(op: str, *checks: dict[str, Any]) -> dict[str, Any]:
         "points": 68,
         "evaluations": 4148,
         "seconds": 0.52,
+        "coverage": [{"check": "derivative", "order": 1, "dtype": "float64", "points": 68, "compared": 66}],
         "unfinished": sum("out of time" in entry["sentence"] for entry in checks),
         "checks": list(checks),
     }
@@ -65,7 +68,7 @@ def stream(*reports: dict[str, Any], unavailable: dict[str, str] | None = None) 
         events += [progress, {"event": "report", "report": report}]
     counts = {verdict: verdicts.count(verdict) for verdict in ("pass", "fail", "error", "inconclusive")}
     counts["unfinished"] = sum(report["unfinished"] > 0 for report in reports)
-    verdict = next((v for v in ("fail", "error", "pass") if v in verdicts), "inconclusive")
+    verdict = next((v for v in VERDICTS if v in verdicts), "inconclusive")
     return [*events, {"event": "summary", "verdict": verdict, **counts, "seconds": 31.2}]
 
 

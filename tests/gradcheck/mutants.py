@@ -22,6 +22,9 @@ NUMERIC, NOISE = ("tests/gradcheck/test_numeric.py",), ("tests/gradcheck/test_no
 ROWS, SIZES = ("tests/gradcheck/test_rows.py",), ("tests/gradcheck/test_sizes.py",)
 CALLS = ("tests/gradcheck/test_calls.py", "-m", "not slow")
 ORDERS = ("tests/gradcheck/test_orders.py", "-m", "not slow")
+ROUNDING = ("tests/gradcheck/test_random_rounding.py",)
+VERIFY = ("tests/gradcheck/test_verify_rounding.py",)
+COVERAGE = ("tests/gradcheck/test_coverage.py",)
 UNDECLARED = ("tests/gradcheck/test_undeclared.py",)
 SILENT = ("tests/gradcheck/test_no_false_alarms.py", "-k", "not registered")
 
@@ -131,14 +134,36 @@ MUTANTS = (
         "np.full(stair.shape, Status.NO_DIGITS)[",
         tests=LARGE,
     ),
-    Mutant("rounding.py", "ROUNDINGS = 16", "ROUNDINGS = 0.01", ("square_wave", "softmax_in_all", "rms_norm_in_all")),
+    Mutant("rounding.py", "ROUNDINGS = 16", "ROUNDINGS = 0.01", tests=ROUNDING),
+    Mutant("rounding.py", "NOISES * of_noise\n", "0.0 * of_noise\n", tests=NOISE),
+    Mutant("rounding.py", "np.fmax(of_noise, np.median(relative) * stable)", "of_noise", tests=LARGE),
+    # The roundings inside the op.
+    Mutant("rounding.py", "+ sensitivity[name] + terms[name]", "+ sensitivity[name]", tests=ROUNDING),
+    Mutant("rounding.py", "own * eps(dtype) * size + times * spread", "0.5 * size", tests=VERIFY),
+    Mutant("rounding.py", "own * eps(dtype) * size + times * spread", "own * eps(dtype) * size", tests=ROUNDING),
     Mutant(
-        "rounding.py",
-        "NOISES * of_noise)",
-        "0.0 * of_noise)",
-        ("offset_by_1e8", "upper_part", "naive_variance"),
+        "rounding.py", "stable = size + sens", "stable = np.fmax(size, 1.0) + sens", ("twice the slope of a tiny cube",)
     ),
-    Mutant("rounding.py", "np.fmax(of_noise, np.median(of_noise))", "of_noise", tests=LARGE),
+    Mutant(
+        "random_rounding.py", "and (op_type in EXACT or op_type in WHOLE or", "and (op_type in EXACT or", tests=ROUNDING
+    ),
+    Mutant(
+        "random_rounding.py",
+        "        while isinstance(graph, ControlFlowFuncGraph):",
+        "        while False:",
+        tests=ROUNDING,
+    ),
+    Mutant("random_arrays.py", "if ufunc not in EXACT:", "if False:", tests=ROUNDING),
+    # Coverage.
+    Mutant("verdict.py", "compared >= LEAST * (compared + unknown)", "True", tests=COVERAGE),
+    Mutant(
+        "coverage.py",
+        'if verdict != "inconclusive" or "pass" not in each',
+        'if verdict != "inconclusive"',
+        tests=COVERAGE,
+    ),
+    Mutant("outside.py", "if target.op.sample is not None and", "if False and", tests=COVERAGE),
+    Mutant("halves.py", "if not set(op.dtypes) <= HALF:", "if True:", tests=COVERAGE),
     Mutant(
         "noise.py",
         "if may_be_narrower and _is_of_narrower_dtype(noise, middle):",
@@ -162,7 +187,7 @@ MUTANTS = (
         "1e9 * moves[name] + 1e-3",
         ("π with the digits of float32", "a constant that has lost digits"),
     ),
-    Mutant("reference.py", "np.asarray(x, np.float64)", "x", tests=("tests/gradcheck/test_reference.py",)),
+    Mutant("reference.py", "np.asanyarray(x, np.float64)", "x", tests=("tests/gradcheck/test_reference.py",)),
     Mutant("checks/retrace.py", "RETRACES = 2", "RETRACES = 0", ("a counter in a closure", "the time of the trace")),
     Mutant(
         "checks/determinism.py",
@@ -190,8 +215,8 @@ MUTANTS = (
     ),
     Mutant(
         "checks/modes.py",
-        "*target.subsamples, *(sample for sample in target.special_samples if sample.is_computable)",
-        "*target.subsamples",
+        "*(() if target.op.sample else special)",
+        "*()",
         ("a NaN that a compiler loses",),
     ),
     Mutant("checks/modes.py", 'if mode != "graph":', 'if mode == "xla":', ("a shortcut in eager mode",)),

@@ -65,7 +65,7 @@ def test_at_special_points_the_noise_of_a_narrower_dtype_counts() -> None:
 
     leaves, rng = {"x": np.linspace(0.5, 3, 200)}, np.random.default_rng(0)
     regular, special = (
-        rounding.measure(rounded, leaves, rng, elementwise=True, ones=lambda name: 1.0, noise_floors=floors)
+        rounding.measure(rounded, leaves, rng, elementwise=True, terms={"y": np.zeros(200)}, noise_floors=floors)
         for floors in (None, {"y": 0.0})
     )
     assert regular.noises["y"] == 0

@@ -44,6 +44,15 @@ def Conv2DBackpropInput(
     dilations: Sequence[int] = [1, 1, 1, 1],
     name: str | None = None,
 ) -> Tensor: ...
+def StatelessRandomNormalV2(
+    *,
+    shape: ShapeSpec,
+    key: TensorLike,
+    counter: TensorLike,
+    alg: TensorLike,
+    dtype: DTypeSpec = ...,
+    name: str | None = None,
+) -> Tensor: ...
 def SymbolicGradient(
     *, input: Sequence[TensorLike], Tout: Sequence[DTypeSpec], f: Any, name: str | None = None
 ) -> list[Tensor]: ...

@@ -15,6 +15,7 @@ from app.gradcheck.comparison import Gradient, compare, compare_with_formula
 from app.gradcheck.kinks import compare_one_sided
 from app.gradcheck.numeric import Status
 from app.gradcheck.objective import Objective
+from app.gradcheck.outside import noted
 from app.gradcheck.reproduce import calls
 from app.gradcheck.rows import Rows
 from app.gradcheck.sample import Sample
@@ -65,7 +66,9 @@ def _check_special(target: Target) -> Iterator[Finding]:
         # At a given point, a gradient that lies between the two sides of a kink proves nothing.
         if comparison.verdict == "fail" or (comparison.verdict == "pass" and not is_given):
             what = "the gradient along equal numbers" if name is None else f"d{name}"
-            yield comparison.finding(what, "the derivative on both sides of 0, a tie, a kink or an end of the domain")
+            against = "the derivative on both sides of 0, a tie, a kink or an end of the domain"
+            found = [comparison.finding(what, against)]
+            yield from found if is_given else noted(target, found)
 
 
 def _has_small_kinks(sample: Sample) -> bool:
@@ -77,7 +80,12 @@ def statuses(target: Target, subsample: Sample) -> dict[str, Array]:
     """Return where forward has no derivative, such as kinks and jumps, by input and coordinate."""
     if not subsample.statuses:
         for output in subsample.cotangents:
-            compare_output(target, subsample, output, {name: Comparison(Place(NAME)) for name in subsample.vectors})
+            compare_output(
+                target,
+                subsample,
+                output,
+                {name: Comparison(Place(NAME, dtype=target.widest)) for name in subsample.vectors},
+            )
     return subsample.statuses
 
 

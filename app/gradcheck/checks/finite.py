@@ -18,6 +18,8 @@ from app.gradcheck.checks import derivative, second
 from app.gradcheck.claims import claim_function, claim_of
 from app.gradcheck.comparison import slope_at
 from app.gradcheck.numeric import Status
+from app.gradcheck.outside import noted
+from app.gradcheck.points import size_of_numbers
 from app.gradcheck.reproduce import Call
 from app.gradcheck.sample import Sample, sample_at
 from app.gradcheck.target import Target
@@ -36,8 +38,7 @@ def check(target: Target) -> Iterator[Finding]:
     """Check each order in every dtype."""
     for dtype in target.dtypes:
         samples = list(_samples(target, dtype))
-        for order in target.orders:
-            yield _finding(target, samples, order, dtype)
+        yield from noted(target, (_finding(target, samples, order, dtype) for order in target.orders))
 
 
 def _finding(target: Target, samples: list[Sample], order: int, dtype: str) -> Finding:
@@ -131,7 +132,8 @@ def _expected_finite(sample: Sample, order: int) -> Array:
         finite = [np.isfinite(np.asarray(value, np.float64)) for value in values]
         for slot in sample.point.op.inputs:
             x = np.asarray(sample.point.inputs[slot.name], np.float64)
-            finite += [np.abs(x - pole) > POLE_DISTANCE * max(1.0, abs(pole)) for pole in slot.poles]
+            size = size_of_numbers(sample.point.op, slot.name)
+            finite += [np.abs(x - pole) > POLE_DISTANCE * max(size, abs(pole)) for pole in slot.poles]
     if sample.is_elementwise:
         return np.logical_and.reduce(finite)
     return np.asarray(all(bool(part.all()) for part in finite) and not sample.is_singular)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from app.errors import Unprocessable
 from app.gradcheck.agreement import agree
+from app.gradcheck.outside import NOTE, noted
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Finding, Place
@@ -26,14 +27,24 @@ def check(target: Target) -> Iterator[Finding]:
 
 def _compare(target: Target, mode: Mode, device: str, what: str) -> Iterator[Finding]:
     place = Place(NAME, mode=mode, dtype=target.widest)
-    samples = [*target.subsamples, *(sample for sample in target.special_samples if sample.is_computable)]
+    special = [sample for sample in target.special_samples if sample.is_computable]
+    samples = [*target.subsamples, *(() if target.op.sample else special)]
+    others = special if target.op.sample else []
     if mode == "xla":
         # XLA compiles for every shape: that of the random points, which most special ones share, is enough.
         last = target.subsamples[-1]
-        samples = [sample for sample in samples if sample.is_elementwise or _shape(sample) == _shape(last)]
+        samples, others = (
+            [sample for sample in each if sample.is_elementwise or _shape(sample) == _shape(last)]
+            for each in (samples, others)
+        )
+
+    def compare(some: list[Sample]) -> Iterator[Finding]:
+        pairs = ((sample.in_mode(mode, device).values, sample) for sample in some)
+        return agree(target, place, pairs, what, "mode graph", device=device)
+
     try:
-        pairs = ((sample.in_mode(mode, device).values, sample) for sample in samples)
-        yield from agree(target, place, pairs, what, "mode graph", device=device)
+        yield from compare(samples)
+        yield from (finding for finding in noted(target, compare(others)) if NOTE in finding.sentence)
     except Unprocessable as error:
         if error.entries[0].loc != ("mode",):
             raise

@@ -111,14 +111,12 @@ def _composite(target: Target, subsample: Sample, comparisons: Mapping[str, Comp
     if not subsample.is_elementwise and any((status != Status.OK).any() for status in known.values()):
         return
     results = composite(subsample.point, subsample.cotangents, subsample.vectors).run()
-    # The sizes of the terms; y rounds too.
-    size, slots = (
-        sum(_largest(subsample.values[what, name]) for name in subsample.cotangents) for what in ("outputs", "slots")
-    )
+    # The bounds are those at dy = c; here dy = c y, and c times the jvp of v. y rounds, too.
+    size, slots = (sum(_sizes(subsample, what, name) for name in subsample.cotangents) for what in ("outputs", "slots"))
     of_outputs, of_gradients = _error_of_outputs(target, subsample), subsample.error_bounds("gradients", target.widest)
     bounds = {
-        name: bound * (1 + 2 * size)
-        + of_gradients[name] * (1 + 2 * slots)
+        name: 2 * size * bound
+        + 2 * slots * of_gradients[name]
         + 2 * of_outputs * np.abs(subsample.values["products", name])
         for name, bound in subsample.error_bounds("products", target.widest).items()
     }
@@ -134,9 +132,10 @@ def _composite(target: Target, subsample: Sample, comparisons: Mapping[str, Comp
     compare(target, subsample, gradient, _composite_objective(target, subsample))
 
 
-def _largest(values: Array) -> float:
-    """Return the size of the largest finite number."""
-    return float(np.abs(np.nan_to_num(np.asarray(values, np.float64), posinf=0, neginf=0)).max(initial=0))
+def _sizes(sample: Sample, what: str, name: str) -> Array:
+    """Return the sizes of the finite numbers of a value: the largest, unless the op is elementwise."""
+    sizes = np.abs(np.nan_to_num(np.asarray(sample.values[what, name], np.float64), posinf=0, neginf=0))
+    return sizes if sample.is_elementwise else np.asarray(sizes.max(initial=0.0))
 
 
 def _error_of_outputs(target: Target, sample: Sample) -> Array:
@@ -156,7 +155,7 @@ def _composite_objective(target: Target, sample: Sample) -> Objective:
             dys = {name: (c * ys[name].reshape(-1, *c.shape)).astype(c.dtype) for name, c in sample.cotangents.items()}
         return rows.vjp(moved, dys)
 
-    size = 1 + 2 * max(map(_largest, (sample.values["outputs", name] for name in sample.cotangents)))
+    size = 2 * np.max([_sizes(sample, "outputs", name) for name in sample.cotangents], axis=0)
     of_outputs = 2 * _error_of_outputs(target, sample)
     bounds = {
         name: size * bound + of_outputs * np.abs(sample.values["gradients", name])

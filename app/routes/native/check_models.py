@@ -121,7 +121,8 @@ class CheckEntry(BaseModel):
     mode: str
     dtype: str
     device: str
-    points: int = Field(description="Numbers compared.")
+    points: int = Field(description="Numbers to compare.")
+    compared: int = Field(description="Numbers that could be compared.")
     evaluations: int = Field(description="Evaluations for the numeric derivative.")
     seconds: float
     inconclusive: dict[str, int] = Field(description="Inconclusive numbers, counted by reason.")
@@ -129,6 +130,16 @@ class CheckEntry(BaseModel):
     reproduce: str | None = Field(description="A command that returns the analytic number; or why there is none.")
     shows: str | None = Field(description="What in the answer to that command is the number.")
     places: list[CheckPlace] = Field(description="All places of the finding; the counts and seconds are their sums.")
+
+
+class Coverage(BaseModel):
+    """How many numbers of a check, of one order and dtype, could be compared."""
+
+    check: CheckName
+    order: int | None
+    dtype: str
+    points: int = Field(description="Numbers to compare.")
+    compared: int = Field(description="Numbers that could be compared.")
 
 
 class CheckAnswer(OperationAnswer):
@@ -142,6 +153,7 @@ class CheckAnswer(OperationAnswer):
     evaluations: int
     seconds: float
     unfinished: int = Field(description="Checks not run, because the time was over.")
+    coverage: list[Coverage] = Field(description="By check, order and dtype.")
     checks: list[CheckEntry]
 
 

@@ -5,8 +5,10 @@ from tests.gradcheck.hard import (
     cancellation,
     domains,
     first_order,
+    halves,
     indexing,
     kinks,
+    layers,
     linear_algebra,
     narrow,
     oscillation,
@@ -16,6 +18,7 @@ from tests.gradcheck.hard import (
     spectra,
     staircases,
     structures,
+    units,
 )
 from tests.gradcheck.hard.exact import Hard, collected
 
@@ -24,8 +27,10 @@ MODULES = (
     cancellation,
     domains,
     first_order,
+    halves,
     indexing,
     kinks,
+    layers,
     linear_algebra,
     narrow,
     oscillation,
@@ -35,6 +40,7 @@ MODULES = (
     spectra,
     staircases,
     structures,
+    units,
 )
 
 HARD: dict[str, Hard] = collected(*(hard for module in MODULES for hard in module.OPS.values()))

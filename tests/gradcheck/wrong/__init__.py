@@ -11,11 +11,13 @@ from tests.gradcheck.wrong import (
     calls,
     dtypes,
     first_order,
+    half,
     mixed,
     rows,
     sizes,
     state,
     ties,
+    units,
 )
 
 MODULES = (
@@ -33,6 +35,8 @@ MODULES = (
     branches,
     sizes,
     calls,
+    units,
+    half,
 )
 
 

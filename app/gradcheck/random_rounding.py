@@ -1,0 +1,174 @@
+"""Random rounding: the program of an op in which every result of TensorFlow is off by a random fraction of itself.
+
+This is Monte Carlo arithmetic (Parker, "Monte Carlo Arithmetic", 1997; Denis, de Oliveira Castro and Petit,
+"Verificarlo", 2016). How far the results move is how far the roundings inside the op may move them: it knows the size
+of terms that cancel, where changes of the inputs show only that of their sum.
+
+While a graph is built, TensorFlow reports each operation that is added to it, and takes other tensors in place of its
+outputs. So this works in loops, branches and gradients too. It does not look into functions that the op calls as a
+whole, such as a ``tf.function`` of the author: see ``_Rounder.outputs``.
+"""
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+# Private, because no public function replaces the outputs of operations while a graph is built.
+from tensorflow.python.framework import op_callbacks
+
+# Private, because nothing public tells the graph of a loop or a branch from that of a function.
+from tensorflow.python.ops.control_flow_v2_func_graphs import ControlFlowFuncGraph
+
+from app.autodiff.programs import Program
+from app.gradcheck.operation_types import ARITHMETIC, CUMULATIVE, EXACT, OF_MATRICES, OF_SIZE_ONE, WHOLE
+from app.runtime.calculus import Calculus, Graph, Tapes
+from app.runtime.modes import Results, Traits
+from ops import Tensor
+
+# The dtype with the fewest digits: a constant that is exact in it is so in any.
+FEWEST_DIGITS = tf.bfloat16
+PHILOX = 1
+# The largest error that underflow may be, as a fraction of a number: a number that is lost altogether is no rounding.
+MOST_LOST = 0.1
+
+
+@dataclass(frozen=True)
+class RandomRounding:
+    """A program whose results of arithmetic are off, each by a random number, of deviation ``scale``, times itself.
+
+    It has two more leaves: ``scale``, float64, and ``draw``, int64, which selects the random numbers. Numbers may also
+    be off by ``lost``, which is what underflow loses.
+    """
+
+    program: Program
+    lost: float = 0.0
+
+    @property
+    def traits(self) -> Traits:
+        """Those of the program, with the two more leaves."""
+        traits = self.program.traits
+        return traits._replace(shapes=(*traits.shapes, (), ()))
+
+    def build(self, calculus: Calculus, leaves: Sequence[Tensor]) -> Results:
+        """Return the program's results.
+
+        Tapes show gradient functions the results that were replaced; ``tf.gradients`` shows them those without errors.
+        """
+        del calculus
+        *xs, scale, draw = leaves
+        program = self.program
+        names = dict(zip(program.leaf_names, range(len(xs)), strict=True))
+        whole = [slot for slot in program.op.inputs if not program.op.is_differentiable(slot, program.dtype)]
+        # Kernels may reject an index that is off, even if it is a float.
+        rounder = _Rounder(scale, draw, self.lost, [xs[names[slot.name]] for slot in whole])
+        with rounder.active():
+            for name in program.op.attrs.number_names():
+                xs[names[name]] = rounder.off(xs[names[name]])
+            if "eager" not in program.op.modes:
+                return program.build(Graph(), xs)
+            with Tapes(program.traits.orders) as tapes:
+                return program.build(tapes, xs)
+
+
+class _Rounder:
+    """Replaces the outputs of operations in a graph, and in the graphs of its loops and branches."""
+
+    def __init__(self, scale: Tensor, draw: Tensor, lost: float, exact: Sequence[Tensor]) -> None:
+        self._graph, self._scale, self._lost, self._count = tf.compat.v1.get_default_graph(), scale, lost, 0
+        self._key = tf.reshape(tf.cast(draw, tf.uint64), [1])
+        self._exact = set(map(_name, exact))
+
+    @contextmanager
+    def active(self) -> Generator[None]:
+        """Replace what this thread adds to the graph."""
+        op_callbacks.add_op_callback(self._replacements)
+        try:
+            yield
+        finally:
+            op_callbacks.remove_op_callback(self._replacements)
+
+    def off(self, x: Tensor, size: Tensor | float = 1.0) -> Tensor:
+        """Return a tensor in which each number is off by a random multiple of itself, or of ``size`` times that."""
+        self._count += 1
+        counter = tf.constant(np.array([self._count, 0], np.uint64))
+        noise = tf.raw_ops.StatelessRandomNormalV2(
+            shape=tf.shape(x), key=self._key, counter=counter, alg=PHILOX, dtype=x.dtype
+        )
+        moved = x * (1 + tf.cast(self._scale, x.dtype) * tf.cast(size, x.dtype) * noise)
+        return moved + noise * tf.minimum(MOST_LOST * tf.abs(x), self._lost) if self._lost else moved
+
+    def _replacements(
+        self,
+        op_type: str,
+        inputs: Sequence[Tensor],
+        attrs: object,
+        outputs: Sequence[Tensor],
+        *,
+        op_name: str | None,
+        graph: Any,
+    ) -> list[Tensor] | None:
+        """Return what replaces the outputs of a new operation, ``None`` if they stay."""
+        del attrs, op_name
+        if not self._is_within(graph) or not any(y.dtype.is_floating for y in outputs):
+            return None
+        are_exact = all(not x.dtype.is_floating or _name(x) in self._exact for x in inputs)
+        if op_type == "Const":
+            are_exact = _is_exact(outputs[0])
+        if are_exact and (op_type in EXACT or op_type in WHOLE or op_type == "Const"):
+            self._exact.update(map(_name, outputs))
+            return None
+        if op_type in EXACT:
+            return None
+        if op_type not in ARITHMETIC and op_type != "Const":
+            outputs = self._repeated(op_type, inputs, outputs)
+        return [self._replacement(op_type, y) for y in outputs]
+
+    def _replacement(self, op_type: str, y: Tensor) -> Tensor:
+        if not y.dtype.is_floating:
+            return y
+        return self.off(y) + self.off(tf.ones_like(y)) - 1 if op_type in OF_SIZE_ONE else self.off(y)
+
+    def _repeated(self, op_type: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Return the outputs of an operation at inputs that are off: it is exact for those at best."""
+        operation: Any = outputs[0].op
+        if operation.op_def.is_stateful:
+            return outputs
+        moved = [self._moved(op_type, x) if x.dtype.is_floating and _name(x) not in self._exact else x for x in inputs]
+        again = operation.graph.create_op(
+            op_type, moved, [y.dtype for y in outputs], attrs=dict(operation.node_def.attr), op_def=operation.op_def
+        )
+        return again.outputs
+
+    def _moved(self, op_type: str, x: Tensor) -> Tensor:
+        if op_type in CUMULATIVE:
+            return self.off(x, 2 * tf.sqrt(tf.cast(tf.shape(x)[0] if x.shape.rank == 1 else tf.size(x), tf.float64)))
+        if op_type in OF_MATRICES:
+            largest = tf.reduce_max(tf.abs(x), axis=[-2, -1], keepdims=True)
+            return x + (self.off(largest + tf.zeros_like(x)) - largest)
+        return self.off(x)
+
+    def _is_within(self, graph: Any) -> bool:
+        """Return whether a graph is that of the program, or of a loop or branch in it.
+
+        The trace of another function would keep tensors of this graph, and is used elsewhere too.
+        """
+        while isinstance(graph, ControlFlowFuncGraph):
+            graph = graph.outer_graph
+        return graph is self._graph
+
+
+def _name(x: Tensor) -> tuple[int, str]:
+    return id(x.graph), x.name
+
+
+def _is_exact(constant: Tensor) -> bool:
+    """Return whether every dtype can represent the numbers of a constant."""
+    value = np.asarray(tf.get_static_value(constant))
+    with np.errstate(over="ignore"):
+        return bool(
+            np.array_equal(value.astype(FEWEST_DIGITS.as_numpy_dtype).astype(value.dtype), value, equal_nan=True)
+        )

@@ -1,0 +1,148 @@
+"""Random rounding shows the size of terms that cancel: in sums, gradients, loops and NumPy functions."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.autodiff.derivatives import Kind
+from app.gradcheck import random_arrays, rounding
+from app.gradcheck.sample import Sample
+from app.gradcheck.target import Options, Target
+from app.tensors.json import decode
+from ops import FLOATS, Op
+from tests.gradcheck.checking import CPU
+from tests.gradcheck.wrong.making import elementwise, rows
+
+UNIT = rounding.eps("float64")
+
+
+def sample_of(op: Op, **inputs) -> Sample:
+    (sample,) = Target(op, {}, Options(CPU), decode, inputs).samples
+    return sample
+
+
+def terms(op: Op, kind: Kind, x) -> np.ndarray:
+    """Return how far the values move, in units of the errors inside the op."""
+    sample, scale = sample_of(op, x=x).up_to(kind), rounding.measured_with("float64")
+    at, whole, half = sample._with_errors(0.0, scale, scale / 2)
+    (found,) = [value for key, value in rounding.terms_of(at[0], whole, half, scale).items() if key[0] == kind]
+    return found
+
+
+def loop(x):
+    return tf.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, (y + 1e6) - 1e6), [0, x])[1]
+
+
+def branch(x):
+    return tf.cond(tf.reduce_sum(x) > 0, lambda: (x + 1e6) - 1e6, lambda: x)
+
+
+@pytest.mark.parametrize(
+    ("function", "size"),
+    [
+        (lambda x: (x + 1e6) - 1e6, 1e6),
+        (lambda x: x * 3, 3.0),
+        (lambda x: tf.sigmoid(x / 1e-4) - tf.sigmoid(-x / 1e-4), 0.5),
+        (loop, 1e6),
+        (branch, 1e6),
+        (lambda x: tf.abs(tf.reshape(-x, [-1])), 0.0),
+    ],
+    ids=["a sum", "a product", "a difference at 0", "a loop", "a branch", "nothing that rounds"],
+)
+def test_the_size_of_the_terms_is_known(function, size) -> None:
+    x = [0.0, 1e-9] if size == 0.5 else [1.0, 2.0]
+    found = terms(elementwise(function, None, name="planted"), "outputs", x)
+    assert (found >= size / 3).all()
+    assert (found <= 12 * size).all()
+
+
+def test_the_terms_of_a_second_order_that_is_0_are_known() -> None:
+    """σ''(0) is 0: two terms of 1e7 cancel."""
+    op = elementwise(lambda x: tf.sigmoid(x / 1e-4), None, name="planted")
+    assert terms(op, "products", [0.0])[0] > 1e6
+    assert sample_of(op, x=[0.0]).error_bounds("products", "float64")["x"][0] > 1e6 * UNIT
+
+
+def test_without_errors_the_values_are_those_of_the_op() -> None:
+    sample = sample_of(rows(tf.nn.softmax, None, name="planted"), x=[[0.5, -1.0, 2.0]])
+    ((values,),) = sample._with_errors(0.0)
+    for key, value in sample.values.items():
+        np.testing.assert_allclose(values[key], value, rtol=1e-14)
+
+
+def test_equal_seeds_have_equal_errors() -> None:
+    sample = sample_of(elementwise(tf.exp, None, name="planted"), x=[1.0, 2.0])
+    one, other = (sample.again().rounding.bounds for _ in range(2))
+    assert all(np.array_equal(one[key], other[key]) for key in one)
+
+
+def test_an_exponent_stays_whole() -> None:
+    """The gradient of x³ at -1 is NaN if 3 - 1 is off."""
+    found = terms(elementwise(lambda x: x**3.0, None, name="planted"), "gradients", [-1.0])
+    assert 0 < found[0] < 100
+
+
+def test_an_op_that_rejects_numbers_that_are_off_has_bounds() -> None:
+    def shares(x):
+        y = tf.nn.softmax(x)
+        total = tf.reduce_sum(y, axis=-1)
+        with tf.control_dependencies([tf.debugging.assert_near(total, tf.ones_like(total), atol=1e-13, rtol=0)]):
+            return tf.identity(y)
+
+    bounds = sample_of(rows(shares, None, name="planted"), x=[[0.5, -1.0, 2.0]]).error_bounds("gradients", "float64")
+    assert 0 < bounds["x"].max() < 1e-13
+
+
+def test_a_trace_of_the_author_keeps_no_tensor_of_ours() -> None:
+    """The function is traced for the first time while its caller is."""
+    inner = tf.function(lambda x: tf.exp(x) * 2, autograph=False)
+    sample = sample_of(elementwise(lambda x: inner(x) + 1, None, name="planted"), x=[1.0])
+    assert sample._with_errors(1e-6)
+    assert float(inner(tf.constant(0.0, tf.float64))) == 2.0
+    assert sample.values
+
+
+@pytest.mark.parametrize("size", [1e-30, 1.0, 1e30])
+def test_bars_follow_the_size_of_the_numbers(size) -> None:
+    sample = sample_of(elementwise(lambda x: size * x**2, None, name="planted"), x=[1.0, 2.0])
+    for bound in sample.error_bounds("gradients", "float64").values():
+        assert (bound >= size * UNIT).all()
+        assert (bound <= 1000 * size * UNIT).all()
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("float32", 1e-5), ("float16", 0.01), ("bfloat16", 0.08)])
+def test_bars_of_narrow_dtypes_are_some_units_where_nothing_cancels(dtype, most) -> None:
+    sample = sample_of(elementwise(tf.exp, None, name="planted", dtypes=FLOATS), x=[3.0, 5.0])
+    bound = sample.error_bounds("gradients", dtype)["x"]
+    assert (bound <= most * np.abs(sample.values["gradients", "x"])).all()
+
+
+def test_bars_of_narrow_dtypes_know_what_cancels() -> None:
+    """1 - tanh² has no digit left at 4 in half precision."""
+    op = elementwise(lambda x: 1 - tf.tanh(x) ** 2, None, name="planted", dtypes=FLOATS)
+    sample = sample_of(op, x=[4.0])
+    assert sample.error_bounds("outputs", "float16")["y"][0] > sample.values["outputs", "y"][0] / 2
+
+
+@pytest.mark.parametrize(
+    ("function", "size"),
+    [
+        (lambda xs: {"y": np.log(1 + xs["x"])}, 1.0),
+        (lambda xs: {"y": (np.sin(xs["x"]) + 1e6) - 1e6}, 1e6),
+        (lambda xs: {"y": np.sum(xs["x"] * 1e6, axis=0, keepdims=True) - 1e6}, 1e6),
+        (lambda xs: {"y": -np.abs(xs["x"])}, 0.0),
+    ],
+)
+def test_the_terms_of_numpy_functions_are_known(function, size) -> None:
+    found = random_arrays.terms(function, {"x": np.array([0.25, 0.75])})["y"]
+    assert (found >= size / 20).all()
+    assert (found <= 12 * size).all()
+
+
+def test_a_numpy_function_that_refuses_the_class_has_no_terms() -> None:
+    def function(xs):
+        if type(xs["x"]) is not np.ndarray:
+            raise TypeError
+        return {"y": xs["x"] + 1}
+
+    assert not random_arrays.terms(function, {"x": np.ones(3)})["y"].any()

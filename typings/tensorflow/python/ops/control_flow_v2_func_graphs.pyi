@@ -1,0 +1,6 @@
+"""``tensorflow.python.ops.control_flow_v2_func_graphs``, private: the graphs of loops and branches."""
+
+from tensorflow import Graph
+
+class ControlFlowFuncGraph(Graph):
+    outer_graph: Graph
