@@ -20,6 +20,7 @@ from app.runtime import traces
 from app.runtime.arithmetic import is_bounded
 from app.runtime.calculus import Calculus, Graph, Tapes, forget_gradients
 from app.runtime.cancellation import remaining_ms, uninterrupted
+from app.runtime.journal import JOURNAL
 from app.runtime.source_lines import keep_author_line
 from app.runtime.this_thread import OnThisThread, can_run_here
 from ops import Array, Mode, OpFault, Tensor
@@ -59,6 +60,10 @@ class Traceable(Protocol):
         """What must be known of the program before it is built."""
         ...
 
+    def describe(self, leaves: Sequence[Array]) -> str:
+        """Return the names, dtypes and shapes of these leaves as text."""
+        ...
+
     def build(self, calculus: Calculus, leaves: Sequence[Tensor]) -> Results:
         """Return the results for these leaves."""
         ...
@@ -72,6 +77,7 @@ def run(program: Traceable, mode: Mode, leaves: Sequence[Array], device: str) ->
 
     Raises ``NotTraced`` if the mode needs a new trace that this thread must not make, and whatever TensorFlow raises.
     """
+    JOURNAL.note(program, mode, leaves)
     if mode != "eager":
         return trace_of(program, mode, leaves, device)(leaves)
     with tf.device(device):
