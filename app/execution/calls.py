@@ -21,9 +21,13 @@ Steps: TypeAlias = Callable[[Checkpoint], Any]
 
 @dataclass(frozen=True)
 class CheckRun:
-    """A gradient check; its result is the report. If its time ends, the report has what was found up to then."""
+    """A gradient check; its result is the report. If its time ends, the report has what was found up to then.
+
+    Apart from the deadline, it may run for ``budget_s`` seconds.
+    """
 
     job: Job
+    budget_s: float | None = None
 
 
 Work: TypeAlias = Evaluation[Any] | Steps

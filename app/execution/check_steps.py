@@ -5,13 +5,16 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 from app.errors import DeadlinePassed
 from app.execution.scheduler import Scheduler
 from app.gradcheck.job import Job
+from app.gradcheck.pace import in_order
 from app.gradcheck.report import DEADLINE, Report, Step
 from app.telemetry.counters import NOT_RECORDED, Counters
+
+BUDGET = "raise budget_s (--budget), or request fewer checks, modes or dtypes"
 
 
 class Limits(NamedTuple):
@@ -23,6 +26,11 @@ class Limits(NamedTuple):
     until: float
     cure: str = DEADLINE
     step_s: float = math.inf
+
+    def within(self, budget_s: float | None) -> Self:
+        """Return these limits, and no more than ``budget_s`` seconds from now."""
+        until = math.inf if budget_s is None else time.monotonic() + budget_s
+        return self._replace(until=until, cure=BUDGET) if until < self.until else self
 
     def step(self) -> tuple[float, str]:
         """Return when a step that begins now must end, and how to allow it more time."""
@@ -50,7 +58,7 @@ class Checker(Protocol):
     """Whoever runs checks."""
 
     def steps(self, check: Check) -> AsyncGenerator[Step]:
-        """Run the steps of a check that has any, in order; yield each before it runs.
+        """Run the steps of a check, in the order of ``in_order``; yield each before it runs.
 
         A step that does not end in time is left unfinished. Raises the ``PullbackError`` that ends the whole check.
         """
@@ -65,7 +73,7 @@ class CheckerInService:
 
     async def steps(self, check: Check) -> AsyncGenerator[Step]:
         """Run the steps: see ``Checker``."""
-        for step in check.report.steps:
+        for step in in_order(check.report):
             if check.is_late:
                 step.cure = check.limits.cure
                 continue

@@ -86,12 +86,13 @@ class Engine:
         return CheckerInService(self.scheduler) if self.check_pool is None else CheckerInProcesses(self.check_pool)
 
     async def _check(self, run: CheckRun, call: Call) -> Any:
-        limits = Limits(with_time_to_answer(call.deadline))
+        allowed = Limits(with_time_to_answer(call.deadline))
         async with self.checks.place():
-            report = await self.report(run.job, limits.until, call.owner)
+            report = await self.report(run.job, allowed.until, call.owner)
+            limits = allowed.within(run.budget_s)
             async for _ in self.checker.steps(Check(run.job, report, limits, call.owner, call.counters)):
                 pass
-        if report.steps and not report.has_begun:
+        if report.steps and not report.has_begun and limits is allowed:
             raise too_late()
         return report.document()
 

@@ -20,6 +20,7 @@ from app.execution.check_steps import Check, Limits
 from app.execution.engine import Engine
 from app.gradcheck import verify
 from app.gradcheck.job import Job
+from app.gradcheck.pace import Pace, in_order
 from app.gradcheck.target import Options
 from app.gradcheck.verdict import Verdict, worst_verdict
 from app.http.request import Request
@@ -59,7 +60,7 @@ class CheckHandler:
         _check_support(self.op, options)
         checks = None if request.checks is None else tuple(request.checks)
         job = Job(self.op.name, options, checks, request.inputs, request.attrs)
-        return Call(self.op.owner, CheckRun(job), True, _reply, self.counters)
+        return Call(self.op.owner, CheckRun(job, request.budget_s), True, _reply, self.counters)
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,7 @@ class StreamHandler:
         async with self.engine.checks.place():
             await request.send({"type": "http.response.start", "status": 200, "headers": headers})
             request.deadline.start_work(until=math.inf)
+            limits = limits.within(parameters.budget_s)
             async with aclosing(_events(self.engine, request, jobs, unavailable, limits)) as events:
                 async for event in events:
                     line = dumps(spell_nonfinite(event))
@@ -154,15 +156,22 @@ async def _events(
             report = await engine.report(job, time.monotonic() + engine.deadline_s, owner)
             checks.append(Check(job, report, limits, owner, engine.counters(job.op, "checks")))
         count, done, reports = sum(len(check.report.steps) for check in checks), 0, list[Event]()
+        pace = Pace([check.report for check in checks])
         missing = [{"op": name, "reason": reason} for name, reason in unavailable.items()]
         yield {"event": "start", "ops": [job.op for job in jobs], "unavailable": missing, "steps": count}
         for check in checks:
-            steps = check.report.steps
+            steps = in_order(check.report)
             async with aclosing(engine.checker.steps(check)) as running:
                 async for step in running:
-                    now = done + steps.index(step)
-                    yield {"event": "progress", "op": check.job.op, "check": step.check, "done": now, "steps": count}
+                    pace.begin(step)
+                    left_s = None if pace.left_s is None else round(pace.left_s, 1)
+                    place = {"op": check.job.op, "check": step.check}
+                    yield {
+                        **{"event": "progress", **place, "done": done + steps.index(step), "steps": count},
+                        "left_s": left_s,
+                    }
             done += len(steps)
+            pace.leave(check.report)
             reports.append(check.report.document())
             yield {"event": "report", "report": reports[-1]}
         yield _summary(reports, time.monotonic() - began)
