@@ -42,7 +42,7 @@ class Pace:
         now = time.monotonic()
         if (last := self._running) is not None:
             name, share = last.report.op.name, _share(last)
-            self._left[name] -= share
+            self._left[name] = max(0.0, self._left[name] - share)
             self._done[name] += share
             self._seconds[name] += now - self._began
         self._running, self._began = step, now
