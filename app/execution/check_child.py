@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
+from typing import NoReturn
 
 from app.errors import CannotStart, DeadlinePassed, InternalError, Overloaded, PullbackError
 from app.execution.assembly import build
@@ -38,11 +39,13 @@ def run_checks(connection: Connection, journal: int) -> None:
     # Where memory runs out, the system should end a check, not the service.
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write(MOST_LIKELY_TO_BE_KILLED)
-    setup: Setup = connection.recv()
-    logging.config.dictConfig(logging_config(setup.settings.log))
     child = _Child(connection)
     try:
+        setup: Setup = connection.recv()
+        logging.config.dictConfig(logging_config(setup.settings.log))
         engine = _engine(setup)
+    except (EOFError, ConnectionError):
+        _exit()
     except CannotStart as error:
         child.send(Done(Overloaded(f"the process of checks cannot start: {error}", retry_after_s=5)))
         os._exit(BROKEN)
@@ -53,7 +56,10 @@ def run_checks(connection: Connection, journal: int) -> None:
 def _engine(setup: Setup) -> Engine:
     """Return an engine with the service's ops. Raises ``CannotStart`` if it cannot have them."""
     share_cores(setup.settings.workers)
+    # The service has logged which ops are unavailable, and the like.
+    logging.disable(logging.WARNING)
     engine, _ = build(setup.settings)
+    logging.disable(logging.NOTSET)
     if changed := sorted(set(setup.sources.changed()) - setup.changing):
         log.error("checks need a restart of the service: files have changed since it read them: %s", ", ".join(changed))
         raise CannotStart("files have changed since the service read them, which its log names; restart the service")
@@ -130,7 +136,8 @@ class _Child:
         self.send(Found(step, entry))
 
 
-def _exit() -> None:
+def _exit() -> NoReturn:
     """End the process, without the threads of TensorFlow, which cannot be stopped."""
     STDERR.flush()
     os.kill(os.getpid(), signal.SIGKILL)
+    raise SystemExit  # never reached

@@ -70,7 +70,7 @@ class CheckPool:
         try:
             self.need_running()
             process = self._unused.pop() if self._unused else self._new()
-            if process.status and process.has_loaded:
+            if process.status:
                 process.close()
                 process = self._new()
             self._used.add(process)
@@ -92,6 +92,7 @@ class CheckPool:
         """Wait until a process has loaded the ops; return ``False`` if it has not in time."""
         match await process.receive(until):
             case Done(error) if error is not None:
+                process.kill()  # it ends, but has not yet
                 raise error
             case Dead():
                 self.need_running()

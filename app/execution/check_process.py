@@ -66,11 +66,9 @@ class ForkServer:
     def close(self) -> None:
         """End it and its processes."""
         self._control.close()
-        try:
-            self._process.wait(1)
-        except subprocess.TimeoutExpired:  # it imports
-            self._process.kill()
-            self._process.wait()
+        # While it imports it does not know of the socket, and later it ignores this signal.
+        self._process.terminate()
+        self._process.wait()
 
 
 def _started_at_low_priority(start: Callable[[], "subprocess.Popen[bytes]"]) -> "subprocess.Popen[bytes]":

@@ -229,7 +229,7 @@ def test_reports_equal_those_of_the_service_itself(client: httpx.Client, serve: 
 def test_other_ops_than_those_of_the_service_are_not_checked(
     checking: Service, client: httpx.Client, folder: Path
 ) -> None:
-    """The last test on this service, whose ops change."""
+    """Later tests cannot check on this service, whose ops change."""
     page = folder / "grow.py"
     page.write_text(page.read_text() + "\n")
     [pid] = processes(checking)
@@ -238,6 +238,20 @@ def test_other_ops_than_those_of_the_service_are_not_checked(
     detail = problem(post(client, "square", "check"), 503)["detail"]
     assert "files have changed since the service read them" in detail
     assert str(page) in checking.log()
+
+
+def test_a_killed_service_leaves_no_process(checking: Service) -> None:
+    """The end of this service."""
+    pids = [*children(checking.process.pid), *processes(checking)]
+    checking.process.kill()
+    until(lambda: not any(is_running(pid) for pid in pids))
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
+    except FileNotFoundError:
+        return False
 
 
 def test_a_stop_ends_a_check_soon_and_cleanly(start: Start) -> None:
@@ -250,6 +264,6 @@ def test_a_stop_ends_a_check_soon_and_cleanly(start: Start) -> None:
         *_, last = lines
     assert json.loads(last)["problem"]["status"] == 503
     assert one.wait() == 0
-    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    assert not any(is_running(pid) for pid in pids)
     assert "terminate called" not in one.log()
     assert "Traceback" not in one.log()
