@@ -18,9 +18,9 @@ from app.gradcheck.target import Target
 from app.gradcheck.verdict import Comparison
 from ops import Array
 
-# The most coordinates that are moved one by one, one row each, at the examples' attributes and at others; elementwise
-# ops have no such limit.
-COORDINATES, COORDINATES_OF_TRIED = 32, 8
+# The most coordinates that are moved one by one, one row each; and the most at other attributes than those of examples,
+# or where a row runs a loop and takes long: the random directions cover all. Elementwise ops have no such limit.
+COORDINATES, FEW_COORDINATES = 32, 8
 DIRECTIONS = 3
 # The first step, as a fraction of the number that it moves; and the first step of the second estimate, as a fraction
 # of that.
@@ -89,8 +89,10 @@ def _compare_coordinates(
     """Compare at all coordinates, or at a random choice where all would be too much work."""
     x = np.asarray(objective.leaves[name], np.float64).ravel()
     rows = target.options.work // max(1, numbers_of(subsample.point), subsample.point.cost)
-    most = min(COORDINATES if target.has_example else COORDINATES_OF_TRIED, max(1, rows // (2 * MAX_STEPS + 1)))
-    coordinates = np.arange(x.size)
+    coordinates, most = np.arange(x.size), COORDINATES
+    if not subsample.is_elementwise and x.size > FEW_COORDINATES and (not target.has_example or subsample.has_loop):
+        most = FEW_COORDINATES
+    most = min(most, max(1, rows // (2 * MAX_STEPS + 1)))
     if not subsample.is_elementwise and x.size > most:
         coordinates = np.sort(np.random.default_rng(target.options.seed).choice(x.size, most, replace=False))
     if not len(coordinates):

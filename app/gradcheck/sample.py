@@ -14,7 +14,7 @@ from app.errors import OpFailed, Unprocessable
 from app.gradcheck import rounding
 from app.gradcheck.reference import as_float64
 from app.gradcheck.rounding import Rounding
-from app.gradcheck.rows import Rows, is_joinable, stack
+from app.gradcheck.rows import Rows, has_loop, is_joinable, stack
 from app.runtime.modes import Key
 from app.tensors.dtypes import DTYPES
 from ops import Array, Claim, Mode
@@ -94,6 +94,11 @@ class Sample:
         op, inputs = self.point.op, {name: as_float64(x) for name, x in self.point.inputs.items()}
         with blame_op(op, "singular"):
             return op.singular is not None and bool(op.singular(inputs, self.point.spec.attrs))
+
+    @cached_property
+    def has_loop(self) -> bool:
+        """Whether forward runs a loop of TensorFlow."""
+        return has_loop(self.point)
 
     @property
     def is_elementwise(self) -> bool:

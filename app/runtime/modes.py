@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import cached_property, partial
 from itertools import chain, repeat
 from operator import attrgetter
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -20,7 +20,7 @@ from app.runtime import traces
 from app.runtime.arithmetic import is_bounded
 from app.runtime.calculus import Calculus, Graph, Tapes, forget_gradients
 from app.runtime.cancellation import remaining_ms, uninterrupted
-from app.runtime.journal import JOURNAL
+from app.runtime.journal import JOURNAL, Describable
 from app.runtime.source_lines import keep_author_line
 from app.runtime.this_thread import OnThisThread, can_run_here
 from ops import Array, Mode, OpFault, Tensor
@@ -49,7 +49,7 @@ class Traits(NamedTuple):
     has_few_shapes: bool
 
 
-class Traceable(Protocol):
+class Traceable(Describable, Protocol):
     """A program that every mode can run: it builds tensors from tensors, and differentiates through a ``Calculus``.
 
     Programs are hashable, and equal programs share their traces.
@@ -58,10 +58,6 @@ class Traceable(Protocol):
     @property
     def traits(self) -> Traits:
         """What must be known of the program before it is built."""
-        ...
-
-    def describe(self, leaves: Sequence[Array]) -> str:
-        """Return the names, dtypes and shapes of these leaves as text."""
         ...
 
     def build(self, calculus: Calculus, leaves: Sequence[Tensor]) -> Results:
@@ -209,6 +205,12 @@ class Trace:
         """Run the program on leaves of the types that it was traced for."""
         values = self._call(leaves) if self.kinds else []
         return {**dict(zip(self.kinds, values, strict=True)), **self.shapes, **dict.fromkeys(self.missing)}
+
+    @property
+    def graph_def(self) -> Any:
+        """The graph, with its functions, as TensorFlow's ``GraphDef``; not in mode v1."""
+        assert self._function is not None
+        return self._function.graph.as_graph_def()
 
     def within_graph(self, leaves: Sequence[Tensor]) -> dict[Key, Tensor]:
         """Return the results that are not missing, for tensors of a graph that is being built; not in mode v1."""
