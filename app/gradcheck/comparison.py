@@ -56,7 +56,7 @@ def compare(target: Target, subsample: Sample, gradient: Gradient, objective: Ob
     for name in gradient.parts if gradient.by_coordinate or subsample.is_elementwise else ():
         _compare_coordinates(target, subsample, name, gradient, objective)
     if not subsample.is_elementwise:
-        _compare_directions(target, gradient, objective)
+        _compare_directions(target, subsample, gradient, objective)
 
 
 def compare_with_formula(sample: Sample, gradient: Gradient, formula: Function) -> None:
@@ -120,14 +120,18 @@ def _compare_coordinates(
     _add(gradient.comparisons[name], analytic, numeric, bar, status=status, **where)
 
 
-def _compare_directions(target: Target, gradient: Gradient, objective: Objective) -> None:
-    """Compare along random directions in each leaf, which cover the coordinates that are not checked one by one."""
+def _compare_directions(target: Target, subsample: Sample, gradient: Gradient, objective: Objective) -> None:
+    """Compare along random directions in each leaf, which cover the coordinates that are not checked one by one.
+
+    Where all are, and a row takes long, one direction is enough.
+    """
     rng = np.random.default_rng([target.options.seed, 1])
     for name, part in gradient.parts.items():
         x = np.asarray(objective.leaves[name], np.float64)
         if not x.size:
             continue
-        count = 1 if x.size > LARGE else DIRECTIONS
+        is_covered = gradient.by_coordinate and x.size <= FEW_COORDINATES and subsample.has_loop
+        count = 1 if x.size > LARGE or is_covered else DIRECTIONS
         signs = rng.uniform(0.25, 1, (count, *x.shape)) * rng.choice([-1.0, 1.0], (count, *x.shape))
         d = signs * _first_step(x)
         axes = tuple(range(1, d.ndim))
