@@ -60,7 +60,11 @@ class Settings(BaseSettings):
     deadline_s: float = Field(
         default=60.0, gt=0, le=3600, description="Limit of a request, from its headers to its response."
     )
-    checks: int = Field(default=2, ge=0, le=64, description="How many gradient checks may run at a time; 0: none.")
+    checks: int = Field(default=2, ge=0, le=64, description="How many gradient checks may be in progress; 0: none.")
+    check_processes: int = Field(
+        default=1, ge=0, le=64, description="Processes that run gradient checks side by side; 0: in the service's own."
+    )
+    check_memory_mb: int = Field(default=2048, ge=512, description="Limit of the memory of a process of checks.")
     checks_s: float = Field(default=600.0, gt=0, le=86400, description="Limit of a stream of checks (/v1/checks).")
     check_work: int = Field(
         default=1 << 24, ge=1 << 10, description="Limit of the values of an op for one numeric derivative."

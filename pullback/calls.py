@@ -36,8 +36,8 @@ class CheckOptions(TypedDict, total=False):
 
     ``dtypes``, ``modes`` and ``checks`` each select, by default everything, and ``orders`` of derivatives from 1 to 4,
     by default 1 and 2; ``seed`` fixes the random draws; ``tolerances``, a mapping with ``absolute`` and ``relative``,
-    widens every comparison on top of error bars and rounding; ``deadline``, in seconds, ends the checks, and what is
-    not checked by then is in the report.
+    widens every comparison on top of error bars and rounding; ``budget_s`` and ``deadline``, in seconds, end the
+    checks, and what is not checked by then is in the report. The deadline includes the way to the service and back.
     """
 
     dtypes: Sequence[str] | None
@@ -47,6 +47,7 @@ class CheckOptions(TypedDict, total=False):
     device: str | None
     seed: int | None
     tolerances: Mapping[str, float] | None
+    budget_s: float | None
     deadline: float | None
 
 

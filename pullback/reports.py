@@ -119,12 +119,16 @@ class Start:
 
 @dataclass(frozen=True)
 class Progress:
-    """The start of a step, which is a check of an op, after ``done`` of ``steps`` steps."""
+    """The start of a step, which is a check of an op, after ``done`` of ``steps`` steps.
+
+    All that is left takes about ``left_s`` seconds, if that is known.
+    """
 
     op: str
     check: str
     done: int
     steps: int
+    left_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -205,7 +209,8 @@ def event(line: str | bytes) -> Event | None:
             unavailable = {op["op"]: op["reason"] for op in document["unavailable"]}
             return Start(document["ops"], unavailable, document["steps"])
         case "progress":
-            return Progress(document["op"], document["check"], document["done"], document["steps"])
+            step = (document["op"], document["check"], document["done"], document["steps"])
+            return Progress(*step, document.get("left_s"))
         case "report":
             return report(document["report"])
         case "summary":

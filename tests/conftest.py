@@ -166,8 +166,12 @@ def trusted() -> ssl.SSLContext:
 
 
 # Dozens of services that warm themselves up would take the cores from the tests. A busy machine may take a minute to
-# trace an op, so a deadline that no test sets is longer, and yet shorter than the patience of the client.
-DEFAULTS = {"PORT": "0", "DRAIN_S": "0", "WARM_UP": "0", "DEADLINE_S": str(PATIENCE_S - 60)}
+# trace an op, so a deadline that no test sets is longer, and yet shorter than the patience of the client. A process of
+# checks takes seconds of CPU to start; the service that all tests share has one.
+DEFAULTS = {
+    **{"PORT": "0", "DRAIN_S": "0", "WARM_UP": "0", "CHECK_PROCESSES": "0"},
+    "DEADLINE_S": str(PATIENCE_S - 60),
+}
 
 
 def environment(**settings: str) -> dict[str, str]:
@@ -256,7 +260,7 @@ def service(request: pytest.FixtureRequest) -> Iterator[Service | Distant]:
     if url := request.config.getoption("url"):
         yield Distant(url)
         return
-    one = request.getfixturevalue("start_for_session")().wait_until_ready()
+    one = request.getfixturevalue("start_for_session")(CHECK_PROCESSES="1").wait_until_ready()
     yield one
     assert one.process.poll() is None, f"the service has ended; its log:\n{one.log()}"
 

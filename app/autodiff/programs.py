@@ -17,7 +17,7 @@ from app.autodiff.derived import origin
 from app.autodiff.transforms import Signature, Transform, signature
 from app.runtime.calculus import Calculus
 from app.runtime.modes import Key, Results, Trace, Traceable, Traits
-from ops import Op, OpFault, Tensor, located, many, rules_of
+from ops import Array, Op, OpFault, Tensor, located, many, rules_of
 
 Level: TypeAlias = dict[str, Tensor | None]
 
@@ -106,6 +106,11 @@ class Program:
         """The names of the leaves in order; the number attributes have theirs."""
         seeds = (leaf for each in self.signatures[1].seeds for leaf in each.values())
         return (*(slot.name for slot in self.op.inputs), *self.op.attrs.number_names(), *seeds)
+
+    def describe(self, leaves: Sequence[Array]) -> str:
+        """Return the names, dtypes and shapes of these leaves as text, such as ``x float64[3, 2], dy float64[3]``."""
+        named = zip(self.leaf_names, leaves, strict=True)
+        return ", ".join(f"{name} {leaf.dtype}{list(leaf.shape)}" for name, leaf in named)
 
     @cached_property
     def row_leaves(self) -> tuple[bool, ...]:
@@ -203,6 +208,10 @@ class MappedProgram:
         """Those of the program, with the leading axis."""
         traits = self.program.traits
         return traits._replace(shapes=tuple(None if shape is None else (None, *shape) for shape in traits.shapes))
+
+    def describe(self, leaves: Sequence[Array]) -> str:
+        """Return these leaves as text, with the leading axis in their shapes."""
+        return self.program.describe(leaves)
 
     def build(self, calculus: Calculus, leaves: Sequence[Tensor]) -> Results:
         """Return the program's results at each point, ``None`` for missing ones, without results that are shapes."""

@@ -10,9 +10,12 @@ from app.autodiff.admission import admit
 from app.errors import CannotStart
 from app.execution.batching import Batches
 from app.execution.check_limiter import CheckLimiter
+from app.execution.check_messages import Setup
+from app.execution.check_pool import CheckPool
 from app.execution.engine import Engine
 from app.execution.lifecycle import Lifecycle, drain_on_term
 from app.execution.scheduler import Scheduler
+from app.execution.sources import Sources
 from app.execution.warmup import warm_up
 from app.execution.watchdog import watchdog
 from app.runtime import cancellation, python_functions
@@ -36,8 +39,10 @@ def build(settings: Settings) -> tuple[Engine, Metrics | None]:
     python_functions.install()
     # Before the ops are imported: a module may use a GPU on import, and then it is too late.
     share_gpus(settings.gpu_memory_mb)
+    sources = Sources(settings.ops_path)
     registry, known = _registry(settings), devices()
-    scheduler, lifecycle = Scheduler(settings.queue), Lifecycle()
+    pool = _check_pool(settings, sources)
+    scheduler, lifecycle = Scheduler(settings.queue), Lifecycle(at_stop=pool.stop if pool else lambda: None)
     batches = Batches(scheduler, settings.queue)
     metrics = None
     if settings.metrics:
@@ -57,6 +62,7 @@ def build(settings: Settings) -> tuple[Engine, Metrics | None]:
         metrics.counters if metrics else not_recorded,
         lifecycle,
         CheckLimiter(settings.checks),
+        pool,
     )
     return engine, metrics
 
@@ -75,10 +81,21 @@ async def running(engine: Engine, metrics: Metrics | None, settings: Settings) -
         warmth = warm_up(engine) if settings.warm_up else nullcontext()
         async with metrics.publishing() if metrics else nullcontext(), warmth:
             yield
+        if engine.check_pool:
+            await engine.check_pool.close()
     forbid_tracing(())
     engine.scheduler.stop()
     # A worker process ends without the functions that the interpreter calls at its exit.
     STDERR.flush()
+
+
+def _check_pool(settings: Settings, sources: Sources) -> CheckPool | None:
+    """Return the processes of checks, if there are any; ``sources`` were read before the ops were loaded."""
+    if not settings.check_processes or not settings.checks:
+        return None
+    alone = {"check_processes": 0, "metrics": False, "keys_file": None, "tls_cert": None, "tls_key": None}
+    setup = Setup(settings.model_copy(update=alone), sources, frozenset(sources.changed()))
+    return CheckPool(setup, settings.check_processes, settings.check_memory_mb)
 
 
 def _registry(settings: Settings) -> Registry:

@@ -2,11 +2,12 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from app.autodiff.evaluation import Evaluation
+from app.gradcheck.job import Job
 from app.runtime.cancellation import Checkpoint
 from app.telemetry.counters import Counters
 from app.tensors.casting import Source
@@ -20,16 +21,13 @@ Steps: TypeAlias = Callable[[Checkpoint], Any]
 
 @dataclass(frozen=True)
 class CheckRun:
-    """A gradient check, in several turns of the scheduler, between which other checks run; ``result`` follows the last.
+    """A gradient check; its result is the report. If its time ends, the report has what was found up to then.
 
-    The turns are made as they are needed: one may depend on those before it. If the time ends before the last turn, the
-    result is that of the turns up to then; ``has_begun`` reports whether any has begun, without which there is no
-    result.
+    Apart from the deadline, it may run for ``budget_s`` seconds.
     """
 
-    turns: Iterable[Steps]
-    result: Callable[[], Any]
-    has_begun: Callable[[], bool]
+    job: Job
+    budget_s: float | None = None
 
 
 Work: TypeAlias = Evaluation[Any] | Steps

@@ -7,12 +7,17 @@ from typing import Any, TypeAlias
 from app.autodiff.default_mode import default_mode
 from app.autodiff.derived import derived
 from app.autodiff.evaluation import Evaluation
-from app.errors import DeadlinePassed, NotFound, Overloaded, did_you_mean, wrong
+from app.errors import NotFound, Overloaded, did_you_mean, too_late, wrong
 from app.execution.batching import Batches
 from app.execution.calls import Call, CheckRun, with_time_to_answer
 from app.execution.check_limiter import CheckLimiter
+from app.execution.check_pool import CheckPool
+from app.execution.check_steps import Check, Checker, CheckerInService, Limits
+from app.execution.checker_in_processes import CheckerInProcesses
 from app.execution.lifecycle import Lifecycle
 from app.execution.scheduler import Scheduler
+from app.gradcheck.job import Job
+from app.gradcheck.report import Report
 from app.telemetry.counters import Counters
 from ops import Mode, Op, Registry
 
@@ -29,7 +34,7 @@ class Engine:
 
     ``deadline_s`` limits the time of a request, ``checks_s`` that of a stream of checks. ``check_work`` limits the
     numbers that one numeric derivative may request from an op. ``counters`` returns the counters of an operation on an
-    op.
+    op. Checks run in the processes of ``check_pool``, without it on the scheduler.
     """
 
     registry: Registry
@@ -44,11 +49,12 @@ class Engine:
     counters: Count
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
     checks: CheckLimiter = field(default_factory=CheckLimiter)
+    check_pool: CheckPool | None = None
 
     async def run(self, call: Call) -> Any:
         """Return what the work of a call computes; for an evaluation, the results for its ``finish``.
 
-        Steps wait for their turn, and each turn of a check for its own. Raises the errors of ``Scheduler.run``.
+        Steps wait for their turn. Raises the errors of ``Scheduler.run``, and those of a check.
         """
         work = call.work
         if isinstance(work, CheckRun):
@@ -67,18 +73,28 @@ class Engine:
             work, queue=queue, deadline=call.deadline, owner=call.owner, counters=call.counters
         )
 
-    async def _check(self, check: CheckRun, call: Call) -> Any:
-        until = with_time_to_answer(call.deadline)
+    async def report(self, job: Job, deadline: float, owner: str) -> Report:
+        """Return an empty report with the steps of a check; raises ``Unprocessable`` if the op rejects the inputs."""
+        op = self.op(job.op)
+        return await self.scheduler.run(
+            lambda checkpoint: job.report(op), queue="check", deadline=deadline, owner=owner
+        )
+
+    @property
+    def checker(self) -> Checker:
+        """Whoever runs checks."""
+        return CheckerInService(self.scheduler) if self.check_pool is None else CheckerInProcesses(self.check_pool)
+
+    async def _check(self, run: CheckRun, call: Call) -> Any:
+        allowed = Limits(with_time_to_answer(call.deadline))
         async with self.checks.place():
-            try:
-                for turn in check.turns:
-                    await self.scheduler.run(
-                        turn, queue="check", deadline=until, owner=call.owner, counters=call.counters
-                    )
-            except DeadlinePassed:
-                if not check.has_begun():
-                    raise
-        return check.result()
+            report = await self.report(run.job, allowed.until, call.owner)
+            limits = allowed.within(run.budget_s)
+            async for _ in self.checker.steps(Check(run.job, report, limits, call.owner, call.counters)):
+                pass
+        if report.steps and not report.has_begun and limits is allowed:
+            raise too_late()
+        return report.document()
 
     def need_ready(self) -> None:
         """Raise ``Overloaded`` while the service is not ready: it drains, or is stuck in a computation."""

@@ -5,8 +5,8 @@ import contextlib
 import logging
 import signal
 import threading
-from collections.abc import Generator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
 from types import FrameType
 
 LIFECYCLE = "lifecycle"
@@ -17,10 +17,19 @@ logger = logging.getLogger("pullback")
 
 @dataclass
 class Lifecycle:
-    """The state of a process: whether it is about to stop, and the number of requests in progress."""
+    """The state of a process: whether it is about to stop, and the number of requests in progress.
+
+    ``at_stop`` is called when the server begins to stop, while requests are in progress.
+    """
 
     draining: bool = False
     in_flight: int = 0
+    at_stop: Callable[[], None] = field(default=lambda: None)
+
+    def stop(self) -> None:
+        """Begin to stop: what takes long must end now."""
+        self.draining = True
+        self.at_stop()
 
 
 @contextlib.contextmanager

@@ -66,6 +66,8 @@ class _WarmUp:
             except Exception:
                 # Requests for the op return the error.
                 log.debug("op %s cannot be warmed up", op.name, exc_info=True)
+        if not self.ended and self.engine.check_pool:
+            self.engine.check_pool.start()
         if not self.ended:
             seconds = time.monotonic() - self.began
             log.info("warmed up %d programs of %d ops in %.1f s", len(self.done), len(set(self.done)), seconds)

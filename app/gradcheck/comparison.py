@@ -19,9 +19,9 @@ from app.gradcheck.target import Target
 from app.gradcheck.verdict import Comparison
 from ops import Array
 
-# The most coordinates that are moved one by one, one row each, at the examples' attributes and at others; elementwise
-# ops have no such limit.
-COORDINATES, COORDINATES_OF_TRIED = 32, 8
+# The most coordinates that are moved one by one, one row each; and the most at other attributes than those of examples,
+# or where a row runs a loop and takes long: the random directions cover all. Elementwise ops have no such limit.
+COORDINATES, FEW_COORDINATES = 32, 8
 DIRECTIONS = 3
 # The first step, as a fraction of the number that it moves; and the first step of the second estimate, as a fraction
 # of that.
@@ -57,7 +57,7 @@ def compare(target: Target, subsample: Sample, gradient: Gradient, objective: Ob
     for name in gradient.parts if gradient.by_coordinate or subsample.is_elementwise else ():
         _compare_coordinates(target, subsample, name, gradient, objective)
     if not subsample.is_elementwise:
-        _compare_directions(target, gradient, objective)
+        _compare_directions(target, subsample, gradient, objective)
 
 
 def compare_with_formula(sample: Sample, gradient: Gradient, formula: Function) -> None:
@@ -95,8 +95,10 @@ def _compare_coordinates(
     """Compare at all coordinates, or at a random choice where all would be too much work."""
     x = np.asarray(objective.leaves[name], np.float64).ravel()
     rows = target.options.work // max(1, numbers_of(subsample.point), subsample.point.cost)
-    most = min(COORDINATES if target.has_example else COORDINATES_OF_TRIED, max(1, rows // (2 * MAX_STEPS + 1)))
-    coordinates = np.arange(x.size)
+    coordinates, most = np.arange(x.size), COORDINATES
+    if not subsample.is_elementwise and x.size > FEW_COORDINATES and (not target.has_example or subsample.has_loop):
+        most = FEW_COORDINATES
+    most = min(most, max(1, rows // (2 * MAX_STEPS + 1)))
     if not subsample.is_elementwise and x.size > most:
         coordinates = np.sort(np.random.default_rng(target.options.seed).choice(x.size, most, replace=False))
     if not len(coordinates):
@@ -124,14 +126,18 @@ def _compare_coordinates(
     _add(gradient.comparisons[name], analytic, numeric, bar, status=status, **where)
 
 
-def _compare_directions(target: Target, gradient: Gradient, objective: Objective) -> None:
-    """Compare along random directions in each leaf, which cover the coordinates that are not checked one by one."""
+def _compare_directions(target: Target, subsample: Sample, gradient: Gradient, objective: Objective) -> None:
+    """Compare along random directions in each leaf, which cover the coordinates that are not checked one by one.
+
+    Where all are, and a row takes long, one direction is enough.
+    """
     rng = np.random.default_rng([target.options.seed, 1])
     for name, part in gradient.parts.items():
         x = np.asarray(objective.leaves[name], np.float64)
         if not x.size:
             continue
-        count = 1 if x.size > LARGE else DIRECTIONS
+        is_covered = gradient.by_coordinate and x.size <= FEW_COORDINATES and subsample.has_loop
+        count = 1 if x.size > LARGE or is_covered else DIRECTIONS
         signs = rng.uniform(0.25, 1, (count, *x.shape)) * rng.choice([-1.0, 1.0], (count, *x.shape))
         d = signs * _first_step(target, name, x)
         axes = tuple(range(1, d.ndim))

@@ -27,7 +27,7 @@ from app.autodiff.programs import Program
 from app.gradcheck.operation_types import ARITHMETIC, CUMULATIVE, EXACT, OF_MATRICES, OF_SIZE_ONE, WHOLE
 from app.runtime.calculus import Calculus, Graph, Tapes
 from app.runtime.modes import Results, Traits
-from ops import Tensor
+from ops import Array, Tensor
 
 # The dtype with the fewest digits: a constant that is exact in it is so in any.
 FEWEST_DIGITS = tf.bfloat16
@@ -52,6 +52,10 @@ class RandomRounding:
         """Those of the program, with the two more leaves."""
         traits = self.program.traits
         return traits._replace(shapes=(*traits.shapes, (), ()))
+
+    def describe(self, leaves: Sequence[Array]) -> str:
+        """Return the leaves of the program as text."""
+        return self.program.describe(leaves[:-2])
 
     def build(self, calculus: Calculus, leaves: Sequence[Tensor]) -> Results:
         """Return the program's results.

@@ -2,9 +2,9 @@
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -23,9 +23,10 @@ from app.gradcheck.checks import (
 )
 from app.gradcheck.coverage import shares, verdict_on_op
 from app.gradcheck.halves import widened
-from app.gradcheck.places import merge
+from app.gradcheck.places import Document, merge
+from app.gradcheck.reproduce import Reproduction
 from app.gradcheck.target import Options, Target
-from app.gradcheck.verdict import VERDICTS, Finding, Place
+from app.gradcheck.verdict import VERDICTS, Finding, Place, Verdict
 from app.runtime.cancellation import Checkpoint
 from app.runtime.messages import text_of, without_paths
 from app.runtime.source_lines import author_line, own_line
@@ -39,29 +40,23 @@ OUT_OF_TIME = "not run: out of time"
 DEADLINE = "raise PULLBACK_DEADLINE_S (and Pullback-Deadline-Ms, if sent), or request fewer checks, modes or dtypes"
 
 
-class ReportEntry(NamedTuple):
-    """A finding in a report, with the attributes of its target and the seconds that it took."""
-
-    finding: Finding
-    attrs: Mapping[str, Any]
-    seconds: float
-
-
 @dataclass(eq=False)
 class Step:
     """One check of one op with one choice of attributes: a unit of work.
 
-    ``cure`` says how to allow more time to a step that has not ended.
+    ``entries`` are its findings as JSON, each passed to ``publish`` as it is found. ``cure`` says how to allow more
+    time to a step that has not ended.
     """
 
     check: str
     target: Target
     report: "Report"
     is_requested: bool = True
-    entries: list[ReportEntry] = field(default_factory=list[ReportEntry])
+    entries: list[Document] = field(default_factory=list[Document])
     has_begun: bool = False
     has_ended: bool = False
     cure: str = ""
+    publish: Callable[[Document], None] = lambda entry: None
 
     def run(self, checkpoint: Checkpoint) -> None:
         """Run the check and keep its findings. A deadline ends it with the findings up to then."""
@@ -73,7 +68,7 @@ class Step:
                 for finding in self._findings():
                     now, is_fault = time.perf_counter(), finding.verdict in ("fail", "error")
                     if self.is_requested or is_fault:
-                        self.entries.append(ReportEntry(finding, self.target.attrs, now - began))
+                        self.add(finding, now - began)
                     began, faults = now, faults + [finding] * is_fault
         except DeadlinePassed:
             self.target.clear_statuses()
@@ -92,41 +87,53 @@ class Step:
         elif self.check in (contract.NAME, mutation.NAME) and orders:
             self.report.broken[id(self.target)] = self.check
 
+    def add(self, finding: Finding, seconds: float = 0.0) -> None:
+        """Keep and publish a finding that took ``seconds``."""
+        entry = self.report.entry(finding, self.target.attrs, seconds)
+        self.entries.append(entry)
+        self.publish(entry)
+
+    def end(self, verdict: Verdict, sentence: str, *, reproduction: Reproduction | None = None) -> None:
+        """End the step, which cannot be run to its end, with a finding."""
+        self.add(Finding(self.place, verdict, sentence, reproduction=reproduction))
+        self.has_ended = True
+
     @property
-    def reported(self) -> list[ReportEntry]:
+    def reported(self) -> list[Document]:
         """The findings for the report; if the step has not ended, the last one says so."""
         if self.has_ended or not self.is_requested:
             return self.entries
-        sentence = f"{OUT_OF_TIME}; {self.cure or DEADLINE}"
-        return [*self.entries, ReportEntry(Finding(self._place, "skipped", sentence), self.target.attrs, 0.0)]
+        finding = Finding(self.place, "skipped", f"{OUT_OF_TIME}; {self.cure or DEADLINE}")
+        return [*self.entries, self.report.entry(finding, self.target.attrs)]
 
     def _findings(self) -> Iterator[Finding]:
         if broken := self.report.broken.get(id(self.target)):
-            yield Finding(self._place, "skipped", f"not run, because check {broken} fails")
+            yield Finding(self.place, "skipped", f"not run, because check {broken} fails")
             return
         if self.check in SECOND_ORDER and (why := self.target.why_no_second):
-            yield Finding(replace(self._place, order=2), "skipped", why)
+            yield Finding(replace(self.place, order=2), "skipped", why)
             return
         try:
             yield from CHECKS[self.check](self.target)
         except Overloaded as error:
-            yield Finding(self._place, "skipped", error.detail)
+            yield Finding(self.place, "skipped", error.detail)
         except PullbackError as error:
             # The op rejects its examples, or points that were drawn for it.
             is_rejected = isinstance(error, Unprocessable) and self.target.inputs is None
             if is_rejected and not self.target.has_example:
                 sentence = f"the op rejects random points with these attributes: {error.detail}"
-                yield Finding(self._place, "skipped", sentence)
+                yield Finding(self.place, "skipped", sentence)
             elif is_rejected or isinstance(error, OpFailed):
-                yield _failure(error, self._place, self.report)
+                yield _failure(error, self.place, self.report)
             else:
                 raise
         except Exception as error:
             log.warning("op %s: check %s broke off", self.report.op.name, self.check, exc_info=True)
-            yield _failure(error, self._place, self.report)
+            yield _failure(error, self.place, self.report)
 
     @property
-    def _place(self) -> Place:
+    def place(self) -> Place:
+        """The place of a finding on the whole step."""
         return Place(self.check, dtype=self.target.widest)
 
 
@@ -142,7 +149,7 @@ class Report:
     options: Options
     steps: list[Step] = field(default_factory=list[Step])
     broken: dict[int, str] = field(default_factory=dict[int, str])
-    unplanned: list[ReportEntry] = field(default_factory=list[ReportEntry])
+    unplanned: list[Document] = field(default_factory=list[Document])
     """Why there are no steps, if they cannot be planned."""
 
     def plan(
@@ -181,44 +188,39 @@ class Report:
             if not is_rejected:
                 log.warning("op %s: its checks cannot be planned", self.op.name, exc_info=True)
             place = Place(contract.NAME, dtype=self.op.dtypes[0])
-            self.steps, self.unplanned = [], [ReportEntry(_failure(error, place, self), {}, 0.0)]
+            self.steps, self.unplanned = [], [self.entry(_failure(error, place, self), {})]
 
     @property
     def has_begun(self) -> bool:
         """Whether any step has begun."""
         return any(step.has_begun for step in self.steps)
 
+    def entry(self, finding: Finding, attrs: Mapping[str, Any], seconds: float = 0.0) -> Document:
+        """Return a finding with these attributes, which took ``seconds``, as an entry of the report."""
+        device, dtype = next(iter(self.options.devices)), finding.place.dtype
+        found = {**finding.document(), "attrs": dict(attrs), "device": device, "seconds": seconds}
+        if finding.reproduction and dtype not in self.op.dtypes:
+            found["reproduce"] = f"no operation returns this number: the op does not declare {dtype}"
+            found["shows"] = None
+        return found
+
     def document(self) -> dict[str, Any]:
         """Return the report as JSON; steps that have not ended are skipped, because the time is over."""
         reported = (*self.unplanned, *(entry for step in self.steps for entry in step.reported))
-        device = next(iter(self.options.devices))
-        entries = merge(
-            {**self._document(finding), "attrs": dict(attrs), "device": device, "seconds": seconds}
-            for finding, attrs, seconds in reported
-        )
-        findings = [finding for finding, _, _ in reported]
+        entries = merge(reported)
         unfinished = sum(len(entry["places"]) for entry in entries if entry["sentence"].startswith(OUT_OF_TIME))
         return {
             "op": self.op.name,
-            "verdict": verdict_on_op(findings),
+            "verdict": verdict_on_op(reported),
             "sentence": self._sentence(entries, unfinished),
             "seed": self.options.seed,
             "points": sum(entry["points"] for entry in entries),
             "evaluations": sum(entry["evaluations"] for entry in entries),
             "seconds": round(sum(entry["seconds"] for entry in entries), 6),
             "unfinished": unfinished,
-            "coverage": shares(findings),
+            "coverage": shares(reported),
             "checks": entries,
         }
-
-    def _document(self, finding: Finding) -> dict[str, Any]:
-        document, dtype = finding.document(), finding.place.dtype
-        if finding.reproduction and dtype not in self.op.dtypes:
-            document |= {
-                "reproduce": f"no operation returns this number: the op does not declare {dtype}",
-                "shows": None,
-            }
-        return document
 
     def _sentence(self, entries: Sequence[Mapping[str, Any]], unfinished: int) -> str:
         if not entries:

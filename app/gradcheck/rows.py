@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -19,6 +20,7 @@ from app.runtime.modes import Key
 from app.runtime.op_errors import op_errors
 from ops import Array
 
+LOOPS = ("While", "StatelessWhile")
 K = TypeVar("K", bound=str | Key)
 Operation: TypeAlias = Callable[[Point, Arrays, Arrays], Evaluation[dict[K, Array]]]
 """Returns an evaluation at a point, for cotangents and vectors; its results have a leading axis if these have."""
@@ -100,6 +102,15 @@ def is_joinable(spec: Spec) -> bool:
 def stack(rows: Sequence[Mapping[K, Array]]) -> dict[K, Array]:
     """Return the arrays of all rows by key, rows first."""
     return {key: np.stack([row[key] for row in rows]) for key in rows[0]}
+
+
+def has_loop(point: Point) -> bool:
+    """Return whether forward runs a loop of TensorFlow, so that a row takes as long as those of hundreds of kernels."""
+    call = values_of(point)
+    with op_errors(point.op.name):
+        definition = modes.trace_of(call.program, "graph", call.leaves, point.spec.device).graph_def
+    nodes = chain(definition.node, *(function.node_def for function in definition.library.function))
+    return any(node.op in LOOPS for node in nodes)
 
 
 def numbers_of(point: Point) -> int:

@@ -16,7 +16,7 @@ from app.gradcheck.inner_errors import InnerErrors
 from app.gradcheck.noise import scaled
 from app.gradcheck.reference import as_float64
 from app.gradcheck.rounding import Rounding
-from app.gradcheck.rows import Rows, is_joinable, stack
+from app.gradcheck.rows import Rows, has_loop, is_joinable, stack
 from app.runtime.modes import Key
 from app.tensors.dtypes import DTYPES
 from ops import Array, Claim, Mode
@@ -103,6 +103,11 @@ class Sample:
         op, inputs = self.point.op, {name: as_float64(x) for name, x in self.point.inputs.items()}
         with blame_op(op, "singular"):
             return op.singular is not None and bool(op.singular(inputs, self.point.spec.attrs))
+
+    @cached_property
+    def has_loop(self) -> bool:
+        """Whether forward runs a loop of TensorFlow."""
+        return has_loop(self.point)
 
     @property
     def is_elementwise(self) -> bool:

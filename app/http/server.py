@@ -45,7 +45,7 @@ class GracefulServer(Server):
 
         From now on the answers close their connections. ``Connection.shutdown`` closes the idle ones.
         """
-        self.lifespan.state[LIFECYCLE].draining = True
+        self.lifespan.state[LIFECYCLE].stop()
         for listener in self._listeners:
             asyncio.get_running_loop().remove_reader(listener)
             self._accept_all(listener)

@@ -20,6 +20,7 @@ from app.runtime import traces
 from app.runtime.arithmetic import is_bounded
 from app.runtime.calculus import Calculus, Graph, Tapes, forget_gradients
 from app.runtime.cancellation import remaining_ms, uninterrupted
+from app.runtime.journal import JOURNAL, Describable
 from app.runtime.source_lines import keep_author_line
 from app.runtime.this_thread import OnThisThread, can_run_here
 from ops import Array, Mode, OpFault, Tensor
@@ -48,7 +49,7 @@ class Traits(NamedTuple):
     has_few_shapes: bool
 
 
-class Traceable(Protocol):
+class Traceable(Describable, Protocol):
     """A program that every mode can run: it builds tensors from tensors, and differentiates through a ``Calculus``.
 
     Programs are hashable, and equal programs share their traces.
@@ -72,6 +73,7 @@ def run(program: Traceable, mode: Mode, leaves: Sequence[Array], device: str) ->
 
     Raises ``NotTraced`` if the mode needs a new trace that this thread must not make, and whatever TensorFlow raises.
     """
+    JOURNAL.note(program, mode, leaves)
     if mode != "eager":
         return trace_of(program, mode, leaves, device)(leaves)
     with tf.device(device):

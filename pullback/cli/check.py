@@ -23,6 +23,9 @@ def check(
     order: Annotated[list[int] | None, typer.Option(help="1 to 4; repeatable; by default 1 and 2.")] = None,
     check: Annotated[Names, typer.Option(help="derivative, adjoint, ...; repeatable.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the random draws: same seed, same report.", min=0)] = 0,
+    budget: Annotated[
+        float | None, typer.Option(help="Seconds after which the checks left are not run.", min=0.001)
+    ] = None,
     device: Device = None,
     absolute: Absolute = 0.0,
     relative: Relative = 0.0,
@@ -48,6 +51,7 @@ def check(
             seed=seed,
             device=device,
             tolerances={"absolute": absolute, "relative": relative},
+            budget_s=budget,
         )
         with closing(events):
             outcome = follow(out, events, quiet=quiet)

@@ -113,17 +113,18 @@ def _record(outcome: Outcome, event: Event) -> None:
 
 def _show_progress(out: Console, events: Iterable[Event], outcome: Outcome) -> None:
     step = TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis"))
-    columns = (step, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (step, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[left]}"))
     if out.width < WIDTH_OF_BAR:
         columns = (MofNCompleteColumn(), step)
     with Bar(*columns, console=out, transient=True) as bar:
-        task = bar.add_task("starting", total=None)
+        task = bar.add_task("starting", total=None, left="")
         for event in events:
             _record(outcome, event)
             if isinstance(event, Start):
                 bar.update(task, total=event.steps)
             elif isinstance(event, Progress):
-                bar.update(task, completed=event.done, description=clean(f"{event.op} {event.check}"))
+                left = "" if event.left_s is None else f"{round(event.left_s)} s left"
+                bar.update(task, completed=event.done, description=clean(f"{event.op} {event.check}"), left=left)
 
 
 def _print_table(out: Console, reports: list[Report]) -> None:

@@ -48,7 +48,7 @@ def test_the_verdict_on_many(verdicts, verdict) -> None:
 
 
 def finding(verdict, place=HERE, **counts):
-    return Finding(place, verdict, "", **counts)
+    return Finding(place, verdict, "", **counts).document()
 
 
 def test_a_slot_that_is_compared_with_some_attributes_passes() -> None:

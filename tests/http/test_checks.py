@@ -180,6 +180,7 @@ def test_tolerances_widen_the_bars(plugged: httpx.Client) -> None:
         ({"inputs": {"x": [None]}}, ["inputs", "x", 0]),
         ({"attrs": {"by": 1}}, ["attrs", "by"]),
         ({"steps": 3}, ["steps"]),
+        ({"budget_s": 0}, ["budget_s"]),
     ],
 )
 def test_an_invalid_request_is_refused(client: httpx.Client, body: dict[str, Any], loc: list[Any]) -> None:
@@ -357,6 +358,28 @@ def test_a_stream_ends_within_the_time_of_the_service(serve: Serve) -> None:
         *_, last, summary = stream(client, ops=["square", "sign"])
     assert summary["event"] == "summary"
     assert "raise PULLBACK_CHECKS_S" in last["report"]["checks"][-1]["sentence"]
+
+
+def test_the_budget_of_a_stream_ends_it(client: httpx.Client) -> None:
+    *_, last, summary = stream(client, ops=["square", "sign"], budget_s=0.001)
+    assert (summary["event"], summary["unfinished"]) == ("summary", 2)
+    assert "raise budget_s" in last["report"]["checks"][-1]["sentence"]
+
+
+def test_the_budget_of_a_check_ends_it(client: httpx.Client, schemas: dict[str, Any]) -> None:
+    found = report(client, "softmax_cross_entropy", budget_s=0.001, checks=["value", "modes"])
+    assert found["unfinished"] == sum(len(entry["places"]) for entry in found["checks"]) > 0
+    assert found["checks"][-1]["sentence"].startswith("not run: out of time; raise budget_s (--budget)")
+    validator(schemas, "CheckAnswer").validate(found)
+    assert report(client, "square", budget_s=600, checks=["value"])["unfinished"] == 0
+
+
+def test_what_is_left_is_estimated(client: httpx.Client) -> None:
+    events = list(stream(client, ops=["square"], checks=["derivative", "modes"]))
+    first, *others = (event for event in events if event["event"] == "progress")
+    assert first["left_s"] is None
+    assert all(event["left_s"] >= 0 for event in others)
+    assert [event["check"] for event in (first, *others)] == ["contract", "batching", "derivative", "modes"]
 
 
 def test_a_step_beyond_its_deadline_is_skipped(serve: Serve) -> None:

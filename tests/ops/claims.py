@@ -50,6 +50,9 @@ class CotangentSlots:
         names = (*self.op.inputs, *self.op.attrs.number_names(), *self._outputs, *self._inputs)
         return Traits(self.op.name, 2, (None,) * len(names), False)
 
+    def describe(self, leaves: Sequence[Array]) -> str:
+        return self.op.name
+
     @property
     def _outputs(self) -> list[str]:
         return [slot.name for slot in self.op.outputs if self.op.is_differentiable(slot, self.dtype)]

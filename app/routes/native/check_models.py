@@ -45,6 +45,9 @@ class _CheckOptions(BaseModel):
     device: Device | None = Field(default=None, description="cpu or gpu:N; omitted: all, against the default device.")
     seed: int = Field(default=0, ge=0, lt=1 << 32, description="Seed of all random draws: same seed, same report.")
     tolerances: Tolerances = Tolerances()
+    budget_s: float | None = Field(
+        default=None, gt=0, le=86400, description="Seconds after which the checks left are not run; omitted: no limit."
+    )
 
 
 class CheckRequest(_CheckOptions):
@@ -225,6 +228,7 @@ class ProgressEvent(_Event):
     check: CheckName = Field(description="The check of the step.")
     done: int = Field(description="The number of finished steps.")
     steps: int = Field(description="The number of steps.")
+    left_s: float | None = Field(description="About how many seconds are left; null: not known yet.")
 
 
 class ReportEvent(_Event):

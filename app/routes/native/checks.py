@@ -1,25 +1,26 @@
 """POST /v1/ops/{op}/check and /verify, and /v1/checks, which responds with a stream of events.
 
-A check consists of many short steps. Each takes one turn in the scheduler's long slot, so other long work runs in
-between, and the check stops when the client disconnects.
+A check consists of many short steps, which ``Engine.checker`` runs. It stops when the client disconnects.
 """
 
 import asyncio
 import math
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from app.autodiff.binding import bind, bind_directions
 from app.autodiff.derived import DerivedOp
-from app.errors import DeadlinePassed, Overloaded, PullbackError, wrong
-from app.execution.calls import Call, CheckRun, Steps, with_time_to_answer
+from app.errors import Overloaded, PullbackError, wrong
+from app.execution.calls import Call, CheckRun, with_time_to_answer
+from app.execution.check_steps import Check, Limits
 from app.execution.engine import Engine
-from app.gradcheck import rounding, verify
-from app.gradcheck.report import DEADLINE, Report
+from app.gradcheck import verify
+from app.gradcheck.job import Job
+from app.gradcheck.pace import Pace, in_order
 from app.gradcheck.target import Options
 from app.gradcheck.verdict import Verdict, worst_verdict
 from app.http.request import Request
@@ -30,22 +31,14 @@ from app.routes.native.check_models import CheckRequest, ChecksRequest, VerifyRe
 from app.runtime.cancellation import Checkpoint
 from app.telemetry.counters import Counters
 from app.tensors import json
-from app.tensors.dtypes import DTYPES
 from app.tensors.strict_json import Body, dumps
-from ops import FLOATS, Array, Op
+from ops import FLOATS, Op
 
 EVENTS, LINES = "text/event-stream", "application/x-ndjson"
 
 FEWER = "or request fewer ops or checks"
 
 Event: TypeAlias = dict[str, Any]
-
-
-class Limit(NamedTuple):
-    """The end of a stream, as a time of ``time.monotonic``, and how to allow more time."""
-
-    until: float
-    cure: str
 
 
 @dataclass(frozen=True)
@@ -65,26 +58,18 @@ class CheckHandler:
         request = read(body, CheckRequest)
         options = _options(self.engine, request)
         _check_support(self.op, options)
-        report = Report(self.op, options)
-
-        def plan(checkpoint: Checkpoint) -> None:
-            del checkpoint
-            report.plan(decode_widening, checks=request.checks, inputs=request.inputs, attrs=request.attrs)
-
-        work = CheckRun(_turns(report, plan), report.document, lambda: report.has_begun)
-        return Call(self.op.owner, work, True, _reply, self.counters)
-
-
-def _turns(report: Report, plan: Steps) -> Iterator[Steps]:
-    """Yield the turns of a check: to plan its steps, which draws the points, and each of the steps."""
-    yield plan
-    for step in report.steps:
-        yield step.run
+        checks = None if request.checks is None else tuple(request.checks)
+        job = Job(self.op.name, options, checks, request.inputs, request.attrs)
+        return Call(self.op.owner, CheckRun(job, request.budget_s), True, _reply, self.counters)
 
 
 @dataclass(frozen=True)
 class VerifyHandler(CheckHandler):
-    """The handler that compares a client's gradients with one op's, and sends the verdict."""
+    """The handler that compares a client's gradients with one op's, and sends the verdict.
+
+    It runs in the service, not in a process of checks: it evaluates one gradient at one point some twenty times, no
+    more than as many requests for a vjp, which could crash the service as well.
+    """
 
     def _call(self, body: Body) -> Call:
         request, engine = read(body, VerifyRequest), self.engine
@@ -124,18 +109,20 @@ class StreamHandler:
                 _check_support(op, options)
         # The client's deadline limits the stream if there is one, otherwise the server's setting does.
         has_deadline = b"pullback-deadline-ms" in request.headers
-        limit = (
-            Limit(with_time_to_answer(request.deadline.at), f"raise Pullback-Deadline-Ms, {FEWER}")
+        step_s = self.engine.deadline_s
+        limits = (
+            Limits(with_time_to_answer(request.deadline.at), f"raise Pullback-Deadline-Ms, {FEWER}", step_s)
             if has_deadline
-            else Limit(time.monotonic() + self.engine.checks_s, f"raise PULLBACK_CHECKS_S, {FEWER}")
+            else Limits(time.monotonic() + self.engine.checks_s, f"raise PULLBACK_CHECKS_S, {FEWER}", step_s)
         )
+        checks = None if parameters.checks is None else tuple(parameters.checks)
+        jobs = [Job(op.name, options, checks) for op in ops]
         headers = [(b"content-type", media_type.encode()), (b"cache-control", b"no-store")]
         async with self.engine.checks.place():
             await request.send({"type": "http.response.start", "status": 200, "headers": headers})
             request.deadline.start_work(until=math.inf)
-            async with aclosing(
-                _events(self.engine, request, ops, unavailable, options, checks=parameters.checks, limit=limit)
-            ) as events:
+            limits = limits.within(parameters.budget_s)
+            async with aclosing(_events(self.engine, request, jobs, unavailable, limits)) as events:
                 async for event in events:
                     line = dumps(spell_nonfinite(event))
                     if media_type == EVENTS:
@@ -158,45 +145,34 @@ def _reply(document: Event) -> Reply:
 
 
 async def _events(
-    engine: Engine,
-    request: Request,
-    ops: list[Op],
-    unavailable: Mapping[str, str],
-    options: Options,
-    *,
-    checks: Sequence[str] | None,
-    limit: Limit,
+    engine: Engine, request: Request, jobs: Sequence[Job], unavailable: Mapping[str, str], limits: Limits
 ) -> AsyncGenerator[Event]:
     """Yield the events; steps after the limit are skipped."""
     began = time.monotonic()
     try:
-        planned = [Report(op, options) for op in ops]
-        for report in planned:
-
-            def plan(checkpoint: Checkpoint, report: Report = report) -> None:
-                del checkpoint
-                report.plan(decode_widening, checks=checks)
-
-            deadline, owner = time.monotonic() + engine.deadline_s, report.op.name + request.owner_suffix
-            await engine.scheduler.run(plan, queue="check", deadline=deadline, owner=owner)
-        count, done, reports = sum(len(report.steps) for report in planned), 0, list[Event]()
+        checks = list[Check]()
+        for job in jobs:
+            owner = job.op + request.owner_suffix
+            report = await engine.report(job, time.monotonic() + engine.deadline_s, owner)
+            checks.append(Check(job, report, limits, owner, engine.counters(job.op, "checks")))
+        count, done, reports = sum(len(check.report.steps) for check in checks), 0, list[Event]()
+        pace = Pace([check.report for check in checks])
         missing = [{"op": name, "reason": reason} for name, reason in unavailable.items()]
-        yield {"event": "start", "ops": [op.name for op in ops], "unavailable": missing, "steps": count}
-        for report in planned:
-            counters = engine.counters(report.op.name, "checks")
-            for step in report.steps:
-                if time.monotonic() >= limit.until:
-                    step.cure, done = limit.cure, done + 1
-                    continue
-                yield {"event": "progress", "op": report.op.name, "check": step.check, "done": done, "steps": count}
-                deadline = min(limit.until, time.monotonic() + engine.deadline_s)
-                owner = report.op.name + request.owner_suffix
-                with suppress(DeadlinePassed):
-                    await engine.scheduler.run(
-                        step.run, queue="check", deadline=deadline, owner=owner, counters=counters
-                    )
-                step.cure, done = limit.cure if deadline == limit.until else DEADLINE, done + 1
-            reports.append(report.document())
+        yield {"event": "start", "ops": [job.op for job in jobs], "unavailable": missing, "steps": count}
+        for check in checks:
+            steps = in_order(check.report)
+            async with aclosing(engine.checker.steps(check)) as running:
+                async for step in running:
+                    pace.begin(step)
+                    left_s = None if pace.left_s is None else round(pace.left_s, 1)
+                    place = {"op": check.job.op, "check": step.check}
+                    yield {
+                        **{"event": "progress", **place, "done": done + steps.index(step), "steps": count},
+                        "left_s": left_s,
+                    }
+            done += len(steps)
+            pace.leave(check.report)
+            reports.append(check.report.document())
             yield {"event": "report", "report": reports[-1]}
         yield _summary(reports, time.monotonic() - began)
     except PullbackError as error:
@@ -243,14 +219,6 @@ def _check_support(op: Op, options: Options) -> None:
                 message = f"op {op.name} does not support this {'float dtype' if field == 'dtypes' else 'mode'}"
                 expected = f"some of {', '.join(known)}" if known else "an op with float dtypes"
                 raise wrong((field, i), message, expected=expected, got=name)
-
-
-def decode_widening(value: Any, dtype: str, loc: tuple[str | int, ...]) -> Array:
-    """Decode a tensor; a typed tensor of a narrower float dtype is widened to ``dtype``."""
-    own = cast(dict[str, Any], value).get("dtype") if isinstance(value, dict) else None
-    if isinstance(own, str) and {own, dtype} <= set(FLOATS) and rounding.eps(own) > rounding.eps(dtype):
-        return json.decode(value, own, loc).astype(DTYPES[dtype].numpy)
-    return json.decode(value, dtype, loc)
 
 
 def spell_nonfinite(tree: Any) -> Any:

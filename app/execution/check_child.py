@@ -1,0 +1,143 @@
+"""A process of checks: it loads the ops as the service has, and runs one check after the other."""
+
+import asyncio
+import logging
+import logging.config
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import NoReturn
+
+from app.errors import CannotStart, DeadlinePassed, InternalError, Overloaded, PullbackError
+from app.execution.assembly import build
+from app.execution.check_messages import BROKEN, Began, Done, Found, Left, Message, Order, Ready, Setup
+from app.execution.check_steps import Check, CheckerInService
+from app.execution.engine import Engine
+from app.runtime.cores import share_cores
+from app.runtime.journal import JOURNAL
+from app.telemetry.line_writer import STDERR
+from app.telemetry.log import logging_config
+
+log = logging.getLogger("pullback")
+
+MOST_LIKELY_TO_BE_KILLED = "1000"
+# How long a step that is out of time may take to stop, between two kernels, so that the process can go on.
+SETTLE_S, TICK_S = 1.0, 0.01
+
+
+def run_checks(connection: Connection, journal: int) -> None:
+    """Run the checks that the service orders on ``connection``, until it closes; exit this process then.
+
+    What the ops print goes to the log, and each evaluation is noted in the file ``journal``.
+    """
+    os.dup2(2, 1)
+    # Where memory runs out, the system should end a check, not the service.
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write(MOST_LIKELY_TO_BE_KILLED)
+    child = _Child(connection)
+    try:
+        setup: Setup = connection.recv()
+        logging.config.dictConfig(logging_config(setup.settings.log))
+        engine = _engine(setup)
+    except (EOFError, ConnectionError):
+        _exit()
+    except CannotStart as error:
+        child.send(Done(Overloaded(f"the process of checks cannot start: {error}", retry_after_s=5)))
+        os._exit(BROKEN)
+    JOURNAL.keep_in(journal)
+    asyncio.run(child.run(engine))
+
+
+def _engine(setup: Setup) -> Engine:
+    """Return an engine with the service's ops. Raises ``CannotStart`` if it cannot have them."""
+    share_cores(setup.settings.workers)
+    # The service has logged which ops are unavailable, and the like.
+    logging.disable(logging.WARNING)
+    engine, _ = build(setup.settings)
+    logging.disable(logging.NOTSET)
+    if changed := sorted(set(setup.sources.changed()) - setup.changing):
+        log.error("checks need a restart of the service: files have changed since it read them: %s", ", ".join(changed))
+        raise CannotStart("files have changed since the service read them, which its log names; restart the service")
+    engine.scheduler.start()
+    return engine
+
+
+class _Child:
+    """The process's side of the connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection, self._lock = connection, threading.Lock()
+
+    def send(self, message: Message) -> None:
+        """Send a message, from any thread."""
+        try:
+            with self._lock:
+                self._connection.send(message)
+        except OSError:
+            _exit()
+
+    async def run(self, engine: Engine) -> None:
+        """Run the checks."""
+        orders, loop = asyncio.Queue[Order](), asyncio.get_running_loop()
+        put = partial(loop.call_soon_threadsafe, orders.put_nowait)
+        # A thread, so that the process ends with the connection whatever it computes.
+        threading.Thread(target=self._receive, args=(put,), name="orders", daemon=True).start()
+        self.send(Ready())
+        while True:
+            error = await self._check(engine, await orders.get())
+            until = time.monotonic() + SETTLE_S
+            while not engine.scheduler.is_idle and time.monotonic() < until:
+                await asyncio.sleep(TICK_S)
+            self.send(Done(error, is_idle=engine.scheduler.is_idle))
+
+    def _receive(self, put: Callable[[Order], object]) -> None:
+        try:
+            while True:
+                put(self._connection.recv())
+        except (EOFError, OSError):
+            _exit()
+
+    async def _check(self, engine: Engine, order: Order) -> PullbackError | None:
+        """Run a check, and send what happens; return the error that ends it."""
+        try:
+            op = engine.op(order.job.op)
+            report = await engine.scheduler.run(
+                lambda checkpoint: order.job.report(op), queue="check", deadline=order.limits.until, owner=order.owner
+            )
+            for i, step in enumerate(report.steps):
+                step.publish = partial(self._publish, i)
+            position, began = -1, 0.0
+            async for step in CheckerInService(engine.scheduler).steps(
+                Check(order.job, report, order.limits, order.owner)
+            ):
+                if position >= 0:
+                    last = report.steps[position]
+                    self.send(Left(position, last.has_ended, last.cure, time.monotonic() - began))
+                position, began = report.steps.index(step), time.monotonic()
+                self.send(Began(position))
+            if position >= 0:
+                last = report.steps[position]
+                self.send(Left(position, last.has_ended, last.cure, time.monotonic() - began))
+        except DeadlinePassed:
+            return None  # the service knows the time
+        except PullbackError as error:
+            return error
+        except Exception:
+            log.exception("the check of op %s broke off", order.job.op)
+            return InternalError("the service failed; its log has the details")
+        return None
+
+    def _publish(self, step: int, entry: dict[str, object]) -> None:
+        self.send(Found(step, entry))
+
+
+def _exit() -> NoReturn:
+    """End the process, without the threads of TensorFlow, which cannot be stopped."""
+    STDERR.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise SystemExit  # never reached

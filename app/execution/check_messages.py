@@ -1,0 +1,84 @@
+"""What the service and a process of checks say to each other: pickled, on a socket that no other process has."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from app.errors import PullbackError
+from app.execution.check_steps import Limits
+from app.execution.sources import Sources
+from app.gradcheck.job import Job
+from app.settings import Settings
+
+BROKEN = 70
+"""The status of a process that ends by a fault of its own, not of an op: EX_SOFTWARE of <sysexits.h>."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The first message to the process: the settings, and the files that the service has read.
+
+    ``changing`` are those that the ops write while they are loaded.
+    """
+
+    settings: Settings
+    sources: Sources
+    changing: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Order:
+    """A check to run."""
+
+    job: Job
+    limits: Limits
+    owner: str
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The process has loaded the ops, and takes orders."""
+
+
+@dataclass(frozen=True)
+class Began:
+    """A step begins; ``step`` is its position."""
+
+    step: int
+
+
+@dataclass(frozen=True)
+class Found:
+    """A step has made an entry of the report."""
+
+    step: int
+    entry: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Left:
+    """A step has ended, or its time has; it took ``seconds``, and ``cure`` says how to allow it more."""
+
+    step: int
+    has_ended: bool
+    cure: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Done:
+    """The check is over; if an error has ended it, this is it. Unless it ``is_idle``, the process still computes."""
+
+    error: PullbackError | None = None
+    is_idle: bool = True
+
+
+@dataclass(frozen=True)
+class Dead:
+    """The process has ended with this status, as ``os.waitstatus_to_exitcode`` returns it; ``None``: nobody knows."""
+
+    status: int | None
+
+
+Message: TypeAlias = Ready | Began | Found | Left | Done | Dead
+"""What comes from the process, or is said of it."""

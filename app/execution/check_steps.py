@@ -1,0 +1,85 @@
+"""The steps of a check: who runs them, in which order, and until when."""
+
+import math
+import time
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, Self
+
+from app.errors import DeadlinePassed
+from app.execution.scheduler import Scheduler
+from app.gradcheck.job import Job
+from app.gradcheck.pace import in_order
+from app.gradcheck.report import DEADLINE, Report, Step
+from app.telemetry.counters import NOT_RECORDED, Counters
+
+BUDGET = "raise budget_s (--budget), or request fewer checks, modes or dtypes"
+
+
+class Limits(NamedTuple):
+    """How long the steps of a check may run: all of them until a time of ``time.monotonic``, each for ``step_s``.
+
+    ``cure`` says how to allow all of them more time.
+    """
+
+    until: float
+    cure: str = DEADLINE
+    step_s: float = math.inf
+
+    def within(self, budget_s: float | None) -> Self:
+        """Return these limits, and no more than ``budget_s`` seconds from now."""
+        until = math.inf if budget_s is None else time.monotonic() + budget_s
+        return self._replace(until=until, cure=BUDGET) if until < self.until else self
+
+    def step(self) -> tuple[float, str]:
+        """Return when a step that begins now must end, and how to allow it more time."""
+        own = time.monotonic() + self.step_s
+        return (own, DEADLINE) if own < self.until else (self.until, self.cure)
+
+
+@dataclass
+class Check:
+    """A check that can run: its job, the report that its steps fill, and its owner in the queues."""
+
+    job: Job
+    report: Report
+    limits: Limits
+    owner: str
+    counters: Counters = field(default_factory=lambda: NOT_RECORDED)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether no further step may begin."""
+        return time.monotonic() >= self.limits.until
+
+
+class Checker(Protocol):
+    """Whoever runs checks."""
+
+    def steps(self, check: Check) -> AsyncGenerator[Step]:
+        """Run the steps of a check, in the order of ``in_order``; yield each before it runs.
+
+        A step that does not end in time is left unfinished. Raises the ``PullbackError`` that ends the whole check.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class CheckerInService:
+    """It runs checks in this process, on the scheduler, in turns with other checks."""
+
+    scheduler: Scheduler
+
+    async def steps(self, check: Check) -> AsyncGenerator[Step]:
+        """Run the steps: see ``Checker``."""
+        for step in in_order(check.report):
+            if check.is_late:
+                step.cure = check.limits.cure
+                continue
+            yield step
+            deadline, step.cure = check.limits.step()
+            with suppress(DeadlinePassed):
+                await self.scheduler.run(
+                    step.run, queue="check", deadline=deadline, owner=check.owner, counters=check.counters
+                )

@@ -1,0 +1,106 @@
+"""The process that forks the processes of checks: it has imported TensorFlow, and started nothing of it.
+
+A process that runs ops cannot be forked, because the threads of TensorFlow do not exist in the copy. A new interpreter
+takes seconds of CPU to import TensorFlow. So the service starts this process once, and a copy of it, which is ready in
+milliseconds and shares its memory, loads the ops and runs the checks. It holds no socket and no file of the service but
+stderr. It ends, with its copies, as soon as the service has ended.
+"""
+
+import ctypes
+import os
+import selectors
+import signal
+import socket
+import traceback
+import warnings
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import NoReturn
+
+from app.execution.check_child import run_checks
+from app.execution.check_messages import BROKEN
+
+FORK, KILL = b"fork", b"kill"
+MAX_MESSAGE, DESCRIPTORS = 64, 3
+PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+
+
+def main(descriptor: int) -> NoReturn:
+    """Fork a process for each ``FORK`` on the socket ``descriptor``, kill one for ``KILL PID``; end with the socket.
+
+    ``FORK`` comes with three descriptors: the connection of the new process, its journal, and a pipe for its process id
+    and later its exit status.
+    """
+    # The service says when to stop, also where a signal goes to all of its processes.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    woken, wake = os.pipe()
+    os.set_blocking(woken, False)
+    os.set_blocking(wake, False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    signal.set_wakeup_fd(wake)
+    control, pipes = socket.socket(fileno=descriptor), dict[int, int]()
+    with selectors.DefaultSelector() as selector:
+        selector.register(control, selectors.EVENT_READ)
+        selector.register(woken, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                if key.fileobj == woken:
+                    os.read(woken, 1 << 16)
+                    _reap(pipes)
+                    continue
+                message, descriptors, *_ = socket.recv_fds(control, MAX_MESSAGE, DESCRIPTORS)
+                if message == FORK:
+                    connection, journal, pipe = descriptors
+                    pid = _fork(connection, journal, [descriptor, woken, wake, pipe, *pipes.values()])
+                    pipes[pid] = pipe
+                    _tell(pipe, pid)
+                    os.close(connection)
+                    os.close(journal)
+                    continue
+                for pid in [int(message.removeprefix(KILL))] if message else [*pipes]:
+                    if pid in pipes:
+                        os.kill(pid, signal.SIGKILL)
+                if not message:
+                    # At once: a regular end takes longer, because libraries clean up.
+                    os._exit(0)
+
+
+def _fork(connection: int, journal: int, others: list[int]) -> int:
+    """Return the id of a copy of this process, which runs checks; close ``others`` in the copy."""
+    parent = os.getpid()
+    with warnings.catch_warnings():
+        # Python 3.12 warns of the threads that libraries have started on import; they hold no lock that a copy needs.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid:
+        return pid
+    try:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for descriptor in others:
+            os.close(descriptor)
+        if os.getppid() == parent:
+            run_checks(Connection(connection), journal)
+    except BaseException:  # noqa: BLE001 - it must not go on as a second fork server
+        traceback.print_exc()
+    finally:
+        os._exit(BROKEN)
+
+
+def _reap(pipes: dict[int, int]) -> None:
+    """Report the status of each process that has ended."""
+    while pipes:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if not pid:
+            return
+        pipe = pipes.pop(pid)
+        _tell(pipe, os.waitstatus_to_exitcode(status))
+        os.close(pipe)
+
+
+def _tell(pipe: int, number: int) -> None:
+    """Write a number into a pipe, which has room for it."""
+    with suppress(BrokenPipeError):  # the service has ended, or no longer wants to know
+        os.write(pipe, b"%d\n" % number)

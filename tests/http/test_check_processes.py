@@ -1,0 +1,269 @@
+"""Checks in processes of their own: what an op does to its process stays there, and ends in a finding."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.conftest import Serve, Service, Start
+from tests.http.native_client import JSON, post, problem
+from tests.patience import PATIENCE_S
+
+pytestmark = pytest.mark.slow
+
+LINES = {**JSON, "accept": "application/x-ndjson"}
+LIMIT_MB, KEPT_MB = 1536, 700
+# The process of a check, and only that, may do these things: the service loads the file, too.
+PAGE = """
+import ctypes
+import os
+import time
+
+import numpy as np
+import tensorflow as tf
+from ops import Claim, Example, Input, Op, Output
+
+kept = []
+
+
+def crash(x):
+    if x.size % 2:
+        ctypes.string_at(0)
+
+
+def leave(x):
+    os._exit(3)
+
+
+def fill(x):
+    kept.append(np.ones({limit} << 17))
+    time.sleep(5)
+
+
+def grow(x):
+    if not kept:
+        kept.append(np.ones({grown} << 17))
+
+
+def stop(x):
+    ctypes.PyDLL(None).sleep(600)  # without the other threads of the interpreter
+
+
+def forward(x):
+    def computed(a):
+        {name}(a)
+        return 2 * a
+
+    y = tf.numpy_function(computed, [x], x.dtype)
+    y.set_shape(x.shape)
+    return y
+
+
+@tf.custom_gradient
+def twice(x):
+    return forward(x), lambda dy: 2 * dy
+
+
+OP = Op(
+    name="{name}", summary="", doc=None, function=twice, mechanism="custom_gradient", source="", modes=("graph",),
+    inputs=(Input("x", shape=("N",)),), outputs=(Output("y", shape=("N",)),),
+    examples=(Example("one", {{"x": [1.0, 2.0]}}),),
+)
+"""
+OPS = ("crash", "leave", "fill", "grow", "stop")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("ops")
+    for name in OPS:
+        (folder / f"{name}.py").write_text(PAGE.format(name=name, limit=LIMIT_MB, grown=KEPT_MB))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def checking(start_for_module: Start, folder: Path) -> Service:
+    settings = {"OPS_PATH": str(folder), "CHECK_PROCESSES": "1", "CHECK_MEMORY_MB": str(LIMIT_MB)}
+    one = start_for_module(**settings).wait_until_ready()
+    with one.client() as client:
+        assert check(client, "square")["verdict"] == "pass"
+    return one
+
+
+@pytest.fixture
+def client(checking: Service) -> Iterator[httpx.Client]:
+    with checking.client() as one:
+        yield one
+
+
+def check(client: httpx.Client, op: str, **body: Any) -> dict[str, Any]:
+    response = post(client, op, "check", **body)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
+
+
+def processes(one: Service) -> list[int]:
+    """Return the ids of the processes of checks."""
+    servers = [pid for pid in children(one.process.pid) if b"fork_server" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return [child for server in servers for child in children(server)]
+
+
+def until(condition: Any) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def untimed(found: dict[str, Any]) -> dict[str, Any]:
+    return {**found, "seconds": 0, "checks": [{**entry, "seconds": 0} for entry in found["checks"]]}
+
+
+def the(found: dict[str, Any], verdict: str) -> dict[str, Any]:
+    (entry,) = (entry for entry in found["checks"] if entry["verdict"] == verdict)
+    return entry
+
+
+def test_a_crash_is_a_finding_and_the_service_lives(checking: Service, client: httpx.Client) -> None:
+    found = check(client, "crash", seed=3)
+    assert found["verdict"] == "fail"
+    crash = the(found, "fail")
+    assert crash["sentence"].startswith(
+        "op crash crashed the process of the check with SIGSEGV in mode graph at x float64["
+    )
+    assert crash["reproduce"] == f"pullback check crash --check {crash['check']} --seed 3"
+    left = [entry["sentence"] for entry in found["checks"] if entry["verdict"] == "skipped"]
+    assert f"not run, because the process of the check ended in check {crash['check']}" in left
+    assert found["unfinished"] == 0
+    assert "with status 3 in mode graph" in the(check(client, "leave", inputs={"x": [1.0, 2.0]}), "fail")["sentence"]
+    assert check(client, "square")["verdict"] == "pass"
+    assert checking.process.poll() is None
+
+
+def test_a_killed_process_is_no_fault_of_the_op(checking: Service, client: httpx.Client) -> None:
+    with client.stream("POST", "/v1/checks", content=b'{"ops": ["sign", "square"]}', headers=LINES) as response:
+        events = map(json.loads, response.iter_lines())
+        assert next(event for event in events if event["event"] == "progress")["op"] == "sign"
+        [pid] = processes(checking)
+        os.kill(pid, signal.SIGKILL)
+        sign, square = (event["report"] for event in events if event["event"] == "report")
+    assert sign["verdict"] == "error"
+    assert "the process of the check ended with SIGKILL" in the(sign, "error")["sentence"]
+    assert square["verdict"] == "pass"
+
+
+def test_memory_is_bounded(checking: Service, client: httpx.Client) -> None:
+    [before] = processes(checking)
+    assert (
+        f"more than {LIMIT_MB} MiB: raise PULLBACK_CHECK_MEMORY_MB" in the(check(client, "fill"), "error")["sentence"]
+    )
+    assert check(client, "square", checks=["contract"])["verdict"] == "pass"
+    [new] = processes(checking)
+    assert new != before
+    assert check(client, "square", checks=["contract"])["verdict"] == "pass"
+    assert processes(checking) == [new]
+    check(client, "grow", checks=["contract"])
+    until(lambda: new not in processes(checking))
+
+
+def test_a_kernel_that_holds_the_interpreter_ends_at_the_deadline(checking: Service, client: httpx.Client) -> None:
+    response = client.post("/v1/ops/stop/check", json={}, headers={"pullback-deadline-ms": "2000"})
+    assert response.status_code == 200
+    assert response.json()["unfinished"] > 0
+    assert check(client, "square", checks=["contract"])["verdict"] == "pass"
+
+
+def test_a_closed_connection_ends_the_work_at_once(checking: Service, client: httpx.Client) -> None:
+    check(client, "square", checks=["contract"])
+    with checking.client() as leaving, leaving.stream("POST", "/v1/checks", content=b"{}", headers=LINES) as response:
+        assert any("progress" in line for line in response.iter_lines())
+        [pid] = processes(checking)
+    until(lambda: pid not in processes(checking))
+    assert check(client, "square", checks=["contract"])["verdict"] == "pass"
+
+
+def sockets(pid: int) -> set[str]:
+    links = (os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir())
+    return {link for link in links if link.startswith("socket:")}
+
+
+def test_a_process_has_no_socket_of_the_service(checking: Service, client: httpx.Client) -> None:
+    check(client, "square", checks=["contract"])
+    [pid] = processes(checking)
+    assert sockets(checking.process.pid)
+    assert not sockets(checking.process.pid) & sockets(pid)
+
+
+def test_reports_equal_those_of_the_service_itself(client: httpx.Client, serve: Serve, folder: Path) -> None:
+    with serve(OPS_PATH=str(folder)).client() as inside:
+        for op, body in (
+            ("square", {"seed": 7, "modes": ["graph"]}),
+            ("clip_gradient", {"checks": ["derivative", "second", "linearity"]}),
+            ("relu", {"inputs": {"x": [[0.0, -1.0], [2.0, 3.0]]}, "checks": ["derivative", "finite"]}),
+        ):
+            assert json.dumps(untimed(check(client, op, **body))) == json.dumps(untimed(check(inside, op, **body)))
+        for body in ({"inputs": {"x": [None]}}, {"attrs": {"k": 1}}):
+            assert post(client, "square", "check", **body).json() == post(inside, "square", "check", **body).json()
+        body = json.dumps({"ops": ["square", "sign"], "checks": ["contract", "derivative"]})
+        streams = [
+            [json.loads(line) for line in one.post("/v1/checks", content=body, headers=LINES).text.splitlines()]
+            for one in (client, inside)
+        ]
+    for events in streams:
+        for event in events:
+            event.update({"report": untimed(event["report"])} if "report" in event else {})
+            event.update({"seconds": 0} if "seconds" in event else {"left_s": 0})
+    assert streams[0] == streams[1]
+
+
+def test_other_ops_than_those_of_the_service_are_not_checked(
+    checking: Service, client: httpx.Client, folder: Path
+) -> None:
+    """Later tests cannot check on this service, whose ops change."""
+    page = folder / "grow.py"
+    page.write_text(page.read_text() + "\n")
+    [pid] = processes(checking)
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: processes(checking) != [pid])
+    detail = problem(post(client, "square", "check"), 503)["detail"]
+    assert "files have changed since the service read them" in detail
+    assert str(page) in checking.log()
+
+
+def test_a_killed_service_leaves_no_process(checking: Service) -> None:
+    """The end of this service."""
+    pids = [*children(checking.process.pid), *processes(checking)]
+    checking.process.kill()
+    until(lambda: not any(is_running(pid) for pid in pids))
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
+    except FileNotFoundError:
+        return False
+
+
+def test_a_stop_ends_a_check_soon_and_cleanly(start: Start) -> None:
+    one = start(CHECK_PROCESSES="1", GRACE_S="100").wait_until_ready()
+    with one.client() as client, client.stream("POST", "/v1/checks", content=b"{}", headers=LINES) as response:
+        lines = response.iter_lines()
+        assert any("progress" in line for line in lines)
+        pids = processes(one)
+        one.process.send_signal(signal.SIGTERM)
+        *_, last = lines
+    assert json.loads(last)["problem"]["status"] == 503
+    assert one.wait() == 0
+    assert not any(is_running(pid) for pid in pids)
+    assert "terminate called" not in one.log()
+    assert "Traceback" not in one.log()
