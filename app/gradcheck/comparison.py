@@ -161,7 +161,7 @@ def _add(comparison: Comparison, analytic: Array, numeric: Slopes, bar: Array, *
     """
     allowed = COVERAGE * numeric.error + bar
     with np.errstate(invalid="ignore"):
-        size = np.fmax(np.abs(analytic), np.abs(numeric.value))
+        size = np.maximum(np.abs(analytic), np.abs(numeric.value))
         is_near = np.abs(analytic - numeric.value) <= COVERAGE * numeric.error
         conclusive = (is_near | (allowed <= NO_DIGITS * size)) & (numeric.status != Status.NO_DIGITS)
         # Both count as 0.

@@ -44,8 +44,10 @@ def test_a_third_order_is_checked_if_it_is_requested(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param("soft_axes", marks=pytest.mark.slow),
-        *(pytest.param(name, marks=pytest.mark.thorough) for name in ("newton", "mixed_paths", "trapezoids")),
+        *(
+            pytest.param(name, marks=pytest.mark.thorough)
+            for name in ("soft_axes", "newton", "mixed_paths", "trapezoids")
+        ),
     ],
 )
 def test_right_ops_pass_at_four_orders(name: str) -> None:
