@@ -4,6 +4,7 @@ import asyncio
 import logging
 import logging.config
 import os
+import resource
 import signal
 import threading
 import time
@@ -36,6 +37,8 @@ def run_checks(connection: Connection, journal: int) -> None:
     What the ops print goes to the log, and each evaluation is noted in the file ``journal``.
     """
     os.dup2(2, 1)
+    # A crash is reported; an image of gigabytes would fill a disk, and delay the report.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # Where memory runs out, the system should end a check, not the service.
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write(MOST_LIKELY_TO_BE_KILLED)
@@ -62,6 +65,7 @@ def _engine(setup: Setup) -> Engine:
     logging.disable(logging.NOTSET)
     if changed := sorted(set(setup.sources.changed()) - setup.changing):
         log.error("checks need a restart of the service: files have changed since it read them: %s", ", ".join(changed))
+        STDERR.flush()
         raise CannotStart("files have changed since the service read them, which its log names; restart the service")
     engine.scheduler.start()
     return engine
