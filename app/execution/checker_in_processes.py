@@ -80,7 +80,7 @@ class CheckerInProcesses:
         """Make the end of a process the finding of the step that it ran; leave out the steps after it."""
         at = f" in {process.evaluation}" if process.evaluation else ""
         job, limit_mb = check.job, self.pool.memory_mb
-        if process.is_killed:
+        if process.has_outgrown:
             cure = "raise PULLBACK_CHECK_MEMORY_MB, or request fewer checks, modes or dtypes"
             step.end("error", f"the check was ended{at}, because it used more than {limit_mb} MiB: {cure}")
         elif process.has_crashed:
