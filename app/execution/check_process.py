@@ -103,8 +103,8 @@ class CheckProcess:
     """One process of checks.
 
     It ``has_loaded`` the ops before the first order, ``is_idle`` when it takes one, and ``is_busy`` from an order to
-    its end; it has run ``checks``, the last of ``last_op``. ``status`` says what it has ended with, "" before;
-    ``has_crashed`` if nobody from outside has ended it, ``has_outgrown`` if its memory was too much.
+    its end. It has had orders for ``checks``, the last but one of ``previous_op``. ``status`` says what it has ended
+    with, "" before; ``has_crashed`` if nobody from outside has ended it, ``has_outgrown`` if its memory was too much.
     """
 
     def __init__(self, server: ForkServer, setup: Setup, memory_mb: int) -> None:
@@ -116,7 +116,8 @@ class CheckProcess:
         self._messages, self._loop = asyncio.Queue[Message](), asyncio.get_running_loop()
         self.has_loaded = self.is_idle = self.is_busy = False
         self.is_killed = self.has_crashed = self.has_outgrown = False
-        self.status, self.checks, self.last_op = "", 0, ""
+        self.status, self.checks = "", 0
+        self._op = self.previous_op = ""
         self.load_until = time.monotonic() + LOAD_S
         self._server, self._pid, self._limit_mb = server, 0, memory_mb
         self._sending = threading.Lock()
@@ -150,7 +151,8 @@ class CheckProcess:
         """Send a check, which may be large, until its time is over. If the process has died, ``Dead`` follows."""
         journal.clear(self._memory)
         self.is_idle, self.is_busy = False, True
-        self.checks, self.last_op = self.checks + 1, order.job.op
+        self.checks += 1
+        self.previous_op, self._op = self._op, order.job.op
         while not self._messages.empty():  # those that nobody has waited for
             self._messages.get_nowait()
         if self.status:
@@ -227,6 +229,8 @@ class CheckProcess:
             self._end()
             with suppress(ValueError):
                 status = int(pipe.readline())
+            if self._pid and status is None:
+                self._server.end()  # it ends already, or it would have sent the status; a new one must start
             pipe.close()
             _shut(self._connection)
             with self._sending:

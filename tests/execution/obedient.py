@@ -1,14 +1,15 @@
 """Processes of checks that run no check: each does what its order says, in the name of the op."""
 
 import faulthandler
-import multiprocessing
 import os
 import signal
 import socket
 import subprocess
+import threading
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 
@@ -28,48 +29,29 @@ class ObedientServer(ForkServer):
         self._control, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.setblocking(False)
         with other:
-            process = multiprocessing.get_context("fork").Process(target=_serve, args=(self._control, other))
-            process.start()
-        self._process = self._started = _Started(process)
-
-    def close(self) -> None:
-        super().close()
-        self._started.process.close()
+            if not (pid := os.fork()):
+                _serve(self._control, other)
+        self._process = _Started(pid)
 
 
 class _Started(subprocess.Popen[bytes]):
-    """A process of ``multiprocessing`` in the form of one of ``subprocess``."""
+    """A process that ``os.fork`` has made, in the form of one of ``subprocess``."""
 
-    def __init__(self, process: multiprocessing.process.BaseProcess) -> None:
-        self.process, self.returncode = process, None
-        self.args, self.pid = (), process.pid or 0
-
-    def poll(self) -> int | None:
-        self.process.join(0)
-        return self.process.exitcode
-
-    def wait(self, timeout: float | None = None) -> int:
-        self.process.join(PATIENCE_S if timeout is None else timeout)
-        if self.process.exitcode is None:
-            raise subprocess.TimeoutExpired("fork server", timeout or PATIENCE_S)
-        return self.process.exitcode
-
-    def terminate(self) -> None:
-        self.process.terminate()
-
-    def kill(self) -> None:
-        self.process.kill()
-
-    def __del__(self) -> None:
-        pass
+    def __init__(self, pid: int) -> None:
+        self.args, self.pid, self.returncode = (), pid, None
+        self.stdin = self.stdout = self.stderr = None
+        self._child_created, self._waitpid_lock = True, threading.Lock()
 
 
-def _serve(control: socket.socket, other: socket.socket) -> None:
-    control.close()
-    faulthandler.disable()
-    os.setsid()
-    fork_server.run_checks, fork_server.os.fork = obey, fork
-    fork_server.main(other.detach())
+def _serve(control: socket.socket, other: socket.socket) -> NoReturn:
+    try:
+        control.close()
+        faulthandler.disable()
+        os.setsid()
+        fork_server.run_checks, fork_server.os.fork = obey, fork
+        fork_server.main(other.detach())
+    finally:
+        os._exit(1)  # the copy must not go on as a test
 
 
 def obey(connection: Connection, journal: int) -> None:

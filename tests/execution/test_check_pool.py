@@ -5,83 +5,20 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from app.errors import Overloaded
-from app.execution import check_pool, check_process
-from app.execution.check_messages import Setup
+from app.execution import check_process
 from app.execution.check_pool import CheckPool
-from app.execution.check_steps import Check, Limits
-from app.execution.checker_in_processes import CheckerInProcesses
-from app.execution.sources import Sources
-from app.gradcheck.job import Job
-from app.gradcheck.report import Report
-from app.gradcheck.target import Options
-from app.settings import Settings
-from ops.square import OP
 from tests.execution import obedient
 from tests.execution.obedient import ObedientServer, is_running
-from tests.patience import PATIENCE_S, PAUSE_S
-
-OPTIONS = Options({"cpu": "/CPU:0"}, ("float64",), ("graph",))
-FILES = "/proc/self/fd"
+from tests.execution.pools import check, in_a_pool, sentence, until, verdicts
+from tests.patience import PATIENCE_S
 
 
-@pytest.fixture(autouse=True)
-def obedient_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check_pool, "ForkServer", ObedientServer)
-
-
-@pytest.fixture(scope="module")
-def setup() -> Setup:
-    return Setup(Settings(), Sources(()), frozenset())
-
-
-def in_a_pool(setup: Setup, test: Callable[[CheckPool], Awaitable[None]], memory_mb: int = 1 << 20) -> None:
-    async def run() -> None:
-        pool = CheckPool(setup, 1, memory_mb)
-        try:
-            await test(pool)
-        finally:
-            await pool.close()
-
-    before = len(os.listdir(FILES))
-    asyncio.run(run())
-    end = time.monotonic() + PATIENCE_S
-    while len(os.listdir(FILES)) > before:  # the threads of processes that have been killed close their ends
-        assert time.monotonic() < end
-        time.sleep(PAUSE_S)
-
-
-async def check(pool: CheckPool, action: str, seconds: float = PATIENCE_S) -> Report:
-    """Order an action; return the report."""
-    job = Job(action, OPTIONS, ("contract",))
-    report = Job("square", OPTIONS, ("contract",)).report(OP)
-    limits = Limits(time.monotonic() + seconds)
-    async for _ in CheckerInProcesses(pool).steps(Check(job, report, limits, "me")):
-        pass
-    return report
-
-
-def verdicts(report: Report) -> list[str]:
-    return [entry["verdict"] for step in report.steps for entry in step.entries]
-
-
-def sentence(report: Report) -> str:
-    return report.steps[0].entries[0]["sentence"]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < end
-        await asyncio.sleep(PAUSE_S)
-
-
-def test_a_process_runs_one_check_after_the_other(setup: Setup) -> None:
+def test_a_process_runs_one_check_after_the_other() -> None:
     async def test(pool: CheckPool) -> None:
         async with pool.process(time.monotonic() + PATIENCE_S) as first:
             assert first is not None
@@ -89,12 +26,12 @@ def test_a_process_runs_one_check_after_the_other(setup: Setup) -> None:
         async with pool.process(time.monotonic() + PATIENCE_S) as second:
             assert second is first
 
-    in_a_pool(setup, test)
+    in_a_pool(test)
 
 
 @pytest.mark.parametrize("error", [OSError(24, "Too many open files"), RuntimeError("can't start new thread")])
 def test_a_place_is_not_lost_where_no_process_can_start(
-    setup: Setup, error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Refusing(ObedientServer):
         def fork(self, connection: int, memory: int, pipe: int) -> None:
@@ -109,13 +46,10 @@ def test_a_place_is_not_lost_where_no_process_can_start(
         monkeypatch.setattr(Refusing, "fork", ObedientServer.fork)
         await check(pool, "nothing")
 
-    monkeypatch.setattr(check_pool, "ForkServer", Refusing)
-    in_a_pool(setup, test)
+    in_a_pool(test, server=Refusing)
 
 
-def test_the_end_of_a_check_outlives_a_failure_to_start_the_next_process(
-    setup: Setup, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_end_of_a_check_outlives_a_failure_to_start_the_next_process(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: object) -> None:
         raise OSError(24, "Too many open files")
 
@@ -124,13 +58,12 @@ def test_the_end_of_a_check_outlives_a_failure_to_start_the_next_process(
         monkeypatch.setattr(check_process.os, "memfd_create", refuse)
         assert "fail" in verdicts(await check(pool, "crash"))
         monkeypatch.undo()
-        monkeypatch.setattr(check_pool, "ForkServer", ObedientServer)
         await check(pool, "nothing")
 
-    in_a_pool(setup, test)
+    in_a_pool(test)
 
 
-def test_a_process_closes_no_descriptor_of_others(setup: Setup) -> None:
+def test_a_process_closes_no_descriptor_of_others() -> None:
     async def test(pool: CheckPool) -> None:
         async with pool.process(time.monotonic() + PATIENCE_S) as process:
             assert process is not None
@@ -141,10 +74,10 @@ def test_a_process_closes_no_descriptor_of_others(setup: Setup) -> None:
         for descriptor in free:
             os.close(descriptor)
 
-    in_a_pool(setup, test)
+    in_a_pool(test)
 
 
-def test_a_process_that_does_not_load_is_replaced(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_does_not_load_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     held = list[int]()
 
     class Forgetful(ObedientServer):
@@ -164,11 +97,10 @@ def test_a_process_that_does_not_load_is_replaced(setup: Setup, monkeypatch: pyt
         await check(pool, "nothing")
 
     monkeypatch.setattr(check_process, "LOAD_S", 0.2)
-    monkeypatch.setattr(check_pool, "ForkServer", Forgetful)
-    in_a_pool(setup, test)
+    in_a_pool(test, server=Forgetful)
 
 
-def test_a_fork_that_fails_harms_no_other_process(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fork_that_fails_harms_no_other_process(monkeypatch: pytest.MonkeyPatch) -> None:
     def fork() -> int:
         if failures.read_bytes():
             return original()
@@ -185,36 +117,36 @@ def test_a_fork_that_fails_harms_no_other_process(setup: Setup, monkeypatch: pyt
     with tempfile.NamedTemporaryFile() as file:
         failures, original = Path(file.name), os.fork
         monkeypatch.setattr(obedient, "fork", fork)
-        in_a_pool(setup, test)
+        in_a_pool(test)
 
 
 @pytest.mark.parametrize("action", ["garble", "boast"])
-def test_a_message_that_cannot_be_read_ends_its_process(setup: Setup, action: str) -> None:
+def test_a_message_that_cannot_be_read_ends_its_process(action: str) -> None:
     async def test(pool: CheckPool) -> None:
         report = await check(pool, action)
         assert verdicts(report)[0] == "error"
         await check(pool, "nothing")
 
-    in_a_pool(setup, test)
+    in_a_pool(test)
 
 
-def test_a_crash_is_known_although_a_process_of_the_op_lives(setup: Setup, tmp_path: Path) -> None:
+def test_a_crash_is_known_although_a_process_of_the_op_lives(tmp_path: Path) -> None:
     async def test(pool: CheckPool) -> None:
         assert "SIGSEGV" in sentence(await check(pool, f"breed {tmp_path / 'pid'}"))
         pid = int((tmp_path / "pid").read_text(encoding="ascii"))
         await until(lambda: not is_running(pid))
 
-    in_a_pool(setup, test)
+    in_a_pool(test)
 
 
-def test_memory_is_measured_while_messages_come(setup: Setup) -> None:
+def test_memory_is_measured_while_messages_come() -> None:
     async def test(pool: CheckPool) -> None:
         assert "more than 1024 MiB" in sentence(await check(pool, "grow 1500"))
 
-    in_a_pool(setup, test, 1024)
+    in_a_pool(test, memory_mb=1024)
 
 
-def test_the_death_of_the_fork_server_is_no_fault_of_an_op(setup: Setup) -> None:
+def test_the_death_of_the_fork_server_is_no_fault_of_an_op() -> None:
     async def test(pool: CheckPool) -> None:
         running = asyncio.create_task(check(pool, "hang"))
         await until(lambda: any(process.is_busy for process in pool._used))
@@ -224,7 +156,7 @@ def test_the_death_of_the_fork_server_is_no_fault_of_an_op(setup: Setup) -> None
         await until(lambda: (pool._server is not None and pool._server.has_ended) or bool(pool._unused))
         await check(pool, "nothing")
 
-    in_a_pool(setup, test)
+    in_a_pool(test)
 
 
 def stop_server(pool: CheckPool) -> int:
@@ -234,7 +166,7 @@ def stop_server(pool: CheckPool) -> int:
     return pool._server._process.pid
 
 
-def test_a_stop_ends_a_check_at_once(setup: Setup) -> None:
+def test_a_stop_ends_a_check_at_once() -> None:
     async def test(pool: CheckPool) -> None:
         running = asyncio.create_task(check(pool, "hang"))
         await until(lambda: any(process.is_busy for process in pool._used))
@@ -242,10 +174,10 @@ def test_a_stop_ends_a_check_at_once(setup: Setup) -> None:
         with pytest.raises(Overloaded, match="shutting down"):
             await running
 
-    in_a_pool(setup, test)
+    in_a_pool(test)
 
 
-def test_a_stop_ends_a_check_whose_process_starts(setup: Setup) -> None:
+def test_a_stop_ends_a_check_whose_process_starts() -> None:
     async def test(pool: CheckPool) -> None:
         stop_server(pool)
         running = asyncio.create_task(check(pool, "nothing"))
@@ -254,10 +186,10 @@ def test_a_stop_ends_a_check_whose_process_starts(setup: Setup) -> None:
         with pytest.raises(Overloaded, match="shutting down"):
             await running
 
-    in_a_pool(setup, test)
+    in_a_pool(test)
 
 
-def test_who_leaves_while_a_process_starts_leaves_it_to_the_next(setup: Setup) -> None:
+def test_who_leaves_while_a_process_starts_leaves_it_to_the_next() -> None:
     async def test(pool: CheckPool) -> None:
         pid = stop_server(pool)
         running = asyncio.create_task(check(pool, "nothing"))
@@ -269,10 +201,10 @@ def test_who_leaves_while_a_process_starts_leaves_it_to_the_next(setup: Setup) -
         await check(pool, "nothing")
         assert pool._unused == [process]
 
-    in_a_pool(setup, test)
+    in_a_pool(test)
 
 
-def test_who_leaves_during_a_check_ends_it(setup: Setup) -> None:
+def test_who_leaves_during_a_check_ends_it() -> None:
     async def test(pool: CheckPool) -> None:
         running = asyncio.create_task(check(pool, "hang"))
         await until(lambda: any(process.is_busy for process in pool._used))
@@ -280,4 +212,4 @@ def test_who_leaves_during_a_check_ends_it(setup: Setup) -> None:
         running.cancel()
         await until(lambda: bool(process.status))
 
-    in_a_pool(setup, test)
+    in_a_pool(test)
