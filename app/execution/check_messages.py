@@ -41,6 +41,13 @@ class Ready:
 
 
 @dataclass(frozen=True)
+class Planned:
+    """The ``outline`` of the report that the process has planned; positions of steps count for equal ones only."""
+
+    outline: list[str]
+
+
+@dataclass(frozen=True)
 class Began:
     """A step begins; ``step`` is its position."""
 
@@ -80,5 +87,5 @@ class Dead:
     status: int | None
 
 
-Message: TypeAlias = Ready | Began | Found | Left | Done | Dead
+Message: TypeAlias = Ready | Planned | Began | Found | Left | Done | Dead
 """What comes from the process, or is said of it."""

@@ -5,7 +5,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 
-from app.execution.check_messages import Began, Dead, Done, Found, Left, Order, Ready
+from app.execution.check_messages import Began, Dead, Done, Found, Left, Order, Planned, Ready
 from app.execution.check_pool import LATE_S, CheckPool
 from app.execution.check_process import CheckProcess
 from app.execution.check_steps import Check
@@ -89,6 +89,12 @@ class _Run:
         until = limits.until
         while True:
             match await process.receive(until):
+                case Planned(outline):
+                    if outline != self.check.report.outline:
+                        process.kill()
+                        name = self.check.job.op
+                        self._end("error", f"op {name} has other examples or choices of attributes each time it loads")
+                        return True
                 case Began(position):
                     self.running = steps[position]
                     self.running.has_begun = True
@@ -109,20 +115,25 @@ class _Run:
                 case Ready():
                     pass
                 case Dead():
-                    self.pool.need_running()
-                    if process.has_crashed and process.checks > 1 and not self.check.is_late:
-                        log.warning(
-                            "the process of checks crashed with %s in the check of op %s, after those of others, the "
-                            "last of op %s: a new process runs the check again",
-                            *(process.status, self.check.job.op, process.previous_op),
-                        )
-                        return False
-                    self._report_end(process)
-                    return True
+                    return self._is_over(process)
                 case _:
                     if until < limits.until:
                         process.kill()
                     return True
+
+    def _is_over(self, process: CheckProcess) -> bool:
+        """Report the end of the process, and return ``True``, unless the check must run again in a new one."""
+        self.pool.need_running()
+        op = self.check.job.op
+        if process.has_crashed and process.checks > 1 and not self.check.is_late:
+            log.warning(
+                "the process of checks crashed with %s in the check of op %s, after others, the last of op %s: "
+                "a new process runs the check again",
+                *(process.status, op, process.previous_op),
+            )
+            return False
+        self._report_end(process)
+        return True
 
     def _report_end(self, process: CheckProcess) -> None:
         """Make the end of a process the finding of the step that it ran."""

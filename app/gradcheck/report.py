@@ -178,6 +178,11 @@ class Report:
             place = Place(contract.NAME, dtype=self.op.dtypes[0])
             self.steps, self.unplanned = [], [self.entry(_failure(error, place, self), {})]
 
+    @property
+    def outline(self) -> list[str]:
+        """The check and the attributes of each step as text: equal where two processes plan the same steps."""
+        return [f"{step.check} {dict(step.target.attrs)}" for step in self.steps]
+
     def reset(self) -> None:
         """Forget what the steps have found, to run them again."""
         for step in self.steps:

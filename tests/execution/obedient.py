@@ -14,7 +14,7 @@ from typing import NoReturn
 import numpy as np
 
 from app.execution import fork_server
-from app.execution.check_messages import Began, Done, Found, Left, Order, Ready, Setup
+from app.execution.check_messages import Began, Done, Found, Left, Order, Planned, Ready, Setup
 from app.execution.check_process import ForkServer
 from tests.patience import PATIENCE_S
 
@@ -67,6 +67,9 @@ def obey(connection: Connection, journal: int) -> None:
         connection.send(Began(0))
         if action == "crash" or (action == "suffer" and has_corrupted):
             os.kill(os.getpid(), signal.SIGSEGV)
+        elif action == "differ":
+            connection.send(Planned(["contract {'k': 1}"]))
+            time.sleep(PATIENCE_S)
         elif action == "corrupt":
             has_corrupted = True
         elif action == "hang":

@@ -18,7 +18,7 @@ def test_a_crash_after_the_check_of_another_op_counts_only_if_it_comes_again(cap
     async def test(pool: CheckPool) -> None:
         await check(pool, "corrupt")
         assert verdicts(await check(pool, "suffer")) == []
-        assert "in the check of op suffer, after those of others, the last of op corrupt" in caplog.text
+        assert "in the check of op suffer, after others, the last of op corrupt" in caplog.text
         assert "SIGSEGV" in sentence(await check(pool, "crash"))
 
     in_a_pool(test)
@@ -51,5 +51,12 @@ def test_a_late_step_names_its_own_limit() -> None:
         async for _ in CheckerInProcesses(pool).steps(Check(Job("hang", OPTIONS), report, limits, "me")):
             pass
         assert [step.cure for step in report.steps] == [DEADLINE] * len(report.steps)
+
+    in_a_pool(test)
+
+
+def test_steps_that_the_service_does_not_know_are_an_error() -> None:
+    async def test(pool: CheckPool) -> None:
+        assert "each time it loads" in sentence(await check(pool, "differ"))
 
     in_a_pool(test)
