@@ -58,9 +58,9 @@ class CheckerInProcesses:
     async def _try(self, check: Check, begin: Callable[[Step], None], *, is_new: bool = False) -> bool:
         """Run the steps in a process, with ``is_new`` one that has run no other check.
 
-        Return ``False`` if it crashed, and had run others, one of which may be the cause.
+        Return ``False`` if it crashed and had run others, one of which may be the cause, or ended before any step.
         """
-        run = _Run(check, self.pool, begin)
+        run = _Run(check, self.pool, begin, is_new)
         try:
             async with self.pool.process(check.limits.until, is_new=is_new) as process:
                 if process is None:
@@ -76,11 +76,15 @@ class CheckerInProcesses:
 
 @dataclass
 class _Run:
-    """A run of the steps of a check in a process, and the step that it runs or has run last."""
+    """A run of the steps of a check in a process, and the step that it runs or has run last.
+
+    If the process ends, a run that ``is_last`` reports it in any case.
+    """
 
     check: Check
     pool: CheckPool
     begin: Callable[[Step], None]
+    is_last: bool
     running: Step | None = None
 
     async def follow(self, process: CheckProcess) -> bool:
@@ -125,9 +129,10 @@ class _Run:
         """Report the end of the process, and return ``True``, unless the check must run again in a new one."""
         self.pool.need_running()
         op = self.check.job.op
-        if process.has_crashed and process.checks > 1 and not self.check.is_late:
+        is_unclear = self.running is None or (process.has_crashed and process.checks > 1)
+        if is_unclear and not (self.is_last or process.has_outgrown or self.check.is_late):
             log.warning(
-                "the process of checks crashed with %s in the check of op %s, after others, the last of op %s: "
+                "the process of checks ended with %s in the check of op %s, after others, the last of op %s: "
                 "a new process runs the check again",
                 *(process.status, op, process.previous_op),
             )

@@ -64,6 +64,8 @@ def obey(connection: Connection, journal: int) -> None:
     while True:
         order: Order = connection.recv()
         action, *arguments = order.job.op.split()
+        if action == "faint":
+            os.kill(os.getpid(), signal.SIGKILL)
         connection.send(Began(0))
         if action == "crash" or (action == "suffer" and has_corrupted):
             os.kill(os.getpid(), signal.SIGSEGV)

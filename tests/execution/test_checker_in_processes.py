@@ -1,5 +1,7 @@
 """What becomes of a check whose process crashes or is late."""
 
+import os
+import signal
 import time
 
 import pytest
@@ -58,5 +60,16 @@ def test_a_late_step_names_its_own_limit() -> None:
 def test_steps_that_the_service_does_not_know_are_an_error() -> None:
     async def test(pool: CheckPool) -> None:
         assert "each time it loads" in sentence(await check(pool, "differ"))
+
+    in_a_pool(test)
+
+
+def test_a_process_that_ends_before_it_begins_is_replaced() -> None:
+    async def test(pool: CheckPool) -> None:
+        assert "error" in verdicts(await check(pool, "faint"))
+        await check(pool, "nothing")
+        [process] = pool._unused
+        os.kill(process._pid, signal.SIGKILL)
+        assert verdicts(await check(pool, "nothing")) == []
 
     in_a_pool(test)
