@@ -19,6 +19,7 @@ from app.execution.assembly import build
 from app.execution.check_messages import BROKEN, Began, Done, Found, Left, Message, Order, Planned, Ready, Setup
 from app.execution.check_steps import Check, CheckerInService
 from app.execution.engine import Engine
+from app.execution.sources import is_code
 from app.gradcheck.report import Step
 from app.runtime.cores import share_cores
 from app.runtime.journal import JOURNAL
@@ -65,7 +66,7 @@ def _engine(setup: Setup) -> Engine:
     logging.disable(logging.WARNING)
     engine, _ = build(setup.settings)
     logging.disable(logging.NOTSET)
-    if changed := sorted(set(setup.sources.changed()) - setup.changing):
+    if changed := [name for name in setup.sources.changed() if is_code(name) and name not in setup.changing]:
         log.error("checks need a restart of the service: files have changed since it read them: %s", ", ".join(changed))
         STDERR.flush()
         raise CannotStart("files have changed since the service read them, which its log names; restart the service")
