@@ -213,3 +213,24 @@ def test_who_leaves_during_a_check_ends_it() -> None:
         await until(lambda: bool(process.status))
 
     in_a_pool(test)
+
+
+def test_a_killed_service_leaves_no_process(tmp_path: Path) -> None:
+    async def test(pool: CheckPool) -> None:
+        running = asyncio.create_task(check(pool, "hang"))
+        await until(lambda: any(process.is_busy for process in pool._used))
+        [process] = pool._used
+        (tmp_path / "pid").write_text(str(process._pid), encoding="ascii")
+        (tmp_path / "pid").rename(tmp_path / "known")
+        await running
+
+    if not (service := os.fork()):
+        try:
+            in_a_pool(test)
+        finally:
+            os._exit(1)
+    asyncio.run(until((tmp_path / "known").exists))
+    os.kill(service, signal.SIGKILL)
+    os.waitpid(service, 0)
+    pid = int((tmp_path / "known").read_text(encoding="ascii"))
+    asyncio.run(until(lambda: not is_running(pid)))
