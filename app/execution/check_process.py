@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import os
-import pickle
 import re
 import signal
 import socket
@@ -16,7 +15,7 @@ from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from typing import TextIO
 
-from app.execution.check_messages import BROKEN, Dead, Done, Message, Order, Ready, Setup
+from app.execution.check_messages import BROKEN, Dead, Done, Message, Order, Ready, Setup, read
 from app.runtime import journal
 
 log = logging.getLogger("pullback")
@@ -246,7 +245,7 @@ class CheckProcess:
                 # It has ended, but a process that its op has started may keep the connection open.
                 _shut(self._connection)
             if ready:
-                self._pass_on(pickle.loads(self._connection.recv_bytes(MAX_MESSAGE)))
+                self._pass_on(read(self._connection.recv_bytes(MAX_MESSAGE)))
             if time.monotonic() > measured + MEASURE_S:
                 measured = time.monotonic()
                 if self.memory_mb > self._limit_mb:
