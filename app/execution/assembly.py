@@ -39,9 +39,9 @@ def build(settings: Settings) -> tuple[Engine, Metrics | None]:
     python_functions.install()
     # Before the ops are imported: a module may use a GPU on import, and then it is too late.
     share_gpus(settings.gpu_memory_mb)
-    sources = Sources(settings.ops_path)
+    sources = Sources(settings.ops_path) if settings.check_processes and settings.checks else None
     registry, known = _registry(settings), devices()
-    pool = _check_pool(settings, sources)
+    pool = _check_pool(settings, sources) if sources else None
     scheduler, lifecycle = Scheduler(settings.queue), Lifecycle(at_stop=pool.stop if pool else lambda: None)
     batches = Batches(scheduler, settings.queue)
     metrics = None
@@ -89,10 +89,8 @@ async def running(engine: Engine, metrics: Metrics | None, settings: Settings) -
     STDERR.flush()
 
 
-def _check_pool(settings: Settings, sources: Sources) -> CheckPool | None:
-    """Return the processes of checks, if there are any; ``sources`` were read before the ops were loaded."""
-    if not settings.check_processes or not settings.checks:
-        return None
+def _check_pool(settings: Settings, sources: Sources) -> CheckPool:
+    """Return the processes of checks; ``sources`` were read before the ops were loaded."""
     alone = {"check_processes": 0, "metrics": False, "keys_file": None, "tls_cert": None, "tls_key": None}
     setup = Setup(settings.model_copy(update=alone), sources, frozenset(sources.changed()))
     return CheckPool(setup, settings.check_processes, settings.check_memory_mb)

@@ -4,20 +4,23 @@ import asyncio
 import logging
 import logging.config
 import os
+import resource
 import signal
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import NoReturn
 
 from app.errors import CannotStart, DeadlinePassed, InternalError, Overloaded, PullbackError
 from app.execution.assembly import build
-from app.execution.check_messages import BROKEN, Began, Done, Found, Left, Message, Order, Ready, Setup
+from app.execution.check_messages import BROKEN, Began, Done, Found, Left, Message, Order, Planned, Ready, Setup
 from app.execution.check_steps import Check, CheckerInService
 from app.execution.engine import Engine
+from app.execution.sources import is_code
+from app.gradcheck.report import Step
 from app.runtime.cores import share_cores
 from app.runtime.journal import JOURNAL
 from app.telemetry.line_writer import STDERR
@@ -26,8 +29,9 @@ from app.telemetry.log import logging_config
 log = logging.getLogger("pullback")
 
 MOST_LIKELY_TO_BE_KILLED = "1000"
-# How long a step that is out of time may take to stop, between two kernels, so that the process can go on.
-SETTLE_S, TICK_S = 1.0, 0.01
+# How long a step that is out of time may take to stop, between two kernels, so that the process can go on. The service
+# waits for ``LATE_S``, which is longer than two of these.
+SETTLE_S, TICK_S = 0.75, 0.01
 
 
 def run_checks(connection: Connection, journal: int) -> None:
@@ -36,6 +40,8 @@ def run_checks(connection: Connection, journal: int) -> None:
     What the ops print goes to the log, and each evaluation is noted in the file ``journal``.
     """
     os.dup2(2, 1)
+    # A crash is reported; an image of gigabytes would fill a disk, and delay the report.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # Where memory runs out, the system should end a check, not the service.
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write(MOST_LIKELY_TO_BE_KILLED)
@@ -60,8 +66,9 @@ def _engine(setup: Setup) -> Engine:
     logging.disable(logging.WARNING)
     engine, _ = build(setup.settings)
     logging.disable(logging.NOTSET)
-    if changed := sorted(set(setup.sources.changed()) - setup.changing):
+    if changed := [name for name in setup.sources.changed() if is_code(name) and name not in setup.changing]:
         log.error("checks need a restart of the service: files have changed since it read them: %s", ", ".join(changed))
+        STDERR.flush()
         raise CannotStart("files have changed since the service read them, which its log names; restart the service")
     engine.scheduler.start()
     return engine
@@ -90,10 +97,7 @@ class _Child:
         self.send(Ready())
         while True:
             error = await self._check(engine, await orders.get())
-            until = time.monotonic() + SETTLE_S
-            while not engine.scheduler.is_idle and time.monotonic() < until:
-                await asyncio.sleep(TICK_S)
-            self.send(Done(error, is_idle=engine.scheduler.is_idle))
+            self.send(Done(error, is_idle=await _is_idle(engine)))
 
     def _receive(self, put: Callable[[Order], object]) -> None:
         try:
@@ -111,18 +115,8 @@ class _Child:
             )
             for i, step in enumerate(report.steps):
                 step.publish = partial(self._publish, i)
-            position, began = -1, 0.0
-            async for step in CheckerInService(engine.scheduler).steps(
-                Check(order.job, report, order.limits, order.owner)
-            ):
-                if position >= 0:
-                    last = report.steps[position]
-                    self.send(Left(position, last.has_ended, last.cure, time.monotonic() - began))
-                position, began = report.steps.index(step), time.monotonic()
-                self.send(Began(position))
-            if position >= 0:
-                last = report.steps[position]
-                self.send(Left(position, last.has_ended, last.cure, time.monotonic() - began))
+            self.send(Planned(report.outline))
+            await self._run_steps(engine, Check(order.job, report, order.limits, order.owner))
         except DeadlinePassed:
             return None  # the service knows the time
         except PullbackError as error:
@@ -132,8 +126,34 @@ class _Child:
             return InternalError("the service failed; its log has the details")
         return None
 
+    async def _run_steps(self, engine: Engine, check: Check) -> None:
+        """Run the steps, until one does not stop in time: the next would only wait for it."""
+        last, began = None, 0.0
+        async with aclosing(CheckerInService(engine.scheduler).steps(check)) as running:
+            async for step in running:
+                if last is not None:
+                    self._leave(check, last, began)
+                    if not last.has_ended and not await _is_idle(engine):
+                        return
+                last, began = step, time.monotonic()
+                JOURNAL.clear()
+                self.send(Began(check.report.steps.index(step)))
+        if last is not None:
+            self._leave(check, last, began)
+
+    def _leave(self, check: Check, step: Step, began: float) -> None:
+        self.send(Left(check.report.steps.index(step), step.has_ended, step.cure, time.monotonic() - began))
+
     def _publish(self, step: int, entry: dict[str, object]) -> None:
         self.send(Found(step, entry))
+
+
+async def _is_idle(engine: Engine) -> bool:
+    """Wait until nothing is computed, at most ``SETTLE_S``; return whether this is so."""
+    until = time.monotonic() + SETTLE_S
+    while not engine.scheduler.is_idle and time.monotonic() < until:
+        await asyncio.sleep(TICK_S)
+    return engine.scheduler.is_idle
 
 
 def _exit() -> NoReturn:

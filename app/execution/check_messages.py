@@ -1,10 +1,12 @@
 """What the service and a process of checks say to each other: pickled, on a socket that no other process has."""
 
-from collections.abc import Mapping
+import io
+import pickle
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
-from app.errors import PullbackError
+from app.errors import Entry, PullbackError
 from app.execution.check_steps import Limits
 from app.execution.sources import Sources
 from app.gradcheck.job import Job
@@ -38,6 +40,13 @@ class Order:
 @dataclass(frozen=True)
 class Ready:
     """The process has loaded the ops, and takes orders."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The ``outline`` of the report that the process has planned; positions of steps count for equal ones only."""
+
+    outline: list[str]
 
 
 @dataclass(frozen=True)
@@ -80,5 +89,34 @@ class Dead:
     status: int | None
 
 
-Message: TypeAlias = Ready | Began | Found | Left | Done | Dead
+Message: TypeAlias = Ready | Planned | Began | Found | Left | Done | Dead
 """What comes from the process, or is said of it."""
+
+
+def read(data: bytes) -> Message:
+    """Return a message from the process; raises an exception for anything else.
+
+    An op may have overwritten the memory of the process. So the service makes no objects but messages and errors from
+    what it sends: a pickle of others may run any function.
+    """
+    message = _Reader(io.BytesIO(data)).load()
+    if not isinstance(message, get_args(Message)):
+        raise pickle.UnpicklingError(f"expected a message of a process of checks, got {type(message).__name__}")
+    return message
+
+
+class _Reader(pickle.Unpickler):
+    """It knows the messages, the errors and what is built in."""
+
+    def find_class(self, module: str, name: str) -> type:
+        """Return a class that may be in a message; raises ``UnpicklingError`` for others."""
+        for known in (*get_args(Message), Entry, *_with_subclasses(PullbackError)):
+            if (module, name) == (known.__module__, known.__qualname__):
+                return known
+        raise pickle.UnpicklingError(f"expected messages and errors, got {module}.{name}")
+
+
+def _with_subclasses(base: type) -> Iterator[type]:
+    yield base
+    for child in base.__subclasses__():
+        yield from _with_subclasses(child)

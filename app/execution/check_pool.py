@@ -1,6 +1,7 @@
 """The processes of checks: each runs one check at a time, and is replaced when it grows or dies."""
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -8,6 +9,8 @@ from contextlib import asynccontextmanager
 from app.errors import Overloaded, PullbackError
 from app.execution.check_messages import Dead, Done, Ready, Setup
 from app.execution.check_process import CheckProcess, ForkServer
+
+log = logging.getLogger("pullback")
 
 # A process keeps the time of its steps itself. One that is late by this much does not pause, and is killed.
 LATE_S = 2.0
@@ -18,7 +21,7 @@ class CheckPool:
     """The processes of checks, of which at most ``count`` are in use.
 
     TensorFlow keeps much of what it traces, so a process that uses more than half of ``memory_mb`` after a check is
-    replaced. Whoever uses it ends one that uses all of it.
+    replaced. One that uses all of it ends itself.
     """
 
     def __init__(self, setup: Setup, count: int, memory_mb: int) -> None:
@@ -31,8 +34,8 @@ class CheckPool:
 
     def start(self) -> None:
         """Start a process, ahead of the first check."""
-        if not self._unused and not self._used and not self.is_stopping:
-            self._unused.append(self._new())
+        if not self._unused and not self._used:
+            self._start_ahead()
 
     def stop(self) -> None:
         """End the checks that run, and start no others."""
@@ -54,8 +57,8 @@ class CheckPool:
             raise Overloaded(STOPPING)
 
     @asynccontextmanager
-    async def process(self, until: float) -> AsyncGenerator[CheckProcess | None]:
-        """Have an idle process inside this block; ``None`` if there is none in time.
+    async def process(self, until: float, *, is_new: bool = False) -> AsyncGenerator[CheckProcess | None]:
+        """Have an idle process inside this block, with ``is_new`` one that has run no check; ``None``: none in time.
 
         If the block is cancelled, the process is ended at once; if it is not idle at the end, it is ended soon. Raises
         ``Overloaded`` if no process can start.
@@ -69,28 +72,36 @@ class CheckPool:
         process: CheckProcess | None = None
         try:
             self.need_running()
-            process = self._unused.pop() if self._unused else self._new()
-            if process.status:
-                process.close()
-                process = self._new()
+            process = self._take(is_new)
             self._used.add(process)
             is_started = process.is_idle or await self._is_started(process, until)
-            yield process if is_started else None
-        except PullbackError:
-            raise
-        except BaseException:
-            if process is not None:
+            try:
+                yield process if is_started else None
+            except PullbackError:
+                raise
+            except BaseException:
                 process.kill()
-            raise
+                raise
         finally:
             if process is None:
                 self._places.release()
             else:
                 self._give_back(process)
 
+    def _take(self, is_new: bool) -> CheckProcess:
+        """Return an unused process that lives, or a new one."""
+        while self._unused:
+            process = self._unused.pop()
+            if not (process.status or process.is_overdue or (is_new and process.checks)):
+                return process
+            process.close()
+        return self._new()
+
     async def _is_started(self, process: CheckProcess, until: float) -> bool:
         """Wait until a process has loaded the ops; return ``False`` if it has not in time."""
-        match await process.receive(until):
+        match await process.receive(min(until, process.load_until)):
+            case Ready():
+                return True
             case Done(error) if error is not None:
                 process.kill()  # it ends, but has not yet
                 raise error
@@ -99,25 +110,38 @@ class CheckPool:
                 raise Overloaded(
                     f"the process of checks ended with {process.status} while it loaded the ops", retry_after_s=5
                 )
-            case message:
-                return isinstance(message, Ready)
+            case _:
+                if process.is_overdue:
+                    raise Overloaded("the process of checks does not load the ops; another starts", retry_after_s=5)
+                return False
 
     def _new(self) -> CheckProcess:
-        if self._server is None or self._server.has_ended:
-            self._server = ForkServer()
         try:
-            return CheckProcess(self._server, self._setup)
-        except OSError as error:
-            raise Overloaded(f"no process of checks can start: {error.strerror}", retry_after_s=5) from error
+            if self._server is not None and self._server.has_ended:
+                self._server.close()
+                self._server = None
+            if self._server is None:
+                self._server = ForkServer()
+            return CheckProcess(self._server, self._setup, self.memory_mb)
+        except (OSError, RuntimeError) as error:  # no memory, descriptor, process or thread is left
+            raise Overloaded(f"no process of checks can start: {error}", retry_after_s=5) from error
+
+    def _start_ahead(self) -> None:
+        """Start a process ahead of the next check. If none can start, the next check tries again."""
+        if not self.is_stopping:
+            try:
+                self._unused.append(self._new())
+            except Overloaded as error:
+                log.warning("%s", error.detail)
 
     def _give_back(self, process: CheckProcess) -> None:
-        """Free the place of a process: at once if it is idle, starts or is killed, else when it is."""
-        if process.is_idle or process.is_killed or process.status or not process.has_loaded:
-            self._free(process)
-        else:
+        """Free the place of a process: at once, or when the check that it runs is over."""
+        if process.is_busy and not process.is_killed:
             task = asyncio.create_task(self._settle(process))
             self._settling.add(task)
             task.add_done_callback(self._settling.discard)
+        else:
+            self._free(process)
 
     async def _settle(self, process: CheckProcess) -> None:
         """Free the place of a process that is about to stop what it does."""
@@ -129,11 +153,11 @@ class CheckPool:
     def _free(self, process: CheckProcess) -> None:
         """Free the place of a process, and keep it, or start another ahead of the next check."""
         self._used.discard(process)
-        is_good = not (process.is_killed or process.status) and (process.is_idle or not process.has_loaded)
-        if not self.is_stopping and is_good and process.memory_mb <= self.memory_mb / 2:
-            self._unused.append(process)
-        else:
-            process.close()
-            if not self.is_stopping:
-                self._unused.append(self._new())
-        self._places.release()
+        try:
+            if not self.is_stopping and process.is_good and process.memory_mb <= self.memory_mb / 2:
+                self._unused.append(process)
+            else:
+                process.close()
+                self._start_ahead()
+        finally:
+            self._places.release()

@@ -1,6 +1,7 @@
 """A process of checks, as the service sees it, and the fork server that makes such processes."""
 
 import asyncio
+import logging
 import os
 import re
 import signal
@@ -9,15 +10,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
-from functools import partial
-from multiprocessing.connection import Pipe
+from contextlib import ExitStack, suppress
+from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
+from typing import TextIO
 
-from app.errors import InternalError
-from app.execution.check_messages import BROKEN, Dead, Done, Message, Order, Ready, Setup
+from app.execution.check_messages import BROKEN, Dead, Done, Message, Order, Ready, Setup, read
 from app.runtime import journal
+
+log = logging.getLogger("pullback")
 
 # Checks are not urgent: whoever waits for a gradient comes first.
 NICENESS = 10
@@ -26,6 +27,12 @@ HIDDEN = ("PULLBACK_KEYS_FILE", "PULLBACK_TLS_CERT", "PULLBACK_TLS_KEY", "PROMET
 FORK, KILL = b"fork", b"kill %d"
 # Others end processes by these signals, the system too, where memory runs out; ``None``: the status is not known.
 NO_CRASH = (-signal.SIGKILL, -signal.SIGTERM, BROKEN, None)
+# How long a process may take to load the ops, with TensorFlow before them, on a busy machine.
+LOAD_S = 180.0
+# How often the memory of a process is measured, and how long the fork server may take to end.
+MEASURE_S, CLOSE_S = 0.25, 1.0
+# An op that overwrites the memory of its process may garble the length of a message.
+MAX_MESSAGE = 1 << 26
 _MEMORY = re.compile(r"^RssAnon:\s+(\d+) kB$", re.MULTILINE)
 
 
@@ -33,21 +40,29 @@ class ForkServer:
     """The fork server: see ``app.execution.fork_server``."""
 
     def __init__(self) -> None:
-        """Start it. This returns at once; the server takes seconds until it can fork, and requests wait for it."""
+        """Start it. This returns at once; the server takes seconds until it can fork, and requests wait for it.
+
+        Raises ``OSError`` if it cannot start.
+        """
+        # Not ``-m``: the server must find the same modules, wherever the service has found them.
+        code = f"import os, sys; os.nice({NICENESS}); sys.path[:] = {sys.path!r}"
+        code = f"{code}; from app.execution.fork_server import main"
+        environment = {name: value for name, value in os.environ.items() if name not in HIDDEN}
         self._control, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with other:
-            # Not ``-m``: the server must find the same modules, wherever the service has found them.
-            code = f"import sys; sys.path[:] = {sys.path!r}; from app.execution.fork_server import main"
-            environment = {name: value for name, value in os.environ.items() if name not in HIDDEN}
-            start = partial(
-                subprocess.Popen[bytes],
+        # Neither end may block the event loop: a server that does not read is stuck.
+        self._control.setblocking(False)
+        with other, ExitStack() as unless_started:
+            unless_started.callback(self._control.close)
+            self._process = subprocess.Popen(
                 [sys.executable, "-c", f"{code}; main({other.fileno()})"],
                 stdin=subprocess.DEVNULL,
                 stdout=2,
                 env=environment,
                 pass_fds=(other.fileno(),),
+                # The service says when to stop, also where a signal goes to its whole group, as Ctrl-C does.
+                start_new_session=True,
             )
-            self._process = _started_at_low_priority(start)
+            unless_started.pop_all()
 
     @property
     def has_ended(self) -> bool:
@@ -59,74 +74,91 @@ class ForkServer:
         socket.send_fds(self._control, [FORK], [connection, memory, pipe])
 
     def kill(self, pid: int) -> None:
-        """Kill a process that it has forked, if that has not ended."""
-        with suppress(OSError):
+        """Kill a process that it has forked, if that has not ended, and the processes of that one."""
+        try:
             self._control.send(KILL % pid)
+        except BlockingIOError:
+            self.end()
+        except OSError:
+            pass  # it has ended, and its processes with it
+
+    def end(self) -> None:
+        """End it at once, although it may be stuck, and its processes."""
+        self._process.kill()
+        self._process.wait()
 
     def close(self) -> None:
-        """End it and its processes."""
+        """End it and its processes, and wait until it has ended."""
         self._control.close()
         # While it imports it does not know of the socket, and later it ignores this signal.
         self._process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(CLOSE_S)
+        self._process.kill()
         self._process.wait()
-
-
-def _started_at_low_priority(start: Callable[[], "subprocess.Popen[bytes]"]) -> "subprocess.Popen[bytes]":
-    """Start a process on a thread that has a low priority, which the process inherits from it."""
-    started = list[subprocess.Popen[bytes]]()
-
-    def run() -> None:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
-        started.append(start())
-
-    thread = threading.Thread(target=run, name="low-priority")
-    thread.start()
-    thread.join()
-    if not started:
-        raise InternalError("the process of checks cannot start")
-    return started[0]
 
 
 class CheckProcess:
     """One process of checks.
 
-    It ``has_loaded`` the ops before the first order, and ``is_idle`` when it takes one. ``status`` says what it
-    has ended with, "" before; ``has_crashed`` if nobody from outside has ended it.
+    It ``has_loaded`` the ops before the first order, ``is_idle`` when it takes one, and ``is_busy`` from an order to
+    its end. It has had orders for ``checks``, the last but one of ``previous_op``. ``status`` says what it has ended
+    with, "" before; ``has_crashed`` if nobody from outside has ended it, ``has_outgrown`` if its memory was too much.
     """
 
-    def __init__(self, server: ForkServer, setup: Setup) -> None:
-        """Ask ``server`` for the process; it is idle when it has loaded the ops. Raises ``OSError``."""
+    def __init__(self, server: ForkServer, setup: Setup, memory_mb: int) -> None:
+        """Ask ``server`` for the process; it is idle when it has loaded the ops.
+
+        It is ended when it uses more than ``memory_mb``. Raises ``OSError``, and ``RuntimeError`` if there can be no
+        thread.
+        """
         self._messages, self._loop = asyncio.Queue[Message](), asyncio.get_running_loop()
-        self.has_loaded = self.is_idle = self.is_killed = self.has_crashed = False
-        self.status = ""
-        self._server, self._pid = server, 0
-        self._memory = os.memfd_create("pullback-journal")
-        os.truncate(self._memory, journal.SIZE)
-        self._connection, theirs = Pipe()
-        reading, writing = os.pipe()
-        try:
-            server.fork(theirs.fileno(), self._memory, writing)
-        except OSError:
-            os.close(reading)
-            self._connection.close()
-            os.close(self._memory)
-            raise
-        finally:
-            theirs.close()
-            os.close(writing)
-        # A thread, so that the event loop never waits for a half-written message.
-        threading.Thread(target=self._read, args=(reading, setup), name="check-process", daemon=True).start()
+        self.has_loaded = self.is_idle = self.is_busy = False
+        self.is_killed = self.has_crashed = self.has_outgrown = False
+        self.status, self.checks = "", 0
+        self._op = self.previous_op = ""
+        self.load_until = time.monotonic() + LOAD_S
+        self._server, self._pid, self._limit_mb = server, 0, memory_mb
+        self._sending = threading.Lock()
+        with ExitStack() as theirs, ExitStack() as unless_started:
+            self._memory = os.memfd_create("pullback-journal")
+            unless_started.callback(self._forget)
+            os.truncate(self._memory, journal.SIZE)
+            self._connection, other = Pipe()
+            theirs.enter_context(other)
+            unless_started.enter_context(self._connection)
+            reading, writing = os.pipe()
+            theirs.callback(os.close, writing)
+            pipe = unless_started.enter_context(os.fdopen(reading, encoding="ascii"))
+            server.fork(other.fileno(), self._memory, writing)
+            # A thread, so that the event loop never waits for a half-written message.
+            threading.Thread(target=self._read, args=(pipe, setup), name="check-process", daemon=True).start()
+            unless_started.pop_all()
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether it has not loaded the ops in time."""
+        return not self.has_loaded and time.monotonic() >= self.load_until
+
+    @property
+    def is_good(self) -> bool:
+        """Whether it can run the next check, now or when it has loaded the ops."""
+        is_ending = self.is_killed or self.is_busy or self.has_outgrown or bool(self.status)
+        return not is_ending and (self.is_idle or not (self.has_loaded or self.is_overdue))
 
     async def order(self, order: Order) -> None:
-        """Send a check, which may be large. To a process that has died this does nothing: ``Dead`` follows."""
+        """Send a check, which may be large, until its time is over. If the process has died, ``Dead`` follows."""
         journal.clear(self._memory)
-        self.is_idle = False
+        self.is_idle, self.is_busy = False, True
+        self.checks += 1
+        self.previous_op, self._op = self._op, order.job.op
         while not self._messages.empty():  # those that nobody has waited for
             self._messages.get_nowait()
         if self.status:
             self._messages.put_nowait(Dead(None))
-        with suppress(OSError):
-            await asyncio.to_thread(self._connection.send, order)
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(order.limits.until - time.monotonic()):
+                await asyncio.to_thread(self._send, order)
 
     async def receive(self, until: float) -> Message | None:
         """Return the next message, ``None`` if none comes until then, a time of ``time.monotonic``."""
@@ -137,45 +169,88 @@ class CheckProcess:
             return None
 
     def kill(self) -> None:
-        """End the process at once, whatever it does."""
+        """End the process at once, whatever it does; ``receive`` returns ``Dead`` before it has ended."""
         self.is_killed = True
-        if self._pid:
-            self._server.kill(self._pid)
+        self._end()
+        self._messages.put_nowait(Dead(None))
 
     def close(self) -> None:
-        """End the process, and forget what it has noted."""
+        """End the process, with a fork server that has not forked it in time; forget what it has noted."""
         self.kill()
-        os.close(self._memory)
+        if self.is_overdue and not self._pid:
+            self._server.end()
+        self._forget()
+
+    def _forget(self) -> None:
+        if self._memory >= 0:
+            os.close(self._memory)
+        self._memory = -1
 
     @property
     def evaluation(self) -> str:
-        """The evaluation that it makes or has made last, "" before the first of an order."""
+        """The evaluation that it makes or has made last, "" before the first of a step."""
         return journal.read(self._memory)
 
     @property
     def memory_mb(self) -> float:
         """The memory that it uses, in MiB, including what it shares with the fork server; 0 if it has ended."""
         try:
-            found = _MEMORY.search(Path(f"/proc/{self._pid}/status").read_text(encoding="ascii"))
+            found = None if self.status else _MEMORY.search(Path(f"/proc/{self._pid}/status").read_text("ascii"))
         except OSError:
             return 0.0
         return int(found[1]) / 1024 if found else 0.0
 
-    def _read(self, pipe: int, setup: Setup) -> None:
+    def _send(self, order: Order) -> None:
+        with self._sending:
+            if not self._connection.closed:
+                self._connection.send(order)
+
+    def _end(self) -> None:
+        """Kill the process, once its id is known; another may have this id when it has ended."""
+        if self._pid and not self.status:
+            self._server.kill(self._pid)
+
+    def _read(self, pipe: TextIO, setup: Setup) -> None:
         """Pass on the messages of the process until it has ended, and then how it has."""
         status = None
-        with os.fdopen(pipe, encoding="ascii") as told, self._connection as connection:
-            if pid := told.readline():
+        try:
+            if pid := pipe.readline():
                 self._pid = int(pid)
                 if self.is_killed:
-                    self.kill()
+                    self._end()
                 with suppress(OSError, EOFError):
-                    connection.send(setup)
-                    while True:
-                        self._pass_on(connection.recv())
-                text = told.readline()
-                status = int(text) if text else None
-        self._pass_on(Dead(status))
+                    self._connection.send(setup)
+                    self._receive(pipe)
+        except Exception:
+            log.exception("a process of checks sent what cannot be read: it is ended")
+        finally:
+            # It may live: its op may have closed the connection.
+            self._end()
+            with suppress(ValueError):
+                status = int(pipe.readline())
+            if self._pid and status is None:
+                self._server.end()  # it ends already, or it would have sent the status; a new one must start
+            pipe.close()
+            _shut(self._connection)
+            with self._sending:
+                self._connection.close()
+            self._pass_on(Dead(status))
+
+    def _receive(self, pipe: TextIO) -> None:
+        """Pass on the messages; end the process when it uses too much memory. Raises ``EOFError`` when it has ended."""
+        measured = -MEASURE_S
+        while True:
+            ready = wait([self._connection, pipe.fileno()], MEASURE_S)
+            if pipe.fileno() in ready:
+                # It has ended, but a process that its op has started may keep the connection open.
+                _shut(self._connection)
+            if ready:
+                self._pass_on(read(self._connection.recv_bytes(MAX_MESSAGE)))
+            if time.monotonic() > measured + MEASURE_S:
+                measured = time.monotonic()
+                if self.memory_mb > self._limit_mb:
+                    self.has_outgrown = True
+                    self._end()
 
     def _pass_on(self, message: Message) -> None:
         with suppress(RuntimeError):  # the event loop is closed
@@ -186,13 +261,19 @@ class CheckProcess:
             case Ready():
                 self.has_loaded = self.is_idle = True
             case Done(_, is_idle):
-                self.is_idle = is_idle
+                self.is_busy, self.is_idle = False, is_idle and self.has_loaded
             case Dead(status):
-                self.is_idle = False
+                self.is_idle = self.is_busy = False
                 self.status, self.has_crashed = ending_of(status), status not in NO_CRASH
             case _:
                 pass
         self._messages.put_nowait(message)
+
+
+def _shut(connection: Connection) -> None:
+    """End both directions, whoever else holds the other end; what has arrived can still be read."""
+    with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as other:
+        other.shutdown(socket.SHUT_RDWR)
 
 
 def ending_of(status: int | None) -> str:

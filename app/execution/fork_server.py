@@ -51,19 +51,36 @@ def main(descriptor: int) -> NoReturn:
                     continue
                 message, descriptors, *_ = socket.recv_fds(control, MAX_MESSAGE, DESCRIPTORS)
                 if message == FORK:
-                    connection, journal, pipe = descriptors
-                    pid = _fork(connection, journal, [descriptor, woken, wake, pipe, *pipes.values()])
-                    pipes[pid] = pipe
-                    _tell(pipe, pid)
-                    os.close(connection)
-                    os.close(journal)
+                    _add(descriptors, [descriptor, woken, wake, *pipes.values()], pipes)
                     continue
                 for pid in [int(message.removeprefix(KILL))] if message else [*pipes]:
                     if pid in pipes:
-                        os.kill(pid, signal.SIGKILL)
+                        _kill(pid)
                 if not message:
                     # At once: a regular end takes longer, because libraries clean up.
                     os._exit(0)
+
+
+def _add(descriptors: list[int], others: list[int], pipes: dict[int, int]) -> None:
+    """Fork a process with these descriptors, without ``others``; where this fails, its pipe closes without an id."""
+    try:
+        connection, journal, pipe = descriptors
+        pid = _fork(connection, journal, [*others, pipe])
+    except (OSError, ValueError):  # no process, memory or descriptor is left
+        traceback.print_exc()
+    else:
+        pipes[pid] = descriptors.pop()
+        _tell(pipe, pid)
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def _kill(pid: int) -> None:
+    """Kill a process and those that it has started, which are in its group unless they have left it."""
+    with suppress(ProcessLookupError):  # the process is not yet in a group of its own, or all of it has ended
+        os.killpg(pid, signal.SIGKILL)
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def _fork(connection: int, journal: int, others: list[int]) -> int:
@@ -77,6 +94,7 @@ def _fork(connection: int, journal: int, others: list[int]) -> int:
         return pid
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.setsid()
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for descriptor in others:
@@ -90,11 +108,13 @@ def _fork(connection: int, journal: int, others: list[int]) -> int:
 
 
 def _reap(pipes: dict[int, int]) -> None:
-    """Report the status of each process that has ended."""
+    """Report the status of each process that has ended, and kill those that it has started."""
     while pipes:
-        pid, status = os.waitpid(-1, os.WNOHANG)
-        if not pid:
+        ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if ended is None:
             return
+        _kill(ended.si_pid)  # before another process can have this id
+        pid, status = os.waitpid(ended.si_pid, 0)
         pipe = pipes.pop(pid)
         _tell(pipe, os.waitstatus_to_exitcode(status))
         os.close(pipe)

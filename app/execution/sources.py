@@ -40,6 +40,11 @@ class Sources:
         return sorted(names)
 
 
+def is_code(name: str) -> bool:
+    """Return whether a file or a package is code; others may be what an op writes while it runs, such as a cache."""
+    return name.endswith((".py", ".so", DISTRIBUTION))
+
+
 def digests(plug_in_folders: Sequence[Path]) -> Mapping[str, bytes]:
     """Return the digest of each file by its path; an installed package has an empty one, as its version is its name."""
     paths = [path for name in PACKAGES for path in (ROOT / name).rglob("*.py")]

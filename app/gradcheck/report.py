@@ -191,6 +191,17 @@ class Report:
             self.steps, self.unplanned = [], [self.entry(_failure(error, place, self), {})]
 
     @property
+    def outline(self) -> list[str]:
+        """The check and the attributes of each step as text: equal where two processes plan the same steps."""
+        return [f"{step.check} {dict(step.target.attrs)}" for step in self.steps]
+
+    def reset(self) -> None:
+        """Forget what the steps have found, to run them again."""
+        for step in self.steps:
+            step.entries.clear()
+            step.has_begun, step.has_ended, step.cure = False, False, ""
+
+    @property
     def has_begun(self) -> bool:
         """Whether any step has begun."""
         return any(step.has_begun for step in self.steps)
@@ -232,7 +243,7 @@ class Report:
         else:
             parts = [f"{count['pass']} checks pass"]
         parts += [f"{count['inconclusive']} inconclusive"] if count["inconclusive"] and not failed else []
-        parts += [f"{count['error']} broke off by a fault of the checker"] if count["error"] else []
+        parts += [f"{count['error']} broke off"] if count["error"] else []
         parts += [f"{unfinished} not run: out of time"] if unfinished else []
         return f"{self.op.name}: {', '.join(parts)}"
 

@@ -31,6 +31,11 @@ class Journal:
         """Keep every further evaluation in the first ``SIZE`` bytes of a file, which must have that many."""
         self._memory = mmap.mmap(descriptor, SIZE)
 
+    def clear(self) -> None:
+        """Forget the last evaluation."""
+        if self._memory is not None:
+            self._memory[: len(END)] = END
+
     def note(self, program: Describable, mode: Mode, leaves: Sequence[Array]) -> None:
         """Keep the evaluation that begins; this takes a few microseconds, and nothing without a memory."""
         if self._memory is not None:

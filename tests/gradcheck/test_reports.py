@@ -38,7 +38,7 @@ def test_a_fault_of_the_checker_is_no_fail_of_the_op() -> None:
     ):
         assert part in entry["sentence"]
     assert entries(document, "adjoint", "pass")
-    assert "1 broke off by a fault of the checker" in document["sentence"]
+    assert document["sentence"].endswith(", 1 broke off")
 
 
 def test_a_fail_counts_more_than_a_fault_of_the_checker() -> None:

@@ -1,0 +1,104 @@
+"""Processes of checks that run no check: each does what its order says, in the name of the op."""
+
+import faulthandler
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+
+from app.execution import fork_server
+from app.execution.check_messages import Began, Done, Found, Left, Order, Planned, Ready, Setup
+from app.execution.check_process import ForkServer
+from tests.patience import PATIENCE_S
+
+fork = os.fork
+
+
+class ObedientServer(ForkServer):
+    """A fork server that is a copy of the test, which takes milliseconds to start."""
+
+    def __init__(self) -> None:
+        """Start it."""
+        self._control, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control.setblocking(False)
+        with other:
+            if not (pid := os.fork()):
+                _serve(self._control, other)
+        self._process = _Started(pid)
+
+
+class _Started(subprocess.Popen[bytes]):
+    """A process that ``os.fork`` has made, in the form of one of ``subprocess``."""
+
+    def __init__(self, pid: int) -> None:
+        self.args, self.pid, self.returncode = (), pid, None
+        self.stdin = self.stdout = self.stderr = None
+        self._child_created, self._waitpid_lock = True, threading.Lock()
+
+
+def _serve(control: socket.socket, other: socket.socket) -> NoReturn:
+    try:
+        control.close()
+        faulthandler.disable()
+        os.setsid()
+        fork_server.run_checks, fork_server.os.fork = obey, fork
+        fork_server.main(other.detach())
+    finally:
+        os._exit(1)  # the copy must not go on as a test
+
+
+def obey(connection: Connection, journal: int) -> None:
+    """Load nothing, and do what each order says."""
+    del journal
+    setup = connection.recv()
+    assert isinstance(setup, Setup)
+    connection.send(Ready())
+    has_corrupted = False
+    while True:
+        order: Order = connection.recv()
+        action, *arguments = order.job.op.split()
+        if action == "faint":
+            os.kill(os.getpid(), signal.SIGKILL)
+        connection.send(Began(0))
+        if action == "crash" or (action == "suffer" and has_corrupted):
+            os.kill(os.getpid(), signal.SIGSEGV)
+        elif action == "differ":
+            connection.send(Planned(["contract {'k': 1}"]))
+            time.sleep(PATIENCE_S)
+        elif action == "corrupt":
+            has_corrupted = True
+        elif action == "hang":
+            time.sleep(PATIENCE_S)
+        elif action == "garble":
+            os.write(connection.fileno(), b"\0\0\0\4.ab.")
+            time.sleep(PATIENCE_S)
+        elif action == "boast":
+            os.write(connection.fileno(), b"\x7f\0\0\0")
+            time.sleep(PATIENCE_S)
+        elif action == "grow":
+            kept = np.ones(int(arguments[0]) << 17)
+            for _ in range(int(PATIENCE_S / 0.01)):
+                connection.send(Found(0, {}))
+                time.sleep(0.01)
+            del kept
+        elif action == "breed":
+            if not (pid := os.fork()):
+                time.sleep(PATIENCE_S)
+            Path(arguments[0]).write_text(str(pid), encoding="ascii")
+            os.kill(os.getpid(), signal.SIGSEGV)
+        connection.send(Left(0, True, "", 0.0))
+        connection.send(Done())
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,236 @@
+"""The pool of processes of checks, and what it survives: processes that crash, hang, grow or cannot start."""
+
+import asyncio
+import os
+import signal
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from app.errors import Overloaded
+from app.execution import check_process
+from app.execution.check_pool import CheckPool
+from tests.execution import obedient
+from tests.execution.obedient import ObedientServer, is_running
+from tests.execution.pools import check, in_a_pool, sentence, until, verdicts
+from tests.patience import PATIENCE_S
+
+
+def test_a_process_runs_one_check_after_the_other() -> None:
+    async def test(pool: CheckPool) -> None:
+        async with pool.process(time.monotonic() + PATIENCE_S) as first:
+            assert first is not None
+        await check(pool, "nothing")
+        async with pool.process(time.monotonic() + PATIENCE_S) as second:
+            assert second is first
+
+    in_a_pool(test)
+
+
+@pytest.mark.parametrize("error", [OSError(24, "Too many open files"), RuntimeError("can't start new thread")])
+def test_a_place_is_not_lost_where_no_process_can_start(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Refusing(ObedientServer):
+        def fork(self, connection: int, memory: int, pipe: int) -> None:
+            raise error
+
+    async def test(pool: CheckPool) -> None:
+        for _ in range(3):
+            with pytest.raises(Overloaded, match=f"no process of checks can start: .*{error.args[-1]}"):
+                await check(pool, "nothing")
+        pool.start()
+        assert str(error.args[-1]) in caplog.text
+        monkeypatch.setattr(Refusing, "fork", ObedientServer.fork)
+        await check(pool, "nothing")
+
+    in_a_pool(test, server=Refusing)
+
+
+def test_the_end_of_a_check_outlives_a_failure_to_start_the_next_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    async def test(pool: CheckPool) -> None:
+        pool.start()
+        monkeypatch.setattr(check_process.os, "memfd_create", refuse)
+        assert "fail" in verdicts(await check(pool, "crash"))
+        monkeypatch.undo()
+        await check(pool, "nothing")
+
+    in_a_pool(test)
+
+
+def test_a_process_closes_no_descriptor_of_others() -> None:
+    async def test(pool: CheckPool) -> None:
+        async with pool.process(time.monotonic() + PATIENCE_S) as process:
+            assert process is not None
+        process.close()
+        await until(lambda: bool(process.status))
+        free = [os.open("/dev/null", os.O_RDONLY) for _ in range(8)]
+        process.close()
+        for descriptor in free:
+            os.close(descriptor)
+
+    in_a_pool(test)
+
+
+def test_a_process_that_does_not_load_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = list[int]()
+
+    class Forgetful(ObedientServer):
+        def fork(self, connection: int, memory: int, pipe: int) -> None:
+            if held:
+                super().fork(connection, memory, pipe)
+            else:
+                held.append(os.dup(pipe))  # and never a word
+                monkeypatch.setattr(check_process, "LOAD_S", PATIENCE_S)
+
+    async def test(pool: CheckPool) -> None:
+        stuck = pool._server
+        with pytest.raises(Overloaded, match="does not load the ops"):
+            await check(pool, "nothing")
+        os.close(held[0])
+        assert pool._server is not stuck
+        await check(pool, "nothing")
+
+    monkeypatch.setattr(check_process, "LOAD_S", 0.2)
+    in_a_pool(test, server=Forgetful)
+
+
+def test_a_fork_that_fails_harms_no_other_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fork() -> int:
+        if failures.read_bytes():
+            return original()
+        failures.write_bytes(b"1")
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    async def test(pool: CheckPool) -> None:
+        with pytest.raises(Overloaded, match="while it loaded the ops"):
+            await check(pool, "nothing")
+        server = pool._server
+        await check(pool, "nothing")
+        assert pool._server is server
+
+    with tempfile.NamedTemporaryFile() as file:
+        failures, original = Path(file.name), os.fork
+        monkeypatch.setattr(obedient, "fork", fork)
+        in_a_pool(test)
+
+
+@pytest.mark.parametrize("action", ["garble", "boast"])
+def test_a_message_that_cannot_be_read_ends_its_process(action: str) -> None:
+    async def test(pool: CheckPool) -> None:
+        report = await check(pool, action)
+        assert verdicts(report)[0] == "error"
+        await check(pool, "nothing")
+
+    in_a_pool(test)
+
+
+def test_a_crash_is_known_although_a_process_of_the_op_lives(tmp_path: Path) -> None:
+    async def test(pool: CheckPool) -> None:
+        assert "SIGSEGV" in sentence(await check(pool, f"breed {tmp_path / 'pid'}"))
+        pid = int((tmp_path / "pid").read_text(encoding="ascii"))
+        await until(lambda: not is_running(pid))
+
+    in_a_pool(test)
+
+
+def test_memory_is_measured_while_messages_come() -> None:
+    async def test(pool: CheckPool) -> None:
+        assert "more than 1024 MiB" in sentence(await check(pool, "grow 1500"))
+
+    in_a_pool(test, memory_mb=1024)
+
+
+def test_the_death_of_the_fork_server_is_no_fault_of_an_op() -> None:
+    async def test(pool: CheckPool) -> None:
+        running = asyncio.create_task(check(pool, "hang"))
+        await until(lambda: any(process.is_busy for process in pool._used))
+        assert pool._server is not None
+        os.kill(pool._server._process.pid, signal.SIGKILL)
+        assert verdicts(await running)[0] == "error"
+        await until(lambda: (pool._server is not None and pool._server.has_ended) or bool(pool._unused))
+        await check(pool, "nothing")
+
+    in_a_pool(test)
+
+
+def stop_server(pool: CheckPool) -> int:
+    """Start a fork server that forks nothing until it goes on; return its id."""
+    pool._server = ObedientServer()
+    os.kill(pool._server._process.pid, signal.SIGSTOP)
+    return pool._server._process.pid
+
+
+def test_a_stop_ends_a_check_at_once() -> None:
+    async def test(pool: CheckPool) -> None:
+        running = asyncio.create_task(check(pool, "hang"))
+        await until(lambda: any(process.is_busy for process in pool._used))
+        pool.stop()
+        with pytest.raises(Overloaded, match="shutting down"):
+            await running
+
+    in_a_pool(test)
+
+
+def test_a_stop_ends_a_check_whose_process_starts() -> None:
+    async def test(pool: CheckPool) -> None:
+        stop_server(pool)
+        running = asyncio.create_task(check(pool, "nothing"))
+        await until(lambda: bool(pool._used))
+        pool.stop()
+        with pytest.raises(Overloaded, match="shutting down"):
+            await running
+
+    in_a_pool(test)
+
+
+def test_who_leaves_while_a_process_starts_leaves_it_to_the_next() -> None:
+    async def test(pool: CheckPool) -> None:
+        pid = stop_server(pool)
+        running = asyncio.create_task(check(pool, "nothing"))
+        await until(lambda: bool(pool._used))
+        [process] = pool._used
+        running.cancel()
+        await asyncio.wait([running])
+        os.kill(pid, signal.SIGCONT)
+        await check(pool, "nothing")
+        assert pool._unused == [process]
+
+    in_a_pool(test)
+
+
+def test_who_leaves_during_a_check_ends_it() -> None:
+    async def test(pool: CheckPool) -> None:
+        running = asyncio.create_task(check(pool, "hang"))
+        await until(lambda: any(process.is_busy for process in pool._used))
+        [process] = pool._used
+        running.cancel()
+        await until(lambda: bool(process.status))
+
+    in_a_pool(test)
+
+
+def test_a_killed_service_leaves_no_process(tmp_path: Path) -> None:
+    async def test(pool: CheckPool) -> None:
+        running = asyncio.create_task(check(pool, "hang"))
+        await until(lambda: any(process.is_busy for process in pool._used))
+        [process] = pool._used
+        (tmp_path / "pid").write_text(str(process._pid), encoding="ascii")
+        (tmp_path / "pid").rename(tmp_path / "known")
+        await running
+
+    if not (service := os.fork()):
+        try:
+            in_a_pool(test)
+        finally:
+            os._exit(1)
+    asyncio.run(until((tmp_path / "known").exists))
+    os.kill(service, signal.SIGKILL)
+    os.waitpid(service, 0)
+    pid = int((tmp_path / "known").read_text(encoding="ascii"))
+    asyncio.run(until(lambda: not is_running(pid)))
