@@ -49,10 +49,13 @@ def verdicts(op: Op, kinds: Sequence[str]) -> list[str]:
     return found
 
 
+SLOW = ("row_expm", "row_spline")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "path",
-    [pytest.param(path, marks=pytest.mark.thorough if path.stem == "row_expm" else ()) for path in INDEPENDENT],
+    [pytest.param(path, marks=pytest.mark.thorough if path.stem in SLOW else ()) for path in INDEPENDENT],
     ids=lambda path: path.stem,
 )
 def test_independent_rows_share_calls(path: Path) -> None:

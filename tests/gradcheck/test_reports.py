@@ -170,7 +170,10 @@ def calls_above() -> tuple[tuple[CodeType, int], ...]:
     return tuple((frame.f_code, line) for frame, line in walk_stack(sys._getframe(2)))
 
 
-@pytest.mark.parametrize(("claim", "count"), [(Claim(), 7), (FIRST, 3)], ids=["a derivative", "a surrogate"])
+@pytest.mark.parametrize(
+    ("claim", "count"),
+    [pytest.param(Claim(), 7, id="a derivative", marks=pytest.mark.thorough), pytest.param(FIRST, 3, id="a surrogate")],
+)
 def test_a_deadline_at_any_evaluation_is_no_fail_of_the_op(claim: Claim, count: int) -> None:
     """The work may end at any checkpoint: of a sweep, of a numeric derivative, or between samples.
 
