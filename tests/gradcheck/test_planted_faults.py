@@ -445,6 +445,7 @@ def test_a_kink_at_one_number_excuses_no_other() -> None:
     assert "2 of 3 points wrong" in entry["sentence"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batching", ["elementwise", "leading_axis"])
 def test_a_wrong_batching_claim_is_not_relied_on(batching: str) -> None:
     """The gradients of a softmax are correct; they look wrong only if points share a call."""

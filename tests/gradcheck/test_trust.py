@@ -6,8 +6,8 @@ from tests.gradcheck.hard import HARD
 from tests.gradcheck.trust import Tally, of_right, of_wrong
 from tests.gradcheck.wrong import WRONG
 
-# A share of the ops, so that the tests take minutes: every twelfth wrong one, and every 32nd right one.
-WRONG_SHARE, RIGHT_SHARE = 12, 32
+# A share of the ops, so that the tests take minutes: every 24th wrong one, and every 64th right one.
+WRONG_SHARE, RIGHT_SHARE = 24, 64
 
 
 @pytest.mark.slow
