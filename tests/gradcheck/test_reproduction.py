@@ -13,7 +13,6 @@ from tests.conftest import Serve
 from tests.gradcheck.wrong_ops import OPS
 from tests.patience import PATIENCE_S
 
-
 pytestmark = pytest.mark.slow
 
 
