@@ -394,6 +394,7 @@ def test_there_is_a_planted_fault_for_every_check() -> None:
         claiming(Claim(Derivative(), Derivative())),
     ],
 )
+@pytest.mark.slow
 def test_the_correct_ops_pass(op: Op) -> None:
     document = report(op)
     assert failed(document) == []

@@ -24,6 +24,8 @@ from ops import Attrs, Claim, Example, Formula, Input, Surrogate
 from tests.gradcheck.checking import CPU, entries, failed, planned, report
 from tests.gradcheck.op_makers import WIDE, claiming, cube_vjp, elementwise, made, rows
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_fault_of_the_checker_is_no_fail_of_the_op() -> None:
     with patch.object(linearity, "gradient", side_effect=ValueError("operands in /secret/place/x.py")):
