@@ -49,19 +49,26 @@ def verdicts(op: Op, kinds: Sequence[str]) -> list[str]:
     return found
 
 
+SLOW = ("row_expm", "row_spline")
+
+
+def some(paths: Sequence[Path]) -> list[Any]:
+    """Return the pages as parameters; half of them, and those that are slow, are for the thorough tests."""
+    return [
+        pytest.param(path, id=path.stem, marks=pytest.mark.thorough if i % 2 or path.stem in SLOW else ())
+        for i, path in enumerate(paths)
+    ]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "path",
-    [pytest.param(path, marks=pytest.mark.thorough if path.stem == "row_expm" else ()) for path in INDEPENDENT],
-    ids=lambda path: path.stem,
-)
+@pytest.mark.parametrize("path", some(INDEPENDENT))
 def test_independent_rows_share_calls(path: Path) -> None:
     found = set(verdicts(load_page(path), KINDS))
     assert found <= {BESIDE, "refused"} if path.stem in JOINED_BY_TENSORFLOW else found == {""}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", SEEMING, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", some(SEEMING))
 @pytest.mark.filterwarnings("ignore:(invalid value|overflow):RuntimeWarning")
 def test_rows_that_only_seem_independent_share_no_call(path: Path) -> None:
     assert any(verdicts(load_page(path), KINDS)) == (path.stem not in RIGHT_IN_CALLS)

@@ -15,6 +15,8 @@ from tests.gradcheck.hard.calls import OPS as RIGHT
 from tests.gradcheck.op_makers import cube_vjp, elementwise, made
 from tests.gradcheck.wrong.calls import OPS, THIRD
 
+pytestmark = pytest.mark.slow
+
 BITS = ["determinism", "retrace"]
 ORDER = "TensorFlow adds them in another order"
 

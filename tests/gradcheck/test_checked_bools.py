@@ -12,6 +12,8 @@ from tests.gradcheck.checking import entries, failed, report
 from tests.http.plugins.masked import OP
 from tests.http.plugins.parted import OP as PARTED
 
+pytestmark = pytest.mark.slow
+
 MASK = Input("mask", ("bool",), differentiable=False)
 # The ops below have other values.
 MASKED = replace(OP, reference=None)

@@ -63,7 +63,7 @@ def test_kinks_and_noise_at_many_numbers_raise_no_alarm(name: str, seed: int) ->
     assert failed(checked(HARD[name].op, seed)) == []
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "op", [op for op in discover().ops.values() if op.batching_for(op.attrs()) == "elementwise"], ids=lambda op: op.name
 )

@@ -14,6 +14,8 @@ from tests.gradcheck.hard import HARD
 from tests.gradcheck.op_makers import BOTH, WIDE, cube_vjp, elementwise, made
 from tests.gradcheck.wrong.first_order import SideAttrs
 
+pytestmark = pytest.mark.slow
+
 REGISTERED = {name: op for name, op in discover().ops.items() if any(dtype in FLOATS for dtype in op.dtypes)}
 CHEAP = ("square", "sign", "round_ste")
 DECLARED = HARD["igamma_of_both"].op

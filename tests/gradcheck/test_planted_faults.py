@@ -394,6 +394,7 @@ def test_there_is_a_planted_fault_for_every_check() -> None:
         claiming(Claim(Derivative(), Derivative())),
     ],
 )
+@pytest.mark.slow
 def test_the_correct_ops_pass(op: Op) -> None:
     document = report(op)
     assert failed(document) == []
@@ -445,6 +446,7 @@ def test_a_kink_at_one_number_excuses_no_other() -> None:
     assert "2 of 3 points wrong" in entry["sentence"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batching", ["elementwise", "leading_axis"])
 def test_a_wrong_batching_claim_is_not_relied_on(batching: str) -> None:
     """The gradients of a softmax are correct; they look wrong only if points share a call."""

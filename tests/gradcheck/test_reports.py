@@ -24,6 +24,8 @@ from ops import Attrs, Claim, Example, Formula, Input, Surrogate
 from tests.gradcheck.checking import CPU, entries, failed, planned, report
 from tests.gradcheck.op_makers import WIDE, claiming, cube_vjp, elementwise, made, rows
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_fault_of_the_checker_is_no_fail_of_the_op() -> None:
     with patch.object(linearity, "gradient", side_effect=ValueError("operands in /secret/place/x.py")):
@@ -170,7 +172,10 @@ def calls_above() -> tuple[tuple[CodeType, int], ...]:
     return tuple((frame.f_code, line) for frame, line in walk_stack(sys._getframe(2)))
 
 
-@pytest.mark.parametrize(("claim", "count"), [(Claim(), 7), (FIRST, 3)], ids=["a derivative", "a surrogate"])
+@pytest.mark.parametrize(
+    ("claim", "count"),
+    [pytest.param(Claim(), 7, id="a derivative", marks=pytest.mark.thorough), pytest.param(FIRST, 3, id="a surrogate")],
+)
 def test_a_deadline_at_any_evaluation_is_no_fail_of_the_op(claim: Claim, count: int) -> None:
     """The work may end at any checkpoint: of a sweep, of a numeric derivative, or between samples.
 

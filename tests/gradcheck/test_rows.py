@@ -10,6 +10,8 @@ from tests.gradcheck.checking import entries, failed, report
 from tests.gradcheck.op_makers import WIDE, elementwise
 from tests.gradcheck.wrong.rows import OPS
 
+pytestmark = pytest.mark.slow
+
 MATRIX, OUT = (Input("x", WIDE, ("N", "M")),), (Output("y", WIDE, ("N", "M")),)
 EXAMPLE = (Example("one", {"x": [[1.0, -2.0], [0.5, 3.0]]}),)
 TABLE = (Example("one", {"x": [[1.0, -2.0], [0.5, 3.0]], "w": [1.5, -0.75]}),)

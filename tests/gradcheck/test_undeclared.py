@@ -11,6 +11,8 @@ import tensorflow as tf
 from ops import Array, Example, Input, InvalidInput, Op, Output, Tensor, custom_gradient
 from tests.gradcheck.checking import entries, failed, report
 
+pytestmark = pytest.mark.slow
+
 WIDE = ("float64",)
 
 
@@ -57,7 +59,7 @@ def indexing(function=chosen, highest: int = 2, **changes: Any) -> Op:
     return Op(**(fields | changes))
 
 
-@pytest.mark.parametrize("highest", [0, 2, 9])
+@pytest.mark.parametrize("highest", [0, 2, pytest.param(9, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("validate", [from_0, None], ids=["validate", "a kernel"])
 def test_the_author_is_told_to_declare_a_domain(validate: Any, highest: int) -> None:
     document = report(indexing(highest=highest, validate=validate))

@@ -75,7 +75,7 @@ def test_a_late_process_keeps_running(start, sleepy: str):
     assert critical(one) == []
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_stuck_worker_is_replaced_while_another_takes_over(start, sleepy: str):
     one = start(OPS_PATH=sleepy, DEADLINE_S="1", GRACE_S="1", WORKERS="2").wait_until_ready()
     before, until = set(one.workers()), time.monotonic() + PATIENCE_S

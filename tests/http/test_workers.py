@@ -212,7 +212,10 @@ def test_a_service_whose_workers_all_fail_ends_with_the_reason(start, page, flag
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("content", "is_stable"), [("'always the same'", True), ("str(os.getpid())", False)])
+@pytest.mark.parametrize(
+    ("content", "is_stable"),
+    [pytest.param("'always the same'", True, marks=pytest.mark.thorough), ("str(os.getpid())", False)],
+)
 def test_a_worker_serves_only_what_its_siblings_have_read(start, page, content, *, is_stable):
     """Here the page writes a file into its folder on import: once, or another in every worker."""
     page.write_text(page.read_text() + f"\nPath(__file__).with_name('written').write_text({content})\n")
@@ -247,7 +250,7 @@ def test_a_worker_that_dies_at_the_start_does_not_end_the_service_and_all_end_wi
         sock.bind(("127.0.0.1", one.port))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_replacement_has_the_certificate_of_its_siblings(start, tmp_path):
     cert, key = make_certificate(tmp_path, "-nodes")
     context = ssl.create_default_context(cafile=str(cert))
