@@ -32,9 +32,10 @@ BATCHES = 6
 LONE = 8
 # How many rows are drawn beyond those of a call, and by how many places the rows of a call are moved at most.
 MORE, SHIFTS = 4, 16
-# The CPU time that a row may take by itself, at best of at least so many runs, the first of which may trace. More runs
-# are made for a moment, because others of the process take CPU time, too. A row may wait: on a busy machine, all do.
-LONGEST_S, WAITS_S, RUNS, MOMENT_S = 3e-3, 0.05, 2, 0.25
+# How long a row may take by itself, at best of at least so many runs, the first of which may trace, and of more for a
+# moment. Its own time is at most the wall time, which is longer on a busy machine, and at most the CPU time of the
+# process, which other threads share. A row may wait: on a busy machine, all do.
+LONGEST_S, WAITS_S, RUNS, MOMENT_S = 6e-3, 0.05, 2, 0.5
 # A row must have another beside it.
 FEWEST = 2
 # Beside these, other rows must keep their bits. Some are special only in some dtypes.
@@ -166,7 +167,8 @@ class _Batches:
         while (began := time.perf_counter()) < until or runs < RUNS:
             cpu = time.process_time()
             self._unpadded(one)
-            if time.process_time() - cpu <= LONGEST_S and time.perf_counter() - began <= WAITS_S:
+            wall, cpu = time.perf_counter() - began, time.process_time() - cpu
+            if min(wall, cpu) <= LONGEST_S and wall <= WAITS_S:
                 return
             runs += 1
         raise _Apart("a row takes so long that a shared call would bring little")
