@@ -194,6 +194,15 @@ def test_a_special_row_must_not_depend_on_others() -> None:
     assert of_rows(one).why_not == BESIDE
 
 
+def test_an_index_out_of_range_must_not_lead_into_other_rows() -> None:
+    """In XLA, the gradient of a batched gather adds what belongs to an index beyond its row to the next one."""
+    op = load_page(CORPUS / "independent" / "row_gather.py")
+    example = op.examples[0]
+    one = evaluation("gradients", point(op, example.inputs, mode="xla"))
+    compute([one])
+    assert of_rows(one).why_not == BESIDE
+
+
 def divided(x: Tensor) -> Tensor:
     return x * 1e-30 / tf.cast(tf.shape(x)[0], x.dtype)
 
