@@ -42,8 +42,8 @@ FEWEST = 2
 FLOATS, INTEGERS = "fV", "iu"
 # Beside these, other rows must keep their bits. Some are special only in some dtypes.
 SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, 7.5, -7.5, 1e8, -1e8, 3e30, 1e-40, 1e-310, 1e300)
-# Integers beside which other rows must keep their bits too, and how far above the largest drawn one: an index beyond its
-# row may lead into the next one.
+# Integers beside which other rows must keep their bits too, and how far others are above the largest drawn one: an
+# index beyond its row may lead into the next one.
 SPECIAL_INTEGERS, ABOVE = (-1, 99), (1, 2, 3)
 # How far a padded row may be from one that is not padded, relative to the largest number of its result, by item size.
 NEAR = {2: 0.2, 4: 1e-3, 8: 1e-6}
