@@ -110,6 +110,19 @@ class Evaluation(Generic[Result]):
         leaves = zip(self.call_leaves, packing.units, strict=True)
         return packing, *(leaf.tobytes() for leaf, unit in leaves if unit is None)
 
+    def at(self, inputs: Arrays, seeds: tuple[Arrays, ...]) -> "Evaluation[Result]":
+        """Return the evaluation at other tensors of the same shapes, with all that is known of this one.
+
+        It must not be ``batched``, and all tensors that must be equal in a shared call must be number attributes.
+        """
+        other, point = cast(Evaluation[Result], object.__new__(Evaluation)), self.point
+        vars(other).update(vars(self))
+        other.point = Point(point.spec, inputs, point.dims, point.size, point.output_shapes)
+        other.seeds, other.leaves = seeds, [*inputs.values(), *point.spec.numbers]
+        for each in seeds:
+            other.leaves += each.values()
+        return other
+
     def then(self, finish: Callable[[Result], Any]) -> "Evaluation[Any]":
         """Let the result pass through ``finish``, and return the evaluation."""
         changed, before = cast(Evaluation[Any], self), self.finish

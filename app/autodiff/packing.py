@@ -41,6 +41,11 @@ class Packing(Protocol):
     units: tuple[Shape | None, ...]
 
     @property
+    def why_not(self) -> str | None:
+        """Why evaluations share no call after all, "" if they do, ``None`` if that is not known yet."""
+        ...
+
+    @property
     def lengths(self) -> tuple[int, ...]:
         """The lengths of calls, ascending."""
         ...
@@ -86,6 +91,7 @@ class Whole:
     device: str
     units: tuple[Shape | None, ...]
     shapes: dict[Key, Any] | None = None
+    why_not = ""
     lengths = (1,)
     most = 1
 

@@ -33,6 +33,7 @@ class PaddedNumbers:
     mode: Mode
     device: str
     units: tuple[Shape | None, ...]
+    why_not = ""
     lengths = LENGTHS
     most = SHARED
 

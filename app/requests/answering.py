@@ -107,8 +107,7 @@ async def _answer_on_scheduler(
 
 def _written(call: Call, computed: Any) -> Reply:
     """Return the response to what the engine has computed."""
-    result = call.work.finish(computed) if isinstance(call.work, Evaluation) else computed
-    return call.counters.timed("serialise", call.write, result)
+    return call.counters.timed("serialise", call.write, computed)
 
 
 async def off_loop(read: Callable[[Body], Result], body: Body) -> Result:

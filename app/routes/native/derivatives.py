@@ -156,7 +156,8 @@ class OperationHandler:
     def _call(self, source: Format, target: Format, body: Body) -> Call:
         fields = source.parse(body)
         plan = self.plans.plan(self.operation, self.op, fields)
-        return plan.call(fields, partial(target.write, plan), self.counters, fields.sources)
+        write = partial(target.write, plan)
+        return plan.call(fields, write, self.counters, fields.sources, form=target.media_type)
 
 
 def _formats(kind: bytes, accept: bytes) -> tuple[Format, Format]:
