@@ -10,9 +10,8 @@ from typing import NamedTuple, TypeAlias
 from app.autodiff.padded_numbers import SHARED
 from app.fast_path.templates import MAX_TEXT, Columns, RangeReader, RunReader, Template
 from app.http.request import MAX_PATH
-from app.tensors.fast_json import split
 from app.tensors.json import Shape
-from app.tensors.runs import shape_of
+from app.tensors.skeletons import shape_of, split
 
 LENGTH = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: ([1-9][0-9]{0,5})\r\n")
 TARGET = re.compile(rb"POST (/[!\"$->@-~]*)(?:\?[!\"$-~]*)? HTTP/1\.1\r\n")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from app.autodiff.packing import Packing, Shape
 from app.runtime.modes import Key, KeyedArrays
-from app.tensors.fast_json import FlatNumbers
+from app.tensors.skeletons import FlatNumbers
 from ops import Array
 
 

@@ -13,25 +13,27 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
 import numpy as np
 import orjson
-from pydantic import BaseModel, ValidationError
 
 from app.autodiff.binding import bind_directions, bind_inputs, bind_names, bind_spec, check_values
 from app.autodiff.evaluation import Evaluation, compute
 from app.autodiff.packing import Whole
 from app.autodiff.point import Point, Spec
-from app.errors import Unprocessable, unprocessable, wrong
+from app.errors import Unprocessable
 from app.execution.calls import Call, Steps, Work
 from app.execution.engine import Engine
 from app.requests import models
 from app.requests.answering import Reply
+from app.requests.fields import fields_of, validated
 from app.runtime.cancellation import Checkpoint
 from app.runtime.modes import KeyedArrays
 from app.telemetry.counters import Counters
-from app.tensors.casting import Document, Source, describe
+from app.tensors import fast_json
+from app.tensors.casting import Document, Source
 from app.tensors.json import FIELDS, Shape, decode
 from app.tensors.layouts import KeyedLayout
-from app.tensors.strict_json import Body, parse
-from app.tensors.validation import entries
+from app.tensors.skeletons import TensorRuns, split, tensor_runs
+from app.tensors.strict_json import MAX_BRACKETS as MAX_SPLIT
+from app.tensors.strict_json import Body
 from ops import Array, Op
 
 # A request with another number among its attributes has another plan. A plan takes some kilobytes, and no more than
@@ -44,7 +46,7 @@ SHORT_COST = 1 << 24
 
 _SHAPE = attrgetter("shape")
 
-Model = TypeVar("Model", bound=BaseModel)
+Value = TypeVar("Value")
 Fields: TypeAlias = Mapping[str, Any]
 """The fields of a request, its tensors not decoded."""
 Tree: TypeAlias = Any
@@ -81,20 +83,21 @@ class _Written(NamedTuple):
 class _Shaped:
     """What follows from a plan and the shapes of the tensors of a request: its evaluation, without the numbers.
 
-    ``inputs`` and ``seeds`` have the position of each of its tensors among those of the request. ``written`` are
-    responses by their form.
+    ``positions`` has that of each of its inputs among the tensors of the request, by name, then of the seeds of each
+    transform. ``written`` are responses by their form.
     """
 
     evaluation: Evaluation[Any]
-    inputs: Mapping[str, int]
-    seeds: tuple[Mapping[str, int], ...]
+    positions: Sequence[Mapping[str, int]]
     is_long: bool
     written: dict[str, _Written] = field(default_factory=dict[str, _Written])
 
     def at(self, tensors: Sequence[Array]) -> Evaluation[Any]:
         """Return the evaluation of a request with these tensors, which have the same shapes."""
-        inputs, *seeds = ({name: tensors[i] for name, i in each.items()} for each in (self.inputs, *self.seeds))
-        return self.evaluation.at(inputs, tuple(seeds))
+        named = list[dict[str, Array]]()
+        for positions in self.positions:
+            named.append(dict(zip(positions, map(tensors.__getitem__, positions.values()), strict=True)))
+        return self.evaluation.at(named[0], tuple(named[1:]))
 
 
 @dataclass(frozen=True)
@@ -196,11 +199,8 @@ def _shaped(evaluation: Evaluation[Any], tensors: Sequence[Array], is_long: bool
         leaves = zip(evaluation.leaves, packing.units, strict=True)
         if any(unit is None and id(leaf) not in numbers for leaf, unit in leaves):
             return None
-    inputs, *seeds = (
-        {name: positions[id(tensor)] for name, tensor in each.items()}
-        for each in (evaluation.point.inputs, *evaluation.seeds)
-    )
-    shaped = _Shaped(evaluation, inputs, tuple(seeds), is_long)
+    named = (evaluation.point.inputs, *evaluation.seeds)
+    shaped = _Shaped(evaluation, [{x: positions[id(tensor)] for x, tensor in each.items()} for each in named], is_long)
     # It must not keep the tensors.
     bare = [np.broadcast_to(np.zeros((), tensor.dtype), tensor.shape) for tensor in tensors]
     return replace(shaped, evaluation=shaped.at(bare))
@@ -241,11 +241,32 @@ class Plans:
     def __init__(self, engine: Engine) -> None:
         """Start with none."""
         self._engine, self._kept = engine, dict[tuple[str, str, bytes], Plan]()
+        self._of_bodies = dict[tuple[str, str, bytes], tuple[Plan, TensorRuns]]()
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         """Return the number of plans that are kept."""
         return len(self._kept)
+
+    def read(self, operation: Operation, op: Op, body: Body) -> tuple[Plan, Document]:
+        """Return the plan for a body in the native API's JSON, and the fields of its tensors.
+
+        Of a body that differs from an earlier one only in its tensors, only these are parsed. Raises ``Malformed`` or
+        ``Unprocessable`` for errors outside the tensors.
+        """
+        if not isinstance(body, bytes) or len(body) > MAX_SPLIT or (parts := split(body)) is None:
+            fields = fields_of(body, fast_json.parse)
+            return self.plan(operation, op, fields), fields
+        skeleton, texts = parts
+        key = op.name, operation.name, skeleton
+        if (known := self._of_bodies.get(key)) is not None and (tensors := known[1].read(body, texts)) is not None:
+            return known[0], tensors
+        fields = fields_of(body, fast_json.parse)
+        plan = self.plan(operation, op, fields)
+        runs = tensor_runs(skeleton, texts, fields) if len(skeleton) <= MAX_KEY else None
+        if runs is not None and _has_known_names(plan, fields):
+            self._keep(self._of_bodies, key, (plan, runs))
+        return plan, fields
 
     def plan(self, operation: Operation, op: Op, fields: Fields) -> Plan:
         """Return the plan for a request; raises ``Unprocessable`` for errors outside its tensors."""
@@ -262,11 +283,14 @@ class Plans:
         if plan is None:
             plan = self._make(operation, op, frame)
             if len(key[2]) <= MAX_KEY and _has_known_names(plan, frame):
-                with self._lock:
-                    if len(self._kept) >= KEPT:
-                        del self._kept[next(iter(self._kept))]
-                    self._kept[key] = plan
+                self._keep(self._kept, key, plan)
         return plan
+
+    def _keep(self, kept: dict[tuple[str, str, bytes], Value], key: tuple[str, str, bytes], value: Value) -> None:
+        with self._lock:
+            if len(kept) >= KEPT:
+                del kept[next(iter(kept))]
+            kept[key] = value
 
     def _make(self, operation: Operation, op: Op, frame: Fields) -> Plan:
         request, engine = validated(frame, operation.request), self._engine
@@ -284,27 +308,3 @@ class Plans:
 def _has_known_names(plan: Plan, frame: Fields) -> bool:
     """Return whether every tensor of a request has the name of a slot; binding reports the others."""
     return all(set(frame.get(name) or ()) <= dtypes.keys() for name, dtypes in plan.dtypes.items())
-
-
-def read(body: Body, model: type[Model]) -> Model:
-    """Return a body as a model; raises ``Malformed`` or ``Unprocessable``."""
-    return validated(fields_of(body), model)
-
-
-def fields_of(body: Body, parse: Callable[[Body], Any] = parse) -> Document:
-    """Return the fields of a body that ``parse`` reads; raises ``Malformed`` or ``Unprocessable``."""
-    document = parse(body)
-    if not isinstance(document, dict):
-        raise wrong((), "expected an object", expected="an object", got=describe(document))
-    fields = document if isinstance(document, Document) else Document(cast(dict[str, Any], document))
-    if len(fields) > models.MAX_NAMES:
-        raise wrong((), "too many fields", expected=f"at most {models.MAX_NAMES} fields", got=str(len(fields)))
-    return fields
-
-
-def validated(fields: Mapping[str, Any], model: type[Model]) -> Model:
-    """Return the fields of a request as a model; raises ``Unprocessable``."""
-    try:
-        return model.model_validate(fields)
-    except ValidationError as error:
-        raise unprocessable(entries(error.errors(include_url=False), model.model_fields)) from None
