@@ -41,11 +41,6 @@ class PaddedNumbers:
         """Return the length that ``count`` numbers are padded to; those beyond the last length run in pieces."""
         return LENGTHS[bisect_left(LENGTHS, count)] if count <= LENGTHS[-1] else count
 
-    def shape_of(self, unit: Shape, length: int) -> Shape:
-        """Return the shape of a leaf in a call."""
-        del unit
-        return (length,)
-
     def pad(self, leaf: int, tensor: Array, count: int) -> None:
         """Repeat the last number, which is in the op's domain, whatever that is."""
         del leaf

@@ -178,12 +178,12 @@ class Batches:
             member.future.cancel()
             del member
 
-    def runs_inline(self, packing: Packing, size: int) -> bool | None:
-        """Return whether evaluations with ``size`` units in all may run on the event loop; ``None`` if unknown.
+    def runs_inline(self, packing: Packing, length: int) -> bool | None:
+        """Return whether calls of a length may run on the event loop; ``None`` if unknown.
 
         It becomes known when such a batch runs.
         """
-        return self._runs_inline.get((packing, packing.length_for(size)))
+        return self._runs_inline.get((packing, length))
 
     def note(self, packing: Packing, size: int, seconds: float) -> None:
         """Keep whether evaluations with ``size`` units run inline, after a run of them.

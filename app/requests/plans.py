@@ -200,6 +200,8 @@ def _shaped(evaluation: Evaluation[Any], tensors: Sequence[Array], is_long: bool
         if any(unit is None and id(leaf) not in numbers for leaf, unit in leaves):
             return None
     named = (evaluation.point.inputs, *evaluation.seeds)
+    # The copies have what this one knows.
+    _ = evaluation.batch_key, evaluation.timing_key
     shaped = _Shaped(evaluation, [{x: positions[id(tensor)] for x, tensor in each.items()} for each in named], is_long)
     # It must not keep the tensors.
     bare = [np.broadcast_to(np.zeros((), tensor.dtype), tensor.shape) for tensor in tensors]
