@@ -147,7 +147,9 @@ def tensor_runs(skeleton: bytes, texts: Sequence[Raw], document: dict[str, Any])
     found: dict[int, tuple[str, str]] = {}
     count, gaps, names, start = 0, list[int](), list[tuple[str, str]](), 0
     for field in FIELDS:
-        for name, value in cast("dict[str, Any]", document.get(field) or {}).items():
+        if (named := document.get(field)) == {}:
+            return None  # it would be lost
+        for name, value in cast("dict[str, Any]", named or {}).items():
             count += 1
             if isinstance(value, NumberList | Numbers):
                 found[value.start] = field, name
