@@ -1,4 +1,4 @@
-"""The application: FastAPI with a router for each API, and the middlewares for log, origins, keys and limits."""
+"""The application: FastAPI with a router for each API, behind the front door."""
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -11,11 +11,11 @@ from fastapi import FastAPI
 from app.execution.assembly import build, running
 from app.execution.lifecycle import LIFECYCLE
 from app.fast_path.fast_path import FastPath
-from app.http.access_log import AccessLog, AccessLogMiddleware
+from app.http.access_log import AccessLog
 from app.http.body import Budget
 from app.http.fast_path import FAST_PATH
-from app.http.keys import KeyAuthentication, Keys
-from app.http.limits import Limits
+from app.http.front_door import FrontDoor
+from app.http.keys import Keys
 from app.http.origins import Cors, Origins
 from app.http.problems import HANDLERS
 from app.http.route import add_routes, documented_headers, unknown_path
@@ -85,11 +85,16 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     secured = with_keys if keys else dict[str, Any]
     app.openapi = cache(lambda: secured(openapi(app, engine)))
     # The last is the outermost.
-    app.add_middleware(Limits, settings=settings, budget=budget)
-    if keys:
-        app.add_middleware(KeyAuthentication, keys=keys)
-    app.add_middleware(Origins, settings=settings)
-    app.add_middleware(AccessLogMiddleware, log=log, lifecycle=engine.lifecycle, counters=engine.counters("", "other"))
+    app.add_middleware(
+        FrontDoor,
+        settings=settings,
+        log=log,
+        lifecycle=engine.lifecycle,
+        counters=engine.counters("", "other"),
+        budget=budget,
+        origins=Origins(settings),
+        keys=keys,
+    )
     if settings.origins:
         app.add_middleware(Cors, settings=settings, exposed=documented_headers(app))
     return app

@@ -304,7 +304,7 @@ MODULE_RULES = [
     (servers_stay_outside, {"app.gradcheck.verdict": "import fastapi"}),
     (servers_stay_outside, {"app.execution.scheduler": "from app.http.problems import render"}),
     (servers_stay_outside, {"ops.a": "import uvicorn.config"}),
-    (imports_run_down_the_layers, {"app.http.limits": "from app.routes.router import Router"}),
+    (imports_run_down_the_layers, {"app.http.deadlines": "from app.routes.router import Router"}),
     (imports_run_down_the_layers, {"app.autodiff.point": "def f():\n    from app.execution import scheduler"}),
     (imports_run_down_the_layers, {"app.telemetry.log": "import app.gradcheck.report"}),
     (every_room_has_a_layer, {"app.attic.box": ""}),

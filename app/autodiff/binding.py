@@ -60,13 +60,7 @@ def bind_inputs(spec: Spec, inputs: Mapping[str, Any], decode: Decode) -> Point:
     if len(arrays) > 1:
         arrays = {name: arrays[name] for name in spec.inputs.dtypes}
     point = point_at(spec, arrays)
-    if spec.op.validate is not None:
-        try:
-            with blame_op(spec.op, "validate"):
-                spec.op.validate(arrays, spec.attrs)
-        except InvalidInput as error:
-            loc = ("attrs" if error.name in type(spec.attrs).model_fields else "inputs", error.name, *error.index)
-            raise wrong(loc, error.message, expected=error.expected, got=error.got) from None
+    check_values(spec, arrays)
     if spec.op.cost is not None:
         point.admit_work()
     elements = 0
@@ -76,6 +70,17 @@ def bind_inputs(spec: Spec, inputs: Mapping[str, Any], decode: Decode) -> Point:
     if elements > point.size:  # the inputs were admitted, so outputs of their size are
         point.admit(elements, "outputs")
     return point
+
+
+def check_values(spec: Spec, inputs: Arrays) -> None:
+    """Raise ``Unprocessable`` for values that the author of the op refuses."""
+    if spec.op.validate is not None:
+        try:
+            with blame_op(spec.op, "validate"):
+                spec.op.validate(inputs, spec.attrs)
+        except InvalidInput as error:
+            loc = ("attrs" if error.name in type(spec.attrs).model_fields else "inputs", error.name, *error.index)
+            raise wrong(loc, error.message, expected=error.expected, got=error.got) from None
 
 
 def point_at(spec: Spec, inputs: Arrays) -> Point:

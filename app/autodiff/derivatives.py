@@ -15,7 +15,7 @@ import numpy as np
 from app.autodiff.binding import need_linear, need_order
 from app.autodiff.derived import DerivedOp
 from app.autodiff.evaluation import Evaluation, present
-from app.autodiff.point import Arrays, Point, Side
+from app.autodiff.point import Arrays, Point, Side, Spec
 from app.autodiff.transforms import Transform, signature
 from app.errors import Entry, OpFailed, wrong
 from app.runtime.modes import Key, KeyedArrays
@@ -43,7 +43,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 def forward(point: Point) -> Evaluation[Derivatives]:
     """Return the outputs; only those of a derived op may be absent."""
-    return Evaluation(point, (), lambda results: _outputs(point, results))
+    return Evaluation(point, (), partial(_outputs, point.spec))
 
 
 def gradients(
@@ -51,11 +51,11 @@ def gradients(
 ) -> Evaluation[tuple[Derivatives, list[Derivatives]]]:
     """Return the outputs and, for each order, the gradient of the sum of all gradients of the previous order."""
     need_order(point.op, point.spec.attrs, order)
-    inputs = differentiable_inputs(point, wrt)
+    inputs, spec = differentiable_inputs(point, wrt), point.spec
 
     def finish(results: KeyedArrays) -> tuple[Derivatives, list[Derivatives]]:
         levels = range(1, order + 1)
-        return _outputs(point, results), [_derivatives(wrt, point.spec.inputs, level, results) for level in levels]
+        return _outputs(spec, results), [_derivatives(wrt, spec.inputs, level, results) for level in levels]
 
     later = [Transform("vjp", inputs, inputs, ones=True)] * (order - 1)
     seeds = (cotangents or {}, *[dict[str, Array]()] * (order - 1))
@@ -70,13 +70,13 @@ def vjp(
     If ``batched``, cotangents and results have a leading axis of directions.
     """
     need_order(point.op, point.spec.attrs, 1)
-    inputs = differentiable_inputs(point, wrt)
+    inputs, spec = differentiable_inputs(point, wrt), point.spec
     first = _pullback(point, inputs, cotangents, batched=batched)
     if batched:
         _admit_rows(point, cotangents or {}, [point.inputs[name].shape for name in inputs], "gradients")
 
     def finish(results: KeyedArrays) -> tuple[Derivatives, Derivatives]:
-        return _outputs(point, results) if outputs else {}, _derivatives(wrt, point.spec.inputs, 1, results)
+        return _outputs(spec, results) if outputs else {}, _derivatives(wrt, spec.inputs, 1, results)
 
     return Evaluation(point, (first,), finish, (cotangents or {},), (0,) if outputs else (), batched)
 
@@ -198,18 +198,18 @@ def _derivatives(names: Iterable[str], side: Side, level: int, results: KeyedArr
     return derivatives
 
 
-def _outputs(point: Point, results: KeyedArrays) -> Derivatives:
+def _outputs(spec: Spec, results: KeyedArrays) -> Derivatives:
     """Return the outputs; raise ``OpFailed`` for a byte other than 0 and 1 in a bool, which no format can represent."""
     outputs = Derivatives()
-    for name, dtype in point.spec.outputs.dtypes.items():
+    for name, dtype in spec.outputs.dtypes.items():
         y = results[0, name]
         if y is not None and dtype == BOOL:
             try:
                 bools(y.view(np.uint8))
             except Loss as loss:
                 fault = OpFault("forward", name, expected=f"{loss.expected} for each bool", got=f"the byte {loss.got}")
-                entry = Entry((point.op.name, name), str(fault), fault.expected, fault.got)
-                raise OpFailed(f"op {point.op.name}: {fault}", entry) from None
+                entry = Entry((spec.op.name, name), str(fault), fault.expected, fault.got)
+                raise OpFailed(f"op {spec.op.name}: {fault}", entry) from None
         outputs[name] = Absent.DISCONNECTED if y is None else y
     return outputs
 

@@ -94,6 +94,12 @@ class Evaluation(Generic[Result]):
                     return packed
         return self.whole, 1
 
+    @cached_property
+    def timing_key(self) -> Hashable:
+        """A key that is equal for evaluations that take equally long by themselves."""
+        packing, size = self.packed
+        return packing, packing.length_for(size)
+
     @property
     def whole(self) -> Whole:
         """The packing of the evaluation where it shares its call with no other."""
@@ -110,15 +116,24 @@ class Evaluation(Generic[Result]):
         leaves = zip(self.call_leaves, packing.units, strict=True)
         return packing, *(leaf.tobytes() for leaf, unit in leaves if unit is None)
 
+    def at(self, inputs: Arrays, seeds: tuple[Arrays, ...]) -> "Evaluation[Result]":
+        """Return the evaluation at other tensors of the same shapes, with all that is known of this one.
+
+        It must not be ``batched``, and all tensors that must be equal in a shared call must be number attributes.
+        """
+        other, point = cast(Evaluation[Result], object.__new__(Evaluation)), self.point
+        vars(other).update(vars(self))
+        other.point = Point(point.spec, inputs, point.dims, point.size, point.output_shapes)
+        other.seeds, other.leaves = seeds, [*inputs.values(), *point.spec.numbers]
+        for each in seeds:
+            other.leaves += each.values()
+        return other
+
     def then(self, finish: Callable[[Result], Any]) -> "Evaluation[Any]":
         """Let the result pass through ``finish``, and return the evaluation."""
         changed, before = cast(Evaluation[Any], self), self.finish
         changed.finish = lambda results: finish(before(results))
         return changed
-
-    def of_call(self, results: KeyedArrays) -> KeyedArrays:
-        """Return the results for ``finish`` of the part of a call."""
-        return directions.of_point(self.point, len(self.transforms), results) if self.batched else results
 
     def row_results(self) -> dict[Key, Shape] | None:
         """Return the shape of one row of each result; ``None`` if only a run determines it."""
@@ -148,11 +163,11 @@ class Evaluation(Generic[Result]):
         or gradient.
         """
         packing, _ = self.packed
-        return self.finish(_computed([self], packing if isinstance(packing, PaddedNumbers) else self.whole)[0])
+        return self.finish(compute([self], packing if isinstance(packing, PaddedNumbers) else self.whole)[0])
 
     def run_unpadded(self) -> Result:
         """Run the program alone on the leaves as they are, whatever their shapes; raises as ``run``."""
-        return self.finish(_computed([self], self.whole)[0])
+        return self.finish(compute([self], self.whole)[0])
 
     def simpler(self) -> Callable[[], object] | None:
         """Return a call with fewer pullbacks, which shows whether the op rejects its inputs or its gradient fails."""
@@ -164,28 +179,31 @@ class Evaluation(Generic[Result]):
         return partial(_check_directions, self.point, op) if isinstance(op := self.point.op, DerivedOp) else None
 
 
-def compute(evaluations: Sequence[Evaluation[Any]]) -> list[KeyedArrays]:
+def compute(evaluations: Sequence[Evaluation[Any]], packing: Packing | None = None) -> list[KeyedArrays]:
     """Run a single evaluation, or several with one ``batch_key`` in one call; raise as ``Evaluation.run`` does.
 
-    Return their results for ``Evaluation.finish``. Rows are padded, so that the bits are those of a shared call.
+    Return their results for ``Evaluation.finish``. With their own packing, which is the default, rows are padded, so
+    that the bits are those of a shared call. A single evaluation that does not fit the packing runs as it is.
     """
-    return _computed(evaluations, evaluations[0].packed[0])
-
-
-def _computed(evaluations: Sequence[Evaluation[Any]], packing: Packing) -> list[KeyedArrays]:
-    """Run evaluations in one call with a packing, or a single one as it is if it does not fit its packing."""
     first = evaluations[0]
+    packing = packing or first.packed[0]
     if first.batched:
         count, rows = len(next(iter(first.seeds[-1].values()))), rows_per_call(first.point)
         if not count or count > rows:
             return [_in_parts(first, count, rows)]
     try:
         if not isinstance(packing, Whole):
-            if isinstance(packing, PaddedRows):
+            if isinstance(packing, PaddedRows) and packing.why_not is None:
                 packing.try_rows(RowTrial(first.of_rows.point, first.call_leaves))
+            members = list[Sequence[Array]]()
+            for each in evaluations:
+                members.append(each.call_leaves if each.batched else each.leaves)
             try:
-                results = packing.run([each.call_leaves for each in evaluations])
-                return [each.of_call(part) for each, part in zip(evaluations, results, strict=True)]
+                results = packing.run(members)
+                for i, each in enumerate(evaluations):
+                    if each.batched:
+                        results[i] = directions.of_point(each.point, len(each.transforms), results[i])
+                return results
             except NotPackable:
                 if len(evaluations) > 1:
                     raise

@@ -32,13 +32,18 @@ class Packing(Protocol):
     """How evaluations of one program, in one mode and on one device, share a call; equal ones are one object.
 
     ``units`` has the shape of one unit of each leaf, ``None`` for a leaf that is the same for all evaluations of a
-    call.
+    call. Where a call may have more than one unit, its leaves have an axis of them in front.
     """
 
     program: Program
     mode: Mode
     device: str
     units: tuple[Shape | None, ...]
+
+    @property
+    def why_not(self) -> str | None:
+        """Why evaluations share no call after all, "" if they do, ``None`` if that is not known yet."""
+        ...
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -52,10 +57,6 @@ class Packing(Protocol):
 
     def length_for(self, count: int) -> int:
         """Return the length of a call of so many units: calls of equal lengths take equally long."""
-        ...
-
-    def shape_of(self, unit: Shape, length: int) -> Shape:
-        """Return the shape of a leaf in a call of so many units."""
         ...
 
     def pad(self, leaf: int, tensor: Array, count: int) -> None:
@@ -86,17 +87,13 @@ class Whole:
     device: str
     units: tuple[Shape | None, ...]
     shapes: dict[Key, Any] | None = None
+    why_not = ""
     lengths = (1,)
     most = 1
 
     def length_for(self, count: int) -> int:
         """Return the length, which is 1 like the count."""
         return count
-
-    def shape_of(self, unit: Shape, length: int) -> Shape:
-        """Return the shape of a leaf."""
-        del length
-        return unit
 
     def pad(self, leaf: int, tensor: Array, count: int) -> None:
         """Do nothing: an evaluation is all of its call."""

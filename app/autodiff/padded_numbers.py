@@ -33,17 +33,13 @@ class PaddedNumbers:
     mode: Mode
     device: str
     units: tuple[Shape | None, ...]
+    why_not = ""
     lengths = LENGTHS
     most = SHARED
 
     def length_for(self, count: int) -> int:
         """Return the length that ``count`` numbers are padded to; those beyond the last length run in pieces."""
         return LENGTHS[bisect_left(LENGTHS, count)] if count <= LENGTHS[-1] else count
-
-    def shape_of(self, unit: Shape, length: int) -> Shape:
-        """Return the shape of a leaf in a call."""
-        del unit
-        return (length,)
 
     def pad(self, leaf: int, tensor: Array, count: int) -> None:
         """Repeat the last number, which is in the op's domain, whatever that is."""

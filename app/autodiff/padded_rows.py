@@ -68,10 +68,6 @@ class PaddedRows:
         del count
         return self.length
 
-    def shape_of(self, unit: Shape, length: int) -> Shape:
-        """Return the shape of a leaf in a call."""
-        return (length, *unit)
-
     def pad(self, leaf: int, tensor: Array, count: int) -> None:
         """Fill the rest of a leaf in a call with valid rows."""
         tensor[count:] = self.filler[leaf]

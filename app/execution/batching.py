@@ -145,9 +145,7 @@ class Batches:
         """
         is_short = queue == "short"
         batch_key = evaluation.batch_key if is_short else None
-        packing, size = evaluation.packed
-        timing_key = packing, packing.length_for(size)
-        if is_short and (is_alone or batch_key is None) and self._runs_inline.get(timing_key):
+        if is_short and (is_alone or batch_key is None) and self._runs_inline.get(evaluation.timing_key):
             began = time.perf_counter()
             try:
                 return compute([evaluation])[0]
@@ -157,8 +155,9 @@ class Batches:
                 ended = time.perf_counter()
                 counters.batched([began], began, ended)
                 if ended - began > INLINE_S:
-                    self._runs_inline[timing_key] = False
+                    self._runs_inline[evaluation.timing_key] = False
         if batch_key is None:
+            packing, size = evaluation.packed
 
             def work(checkpoint: Checkpoint) -> KeyedArrays:
                 del checkpoint
@@ -179,12 +178,12 @@ class Batches:
             member.future.cancel()
             del member
 
-    def runs_inline(self, packing: Packing, size: int) -> bool | None:
-        """Return whether evaluations with ``size`` units in all may run on the event loop; ``None`` if unknown.
+    def runs_inline(self, packing: Packing, length: int) -> bool | None:
+        """Return whether calls of a length may run on the event loop; ``None`` if unknown.
 
         It becomes known when such a batch runs.
         """
-        return self._runs_inline.get((packing, packing.length_for(size)))
+        return self._runs_inline.get((packing, length))
 
     def note(self, packing: Packing, size: int, seconds: float) -> None:
         """Keep whether evaluations with ``size`` units run inline, after a run of them.

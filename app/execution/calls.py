@@ -36,7 +36,7 @@ Work: TypeAlias = Evaluation[Any] | Steps
 
 @dataclass(slots=True)
 class Call:
-    """The work of a request, and the function that writes its result.
+    """The work of a request, and the function that writes what the engine has computed.
 
     ``owner`` is whose share of the queue the work takes. ``sources`` are those of the tensors in the body. Whoever
     passes a call to the engine sets the rest: ``deadline``, a time of ``time.monotonic``; ``is_large``, if the body is

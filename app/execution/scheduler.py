@@ -65,7 +65,8 @@ class _Ticket:
         try:
             with Interruptible(self.deadline) as self.running, traces_of(self.owner):
                 self.check()
-                self.counters.spent("queue", time.perf_counter() - self.queued)
+                waited_s = time.perf_counter() - self.queued
+                self.counters.seconds["queue"] += waited_s
                 self.future.set_result(self.counters.computed(self.work, self.check))
         except BaseException as error:  # noqa: BLE001 - it goes to the caller
             self.future.set_exception(error)

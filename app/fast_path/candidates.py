@@ -24,9 +24,9 @@ from app.requests.answering import PIECE, Exchange
 from app.runtime.modes import Key, KeyedArrays
 from app.tensors import dtypes
 from app.tensors.casting import Source
-from app.tensors.fast_json import HOLE, may_be_shape, read_lists, split
 from app.tensors.json import Decoded
 from app.tensors.layouts import Layout, Placeholder
+from app.tensors.skeletons import HOLE, may_be_shape, read_lists, split
 from ops import Array
 
 # The floats that NumPy rounds to once, as the general path does.

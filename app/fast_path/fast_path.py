@@ -76,7 +76,7 @@ class FastPath:
         key, start, end = found
         prefix = self._cache.find(key)
         if prefix is None:
-            if not self._cache.has(key) and self._cache.is_due(key):
+            if key not in self._cache.prefixes and self._cache.is_due(key):
                 self._cache.add(key, parse_prefix(key))
             return data
         if end - start > self._budget.free:
@@ -186,7 +186,9 @@ class FastPath:
         If the best length is not known to run there, the requests that fill it take the thread, which times it.
         """
         call, packing = group.call, group.call.packing
-        total = sum([template.size * len(requests) for template, requests in batch.items()])
+        total = 0
+        for template, requests in batch.items():
+            total += template.size * len(requests)
         best = packing.length_for(min(total, packing.most))
         runs_inline = self._batches.runs_inline(packing, best)
         if runs_inline and total <= packing.most:
@@ -221,13 +223,18 @@ class FastPath:
                 # Its responses have another header.
                 self._return(part.requests)
                 return
-            began, requests = time.perf_counter(), list(part.requests)
-            first = requests[0].template
-            first.counters.batched([request.parsed for request in requests], part.began, part.computed)
+            began, arrivals, read_s = time.perf_counter(), list[float](), 0.0
+            for requests in part.batch.values():
+                for request in requests:
+                    arrivals.append(request.parsed)
+                    read_s += request.read_s
+            first = next(iter(part.batch))
+            first.counters.batched(arrivals, part.began, part.computed)
             for (template, alike), bodies in zip(part.batch.items(), part.bodies, strict=True):
                 self._respond(template, alike, bodies)
-            first.parse_counters.spent("parse", sum([request.read_s for request in requests]))
-            first.counters.spent("serialise", part.ended - part.computed + time.perf_counter() - began)
+            first.parse_counters.seconds["parse"] += read_s
+            written_s = part.ended - part.computed + time.perf_counter() - began
+            first.counters.seconds["serialise"] += written_s
         except Exception:
             logger.exception("the fast path failed, and leaves its requests to the general path")
             self._return(part.requests)

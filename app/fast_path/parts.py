@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from app.fast_path.pending import PendingRequest
 from app.fast_path.shared_calls import SharedCall
-from app.fast_path.templates import Template
+from app.fast_path.templates import Columns, Template
 
 Batch: TypeAlias = dict[Template, list[PendingRequest]]
 """The requests of a batch by their templates."""
@@ -45,8 +45,10 @@ class Part:
 
     def run(self) -> None:
         """Compute and write the responses; raises ``NotTraced``, ``NotPackable``, and whatever TensorFlow raises."""
-        self.began = time.perf_counter()
-        columns = [request.columns for request in self.requests]
+        self.began, columns = time.perf_counter(), list[Columns]()
+        for alike in self.batch.values():
+            for request in alike:
+                columns.append(request.columns)
         results = self.call.run(columns, self.count, next(iter(self.batch)).shapes)
         self.computed, start = time.perf_counter(), 0
         self.bodies.clear()

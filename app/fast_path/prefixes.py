@@ -10,9 +10,8 @@ from typing import NamedTuple, TypeAlias
 from app.autodiff.padded_numbers import SHARED
 from app.fast_path.templates import MAX_TEXT, Columns, RangeReader, RunReader, Template
 from app.http.request import MAX_PATH
-from app.tensors.fast_json import split
 from app.tensors.json import Shape
-from app.tensors.runs import shape_of
+from app.tensors.skeletons import shape_of, split
 
 LENGTH = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: ([1-9][0-9]{0,5})\r\n")
 TARGET = re.compile(rb"POST (/[!\"$->@-~]*)(?:\?[!\"$-~]*)? HTTP/1\.1\r\n")
@@ -73,8 +72,9 @@ class RequestPrefix:
         # To find the shapes takes a small part of the time of reading the numbers.
         shapes = tuple(map(shape_of, texts))
         for template in self.by_skeleton.get((skeleton, shapes), ()):
-            if isinstance(template.reader, RunReader) and template.reader.matches(texts):
-                return template, template.reader.columns(texts)
+            reader = template.reader
+            if isinstance(reader, RunReader) and (not reader.constants or reader.matches(texts)):
+                return template, reader.columns(texts)
         return Unknown((len(skeleton), shapes))
 
     def add(self, body: bytes, template: Template) -> None:
@@ -116,33 +116,29 @@ def parse_prefix(key: bytes) -> RequestPrefix | None:
 
 
 class TemplateCache:
-    """The prefixes of a process, and how often others have come."""
+    """The prefixes of a process, ``None`` for those whose requests take the general path; and how often others came."""
 
     def __init__(self) -> None:
         """Start empty."""
-        self._prefixes = OrderedDict[bytes, RequestPrefix | None]()
+        self.prefixes = OrderedDict[bytes, RequestPrefix | None]()
         self._counts = OrderedDict[int, int]()
         self._weight = 0
 
     def find(self, key: bytes) -> RequestPrefix | None:
         """Return the prefix with these bytes, ``None`` if it is unknown, or rests."""
-        prefix = self._prefixes.get(key)
+        prefix = self.prefixes.get(key)
         if prefix is None:
             return None
-        self._prefixes.move_to_end(key)
+        self.prefixes.move_to_end(key)
         # A prefix with templates must look at each body, whatever else comes under it.
         if prefix.failures >= FAILURES and not prefix.weight:
             prefix.failures = FAILURES - 1 if prefix.failures >= REST else prefix.failures + 1
             return None
         return prefix
 
-    def has(self, key: bytes) -> bool:
-        """Return whether a prefix is kept."""
-        return key in self._prefixes
-
     def add(self, key: bytes, prefix: RequestPrefix | None) -> None:
         """Keep a prefix without templates, ``None`` for one whose requests take the general path."""
-        self._prefixes[key] = prefix
+        self.prefixes[key] = prefix
         self._make_room()
 
     def store(self, prefix: RequestPrefix, body: bytes, template: Template) -> None:
@@ -154,8 +150,8 @@ class TemplateCache:
 
     def _make_room(self) -> None:
         """Drop the least recently used prefixes while there are too many, or too many bytes of templates."""
-        while len(self._prefixes) > PREFIXES or self._weight > TEMPLATE_BYTES:
-            _, prefix = self._prefixes.popitem(last=False)
+        while len(self.prefixes) > PREFIXES or self._weight > TEMPLATE_BYTES:
+            _, prefix = self.prefixes.popitem(last=False)
             self._weight -= prefix.weight if prefix is not None else 0
 
     def is_due(self, thing: Hashable) -> bool:

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.autodiff.packing import Packing, Shape
 from app.runtime.modes import Key, KeyedArrays
-from app.tensors.fast_json import FlatNumbers
+from app.tensors.skeletons import FlatNumbers
 from ops import Array
 
 
@@ -57,20 +57,18 @@ class SharedCall:
         The tensors that are equal for all requests have the shapes in ``shapes``. Raises ``ValueError`` for another
         count, ``NotTraced``, ``NotPackable``, and whatever TensorFlow raises.
         """
-        packing, length, tensors = self.packing, self.packing.length_for(count), list[Array]()
-        columns = zip(self.units, self.dtypes, zip(*requests, strict=True), strict=True)
-        for index, (unit, dtype, parts) in enumerate(columns):
+        packing, length, leaves = self.packing, self.packing.length_for(count), list(self.numbers)
+        columns = zip(self.positions, self.units, self.dtypes, zip(*requests, strict=True), strict=True)
+        for index, (position, unit, dtype, parts) in enumerate(columns):
             if unit is None:
-                tensors.append(np.asarray(parts[0], dtype).reshape(shapes[index]))
+                leaves[position] = np.asarray(parts[0], dtype).reshape(shapes[index])
                 continue
-            tensor = np.empty(packing.shape_of(unit, length), dtype)
+            tensor = leaves[position] = np.empty((length, *unit) if packing.most > 1 else unit, dtype)
             size = count * math.prod(unit)
             _fill(tensor.reshape(-1)[:size], parts)
             if size < tensor.size:
-                packing.pad(self.positions[index], tensor, count)
-            tensors.append(tensor)
-        following = iter(tensors)
-        return packing.run_call([next(following) if leaf is None else leaf for leaf in self.numbers], count)
+                packing.pad(position, tensor, count)
+        return packing.run_call(cast(list[Array], leaves), count)
 
     def rows(self, results: KeyedArrays, keys: Sequence[Key], start: int, shape: tuple[int, int]) -> list[NDArray[Any]]:
         """Return the results with these keys for the requests whose units begin at ``start``, a row for each.

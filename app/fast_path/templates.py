@@ -14,9 +14,9 @@ from app.runtime.modes import Key
 from app.telemetry.counters import Counters
 from app.tensors.casting import Loss, cast
 from app.tensors.dtypes import DType
-from app.tensors.fast_json import FlatNumbers, read_lists
 from app.tensors.json import Shape
 from app.tensors.layouts import Layout, Placeholder
+from app.tensors.skeletons import FlatNumbers, read_lists
 from ops import Array, Attrs
 
 Columns: TypeAlias = list[FlatNumbers | Array]

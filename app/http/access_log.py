@@ -1,30 +1,20 @@
-"""The access log, and the outermost middleware: a log line per request, and the last guard against exceptions."""
+"""The access log: a line for each request."""
 
-import asyncio
 import itertools
-import logging
 import secrets
 import time
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import orjson
-from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.errors import InternalError, Overloaded, PullbackError
-from app.execution.lifecycle import Lifecycle
-from app.http.body import ClientGone
-from app.http.problems import FAULT
-from app.http.request import REQUEST, Request
-from app.http.route import label
 from app.settings import Settings
 from app.telemetry.counters import FIRST_ERROR, Counters
 from app.telemetry.line_writer import STDERR
 from app.telemetry.prometheus import Metrics
 
 CLIENT_GONE = 499
-
-logger = logging.getLogger("pullback")
+"""The status of a request whose client left before the response."""
 
 
 class Answered(Protocol):
@@ -95,52 +85,3 @@ class AccessLog:
                 )
                 lines.append(line.encode())
         STDERR.write(lines)
-
-
-class AccessLogMiddleware:
-    """The outermost middleware: it makes the ``Request``, logs it when it has ended, and answers every exception.
-
-    A ``PullbackError`` goes to the client in the dialect of the route. ``ClientGone`` is logged as 499. Any other
-    exception is described only in the log, and the client gets a 500.
-    """
-
-    def __init__(self, app: ASGIApp, log: AccessLog, lifecycle: Lifecycle, counters: Counters) -> None:
-        """Count requests in ``lifecycle``; ``counters`` are those of requests without a route."""
-        self._app, self._log, self._lifecycle, self._counters = app, log, lifecycle, counters
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        request = Request(scope, receive, send, self._log.next_id(), lifecycle=self._lifecycle, counters=self._counters)
-        scope[REQUEST] = request
-        try:
-            await self._app(scope, request.receive, request.send)
-        except ClientGone:
-            request.status = CLIENT_GONE
-        except PullbackError as error:
-            await self._fail(request, error)
-        except asyncio.CancelledError:
-            # The server cancels unfinished requests at the end of its grace time, and closes their connections itself.
-            request.is_unread = False
-            await self._fail(
-                request, Overloaded("the service is shutting down and cannot finish this request: try again")
-            )
-        except Exception:
-            logger.exception("request %s failed", request.id.decode())
-            await self._fail(request, InternalError(FAULT))
-        finally:
-            # The request refers to the scope: only the garbage collector could free this reference cycle.
-            del scope[REQUEST]
-            request.leave()
-            self._log.answered((request,), request.counters)
-
-    async def _fail(self, request: Request, error: PullbackError) -> None:
-        # The server cuts off a response that has begun.
-        if request.link.is_lost:
-            request.status = CLIENT_GONE
-        elif not request.status:
-            # A middleware may refuse a request before it has a route.
-            label(request)
-            await request.fail(error)

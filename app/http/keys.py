@@ -9,11 +9,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from starlette.types import ASGIApp, Receive, Scope, Send
-
 from app.errors import TooManyRequests, Unauthorized
 from app.http.key_file import KeyFile
-from app.http.request import HEALTH, REQUEST, Request
 
 MAX_KEY = 512
 # How often the file is examined for changes.
@@ -69,28 +66,6 @@ class Keys:
 
     def _table(self) -> Mapping[bytes, tuple[str, bytes]]:
         return {self._mac(digest): (name, digest) for name, digest in self._file.digests.items()}
-
-
-class KeyAuthentication:
-    """The middleware that passes on requests with a key only; ``/health/`` needs none."""
-
-    def __init__(self, app: ASGIApp, keys: Keys) -> None:
-        """Store the known keys."""
-        self._app, self._keys = app, keys
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on a request; raises ``Unauthorized`` and ``TooManyRequests`` as ``Keys`` do."""
-        request: Request | None = scope.get(REQUEST)
-        if request is None or request.path.startswith(HEALTH):
-            await self._app(scope, receive, send)
-            return
-        request.key = name = self._keys.name_of(request.headers.get(b"authorization", b""))
-        request.owner_suffix = f" (key {name})"
-        self._keys.enter(name)
-        try:
-            await self._app(scope, receive, send)
-        finally:
-            self._keys.leave(name)
 
 
 def presented_key(authorization: bytes) -> bytes:

@@ -11,12 +11,12 @@ from http import HTTPStatus
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from app.errors import MAX_GOT, Forbidden, clip
 from app.http.listener import UNIX
 from app.http.problems import ProblemResponse
-from app.http.request import HEALTH, REQUEST, Request
+from app.http.request import HEALTH, Request
 from app.settings import ANY, Settings
 
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
@@ -28,38 +28,31 @@ EXPOSED_HEADERS = ("X-Request-Id", "Retry-After", "WWW-Authenticate", "Allow")
 
 
 class Origins:
-    """The middleware that passes on requests to an allowed host, and not from a page of a foreign origin.
+    """The hosts that requests may name, and the origins of pages that may send them.
 
-    For any other request it raises ``Forbidden``. ``/health/`` may have any host, because probes use addresses.
+    ``last_host`` is the one that was allowed last; a request without an origin that names it needs no other check.
+    ``/health/`` may have any host, because probes use addresses.
     """
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+    def __init__(self, settings: Settings) -> None:
         """Store what the settings allow."""
-        self._app, self._hosts = app, allowed_hosts(settings)
+        self._hosts, self._is_any = allowed_hosts(settings), ANY in settings.origins
         self._origins = frozenset(origin.encode() for origin in settings.origins)
-        self._is_any = ANY in settings.origins
-        # The last host that was allowed: most requests name the same.
-        self._last: bytes | None = None
+        self.last_host: bytes | None = None
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on a request; raises ``Forbidden``."""
-        if scope["type"] == "http":
-            request: Request = scope[REQUEST]
-            host, origin = request.headers.get(b"host", b""), request.headers.get(b"origin")
-            if self._hosts and host != self._last and not request.path.startswith(HEALTH):
-                self._check_host(host)
-            if origin is not None and request.method not in SAFE_METHODS and not self._is_any:
-                origin = origin.lower()
-                if origin not in self._origins and origin.partition(b"://")[2] != host.lower():
-                    got = clip(repr(origin.decode("latin-1")), MAX_GOT)
-                    raise Forbidden(f"{OWN_ORIGIN}, got {got}; PULLBACK_ORIGINS lists more")
-        await self._app(scope, receive, send)
-
-    def _check_host(self, host: bytes) -> None:
-        if without_port(host.lower()) not in self._hosts:
-            known, got = b", ".join(sorted(self._hosts)).decode("latin-1"), clip(repr(host.decode("latin-1")), MAX_GOT)
-            raise Forbidden(f"expected a Host among {known}, got {got}; PULLBACK_HOSTS lists the allowed hosts")
-        self._last = host
+    def check(self, request: Request, host: bytes, origin: bytes | None) -> None:
+        """Raise ``Forbidden`` for a request that names a foreign host, or comes from a page of a foreign origin."""
+        if host != self.last_host and not request.path.startswith(HEALTH):
+            if self._hosts and without_port(host.lower()) not in self._hosts:
+                known = b", ".join(sorted(self._hosts)).decode("latin-1")
+                got = clip(repr(host.decode("latin-1")), MAX_GOT)
+                raise Forbidden(f"expected a Host among {known}, got {got}; PULLBACK_HOSTS lists the allowed hosts")
+            self.last_host = host
+        if origin is not None and request.method not in SAFE_METHODS and not self._is_any:
+            origin = origin.lower()
+            if origin not in self._origins and origin.partition(b"://")[2] != host.lower():
+                got = clip(repr(origin.decode("latin-1")), MAX_GOT)
+                raise Forbidden(f"{OWN_ORIGIN}, got {got}; PULLBACK_ORIGINS lists more")
 
 
 class Cors(CORSMiddleware):

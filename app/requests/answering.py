@@ -72,7 +72,12 @@ async def answer(
         if is_large:
             call = await asyncio.to_thread(counters.timed, "parse", read, body)
         else:
-            call = counters.timed("parse", read, body)
+            began = time.perf_counter()
+            try:
+                call = read(body)
+            finally:
+                took = time.perf_counter() - began
+                counters.seconds["parse"] += took
         # From now on the request is counted by the counters of the call.
         request.counters = call.counters
         # Reading the body may have shortened the deadline.
@@ -94,7 +99,8 @@ async def _answer_on_scheduler(
     counters, queued = request.counters, time.perf_counter()
 
     def work(checkpoint: Checkpoint) -> tuple[Call, Any, Reply]:
-        counters.spent("queue", time.perf_counter() - queued)
+        waited_s = time.perf_counter() - queued
+        counters.seconds["queue"] += waited_s
         call = counters.timed("parse", read, body)
         work, computed = call.work, call.counters.computed
         assert not isinstance(work, CheckRun)  # no binary request is a check
@@ -107,8 +113,12 @@ async def _answer_on_scheduler(
 
 def _written(call: Call, computed: Any) -> Reply:
     """Return the response to what the engine has computed."""
-    result = call.work.finish(computed) if isinstance(call.work, Evaluation) else computed
-    return call.counters.timed("serialise", call.write, result)
+    began = time.perf_counter()
+    try:
+        return call.write(computed)
+    finally:
+        took = time.perf_counter() - began
+        call.counters.seconds["serialise"] += took
 
 
 async def off_loop(read: Callable[[Body], Result], body: Body) -> Result:

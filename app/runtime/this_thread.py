@@ -49,7 +49,7 @@ class OnThisThread:
         environment[7] = before | FLUSH
         _libm.fesetenv(environment)
         try:
-            arrays = [np.asarray(y) for y in self._call(*leaves)]
+            arrays = list(map(np.asarray, self._call(*leaves)))
         finally:
             environment[7] = before
             _libm.fesetenv(environment)

@@ -4,27 +4,20 @@ The body is split into its skeleton and its runs of numbers. The skeleton is par
 place of each run, and each run by itself: a short one becomes a ``NumberList``, a long one an array, without a Python
 object per number. The same holds for the base64 texts of tensors. All of them know where they are in the body
 (``Source``). A body that does not fit this scheme is parsed by ``strict_json`` alone, which reports all errors.
-
-The fast path splits bodies by the same function, and reads the runs of those with a known skeleton (``read_lists``).
 """
 
-import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias, cast
 
-import numpy as np
-import orjson
 import pybase64
-from numpy.typing import NDArray
 
 from app.errors import Malformed
-from app.tensors import strict_json
-from app.tensors.casting import NUMBERS, Document, NumberList, Numbers, Source
-from app.tensors.json import FIELDS, Decoded, Shape
-from app.tensors.runs import AFTER, Raw, Run, end_of_run, read_run
+from app.tensors import skeletons, strict_json
+from app.tensors.casting import Document, NumberList, Numbers, Source
+from app.tensors.json import FIELDS, Decoded
+from app.tensors.runs import Raw, Run, end_of_run, read_run
+from app.tensors.skeletons import HOLE, may_be_shape, split
 from app.tensors.strict_json import Body
 
 Kind: TypeAlias = type[Numbers | list[Any] | Decoded]
@@ -32,28 +25,12 @@ Place: TypeAlias = tuple[dict[str, Any], str, Kind]
 """A location of a long value: an object, one of its keys, and the type of the value: ``list`` for a list of vectors."""
 Places: TypeAlias = Callable[[dict[str, Any]], Iterable[Place]]
 """A function that returns the places of a request's tensors; keys may be missing."""
-FlatNumbers: TypeAlias = list[float] | NDArray[np.float64]
-
-# Stands for a run of numbers. JSON has no such character, so no body is equal to a skeleton.
-HOLE = b"[\0]"
-# A flat list of digits up to this length may be a shape, or a tensor whose numbers are written as integers.
-_SHORT_LIST = 64
-_DIGITS = b"0123456789, "
-_EMPTY = b"[]" + AFTER
-# Brackets and what numbers are made of, from a bracket on. The possessive quantifier never goes back: linear time.
-_RUN = re.compile(rb"[-+0-9.eE,\[\] \t\r\n]*+")
-# The most runs of a body that is split: each takes a microsecond, and a request has one or two for each tensor.
-MAX_RUNS = 64
 
 # Bodies up to this length are split whole. In longer ones, only values from ``LONG`` on are taken out.
 SHORT_BODY = 1 << 17
 LONG = 1 << 15
-# From this length on, runs become arrays; below, a Python object per number costs less.
-LONG_RUN = 1 << 12
 # A body of tensors has a few dozen lists and strings; one with more is left to ``strict_json``.
 MAX_VALUES = 1 << 12
-# A short run with so many lists may be nested deeper, together with what is around it, than ``strict_json`` allows.
-MAX_LISTS = 1000
 
 # A client cannot forge a mark: it begins with a random token of this process.
 _MARK = secrets.token_hex(16)
@@ -65,62 +42,6 @@ class ShortList(NumberList):
 
 Extracted: TypeAlias = dict[str, Run | NumberList | Decoded]
 """The values that are parsed by themselves, by their marks."""
-
-
-def split(body: bytes | bytearray) -> tuple[bytes, list[bytes | bytearray]] | None:
-    """Return the skeleton of a JSON body, with a ``HOLE`` for each run, and the text of each run.
-
-    Takes linear time. A nested list is one run. A list of strings stays in the skeleton, and so does an empty one.
-    Returns ``None`` for a body with more than ``MAX_RUNS`` lists.
-    """
-    skeleton, texts, end, count = list[bytes | bytearray](), list[bytes | bytearray](), 0, 0
-    start, following = body.find(b"["), 0
-    while start >= 0:
-        if (count := count + 1) > MAX_RUNS:
-            return None
-        following = body.find(b"[", start + 1)
-        stop = body.find(b"]", start, following if following >= 0 else len(body)) + 1
-        if not stop and (run := _RUN.match(body, start)):
-            stop = run.end()
-            following = body.find(b"[", stop)
-        text = body[start:stop].rstrip(AFTER)
-        if b'"' not in text and text.strip(_EMPTY):
-            skeleton += (body[end:start], HOLE)
-            texts.append(text)
-            end = start + len(text)
-        start = following
-    skeleton.append(body[end:])
-    return b"".join(skeleton), texts
-
-
-def may_be_shape(text: bytes | bytearray) -> bool:
-    """Return whether the text of a run is a short flat list of digits: it may be a shape, and not a tensor."""
-    return len(text) <= _SHORT_LIST and not text[1:-1].translate(None, _DIGITS)
-
-
-def read_lists(texts: Sequence[bytes | bytearray]) -> tuple[FlatNumbers, tuple[Shape, ...]] | None:
-    """Return the numbers of all runs, and the shape of each; ``None`` if one of them is not a tensor of numbers."""
-    numbers, shapes = list[float](), list[Shape]()
-    try:
-        if sum(map(len, texts)) >= LONG_RUN:
-            tensors = [read_run(text, 0, len(text)).tensor() for text in texts]
-            values = [tensor.values for tensor in tensors]
-            return values[0] if len(values) == 1 else np.concatenate(values), tuple(tensor.shape for tensor in tensors)
-        for text in texts:
-            level: list[Any] = orjson.loads(text)
-            shape: Shape = (len(level),)
-            while level and isinstance(level[0], list):
-                if set(map(type, level)) != {list} or len(lengths := set(map(len, level))) != 1:
-                    return None
-                shape += (lengths.pop(),)
-                level = list(chain.from_iterable(level))
-            if not NUMBERS.issuperset(map(type, level)):
-                return None
-            numbers += level
-            shapes.append(shape)
-    except (ValueError, TypeError, RuntimeError):  # from the parsers, and for lists that are no tensors
-        return None
-    return numbers, tuple(shapes)
 
 
 def places(request: dict[str, Any]) -> list[Place]:
@@ -164,16 +85,8 @@ def _without_runs(raw: Raw, extracted: Extracted) -> bytes:
     first, *rest = skeleton.split(HOLE)
     pieces, start = [first], len(first)
     for text, following in zip(texts, rest, strict=True):
-        mark, run = f"{_MARK}.{len(extracted)}", None
-        if len(text) >= LONG_RUN:
-            with suppress(ValueError):
-                run = read_run(raw, start, start + len(text))
-        if run is None:
-            if text.count(b"[") > MAX_LISTS:
-                raise ValueError("expected fewer lists in a short run")
-            run = (ShortList if may_be_shape(text) else NumberList)(orjson.loads(text))
-            run.start = start
-        extracted[mark] = run
+        mark = f"{_MARK}.{len(extracted)}"
+        extracted[mark] = skeletons.read(raw, text, start, ShortList if may_be_shape(text) else NumberList)
         pieces += (b'["%b"]' % mark.encode(), following)
         start += len(text) + len(following)
     return b"".join(pieces)
@@ -249,7 +162,7 @@ def _restored(raw: Raw, parsed: Any, places: Places, extracted: Extracted) -> Do
                 del extracted[mark]
                 sources.append(decoded)
             case str(text) if kind is Decoded and len(raw) <= SHORT_BODY:
-                place[key] = decoded = _decoded(raw, text, is_located=len(sources) < MAX_RUNS)
+                place[key] = decoded = _decoded(raw, text, is_located=len(sources) < skeletons.MAX_RUNS)
                 sources.append(decoded)
             case _:
                 pass

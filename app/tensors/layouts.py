@@ -5,7 +5,7 @@ In JSON, a number is the shortest text that reads back exactly. JSON has no NaN 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -81,6 +81,22 @@ class Layout(NamedTuple):
     constants: tuple[bytes, ...]
     placeholders: tuple[Placeholder, ...]
 
+    def keyed(self, results: Mapping[Any, NDArray[Any] | None]) -> "KeyedLayout | None":
+        """Return the layout without its numbers, whose arrays must be results; ``None`` if it serves no others.
+
+        That is so if one of the arrays is none of them, if a result is missing, and for bools, whose bytes are checked.
+        """
+        key_of = {id(array): key for key, array in results.items() if array is not None}
+        keys = tuple(key_of.get(id(slot.array)) for slot in self.placeholders)
+        if (
+            None in keys
+            or len(key_of) < len(results)
+            or any(slot.array.dtype == np.bool_ for slot in self.placeholders)
+        ):
+            return None
+        slots = tuple(slot.without_numbers() for slot in self.placeholders)
+        return KeyedLayout(Layout(self.constants, slots), keys)
+
     def pieces(self) -> list[Body]:
         """Return the response in pieces, with the arrays of the placeholders."""
         pieces: list[Body] = [self.constants[0]]
@@ -94,6 +110,23 @@ class Layout(NamedTuple):
         for content, constant in zip(contents, self.constants[1:], strict=True):
             pieces += (content, constant)
         return b"".join(pieces)
+
+
+class KeyedLayout(NamedTuple):
+    """A layout without numbers, and the key of the result in each placeholder."""
+
+    layout: Layout
+    keys: tuple[Any, ...]
+
+    def with_results(self, results: Mapping[Any, NDArray[Any] | None]) -> Layout | None:
+        """Return the layout with other results, ``None`` if one is missing or has another shape."""
+        placeholders = list[Placeholder]()
+        for slot, key in zip(self.layout.placeholders, self.keys, strict=True):
+            array = results[key]
+            if array is None or array.shape != slot.array.shape:
+                return None
+            placeholders.append(Placeholder(array, slot.form, slot.is_wide))
+        return Layout(self.layout.constants, tuple(placeholders))
 
 
 def encode(array: NDArray[Any], encoding: Encoding) -> dict[str, Any]:

@@ -21,7 +21,7 @@ _PIECE = re.compile(rb'(?:[-+0-9.eE,\[\] \t\r\n]{1,4096}+|"(?:NaN|-?Infinity)"){
 _BLANKS = b" \t\r\n"
 AFTER = b"," + _BLANKS
 # Everything in a run but brackets and commas.
-_BETWEEN = b'0123456789+-.eE"NaInfity' + _BLANKS
+BETWEEN = b'0123456789+-.eE"NaInfity' + _BLANKS
 # Next to a comma, or in an empty list, a number is missing.
 _GAPS = (b"[,", b",]", b"[]")
 _SIGNS_AND_DIGITS = tuple(b"%c" % character for character in b"-0123456789")
@@ -85,7 +85,7 @@ def read_run(raw: Raw, start: int, end: int) -> Run:
         part = bytes(raw[begin:stop])
         is_flat = b"[" not in part and b"]" not in part
         values.append(_read_part(parser, part if is_flat else _flat(part)))
-        brackets.append(b"," * (values[-1].size - 1) if is_flat else part.translate(None, _BETWEEN))
+        brackets.append(b"," * (values[-1].size - 1) if is_flat else part.translate(None, BETWEEN))
         if stop == end:
             return Run(np.concatenate(values), raw, start, end, b",".join(brackets))
         begin = stop + 1
@@ -136,17 +136,6 @@ def regular_shape(brackets: bytes | bytearray, count: int) -> tuple[int, ...]:
     if item != brackets or math.prod(shape) != count:
         raise ValueError("expected lists of one length at each level")
     return tuple(shape)
-
-
-def shape_of(text: Raw) -> tuple[int, ...] | None:
-    """Return the shape of a run that is a tensor of numbers, without reading these; ``None`` if it is no tensor."""
-    commas = text.count(b",")
-    if text.count(b"[") == 1:
-        return (commas + 1,)
-    try:
-        return regular_shape(text.translate(None, _BETWEEN), commas + 1)
-    except ValueError:
-        return None
 
 
 def lengths_of(brackets: bytes, count: int) -> list[int]:

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.tensors.fast_json import HOLE, LONG_RUN, may_be_shape, read_lists, split
-from app.tensors.runs import shape_of
+from app.tensors.skeletons import HOLE, LONG_RUN, may_be_shape, read_lists, shape_of, split
 
 # If any of these took quadratic time, the test would not end.
 HUGE = 1 << 23

@@ -52,8 +52,8 @@ def test_prefixes_are_bounded():
         key = HEAD % number
         assert cache.find(key) is None
         cache.add(key, parse_prefix(key))
-        assert cache.has(key)
-    assert len(vars(cache)["_prefixes"]) == PREFIXES
+        assert key in cache.prefixes
+    assert len(cache.prefixes) == PREFIXES
     assert cache.find(HEAD % (3 * PREFIXES - 1)) is not None
     assert cache.find(HEAD % 0) is None
 
@@ -78,7 +78,7 @@ def test_the_bytes_of_templates_are_bounded():
     for number, prefix in enumerate(prefixes):
         cache.add(HEAD % number, prefix)
         cache.store(prefix, b"", template(number, size))
-    kept = [prefix for prefix in vars(cache)["_prefixes"].values() if prefix is not None]
+    kept = [prefix for prefix in cache.prefixes.values() if prefix is not None]
     assert sum(prefix.weight for prefix in kept) <= TEMPLATE_BYTES
     assert kept
 
@@ -92,7 +92,7 @@ def test_the_weight_of_all_prefixes_is_kept_up_to_date():
             cache.add(key, parse_prefix(key))
         else:
             cache.store(prefix, b"%d" % number, template(number, rng.randrange(TEMPLATE_BYTES // 100)))
-        kept = [prefix for prefix in vars(cache)["_prefixes"].values() if prefix is not None]
+        kept = [prefix for prefix in cache.prefixes.values() if prefix is not None]
         assert vars(cache)["_weight"] == sum(prefix.weight for prefix in kept) <= TEMPLATE_BYTES
 
 

@@ -1,14 +1,16 @@
-"""Handlers behind the access log and the limits, without the service: one handler for every path."""
+"""Handlers behind the front door, without the service: one handler for every path."""
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from starlette.types import Message, Receive, Scope, Send
 
 from app.execution.lifecycle import Lifecycle
-from app.http.access_log import AccessLog, AccessLogMiddleware
+from app.http.access_log import AccessLog
 from app.http.body import Budget
-from app.http.limits import Limits
+from app.http.front_door import FrontDoor
+from app.http.origins import Origins
 from app.http.problems import HANDLERS
 from app.http.request import REQUEST, Request
 from app.http.route import Answer, RawRoute, RestRoute, admit, always
@@ -26,11 +28,19 @@ def application(
         RawRoute("/health/live", always(handler, not_recorded("", "health"))),
         RestRoute("/{rest:path}", always(handler, NOT_RECORDED)),
     ]
-    app.add_middleware(Limits, settings=settings, budget=Budget(settings.max_inflight_mb * MB))
-    app.add_middleware(
-        AccessLogMiddleware, log=AccessLog(settings), lifecycle=lifecycle or Lifecycle(), counters=NOT_RECORDED
-    )
+    app.add_middleware(FrontDoor, settings=settings, **_door(settings, lifecycle or Lifecycle()))
     return app
+
+
+def _door(settings: Settings, lifecycle: Lifecycle, budget: Budget | None = None) -> dict[str, Any]:
+    """Return what the front door needs, with any host allowed."""
+    return {
+        "log": AccessLog(settings),
+        "lifecycle": lifecycle,
+        "counters": NOT_RECORDED,
+        "budget": budget or Budget(settings.max_inflight_mb * MB),
+        "origins": Origins(Settings(hosts=("*",))),
+    }
 
 
 def limited(handler: Answer, budget: Budget) -> Callable[[Request], Awaitable[None]]:
@@ -40,10 +50,11 @@ def limited(handler: Answer, budget: Budget) -> Callable[[Request], Awaitable[No
         admit(scope[REQUEST])
         await handler(scope[REQUEST])
 
-    limits = Limits(inside, Settings(), budget)
+    door = FrontDoor(inside, Settings(), **_door(Settings(), Lifecycle(), budget))
 
     async def handle(request: Request) -> None:
-        await limits({**request.scope, REQUEST: request}, request.receive, request.send)
+        request.scope[REQUEST] = request
+        await door.admit(request)
 
     return handle
 

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app.errors import Malformed, Unprocessable
-from app.tensors import casting, fast_json, strict_json
+from app.tensors import casting, fast_json, skeletons, strict_json
 from app.tensors.casting import Document, NumberList, Numbers, Source
 from app.tensors.json import Decoded, decode
 
@@ -32,7 +32,7 @@ def _limits(request):
     """Run all cases with each of the limits."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in LIMITS[request.param].items():
-            patch.setattr(fast_json, name, value)
+            patch.setattr(skeletons if name == "LONG_RUN" else fast_json, name, value)
         patch.setattr(casting, "PART", 6)
         yield
 
@@ -383,7 +383,7 @@ def test_the_bracket_limit_holds_for_both_parsers(monkeypatch):
 
 def test_bodies_with_many_strings_take_the_strict_parser(monkeypatch):
     monkeypatch.setattr(fast_json, "MAX_VALUES", 5)
-    monkeypatch.setattr(fast_json, "MAX_RUNS", 2)
+    monkeypatch.setattr(skeletons, "MAX_RUNS", 2)
     found = agree(b'{"inputs":{"x":%b,"y":%b},"wrt":["x"]}' % (ROW, ROW))
     assert type(found["inputs"]["x"]) is list
 
@@ -433,7 +433,7 @@ def test_few_texts_are_located():
     """To search the body for each of many would take quadratic time."""
     named = ",".join(f'"{number}":{{"base64":"{number:04}"}}' for number in range(1000))
     sources = fast_json.parse(f'{{"inputs":{{{named}}}}}'.encode()).sources
-    assert sum(source.start >= 0 for source in sources) <= fast_json.MAX_RUNS
+    assert sum(source.start >= 0 for source in sources) <= skeletons.MAX_RUNS
 
 
 LONG_TEXT = base64.b64encode(bytes(range(24))).decode()

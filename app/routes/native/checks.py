@@ -25,8 +25,8 @@ from app.gradcheck.target import Options
 from app.gradcheck.verdict import Verdict, worst_verdict
 from app.http.request import Request
 from app.requests.answering import Reply, answer, off_loop
+from app.requests.fields import read
 from app.requests.negotiation import JSON, accepted, content_type
-from app.requests.plans import read
 from app.routes.native.check_models import CheckRequest, ChecksRequest, VerifyRequest
 from app.runtime.cancellation import Checkpoint
 from app.telemetry.counters import Counters

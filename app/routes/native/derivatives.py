@@ -13,11 +13,11 @@ from app.http.route import RawRoute
 from app.requests.answering import Reply, answer
 from app.requests.negotiation import JSON, SHORT_ACCEPT, accepted, content_type
 from app.requests.operations import OPERATIONS
-from app.requests.plans import Operation, Plan, Plans, Tree, fields_of
+from app.requests.plans import Operation, Plan, Plans, Tree
 from app.routes.native.descriptions import X, binary, computation, op_name
 from app.routes.protocol import per_op
 from app.telemetry.counters import Counters
-from app.tensors import fast_json, safetensors
+from app.tensors import safetensors
 from app.tensors.casting import Document
 from app.tensors.layouts import Encoding, encode, lay_out
 from app.tensors.strict_json import Body
@@ -28,15 +28,21 @@ Answer = Mapping[str, Tree]
 
 @dataclass(frozen=True)
 class Format:
-    """A format: functions that parse a body into fields, and write the result of a plan.
+    """A format: functions that return the plan of a body with its fields, and that write the result of a plan.
 
     If ``is_binary``, the tensors are views of the body.
     """
 
     media_type: str
-    parse: Callable[[Body], Document]
+    read: Callable[[Plans, Operation, Op, Body], tuple[Plan, Document]]
     write: Callable[[Plan, Any], Reply]
     is_binary: bool = False
+
+
+def _read_safetensors(plans: Plans, operation: Operation, op: Op, body: Body) -> tuple[Plan, Document]:
+    """Return the plan of a request in safetensors, and its fields."""
+    fields = safetensors.parse(body)
+    return plans.plan(operation, op, fields), fields
 
 
 def _write_json(plan: Plan, result: Any) -> Reply:
@@ -101,8 +107,8 @@ def _reason_tree(tree: Tree) -> Any:
 FORMATS: Mapping[str, Format] = {
     each.media_type: each
     for each in (
-        Format(JSON, partial(fields_of, parse=fast_json.parse), _write_json),
-        Format(safetensors.MEDIA_TYPE, safetensors.parse, _write_safetensors, is_binary=True),
+        Format(JSON, Plans.read, _write_json),
+        Format(safetensors.MEDIA_TYPE, _read_safetensors, _write_safetensors, is_binary=True),
     )
 }
 MEDIA_TYPES = tuple(FORMATS)
@@ -154,9 +160,9 @@ class OperationHandler:
         await answer(self.engine, request, read, body, self.owner, is_binary=is_binary)
 
     def _call(self, source: Format, target: Format, body: Body) -> Call:
-        fields = source.parse(body)
-        plan = self.plans.plan(self.operation, self.op, fields)
-        return plan.call(fields, partial(target.write, plan), self.counters, fields.sources)
+        plan, fields = source.read(self.plans, self.operation, self.op, body)
+        write = partial(target.write, plan)
+        return plan.call(fields, write, self.counters, fields.sources, form=target.media_type)
 
 
 def _formats(kind: bytes, accept: bytes) -> tuple[Format, Format]:

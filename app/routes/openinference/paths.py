@@ -19,7 +19,8 @@ from app.http.body import too_large
 from app.http.request import Request
 from app.http.route import Answer, Find, Handler, RawRoute, RestRoute, always
 from app.requests.answering import send_reply
-from app.requests.plans import Plans, fields_of
+from app.requests.fields import fields_of
+from app.requests.plans import Plans
 from app.routes.openinference.compression import content_coding, inflate
 from app.routes.openinference.dialect import dialect
 from app.routes.openinference.inference import LENGTH_HEADER, Inference, admit

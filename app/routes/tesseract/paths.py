@@ -32,9 +32,10 @@ from app.http.problems import RenderedError
 from app.http.request import Request
 from app.http.route import Answer, Handler, RawRoute, RestRoute, always
 from app.requests.answering import Reply, answer, off_loop, send_reply
+from app.requests.fields import fields_of
 from app.requests.negotiation import JSON, accepted, content_type
 from app.requests.operations import OPERATIONS
-from app.requests.plans import Plan, Plans, Tree, fields_of
+from app.requests.plans import Plan, Plans, Tree
 from app.routes.protocol import HANDLERS, document_reply, zeros
 from app.routes.tesseract.forms import (
     NativeRequest,

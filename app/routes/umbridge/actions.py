@@ -19,9 +19,10 @@ from app.execution.calls import Call, Work
 from app.execution.engine import Engine
 from app.requests import models
 from app.requests.answering import Reply
+from app.requests.fields import fields_of
 from app.requests.negotiation import JSON
 from app.requests.operations import OPERATIONS
-from app.requests.plans import Directions, Fields, Operation, Plan, Plans, fields_of
+from app.requests.plans import Directions, Fields, Operation, Plan, Plans
 from app.routes.protocol import document_reply
 from app.routes.umbridge import nonfinite
 from app.routes.umbridge.models import Model, Models, Vector, relocate_errors

@@ -26,8 +26,9 @@ from app.http.problems import RenderedError
 from app.http.request import Request
 from app.http.route import Answer, RawRoute, always
 from app.requests.answering import answer, off_loop, send_reply
+from app.requests.fields import fields_of
 from app.requests.negotiation import JSON, content_type
-from app.requests.plans import Plans, fields_of
+from app.requests.plans import Plans
 from app.routes.protocol import document_reply
 from app.routes.umbridge.actions import ACTIONS, UnsupportedFeature, name_of, read_call, refuse_unknown, supports
 from app.routes.umbridge.models import Model, Models, Vector

@@ -1,0 +1,140 @@
+"""The front door: the one middleware that every request passes, before its route and after its response."""
+
+import asyncio
+import logging
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from app.errors import InternalError, Overloaded, PullbackError, wrong
+from app.execution.lifecycle import Lifecycle
+from app.http.access_log import CLIENT_GONE, AccessLog
+from app.http.body import MAX_DIGITS, Budget, ClientGone
+from app.http.deadlines import Deadline, Deadlines
+from app.http.keys import Keys
+from app.http.origins import Origins
+from app.http.problems import FAULT
+from app.http.request import HEALTH, REQUEST, Request
+from app.http.route import label
+from app.settings import MB, Settings
+from app.telemetry.counters import Counters
+
+DEADLINE_HEADER = "Pullback-Deadline-Ms"
+
+logger = logging.getLogger("pullback")
+
+
+class FrontDoor:
+    """The middleware that makes the ``Request``, passes it on, answers every exception, and logs the request.
+
+    A ``PullbackError`` goes to the client in the dialect of the route. ``ClientGone`` is logged as 499. Any other
+    exception is described only in the log, and the client gets a 500.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        settings: Settings,
+        *,
+        log: AccessLog,
+        lifecycle: Lifecycle,
+        counters: Counters,
+        budget: Budget,
+        origins: Origins,
+        keys: Keys | None = None,
+    ) -> None:
+        """Count requests in ``lifecycle``; ``counters`` are those of requests without a route.
+
+        The limits are those of the settings, which are at most those of ``budget``. Without ``keys``, none is needed.
+        """
+        self._app, self._log, self._lifecycle, self._counters = app, log, lifecycle, counters
+        self._budget, self._origins, self._keys = budget, origins, keys
+        self._deadlines, self._deadline_s = Deadlines(), settings.deadline_s
+        self._json_limit = min(settings.max_json_mb * MB, budget.limit)
+        self._binary_limit = min(settings.max_body_mb * MB, budget.limit)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope, receive, send, self._log.next_id(), lifecycle=self._lifecycle, counters=self._counters)
+        scope[REQUEST] = request
+        try:
+            await self.admit(request)
+        except ClientGone:
+            request.status = CLIENT_GONE
+        except PullbackError as error:
+            await self._fail(request, error)
+        except asyncio.CancelledError:
+            # The server cancels unfinished requests at the end of its grace time, and closes their connections itself.
+            request.is_unread = False
+            await self._fail(
+                request, Overloaded("the service is shutting down and cannot finish this request: try again")
+            )
+        except Exception:
+            logger.exception("request %s failed", request.id.decode())
+            await self._fail(request, InternalError(FAULT))
+        finally:
+            # The request refers to the scope: only the garbage collector could free this reference cycle.
+            del scope[REQUEST]
+            self._lifecycle.in_flight -= request.is_counted
+            self._log.answered((request,), request.counters)
+
+    async def admit(self, request: Request) -> None:
+        """Pass on a request from an allowed place, with a key if one is needed, within its limits and its time.
+
+        The deadline counts from the headers. Routes reserve memory for a body of declared size before it is read
+        (``Request.reserve``); that for a chunked body is taken as it arrives. It is released when the request ends.
+        Raises the ``PullbackError`` for what is not allowed, and for a limit that the request exceeds.
+        """
+        request.budget, request.binary_limit = self._budget, self._binary_limit
+        request.limit = request.json_limit = self._json_limit
+        waited_s, request.link.waited_s = request.link.waited_s, 0.0
+        key = ""
+        host, origin = request.headers.get(b"host", b""), request.headers.get(b"origin")
+        request.deadline = deadline = Deadline(
+            self._deadlines, self._deadline_s, request.wait_for_disconnect, request.too_slow, waited_s
+        )
+        try:
+            # Most requests name the same host as the one before.
+            if host != self._origins.last_host or origin is not None:
+                self._origins.check(request, host, origin)
+            if self._keys is not None and not request.path.startswith(HEALTH):
+                request.key = name = self._keys.name_of(request.headers.get(b"authorization", b""))
+                request.owner_suffix = f" (key {name})"
+                self._keys.enter(name)
+                key = name
+            if (milliseconds := request.headers.get(b"pullback-deadline-ms")) is not None:
+                deadline.shorten(_seconds(milliseconds))
+            await self._app(request.scope, request.receive, request.send)
+        except asyncio.CancelledError:
+            deadline.explain()
+            raise
+        finally:
+            deadline.stop()
+            self._budget.free += request.held
+            if key and self._keys is not None:
+                self._keys.leave(key)
+            # The deadline refers to the request: only the garbage collector could free this reference cycle.
+            del request.deadline
+
+    async def _fail(self, request: Request, error: PullbackError) -> None:
+        # The server cuts off a response that has begun.
+        if request.link.is_lost:
+            request.status = CLIENT_GONE
+        elif not request.status:
+            # The door may refuse a request before it has a route.
+            label(request)
+            await request.fail(error)
+
+
+def _seconds(milliseconds: bytes) -> float:
+    """Return the time that the client allows, in seconds; raise ``Unprocessable`` for an invalid value."""
+    if not milliseconds.isdigit() or len(milliseconds) > MAX_DIGITS or not int(milliseconds):
+        raise wrong(
+            ("header", DEADLINE_HEADER),
+            "invalid deadline",
+            expected="a positive integer (milliseconds)",
+            got=repr(milliseconds.decode("latin-1")),
+        )
+    return int(milliseconds) / 1000

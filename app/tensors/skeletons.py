@@ -1,0 +1,163 @@
+"""Skeletons: JSON bodies without their runs of numbers, which are read by themselves.
+
+Bodies with equal skeletons differ only in their numbers: whatever follows from a skeleton is found once. The general
+path finds the plan of such a body with it (``app.requests.plans``), the fast path a template.
+"""
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from app.tensors.casting import NUMBERS, Document, NumberList, Numbers, Source
+from app.tensors.json import FIELDS, Shape
+from app.tensors.runs import AFTER, BETWEEN, Raw, Run, read_run, regular_shape
+
+FlatNumbers: TypeAlias = list[float] | NDArray[np.float64]
+
+# Stands for a run of numbers. JSON has no such character, so no body is equal to a skeleton.
+HOLE = b"[\0]"
+# A flat list of digits up to this length may be a shape, or a tensor whose numbers are written as integers.
+_SHORT_LIST = 64
+_DIGITS = b"0123456789, "
+_EMPTY = b"[]" + AFTER
+# Brackets and what numbers are made of, from a bracket on. The possessive quantifier never goes back: linear time.
+_RUN = re.compile(rb"[-+0-9.eE,\[\] \t\r\n]*+")
+# The most runs of a body that is split: each takes a microsecond, and a request has one or two for each tensor.
+MAX_RUNS = 64
+# From this length on, runs become arrays; below, a Python object per number costs less.
+LONG_RUN = 1 << 12
+# A short run with so many lists may be nested deeper, together with what is around it, than ``strict_json`` allows.
+MAX_LISTS = 1000
+
+
+def split(body: bytes | bytearray) -> tuple[bytes, list[bytes | bytearray]] | None:
+    """Return the skeleton of a JSON body, with a ``HOLE`` for each run, and the text of each run.
+
+    Takes linear time. A nested list is one run. A list of strings stays in the skeleton, and so does an empty one.
+    Returns ``None`` for a body with more than ``MAX_RUNS`` lists.
+    """
+    skeleton, texts, end, count = list[bytes | bytearray](), list[bytes | bytearray](), 0, 0
+    start, following = body.find(b"["), 0
+    while start >= 0:
+        if (count := count + 1) > MAX_RUNS:
+            return None
+        following = body.find(b"[", start + 1)
+        stop = body.find(b"]", start, following if following >= 0 else len(body)) + 1
+        if not stop and (run := _RUN.match(body, start)):
+            stop = run.end()
+            following = body.find(b"[", stop)
+        text = body[start:stop].rstrip(AFTER)
+        if b'"' not in text and text.strip(_EMPTY):
+            skeleton += (body[end:start], HOLE)
+            texts.append(text)
+            end = start + len(text)
+        start = following
+    skeleton.append(body[end:])
+    return b"".join(skeleton), texts
+
+
+def may_be_shape(text: bytes | bytearray) -> bool:
+    """Return whether the text of a run is a short flat list of digits: it may be a shape, and not a tensor."""
+    return len(text) <= _SHORT_LIST and not text[1:-1].translate(None, _DIGITS)
+
+
+def read_lists(texts: Sequence[bytes | bytearray]) -> tuple[FlatNumbers, tuple[Shape, ...]] | None:
+    """Return the numbers of all runs, and the shape of each; ``None`` if one of them is not a tensor of numbers."""
+    numbers, shapes = list[float](), list[Shape]()
+    try:
+        if sum(map(len, texts)) >= LONG_RUN:
+            tensors = [read_run(text, 0, len(text)).tensor() for text in texts]
+            values = [tensor.values for tensor in tensors]
+            return values[0] if len(values) == 1 else np.concatenate(values), tuple(tensor.shape for tensor in tensors)
+        for text in texts:
+            level: list[Any] = orjson.loads(text)
+            shape: Shape = (len(level),)
+            while level and isinstance(level[0], list):
+                if set(map(type, level)) != {list} or len(lengths := set(map(len, level))) != 1:
+                    return None
+                shape += (lengths.pop(),)
+                level = list(chain.from_iterable(level))
+            if not NUMBERS.issuperset(map(type, level)):
+                return None
+            numbers += level
+            shapes.append(shape)
+    except (ValueError, TypeError, RuntimeError):  # from the parsers, and for lists that are no tensors
+        return None
+    return numbers, tuple(shapes)
+
+
+def shape_of(text: Raw) -> tuple[int, ...] | None:
+    """Return the shape of a run that is a tensor of numbers, without reading these; ``None`` if it is no tensor."""
+    commas = text.count(b",")
+    if text.count(b"[") == 1:
+        return (commas + 1,)
+    try:
+        return regular_shape(text.translate(None, BETWEEN), commas + 1)
+    except ValueError:
+        return None
+
+
+def read(raw: Raw, text: Raw, start: int, kind: type[NumberList] = NumberList) -> Run | NumberList:
+    """Read the run ``text`` at ``start`` of a body; raise ``ValueError`` if it does not fit."""
+    if len(text) >= LONG_RUN:
+        with suppress(ValueError):
+            return read_run(raw, start, start + len(text))
+    if text.count(b"[") > MAX_LISTS:
+        raise ValueError("expected fewer lists in a short run")
+    run = kind(orjson.loads(text))
+    run.start = start
+    return run
+
+
+@dataclass(frozen=True)
+class TensorRuns:
+    """The runs of bodies with one skeleton, each of which is a tensor of a request to the native API.
+
+    ``names`` has the field and the name of each, and ``gaps`` the length of the skeleton before it.
+    """
+
+    names: tuple[tuple[str, str], ...]
+    gaps: tuple[int, ...]
+
+    def read(self, body: bytes, texts: Sequence[Raw]) -> Document | None:
+        """Return the tensors of a body whose runs have these texts, ``None`` if one cannot be read here."""
+        document, start, sources = Document(), 0, list[Source]()
+        try:
+            for (field, name), gap, text in zip(self.names, self.gaps, texts, strict=True):
+                run = read(body, text, start + gap)
+                tensor = run.tensor() if isinstance(run, Run) else run
+                document.setdefault(field, {})[name] = tensor
+                sources.append(tensor)
+                start += gap + len(text)
+        except (ValueError, TypeError, RuntimeError):  # from the parsers: to parse the whole body reports it
+            return None
+        document.sources = tuple(sources)
+        return document
+
+
+def tensor_runs(skeleton: bytes, texts: Sequence[Raw], document: dict[str, Any]) -> TensorRuns | None:
+    """Return where the runs of a body are in its document; ``None`` unless they are its tensors, and all of them."""
+    found: dict[int, tuple[str, str]] = {}
+    count, gaps, names, start = 0, list[int](), list[tuple[str, str]](), 0
+    for field in FIELDS:
+        if (named := document.get(field)) == {}:
+            return None  # it would be lost
+        for name, value in cast("dict[str, Any]", named or {}).items():
+            count += 1
+            if isinstance(value, NumberList | Numbers):
+                found[value.start] = field, name
+    for part, text in zip(skeleton.split(HOLE), texts, strict=False):
+        name = found.get(start + len(part))
+        if name is None:
+            return None
+        names.append(name)
+        gaps.append(len(part))
+        start += len(part) + len(text)
+    return TensorRuns(tuple(names), tuple(gaps)) if len(names) == count else None
