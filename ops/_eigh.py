@@ -7,7 +7,7 @@ whatever the dtype and however close eigenvalues are, so float64 eigenvectors of
 import numpy as np
 import tensorflow as tf
 
-from ops._op import Tensor
+from ops import Tensor
 
 # The most that rounding leaves off the diagonal of VᵀSV, in units of its largest number.
 OFF_DIAGONAL = 8

@@ -88,7 +88,9 @@ ADDITIONS = {
     "dtype": Addition(
         (
             Edit("app/tensors/dtypes.py", r'    _float\("bfloat16", .*', "", replaces=True),
-            Edit("ops/_slots.py", "FLOATS = .*", 'FLOATS = ("float32", "float64", "float16")\n', replaces=True),
+            Edit(
+                "pullback/ops/_slots.py", "FLOATS = .*", 'FLOATS = ("float32", "float64", "float16")\n', replaces=True
+            ),
         ),
         2,
         knows_no_bfloat16,

@@ -22,12 +22,14 @@ PACKAGES = ("app", "ops", "pullback")
 NOT_OURS = {".git", ".venv", ".hypothesis", ".pytest_cache", ".ruff_cache", "__pycache__", "build", "dist"}
 
 # The packages and modules of `app` that use HTTP. The rest works without a server.
-WEB = ("__main__", "fast_path", "http", "main", "requests", "routes")
+WEB = ("__main__", "fast_path", "http", "local_checks", "main", "requests", "routes")
+# What the pages of ops import: the only part of `pullback` that needs TensorFlow.
+VOCABULARY = "pullback.ops"
 SERVERS = ("fastapi", "starlette", "uvicorn")
 # The rooms of `app`: each imports only rooms below its own line.
 LAYERS = (
     ("__main__",),
-    ("main",),
+    ("main", "local_checks"),
     ("routes", "fast_path"),
     ("requests",),
     ("http",),
@@ -118,14 +120,23 @@ def is_web(module: str) -> bool:
 
 
 def ops_know_no_app(modules: Modules) -> list[str]:
-    return breaches(modules, lambda m: within(m, ("ops",)), lambda _, i: within(i.name, ("app", "pullback")))
+    """Ops know their vocabulary, which knows neither the service, nor the ops, nor the client."""
+    return breaches(
+        modules,
+        lambda m: within(m, ("ops", VOCABULARY)),
+        lambda m, i: (
+            within(i.name, ("app",))
+            or (within(i.name, ("ops",)) and within(m, (VOCABULARY,)))
+            or (within(i.name, ("pullback",)) and not within(i.name, (VOCABULARY, "pullback.service_folder")))
+        ),
+    )
 
 
 def client_stands_alone(modules: Modules) -> list[str]:
     return breaches(
         modules,
-        lambda m: within(m, ("pullback",)),
-        lambda _, i: i.on_import and within(i.name, ("app", "ops", *SERVERS)),
+        lambda m: within(m, ("pullback",)) and not within(m, (VOCABULARY,)),
+        lambda _, i: i.on_import and within(i.name, ("app", "ops", VOCABULARY, *SERVERS)),
     )
 
 
@@ -182,7 +193,7 @@ def nothing_is_patched_on_import(modules: Modules) -> list[str]:
 def servers_stay_outside(modules: Modules) -> list[str]:
     return breaches(
         modules,
-        lambda m: within(m, ("app", "ops")) and not is_web(m),
+        lambda m: within(m, ("app", "ops", VOCABULARY)) and not is_web(m),
         lambda _, i: within(i.name, SERVERS) or is_web(i.name),
     )
 
@@ -202,7 +213,7 @@ def tensorflow_stays_inside(modules: Modules) -> list[str]:
     exempt = "pullback.tensorflow"
     return breaches(
         modules,
-        lambda m: within(m, places) and m != exempt,
+        lambda m: within(m, places) and not within(m, (exempt, VOCABULARY)),
         lambda _, i: within(i.name, ("tensorflow", exempt)),
     )
 
@@ -294,6 +305,10 @@ def settings_are_documented(files: Files) -> list[str]:
 MODULE_RULES = [
     (ops_know_no_app, {"ops.a": "def f():\n    from app import modes"}),
     (ops_know_no_app, {"ops.a": "import app.errors"}),
+    (ops_know_no_app, {"ops.a": "from pullback.client import Client"}),
+    (ops_know_no_app, {"pullback.ops._a": "from app import errors"}),
+    (ops_know_no_app, {"pullback.ops._a": "from ops import square"}),
+    (client_stands_alone, {"pullback.a": "from pullback.ops import Op"}),
     (client_stands_alone, {"pullback.a": "from app.main import create_app"}),
     (client_stands_alone, {"pullback.a": "try:\n    import ops\nexcept ImportError:\n    pass"}),
     (leaves_are_leaves, {"app.errors": "from app.settings import Settings"}),
@@ -345,8 +360,9 @@ INNOCENT: Modules = {
     "app.routes.native.checks": "from fastapi import APIRouter\nfrom app.http.request import Request",
     "app.runtime.modes": "# Cancels a running graph: no public API does.\n"
     "from tensorflow.python.eager import cancellation",
-    "ops": "from ops._op import Op",
-    "ops._op": "import tensorflow as tf",
+    "ops": "from pullback.ops import *",
+    "pullback.ops": "from pullback.ops._op import Op\nfrom pullback.service_folder import SERVICE",
+    "pullback.ops._op": "import tensorflow as tf",
     "ops.a": "from ops import Op",
     "pullback.tensorflow": "import tensorflow as tf",
     "pullback.cli": "def serve():\n    from app.__main__ import main",
@@ -378,7 +394,7 @@ def test_innocent_modules_pass(rule: Callable[[Modules], list[str]]) -> None:
 
 
 def test_the_whole_tree_is_checked() -> None:
-    assert {"app.errors", "app.tensors.dtypes", "ops", "ops._op", "pullback"} <= set(python_modules())
+    assert {"app.errors", "app.tensors.dtypes", "ops", "pullback.ops._op", "pullback"} <= set(python_modules())
     assert {"Makefile", ".ci/run", "requirements/cpu.txt", "tests/test_house.py"} <= set(text_files())
 
 

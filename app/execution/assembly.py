@@ -1,7 +1,7 @@
 """The service without HTTP: how its settings build it, and its background work."""
 
 import gc
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, nullcontext
 
 from prometheus_client import CollectorRegistry
@@ -30,8 +30,13 @@ from app.telemetry.triton_names import TritonRegistry
 from ops import Registry, RegistryError, discover
 
 
-def build(settings: Settings) -> tuple[Engine, Metrics | None]:
-    """Return the engine, and the metrics if they are enabled.
+def registered(settings: Settings) -> Registry:
+    """Return the ops that are served with these settings. Raises ``RegistryError`` if they cannot be registered."""
+    return discover(settings.ops_path, admit)
+
+
+def build(settings: Settings, ops: Callable[[Settings], Registry] = registered) -> tuple[Engine, Metrics | None]:
+    """Return the engine for the ops that ``ops`` imports, and the metrics if they are enabled.
 
     Raises ``CannotStart`` when the ops cannot be registered, or when the device is missing.
     """
@@ -40,7 +45,7 @@ def build(settings: Settings) -> tuple[Engine, Metrics | None]:
     # Before the ops are imported: a module may use a GPU on import, and then it is too late.
     share_gpus(settings.gpu_memory_mb)
     sources = Sources(settings.ops_path) if settings.check_processes and settings.checks else None
-    registry, known = _registry(settings), devices()
+    registry, known = _registry(settings, ops), devices()
     pool = _check_pool(settings, sources) if sources else None
     scheduler, lifecycle = Scheduler(settings.queue), Lifecycle(at_stop=pool.stop if pool else lambda: None)
     batches = Batches(scheduler, settings.queue)
@@ -96,9 +101,9 @@ def _check_pool(settings: Settings, sources: Sources) -> CheckPool:
     return CheckPool(setup, settings.check_processes, settings.check_memory_mb)
 
 
-def _registry(settings: Settings) -> Registry:
+def _registry(settings: Settings, ops: Callable[[Settings], Registry]) -> Registry:
     try:
-        registry = discover(settings.ops_path, admit)
+        registry = ops(settings)
     except RegistryError as error:
         raise CannotStart(str(error)) from error
     if settings.strict and registry.unavailable:

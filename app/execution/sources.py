@@ -11,8 +11,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-PACKAGES = ("app", "ops", "pullback")
+from pullback.service_folder import PACKAGE, SERVICE
+
+CODE = (SERVICE / "app", SERVICE / "ops", PACKAGE)
 # Files over this size are compared by their size and the time of their last change.
 MAX_CONTENT = 1 << 24
 # How many files and folders of a plug-in folder are looked at.
@@ -47,8 +48,8 @@ def is_code(name: str) -> bool:
 
 def digests(plug_in_folders: Sequence[Path]) -> Mapping[str, bytes]:
     """Return the digest of each file by its path; an installed package has an empty one, as its version is its name."""
-    paths = [path for name in PACKAGES for path in (ROOT / name).rglob("*.py")]
-    paths += [*(ROOT / "build").glob("*.so"), ROOT / "build" / "tensorflow.flags"]
+    paths = [path for folder in CODE for path in folder.rglob("*.py")]
+    paths += [*(SERVICE / "build").glob("*.so"), SERVICE / "build" / "tensorflow.flags"]
     for folder in plug_in_folders:
         paths += _files_of(folder)
     found = {str(path): digest for path in paths if (digest := _digest(path)) is not None}
@@ -56,7 +57,7 @@ def digests(plug_in_folders: Sequence[Path]) -> Mapping[str, bytes]:
 
 
 def _files_of(folder: Path) -> Iterator[Path]:
-    """Yield the visible files of a plug-in folder, and the Python files of its visible subfolders."""
+    """Yield the visible files of a plug-in folder and of its ``build``, and the Python files of visible subfolders."""
     entries = 0
     for parent, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith((".", "__pycache__")))
@@ -64,7 +65,8 @@ def _files_of(folder: Path) -> Iterator[Path]:
         if entries > MAX_ENTRIES:
             return
         for name in names:
-            if not name.startswith(".") and (name.endswith(".py") or Path(parent) == folder):
+            # ``pullback native`` writes libraries into build/.
+            if not name.startswith(".") and (name.endswith(".py") or Path(parent) in (folder, folder / "build")):
                 yield Path(parent, name)
 
 

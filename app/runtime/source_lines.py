@@ -5,7 +5,8 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from pullback.service_folder import PACKAGE, SERVICE
+
 _LIBRARIES = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 _NOTE = "raised in "
 
@@ -23,7 +24,7 @@ def own_line(error: BaseException) -> str:
     """Return the innermost line of ours in the traceback, as ``app/folder/file.py:12``; "" if there is none."""
     if found := _innermost(error, is_own):
         path, line = found
-        return f"{path.relative_to(ROOT)}:{line}"
+        return f"{path.relative_to(SERVICE if path.is_relative_to(SERVICE) else PACKAGE.parent)}:{line}"
     return ""
 
 
@@ -35,10 +36,9 @@ def keep_author_line(error: BaseException) -> None:
 
 def is_own(path: Path) -> bool:
     """Report whether a file belongs to the service: the pages of built-in ops do not."""
-    if not path.is_relative_to(ROOT):
-        return False
-    folder, *rest = path.relative_to(ROOT).parts
-    return folder in ("app", "pullback") or (folder == "ops" and rest[-1:] != [] and rest[-1].startswith("_"))
+    if path.is_relative_to(SERVICE / "ops"):
+        return path.name.startswith("_")
+    return path.is_relative_to(SERVICE / "app") or path.is_relative_to(PACKAGE)
 
 
 def is_author(path: Path) -> bool:

@@ -1,22 +1,25 @@
 """``pullback check``: compare gradients with numeric ones, and run the other checks."""
 
 import sys
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from pullback.addresses import DEFAULT_TIMEOUT
+from pullback.calls import CheckOptions
 from pullback.cli.console import INTERRUPTED, console
 from pullback.cli.follow import follow, write_json, write_junit
 from pullback.cli.options import Absolute, Device, Names, Relative, Timeout, Url, client
 from pullback.cli.output_files import STDOUT, output_files
+from pullback.cli.pages import pages_and_names
+from pullback.local_checks import LocalChecks
 
 
 def check(
     ctx: typer.Context,
-    ops: Annotated[Names, typer.Argument(metavar="OP", help="Names of ops; by default all.")] = None,
+    ops: Annotated[Names, typer.Argument(metavar="OP", help="Names, pages or folders; by default all ops.")] = None,
     *,
     dtype: Annotated[Names, typer.Option(help="A float dtype to check; repeatable.")] = None,
     mode: Annotated[Names, typer.Option(help="graph, eager, xla or v1; repeatable.")] = None,
@@ -31,28 +34,36 @@ def check(
     relative: Relative = 0.0,
     json: Annotated[Path | None, typer.Option(help="Write the reports to this file; - is standard output.")] = None,
     junit: Annotated[Path | None, typer.Option(help="Write the reports as JUnit XML; - is standard output.")] = None,
+    local: Annotated[bool, typer.Option("--local", help="Check without a service, as pages and folders are.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only failures.")] = False,
     url: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
 ) -> None:
-    """Check the gradients of the named ops, by default of all.
+    """Check the gradients of the named ops, by default of all those of the service.
+
+    A page (my_ops/cube.py) or a folder of pages is checked without a service, in a process of this machine, with the
+    same checks and the same report. With --local, so are names of the ops that a service here would have.
 
     Exits with 1 if a gradient is wrong, with 2 if an op is unavailable or inconclusive, or a check cannot run, breaks
     off or runs out of time, else with 0. Ctrl-C prints and writes what was checked so far, and exits with 130.
     """
     out = console(sys.stderr if STDOUT in (json, junit) else None)
-    with output_files({"--json": json, "--junit": junit}) as files, client(ctx, url, timeout) as service:
-        events = service.checks(
-            ops or None,
-            dtypes=dtype or None,
-            modes=mode or None,
-            orders=order or None,
-            checks=check or None,
-            seed=seed,
-            device=device,
-            tolerances={"absolute": absolute, "relative": relative},
-            budget_s=budget,
-        )
+    pages, names = pages_and_names(ops or [])
+    options: CheckOptions = {
+        "dtypes": dtype or None,
+        "modes": mode or None,
+        "orders": order or None,
+        "checks": check or None,
+        "seed": seed,
+        "device": device,
+        "tolerances": {"absolute": absolute, "relative": relative},
+        "budget_s": budget,
+    }
+    with output_files({"--json": json, "--junit": junit}) as files, ExitStack() as opened:
+        if pages or local:
+            events = opened.enter_context(LocalChecks()).checks(pages, names or None, options)
+        else:
+            events = opened.enter_context(client(ctx, url, timeout)).checks(names or None, **options)
         with closing(events):
             outcome = follow(out, events, quiet=quiet)
         if json is not None:

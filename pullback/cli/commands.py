@@ -1,4 +1,4 @@
-"""The command line: ``pullback serve | doctor | key | ops | show | call | check | verify``.
+"""The command line: ``pullback serve | new | native | doctor | key | ops | show | call | check | verify``.
 
 Exit codes: 0; 1 if a gradient is wrong; 2 if the command failed, after one line with the reason, or could not finish
 a check; 130 after Ctrl-C.
@@ -10,6 +10,7 @@ import shutil
 import sys
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -22,10 +23,12 @@ from pullback.cli.catalogue import print_contract, print_json, print_ops
 from pullback.cli.check import check
 from pullback.cli.console import INTERRUPTED, clean, console
 from pullback.cli.key import new
+from pullback.cli.native import native
+from pullback.cli.new_page import new_page
 from pullback.cli.options import Json, OpName, Timeout, Url, client
 from pullback.cli.serve import run_doctor, run_service
 from pullback.cli.verify import verify
-from pullback.errors import PullbackError
+from pullback.errors import BadArgument, PullbackError
 
 FAILED, PIPE_CLOSED = 2, 141
 MIN_WIDTH, MAX_WIDTH = 20, 80
@@ -120,11 +123,24 @@ def store_options(ctx: typer.Context, url: Url = None, version: Version = False)
 
 @app.command(short_help="Run the service.")
 def serve(
+    folders: Annotated[list[Path] | None, typer.Argument(metavar="FOLDER", help="Folders with pages of ops.")] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 picks a free one.", min=0, max=65535)] = None,
 ) -> None:
-    """Run the service, configured by the PULLBACK_* environment variables."""
-    raise typer.Exit(run_service(host, port))
+    """Run the service, with the ops of folders beside its own; PULLBACK_* environment variables configure it.
+
+    Options and folders take the place of PULLBACK_HOST, PULLBACK_PORT and PULLBACK_OPS_PATH.
+    """
+    if wrong := [folder for folder in folders or () if os.pathsep in str(folder.absolute())]:
+        raise BadArgument(
+            f"expected folders without {os.pathsep!r} in their path, which separates them, got {wrong[0]}"
+        )
+    options = {
+        "PULLBACK_HOST": host,
+        "PULLBACK_PORT": None if port is None else str(port),
+        "PULLBACK_OPS_PATH": os.pathsep.join(str(folder.absolute()) for folder in folders) if folders else None,
+    }
+    raise typer.Exit(run_service({name: value for name, value in options.items() if value is not None}))
 
 
 @app.command(short_help="Report what this machine has.")
@@ -161,6 +177,8 @@ def show(
 key = typer.Typer(no_args_is_help=True, help="Make keys for a service that lets in only requests with a key.")
 key.command(short_help="Make a key.")(new)
 app.add_typer(key, name="key", short_help="Make keys.")
+app.command("new", short_help="Write the page of a new op.")(new_page)
+app.command(short_help="Build C++ ops.")(native)
 app.command(short_help="Evaluate an op or a derivative.")(call)
 app.command(short_help="Check the gradients of ops.")(check)
 app.command(short_help="Compare your gradients with an op's.")(verify)

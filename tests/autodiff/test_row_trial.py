@@ -18,7 +18,7 @@ from app.autodiff.row_trial import BESIDE
 from app.errors import Unprocessable
 from app.runtime import modes
 from ops import Array, Attrs, Input, Op, Tensor
-from ops._pages import load_page
+from pullback.ops._pages import load_page
 from tests.autodiff.evaluations import CORPUS, REGISTRY, evaluation, of_rows, point
 from tests.gradcheck.wrong.making import BOTH, rows
 

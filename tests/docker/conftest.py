@@ -86,15 +86,15 @@ class Deployment:
 
 @pytest.fixture(scope="session")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    """The service of docker-compose.yml, with plug-in ops in my-ops."""
+    """The service of docker-compose.yml, with plug-in ops in my_ops."""
     folder = tmp_path_factory.mktemp("clone")
-    shutil.copytree(ROOT / "tests/http/plugins", folder / "my-ops", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "tests/http/plugins", folder / "my_ops", ignore=shutil.ignore_patterns("__pycache__"))
     yield from deploy(folder)
 
 
 @pytest.fixture(scope="module")
 def fresh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    """The same service without my-ops, as in a fresh clone."""
+    """The same service without my_ops, as in a fresh clone."""
     yield from deploy(tmp_path_factory.mktemp("clone"))
 
 

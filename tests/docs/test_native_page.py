@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from ops import Mode, _native, discover, load
+from ops import Mode, discover, load
+from pullback.ops import _native
 from tests.conftest import ROOT, Serve, Start
 from tests.docs.test_docs import (
     ADD_A_NATIVE_OP,

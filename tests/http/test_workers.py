@@ -16,7 +16,7 @@ import pytest
 from app.execution import sources
 from app.execution.sources import Sources
 from pullback.keys import line_for
-from tests.conftest import Service
+from tests.conftest import ROOT, Service
 from tests.http.native_client import ask
 from tests.http.test_keys import bearer
 from tests.http.test_tls import make_certificate
@@ -324,7 +324,7 @@ def test_the_code_the_libraries_and_the_packages_are_among_the_files(tmp_path, m
     (package := tmp_path / "some-1.0.dist-info").mkdir()
     monkeypatch.syspath_prepend(str(tmp_path))
     found = sources.digests(())
-    own = {str(sources.ROOT / name) for name in ("app/main.py", "ops/square.py", "ops/_op.py", "build/relu.so")}
+    own = {str(ROOT / name) for name in ("app/main.py", "ops/square.py", "pullback/ops/_op.py", "build/relu.so")}
     assert own <= found.keys()
     before = Sources(())
     (tmp_path / "other-1.0.dist-info").mkdir()

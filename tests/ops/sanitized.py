@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from ops import _native
+from pullback.ops import _native
 
 _native.BUILD = _native.BUILD / "sanitized"
 # Capture nothing: the sanitizers write their report just before they end the process.

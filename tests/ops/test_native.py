@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ops import _native, discover, relu, zero_out, zero_out_indexed
-from ops._native import NotBuilt, load
+from ops import discover, relu, zero_out, zero_out_indexed
+from pullback.ops import _native
+from pullback.ops._native import NotBuilt, load
 from tests.conftest import READY, ROOT, client_of, environment
 from tests.ops.cases import REGISTRY, Case
 from tests.ops.places import by_gradients

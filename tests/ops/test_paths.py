@@ -2,7 +2,7 @@
 
 import pytest
 
-from ops._paths import replace_paths, without_folders
+from pullback.ops._paths import replace_paths, without_folders
 
 # A text, and the same text without the paths of this machine.
 CUT = {

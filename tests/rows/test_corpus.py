@@ -12,7 +12,7 @@ import tensorflow as tf
 from app.autodiff.admission import admit
 from app.autodiff.draws import draw
 from ops import Array, Op, discover, many
-from ops._pages import load_page
+from pullback.ops._pages import load_page
 from tests.gradcheck.checking import failed, report
 
 HERE = Path(__file__).parent

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_origin
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 
-from ops._fields import first_fault, shown
+from pullback.ops._fields import first_fault, shown
 
 BOUNDS = ("ge", "gt", "le", "lt")
 # Integers are also sizes of dimensions, and drawn as 64 bits.

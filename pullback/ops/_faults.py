@@ -34,6 +34,6 @@ def located(function: Callable[..., Any]) -> str:
     """Return an author's function with its file and line, ``vjp in my_ops/cube.py:12``; "" for a function of ours."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     path = Path(code.co_filename) if code else Path("_")
-    if code is None or (path.parent == Path(__file__).parent and path.name.startswith("_")):
+    if code is None or (path.parent == Path(__file__).parent):
         return ""
     return f"{code.co_name} in {path.parent.name}/{path.name}:{code.co_firstlineno}"

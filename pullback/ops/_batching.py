@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
-from ops._fields import shown
-from ops._slots import ANY, ANY_SHAPE, Input, Output, Shape
+from pullback.ops._fields import shown
+from pullback.ops._slots import ANY, ANY_SHAPE, Input, Output, Shape
 
 Batching = Literal["elementwise", "leading_axis", "leading_axes", "none"]
 """What is independent: each number, each row of the leading axis, each row of the leading axes ``...``, or nothing."""

@@ -6,8 +6,8 @@ from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
-from ops._attrs import Attrs
-from ops._fields import check_fields
+from pullback.ops._attrs import Attrs
+from pullback.ops._fields import check_fields
 
 Array: TypeAlias = NDArray[Any]
 Arrays: TypeAlias = Sequence[Array]

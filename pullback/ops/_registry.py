@@ -1,4 +1,4 @@
-"""Discovery of the ops: every module of this package without a leading underscore, then the plug-in folders."""
+"""Discovery of the ops: every module of ``ops`` without a leading underscore, then the plug-in folders."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from ops._native import NotBuilt
-from ops._op import Op
-from ops._pages import OWN, load_page, noting_stop_signals, reason, stem
+from pullback.ops._native import NotBuilt
+from pullback.ops._op import Op
+from pullback.ops._pages import OWN, load_page, noting_stop_signals, reason, stem
 
 log = logging.getLogger("pullback")
 
@@ -46,10 +46,15 @@ def discover(plug_in_folders: Sequence[Path] = (), admit: Callable[[Op], None] =
 
     Raises ``RegistryError`` when a plug-in folder does not exist or cannot be read.
     """
+    return register(pages_of([OWN, *plug_in_folders]), admit)
+
+
+def register(pages: Sequence[Path], admit: Callable[[Op], None] = accept_all) -> Registry:
+    """Import these pages and return the registry of their ops: see ``discover``."""
     found: dict[str, tuple[Op, Path]] = {}
     broken: list[tuple[Path, str]] = []
     with noting_stop_signals() as stop_signals:
-        for path in _pages(plug_in_folders):
+        for path in pages:
             try:
                 op = load_page(path)
                 if op.name in found:
@@ -68,10 +73,13 @@ def discover(plug_in_folders: Sequence[Path] = (), admit: Callable[[Op], None] =
     return Registry(ops, tuple(_named(broken, ops)))
 
 
-def _pages(plug_in_folders: Sequence[Path]) -> list[Path]:
-    """Return the files of all folders, each folder once, those of a folder in order of name."""
+def pages_of(folders: Sequence[Path]) -> list[Path]:
+    """Return the pages in these folders, each folder once, those of a folder in order of name.
+
+    Raises ``RegistryError`` when one does not exist or cannot be read.
+    """
     pages: list[Path] = []
-    for folder in dict.fromkeys([OWN, *(folder.absolute() for folder in plug_in_folders)]):
+    for folder in dict.fromkeys(folder.absolute() for folder in folders):
         if not folder.is_dir():
             raise RegistryError(f"plug-in ops (PULLBACK_OPS_PATH): expected a folder, got {folder}")
         try:

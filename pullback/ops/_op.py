@@ -34,11 +34,11 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 import numpy as np
 import tensorflow as tf
 
-from ops._attrs import Attrs, check_attributes, valid_attributes
-from ops._batching import Batching, BatchingOf, check_batching
-from ops._claims import Array, Claim, true_derivative
-from ops._fields import check_fields, check_text, shown
-from ops._slots import FLOATS, Example, Input, Output, duplicate_names, unbound_symbols
+from pullback.ops._attrs import Attrs, check_attributes, valid_attributes
+from pullback.ops._batching import Batching, BatchingOf, check_batching
+from pullback.ops._claims import Array, Claim, true_derivative
+from pullback.ops._fields import check_fields, check_text, shown
+from pullback.ops._slots import FLOATS, Example, Input, Output, duplicate_names, unbound_symbols
 
 Tensor: TypeAlias = tf.Tensor
 Function: TypeAlias = Callable[..., Any]
@@ -114,6 +114,26 @@ class Op:
                 self.batching_for(valid_attributes(self.attrs, values))
         except ValueError as error:
             raise ValueError(f"{what}: {error}") from error
+
+    def __call__(self, *inputs: Any, dtype: str | None = None, **attrs: Any) -> Any:
+        """Return ``function(*inputs, **attrs)``, a TensorFlow function with the gradients of the page.
+
+        Arrays, lists and numbers become tensors, where several dtypes are declared of ``dtype``, by default the first;
+        tensors stay as they are. Attributes have their defaults. Raises ``TypeError`` for a wrong number of inputs,
+        ``ValueError`` for wrong attributes, and ``InvalidInput`` for what ``validate`` refuses.
+        """
+        if len(inputs) != len(self.inputs):
+            expected = ", ".join(slot.name for slot in self.inputs)
+            raise TypeError(f"op {self.name}: expected {len(self.inputs)} inputs ({expected}), got {len(inputs)}")
+        kind, valid = dtype or self.dtypes[0], valid_attributes(self.attrs, attrs)
+        xs = dict[str, Tensor]()
+        for slot, x in zip(self.inputs, inputs, strict=True):
+            has_dtype = isinstance(x, tf.Tensor | tf.Variable)
+            xs[slot.name] = tf.convert_to_tensor(x, None if has_dtype else self.dtype_of(slot, kind))
+        if self.validate and tf.executing_eagerly():
+            self.validate({name: x.numpy() for name, x in xs.items()}, valid)
+        numbers = {name: tf.convert_to_tensor(value, kind) for name, value in valid.numbers().items()}
+        return self.function(*xs.values(), **valid.static(), **numbers)
 
     def _check_names(self) -> None:
         for name in (self.name, *self.attrs.model_fields, *(slot.name for slot in (*self.inputs, *self.outputs))):

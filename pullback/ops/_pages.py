@@ -27,22 +27,27 @@ import tensorflow as tf
 # Private: see ``_check_tensorflow``.
 from tensorflow.python.eager import context
 
-from ops._native import NotBuilt
-from ops._op import Op
-from ops._paths import replace_paths, without_folders
+from pullback.ops._native import NotBuilt
+from pullback.ops._op import Op
+from pullback.ops._paths import replace_paths, without_folders
+from pullback.service_folder import SERVICE
 
-OWN = Path(__file__).parent
+OWN = SERVICE / "ops"
 # The most characters of a reason, of the location of a mistake in it, and of an error that are read.
 MAX_REASON, MAX_LOCATION, MAX_READ = 300, 120, 1 << 13
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def load_page(path: Path) -> Op:
-    """Import a page and return its ``OP``; raise what is wrong with it, which may be any ``BaseException``."""
+    """Import a page and return its ``OP``; raise what is wrong with it, which may be any ``BaseException``.
+
+    The page finds ``ops`` wherever it is imported.
+    """
     if not path.is_file():
         kind = "a folder" if path.is_dir() else "a link to nothing" if path.is_symlink() else "no regular file"
         raise TypeError(f"expected a file with Python code, got {kind}; remove it, or begin its name with _")
     with _isolated():
+        sys.path.append(str(SERVICE))
         return _op_of(_imported(path), path)
 
 
@@ -138,7 +143,7 @@ def _check_tensorflow() -> None:
 
 def _imported(path: Path) -> ModuleType:
     if path.parent == OWN:
-        return importlib.import_module(f"{__package__}.{path.stem}")
+        return importlib.import_module(f"{OWN.name}.{path.stem}")
     # The name includes the folder, so that two folders may hold files of the same name (but not ops of the same name).
     name = f"pullback_plugin_{abs(hash(path.parent))}_{path.stem}"
     if name in sys.modules:

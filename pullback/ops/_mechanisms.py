@@ -14,8 +14,8 @@ from typing import Any, cast
 
 import tensorflow as tf
 
-from ops._faults import OpFault, located
-from ops._op import Function, Tensor
+from pullback.ops._faults import OpFault, located
+from pullback.ops._op import Function, Tensor
 
 _serial_numbers = itertools.count()
 _RULES = "pullback_rules"

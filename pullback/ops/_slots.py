@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from ops._fields import check_fields, check_text, shown
+from pullback.ops._fields import check_fields, check_text, shown
 
 Shape: TypeAlias = tuple[str | int, ...]
 

@@ -1,4 +1,7 @@
-"""C++ ops: the library that ``make native`` builds from ``<stem>.cc``, for the page ``<stem>.py``."""
+"""C++ ops: the library of the page ``<stem>.py``, built from ``<stem>.cc``.
+
+``make native`` builds it into ``build/`` of a clone, ``pullback native FOLDER`` into ``build/`` of the page's folder.
+"""
 
 import functools
 from collections.abc import Callable, Iterable
@@ -7,8 +10,11 @@ from typing import Any
 
 import tensorflow as tf
 
-BUILD = Path(__file__).parents[1] / "build"
-CURE = "run make native (with PULLBACK_OPS_PATH, for a plug-in) and start again"
+from pullback.service_folder import PACKAGE, SERVICE
+
+BUILD = SERVICE / "build"
+# A library is for one version of TensorFlow, the first line of this file beside it.
+FLAGS = "tensorflow.flags"
 
 
 class NotBuilt(ImportError):
@@ -62,18 +68,31 @@ def load(page: str, *, bounded: Iterable[str] = ()) -> Kernels:
     if page in _loaded:
         return _loaded[page]
     stem = Path(page).stem
-    path, flags = BUILD / f"{stem}.so", BUILD / "tensorflow.flags"
-    if not path.exists():
-        raise NotBuilt(f"build/{stem}.so is missing; {CURE}")
+    cure = _cure(Path(page))
+    found = [folder for folder in (Path(page).parent / "build", BUILD) if (folder / f"{stem}.so").exists()]
+    if not found:
+        raise NotBuilt(f"build/{stem}.so is missing; {cure}")
+    if len(found) > 1:
+        folder = Path(page).parent.name
+        raise NotBuilt(f"both {folder}/build/{stem}.so and build/{stem}.so exist; remove the older one")
+    path, flags = found[0] / f"{stem}.so", found[0] / FLAGS
     built = flags.read_text().partition("\n")[0] if flags.exists() else tf.__version__
     if built != tf.__version__:
-        raise NotBuilt(f"build/{stem}.so is for TensorFlow {built}, not for {tf.__version__}; {CURE}")
+        raise NotBuilt(f"build/{stem}.so is for TensorFlow {built}, not for {tf.__version__}; {cure}")
     if other := next((Path(other) for other in _loaded if Path(other).stem == stem), None):
         expected = f"{other.parent.name}/{other.name} has loaded it; rename one of the two pages, with its .cc"
         raise NotBuilt(f"build/{stem}.so is the library of another page: {expected}")
     try:
         _loaded[page] = Kernels(tf.load_op_library(str(path)))
     except tf.errors.NotFoundError as error:
-        raise NotBuilt(f"build/{stem}.so does not load: {error.message}; {CURE}") from error
+        raise NotBuilt(f"build/{stem}.so does not load: {error.message}; {cure}") from error
     _bounded.update(bounded)
     return _loaded[page]
+
+
+def _cure(page: Path) -> str:
+    """Return what to do about a library that is missing or does not fit."""
+    if PACKAGE.parent == SERVICE:
+        return "run make native (with PULLBACK_OPS_PATH, for a plug-in) and start again"
+    folder = "" if page.parent == SERVICE / "ops" else f" {page.parent.name}"
+    return f"run pullback native{folder} and start again"

@@ -1,0 +1,147 @@
+"""Checks without a service: this process has imported TensorFlow, and a copy of it runs each request.
+
+A copy is ready in milliseconds, loads the pages as they are now, and leaves nothing behind: TensorFlow frees neither a
+trace nor a registered gradient. ``pullback/local_checks.py`` is the other side.
+"""
+
+import asyncio
+import ctypes
+import json
+import logging
+import logging.config
+import math
+import os
+import selectors
+import signal
+import socket
+import traceback
+import warnings
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, NoReturn
+
+from app.autodiff.admission import admit
+from app.errors import CannotStart, PullbackError, Unprocessable
+from app.execution.assembly import build, registered
+from app.execution.check_steps import Limits
+from app.execution.engine import Engine
+from app.requests.fields import read
+from app.routes.native.check_events import Requested, spell_nonfinite
+from app.routes.native.check_models import ChecksRequest
+from app.runtime.cores import share_cores
+from app.settings import Settings
+from app.telemetry.line_writer import STDERR
+from app.telemetry.log import logging_config
+from app.tensors.strict_json import dumps
+from ops import Op, register
+from pullback.service_folder import SERVICE
+
+OWN, PATH = SERVICE / "ops", "/v1/checks"
+MAX_MESSAGE, BROKEN = 1 << 20, 70
+PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+
+
+def main(descriptor: int) -> NoReturn:
+    """Run the request in each message on the socket ``descriptor``; end with the socket.
+
+    A message is JSON, and comes with the pipe for its events. It ends the request that still runs. After the last event
+    the pipe has a line with the status of the copy, if that is not 0.
+    """
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    control = socket.socket(fileno=descriptor)
+    running, pipe = 0, -1
+    with selectors.DefaultSelector() as selector:
+        selector.register(control, selectors.EVENT_READ)
+        watched = -1
+        while True:
+            for key, _ in selector.select():
+                message, pipes = b"", list[int]()
+                if key.fileobj is control:
+                    message, pipes, *_ = socket.recv_fds(control, MAX_MESSAGE, 1)
+                if running:
+                    if key.fileobj is control:
+                        os.kill(running, signal.SIGKILL)
+                    status = os.waitstatus_to_exitcode(os.waitpid(running, 0)[1])
+                    selector.unregister(watched)
+                    if status and key.fileobj is not control:
+                        _write(pipe, {"event": "ended", "status": status})
+                    os.close(watched)
+                    os.close(pipe)
+                    running = 0
+                if key.fileobj is control:
+                    if not message:
+                        os._exit(0)
+                    (pipe,) = pipes
+                    running = _fork(message, pipe, control)
+                    watched = os.pidfd_open(running)
+                    selector.register(watched, selectors.EVENT_READ)
+                break  # what else is ready may be of the request that has just ended
+
+
+def _fork(message: bytes, pipe: int, control: socket.socket) -> int:
+    """Return the id of a copy of this process that runs the request in ``message``."""
+    with warnings.catch_warnings():
+        # Python 3.12 warns of the threads that libraries have started on import; they hold no lock that a copy needs.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid:
+        return pid
+    status = BROKEN
+    try:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        control.close()
+        # What the ops print goes to the log.
+        os.dup2(2, 1)
+        asyncio.run(_run(json.loads(message), pipe))
+        status = 0
+    except BrokenPipeError:
+        status = 0  # nobody reads on
+    except BaseException:  # noqa: BLE001 - it must not go on as a second main process
+        traceback.print_exc()
+    finally:
+        STDERR.flush()
+        os._exit(status)
+
+
+async def _run(message: dict[str, Any], pipe: int) -> None:
+    """Load the pages of a request, run its checks, and write their events."""
+    try:
+        engine = _engine([Path(page) for page in message["pages"]])
+        engine.scheduler.start()
+        request = read(json.dumps(message["request"]).encode(), ChecksRequest)
+        requested = Requested.of(engine, request)
+        limits = Limits(math.inf).within(request.budget_s)
+        async with aclosing(requested.events(engine, limits)) as events:
+            async for event in events:
+                _write(pipe, event)
+    except (PullbackError, CannotStart) as error:
+        problem = error if isinstance(error, PullbackError) else Unprocessable(str(error))
+        _write(pipe, {"event": "error", "problem": problem.document(PATH)})
+
+
+def _engine(pages: list[Path]) -> Engine:
+    """Return an engine with the ops of these pages; without any, with those that a service here would have."""
+    settings = Settings().model_copy(update={"check_processes": 0, "metrics": False, "keys_file": None})
+    logging.config.dictConfig(logging_config(settings.log))
+    # It warns of ops without a vectorized form at every trace.
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)
+    share_cores(1)
+    own = [page.stem for page in pages if page.parent == OWN]
+
+    def admit_beside_own(op: Op) -> None:
+        if op.name not in own and (OWN / f"{op.name}.py").exists():
+            raise ValueError(f"ops/{op.name}.py defines the op {op.name!r} too; rename one")
+        admit(op)
+
+    # Each unavailable page is in the first event.
+    logging.disable(logging.WARNING)
+    engine, _ = build(settings, (lambda _: register(pages, admit_beside_own)) if pages else registered)
+    logging.disable(logging.NOTSET)
+    return engine
+
+
+def _write(pipe: int, event: dict[str, Any]) -> None:
+    line = memoryview(dumps(spell_nonfinite(event)) + b"\n")
+    while line:
+        line = line[os.write(pipe, line) :]

@@ -1,0 +1,37 @@
+"""The pages and the names among the arguments of a command."""
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from pullback.errors import BadArgument
+
+
+def pages_and_names(arguments: Sequence[str]) -> tuple[list[Path], list[str]]:
+    """Return the pages that arguments give, as files or folders, and the other arguments, which are names of ops.
+
+    An argument is a path if it has a slash, ends in ``.py``, or is a folder here. Raises ``BadArgument`` for a path
+    without a page.
+    """
+    paths = [Path(argument) for argument in arguments if _is_path(argument)]
+    pages = [page.absolute() for path in paths for page in pages_at(path)]
+    return list(dict.fromkeys(pages)), [argument for argument in arguments if not _is_path(argument)]
+
+
+def pages_at(path: Path) -> Iterable[Path]:
+    """Return the page at a path, or those of a folder, in order of name."""
+    if path.is_file() and path.suffix == ".py":
+        return [path]
+    if path.is_dir():
+        try:
+            found = sorted(page for page in path.iterdir() if page.suffix == ".py" and page.name[0] not in "_.")
+        except OSError as error:
+            raise BadArgument(f"cannot read {path}: {error.strerror}") from None
+        if found:
+            return found
+        raise BadArgument(f"expected pages of ops (*.py) in {path}, found none; pullback new NAME writes one")
+    raise BadArgument(f"expected a page of an op, a Python file, or a folder with such pages, got {path}")
+
+
+def _is_path(argument: str) -> bool:
+    return os.sep in argument or argument.endswith(".py") or Path(argument).is_dir()

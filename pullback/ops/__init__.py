@@ -1,0 +1,70 @@
+"""The vocabulary of an op's page: ``from pullback.ops import Op, ...``, or ``from ops import ...`` in the service."""
+
+from pullback.ops import _environment as _environment  # before anything imports TensorFlow
+from pullback.ops._attrs import Attrs
+from pullback.ops._batching import Batching
+from pullback.ops._claims import Array, Arrays, Claim, Derivative, Formula, Surrogate
+from pullback.ops._faults import InvalidInput, OpFault, located
+from pullback.ops._mechanisms import (
+    additive,
+    custom_gradient,
+    many,
+    multiplicative,
+    override,
+    register_gradient,
+    rules_of,
+    symbolic_gradient,
+)
+from pullback.ops._native import bounded_kernels, load, native_libraries
+from pullback.ops._op import MODES, UNCOMPILED, Function, Mode, Op, Tensor
+from pullback.ops._pages import load_page
+from pullback.ops._paths import replace_paths
+from pullback.ops._registry import Registry, RegistryError, Unavailable, discover, pages_of, register
+from pullback.ops._slots import ANY_SHAPE, BOOL, FLOATS, INTEGERS, Example, Input, Output, unbound_symbols
+
+__all__ = [
+    "ANY_SHAPE",
+    "BOOL",
+    "FLOATS",
+    "INTEGERS",
+    "MODES",
+    "UNCOMPILED",
+    "Array",
+    "Arrays",
+    "Attrs",
+    "Batching",
+    "Claim",
+    "Derivative",
+    "Example",
+    "Formula",
+    "Function",
+    "Input",
+    "InvalidInput",
+    "Mode",
+    "Op",
+    "OpFault",
+    "Output",
+    "Registry",
+    "RegistryError",
+    "Surrogate",
+    "Tensor",
+    "Unavailable",
+    "additive",
+    "bounded_kernels",
+    "custom_gradient",
+    "discover",
+    "load",
+    "load_page",
+    "located",
+    "many",
+    "multiplicative",
+    "native_libraries",
+    "override",
+    "pages_of",
+    "register",
+    "register_gradient",
+    "replace_paths",
+    "rules_of",
+    "symbolic_gradient",
+    "unbound_symbols",
+]

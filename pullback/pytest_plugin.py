@@ -1,0 +1,151 @@
+"""The plugin of pytest: ``pytest --pullback my_ops/`` runs a test for each op and check, without a service.
+
+The tests of a page are collected without its import. The first of them that runs checks the op, in a process beside
+pytest, with all checks that this run of pytest has selected; the others report what that has found. So any worker of
+pytest-xdist can run any of them.
+"""
+
+import os
+import re
+from collections.abc import Callable, Generator, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pullback.local_checks import LocalChecks
+    from pullback.reports import Check, Report
+
+CHECKS = (
+    *("contract", "mutation", "determinism", "retrace", "batching", "value", "derivative", "second", "sizes"),
+    *("linearity", "adjoint", "symmetry", "subset", "directions", "modes", "dtypes", "finite", "cost"),
+)
+"""The checks of ``pullback check`` with its default orders."""
+# A page takes the vocabulary of ops, or defines one: this finds it without running it.
+PAGE = re.compile(rb"^(from (pullback\.)?ops import|import pullback\.ops|OP\b.*=)", re.MULTILINE)
+CHECKER, REPORTS = pytest.StashKey["LocalChecks"](), pytest.StashKey[dict[Path, "Report | str"]]()
+
+
+class CheckFailed(Exception):
+    """A check of an op has failed, or has come to no verdict."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options ``--pullback`` and ``--pullback-seed``."""
+    group = parser.getgroup("pullback", "checks of TensorFlow ops with custom gradients")
+    group.addoption("--pullback", action="store_true", help="collect the pages of ops, with a test for each check")
+    group.addoption("--pullback-seed", type=int, default=0, help="seed of the random draws of the checks")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> Generator[None, Any, Any]:
+    """Collect a page of an op with ``--pullback``, in place of a module of tests."""
+    collectors = yield
+    if parent.config.getoption("pullback") and is_page(file_path):
+        page: Any = Page
+        return [page.from_parent(parent, path=file_path)]
+    return collectors
+
+
+def is_page(path: Path) -> bool:
+    """Return whether a file is the page of an op: Python that no name excludes, with the vocabulary of ops."""
+    is_other = path.suffix != ".py" or path.name[0] in "_." or path.name == "conftest.py"
+    return not (is_other or path.name.startswith("test_")) and PAGE.search(path.read_bytes()) is not None
+
+
+class Page(pytest.File):
+    """The page of an op."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        """Yield a test for each check."""
+        item: Any = CheckItem
+        for name in CHECKS:
+            yield item.from_parent(self, name=name)
+
+
+class CheckItem(pytest.Item):
+    """One check of an op."""
+
+    def runtest(self) -> None:
+        """Run the check; raise ``CheckFailed`` with what it finds."""
+        found = self._report()
+        if isinstance(found, str):
+            raise CheckFailed(f"{self.path.name} cannot be checked: {found}")
+        entries = [entry for entry in found.checks if entry.check == self.name]
+        verdicts = {entry.verdict for entry in entries}
+        if not entries:
+            ending = next((entry for entry in found.checks if entry.verdict == "fail"), None)
+            if ending is not None and len({entry.check for entry in found.checks}) == 1:
+                raise CheckFailed(f"not run: {ending.sentence}")
+            pytest.skip(found.sentence)
+        if verdicts & {"fail", "error"} or ("inconclusive" in verdicts and "pass" not in verdicts):
+            wrong = [entry for entry in entries if entry.verdict in ("fail", "error", "inconclusive")]
+            raise CheckFailed("\n".join(text_of(found.op, wrong)))
+        if verdicts == {"skipped"}:
+            pytest.skip(entries[0].sentence)
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """Return the finding alone, without the lines of this plugin."""
+        return str(excinfo.value) if isinstance(excinfo.value, CheckFailed) else super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[os.PathLike[str] | str, int | None, str]:
+        """Return the file, and the op's name with the check's."""
+        return self.path, None, f"{self.path.stem}: {self.name}"
+
+    def _report(self) -> "Report | str":
+        """Return the report on the page's op, or why there is none."""
+        reports = self.session.stash.setdefault(REPORTS, {})
+        if self.path not in reports:
+            items = (item for item in self.session.items if isinstance(item, CheckItem) and item.path == self.path)
+            seed = int(self.config.getoption("pullback_seed") or 0)
+            reports[self.path] = check_page(_checker(self.session), self.path, [item.name for item in items], seed)
+        return reports[self.path]
+
+
+def check_page(checker: "LocalChecks", page: Path, names: Iterable[str], seed: int) -> "Report | str":
+    """Return the report on the op of a page with these checks, or why there is none."""
+    from pullback.reports import Report, Start  # noqa: PLC0415 - pytest loads this module in runs without a page
+
+    reason = "the checks ended without a report"
+    for event in checker.checks([page], None, {"checks": list(names), "seed": seed}):
+        if isinstance(event, Report):
+            return event
+        if isinstance(event, Start):
+            reason = next(iter(event.unavailable.values()), reason)
+    return reason
+
+
+def text_of(op: str, checks: "Iterable[Check]") -> Iterator[str]:
+    """Yield the lines of findings, as ``pullback check`` prints them."""
+    from pullback.cli.findings import lines  # noqa: PLC0415 - pytest loads this module in runs without a page
+    from pullback.cli.places import place  # noqa: PLC0415
+
+    for check in checks:
+        yield f"{check.verdict.upper()} {op} {place(check)}"
+        yield from (f"  {line}" for line in (check.sentence, *lines(check)))
+
+
+@pytest.fixture(scope="session")
+def pullback_op(request: pytest.FixtureRequest) -> Callable[[str | os.PathLike[str]], Any]:
+    """Return a function that loads a page in this process and returns its op: see docs/ci.md.
+
+    A path is relative to pytest's root folder. The op is a TensorFlow function with the gradients of its page.
+    """
+    from pullback.ops import load_page  # noqa: PLC0415 - it imports TensorFlow
+
+    return lambda path: load_page(request.config.rootpath / path)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """End the process of the checks."""
+    if (checker := session.stash.get(CHECKER, None)) is not None:
+        checker.close()
+
+
+def _checker(session: pytest.Session) -> "LocalChecks":
+    from pullback.local_checks import LocalChecks  # noqa: PLC0415 - pytest loads this module in runs without a page
+
+    if CHECKER not in session.stash:
+        session.stash[CHECKER] = LocalChecks()
+    return session.stash[CHECKER]

@@ -1,0 +1,133 @@
+"""Checks of pages without a service: what they find is what a service finds, whatever the pages do."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pullback.errors import ProblemError
+from pullback.local_checks import LocalChecks
+from pullback.reports import Event, Progress, Report, Start, Summary
+from tests.conftest import Serve
+
+SOME = ("value", "derivative", "second")
+CRASHING = """
+import os
+from pullback.ops import Example, Input, Op, Output
+
+def forward(x):
+    os.kill(os.getpid(), 11)
+    return x
+
+OP = Op(name="{name}", summary="", doc="", function=forward, inputs=(Input("x"),), outputs=(Output("y"),),
+        mechanism="custom_gradient", source="", examples=(Example("one", {{"x": 1.0}}),))
+"""
+
+
+@pytest.fixture(scope="module")
+def checker() -> Iterator[LocalChecks]:
+    with LocalChecks() as checker:
+        yield checker
+
+
+def reports(events: Any) -> dict[str, Report]:
+    return {event.op: event for event in events if isinstance(event, Report)}
+
+
+def without_times(document: Any) -> Any:
+    if isinstance(document, dict):
+        return {key: without_times(value) for key, value in document.items() if key != "seconds"}
+    return [without_times(value) for value in document] if isinstance(document, list) else document
+
+
+def test_a_report_is_that_of_a_service(checker, folder, serve: Serve) -> None:
+    pages = sorted((folder / "my_ops").glob("*.py"))
+    local = reports(checker.checks(pages, None, {"checks": SOME, "seed": 5}))
+    service = serve(OPS_PATH=str(folder / "my_ops"))
+    with service.client() as client:
+        for name in ("bad", "cube"):
+            answer = client.post(f"/v1/ops/{name}/check", json={"checks": SOME, "seed": 5}).json()
+            assert without_times(local[name].document) == without_times(answer)
+    assert {name: report.verdict for name, report in local.items()} == {"bad": "fail", "cube": "pass"}
+
+
+def test_each_call_reads_the_page_as_it_is(checker, folder, tmp_path) -> None:
+    page = tmp_path / "cube.py"
+    for source, verdict in (("cube", "pass"), ("bad", "fail"), ("cube", "pass")):
+        page.write_text((folder / "my_ops" / f"{source}.py").read_text())
+        [report] = reports(checker.checks([page], None, {"checks": ["derivative"]})).values()
+        assert report.verdict == verdict
+
+
+def test_a_new_call_ends_the_last(checker, folder) -> None:
+    first = checker.checks([folder / "my_ops" / "cube.py"], None, {})
+    assert isinstance(next(first), Start)
+    assert set(reports(checker.checks([folder / "my_ops" / "bad.py"], None, {"checks": ["value"]}))) == {"bad"}
+    first.close()
+
+
+def test_an_op_that_crashes_fails_and_the_others_are_checked(checker, folder, tmp_path) -> None:
+    (tmp_path / "crash.py").write_text(CRASHING.format(name="crash"))
+    (tmp_path / "again.py").write_text(CRASHING.format(name="again"))
+    good = folder / "my_ops" / "cube.py"
+    pages = [tmp_path / "crash.py", good, tmp_path / "again.py"]
+    events: list[Event] = list(checker.checks(pages, None, {"checks": ["value", "derivative"]}))
+    verdicts = {name: report.verdict for name, report in reports(events).items()}
+    assert verdicts == {"crash": "fail", "cube": "pass", "again": "fail"}
+    assert "crashed the process of the check with SIGSEGV" in reports(events)["crash"].checks[0].sentence
+    assert len([event for event in events if isinstance(event, Start)]) == 1
+    summary = events[-1]
+    assert isinstance(summary, Summary)
+    assert (summary.verdict, summary.passed, summary.failed) == ("fail", 1, 2)
+
+
+def test_a_page_that_cannot_be_loaded_is_unavailable_with_its_line(checker, folder, tmp_path) -> None:
+    (tmp_path / "broken.py").write_text("from pullback.ops import costum_gradient\n")
+    (tmp_path / "square.py").write_text((folder / "my_ops" / "cube.py").read_text().replace('"cube"', '"square"'))
+    (start, *_) = checker.checks([tmp_path / "broken.py", tmp_path / "square.py"], None, {})
+    assert isinstance(start, Start)
+    assert f"correct {tmp_path.name}/broken.py:1 and start again" in start.unavailable["broken"]
+    assert "ops/square.py defines the op 'square' too; rename one" in start.unavailable["square"]
+
+
+def test_names_choose_among_the_pages(checker, folder) -> None:
+    pages = [folder / "my_ops" / name for name in ("bad.py", "cube.py")]
+    assert set(reports(checker.checks(pages, ["cube"], {"checks": ["value"]}))) == {"cube"}
+    with pytest.raises(ProblemError, match=r"unknown op 'cubed'.*cube"):
+        list(checker.checks(pages, ["cubed"], {}))
+    with pytest.raises(ProblemError, match=r"int7"):
+        list(checker.checks(pages, None, {"dtypes": ["int7"]}))
+
+
+def test_progress_and_budget(checker, folder) -> None:
+    events = list(checker.checks([folder / "my_ops" / "cube.py"], None, {"budget_s": 0.001}))
+    assert isinstance(events[-1], Summary)
+    assert events[-1].unfinished == 1
+    events = list(checker.checks([folder / "my_ops" / "cube.py"], None, {"checks": ["value"]}))
+    assert [event.check for event in events if isinstance(event, Progress)][-1] == "value"
+
+
+@pytest.mark.slow
+def test_the_command_line(here, folder) -> None:
+    passed = here("pullback", "check", "my_ops/cube.py", "--check", "derivative")
+    assert (passed.code, passed.error) == (0, "")
+    assert passed.out.startswith("cube: pass (")
+    failed = here("pullback", "check", "my_ops", "--check", "derivative", "--json", "out.json", "--junit", "out.xml")
+    assert failed.code == 1
+    assert "are 1.1 times what they should be" in failed.out
+    assert "are 1.1 times what they should be" in (folder / "out.xml").read_text()
+    documents = json.loads((folder / "out.json").read_text())["reports"]
+    assert {document["op"]: document["verdict"] for document in documents} == {"bad": "fail", "cube": "pass"}
+    service = here("pullback", "check", "square", "--local", "--check", "value")
+    assert (service.code, service.out.split()[0]) == (0, "square:")
+
+
+def test_a_path_without_a_page_is_refused(here, folder) -> None:
+    (folder / "empty").mkdir()
+    for path in ("my_ops/none.py", "empty", "./nothing"):
+        refused = here("pullback", "check", path)
+        assert (refused.code, refused.out) == (2, "")
+        assert path.removeprefix("./") in refused.error
+    assert Path(folder, "my_ops").is_dir()

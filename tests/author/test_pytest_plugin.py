@@ -1,0 +1,63 @@
+"""``pytest --pullback``: a test for each op and check, with the finding as its failure."""
+
+import pytest
+
+from pullback import pytest_plugin
+from tests.author.conftest import Ran
+
+pytestmark = pytest.mark.slow
+
+QUIET = ("-q", "-p", "no:cacheprovider", "-p", "no:schemathesis")
+TESTS = """
+import tensorflow as tf
+
+def test_the_op(pullback_op):
+    cube = pullback_op("my_ops/cube.py")
+    x = tf.constant([1.0, 2.0])
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = cube(x)
+    assert y.numpy().tolist() == [1.0, 8.0]
+    assert tape.gradient(y, x).numpy().tolist() == [3.0, 12.0]
+    assert cube([2], dtype="float64").numpy().tolist() == [8.0]
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def other_files(folder) -> None:
+    (folder / "my_ops" / "_helper.py").write_text("from pullback.ops import Op\n")
+    (folder / "my_ops" / "conftest.py").write_text("from pullback.ops import Op\n")
+    (folder / "my_ops" / "test_cube.py").write_text(TESTS)
+    (folder / "my_ops" / "broken.py").write_text("from pullback.ops import costum_gradient\n")
+    (folder / "pytest.ini").write_text("[pytest]\n")
+
+
+def lines(ran: Ran) -> list[str]:
+    return ran.out.splitlines()
+
+
+def test_the_checks_are_those_of_the_service() -> None:
+    from app.gradcheck.checks import CHECKS, HIGHER_ORDER  # noqa: PLC0415
+
+    assert list(pytest_plugin.CHECKS) == [name for name in CHECKS if name not in HIGHER_ORDER]
+
+
+def test_a_test_for_each_op_and_check_in_any_worker(here) -> None:
+    ran = here("pytest", "--pullback", "my_ops/", *QUIET, "-k", "derivative or value or test_the_op", "-n", "2", "-rfp")
+    assert ran.code == 1, ran.out
+    assert "FAILED my_ops/bad.py::derivative" in ran.out
+    assert "all are 1.1 times what they should be" in ran.out
+    assert "pullback call bad vjp" in ran.out
+    for passed in ("my_ops/bad.py::value", "my_ops/cube.py::derivative", "my_ops/cube.py::value", "::test_the_op"):
+        assert any(line.startswith("PASSED") and line.endswith(passed) for line in lines(ran)), ran.out
+    assert "broken.py cannot be checked: ImportError: cannot import name 'costum_gradient'" in ran.out
+    assert "correct my_ops/broken.py:1 and start again" in ran.out
+    assert "3 failed, 4 passed" in ran.out
+    assert "_helper" not in ran.out
+
+
+def test_pages_are_collected_only_with_the_option_and_without_their_import(here) -> None:
+    ran = here("pytest", "my_ops", *QUIET, "--collect-only")
+    assert lines(ran)[0] == "my_ops/test_cube.py::test_the_op"
+    ran = here("pytest", "--pullback", "my_ops/bad.py", *QUIET, "--collect-only")
+    assert [line for line in lines(ran) if "::" in line] == [f"my_ops/bad.py::{name}" for name in pytest_plugin.CHECKS]

@@ -1,0 +1,157 @@
+"""The wheel, installed into an empty environment and used from an author's folder elsewhere."""
+
+import json
+import shutil
+import subprocess
+import sys
+import tomllib
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.author.conftest import Ran, pullback
+from tests.conftest import READY, ROOT
+from tests.patience import PATIENCE_S
+
+pytestmark = pytest.mark.slow
+
+PROJECT = ROOT / "pyproject.toml"
+TYPED = """
+import numpy as np
+from pullback.ops import Array, Op
+from my_ops.cube import OP, reference
+
+op: Op = OP
+bad: int = OP.name
+y: Array = reference(3)
+z: Array = reference(np.ones(3))
+"""
+STARTED = """
+import sys, pullback, pullback.cli
+assert not {"app", "ops", "tensorflow"} & sys.modules.keys()
+try:
+    import ops
+except ImportError:
+    pass
+else:
+    raise SystemExit("ops is in everybody's way")
+import pullback.ops
+assert pullback.ops.Op
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    """The wheel of a copy, so that setuptools leaves nothing in this folder."""
+    source = tmp_path_factory.mktemp("a copy")
+    for name in ("app", "ops", "pullback", "docs"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", source / "dist"]
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, source], check=True, timeout=PATIENCE_S)
+    (wheel,) = (source / "dist").glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def environment(wheel, tmp_path_factory) -> Path:
+    """An environment with the wheel and what its extra ``serve`` asks for, at the versions of the lock."""
+    folder = tmp_path_factory.mktemp("an environment")
+    venv.create(folder, symlinks=True)
+    install = [sys.executable, ROOT / "requirements" / "install.py", folder / "bin" / "python", "--quiet"]
+    subprocess.run([*install, "--require-hashes", "-r", ROOT / "requirements" / "cpu.txt"], check=True)
+    # All that the extra asks for is there, if its ranges admit the versions of the lock.
+    subprocess.run([*install, "--no-index", f"pullback[serve] @ {wheel.as_uri()}"], check=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def author(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("another repository")
+
+
+def test_the_wheel_has_every_package(wheel) -> None:
+    packages = {
+        str(path.parent.relative_to(ROOT)).replace("/", ".")
+        for name in ("app", "ops", "pullback")
+        for path in (ROOT / name).rglob("__init__.py")
+    }
+    listed = tomllib.loads(PROJECT.read_text())["tool"]["setuptools"]["packages"]
+    assert {name.removeprefix("pullback._service.") for name in listed} == packages
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0].partition("-")[0] for name in names} == {"pullback"}
+    for path in ("py.typed", "ops/_op.py", "_service/app/main.py", "_service/ops/relu.cc", "cli/templates/page.py.txt"):
+        assert f"pullback/{path}" in names
+
+
+def test_an_author_elsewhere(environment, author) -> None:
+    python = str(environment / "bin" / "python")
+
+    def run(*arguments: str) -> Ran:
+        return pullback(author, *arguments, executable=python)
+
+    subprocess.run([python, "-P", "-c", STARTED], cwd=author, check=True, timeout=PATIENCE_S)
+    assert run("pullback", "new", "cube").code == 0
+    assert run("pullback", "new", "soft", "--native").code == 0
+    missing = run("pullback", "check", "my_ops/soft.py")
+    assert missing.code == 2
+    assert "build/soft.so is missing; run pullback native my_ops and start again" in missing.out
+    built = run("pullback", "native", "my_ops")
+    assert built.code == 0, built.error
+    checked = run("pullback", "check", "my_ops", "--check", "derivative", "--check", "value", "--json", "-")
+    assert checked.code == 0, checked.out + checked.error
+    assert [(report["op"], report["verdict"]) for report in json.loads(checked.out)["reports"]] == [
+        ("cube", "pass"),
+        ("soft", "pass"),
+    ]
+    # `ops` is the service's, whatever is in the author's folder.
+    (author / "ops.py").write_text("raise SystemExit('the wrong module')")
+    service = subprocess.Popen(
+        [environment / "bin" / "pullback", "serve", "my_ops", "--port", "0"],
+        cwd=author,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert service.stdout
+        found = READY.match(service.stdout.readline())
+        assert found
+        called = run("pullback", "call", "cube", "vjp", "x=2", "--json", "--url", found[1])
+        assert json.loads(called.out)["gradients.x"]["data"] == [12.0], called
+        native = run("pullback", "call", "soft", "vjp", "x=1", "--json", "--url", found[1])
+        assert json.loads(native.out)["gradients.x"]["data"] == [0.25], native
+    finally:
+        service.terminate()
+        service.wait(PATIENCE_S)
+        assert service.stdout
+        service.stdout.close()
+
+
+@pytest.mark.parametrize("checker", ["mypy", "pyright"])
+def test_a_page_has_types_elsewhere(environment, author, checker) -> None:
+    """The two mistakes in a use of a page are found, and nothing else is wrong."""
+    assert pullback(author, "pullback", "new", "cube", executable=str(environment / "bin" / "python")).code in (0, 2)
+    (author / "uses.py").write_text(TYPED)
+    (author / "my_ops" / "__init__.py").touch()
+    python = environment / "bin" / "python"
+    command = {
+        # TensorFlow has no types, wherever it is imported.
+        "mypy": ["--python-executable", python, "--ignore-missing-imports", "uses.py"],
+        "pyright": ["--pythonpath", python, "uses.py"],
+    }[checker]
+    done = subprocess.run(
+        [sys.executable, "-m", checker, *command],
+        cwd=author,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    errors = [line for line in done.stdout.splitlines() if "error:" in line]
+    assert len(errors) == 2, done.stdout + done.stderr
+    assert all(words in error for words, error in zip(("uses.py:7", "uses.py:8"), errors, strict=True))
+    assert "str" in errors[0]
+    assert "reference" in errors[1]
