@@ -110,7 +110,7 @@ class _Run:
                 case Left(position, has_ended, cure, seconds):
                     steps[position].has_ended, steps[position].cure = has_ended, cure
                     self.check.counters.executions += 1
-                    self.check.counters.spent("compute", seconds)
+                    self.check.counters.seconds["compute"] += seconds
                     until = limits.until
                 case Done(error):
                     if error is not None:
