@@ -1,7 +1,7 @@
 """One program at one point: run alone or in one call with similar ones, with its results checked."""
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from operator import attrgetter
@@ -116,16 +116,18 @@ class Evaluation(Generic[Result]):
         leaves = zip(self.call_leaves, packing.units, strict=True)
         return packing, *(leaf.tobytes() for leaf, unit in leaves if unit is None)
 
-    def at(self, inputs: Arrays, seeds: tuple[Arrays, ...]) -> "Evaluation[Result]":
+    def at(self, tensors: Sequence[Array], positions: Sequence[Mapping[str, int]]) -> "Evaluation[Result]":
         """Return the evaluation at other tensors of the same shapes, with all that is known of this one.
 
-        It must not be ``batched``, and all tensors that must be equal in a shared call must be number attributes.
+        ``positions`` has that of each input among the tensors, by name, then of the seeds of each transform. The
+        evaluation must not be ``batched``, and what must be equal in a shared call must be number attributes.
         """
-        other, point = cast(Evaluation[Result], object.__new__(Evaluation)), self.point
-        vars(other).update(vars(self))
-        other.point = Point(point.spec, inputs, point.dims, point.size, point.output_shapes)
-        other.seeds, other.leaves = seeds, [*inputs.values(), *point.spec.numbers]
-        for each in seeds:
+        other, point, named = cast(Evaluation[Result], object.__new__(Evaluation)), self.point, list[Arrays]()
+        for each in positions:
+            named.append(dict(zip(each, map(tensors.__getitem__, each.values()), strict=True)))
+        vars(other).update(vars(self), seeds=tuple(named[1:]), leaves=[*named[0].values(), *point.spec.numbers])
+        other.point = Point(point.spec, named[0], point.dims, point.size, point.output_shapes)
+        for each in other.seeds:
             other.leaves += each.values()
         return other
 

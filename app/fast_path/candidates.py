@@ -21,11 +21,10 @@ from app.fast_path.shared_calls import SharedCall
 from app.fast_path.templates import MAX_TEXT, Range, RangeReader, ResponseTemplate, RunReader, Template, Values
 from app.http.problems import Header
 from app.requests.answering import PIECE, Exchange
-from app.runtime.modes import Key, KeyedArrays
 from app.tensors import dtypes
 from app.tensors.casting import Source
 from app.tensors.json import Decoded
-from app.tensors.layouts import Layout, Placeholder
+from app.tensors.layouts import Placeholder
 from app.tensors.skeletons import HOLE, may_be_shape, read_lists, split
 from ops import Array
 
@@ -216,23 +215,14 @@ def _response(headers: Sequence[Header], exchange: Exchange) -> ResponseTemplate
         raise NotCacheable
     if sum(map(_most_bytes, layout.placeholders)) > PIECE:
         raise NotCacheable
-    keys = tuple(_key_of(slot.array, results) for slot in layout.placeholders)
-    without_numbers = Layout(layout.constants, tuple(slot.without_numbers() for slot in layout.placeholders))
-    return ResponseTemplate(_head(headers), without_numbers, keys, reply.is_for_finite)
+    if (keyed := layout.keyed(results)) is None:
+        raise NotCacheable
+    return ResponseTemplate(_head(headers), keyed.layout, keyed.keys, reply.is_for_finite)
 
 
 def _most_bytes(slot: Placeholder) -> int:
     """Return the most bytes that an array takes in a response."""
     return slot.array.size * (MAX_DIGITS if slot.form in ("flat", "nested") else 2 * slot.array.itemsize)
-
-
-def _key_of(array: Array, results: KeyedArrays) -> Key:
-    """Return the key of the result that this array is."""
-    for key, result in results.items():
-        # The general path checks the bytes of bools.
-        if result is array and array.dtype in dtypes.ROWS and array.dtype != np.bool_:
-            return key
-    raise NotCacheable
 
 
 def _head(headers: Sequence[Header]) -> tuple[bytes, bytes, bytes, bytes]:

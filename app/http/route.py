@@ -89,7 +89,7 @@ class Route(APIRoute):
             match = Match.FULL
         return match, child_scope
 
-    def label(self, request: Request, parameters: dict[str, str]) -> object:
+    def label(self, request: Request, parameters: dict[str, str]) -> None:
         """Set the dialect and the counters of a request; raises ``NotFound``."""
         raise NotImplementedError
 
@@ -157,19 +157,19 @@ class RawRoute(Route):
         endpoint.__doc__ = None
         super().__init__(path, endpoint, **{"name": path} | options)
 
-    def label(self, request: Request, parameters: dict[str, str]) -> Answer:
-        """Set the dialect and the counters of a request; return what answers it. Raises ``NotFound``."""
+    def label(self, request: Request, parameters: dict[str, str]) -> None:
+        """Set the dialect and the counters of a request that is refused; raises ``NotFound``."""
         request.dialect = self.dialect
-        answer, request.counters = self.find(**parameters)
-        if request.counters.is_probe:
-            request.leave()
-        return answer
+        request.counters = self.find(**parameters).counters
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request; raises the ``PullbackError`` of the handler, and that for an unknown path."""
         request: Request = scope[REQUEST]
+        request.dialect = self.dialect
         try:
-            answer = self.label(request, scope["path_params"])
+            answer, request.counters = self.find(**scope["path_params"])
+            if request.counters.is_probe:
+                request.leave()
         finally:
             # These errors come before that for an unknown path.
             self.admit(request)

@@ -6,7 +6,7 @@ times as long as to read the numbers.
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, cast
@@ -53,6 +53,8 @@ Tree: TypeAlias = Any
 """A response before it is written: objects and lists of arrays and ``Absent``."""
 Directions: TypeAlias = Mapping[str, dict[str, Array] | None]
 """The cotangents, tangents or vectors of a request, by its field; ``None`` for an omitted field."""
+Written: TypeAlias = dict[str, tuple[Reply, KeyedLayout]]
+"""Responses by their form, without their numbers."""
 
 
 @dataclass(frozen=True)
@@ -72,32 +74,16 @@ class Operation:
     is_long: bool = False
 
 
-class _Written(NamedTuple):
-    """A response without its numbers."""
-
-    reply: Reply
-    layout: KeyedLayout
-
-
-@dataclass(frozen=True, eq=False)
-class _Shaped:
+class _Shaped(NamedTuple):
     """What follows from a plan and the shapes of the tensors of a request: its evaluation, without the numbers.
 
-    ``positions`` has that of each of its inputs among the tensors of the request, by name, then of the seeds of each
-    transform. ``written`` are responses by their form.
+    ``positions`` are those of its tensors among those of the request, as ``Evaluation.at`` needs them.
     """
 
     evaluation: Evaluation[Any]
     positions: Sequence[Mapping[str, int]]
     is_long: bool
-    written: dict[str, _Written] = field(default_factory=dict[str, _Written])
-
-    def at(self, tensors: Sequence[Array]) -> Evaluation[Any]:
-        """Return the evaluation of a request with these tensors, which have the same shapes."""
-        named = list[dict[str, Array]]()
-        for positions in self.positions:
-            named.append(dict(zip(positions, map(tensors.__getitem__, positions.values()), strict=True)))
-        return self.evaluation.at(named[0], tuple(named[1:]))
+    written: Written
 
 
 @dataclass(frozen=True)
@@ -163,7 +149,7 @@ class Plan:
                     self._by_shapes.clear()
                 self._by_shapes[shapes] = shaped
         else:
-            work, is_long = shaped.at(tensors), shaped.is_long
+            work, is_long = shaped.evaluation.at(tensors, shaped.positions), shaped.is_long
             point = work.point
             if self.spec.op.validate is not None:
                 check_values(self.spec, point.inputs)
@@ -171,7 +157,8 @@ class Plan:
             finish_here = partial(finish, point)
             work = work.then(finish_here) if isinstance(work, Evaluation) else _followed(work, finish_here)
         if isinstance(work, Evaluation):
-            write = partial(_write, work.finish, write, None if shaped is None else shaped.written, form)
+            written = shaped.written if shaped is not None and form else {}
+            write = partial(_write, work.finish, write, written, form)
         return Call(self.owner, work, is_long, write, counters, sources)
 
     def work(self, fields: Fields) -> tuple[Point, Work]:
@@ -199,31 +186,32 @@ def _shaped(evaluation: Evaluation[Any], tensors: Sequence[Array], is_long: bool
         leaves = zip(evaluation.leaves, packing.units, strict=True)
         if any(unit is None and id(leaf) not in numbers for leaf, unit in leaves):
             return None
-    named = (evaluation.point.inputs, *evaluation.seeds)
-    # The copies have what this one knows.
+    places = [
+        {name: positions[id(tensor)] for name, tensor in each.items()}
+        for each in (evaluation.point.inputs, *evaluation.seeds)
+    ]
+    # The copies have what this one knows, and the one that is kept has no numbers.
     _ = evaluation.batch_key, evaluation.timing_key
-    shaped = _Shaped(evaluation, [{x: positions[id(tensor)] for x, tensor in each.items()} for each in named], is_long)
-    # It must not keep the tensors.
     bare = [np.broadcast_to(np.zeros((), tensor.dtype), tensor.shape) for tensor in tensors]
-    return replace(shaped, evaluation=shaped.at(bare))
+    return _Shaped(evaluation.at(bare, places), places, is_long, {})
 
 
 def _write(
     finish: Callable[[KeyedArrays], Any],
     write: Callable[[Any], Reply],
-    written: dict[str, _Written] | None,
+    written: Written,
     form: str,
     results: KeyedArrays,
 ) -> Reply:
     """Return the response to the results of an evaluation, by the layout of an earlier one if there is one."""
-    known = None if written is None else written.get(form)
-    if known is not None and (layout := known.layout.with_results(results)) is not None:
-        return known.reply._replace(pieces=layout.pieces(), layout=layout)
+    if (known := written.get(form)) is not None:
+        reply, keyed = known
+        if (layout := keyed.with_results(results)) is not None:
+            return reply._replace(pieces=layout.pieces(), layout=layout)
     reply = write(finish(results))
-    if written is not None and form and reply.layout is not None and sum(map(len, reply.layout.constants)) <= MAX_KEY:
-        layout = reply.layout.keyed(results)
-        if layout is not None:
-            written[form] = _Written(reply._replace(pieces=(), layout=None), layout)
+    keyed = reply.layout.keyed(results) if form and reply.layout is not None else None
+    if keyed is not None and sum(map(len, keyed.layout.constants)) <= MAX_KEY:
+        written[form] = reply._replace(pieces=(), layout=None), keyed
     return reply
 
 

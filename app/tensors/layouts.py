@@ -82,20 +82,17 @@ class Layout(NamedTuple):
     placeholders: tuple[Placeholder, ...]
 
     def keyed(self, results: Mapping[Any, NDArray[Any] | None]) -> "KeyedLayout | None":
-        """Return the layout without its numbers, whose arrays must be results; ``None`` if it serves no others.
+        """Return the layout without its numbers, for other results; ``None`` unless its arrays are these results.
 
-        That is so if one of the arrays is none of them, if a result is missing, and for bools, whose bytes are checked.
+        It also is ``None`` for bools, whose bytes must be checked.
         """
         key_of = {id(array): key for key, array in results.items() if array is not None}
         keys = tuple(key_of.get(id(slot.array)) for slot in self.placeholders)
-        if (
-            None in keys
-            or len(key_of) < len(results)
-            or any(slot.array.dtype == np.bool_ for slot in self.placeholders)
-        ):
+        if None in keys or any(slot.array.dtype == np.bool_ for slot in self.placeholders):
             return None
         slots = tuple(slot.without_numbers() for slot in self.placeholders)
-        return KeyedLayout(Layout(self.constants, slots), keys)
+        missing = [key for key, array in results.items() if array is None]
+        return KeyedLayout(Layout(self.constants, slots), keys, missing)
 
     def pieces(self) -> list[Body]:
         """Return the response in pieces, with the arrays of the placeholders."""
@@ -113,14 +110,18 @@ class Layout(NamedTuple):
 
 
 class KeyedLayout(NamedTuple):
-    """A layout without numbers, and the key of the result in each placeholder."""
+    """A layout without numbers, the key of the result in each placeholder, and the keys of ``missing`` results."""
 
     layout: Layout
     keys: tuple[Any, ...]
+    missing: Sequence[Any]
 
     def with_results(self, results: Mapping[Any, NDArray[Any] | None]) -> Layout | None:
-        """Return the layout with other results, ``None`` if one is missing or has another shape."""
+        """Return the layout with other results, ``None`` if others are missing, or one has another shape."""
         placeholders = list[Placeholder]()
+        for key in self.missing:
+            if results[key] is not None:
+                return None
         for slot, key in zip(self.layout.placeholders, self.keys, strict=True):
             array = results[key]
             if array is None or array.shape != slot.array.shape:
