@@ -25,9 +25,12 @@ endif
 ifdef PORT
 serve: export PULLBACK_PORT := $(PORT)
 endif
+ifdef RELOAD
+serve: export PULLBACK_RELOAD := $(RELOAD)
+endif
 
 # An op whose C++ does not compile is unavailable, and the service says why; the others are served.
-serve: $(VENV)/bin/pullback build/tensorflow.flags ## run the service (HOST=... and PORT=... set the address)
+serve: $(VENV)/bin/pullback build/tensorflow.flags ## run the service (HOST=... and PORT=... set the address, RELOAD=1 reads saved pages)
 	@$(BUILD_LIBRARIES) || echo "Some C++ ops are not built, and unavailable: see the errors above." >&2
 	@exec $(VENV)/bin/python -m app
 

@@ -111,6 +111,11 @@ def serve(settings: Settings, listener: socket.socket, certificate: Certificate 
     if not settings.is_loopback and settings.keys_file is None:
         logging.getLogger("pullback").warning(EXPOSED, settings.host or "empty")
     try:
+        if settings.reload:
+            # It imports TensorFlow, and main() must report invalid settings before.
+            from app.reloader import Reloader  # noqa: PLC0415
+
+            return 0 if Reloader(settings, config, listener, announce).run() else STARTUP_FAILURE
         if settings.workers > 1:
             return 0 if supervise(settings, config, listener, announce) else STARTUP_FAILURE
         OneServer(config, announce).run(sockets=[listener])

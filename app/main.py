@@ -1,6 +1,6 @@
 """The application: FastAPI with a router for each API, behind the front door."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
 from importlib import import_module
@@ -8,7 +8,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from app.execution.assembly import build, running
+from app.execution.assembly import build, registered, running
 from app.execution.lifecycle import LIFECYCLE
 from app.fast_path.fast_path import FastPath
 from app.http.access_log import AccessLog
@@ -28,6 +28,7 @@ from app.routes.native.openapi import openapi, with_keys
 from app.routes.native.paths import routes as native_routes
 from app.runtime.doctor import examination
 from app.settings import MB, PROTOCOLS, Settings
+from ops import Registry
 from pullback import __version__
 
 DESCRIPTION = """\
@@ -37,15 +38,15 @@ Errors are `application/problem+json`: the location, what was expected and what 
 """
 
 
-def create_app(settings: Settings | None = None) -> FastAPI:
-    """Return the application for these settings, by default those of the environment.
+def create_app(settings: Settings | None = None, ops: Callable[[Settings], Registry] = registered) -> FastAPI:
+    """Return the application for these settings, by default those of the environment, and the ops that ``ops`` imports.
 
     Raises ``CannotStart`` when the ops cannot be registered, when the device is missing, or when the file of keys is
     invalid.
     """
     settings = settings or Settings()
     keys = Keys(settings.keys_file, settings.key_inflight) if settings.keys_file else None
-    budget, (engine, metrics) = Budget(settings.max_inflight_mb * MB), build(settings)
+    budget, (engine, metrics) = Budget(settings.max_inflight_mb * MB), build(settings, ops)
     log, shared = AccessLog(settings, metrics), dict[str, Any]({LIFECYCLE: engine.lifecycle})
     fast_path, plans = FastPath(engine, budget, log, keys), Plans(engine)
     if settings.express:

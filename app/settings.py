@@ -43,6 +43,7 @@ class Settings(BaseSettings):
     ops_path: Annotated[tuple[Path, ...], NoDecode] = Field(
         default=(), description=f"Folders with plug-in ops, separated by '{os.pathsep}'."
     )
+    reload: bool = Field(default=False, description="Serve a plug-in op anew when a file of its folder is saved.")
     strict: bool = Field(default=False, description="Refuse to start when a plug-in op is broken.")
     device: str = Field(default="auto", description="Device for requests that name none: auto, cpu, gpu or gpu:N.")
     gpu_memory_mb: int = Field(

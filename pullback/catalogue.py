@@ -21,7 +21,10 @@ class Claim:
 
 @dataclass(frozen=True)
 class OpSummary:
-    """A summary of an op; an op that could not be loaded has a ``reason``. One without derivatives has no claim."""
+    """A summary of an op; an op that could not be loaded has a ``reason``. One without derivatives has no claim.
+
+    An op is ``stale`` if its file has been saved with an error, the ``reason``, and its last good version is served.
+    """
 
     name: str
     summary: str
@@ -29,6 +32,7 @@ class OpSummary:
     claim: Claim | None
     available: bool
     reason: str | None = None
+    stale: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,7 +124,7 @@ def _summary_fields(op: Mapping[str, Any]) -> dict[str, Any]:
     claim = op["claim"]
     fields = {key: op[key] for key in ("name", "summary", "mechanism", "available")}
     fields["claim"] = None if claim is None else Claim(claim["first"], claim["second"], claim["linear"])
-    return {**fields, "reason": op.get("reason")}
+    return {**fields, "reason": op.get("reason"), "stale": op.get("stale", False)}
 
 
 def _slot_fields(slot: Mapping[str, Any]) -> dict[str, Any]:

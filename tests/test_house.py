@@ -22,13 +22,14 @@ PACKAGES = ("app", "ops", "pullback")
 NOT_OURS = {".git", ".venv", ".hypothesis", ".pytest_cache", ".ruff_cache", "__pycache__", "build", "dist"}
 
 # The packages and modules of `app` that use HTTP. The rest works without a server.
-WEB = ("__main__", "fast_path", "http", "local_checks", "main", "requests", "routes")
+WEB = ("__main__", "fast_path", "http", "local_checks", "main", "reloader", "requests", "routes")
 # What the pages of ops import: the only part of `pullback` that needs TensorFlow.
 VOCABULARY = "pullback.ops"
 SERVERS = ("fastapi", "starlette", "uvicorn")
 # The rooms of `app`: each imports only rooms below its own line.
 LAYERS = (
     ("__main__",),
+    ("reloader",),
     ("main", "local_checks"),
     ("routes", "fast_path"),
     ("requests",),

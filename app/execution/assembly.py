@@ -1,6 +1,7 @@
 """The service without HTTP: how its settings build it, and its background work."""
 
 import gc
+import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, nullcontext
 
@@ -28,6 +29,9 @@ from app.telemetry.line_writer import STDERR
 from app.telemetry.prometheus import Metrics
 from app.telemetry.triton_names import TritonRegistry
 from ops import Registry, RegistryError, discover
+from pullback.service_folder import SERVICE
+
+log = logging.getLogger("pullback")
 
 
 def registered(settings: Settings) -> Registry:
@@ -46,6 +50,9 @@ def build(settings: Settings, ops: Callable[[Settings], Registry] = registered) 
     share_gpus(settings.gpu_memory_mb)
     sources = Sources(settings.ops_path) if settings.check_processes and settings.checks else None
     registry, known = _registry(settings, ops), devices()
+    if plug_ins := {name: page for name, page in registry.pages.items() if page.parent != SERVICE / "ops"}:
+        listed = ", ".join(f"{name} ({page.parent.name}/{page.name})" for name, page in sorted(plug_ins.items()))
+        log.info("plug-in ops: %s", listed)
     pool = _check_pool(settings, sources) if sources else None
     scheduler, lifecycle = Scheduler(settings.queue), Lifecycle(at_stop=pool.stop if pool else lambda: None)
     batches = Batches(scheduler, settings.queue)

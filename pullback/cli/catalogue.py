@@ -17,7 +17,9 @@ def print_ops(out: Console, ops: Iterable[OpSummary]) -> None:
     """Print a line for each op; unavailable ops in red, with the reason."""
     table = Table(("name", "mechanism", "claim", "summary"))
     for op in ops:
-        if op.available:
+        if op.stale:
+            table.add(op.name, op.mechanism, "stale", op.reason or "", styles=["bold", "", *["yellow"] * 2])
+        elif op.available:
             table.add(op.name, op.mechanism, claim_of(op), op.summary, styles=["bold"])
         else:
             table.add(op.name, "unavailable", "", op.reason or "", styles=["red"] * 4)

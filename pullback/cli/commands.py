@@ -1,4 +1,4 @@
-"""The command line: ``pullback serve | new | native | doctor | key | ops | show | call | check | verify``.
+"""The command line: ``pullback serve | new | native | doctor | key | ops | show | call | check | watch | verify``.
 
 Exit codes: 0; 1 if a gradient is wrong; 2 if the command failed, after one line with the reason, or could not finish
 a check; 130 after Ctrl-C.
@@ -28,6 +28,7 @@ from pullback.cli.new_page import new_page
 from pullback.cli.options import Json, OpName, Timeout, Url, client
 from pullback.cli.serve import run_doctor, run_service
 from pullback.cli.verify import verify
+from pullback.cli.watch import watch
 from pullback.errors import BadArgument, PullbackError
 
 FAILED, PIPE_CLOSED = 2, 141
@@ -126,6 +127,7 @@ def serve(
     folders: Annotated[list[Path] | None, typer.Argument(metavar="FOLDER", help="Folders with pages of ops.")] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 picks a free one.", min=0, max=65535)] = None,
+    reload: Annotated[bool, typer.Option("--reload", help="Serve a page anew when it is saved.")] = False,
 ) -> None:
     """Run the service, with the ops of folders beside its own; PULLBACK_* environment variables configure it.
 
@@ -138,6 +140,7 @@ def serve(
     options = {
         "PULLBACK_HOST": host,
         "PULLBACK_PORT": None if port is None else str(port),
+        "PULLBACK_RELOAD": "1" if reload else None,
         "PULLBACK_OPS_PATH": os.pathsep.join(str(folder.absolute()) for folder in folders) if folders else None,
     }
     raise typer.Exit(run_service({name: value for name, value in options.items() if value is not None}))
@@ -181,4 +184,5 @@ app.command("new", short_help="Write the page of a new op.")(new_page)
 app.command(short_help="Build C++ ops.")(native)
 app.command(short_help="Evaluate an op or a derivative.")(call)
 app.command(short_help="Check the gradients of ops.")(check)
+app.command(short_help="Check pages at every save.")(watch)
 app.command(short_help="Compare your gradients with an op's.")(verify)

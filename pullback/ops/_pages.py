@@ -38,17 +38,17 @@ MAX_REASON, MAX_LOCATION, MAX_READ = 300, 120, 1 << 13
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-def load_page(path: Path) -> Op:
+def load_page(path: Path, text: bytes | None = None) -> Op:
     """Import a page and return its ``OP``; raise what is wrong with it, which may be any ``BaseException``.
 
-    The page finds ``ops`` wherever it is imported.
+    The page finds ``ops`` wherever it is imported. With ``text``, an earlier version of the file, that is imported.
     """
     if not path.is_file():
         kind = "a folder" if path.is_dir() else "a link to nothing" if path.is_symlink() else "no regular file"
         raise TypeError(f"expected a file with Python code, got {kind}; remove it, or begin its name with _")
     with _isolated():
         sys.path.append(str(SERVICE))
-        return _op_of(_imported(path), path)
+        return _op_of(_imported(path, text), path)
 
 
 def reason(error: BaseException, path: Path) -> str:
@@ -141,11 +141,11 @@ def _check_tensorflow() -> None:
     raise RuntimeError(f"{expected}; leave out disable_v2_behavior and disable_eager_execution")
 
 
-def _imported(path: Path) -> ModuleType:
-    if path.parent == OWN:
+def _imported(path: Path, text: bytes | None) -> ModuleType:
+    if path.parent == OWN and text is None:
         return importlib.import_module(f"{OWN.name}.{path.stem}")
     # The name includes the folder, so that two folders may hold files of the same name (but not ops of the same name).
-    name = f"pullback_plugin_{abs(hash(path.parent))}_{path.stem}"
+    name = f"pullback_plugin_{abs(hash(path.parent))}_{path.stem}" + ("" if text is None else "_before")
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
@@ -154,7 +154,10 @@ def _imported(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        if text is None:
+            spec.loader.exec_module(module)
+        else:
+            exec(compile(text, path, "exec"), vars(module))
     except BaseException:
         sys.modules.pop(name, None)
         raise

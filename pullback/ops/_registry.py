@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
@@ -27,10 +27,16 @@ class Unavailable:
 
 @dataclass(frozen=True)
 class Registry:
-    """The ops by name, and those that could not be loaded."""
+    """The ops by name, and those that could not be loaded.
+
+    ``pages`` are the files of the ops; those of ``stale`` ops could not be loaded, for the reason there, and the op is
+    that of the page's last good version.
+    """
 
     ops: Mapping[str, Op]
     unavailable: tuple[Unavailable, ...] = ()
+    pages: Mapping[str, Path] = field(default_factory=dict[str, Path])
+    stale: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def accept_all(op: Op) -> None:
@@ -49,28 +55,49 @@ def discover(plug_in_folders: Sequence[Path] = (), admit: Callable[[Op], None] =
     return register(pages_of([OWN, *plug_in_folders]), admit)
 
 
-def register(pages: Sequence[Path], admit: Callable[[Op], None] = accept_all) -> Registry:
-    """Import these pages and return the registry of their ops: see ``discover``."""
+def register(
+    pages: Sequence[Path], admit: Callable[[Op], None] = accept_all, last_good: Mapping[Path, bytes] | None = None
+) -> Registry:
+    """Import these pages and return the registry of their ops: see ``discover``.
+
+    Where a page cannot be loaded and ``last_good`` has the text of an earlier version, that one is.
+    """
     found: dict[str, tuple[Op, Path]] = {}
     broken: list[tuple[Path, str]] = []
+    stale: dict[str, str] = {}
+
+    def add(path: Path, text: bytes | None = None) -> str:
+        op = load_page(path, text)
+        if op.name in found:
+            other = found[op.name][1]
+            raise ValueError(f"{other.parent.name}/{other.name} defines the op {op.name!r} too; rename one")
+        admit(op)
+        found[op.name] = op, path
+        return op.name
+
     with noting_stop_signals() as stop_signals:
         for path in pages:
             try:
-                op = load_page(path)
-                if op.name in found:
-                    other = found[op.name][1]
-                    raise ValueError(f"{other.parent.name}/{other.name} defines the op {op.name!r} too; rename one")
-                admit(op)
-                found[op.name] = op, path
+                add(path)
             except BaseException as error:
                 if stop_signals:
                     raise
                 why = reason(error, path)
                 # ``NotBuilt`` needs no stack trace; for other errors the author of the op does.
-                log.warning("op %s is unavailable: %s", stem(path), why, exc_info=not isinstance(error, NotBuilt))
-                broken.append((path, why))
+                text = (last_good or {}).get(path)
+                state = "is unavailable" if text is None else "is stale, since its last good version is served"
+                log.warning("op %s %s: %s", stem(path), state, why, exc_info=not isinstance(error, NotBuilt))
+                try:
+                    if text is None:
+                        broken.append((path, why))
+                    else:
+                        stale[add(path, text)] = why
+                except BaseException:
+                    if stop_signals:
+                        raise
+                    broken.append((path, why))
     ops = MappingProxyType({name: found[name][0] for name in sorted(found)})
-    return Registry(ops, tuple(_named(broken, ops)))
+    return Registry(ops, tuple(_named(broken, ops)), {name: page for name, (_, page) in found.items()}, stale)
 
 
 def pages_of(folders: Sequence[Path]) -> list[Path]:

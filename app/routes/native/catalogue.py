@@ -36,7 +36,8 @@ class OpSummary(BaseModel):
     mechanism: str = Field(description="How the op defines its gradient.")
     claim: ClaimSummary | None = Field(description="Null for an op that is unavailable, or has no derivative.")
     available: bool
-    reason: str | None = Field(default=None, description="Why the op is unavailable.")
+    stale: bool = Field(default=False, description="The file has an error: its last good version is served.")
+    reason: str | None = Field(default=None, description="Why the op is unavailable, or stale.")
 
 
 class OpList(BaseModel):
@@ -113,7 +114,8 @@ def catalogue(engine: Engine) -> APIRouter:
         OpSummary(name=op.name, summary="", mechanism="", claim=None, available=False, reason=op.reason)
         for op in engine.registry.unavailable
     ]
-    op_list = OpList(ops=sorted([*map(_summary, engine.registry.ops.values()), *lost], key=lambda op: op.name))
+    served = [_with_fault(_summary(op), engine.registry.stale.get(op.name)) for op in engine.registry.ops.values()]
+    op_list = OpList(ops=sorted([*served, *lost], key=lambda op: op.name))
 
     @router.get("/v1/ops", summary="List all ops", response_model_exclude_unset=True)
     async def ops() -> OpList:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
@@ -169,6 +171,11 @@ def attrs_schema(attrs: type[Attrs]) -> dict[str, Any]:
     """Return the JSON Schema of an op's attributes, without class names and the docstring of the base class."""
     dropped = ("title", "description") if attrs is Attrs else ("title",)
     return {key: value for key, value in attrs.model_json_schema().items() if key not in dropped}
+
+
+def _with_fault(op: OpSummary, why: str | None) -> OpSummary:
+    """Return a summary, with the reason why the op is stale if it is."""
+    return op if why is None else op.model_copy(update={"stale": True, "reason": why})
 
 
 def _summary(op: Op) -> OpSummary:

@@ -1,0 +1,225 @@
+"""A service whose plug-in ops are served anew when a file of their folders is saved, without going away.
+
+This process has imported TensorFlow, and started nothing of it. Each version of the ops is served by a copy of it,
+which is ready in about a second; a new interpreter takes several. The listener is shared: the version before serves
+until the new one does, and then finishes its requests. A version that is gone leaves nothing behind, where TensorFlow,
+in one process, would keep the traces and the registered gradients of all versions.
+"""
+
+import ctypes
+import json
+import logging
+import os
+import select
+import signal
+import socket
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from types import FrameType
+
+from uvicorn import Config
+from watchfiles import watch
+
+from app.autodiff.admission import admit
+from app.errors import CannotStart
+from app.http.server import OneServer
+from app.main import create_app
+from app.runtime.cores import share_cores
+from app.settings import Settings
+from app.telemetry.line_writer import STDERR, STDOUT
+from ops import Registry, RegistryError, pages_of, register
+from pullback.service_folder import SERVICE
+
+log = logging.getLogger("pullback")
+
+# Editors write a file in several steps; these are one save. How often this process looks at the others.
+DEBOUNCE_MS, STEP_MS, TICK_MS = 100, 20, 100
+SOURCES = (".py", ".so")
+PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+
+
+class Version:
+    """A copy of this process that serves the ops as they are now."""
+
+    def __init__(self, config: Config, listener: socket.socket, settings: Settings, good: dict[Path, bytes]) -> None:
+        """Start it. ``good`` has the last good texts of pages."""
+        self.texts = _texts(settings)
+        self._reading, writing = os.pipe()
+        with warnings.catch_warnings():
+            # Python 3.12 warns of threads; that of watchfiles holds no lock that a copy needs.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self.pid = os.fork()
+        if not self.pid:
+            os.close(self._reading)
+            _serve(config, listener, settings, good, writing)
+        os.close(writing)
+        self.is_ready, self.began = False, time.monotonic()
+        self.good_pages: list[Path] = []
+
+    def look(self) -> None:
+        """Notice that it serves, if it does."""
+        if self.is_ready or not select.select([self._reading], [], [], 0)[0]:
+            return
+        if text := os.read(self._reading, 1 << 20):
+            self.is_ready, self.good_pages = True, [Path(page) for page in json.loads(text)]
+
+    def has_ended(self) -> bool:
+        """Return whether it has ended, and forget it then."""
+        if os.waitpid(self.pid, os.WNOHANG)[0] == 0:
+            return False
+        os.close(self._reading)
+        return True
+
+    def send(self, number: int) -> None:
+        """Send a signal to it."""
+        os.kill(self.pid, number)
+
+
+class Reloader:
+    """The process that starts a version for each save."""
+
+    def __init__(
+        self, settings: Settings, config: Config, listener: socket.socket, announce: Callable[[], None]
+    ) -> None:
+        """Store the parts; ``announce`` is called once the first version serves."""
+        self._settings, self._config, self._listener, self._announce = settings, config, listener, announce
+        self._good: dict[Path, bytes] = {}
+        self._serving: Version | None = None
+        self._next: Version | None = None
+        self._ending: list[Version] = []
+        self._signals: list[int] = []
+
+    def run(self) -> bool:
+        """Serve until a signal stops the service; return ``False`` if the first version cannot start."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._on_signal)
+        folders = [SERVICE / "ops", *self._settings.ops_path]
+        self._start()
+        saves = watch(
+            *folders,
+            watch_filter=_is_source,
+            debounce=DEBOUNCE_MS,
+            step=STEP_MS,
+            rust_timeout=TICK_MS,
+            yield_on_timeout=True,
+        )
+        for changes in saves:
+            if changes:
+                self._start()
+            if self._signals or not self._look():
+                break
+        has_served = self._serving is not None
+        self._stop()
+        return has_served
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        self._signals.append(number)
+
+    def _start(self) -> None:
+        """Start a version, in place of one that does not yet serve."""
+        if self._next:
+            self._next.send(signal.SIGKILL)
+            self._ending.append(self._next)
+        self._next = Version(self._config, self._listener, self._settings, self._good)
+
+    def _look(self) -> bool:
+        """Look at all versions; return ``False`` if none is left."""
+        self._ending = [version for version in self._ending if not version.has_ended()]
+        if self._next:
+            self._next.look()
+            if self._next.is_ready:
+                self._switch(self._next)
+            elif self._next.has_ended():
+                self._next = None
+                log.error("the ops cannot be served as they are now%s", ": those before are" if self._serving else "")
+        if self._serving and self._serving.has_ended():
+            log.error("the process that serves has ended; another takes its place")
+            self._serving = None
+            self._start()
+        return bool(self._next or self._serving)
+
+    def _switch(self, version: Version) -> None:
+        """Let a version that serves take the place of the one before."""
+        self._good |= {page: version.texts[page] for page in version.good_pages if page in version.texts}
+        if self._serving:
+            # Its listener closes at once, and requests in flight are answered.
+            self._serving.send(signal.SIGINT)
+            self._ending.append(self._serving)
+            log.info("reloaded: the ops are served as saved, %.1f s after the save", time.monotonic() - version.began)
+        else:
+            self._announce()
+        self._serving, self._next = version, None
+
+    def _stop(self) -> None:
+        """Stop all versions, and wait for their ends; a second signal ends the draining."""
+        self._listener.close()
+        running = [*filter(None, (self._serving, self._next)), *self._ending]
+        number, self._signals = (self._signals or [signal.SIGTERM])[0], self._signals[1:]
+        for version in running:
+            version.send(number)
+        while running := [version for version in running if not version.has_ended()]:
+            time.sleep(TICK_MS / 1000)
+            for number in self._signals:
+                for version in running:
+                    version.send(number)
+            self._signals = []
+
+
+def _serve(config: Config, listener: socket.socket, settings: Settings, good: dict[Path, bytes], writing: int) -> None:
+    """Serve in this copy, and exit."""
+    status = 1
+    try:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        registries: list[Registry] = []
+
+        def ops(settings: Settings) -> Registry:
+            found = register(_pages(settings), admit, good)
+            registries.append(found)
+            return found
+
+        def report() -> None:
+            found = registries[0]
+            pages = [str(page) for name, page in found.pages.items() if name not in found.stale]
+            os.write(writing, json.dumps(pages).encode())
+
+        share_cores(1)
+        # Checks run in the process that serves: others would have to import TensorFlow for each version.
+        alone = settings.model_copy(update={"check_processes": 0})
+        config.app = partial(create_app, alone, ops)
+        OneServer(config, report).run(sockets=[listener])
+        status = 0
+    except CannotStart as error:
+        log.error("%s", error)
+    except SystemExit as error:
+        status = error.code if isinstance(error.code, int) else 1
+    except KeyboardInterrupt:
+        status = 0
+    except BaseException:
+        log.exception("the service cannot start")
+    finally:
+        STDOUT.flush()
+        STDERR.flush()
+        os._exit(status)
+
+
+def _pages(settings: Settings) -> Sequence[Path]:
+    return pages_of([SERVICE / "ops", *settings.ops_path])
+
+
+def _texts(settings: Settings) -> dict[Path, bytes]:
+    """Return the texts of the plug-in pages that can be read."""
+    try:
+        return {page: page.read_bytes() for page in _pages(settings) if page.parent != SERVICE / "ops"}
+    except (OSError, RegistryError):
+        return {}  # the version that reads them next reports it
+
+
+def _is_source(change: object, path: str) -> bool:
+    del change
+    return path.endswith(SOURCES)

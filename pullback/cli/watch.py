@@ -1,0 +1,116 @@
+"""``pullback watch``: check pages at every save, the cheap checks first, and say what differs from the last time."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from pullback.cli.console import STYLES, console, styled
+from pullback.cli.findings import print_findings
+from pullback.cli.follow import line
+from pullback.cli.pages import pages_and_names
+from pullback.cli.saves import Saves
+from pullback.errors import BadArgument, PullbackError
+from pullback.local_checks import LocalChecks
+from pullback.reports import Event, Report, Start
+
+CHEAP = ("contract", "value", "derivative")
+"""The checks that run first: they find most mistakes, and take a second."""
+WORST_FIRST = ("fail", "error", "inconclusive", "pass", "skipped")
+
+
+def watch(
+    paths: Annotated[list[str], typer.Argument(metavar="PAGE", help="Pages, or folders of pages.")],
+    seed: Annotated[int, typer.Option(help="Seed of the random draws.", min=0)] = 0,
+) -> None:
+    """Check pages now and at every save: pullback watch my_ops/cube.py. Ctrl-C ends it.
+
+    The checks contract, value and derivative come first. If they pass, all others follow, and the last line of an op
+    says which checks have another verdict than the last time. A save ends the checks of the page before it.
+    """
+    pages, names = pages_and_names(paths)
+    if names:
+        raise BadArgument(f"expected pages or folders, such as my_ops/{names[0]}.py, got {names[0]}")
+    with LocalChecks() as checker, Saves({page.parent for page in pages}) as saves:
+        loop = Watch(console(), checker, saves, seed)
+        due: Sequence[Path] = pages
+        while True:
+            loop.check(due)
+            saved = saves.take()
+            # Pages may import what is not a page.
+            due = [page for page in pages if page in saved] if set(saved) <= set(pages) else pages
+
+
+@dataclass
+class Watch:
+    """The checks of one command, and the verdicts of the last of each op, by check."""
+
+    out: Console
+    checker: LocalChecks
+    saves: Saves
+    seed: int
+    verdicts: dict[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
+
+    def check(self, pages: Sequence[Path]) -> None:
+        """Check pages and print what is found, until the next save."""
+        for page in pages:
+            began = time.monotonic()
+            try:
+                first = list(self._reports(page, CHEAP))
+                if first and all(report.verdict == "pass" for report in first):
+                    for report in first:
+                        self._print(f"{report.op}: pass so far ({', '.join(CHEAP)}; {_since(began)})", "pass")
+                    first = list(self._reports(page, None))
+                for report in first:
+                    self._finish(report, began)
+            except PullbackError as error:
+                self._print(f"{page.name}: {error}", "fail")
+            if not self.saves.is_empty:
+                return
+
+    def _reports(self, page: Path, checks: Sequence[str] | None) -> Iterator[Report]:
+        """Yield the reports of a page, until the next save."""
+        for event in self._events(page, checks):
+            if isinstance(event, Start):
+                for reason in event.unavailable.values():
+                    self._print(f"{page.name}: {reason}", "fail")
+            if isinstance(event, Report):
+                yield event
+
+    def _events(self, page: Path, checks: Sequence[str] | None) -> Iterator[Event]:
+        for event in self.checker.checks([page], None, {"checks": checks, "seed": self.seed}):
+            if not self.saves.is_empty:
+                return
+            yield event
+
+    def _finish(self, report: Report, began: float) -> None:
+        """Print the verdict on an op, and what differs from the last time."""
+        now = {check: worst(report, check) for check in dict.fromkeys(entry.check for entry in report.checks)}
+        before = self.verdicts.get(report.op)
+        print_findings(self.out, [report])
+        news = f"; {differences(before, now)}" if before else ""
+        self._print(f"{line(report)} after {_since(began)}{news}", report.verdict)
+        self.verdicts[report.op] = {**(before or {}), **now}
+
+    def _print(self, text: str, verdict: str) -> None:
+        self.out.print(styled(f"{time.strftime('%H:%M:%S')} {text}", STYLES.get(verdict, "")))
+
+
+def differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """Return which checks have another verdict than before; one that ran only once has not."""
+    both = [check for check in now if check in before and before[check] != now[check]]
+    return ", ".join(f"{check}: {before[check]} -> {now[check]}" for check in both) or "as before"
+
+
+def worst(report: Report, check: str) -> str:
+    """Return the worst verdict of a check in a report."""
+    found = {entry.verdict for entry in report.checks if entry.check == check}
+    return next(verdict for verdict in WORST_FIRST if verdict in found)
+
+
+def _since(began: float) -> str:
+    return f"{time.monotonic() - began:.1f} s"
