@@ -45,11 +45,6 @@ class Distribution:
         """Start without values. ``bounds`` are the upper ones of the buckets; the last bucket has none."""
         self.counts, self.sum = [0] * (len(bounds) + 1), 0.0
 
-    def add(self, value: float) -> None:
-        """Count a value."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.sum += value
-
 
 class Counters:
     """Counters of one operation on one op: the ``answers`` by status, and totals since the start.
@@ -94,7 +89,8 @@ class Counters:
         self.seconds["queue"] += waited
         self.seconds["compute"] += took
         self.executions += 1
-        self.sizes.add(len(arrivals))
+        self.sizes.counts[bisect_left(SIZES, len(arrivals))] += 1
+        self.sizes.sum += len(arrivals)
 
     def answered(self, status: int, began: float) -> None:
         """Count the response to a request that began at ``began``, a time of ``time.perf_counter``."""
@@ -103,7 +99,8 @@ class Counters:
         outcome.count += 1
         outcome.seconds += took
         self.answers[status] += 1
-        self.durations.add(took)
+        self.durations.counts[bisect_left(DURATIONS, took)] += 1
+        self.durations.sum += took
 
 
 NOT_RECORDED, _PROBES_NOT_RECORDED = Counters(), Counters(is_probe=True)
