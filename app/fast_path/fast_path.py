@@ -110,17 +110,28 @@ class FastPath:
         self._is_scheduled, until = False, time.perf_counter() + INLINE_S
         try:
             if not self._ready:
-                self._distribute(self._groups())
+                self._take_turn()
             while self._ready:
-                self._answer(self._ready.popleft())
+                part = self._ready.popleft()
+                try:
+                    part.run()
+                except Exception:  # noqa: BLE001 - the general path reports the error
+                    self._return(part.requests)
+                else:
+                    if part.computed - part.began > INLINE_S:
+                        self._batches.note(part.call.packing, part.count, part.computed - part.began)
+                    self._send(part)
                 if time.perf_counter() > until:
                     break
         finally:
             if self._ready or self._pending.small or self._pending.large:
                 self._schedule()
 
-    def _groups(self) -> dict[Group, Batch]:
-        """Read the requests of this turn; return them by what they may share."""
+    def _take_turn(self) -> None:
+        """Read the requests of this turn, and divide them into calls.
+
+        Calls that are known to be brief run on the event loop, all others on the thread.
+        """
         groups = dict[Group, Batch]()
         for request in self._pending.turn():
             if self._read(request):
@@ -131,7 +142,17 @@ class FastPath:
                 groups.setdefault(Group(call, request.shared, owner), {}).setdefault(template, []).append(request)
             else:
                 self._return([request])
-        return groups
+        for group, batch in groups.items():
+            try:
+                parts, others = self._divided(group, batch)
+            except Exception:
+                logger.exception("the fast path failed, and leaves its requests to the general path")
+                for requests in batch.values():
+                    self._return(requests)
+                continue
+            self._ready += parts
+            if others:
+                self._threads.put(group, others)
 
     def _read(self, request: PendingRequest) -> bool:
         """Read the numbers of a request; return whether that worked. If not, the general path must answer it."""
@@ -166,20 +187,6 @@ class FastPath:
         request.read_s = request.parsed - began
         return True
 
-    def _distribute(self, groups: dict[Group, Batch]) -> None:
-        """Divide requests into calls, for the event loop if they are known to be brief, otherwise for the thread."""
-        for group, batch in groups.items():
-            try:
-                parts, others = self._divided(group, batch)
-            except Exception:
-                logger.exception("the fast path failed, and leaves its requests to the general path")
-                for requests in batch.values():
-                    self._return(requests)
-                continue
-            self._ready += parts
-            if others:
-                self._threads.put(group, others)
-
     def _divided(self, group: Group, batch: Batch) -> tuple[list[Part], list[PendingRequest]]:
         """Return calls of lengths that are known to run on the event loop, and the requests that take the thread.
 
@@ -204,17 +211,6 @@ class FastPath:
                 part = left[first : first + most]
                 parts.append(Part(call, {template: part}, template.size * len(part)))
         return parts, others
-
-    def _answer(self, part: Part) -> None:
-        """Run a call on the event loop, and send the responses."""
-        try:
-            part.run()
-        except Exception:  # noqa: BLE001 - the general path reports the error
-            self._return(part.requests)
-            return
-        if part.computed - part.began > INLINE_S:
-            self._batches.note(part.call.packing, part.count, part.computed - part.began)
-        self._send(part)
 
     def _send(self, part: Part) -> None:
         """Send the responses of a part that has been computed, and count them."""
