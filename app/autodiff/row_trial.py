@@ -32,13 +32,19 @@ BATCHES = 6
 LONE = 8
 # How many rows are drawn beyond those of a call, and by how many places the rows of a call are moved at most.
 MORE, SHIFTS = 4, 16
-# The CPU time that a row may take by itself, at best of at least so many runs, the first of which may trace. More runs
-# are made for a moment, because others of the process take CPU time, too. A row may wait: on a busy machine, all do.
-LONGEST_S, WAITS_S, RUNS, MOMENT_S = 3e-3, 0.05, 2, 0.25
+# How long a row may take by itself, at best of at least so many runs, the first of which may trace, and of more for a
+# moment. Its own time is at most the wall time, which is longer on a busy machine, and at most the CPU time of the
+# process, which other threads share. A row may wait: on a busy machine, all do.
+LONGEST_S, WAITS_S, RUNS, MOMENT_S = 6e-3, 0.05, 2, 0.5
 # A row must have another beside it.
 FEWEST = 2
+# Kinds of dtypes, as NumPy names them; bfloat16 is of kind V.
+FLOATS, INTEGERS = "fV", "iu"
 # Beside these, other rows must keep their bits. Some are special only in some dtypes.
 SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, 7.5, -7.5, 1e8, -1e8, 3e30, 1e-40, 1e-310, 1e300)
+# Integers beside which other rows must keep their bits too, and how far others are above the largest drawn one: an
+# index beyond its row may lead into the next one.
+SPECIAL_INTEGERS, ABOVE = (-1, 99), (1, 2, 3)
 # How far a padded row may be from one that is not padded, relative to the largest number of its result, by item size.
 NEAR = {2: 0.2, 4: 1e-3, 8: 1e-6}
 # How many times the change that the last bits of all numbers make is taken for rounding.
@@ -166,7 +172,8 @@ class _Batches:
         while (began := time.perf_counter()) < until or runs < RUNS:
             cpu = time.process_time()
             self._unpadded(one)
-            if time.process_time() - cpu <= LONGEST_S and time.perf_counter() - began <= WAITS_S:
+            wall, cpu = time.perf_counter() - began, time.process_time() - cpu
+            if min(wall, cpu) <= LONGEST_S and wall <= WAITS_S:
                 return
             runs += 1
         raise _Apart("a row takes so long that a shared call would bring little")
@@ -193,7 +200,9 @@ class _Batches:
         with np.errstate(over="ignore"):
             specials = {np.asarray(x, self.point.spec.dtype).tobytes(): x for x in SPECIAL}
         for special in specials.values():
-            self._compare_beside(special, some)
+            self._compare_beside(special, FLOATS, some)
+        for special in self._special_integers():
+            self._compare_beside(special, INTEGERS, some)
 
     def _at(self, order: Array, leaves: Sequence[Array] | None = None) -> list[Array]:
         """Return leaves, by default the pool, with their rows in this order."""
@@ -245,20 +254,29 @@ class _Batches:
         values = [y.reshape(length, -1) for y in self.rows.run_call(leaves, length).values() if y is not None]
         return [b"".join([y[row].tobytes() for y in values]) for row in range(length)]
 
-    def _compare_beside(self, special: float, order: Array) -> None:
+    def _special_integers(self) -> list[int]:
+        """Return integers that may be out of range: below 0, and above all that the pool has."""
+        pairs = zip(self.pool, self.rows.units, strict=True)
+        largest = [int(x.max()) for x, unit in pairs if unit is not None and x.dtype.kind in "iu" and x.size]
+        return sorted({*SPECIAL_INTEGERS, *(top + above for top in largest for above in ABOVE)}) if largest else []
+
+    def _compare_beside(self, special: float, kinds: str, order: Array) -> None:
         """Compare rows beside a row of a special number, and this one beside others, where the op accepts it.
 
-        There is only one, because it may take long.
+        The number replaces those whose dtype is of one of ``kinds``. There is only one such row: it may take long.
         """
         names, inputs = self.rows.program.leaf_names, {slot.name for slot in self.rows.program.op.inputs}
         for changed in (inputs, set(names) - inputs):
-            mixed, alone = self._at(order), self._at(np.full_like(order, self.count - 1))
+            mixed, alone, is_special = self._at(order), self._at(np.full_like(order, self.count - 1)), False
             for name, unit, some, others in zip(names, self.rows.units, mixed, alone, strict=True):
-                if unit is not None and name in changed and some.dtype.kind not in "iub":
+                if unit is not None and name in changed and some.dtype.kind in kinds:
                     with np.errstate(over="ignore"):
-                        some[1] = others[-1] = special
+                        some[1] = others[-1] = np.asarray(special).astype(some.dtype)
+                    is_special = True
                 elif unit is not None:
                     others[-1] = some[1]
+            if not is_special:
+                continue
             if changed is inputs and not self._draws.accepts(mixed):
                 continue
             try:

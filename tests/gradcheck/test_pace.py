@@ -34,17 +34,19 @@ def test_each_op_goes_on_as_it_has_begun(monkeypatch: pytest.MonkeyPatch) -> Non
     one, _ = planned(OPS["square"], Options(CPU), checks=["value"])
     other, _ = planned(OPS["relu"], Options(CPU), checks=["value"])
     some = Pace([one, other])
-    contract, batching, value = in_order(one)
+    contract, *others = in_order(one)
+    assert [step.check for step in others] == ["mutation", "batching", "value"]
     some.begin(contract)
     assert some.left_s is None
     now += 30.0
-    some.begin(batching)
+    some.begin(others[0])
     rate = 30.0 / SHARES["contract"]
     whole = sum(SHARES[step.check] * (1 if step.target.has_example else 0.25) for step in other.steps)
-    assert some.left_s == pytest.approx(rate * (SHARES["batching"] + SHARES["value"] + whole))
-    some.begin(value)
+    assert some.left_s == pytest.approx(rate * (sum(SHARES[step.check] for step in others) + whole))
+    for step in others[1:]:
+        some.begin(step)
     some.leave(one)
     first, *_ = in_order(other)
     some.begin(first)
     now += 1.0
-    assert some.left_s == pytest.approx(30.0 / (SHARES["contract"] + SHARES["batching"] + SHARES["value"]) * whole)
+    assert some.left_s == pytest.approx(30.0 / sum(SHARES[step.check] for step in (contract, *others)) * whole)

@@ -379,7 +379,7 @@ def test_what_is_left_is_estimated(client: httpx.Client) -> None:
     first, *others = (event for event in events if event["event"] == "progress")
     assert first["left_s"] is None
     assert all(event["left_s"] >= 0 for event in others)
-    assert [event["check"] for event in (first, *others)] == ["contract", "batching", "derivative", "modes"]
+    assert [event["check"] for event in (first, *others)] == ["contract", "mutation", "batching", "derivative", "modes"]
 
 
 def test_a_step_beyond_its_deadline_is_skipped(serve: Serve) -> None:

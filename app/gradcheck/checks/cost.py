@@ -1,7 +1,8 @@
 """Cost: how long the vjp takes, relative to forward.
 
 Reverse mode takes a few times as long as forward ("cheap gradient principle": Griewank and Walther, "Evaluating
-Derivatives", 4.2). A vjp that takes much longer may form a Jacobian, or loop in Python. That is no failure.
+Derivatives", 4.2). A vjp that takes much longer may form a Jacobian, or loop in Python. The check reports
+this, and never fails.
 """
 
 import time
@@ -24,7 +25,7 @@ NAME = "cost"
 NUMBERS, MANY = 1 << 16, 10.0
 # A difference of less time may be that of the calls.
 OVERHEAD_MS = 1.0
-# The most runs, and the time after which there are no more but for the fewest: a busy machine slows down some of them.
+# A busy machine slows down some runs. So there are RUNS of them, or as many as MOST_S allows, and FEWEST_RUNS at least.
 FEWEST_RUNS, RUNS, MOST_S = 3, 30, 0.05
 
 
@@ -36,7 +37,7 @@ def check(target: Target) -> Iterator[Finding]:
             sample = sample_at(point, target.rng(NAME), last="gradients")
             vjp = _least_ms(gradient(point, sample.cotangents).run)
             forward = _least_ms(values_of(point).run)
-            # A time proves nothing about a gradient, so the finding is no pass.
+            # A time proves nothing about a gradient, so the check never passes.
             yield Finding(place, "skipped", _sentence(point, vjp, forward))
             return
 

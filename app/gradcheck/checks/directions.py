@@ -59,7 +59,7 @@ def _findings(target: Target, in_graph: Sample, place: Place) -> Iterator[Findin
         try:
             found = evaluation.run()
         except OpFailed as error:
-            # TensorFlow cannot vectorise every kernel, which is no fault of the author.
+            # TensorFlow cannot vectorise every kernel. The author has made no mistake.
             yield Finding(where, "skipped", f"{OPERATIONS[kind]} of {COUNT} directions at once fails: {error.located}")
             continue
         for name, bound in in_graph.error_bounds(kind, target.widest).items():

@@ -9,21 +9,10 @@ import tensorflow as tf
 
 from ops import Array, Function, Input, Output, Tensor, custom_gradient
 from tests.gradcheck.planting import Planted
+from tests.gradcheck.wrong.cubes import cube, cube_reference, cube_vjp
 from tests.gradcheck.wrong.making import MATRIX, WIDE, elementwise, made
 
 UNCOMPILED = ("graph", "eager")
-
-
-def cube(x: Tensor) -> Tensor:
-    return x * x * x
-
-
-def cube_vjp(x: Tensor, dy: Tensor) -> Tensor:
-    return 3 * x * x * dy
-
-
-def cube_reference(x: Array) -> Array:
-    return x**3
 
 
 def by_side_effect(x: Tensor, w: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ from scipy import special
 
 from ops import Array, Arrays, Attrs, Claim, Example, Input, Op, Surrogate, Tensor, custom_gradient
 from tests.gradcheck.planting import Planted
+from tests.gradcheck.wrong.cubes import cube, cube_reference
 from tests.gradcheck.wrong.making import WIDE, elementwise, made
 
 FIRST = ("derivative",)
@@ -43,14 +44,6 @@ def without_cotangent(x: Tensor, dy: Tensor) -> Tensor:
 def clipped(x: Tensor, dy: Tensor) -> Tensor:
     """Clipped, though claimed to be linear."""
     return tf.clip_by_value(3 * x * x * dy, -1.0, 1.0)
-
-
-def cube(x: Tensor) -> Tensor:
-    return x * x * x
-
-
-def cube_reference(x: Array) -> Array:
-    return x**3
 
 
 def off_by_a_constant(x: Tensor) -> Tensor:

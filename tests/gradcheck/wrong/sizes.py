@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from ops import Array, Attrs, Example, Function, Input, InvalidInput, Output, Tensor, custom_gradient
 from tests.gradcheck.planting import Planted
+from tests.gradcheck.wrong.cubes import cube, cube_reference
 from tests.gradcheck.wrong.making import MATRIX, WIDE, elementwise, made, rows
 
 SIZES, LINE, BLOCK = ("sizes",), ("N",), 64
@@ -100,14 +101,6 @@ def norm_vjp(x: Tensor, dy: Tensor) -> Tensor:
 
 def norm_reference(x: Array) -> Array:
     return np.sum(x * x, -1)
-
-
-def cube(x: Tensor) -> Tensor:
-    return x * x * x
-
-
-def cube_reference(x: Array) -> Array:
-    return x**3
 
 
 def of_scalars(x: Tensor, dy: Tensor) -> Tensor:

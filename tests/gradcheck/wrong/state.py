@@ -9,23 +9,12 @@ import tensorflow as tf
 
 from ops import Array, Function, Input, Output, Tensor, custom_gradient
 from tests.gradcheck.planting import Planted
+from tests.gradcheck.wrong.cubes import cube, cube_reference, cube_vjp
 from tests.gradcheck.wrong.making import BOTH, WIDE, elementwise, made
 
 TRACES = ("retrace",)
 CALLS = ("determinism",)
 VECTOR = ("N",)
-
-
-def cube(x: Tensor) -> Tensor:
-    return x * x * x
-
-
-def cube_vjp(x: Tensor, dy: Tensor) -> Tensor:
-    return 3 * x * x * dy
-
-
-def cube_reference(x: Array) -> Array:
-    return x**3
 
 
 def counted() -> Function:
