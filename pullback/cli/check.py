@@ -14,6 +14,7 @@ from pullback.cli.follow import follow, write_json, write_junit
 from pullback.cli.options import Absolute, Device, Names, Relative, Timeout, Url, client
 from pullback.cli.output_files import STDOUT, output_files
 from pullback.cli.pages import pages_and_names
+from pullback.cli.reproduction import runnable
 from pullback.local_checks import LocalChecks
 
 
@@ -64,8 +65,8 @@ def check(
             events = opened.enter_context(LocalChecks()).checks(pages, names or None, options)
         else:
             events = opened.enter_context(client(ctx, url, timeout)).checks(names or None, **options)
-        with closing(events):
-            outcome = follow(out, events, quiet=quiet)
+        with closing(runnable(events, None if pages or local else url or ctx.obj)) as found:
+            outcome = follow(out, found, quiet=quiet)
         if json is not None:
             write_json(files["--json"], outcome)
         if junit is not None:

@@ -67,6 +67,8 @@ def _cure(value: object, error: ValidationError) -> str:
         case "dataclass_exact_type" if isinstance(fault["input"], type):
             return f"; write {fault['input'].__name__}(...), an instance"
         case "is_subclass_of" if not isinstance(value, type):
-            return f"; write {type(value).__name__}, the class, without parentheses"
+            as_class = "class OpAttrs(Attrs) with a typed field and a default for each, and attrs=OpAttrs"
+            written = as_class if isinstance(value, dict) else f"{type(value).__name__}, the class, without parentheses"
+            return f"; write {written}"
         case _:
             return ""

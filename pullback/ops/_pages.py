@@ -8,9 +8,12 @@ library, an import that never ends, or changes of other modules.
 
 import ast
 import contextlib
+import dataclasses
+import difflib
 import importlib
 import importlib.util
 import os
+import re
 import signal
 import sys
 import threading
@@ -30,11 +33,18 @@ from tensorflow.python.eager import context
 from pullback.ops._native import NotBuilt
 from pullback.ops._op import Op
 from pullback.ops._paths import replace_paths, without_folders
+from pullback.ops._slots import Example, Input, Output
 from pullback.service_folder import SERVICE
 
 OWN = SERVICE / "ops"
 # The most characters of a reason, of the location of a mistake in it, and of an error that are read.
 MAX_REASON, MAX_LOCATION, MAX_READ = 300, 120, 1 << 13
+# What Python says of a call of a declaration.
+ARGUMENTS = re.compile(
+    r"(?P<kind>\w+)\.__init__\(\) "
+    r"(?:missing .*?: (?P<missing>.+)|got an unexpected keyword argument '(?P<unknown>\w+)'.*)"
+)
+DECLARATIONS = (Op, Input, Output, Example)
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -58,6 +68,7 @@ def reason(error: BaseException, path: Path) -> str:
     """
     text = _one_line(f"{type(error).__name__}: {_text(error)}".removesuffix(": "))
     cure = f"; correct {_location(error, path)} and start again"
+    cure = f"{_cure_of_arguments(error)}{cure}"
     if isinstance(error, NotBuilt):
         cure = ""
     elif isinstance(error, SystemExit):
@@ -65,6 +76,19 @@ def reason(error: BaseException, path: Path) -> str:
     if len(text) > (most := MAX_REASON - len(cure)):
         text = f"{text[: most // 2]}…{text[len(text) - most // 2 + 1 :]}"
     return text + cure
+
+
+def _cure_of_arguments(error: BaseException) -> str:
+    """Return how to correct the arguments of a declaration, "" for any other error."""
+    found = ARGUMENTS.fullmatch(_text(error)) if isinstance(error, TypeError) else None
+    kind = next((kind for kind in DECLARATIONS if found and found["kind"] == kind.__name__), None)
+    if not found or kind is None:
+        return ""
+    if missing := re.findall(r"'(\w+)'", found["missing"] or ""):
+        return f"; write {', '.join(f'{name}=...' for name in missing)} in {kind.__name__}(...)"
+    names = [declared.name for declared in dataclasses.fields(kind)]
+    near = difflib.get_close_matches(found["unknown"] or "", names, n=1)
+    return f"; did you mean {near[0]}?" if near else f"; its arguments are {', '.join(names)}"
 
 
 def stem(path: Path) -> str:

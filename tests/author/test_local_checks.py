@@ -101,6 +101,21 @@ def test_names_choose_among_the_pages(checker, folder) -> None:
         list(checker.checks(pages, None, {"dtypes": ["int7"]}))
 
 
+def test_derived_ops_are_checked(checker, folder, tmp_path) -> None:
+    """A wrong second order is wrong as the first order of the op's vjp."""
+    page = tmp_path / "cube.py"
+    right = (folder / "my_ops" / "cube.py").read_text()
+    for text, verdict in ((right, "pass"), (right.replace("return 6 * x * dy", "return 6.6 * x * dy"), "fail")):
+        page.write_text(text)
+        found = reports(
+            checker.checks([page], ["cube.vjp"], {"checks": ["value", "derivative"], "dtypes": ["float64"]})
+        )
+        assert {name: report.verdict for name, report in found.items()} == {"cube.vjp": verdict}
+    [wrong] = (check for check in found["cube.vjp"].checks if check.verdict == "fail")
+    assert (wrong.check, wrong.output, wrong.input) == ("derivative", "dx", "x")
+    assert "are 1.1 times what they should be" in wrong.sentence
+
+
 def test_progress_and_budget(checker, folder) -> None:
     events = list(checker.checks([folder / "my_ops" / "cube.py"], None, {"budget_s": 0.001}))
     assert isinstance(events[-1], Summary)

@@ -230,6 +230,17 @@ WRONG: dict[str, Wrong] = {
         FIELD, f"model_config = {{'extra': 'allow'}}\n    {FIELD}", "model_config", "leave it out", line=MADE
     ),
     "an input as an attribute": instead(FIELD, "x: float = 2.0", "differ in name", line=MADE),
+    # The arguments of declarations.
+    "attributes in a dictionary": instead(
+        "attrs=Scale", 'attrs={"k": 2.0}', "attrs", "write class OpAttrs(Attrs)", "attrs=OpAttrs", line=MADE
+    ),
+    "an op without a source": instead(
+        '    source="a test",\n', "", "missing 1 required", "write source=... in Op(...)", line=MADE
+    ),
+    "an op with a misspelt argument": instead(
+        'source="a test"', 'sourze="a test"', "unexpected keyword argument 'sourze'", "did you mean source?", line=MADE
+    ),
+    "an input without a name": instead(INPUT, 'Input(shape=("N",))', "write name=... in Input(...)"),
     # The examples.
     "an example without its input": instead(EXAMPLE, 'Example("two", {"z": [1.0]})', "exactly the inputs x", line=MADE),
     "an example of a wrong shape": instead(

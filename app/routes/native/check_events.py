@@ -8,7 +8,6 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias, cast
 
-from app.autodiff.derived import DerivedOp
 from app.errors import Overloaded, PullbackError, wrong
 from app.execution.check_steps import Check, Limits
 from app.execution.engine import Engine
@@ -106,10 +105,7 @@ def options_of(engine: Engine, request: CheckRequest | ChecksRequest) -> Options
 
 
 def check_support(op: Op, options: Options) -> None:
-    """Raise ``Unprocessable`` for a derived op, and for dtypes and modes that the op does not support."""
-    if isinstance(op, DerivedOp):
-        message = "checks are about registered ops: they check every order of the gradient of one"
-        raise wrong(("op",), message, expected=op.owner, got=op.name)
+    """Raise ``Unprocessable`` for dtypes and modes that the op does not support."""
     floats = [dtype for dtype in op.dtypes if dtype in FLOATS]
     for field, names, known in (("dtypes", options.dtypes, floats), ("modes", options.modes, op.modes)):
         for i, name in enumerate(names or ()):
