@@ -9,15 +9,16 @@ import numpy as np
 
 from app.autodiff.point import Arrays
 from app.gradcheck import random_arrays, rounding
-from app.gradcheck.numeric import COVERAGE, MAX_STEPS, NO_DIGITS, Slopes, Status, slopes
 from app.gradcheck.objective import LARGE, Function, Objective, move_all, move_along, move_one
 from app.gradcheck.points import size_of_numbers
-from app.gradcheck.reproduce import Calls, Index
+from app.gradcheck.reproduce import Calls
 from app.gradcheck.rows import numbers_of
 from app.gradcheck.sample import Sample, nowhere
 from app.gradcheck.target import Target
-from app.gradcheck.verdict import Comparison
 from ops import Array
+from pullback.gradcheck.numeric import COVERAGE, MAX_STEPS, NO_DIGITS, Slopes, Status, slopes
+from pullback.gradcheck.reproduction import Index
+from pullback.gradcheck.verdict import Comparison
 
 # The most coordinates that are moved one by one, one row each; and the most at other attributes than those of examples,
 # or where a row runs a loop and takes long: the random directions cover all. Elementwise ops have no such limit.

@@ -10,8 +10,8 @@ from app.gradcheck.agreement import agree
 from app.gradcheck.outside import NOTE, noted
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
-from app.gradcheck.verdict import Finding, Place
 from ops import Mode
+from pullback.gradcheck.verdict import Finding, Place
 
 NAME = "modes"
 

@@ -22,7 +22,6 @@ from app.gradcheck import verify
 from app.gradcheck.job import Job
 from app.gradcheck.pace import Pace, in_order
 from app.gradcheck.target import Options
-from app.gradcheck.verdict import Verdict, worst_verdict
 from app.http.request import Request
 from app.requests.answering import Reply, answer, off_loop
 from app.requests.negotiation import JSON, accepted, content_type
@@ -33,6 +32,7 @@ from app.telemetry.counters import Counters
 from app.tensors import json
 from app.tensors.strict_json import Body, dumps
 from ops import FLOATS, Op
+from pullback.gradcheck.verdict import Verdict, worst_verdict
 
 EVENTS, LINES = "text/event-stream", "application/x-ndjson"
 

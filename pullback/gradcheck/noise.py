@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from ops import Array
+from pullback.dtypes import Array
 
 K = TypeVar("K")
 Q = TypeVar("Q")
