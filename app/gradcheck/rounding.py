@@ -22,7 +22,7 @@ import numpy as np
 
 from ops import Array
 from pullback.gradcheck import noise
-from pullback.gradcheck.floats import eps, tiny
+from pullback.gradcheck.floats import eps, tiny, underflow
 from pullback.gradcheck.noise import accumulate_max
 
 K = TypeVar("K", bound=Hashable)
@@ -41,8 +41,6 @@ DRAWS = 3
 # The relative size of the random errors that measure the terms, by the ``eps`` of the dtype: its own rounding must be
 # small beside them.
 MEASURED = {2.0**-52: 2.0**-36, 2.0**-23: 2.0**-15}
-# How much larger than the smallest normal number a product may be whose factors are flushed to 0.
-FLUSHED = 256.0
 # The size of the errors that show whether results jump, in ``eps``.
 BESIDE = 4.0
 # The bound covers this many times the noise.
@@ -50,14 +48,6 @@ NOISES = 8.0
 # In a narrow dtype, how many roundings of itself a number may be off, and how many times the terms: kernels of half
 # precision compute in float32 and round once, those of float32 are off by some units in the last place.
 IN_HALF, IN_SINGLE = (1.0, 2.0), (8.0, 4.0)
-
-
-def underflow(dtype: str) -> float:
-    """Return how large a number may be that is rightly 0: its factors may be flushed to 0 before they are multiplied.
-
-    CPUs do not flush the numbers of float16, which they compute in float32.
-    """
-    return tiny(dtype) if dtype == "float16" else FLUSHED * tiny(dtype)
 
 
 def lost(dtype: str) -> float:

@@ -1,7 +1,7 @@
 """``pullback check``: compare gradients with numeric ones, and run the other checks."""
 
 import sys
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Annotated
 
@@ -12,11 +12,16 @@ from pullback.cli.console import INTERRUPTED, console
 from pullback.cli.follow import follow, write_json, write_junit
 from pullback.cli.options import Absolute, Device, Names, Relative, Timeout, Url, client
 from pullback.cli.output_files import STDOUT, output_files
+from pullback.cli.servers import events_of, print_scopes, server_targets
+from pullback.errors import BadArgument
+from pullback.gradcheck.verdict import Tolerances
 
 
 def check(
     ctx: typer.Context,
-    ops: Annotated[Names, typer.Argument(metavar="OP", help="Names of ops; by default all.")] = None,
+    ops: Annotated[
+        Names, typer.Argument(metavar="OP", help="Names of ops, or URLs of servers; by default, all.")
+    ] = None,
     *,
     dtype: Annotated[Names, typer.Option(help="A float dtype to check; repeatable.")] = None,
     mode: Annotated[Names, typer.Option(help="graph, eager, xla or v1; repeatable.")] = None,
@@ -24,37 +29,63 @@ def check(
     check: Annotated[Names, typer.Option(help="derivative, adjoint, ...; repeatable.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the random draws: same seed, same report.", min=0)] = 0,
     budget: Annotated[
-        float | None, typer.Option(help="Seconds after which the checks left are not run.", min=0.001)
+        float | None,
+        typer.Option(help="Seconds after which no further check runs; for a server, evaluations.", min=0.001),
     ] = None,
     device: Device = None,
     absolute: Absolute = 0.0,
     relative: Relative = 0.0,
     json: Annotated[Path | None, typer.Option(help="Write the reports to this file; - is standard output.")] = None,
     junit: Annotated[Path | None, typer.Option(help="Write the reports as JUnit XML; - is standard output.")] = None,
+    inputs: Annotated[
+        Names, typer.Option(help="A point of a server's model: JSON or @file.json; repeatable; by default random.")
+    ] = None,
+    config: Annotated[str | None, typer.Option(help="The config or parameters of a server's model, as JSON.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only failures.")] = False,
     url: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
 ) -> None:
     """Check the gradients of the named ops, by default of all.
 
+    With umbridge+http://host:4242/model, tesseract+http://host:8000 or oip+http://host:8000/model, check those of
+    another server's model, in up to 1000 evaluations of it, or as many as --budget allows.
+
     Exits with 1 if a gradient is wrong, with 2 if an op is unavailable or inconclusive, or a check cannot run, breaks
     off or runs out of time, else with 0. Ctrl-C prints and writes what was checked so far, and exits with 130.
     """
     out = console(sys.stderr if STDOUT in (json, junit) else None)
-    with output_files({"--json": json, "--junit": junit}) as files, client(ctx, url, timeout) as service:
-        events = service.checks(
-            ops or None,
-            dtypes=dtype or None,
-            modes=mode or None,
-            orders=order or None,
-            checks=check or None,
-            seed=seed,
-            device=device,
-            tolerances={"absolute": absolute, "relative": relative},
-            budget_s=budget,
-        )
+    servers = server_targets(ops or ())
+    if (inputs or config) and not servers:
+        raise BadArgument("--inputs and --config: expected a server, such as umbridge+http://localhost:4242/model")
+    with output_files({"--json": json, "--junit": junit}) as files, ExitStack() as opened:
+        if servers:
+            events = events_of(
+                servers,
+                of_ops={"--dtype": dtype, "--mode": mode, "--order": order, "--device": device},
+                inputs=inputs or (),
+                config=config,
+                budget=budget,
+                checks=check,
+                seed=seed,
+                tolerances=Tolerances(absolute, relative),
+                timeout=timeout,
+            )
+        else:
+            events = opened.enter_context(client(ctx, url, timeout)).checks(
+                ops or None,
+                dtypes=dtype or None,
+                modes=mode or None,
+                orders=order or None,
+                checks=check or None,
+                seed=seed,
+                device=device,
+                tolerances={"absolute": absolute, "relative": relative},
+                budget_s=budget,
+            )
         with closing(events):
             outcome = follow(out, events, quiet=quiet)
+        if not quiet:
+            print_scopes(out, outcome.reports)
         if json is not None:
             write_json(files["--json"], outcome)
         if junit is not None:

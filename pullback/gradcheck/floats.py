@@ -8,6 +8,9 @@ import numpy as np
 
 from pullback.dtypes import FLOATS
 
+# How much larger than the smallest normal number a product may be whose factors are flushed to 0.
+FLUSHED = 256.0
+
 
 class Limits(NamedTuple):
     """The relative distance between neighbouring numbers, the smallest normal number, and the largest number."""
@@ -35,6 +38,14 @@ def eps(dtype: str) -> float:
 def tiny(dtype: str) -> float:
     """Return the smallest normal number: kernels flush smaller ones to 0, simplified graphs keep them."""
     return _LIMITS[dtype].tiny
+
+
+def underflow(dtype: str) -> float:
+    """Return how large a number may be that is rightly 0: its factors may be flushed to 0 before they are multiplied.
+
+    CPUs do not flush the numbers of float16, which they compute in float32.
+    """
+    return tiny(dtype) if dtype == "float16" else FLUSHED * tiny(dtype)
 
 
 def largest(dtype: str) -> float:

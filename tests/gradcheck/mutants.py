@@ -117,7 +117,7 @@ MUTANTS = (
         "comparison.py", "        _compare_directions(target, gradient, objective)\n", "        pass\n", tests=PLANTED
     ),
     Mutant(
-        "comparison.py",
+        "slope_comparison.py",
         "allowed = COVERAGE * numeric.error + bar\n",
         "allowed = COVERAGE * numeric.error + bar + 1\n",
         tests=PLANTED,
