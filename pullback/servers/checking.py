@@ -17,6 +17,8 @@ from pullback.servers.plan import PROPERTIES, Plan
 from pullback.servers.sample import Pair, PointRefused, Sample, take, with_level
 from pullback.servers.scope import scope
 
+SMALL = 1e-2
+"""The relative difference below which the tolerance of a solver may be the cause."""
 PROPERTY_CHECKS = {
     "determinism": properties.determinism,
     "linearity": properties.linearity,
@@ -118,6 +120,10 @@ class ServerReport:
                 derivatives.compare(sample, move)
         for pair, comparison in comparisons.items():
             finding = comparison.finding(f"d{pair[1]}", "the numeric derivative of the server's values")
+            worst = finding.worst
+            if not self.plan.measures_noise and finding.verdict == "fail" and worst and worst.relative < SMALL:
+                note = "; a solver's tolerance above 1e-6 would explain it: raise --budget to measure it, or --relative"
+                finding = replace(finding, sentence=finding.sentence + note)
             if rates := derivatives.rates.get(pair):
                 note = f"; rates of the Taylor remainder (2 if the gradient is right, 1 if wrong): {rates}"
                 finding = replace(finding, sentence=finding.sentence + note)

@@ -11,7 +11,7 @@ from pullback.dtypes import Array
 from pullback.gradcheck.verdict import Comparison, Finding, Place, Tolerances
 from pullback.servers.meter import Meter
 from pullback.servers.reproduction import GradientCall
-from pullback.servers.sample import ASSUMED, NOISES, Sample, directions, gradients
+from pullback.servers.sample import LARGEST_TOLERANCE, NOISES, Sample, directions, gradients, largest_of, vectors
 
 RATIO = 20
 """The bars are those of one vjp; here three of them, at cotangents up to four times as large, may be off."""
@@ -23,13 +23,12 @@ def determinism(meter: Meter, samples: Sequence[Sample], place: Place, tolerance
     for sample in samples:
         values, found = meter.values(sample.point), gradients(meter, sample.point, sample.cotangents, sample.inputs)
         for name, y in values.items():
-            size = float(np.abs(sample.values[name]).max(initial=0.0))
-            allowed = NOISES * np.max(sample.noise[name], initial=0.0) + ASSUMED * size
+            allowed = np.array(LARGEST_TOLERANCE * largest_of(sample.values[name]))
             comparison.add(y, sample.values[name], allowed, key=("outputs", name))
             largest = max(largest, _difference(y, sample.values[name]))
         for (output, name), dx in found.items():
             before = sample.gradients[output, name]
-            allowed = sample.bars[output, name] + ASSUMED * np.abs(before).max(initial=0.0)
+            allowed = np.array(LARGEST_TOLERANCE * largest_of(before))
             comparison.add(dx, before, allowed, key=("gradients", name))
             largest = max(largest, _difference(dx, before))
     finding = comparison.finding("the second evaluation", "the first")
@@ -76,7 +75,7 @@ def adjoint(meter: Meter, samples: Sequence[Sample], place: Place, tolerances: T
     rng = np.random.default_rng(len(samples))
     for sample in samples:
         for slot in sample.inputs:
-            v = directions(slot, np.ones(slot.shape), rng)
+            v = vectors(slot, rng)
             pushed = meter.jvp(sample.point, slot.name, v, list(sample.cotangents))
             for output, dy in sample.cotangents.items():
                 pair = (output, slot.name)
@@ -98,7 +97,7 @@ def symmetry(meter: Meter, samples: Sequence[Sample], place: Place, tolerances: 
     for sample in samples:
         for slot in sample.outputs:
             for one, other in combinations_with_replacement(sample.inputs, 2):
-                u, v = (directions(each, np.ones(each.shape), rng) for each in (one, other))
+                u, v = vectors(one, rng), vectors(other, rng)
                 action = partial(meter.hessian, sample.point, slot.name)
                 (forth, back), noise = _actions(action, (one.name, other.name), sample.cotangents[slot.name], u, v)
                 size = np.sum(np.abs(u * forth)) + np.sum(np.abs(v * back))

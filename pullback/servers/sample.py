@@ -22,7 +22,7 @@ ROUNDINGS = 64
 """The roundings of its largest number that a derivative may be off, besides its noise."""
 FIRST_STEP = 0.25
 """The first step, as a fraction of the number that it moves."""
-FAR = 2.0**-4
+FAR = 2.0**-3
 """How far the points are that show the tolerance of a solver, as a fraction of the numbers."""
 LARGEST_TOLERANCE = 2.0**-13
 """The largest noise of a solver, relative to its largest number: more is what the function itself does."""
@@ -99,7 +99,7 @@ def take(
     if measures_noise:
         return _with_noise(meter, sample, rng)
     unit = max(eps, ASSUMED)
-    bars = {pair: np.full_like(dx, unit * _largest(dx)) for pair, dx in found.items()}
+    bars = {pair: np.full_like(dx, unit * largest_of(dx)) for pair, dx in found.items()}
     return replace(sample, noise={name: np.zeros_like(y) for name, y in values.items()}, bars=bars, unit=unit)
 
 
@@ -125,10 +125,12 @@ def _with_noise(meter: Meter, sample: Sample, rng: np.random.Generator) -> Sampl
     line = [results(noise.scaled(leaves, slopes, float(t))) if t else at for t in noise.NODES]
     sizes = {key: np.fmax(near[key], _of_solver(np.stack([each[key] for each in line]))) for key in at}
     bars = {
-        pair: NOISES * np.fmax(sizes[pair], np.median(sizes[pair])) + ROUNDINGS * sample.unit * _largest(dx)
+        pair: NOISES * np.fmax(sizes[pair], np.median(sizes[pair])) + ROUNDINGS * sample.unit * largest_of(dx)
         for pair, dx in sample.gradients.items()
     }
-    level = max((_largest(sizes[key]) / size for key, value in at.items() if (size := _largest(value))), default=0.0)
+    level = max(
+        (largest_of(sizes[key]) / size for key, value in at.items() if (size := largest_of(value))), default=0.0
+    )
     level = max(level, _nonlinearity(meter, sample, rng))
     return replace(sample, noise={name: sizes[name, ""] for name in sample.values}, bars=bars, level=level)
 
@@ -138,28 +140,32 @@ def with_level(sample: Sample, level: float) -> Sample:
 
     Noise that one line shows, another may miss; so the level is the largest of all points, values and gradients.
     """
-    noises = {name: np.fmax(sizes, level * _largest(sample.values[name])) for name, sizes in sample.noise.items()}
-    bars = {pair: np.fmax(bar, NOISES * level * _largest(sample.gradients[pair])) for pair, bar in sample.bars.items()}
+    noises = {name: np.fmax(sizes, level * largest_of(sample.values[name])) for name, sizes in sample.noise.items()}
+    bars = {
+        pair: np.fmax(bar, NOISES * level * largest_of(sample.gradients[pair])) for pair, bar in sample.bars.items()
+    }
     unit = max([sample.unit, *(_relative(sample, name, sizes) for name, sizes in noises.items())])
     return replace(sample, noise=noises, bars=bars, unit=min(unit, WIDEST_UNIT))
 
 
-def _largest(x: Array) -> float:
+def largest_of(x: Array) -> float:
+    """Return the largest size of a number, besides NaN."""
     return float(np.nanmax(np.abs(x), initial=0.0))
 
 
 def _nonlinearity(meter: Meter, sample: Sample, rng: np.random.Generator) -> float:
     """Return how far vjp(a + b) is from vjp(a) + vjp(b), relative to the largest number, if a solver explains it.
 
-    A solver that stops at a tolerance is linear only within that, wherever it stops.
+    A solver that stops at a tolerance is linear only within that: b, which has one number that is not 0, takes another
+    number of iterations than a does.
     """
-    other = {slot.name: directions(slot, np.ones(slot.shape), rng) for slot in sample.outputs}
+    other = {slot.name: _unit(slot, rng) for slot in sample.outputs}
     both = {name: dy + other[name] for name, dy in sample.cotangents.items()}
     two, together = (gradients(meter, sample.point, dys, sample.inputs) for dys in (other, both))
     found = 0.0
     for pair, dx in sample.gradients.items():
-        size = max(_largest(dx), _largest(two[pair]))
-        apart = _largest(together[pair] - dx - two[pair])
+        size = max(largest_of(dx), largest_of(two[pair]))
+        apart = largest_of(together[pair] - dx - two[pair])
         if size and apart <= LARGEST_TOLERANCE * size:
             found = max(found, apart / size)
     return found
@@ -171,7 +177,7 @@ def _of_solver(line: Array) -> Array:
     A solver that stops at a tolerance is smooth nearby, and jumps by that where the number of its iterations changes.
     """
     found = noise.on_line(line)
-    return np.where(found <= LARGEST_TOLERANCE * _largest(line), found, 0.0)
+    return np.where(found <= LARGEST_TOLERANCE * largest_of(line), found, 0.0)
 
 
 def _relative(sample: Sample, output: str, noises: Array) -> float:
@@ -180,6 +186,19 @@ def _relative(sample: Sample, output: str, noises: Array) -> float:
     size = float(np.abs(np.sum(sample.cotangents[output] * sample.values[output])))
     total = float(np.sqrt(np.sum((weights * noises) ** 2)))
     return total / size if size > 0 and np.isfinite(total / size) else 0.0
+
+
+def _unit(slot: Slot, rng: np.random.Generator) -> Array:
+    found = np.zeros(slot.shape)
+    if found.size:
+        found.flat[rng.integers(found.size)] = 1.0
+    return found
+
+
+def vectors(slot: Slot, rng: np.random.Generator) -> Array:
+    """Return random numbers with random signs, exact in the dtype of the slot."""
+    numbers = rng.uniform(0.25, 1.0, slot.shape) * rng.choice([-1.0, 1.0], slot.shape)
+    return numbers.astype(slot.dtype).astype(np.float64)
 
 
 def directions(slot: Slot, size: Array, rng: np.random.Generator) -> Array:

@@ -44,7 +44,7 @@ class UmBridgeModel:
             known = ", ".join(names)[:200]
             raise BadArgument(f"expected umbridge+{server.url}/MODEL, where MODEL is one of {known}; got {name!r}")
         self.name = name
-        support = member(self._post("ModelInfo"), "support", f"{server.url}/ModelInfo")
+        support = member(server.post("/ModelInfo", {"name": name}), "support", f"{server.url}/ModelInfo")
         for needed in ("Evaluate", "Gradient"):
             if member(support, needed, f"{server.url}/ModelInfo") is not True:
                 raise BadArgument(f"{name}: expected a model that supports {needed}, got {support}: implement it")
