@@ -1,10 +1,12 @@
 """``pullback check umbridge+http://...`` with UM-Bridge's own server."""
 
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
+PAGE = Path(__file__).parents[2] / "docs" / "check-servers.md"
 MODELS = Path(__file__).with_name("umbridge_models.py")
 
 
@@ -52,3 +54,15 @@ def test_points_of_the_user(check, stock):
 def test_other_protocols_and_models_are_told(check, stock):
     assert "where MODEL is one of right, large, one, solver" in check(f"umbridge+{stock}/nope").out
     assert check(f"tesseract+{stock}").code == check(f"oip+{stock}/right").code == 2
+
+
+def test_the_example_of_the_page(check, start, tmp_path):
+    page = PAGE.read_text()
+    program = re.search(r"```py\n(.*?)```", page, re.DOTALL)[1]
+    (tmp_path / "decay.py").write_text(program.replace("4242", "int(__import__('sys').argv[1])"))
+    url = start(sys.executable, "-P", str(tmp_path / "decay.py"), "PORT", ready="/Info")
+    code, out = check(f"umbridge+{url}/decay")
+    assert code == 1
+    shown = re.search(r"```text\n(.*?)```", page, re.DOTALL)[1].replace("http://localhost:4242", url)
+    without_times = re.compile(r"[\d.]+ s\b")
+    assert without_times.sub("", out) == without_times.sub("", shown)
