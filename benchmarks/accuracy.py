@@ -21,8 +21,8 @@ import numdifftools
 import numpy as np
 from scipy import differentiate
 
-from app.gradcheck.numeric import Status, slopes
 from benchmarks.pages import marked, replace
+from pullback.gradcheck.numeric import Status, slopes
 from tests.gradcheck.functions import BARS, CONFIDENTLY_WRONG, FUNCTIONS, UNIT, Function, scale
 
 PART = "accuracy table"

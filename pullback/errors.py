@@ -9,6 +9,8 @@
     ├── TimedOut                  no response within the client's timeout or the call's deadline
     ├── ConnectionLost            the connection closed before the response was complete
     ├── NotPullback               the server at the address is not Pullback
+    ├── BadAnswer                 another protocol's server answers something else than its protocol says
+    │   └── ModelFailed           it refuses a point, or fails there
     └── ProblemError      status  the service returned a problem document
         ├── Unauthorized  401     the service needs a key, or does not know this one
         ├── NotFound      404     an unknown op or path, or an op that could not be loaded
@@ -56,6 +58,14 @@ class ConnectionLost(PullbackError):
 
 class NotPullback(PullbackError):
     """The server at the address is not Pullback."""
+
+
+class BadAnswer(PullbackError):
+    """A server of another protocol answers something else than its protocol says."""
+
+
+class ModelFailed(BadAnswer):
+    """A server of another protocol refuses a point, or fails there."""
 
 
 @dataclass(frozen=True)

@@ -317,7 +317,7 @@ MODULE_RULES = [
     (leaves_are_leaves, {"app.tensors.json": "from app.runtime.modes import run"}),
     (leaves_are_leaves, {"app.tensors.json": "from ..binding import bind"}),
     (servers_stay_outside, {"app.autodiff.derivatives": "from starlette.types import Scope"}),
-    (servers_stay_outside, {"app.gradcheck.verdict": "import fastapi"}),
+    (servers_stay_outside, {"app.gradcheck.report": "import fastapi"}),
     (servers_stay_outside, {"app.execution.scheduler": "from app.http.problems import render"}),
     (servers_stay_outside, {"ops.a": "import uvicorn.config"}),
     (imports_run_down_the_layers, {"app.http.deadlines": "from app.routes.router import Router"}),

@@ -10,8 +10,8 @@ from app.execution.check_pool import LATE_S, CheckPool
 from app.execution.check_process import CheckProcess
 from app.execution.check_steps import Check
 from app.gradcheck.report import Step
-from app.gradcheck.reproduce import Reproduction
-from app.gradcheck.verdict import Verdict
+from pullback.gradcheck.reproduction import Reproduction
+from pullback.gradcheck.verdict import Verdict
 
 log = logging.getLogger("pullback")
 

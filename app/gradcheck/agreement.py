@@ -10,10 +10,10 @@ from app.errors import Overloaded
 from app.gradcheck.reproduce import calls
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
-from app.gradcheck.verdict import Comparison, Finding, Place
 from app.runtime.modes import Key
 from app.tensors.dtypes import DTYPES
 from ops import Array
+from pullback.gradcheck.verdict import Comparison, Finding, Place
 
 Pair: TypeAlias = tuple[Mapping[Key, Array], Sample]
 """Computed values, and the sample that holds the expected values and their error bounds."""

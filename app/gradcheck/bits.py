@@ -12,9 +12,9 @@ import numpy as np
 from app.gradcheck import rounding
 from app.gradcheck.reproduce import calls
 from app.gradcheck.sample import Sample
-from app.gradcheck.verdict import Comparison, Finding, Place
 from app.runtime.modes import Key
 from ops import Array
+from pullback.gradcheck.verdict import Comparison, Finding, Place
 
 # The most that another order of the terms changes, in units in the last place of each term.
 MOST_UNITS = 4.0

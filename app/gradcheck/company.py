@@ -14,9 +14,9 @@ from app.errors import OpFailed, Unprocessable
 from app.gradcheck.reproduce import calls
 from app.gradcheck.sample import Sample, sample_at
 from app.gradcheck.target import Target
-from app.gradcheck.verdict import Comparison
 from app.runtime.modes import Key
 from ops import Array, Mode
+from pullback.gradcheck.verdict import Comparison
 
 # The rows of the whole batch, those of the batches that are compared bit for bit, and those of the parts.
 WHOLE, FIXED, PARTS = 65, 16, (1, 2, 4, 15, 16, 17, 33, 64)

@@ -3,33 +3,31 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from app.autodiff.point import Arrays
 from app.gradcheck import random_arrays, rounding
-from app.gradcheck.numeric import COVERAGE, MAX_STEPS, NO_DIGITS, Slopes, Status, slopes
 from app.gradcheck.objective import LARGE, Function, Objective, move_all, move_along, move_one
 from app.gradcheck.points import size_of_numbers
-from app.gradcheck.reproduce import Calls, Index
+from app.gradcheck.reproduce import Calls
 from app.gradcheck.rows import numbers_of
 from app.gradcheck.sample import Sample, nowhere
 from app.gradcheck.target import Target
-from app.gradcheck.verdict import Comparison
 from ops import Array
+from pullback.gradcheck.numeric import COVERAGE, MAX_STEPS, Slopes, Status, slopes
+from pullback.gradcheck.reproduction import Index
+from pullback.gradcheck.slope_comparison import add_slopes, estimate_twice, usable_status
+from pullback.gradcheck.verdict import Comparison
 
 # The most coordinates that are moved one by one, one row each; and the most at other attributes than those of examples,
 # or where a row runs a loop and takes long: the random directions cover all. Elementwise ops have no such limit.
 COORDINATES, FEW_COORDINATES = 32, 8
 DIRECTIONS = 3
-# The first step, as a fraction of the number that it moves; and the first step of the second estimate, as a fraction
-# of that.
-FIRST_STEP, SECOND_ESTIMATE = 0.25, 1 / 8
+# The first step, as a fraction of the number that it moves.
+FIRST_STEP = 0.25
 # How far points nearby are, as a fraction of the first step, how many, and how much another slope differs, relatively.
 NEARBY_DISTANCE, NEARBY_POINTS, OTHER_SLOPE = 2.0**-8, 16, 0.05
-# The error, as a fraction of a slope, that leaves the slope one digit.
-ONE_DIGIT = 0.5
 
 
 @dataclass(frozen=True)
@@ -109,8 +107,8 @@ def _compare_coordinates(
     )
     error = objective.rounding(elementwise=subsample.is_elementwise)
     estimate = partial(slopes, functions, rounding=error, **_limits(target))
-    numeric = _estimate(estimate, _first_step(target, name, x[coordinates]), analytic, bar)
-    status = gradient.statuses[name] = _status(numeric)
+    numeric = estimate_twice(estimate, _first_step(target, name, x[coordinates]), analytic, bar)
+    status = gradient.statuses[name] = usable_status(numeric)
     if not subsample.is_elementwise:
         wrong = (status == Status.OK) & (np.abs(analytic - numeric.value) > COVERAGE * numeric.error + bar)
         at_kink = _breaks_nearby(target, objective, name, coordinates, numeric.value) if wrong.any() else wrong
@@ -123,7 +121,7 @@ def _compare_coordinates(
         return index(int(coordinates[i]))
 
     where = {"x": x[coordinates], "index": index_of, "calls": calls}
-    _add(gradient.comparisons[name], analytic, numeric, bar, status=status, **where)
+    add_slopes(gradient.comparisons[name], analytic, numeric, bar, status=status, **where)
 
 
 def _compare_directions(target: Target, subsample: Sample, gradient: Gradient, objective: Objective) -> None:
@@ -144,31 +142,14 @@ def _compare_directions(target: Target, subsample: Sample, gradient: Gradient, o
         analytic, bar = (d * part).sum(axis=axes), (np.abs(d) * gradient.bounds[name]).sum(axis=axes)
         functions, error = move_along(objective, name, d), objective.rounding(elementwise=False)
         estimate = partial(slopes, functions, rounding=error, **_limits(target))
-        numeric = _estimate(estimate, np.ones(count), analytic, bar)
+        numeric = estimate_twice(estimate, np.ones(count), analytic, bar)
         calls = gradient.calls and _along(gradient.calls(name), name, d)
         where = {"index": nowhere, "calls": calls}
-        _add(gradient.comparisons[name], analytic, numeric, bar, status=_status(numeric), **where)
+        add_slopes(gradient.comparisons[name], analytic, numeric, bar, status=usable_status(numeric), **where)
 
 
 def _along(calls: Calls, name: str, directions: Array) -> Calls:
     return lambda i: replace(calls(i), times={name: directions[i]})
-
-
-def _add(comparison: Comparison, analytic: Array, numeric: Slopes, bar: Array, *, status: Array, **where: Any) -> None:
-    """Add derivatives to a comparison; ``bar`` is the rounding error of the analytic ones.
-
-    Agreement proves something within the numeric bar alone, or within a hundredth of the numbers.
-    """
-    allowed = COVERAGE * numeric.error + bar
-    with np.errstate(invalid="ignore"):
-        size = np.maximum(np.abs(analytic), np.abs(numeric.value))
-        is_near = np.abs(analytic - numeric.value) <= COVERAGE * numeric.error
-        conclusive = (is_near | (allowed <= NO_DIGITS * size)) & (numeric.status != Status.NO_DIGITS)
-        # Both count as 0.
-        are_lost = ~conclusive & (status == Status.OK) & (size <= rounding.underflow(comparison.place.dtype))
-    status = np.where(are_lost, Status.UNDERFLOW, status)
-    comparison.add(analytic, numeric.value, allowed, status=status, conclusive=conclusive, **where)
-    comparison.evaluations += numeric.evaluations
 
 
 def _breaks_nearby(target: Target, objective: Objective, name: str, coordinates: Array, at: Array) -> Array:
@@ -184,37 +165,11 @@ def _breaks_nearby(target: Target, objective: Objective, name: str, coordinates:
         moved = x + NEARBY_DISTANCE * _first_step(target, name, x) * rng.uniform(-1, 1, x.shape)
         nearby = move_one(replace(objective, leaves={**objective.leaves, name: moved}), name, coordinates)
         scale = _first_step(target, name, x.ravel()[coordinates]) * NEARBY_DISTANCE / 8
-        slope = slopes(nearby, scale, **_limits(target)).value
+        least = rounding.underflow(target.widest)
+        slope = slopes(nearby, scale, rounding.eps(target.widest), least=least).value
         with np.errstate(invalid="ignore"):
             breaks |= is_tied & (np.abs(slope - at) > OTHER_SLOPE * (np.abs(slope) + np.abs(at)))
     return breaks
-
-
-def _status(numeric: Slopes) -> Array:
-    """Return the statuses, ``OK`` for a slope with one digit left, which can still expose a large error."""
-    with np.errstate(invalid="ignore"):
-        has_one = COVERAGE * numeric.error <= ONE_DIGIT * np.abs(numeric.value)
-    return np.where((numeric.status == Status.NO_DIGITS) & has_one, Status.OK, numeric.status)
-
-
-def _estimate(estimate: Callable[[Array], Slopes], scale: Array, analytic: Array, bar: Array) -> Slopes:
-    """Return the slopes; where a gradient looks wrong, estimate again with smaller steps.
-
-    ``estimate(scale)`` returns the slopes whose largest steps are ``scale``. If the two estimates contradict each
-    other, neither proves anything.
-    """
-    first = estimate(scale)
-    with np.errstate(invalid="ignore"):
-        right = np.abs(analytic - first.value) <= COVERAGE * first.error + bar
-    doubtful = (_status(first) == Status.OK) & ~right
-    if not doubtful.any():
-        return first
-    nearer = estimate(scale * SECOND_ESTIMATE)
-    with np.errstate(invalid="ignore"):
-        apart = np.abs(nearer.value - first.value) > COVERAGE * (nearer.error + first.error)
-    status = np.where(doubtful & apart, Status.CONTRADICTION, first.status)
-    status = np.where(doubtful & (_status(nearer) != Status.OK), nearer.status, status)
-    return Slopes(first.value, first.error, status, first.evaluations + nearer.evaluations)
 
 
 def _limits(target: Target) -> dict[str, float]:

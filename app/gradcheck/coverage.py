@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from app.gradcheck.places import Document
-from app.gradcheck.verdict import Verdict, worst_verdict
+from pullback.gradcheck.verdict import Verdict, worst_verdict
 
 BY_SLOT = ("derivative", "second", "linearity")
 """Checks that judge each slot by itself; the slot of any other finding is that of its worst number."""

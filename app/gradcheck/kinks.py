@@ -16,13 +16,14 @@ import numpy as np
 from app.autodiff.point import Arrays
 from app.errors import OpFailed, Unprocessable
 from app.gradcheck import rounding
-from app.gradcheck.numeric import COVERAGE, Status
 from app.gradcheck.objective import Objective
-from app.gradcheck.reproduce import Call, Index, calls
+from app.gradcheck.reproduce import Call, calls
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
-from app.gradcheck.verdict import Comparison
 from ops import Array
+from pullback.gradcheck.numeric import COVERAGE, Status
+from pullback.gradcheck.reproduction import Index
+from pullback.gradcheck.verdict import Comparison
 
 # The most numbers of an input that are moved alone, and how many directions move all inputs together.
 ALONE, TOGETHER = 12, 2

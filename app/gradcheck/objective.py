@@ -7,8 +7,8 @@ from typing import TypeAlias
 import numpy as np
 
 from app.autodiff.point import Arrays
-from app.gradcheck.numeric import Functions
 from ops import Array
+from pullback.gradcheck.numeric import Functions
 
 Function: TypeAlias = Callable[[Arrays], Arrays]
 """From inputs or other leaves by name to results by name."""

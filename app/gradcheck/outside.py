@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from app.gradcheck.target import Target
-from app.gradcheck.verdict import Finding
+from pullback.gradcheck.verdict import Finding
 
 NOTE = (
     "a note, not a failure, because the point is made by hand and Op.sample may never draw it: "

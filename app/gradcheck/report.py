@@ -24,14 +24,14 @@ from app.gradcheck.checks import (
 from app.gradcheck.coverage import shares, verdict_on_op
 from app.gradcheck.halves import widened
 from app.gradcheck.places import Document, merge
-from app.gradcheck.reproduce import Reproduction
 from app.gradcheck.target import Options, Target
-from app.gradcheck.verdict import VERDICTS, Finding, Place, Verdict
 from app.runtime.cancellation import Checkpoint
 from app.runtime.messages import text_of, without_paths
 from app.runtime.source_lines import author_line, own_line
 from ops import Op
 from pullback import __version__
+from pullback.gradcheck.reproduction import Reproduction
+from pullback.gradcheck.verdict import VERDICTS, Finding, Place, Verdict
 
 log = logging.getLogger("pullback")
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -17,8 +17,7 @@ from app.errors import PullbackError
 from app.gradcheck.sample import Sample
 from app.runtime.modes import Key
 from ops import Array
-
-Index: TypeAlias = tuple[int, ...]
+from pullback.gradcheck.reproduction import Index, Reproduction
 
 OPERATIONS: Mapping[str | int, tuple[str, str, tuple[str, ...]]] = {
     "outputs": ("forward", "outputs", ()),
@@ -34,13 +33,6 @@ PREFIXES = {"inputs": ("",), "attrs": ("",), "cotangents": ("d",), "vectors": ("
 MAX_NUMBERS, MAX_WEIGHTS, MAX_ELEMENTS = 64, 16, 8
 # How far the number of a call may be off, as a fraction, to be the number of the check.
 SAME_NUMBER = 1e-6
-
-
-class Reproduction(NamedTuple):
-    """A command line, or why there is none, and what in its answer is the number."""
-
-    command: str
-    shows: str | None
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,8 +19,8 @@ from app.gradcheck.agreement import NAMES, ORDERS
 from app.gradcheck.reproduce import Call, Calls
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
-from app.gradcheck.verdict import Comparison, Finding, Place
 from ops import Array, Mode
+from pullback.gradcheck.verdict import Comparison, Finding, Place
 
 Shape: TypeAlias = tuple[int, ...]
 SMALL: tuple[Shape, ...] = ((), (1,), (5,), (64,), (65,), (1, 1, 1), (0,), (2, 0, 3))

@@ -14,17 +14,16 @@ digits as any other. In a narrow dtype, where inputs are exact and the widest dt
 the terms are all that counts.
 """
 
-import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar, cast
+from typing import Generic, TypeAlias, TypeVar
 
-import ml_dtypes
 import numpy as np
 
-from app.gradcheck import noise
-from app.gradcheck.noise import accumulate_max
 from ops import Array
+from pullback.gradcheck import noise
+from pullback.gradcheck.floats import eps, tiny, underflow
+from pullback.gradcheck.noise import accumulate_max
 
 K = TypeVar("K", bound=Hashable)
 Q = TypeVar("Q", bound=Hashable)
@@ -42,8 +41,6 @@ DRAWS = 3
 # The relative size of the random errors that measure the terms, by the ``eps`` of the dtype: its own rounding must be
 # small beside them.
 MEASURED = {2.0**-52: 2.0**-36, 2.0**-23: 2.0**-15}
-# How much larger than the smallest normal number a product may be whose factors are flushed to 0.
-FLUSHED = 256.0
 # The size of the errors that show whether results jump, in ``eps``.
 BESIDE = 4.0
 # The bound covers this many times the noise.
@@ -51,24 +48,6 @@ NOISES = 8.0
 # In a narrow dtype, how many roundings of itself a number may be off, and how many times the terms: kernels of half
 # precision compute in float32 and round once, those of float32 are off by some units in the last place.
 IN_HALF, IN_SINGLE = (1.0, 2.0), (8.0, 4.0)
-
-
-def eps(dtype: str) -> float:
-    """Return the relative distance between neighbouring numbers of a dtype."""
-    return float(_limits(dtype).eps)
-
-
-def tiny(dtype: str) -> float:
-    """Return the smallest normal number: kernels flush smaller ones to 0, simplified graphs keep them."""
-    return float(_limits(dtype).smallest_normal)
-
-
-def underflow(dtype: str) -> float:
-    """Return how large a number may be that is rightly 0: its factors may be flushed to 0 before they are multiplied.
-
-    CPUs do not flush the numbers of float16, which they compute in float32.
-    """
-    return tiny(dtype) if dtype == "float16" else FLUSHED * tiny(dtype)
 
 
 def lost(dtype: str) -> float:
@@ -79,11 +58,6 @@ def lost(dtype: str) -> float:
 def measured_with(dtype: str) -> float:
     """Return the relative size of the random errors that measure the terms of results in a dtype."""
     return MEASURED.get(eps(dtype), eps(dtype))
-
-
-def largest(dtype: str) -> float:
-    """Return the largest number."""
-    return float(_limits(dtype).max)
 
 
 @dataclass(frozen=True)
@@ -184,19 +158,6 @@ def in_narrow(value: Array, spread: Array, dtype: str) -> Array:
     own, times = IN_SINGLE if dtype == "float32" else IN_HALF
     size = np.abs(np.nan_to_num(np.asarray(value, np.float64), nan=0.0, posinf=0.0, neginf=0.0))
     return own * eps(dtype) * size + times * spread + underflow(dtype)
-
-
-def ulps(difference: float, of: float, dtype: str) -> float:
-    """Return a difference in units in the last place of the number ``of`` in ``dtype``."""
-    if not np.isfinite(of):
-        return difference
-    return difference / (2.0 ** math.floor(math.log2(max(abs(of), tiny(dtype)))) * eps(dtype))
-
-
-def _limits(dtype: str) -> Any:
-    # Its type is a union of NumPy's class and one of ml_dtypes, which has no stub.
-    limits: Any = cast(Any, ml_dtypes).finfo(dtype)
-    return limits
 
 
 def _as_float64(results: Sequence[Mapping[Q, Array]]) -> list[dict[Q, Array]]:

@@ -13,13 +13,13 @@ from app.autodiff.point import Arrays, Point, blame_op
 from app.errors import OpFailed, Unprocessable
 from app.gradcheck import rounding
 from app.gradcheck.inner_errors import InnerErrors
-from app.gradcheck.noise import scaled
 from app.gradcheck.reference import as_float64
 from app.gradcheck.rounding import Rounding
 from app.gradcheck.rows import Rows, has_loop, is_joinable, stack
 from app.runtime.modes import Key
 from app.tensors.dtypes import DTYPES
 from ops import Array, Claim, Mode
+from pullback.gradcheck.noise import scaled
 
 # How often the errors inside an op are drawn; for a narrow dtype more often, because nothing else is measured.
 DRAWS, DRAWS_IN_NARROW = 5, 10

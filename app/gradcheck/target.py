@@ -19,11 +19,11 @@ from app.gradcheck import rounding
 from app.gradcheck.reference import has_reference
 from app.gradcheck.rows import Rows, numbers_of
 from app.gradcheck.sample import Sample, Subsample, sample_at, stacked
-from app.gradcheck.verdict import Tolerances
 from app.runtime.cancellation import Checkpoint
 from app.runtime.modes import Key
 from app.tensors.dtypes import DTYPES
 from ops import FLOATS, MODES, Array, Batching, Claim, Mode, Op
+from pullback.gradcheck.verdict import Tolerances
 
 # In addition to the examples: random numbers for an elementwise op, random points for any other.
 RANDOM_NUMBERS, RANDOM_POINTS = 256, 2

@@ -15,8 +15,8 @@ from app.errors import OpFailed, PullbackError, Unprocessable
 from app.gradcheck import points
 from app.gradcheck.reference import has_reference
 from app.gradcheck.target import Target
-from app.gradcheck.verdict import Finding, Place
 from ops import BOOL, FLOATS, Example, Input, Op
+from pullback.gradcheck.verdict import Finding, Place
 
 # Domains that indices and labels often have, from the first number to the one after the last.
 USUAL = ((0.0, 3.0), (0.0, 1.0))

@@ -13,9 +13,9 @@ from app.autodiff.point import Point
 from app.errors import wrong
 from app.gradcheck import rounding
 from app.gradcheck.sample import Sample
-from app.gradcheck.verdict import Comparison, Place, Tolerances, worst_verdict
 from app.tensors.dtypes import DTYPES
 from ops import FLOATS, Array
+from pullback.gradcheck.verdict import Comparison, Place, Tolerances, worst_verdict
 
 BLOCKS = 32
 

@@ -15,12 +15,17 @@ from pullback.cli.options import Absolute, Device, Names, Relative, Timeout, Url
 from pullback.cli.output_files import STDOUT, output_files
 from pullback.cli.pages import pages_and_names
 from pullback.cli.reproduction import runnable
+from pullback.cli.servers import events_of, print_scopes, server_targets
+from pullback.errors import BadArgument
+from pullback.gradcheck.verdict import Tolerances
 from pullback.local_checks import LocalChecks
 
 
 def check(
     ctx: typer.Context,
-    ops: Annotated[Names, typer.Argument(metavar="OP", help="Names, pages or folders; by default all ops.")] = None,
+    ops: Annotated[
+        Names, typer.Argument(metavar="OP", help="Names, pages, folders, or URLs of servers; by default all ops.")
+    ] = None,
     *,
     dtype: Annotated[Names, typer.Option(help="A float dtype to check; repeatable.")] = None,
     mode: Annotated[Names, typer.Option(help="graph, eager, xla or v1; repeatable.")] = None,
@@ -28,7 +33,8 @@ def check(
     check: Annotated[Names, typer.Option(help="derivative, adjoint, ...; repeatable.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the random draws: same seed, same report.", min=0)] = 0,
     budget: Annotated[
-        float | None, typer.Option(help="Seconds after which the checks left are not run.", min=0.001)
+        float | None,
+        typer.Option(help="Seconds after which no further check runs; for a server, evaluations.", min=0.001),
     ] = None,
     device: Device = None,
     absolute: Absolute = 0.0,
@@ -36,6 +42,10 @@ def check(
     json: Annotated[Path | None, typer.Option(help="Write the reports to this file; - is standard output.")] = None,
     junit: Annotated[Path | None, typer.Option(help="Write the reports as JUnit XML; - is standard output.")] = None,
     local: Annotated[bool, typer.Option("--local", help="Check without a service, as pages and folders are.")] = False,
+    inputs: Annotated[
+        Names, typer.Option(help="A point of a server's model: JSON or @file.json; repeatable; by default random.")
+    ] = None,
+    config: Annotated[str | None, typer.Option(help="The config or parameters of a server's model, as JSON.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only failures.")] = False,
     url: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
@@ -45,11 +55,17 @@ def check(
     A page (my_ops/cube.py) or a folder of pages is checked without a service, in a process of this machine, with the
     same checks and the same report. With --local, so are names of the ops that a service here would have.
 
+    With umbridge+http://host:4242/model, tesseract+http://host:8000 or oip+http://host:8000/model, check those of
+    another server's model, in up to 1000 evaluations of it, or as many as --budget allows.
+
     Exits with 1 if a gradient is wrong, with 2 if an op is unavailable or inconclusive, or a check cannot run, breaks
     off or runs out of time, else with 0. Ctrl-C prints and writes what was checked so far, and exits with 130.
     """
     out = console(sys.stderr if STDOUT in (json, junit) else None)
-    pages, names = pages_and_names(ops or [])
+    servers = server_targets(ops or ())
+    if (inputs or config) and not servers:
+        raise BadArgument("--inputs and --config: expected a server, such as umbridge+http://localhost:4242/model")
+    pages, names = ([], []) if servers else pages_and_names(ops or [])
     options: CheckOptions = {
         "dtypes": dtype or None,
         "modes": mode or None,
@@ -61,12 +77,26 @@ def check(
         "budget_s": budget,
     }
     with output_files({"--json": json, "--junit": junit}) as files, ExitStack() as opened:
-        if pages or local:
+        if servers:
+            events = events_of(
+                servers,
+                of_ops={"--dtype": dtype, "--mode": mode, "--order": order, "--device": device},
+                inputs=inputs or (),
+                config=config,
+                budget=budget,
+                checks=check,
+                seed=seed,
+                tolerances=Tolerances(absolute, relative),
+                timeout=timeout,
+            )
+        elif pages or local:
             events = opened.enter_context(LocalChecks()).checks(pages, names or None, options)
         else:
             events = opened.enter_context(client(ctx, url, timeout)).checks(names or None, **options)
-        with closing(runnable(events, None if pages or local else url or ctx.obj)) as found:
+        with closing(runnable(events, None if servers or pages or local else url or ctx.obj)) as found:
             outcome = follow(out, found, quiet=quiet)
+        if not quiet:
+            print_scopes(out, outcome.reports)
         if json is not None:
             write_json(files["--json"], outcome)
         if junit is not None:

@@ -47,6 +47,7 @@ def main(environments: str, *clients: str) -> int:
         def run_one(client: str, url: str) -> int:
             # Nothing of this repository is on the path: the client is alone, as for its users.
             options = ["--url", url, "--guarded-url", guarded.url, "--key", guarded.key, "--client", client]
+            options += ["--python", sys.executable]
             files = [
                 f"test_{client}.py",
                 *sorted(file.name for file in HERE.glob(f"test_{client}_*.py")),

@@ -1,18 +1,27 @@
 """Third-party clients, each in its own environment, against a service that ``tests.clients`` starts."""
 
 import json
+import os
+import socket
+import subprocess
+import time
 import urllib.request
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+
+ROOT = Path(__file__).parents[2]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--url", required=True, help="the URL of the service")
     parser.addoption("--guarded-url", required=True, help="the URL of a service that needs a key")
     parser.addoption("--key", required=True, help="the key")
+    parser.addoption("--python", required=True, help="the Python of the service, which has the command line")
     parser.addoption("--client", required=True, help="the name of the client in docs/clients.md")
 
 
@@ -34,6 +43,50 @@ def key(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def client(request: pytest.FixtureRequest) -> str:
     return request.config.getoption("client")
+
+
+class Checked(NamedTuple):
+    """The exit code and the output of ``pullback check``."""
+
+    code: int
+    out: str
+
+
+@pytest.fixture(scope="session")
+def check(request: pytest.FixtureRequest) -> Callable[..., Checked]:
+    """Run ``pullback check`` with the Python of the service."""
+
+    def call(*args: str) -> Checked:
+        command = [request.config.getoption("python"), "-m", "pullback", "check", *args]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+        return Checked(done.returncode, done.stdout + done.stderr)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def start() -> Iterator[Callable[..., str]]:
+    """Start servers, each by a command with PORT in place of its port; return the URL once ``ready`` answers."""
+    with ExitStack() as stack:
+
+        def call(*command: str, ready: str, **variables: str) -> str:
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                port = free.getsockname()[1]
+            words = [word.replace("PORT", str(port)) for word in command]
+            server = subprocess.Popen(words, env={**os.environ, **variables}, stdout=subprocess.DEVNULL, stderr=2)
+            stack.callback(server.wait)
+            stack.callback(server.terminate)
+            url, end = f"http://127.0.0.1:{port}", time.monotonic() + 60
+            while True:
+                try:
+                    with urllib.request.urlopen(url + ready, timeout=5):
+                        return url
+                except OSError:
+                    assert server.poll() is None, "the server has ended"
+                    assert time.monotonic() < end, "the server does not answer"
+                    time.sleep(0.1)
+
+        yield call
 
 
 Native = Callable[..., Any]

@@ -31,7 +31,7 @@ SILENT = ("tests/gradcheck/test_no_false_alarms.py", "-k", "not registered")
 
 @dataclass(frozen=True)
 class Mutant:
-    """A change in a module of ``app/gradcheck``, and the names of ops that show it, or the tests that do."""
+    """A change in a module of a package ``gradcheck``, and the names of ops that show it, or the tests that do."""
 
     module: str
     before: str
@@ -117,7 +117,7 @@ MUTANTS = (
         "comparison.py", "        _compare_directions(target, gradient, objective)\n", "        pass\n", tests=PLANTED
     ),
     Mutant(
-        "comparison.py",
+        "slope_comparison.py",
         "allowed = COVERAGE * numeric.error + bar\n",
         "allowed = COVERAGE * numeric.error + bar + 1\n",
         tests=PLANTED,
@@ -281,7 +281,8 @@ def shown(mutant: Mutant) -> list[str]:
             copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
             copy(ROOT / name, Path(folder, name))
         Path(folder, "build").symlink_to(ROOT / "build")
-        path = Path(folder, "app", "gradcheck", mutant.module)
+        shared = Path(folder, "pullback", "gradcheck", mutant.module)
+        path = shared if shared.exists() else Path(folder, "app", "gradcheck", mutant.module)
         code = path.read_text()
         if code.count(mutant.before) != 1:
             raise ValueError(f"expected {mutant.before!r} once in {mutant.module}, got {code.count(mutant.before)}")

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from app.gradcheck.coverage import shares, verdict_on_op
 from app.gradcheck.outside import NOTE
-from app.gradcheck.verdict import Finding, Place, is_enough, worst_verdict
+from pullback.gradcheck.verdict import Finding, Place, is_enough, worst_verdict
 from tests.gradcheck.checking import entries, failed, report
 from tests.gradcheck.hard.making import handwritten
 from tests.gradcheck.hard.matrices import POSITIVE, of_matrix, random_positive

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from app.gradcheck.numeric import Status, slopes
+from pullback.gradcheck.numeric import Status, slopes
 from tests.gradcheck.functions import BARS, CONFIDENTLY_WRONG, FUNCTIONS, UNIT, Function, scale
 
 CASES = [pytest.param(function, x, id=f"{name}-{x:g}") for name, function in FUNCTIONS.items() for x in function.at]

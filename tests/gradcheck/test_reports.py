@@ -18,9 +18,9 @@ from app.gradcheck import report as reports
 from app.gradcheck.checks import CHECKS, linearity
 from app.gradcheck.report import OUT_OF_TIME, Report
 from app.gradcheck.target import Options
-from app.gradcheck.verdict import Comparison, Place, Tolerances
 from app.runtime.cancellation import Checkpoint
 from ops import Attrs, Claim, Example, Formula, Input, Surrogate
+from pullback.gradcheck.verdict import Comparison, Place, Tolerances
 from tests.gradcheck.checking import CPU, entries, failed, planned, report
 from tests.gradcheck.op_makers import WIDE, claiming, cube_vjp, elementwise, made, rows
 

@@ -7,11 +7,11 @@ import pytest
 import tensorflow as tf
 
 from app.autodiff.binding import bind
-from app.gradcheck.verdict import Tolerances
 from app.gradcheck.verify import verify
 from app.tensors.dtypes import DTYPES
 from app.tensors.json import decode
 from ops import FLOATS, Op
+from pullback.gradcheck.verdict import Tolerances
 from tests.gradcheck.hard.making import handwritten
 from tests.gradcheck.wrong.making import elementwise, rows
 

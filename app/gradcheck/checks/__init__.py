@@ -24,7 +24,7 @@ from app.gradcheck.checks import (
     value,
 )
 from app.gradcheck.target import Target
-from app.gradcheck.verdict import Finding
+from pullback.gradcheck.verdict import Finding
 
 Check = Callable[[Target], Iterator[Finding]]
 

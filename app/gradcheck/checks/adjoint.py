@@ -9,8 +9,8 @@ from app.errors import OpFailed
 from app.gradcheck.reproduce import calls
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
-from app.gradcheck.verdict import Comparison, Finding, Place
 from ops import Array
+from pullback.gradcheck.verdict import Comparison, Finding, Place
 
 NAME = "adjoint"
 

@@ -13,9 +13,9 @@ from app.gradcheck.company import Company
 from app.gradcheck.reproduce import calls
 from app.gradcheck.sample import Sample, Subsample
 from app.gradcheck.target import Target
-from app.gradcheck.verdict import Comparison, Finding, Place
 from app.runtime.modes import Key
 from ops import ANY_SHAPE, Array, Batching, Op
+from pullback.gradcheck.verdict import Comparison, Finding, Place
 
 NAME = "batching"
 UNCLAIMED = "the op does not claim that requests may share a call"

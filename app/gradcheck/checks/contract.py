@@ -17,10 +17,10 @@ from app.errors import OpFailed, Overloaded
 from app.gradcheck import undeclared
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
-from app.gradcheck.verdict import Finding, Place
 from app.runtime.modes import run
 from app.runtime.op_errors import op_errors
 from ops import FLOATS, Mode, Op, rules_of
+from pullback.gradcheck.verdict import Finding, Place
 
 NAME = "contract"
 MODES: tuple[Mode, ...] = ("graph", "eager")

@@ -18,7 +18,7 @@ from app.errors import OpFailed, Unprocessable
 from app.gradcheck import sizes
 from app.gradcheck.sample import sample_at
 from app.gradcheck.target import Target
-from app.gradcheck.verdict import Finding, Place
+from pullback.gradcheck.verdict import Finding, Place
 
 NAME = "cost"
 # A call of a small op takes as long as the call itself; elementwise ops are measured with so many numbers.

@@ -13,15 +13,15 @@ from app.gradcheck import sweep
 from app.gradcheck.claims import claim_function, claim_rows
 from app.gradcheck.comparison import Gradient, compare, compare_with_formula
 from app.gradcheck.kinks import compare_one_sided
-from app.gradcheck.numeric import Status
 from app.gradcheck.objective import Objective
 from app.gradcheck.outside import noted
 from app.gradcheck.reproduce import calls
 from app.gradcheck.rows import Rows
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import NUMBERS_OF_LARGE, Target
-from app.gradcheck.verdict import Comparison, Finding, Place
 from ops import Array, Derivative, Formula, Surrogate
+from pullback.gradcheck.numeric import Status
+from pullback.gradcheck.verdict import Comparison, Finding, Place
 
 NAME = "derivative"
 AGAINST = {

@@ -15,9 +15,9 @@ from app.gradcheck.reproduce import calls
 from app.gradcheck.rows import stack
 from app.gradcheck.sample import Sample, draw
 from app.gradcheck.target import Target
-from app.gradcheck.verdict import Comparison, Finding, Place
 from app.runtime.modes import Key
 from ops import Mode
+from pullback.gradcheck.verdict import Comparison, Finding, Place
 
 NAME = "directions"
 COUNT = 3
@@ -39,11 +39,12 @@ def check(target: Target) -> Iterator[Finding]:
         return
     for mode in MODES:
         if mode in target.modes or mode == "graph":
-            yield from _findings(target, samples[-1], replace(place, mode=mode))
+            yield from _findings(target, samples[-1], mode)
 
 
-def _findings(target: Target, in_graph: Sample, place: Place) -> Iterator[Finding]:
-    rng, sample = target.rng(NAME), in_graph.in_mode(place.mode, target.device)
+def _findings(target: Target, in_graph: Sample, mode: Mode) -> Iterator[Finding]:
+    place = Place(NAME, mode=mode, dtype=target.widest)
+    rng, sample = target.rng(NAME), in_graph.in_mode(mode, target.device)
     cotangents, vectors = (
         [{name: draw(rng, x.shape).astype(x.dtype) for name, x in named.items()} for _ in range(COUNT)]
         for named in (sample.cotangents, sample.vectors)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from app.gradcheck.agreement import agree
 from app.gradcheck.target import Target
-from app.gradcheck.verdict import Finding, Place
+from pullback.gradcheck.verdict import Finding, Place
 
 NAME = "dtypes"
 

@@ -17,16 +17,17 @@ from app.gradcheck import rounding
 from app.gradcheck.checks import derivative, second
 from app.gradcheck.claims import claim_function, claim_of
 from app.gradcheck.comparison import slope_at
-from app.gradcheck.numeric import Status
 from app.gradcheck.outside import noted
 from app.gradcheck.points import size_of_numbers
 from app.gradcheck.reproduce import Call
 from app.gradcheck.sample import Sample, sample_at
 from app.gradcheck.target import Target
-from app.gradcheck.verdict import NEAR_OVERFLOW, Element, Finding, Place
 from app.runtime.modes import Key
 from app.tensors.dtypes import DTYPES
 from ops import Array, Derivative, Formula
+from pullback.gradcheck import floats
+from pullback.gradcheck.numeric import Status
+from pullback.gradcheck.verdict import NEAR_OVERFLOW, Element, Finding, Place
 
 NAME = "finite"
 VALUES = {1: ("gradients",), 2: ("products", "slots")}
@@ -98,7 +99,7 @@ def _is_wrong(target: Target, sample: Sample, order: int, key: Key, at: int) -> 
         (low, high), x = slot.domain, sample.point.inputs[slot.name]
         if slot.has_domain and not ((x >= low) & (x <= high)).all():
             return False
-    high = rounding.largest(sample.point.spec.dtype)
+    high = floats.largest(sample.point.spec.dtype)
     if sample.point.spec.dtype != target.widest:
         true = float(np.ravel(target.widen(sample).values[key])[at])
         return bool(np.isfinite(true)) and abs(true) <= high

@@ -13,8 +13,8 @@ from app.autodiff.point import Arrays
 from app.gradcheck.checks.second import compare_dy_slots, compare_x_slots
 from app.gradcheck.sample import Sample, draw
 from app.gradcheck.target import Target
-from app.gradcheck.verdict import Comparison, Finding, Place
 from app.tensors.dtypes import DTYPES
+from pullback.gradcheck.verdict import Comparison, Finding, Place
 
 NAME = "higher"
 SECOND = 2

@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 
 from app.autodiff.derivatives import gradient
-from app.gradcheck.numeric import Status
 from app.gradcheck.reproduce import calls
 from app.gradcheck.sample import draw
 from app.gradcheck.target import Target
-from app.gradcheck.verdict import Comparison, Finding, Place
+from pullback.gradcheck.numeric import Status
+from pullback.gradcheck.verdict import Comparison, Finding, Place
 
 NAME = "linearity"
 # The error of each of the three vjps is that of the sample's vjp, times its weight and the ratio of the cotangents.

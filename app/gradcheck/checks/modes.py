@@ -16,9 +16,9 @@ from app.gradcheck.company import FIXED
 from app.gradcheck.outside import NOTE, noted
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
-from app.gradcheck.verdict import Finding, Place
 from app.runtime.modes import Key
 from ops import Array, Mode
+from pullback.gradcheck.verdict import Finding, Place
 
 NAME = "modes"
 

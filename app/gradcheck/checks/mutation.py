@@ -10,11 +10,11 @@ import numpy as np
 
 from app.autodiff.derivatives import values_up_to
 from app.gradcheck.target import Target
-from app.gradcheck.verdict import Finding, Place
 from app.runtime import modes
 from app.runtime.op_errors import op_errors
 from app.tensors.memory import aligned
 from ops import Array
+from pullback.gradcheck.verdict import Finding, Place
 
 NAME = "mutation"
 

@@ -10,9 +10,9 @@ from app.autodiff.programs import program_of
 from app.gradcheck import bits, graphs
 from app.gradcheck.bits import Repeated
 from app.gradcheck.target import Target
-from app.gradcheck.verdict import Finding, Place
 from app.runtime import modes
 from app.runtime.op_errors import op_errors
+from pullback.gradcheck.verdict import Finding, Place
 
 NAME = "retrace"
 RETRACES = 2

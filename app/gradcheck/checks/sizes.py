@@ -23,9 +23,9 @@ from app.gradcheck.reference import has_reference, reference_at
 from app.gradcheck.sample import Sample, sample_at
 from app.gradcheck.sizes import Sized
 from app.gradcheck.target import Target
-from app.gradcheck.verdict import Comparison, Finding, Place
 from app.runtime import modes
 from ops import Derivative, Op, OpFault
+from pullback.gradcheck.verdict import Comparison, Finding, Place
 
 NAME = "sizes"
 WHAT = {0: "y", 1: "dx", 2: "the second order"}

@@ -8,7 +8,7 @@ import numpy as np
 from app.autodiff.derivatives import Absent, vjp
 from app.gradcheck.reproduce import calls
 from app.gradcheck.target import Target
-from app.gradcheck.verdict import Comparison, Finding, Place
+from pullback.gradcheck.verdict import Comparison, Finding, Place
 
 NAME = "subset"
 

@@ -10,8 +10,8 @@ from app.autodiff.point import Arrays
 from app.gradcheck.reproduce import Call, calls
 from app.gradcheck.sample import Sample, draw
 from app.gradcheck.target import Target
-from app.gradcheck.verdict import Comparison, Finding, Place
 from ops import Array, Derivative
+from pullback.gradcheck.verdict import Comparison, Finding, Place
 
 NAME = "symmetry"
 # The most input numbers for which the Hessian is compared entry by entry.

@@ -8,14 +8,14 @@ import numpy as np
 from app.autodiff.point import blame_op
 from app.errors import OpFailed, Unprocessable
 from app.gradcheck import random_arrays, rounding
-from app.gradcheck.noise import accumulate_max
 from app.gradcheck.outside import noted
 from app.gradcheck.reference import as_float64, reference_at
 from app.gradcheck.reproduce import calls
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
-from app.gradcheck.verdict import Comparison, Finding, Place
 from ops import Array
+from pullback.gradcheck.noise import accumulate_max
+from pullback.gradcheck.verdict import Comparison, Finding, Place
 
 NAME = "value"
 # How many random changes show what rounded inputs do to the reference.

@@ -14,9 +14,9 @@ from app.execution.engine import Engine
 from app.gradcheck.job import Job
 from app.gradcheck.pace import Pace, in_order
 from app.gradcheck.target import Options
-from app.gradcheck.verdict import Verdict, worst_verdict
 from app.routes.native.check_models import CheckRequest, ChecksRequest
 from ops import FLOATS, Op
+from pullback.gradcheck.verdict import Verdict, worst_verdict
 
 Event: TypeAlias = dict[str, Any]
 

@@ -76,6 +76,7 @@ def slopes(
     rounding: Floats | float = 0.0,
     *,
     least: float = float(np.finfo(np.float64).tiny),
+    count: int = MAX_STEPS,
 ) -> Slopes:
     """Return the derivatives of functions at 0.
 
@@ -83,9 +84,12 @@ def slopes(
     error of its values: the distance between neighbouring numbers of the dtype that it is computed in. ``rounding``,
     (P,) or a number, bounds the rounding error of its values; 0 stands for no more than what the values show. Values
     under ``least`` may be flushed to 0.
+
+    ``count`` is the most steps, at least ``MIN_STEPS``: each takes two evaluations, and with fewer, error bars are
+    wider.
     """
     # The smallest step is a few units.
-    count = min(MAX_STEPS, max(MIN_STEPS, int(-math.log2(unit)) - 4))
+    count = min(count, max(MIN_STEPS, int(-math.log2(unit)) - 4))
     steps = np.ldexp(1.0, -np.arange(count))[:, None] * scale
     values = np.asarray(functions(np.concatenate([np.zeros((1, len(scale))), steps, -steps])), np.float64)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):

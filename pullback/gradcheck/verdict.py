@@ -8,11 +8,10 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from app.gradcheck import rounding
-from app.gradcheck.numeric import Status
-from app.gradcheck.reproduce import Calls, Index, Reproduction
-from app.runtime.modes import Key
-from ops import FLOATS, Array, Mode
+from pullback.dtypes import FLOATS, Array
+from pullback.gradcheck import floats
+from pullback.gradcheck.numeric import Status
+from pullback.gradcheck.reproduction import Index, Reproducible, Reproduction
 
 NEAR_OVERFLOW = 1 / 16
 """An infinite number is not compared with one that is larger than this fraction of the range of the dtype."""
@@ -56,7 +55,7 @@ class Element:
     @property
     def ulps(self) -> float:
         """The error in units in the last place of the expected value."""
-        return rounding.ulps(self.absolute, self.numeric, self.dtype)
+        return floats.ulps(self.absolute, self.numeric, self.dtype)
 
     def document(self) -> dict[str, Any]:
         """Return the element as JSON."""
@@ -73,7 +72,7 @@ class Place:
     order: int | None = None
     output: str | None = None
     input: str | None = None
-    mode: Mode = "graph"
+    mode: str = "graph"
     dtype: str = ""
 
 
@@ -130,8 +129,8 @@ class Comparison:
         self.worst: Element | None = None
         self._wrong_to_right: list[Array] = []
         self._worst_ratio = -1.0
-        self._high = rounding.largest(place.dtype) if place.dtype in FLOATS else np.inf
-        self._calls: Calls | None = None
+        self._high = floats.largest(place.dtype) if place.dtype in FLOATS else np.inf
+        self._calls: Callable[[int], Reproducible] | None = None
         self._worst_at = 0
 
     def add(
@@ -144,8 +143,8 @@ class Comparison:
         conclusive: Array | bool = True,
         x: Array | None = None,
         index: Callable[[int], Index | None] | None = None,
-        key: Key | None = None,
-        calls: Calls | None = None,
+        key: tuple[str | int, str] | None = None,
+        calls: Callable[[int], Reproducible] | None = None,
     ) -> None:
         """Compare arrays of one shape, number by number, which may differ by ``allowed`` and the tolerances.
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from ops import Array
+from pullback.dtypes import Array
 
 K = TypeVar("K")
 Q = TypeVar("Q")
@@ -67,10 +67,10 @@ def measure(
     few, line = values[: 2 * DRAWS], values[2 * DRAWS :]
     zero, found = int(np.argmin(np.abs(NODES))), dict[Q, Array]()
     for name, middle in at.items():
-        on_line = [other[name] for other in line]
+        others = [other[name] for other in line]
         with np.errstate(invalid="ignore", over="ignore"):
             noise = np.zeros_like(middle)
-            accumulate_max(noise, _on_line(np.stack([*on_line[:zero], middle, *on_line[zero:]])))
+            accumulate_max(noise, on_line(np.stack([*others[:zero], middle, *others[zero:]])))
             if may_be_narrower and _is_of_narrower_dtype(noise, middle):
                 noise = np.zeros_like(middle)
             for right, left in zip(few[::2], few[1::2], strict=True):
@@ -90,7 +90,7 @@ def accumulate_max(largest: Array, change: Array) -> None:
     np.fmax(largest, np.nan_to_num(np.abs(change), nan=0.0, posinf=0.0), out=largest)
 
 
-def _on_line(values: Array) -> Array:
+def on_line(values: Array) -> Array:
     """Return the standard deviation of the noise of values at the nodes, in axis 0; 0 where there is none.
 
     The residue of the polynomial of best fit falls with its degree until nothing but noise is left. This is the idea

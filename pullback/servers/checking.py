@@ -1,0 +1,197 @@
+"""The checks of a server's model, one after the other, and the report on them."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from pullback.errors import BadAnswer, PullbackError
+from pullback.gradcheck.verdict import VERDICTS, Comparison, Finding, Place, Tolerances, worst_verdict
+from pullback.servers import properties
+from pullback.servers.derivative import Derivatives, moves
+from pullback.servers.meter import Meter, OutOfBudget
+from pullback.servers.model import Model, Point, Slot
+from pullback.servers.plan import PROPERTIES, Plan
+from pullback.servers.sample import Pair, PointRefused, Sample, take, with_level
+from pullback.servers.scope import scope
+
+SMALL = 1e-2
+"""The relative difference below which the tolerance of a solver may be the cause."""
+PROPERTY_CHECKS = {
+    "determinism": properties.determinism,
+    "linearity": properties.linearity,
+    "adjoint": properties.adjoint,
+    "symmetry": properties.symmetry,
+}
+CHECKS = ("derivative", *PROPERTIES)
+Document = dict[str, Any]
+
+
+@dataclass(eq=False)
+class ServerReport:
+    """The checks of a model: what to do, and what was found so far."""
+
+    target: str
+    protocol: str
+    model: Model
+    points: Sequence[Point]
+    plan: Plan
+    checks: Sequence[str]
+    budget: int
+    seed: int
+    tolerances: Tolerances
+    config: Mapping[str, Any]
+    entries: list[Document] = field(default_factory=list[Document])
+    running: str = "contract"
+    done: int = 0
+    used_points: int = 0
+    ended: bool = False
+    _began: float = field(default_factory=time.perf_counter)
+
+    @property
+    def planned(self) -> int:
+        """The evaluations that the plan takes."""
+        return self.plan.cost(self.model, list(self.checks), len(self.points))
+
+    def run(self, tell: Callable[[int], None]) -> None:
+        """Run all checks; ``tell(done)`` is called before each evaluation, and may raise to end the work."""
+
+        def count(done: int) -> None:
+            self.done = done
+            tell(done)
+
+        meter = Meter(self.model, self.budget, count)
+        # Values overflow, and NumPy would warn; the comparisons report them.
+        with np.errstate(all="ignore"):
+            for finding in self._findings(meter):
+                self.done = meter.done
+                self._add(finding)
+        self.done, self.ended = meter.done, True
+
+    def _findings(self, meter: Meter) -> Iterator[Finding]:
+        contract = self._place("contract")
+        try:
+            samples = self._samples(meter)
+        except PointRefused:
+            raise
+        except BadAnswer as error:
+            yield Finding(contract, "fail", f"the gradient fails at a point that has values: {error}")
+            return
+        self.used_points = len(samples)
+        at = "1 point" if len(samples) == 1 else f"{len(samples)} points"
+        yield Finding(contract, "pass", f"values and gradients have the sizes that the server declares, at {at}")
+        for check in self.checks:
+            self.running = check
+            try:
+                if check == "derivative":
+                    yield from self._derivative(meter, samples)
+                else:
+                    yield from PROPERTY_CHECKS[check](meter, samples, self._place(check, 1), self.tolerances)
+            except OutOfBudget:
+                yield Finding(self._place(check), "skipped", "not run: out of evaluations; raise --budget")
+            except BadAnswer as error:
+                yield Finding(self._place(check), "fail", f"the server fails at a point that has values: {error}")
+
+    def _samples(self, meter: Meter) -> list[Sample]:
+        rng, found = np.random.default_rng([self.seed, 1]), list[Sample]()
+        slots = (self.model.inputs, self.model.outputs)
+        if not self.plan.is_whole:
+            slots = ([_one_of(slots[0], rng)], [_one_of(slots[1], rng)])
+        for point in self.points:
+            try:
+                found.append(take(meter, point, slots, rng, measures_noise=self.plan.measures_noise))
+            except PointRefused:
+                # One point that the model accepts is enough, unless the user has given them.
+                if not found or point.others:
+                    raise
+        level = max(sample.level for sample in found)
+        return [with_level(sample, level) for sample in found] if self.plan.measures_noise else found
+
+    def _derivative(self, meter: Meter, samples: Sequence[Sample]) -> Iterator[Finding]:
+        comparisons: dict[Pair, Comparison] = {
+            pair: Comparison(self._place("derivative", 1, *pair), self.tolerances) for pair in samples[0].gradients
+        }
+        derivatives = Derivatives(meter, self.plan, comparisons, self.budget - self.planned)
+        rng = np.random.default_rng([self.seed, 2])
+        for sample in samples:
+            for move in moves(sample, self.plan, rng):
+                derivatives.compare(sample, move)
+        for pair, comparison in comparisons.items():
+            finding = comparison.finding(f"d{pair[1]}", "the numeric derivative of the server's values")
+            worst = finding.worst
+            if not self.plan.measures_noise and finding.verdict == "fail" and worst and worst.relative < SMALL:
+                note = "; a solver's tolerance above 1e-6 would explain it: raise --budget to measure it, or --relative"
+                finding = replace(finding, sentence=finding.sentence + note)
+            if rates := derivatives.rates.get(pair):
+                note = f"; rates of the Taylor remainder (2 if the gradient is right, 1 if wrong): {rates}"
+                finding = replace(finding, sentence=finding.sentence + note)
+            yield finding
+
+    def _place(self, check: str, order: int | None = None, output: str | None = None, name: str | None = None) -> Place:
+        dtype = min((slot.dtype for slot in (*self.model.inputs, *self.model.outputs)), default="float64", key=_width)
+        return Place(check, order, output, name, self.protocol, dtype)
+
+    def _add(self, finding: Finding) -> None:
+        now = time.perf_counter()
+        place: Document = {"attrs": dict(self.config), "device": "", "mode": finding.place.mode}
+        place["dtype"] = finding.place.dtype
+        place |= {"order": finding.place.order, "output": finding.place.output, "input": finding.place.input}
+        found: Document = {**finding.document(), **place, "seconds": round(now - self._began, 6), "places": [place]}
+        if finding.worst is not None:
+            found["worst"] = {name: _spelled(value) for name, value in finding.worst.document().items()}
+        self.entries.append(found)
+        self._began = now
+
+    def fail(self, error: PullbackError) -> None:
+        """Add that the checks cannot go on."""
+        self._add(Finding(self._place(self.running), "error", f"the check broke off: {error}"))
+
+    def document(self) -> Document:
+        """Return the report as JSON, in the form of those on ops, with the ``scope`` of what was checked."""
+        left = [] if self.ended else [check for check in ("contract", *self.checks) if check not in self._ran]
+        counts = {verdict: sum(entry["verdict"] == verdict for entry in self.entries) for verdict in VERDICTS}
+        failed = sorted({entry["check"] for entry in self.entries if entry["verdict"] == "fail"})
+        parts = [f"{counts['fail']} of {len(self.entries)} checks fail: {', '.join(failed)}"] if failed else []
+        parts += [] if failed else [f"{counts['pass']} checks pass"]
+        parts += [f"{counts['inconclusive']} inconclusive"] if counts["inconclusive"] else []
+        parts += [f"{counts['error']} broke off"] if counts["error"] else []
+        parts += [f"not run: {', '.join(left)}"] if left else []
+        verdict = worst_verdict([entry["verdict"] for entry in self.entries])
+        return {
+            "op": self.target,
+            "verdict": verdict,
+            "sentence": f"{self.target}: {', '.join(parts)}",
+            "scope": scope(self.plan, self.done, self.used_points),
+            "seed": self.seed,
+            "points": sum(entry["points"] for entry in self.entries),
+            "evaluations": self.done,
+            "seconds": round(sum(entry["seconds"] for entry in self.entries), 6),
+            "unfinished": len(left) + sum(entry["sentence"].startswith("not run: out of") for entry in self.entries),
+            "coverage": [
+                {name: entry[name] for name in ("check", "order", "dtype", "points", "compared")}
+                for entry in self.entries
+                if entry["points"] and entry["verdict"] != "skipped"
+            ],
+            "checks": self.entries,
+        }
+
+    @property
+    def _ran(self) -> set[str]:
+        return {str(entry["check"]) for entry in self.entries}
+
+
+def _one_of(slots: Sequence[Slot], rng: np.random.Generator) -> Slot:
+    return slots[int(rng.integers(len(slots)))]
+
+
+def _width(dtype: str) -> int:
+    return -int(np.finfo(dtype).bits)
+
+
+def _spelled(value: Any) -> Any:
+    """Return a number that is not finite as the text that reports have in its place."""
+    if not isinstance(value, float) or np.isfinite(value):
+        return value
+    return "NaN" if np.isnan(value) else "Infinity" if value > 0 else "-Infinity"

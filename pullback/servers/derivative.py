@@ -1,0 +1,140 @@
+"""The derivative: gradients of a server beside numeric derivatives of its own values."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+
+from pullback.dtypes import Array
+from pullback.errors import ModelFailed
+from pullback.gradcheck import taylor
+from pullback.gradcheck.numeric import Slopes, slopes
+from pullback.gradcheck.slope_comparison import add_slopes, estimate_twice, usable_status
+from pullback.gradcheck.verdict import Comparison
+from pullback.servers.meter import Meter
+from pullback.servers.model import Slot
+from pullback.servers.plan import TAYLOR_STEPS, Plan
+from pullback.servers.reproduction import GradientCall
+from pullback.servers.sample import NOISES, Pair, Sample, directions, first_steps
+
+T = TypeVar("T")
+
+FIRST_TAYLOR_STEP = 2.0**-2
+"""The first step of a Taylor remainder, as a fraction of the first step of a numeric derivative."""
+
+
+@dataclass(frozen=True)
+class Move:
+    """A direction of one input. If it moves one number alone, ``index`` is its index."""
+
+    slot: Slot
+    by: Array
+    index: tuple[int, ...] | None = None
+
+
+def moves(sample: Sample, plan: Plan, rng: np.random.Generator) -> list[Move]:
+    """Return the random directions of a plan, and then the numbers that move alone."""
+    found: list[Move] = []
+    for slot in sample.inputs:
+        size = first_steps(sample.point.inputs[slot.name])
+        found += [Move(slot, directions(slot, size, rng)) for _ in range(plan.directions)]
+        for at in sorted(rng.permutation(size.size)[: plan.coordinates].tolist()):
+            index = tuple(map(int, np.unravel_index(int(at), slot.shape)))
+            by = np.zeros(slot.shape)
+            by[index] = size[index]
+            found.append(Move(slot, by, index))
+    return found
+
+
+@dataclass(eq=False)
+class Derivatives:
+    """Compares the gradients of all outputs with numeric derivatives, by pair of an output and an input.
+
+    Where a gradient looks wrong, ``spare`` evaluations may be spent on second estimates. ``rates`` has those of Taylor
+    remainders, as text.
+    """
+
+    meter: Meter
+    plan: Plan
+    comparisons: Mapping[Pair, Comparison]
+    spare: int
+    rates: dict[Pair, str] = field(default_factory=dict[Pair, str])
+
+    def compare(self, sample: Sample, move: Move) -> None:
+        """Compare along a direction."""
+        pairs = [(slot.name, move.slot.name) for slot in sample.outputs]
+        analytic, bar = (
+            np.array([float(np.sum(values)) for values in parts])
+            for parts in (
+                [sample.gradients[pair] * move.by for pair in pairs],
+                [sample.bars[pair] * np.abs(move.by) for pair in pairs],
+            )
+        )
+        numeric = self._slopes(sample, move, analytic, bar)
+        # Of a number alone, the derivative in it; along a direction, that of the step.
+        size = 1.0 if move.index is None else float(np.abs(move.by[move.index]))
+        x = None if move.index is None else np.array([sample.point.inputs[move.slot.name][move.index]])
+        times, status = move.by if move.index is None else None, usable_status(numeric)
+        for k, pair in enumerate(pairs):
+            one = slice(k, k + 1)
+            call = GradientCall(self.meter.model, sample, pair, sample.cotangents[pair[0]], times)
+            add_slopes(
+                self.comparisons[pair],
+                analytic[one] / size,
+                Slopes(numeric.value[one] / size, numeric.error[one] / size, numeric.status[one], 0),
+                bar[one] / size,
+                status=status[one],
+                x=x,
+                index=_constant(move.index),
+                calls=_constant(call),
+            )
+
+    def _slopes(self, sample: Sample, move: Move, analytic: Array, bar: Array) -> Slopes:
+        functions, ones = _functions(self.meter, sample, move), np.ones(len(sample.outputs))
+        if not self.plan.steps:
+            steps = FIRST_TAYLOR_STEP * 0.5 ** np.arange(TAYLOR_STEPS)
+            values = functions(np.concatenate([[0.0], steps])[:, None] * ones)
+            found = taylor.slopes(values, steps, sample.unit)
+            rates = taylor.rates(values, steps, analytic, found, bar)
+            self.rates |= {(slot.name, move.slot.name): rate for slot, rate in zip(sample.outputs, rates, strict=True)}
+            return found
+        noise = np.array([NOISES * _noise(sample, slot.name) for slot in sample.outputs])
+        estimate = partial(slopes, functions, unit=sample.unit, rounding=noise, count=self.plan.steps)
+        if self.spare < 2 * self.plan.steps:
+            return estimate(ones)
+        before = self.meter.done
+        found = estimate_twice(estimate, ones, analytic, bar)
+        self.spare -= max(0, self.meter.done - before - 2 * self.plan.steps)
+        return found
+
+
+def _constant(value: T) -> Callable[[int], T]:
+    return lambda _: value
+
+
+def _noise(sample: Sample, output: str) -> float:
+    return float(np.sqrt(np.sum((sample.cotangents[output] * sample.noise[output]) ** 2)))
+
+
+def _functions(meter: Meter, sample: Sample, move: Move) -> Callable[[Array], Array]:
+    """Return the weighted sums of all outputs, a column each, as a function of the step along a direction."""
+
+    def sums(values: Mapping[str, Array]) -> list[float]:
+        return [float(np.sum(sample.cotangents[slot.name] * values[slot.name])) for slot in sample.outputs]
+
+    def functions(steps: Array) -> Array:
+        rows: list[list[float]] = []
+        for step in steps[:, 0]:
+            if step == 0:
+                rows.append(sums(sample.values))
+                continue
+            try:
+                rows.append(sums(meter.values(sample.moved(move.slot.name, step * move.by))))
+            except ModelFailed:
+                # A large step may leave the model's domain.
+                rows.append([np.nan] * len(sample.outputs))
+        return np.array(rows)
+
+    return functions

@@ -1,0 +1,91 @@
+"""What a number of evaluations is spent on: fewer points, directions and steps as it falls, down to five.
+
+An evaluation is a request for values, or for a derivative.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pullback.gradcheck import noise
+from pullback.servers.model import Model
+
+LEAST = 5
+"""One evaluation at the point, three beside it and a gradient."""
+TAYLOR_STEPS = 3
+NOISE_POINTS = 2 * noise.DRAWS + 2 * (len(noise.NODES) - 1)
+NOISE_VJPS = 2
+PROPERTIES = ("determinism", "linearity", "adjoint", "symmetry")
+HESSIANS = 4
+"""How many Hessian actions compare two vectors: each, and twice each."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to do at each of ``points``.
+
+    Each input moves along ``directions``, by ``steps`` to each side, or with 0 by three to one side; so do some
+    ``coordinates``, alone. If ``is_whole`` is false, one output and one input are chosen at random.
+    """
+
+    points: int
+    directions: int
+    steps: int
+    coordinates: int = 0
+    measures_noise: bool = False
+    has_properties: bool = False
+    is_whole: bool = True
+
+    def checks(self, model: Model, wanted: tuple[str, ...] | None) -> list[str]:
+        """Return the checks that the plan has and the protocol has what they need for."""
+        own = ["derivative", *(PROPERTIES if self.has_properties else ())]
+        lacks = {"adjoint": not model.has_jvp, "symmetry": not model.has_hessian}
+        return [check for check in own if (wanted is None or check in wanted) and not lacks.get(check)]
+
+    def cost(self, model: Model, checks: list[str], points: int) -> int:
+        """Return how many evaluations it takes at so many points."""
+        inputs, outputs = (len(model.inputs), len(model.outputs)) if self.is_whole else (1, 1)
+        gradients = outputs * (inputs if model.one_by_one else 1)
+        tangents = inputs * (outputs if model.one_by_one else 1)
+        of_check = {
+            "derivative": self._moves(model, inputs),
+            "determinism": 1 + gradients,
+            "linearity": 2 * gradients,
+            "adjoint": tangents,
+            "symmetry": HESSIANS * outputs * inputs * (inputs + 1) // 2,
+        }
+        noisy = NOISE_POINTS * (1 + gradients) + NOISE_VJPS * gradients if self.measures_noise else 0
+        return points * (1 + gradients + noisy + sum(of_check[check] for check in checks))
+
+    def _moves(self, model: Model, inputs: int) -> int:
+        sides = 2 * self.steps or TAYLOR_STEPS
+        alone = sum(min(self.coordinates, math.prod(slot.shape)) for slot in model.inputs[:inputs])
+        return sides * (inputs * self.directions + alone)
+
+
+RUNGS = (
+    Plan(3, 3, 20, coordinates=8, measures_noise=True, has_properties=True),
+    Plan(2, 2, 20, coordinates=4, measures_noise=True, has_properties=True),
+    Plan(2, 2, 16, measures_noise=True, has_properties=True),
+    Plan(1, 2, 12, measures_noise=True, has_properties=True),
+    Plan(1, 1, 10, measures_noise=True, has_properties=True),
+    Plan(1, 1, 10, has_properties=True),
+    Plan(1, 1, 6, has_properties=True),
+    Plan(1, 1, 6),
+    Plan(1, 1, 0),
+    Plan(1, 1, 0, is_whole=False),
+)
+"""From rich to poor: the first that a budget allows is taken."""
+
+
+def plans(model: Model, budget: int, wanted: tuple[str, ...] | None, given: int) -> Iterator[tuple[Plan, int]]:
+    """Yield the plans that a budget allows, from rich to poor, with the number of points.
+
+    These are the ``given`` points, or as many of them as the budget allows.
+    """
+    for plan in RUNGS:
+        checks = plan.checks(model, wanted)
+        for points in range(given, 0, -1) if given else [plan.points]:
+            if plan.cost(model, checks, points) <= budget:
+                yield plan, points
+                break

@@ -1,0 +1,117 @@
+"""What holds for every derivative, whatever its values: it repeats itself, is linear, adjoint and symmetric."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import combinations_with_replacement
+
+import numpy as np
+
+from pullback.dtypes import Array
+from pullback.gradcheck.verdict import Comparison, Finding, Place, Tolerances
+from pullback.servers.meter import Meter
+from pullback.servers.reproduction import GradientCall
+from pullback.servers.sample import LARGEST_TOLERANCE, NOISES, Sample, directions, gradients, largest_of, vectors
+
+RATIO = 20
+"""The bars are those of one vjp; here three of them, at cotangents up to four times as large, may be off."""
+
+
+def determinism(meter: Meter, samples: Sequence[Sample], place: Place, tolerances: Tolerances) -> Iterator[Finding]:
+    """Evaluate again: the same bits, or a difference that the tolerance of a solver explains."""
+    comparison, largest = Comparison(place, tolerances), 0.0
+    for sample in samples:
+        values, found = meter.values(sample.point), gradients(meter, sample.point, sample.cotangents, sample.inputs)
+        for name, y in values.items():
+            allowed = np.array(LARGEST_TOLERANCE * largest_of(sample.values[name]))
+            comparison.add(y, sample.values[name], allowed, key=("outputs", name))
+            largest = max(largest, _difference(y, sample.values[name]))
+        for (output, name), dx in found.items():
+            before = sample.gradients[output, name]
+            allowed = np.array(LARGEST_TOLERANCE * largest_of(before))
+            comparison.add(dx, before, allowed, key=("gradients", name))
+            largest = max(largest, _difference(dx, before))
+    finding = comparison.finding("the second evaluation", "the first")
+    if finding.verdict == "pass" and largest:
+        note = f"; not bit for bit: numbers differ by up to {largest:.1g} of the largest, as the noise of a solver does"
+        finding = replace(finding, sentence=finding.sentence + note)
+    yield finding
+
+
+def _difference(one: Array, other: Array) -> float:
+    """Return the largest difference, relative to the largest number."""
+    with np.errstate(invalid="ignore"):
+        size, apart = np.nanmax(np.abs(other), initial=0.0), np.nanmax(np.abs(one - other), initial=0.0)
+    return float(apart / size) if size > 0 and np.isfinite(apart / size) else 0.0
+
+
+def linearity(meter: Meter, samples: Sequence[Sample], place: Place, tolerances: Tolerances) -> Iterator[Finding]:
+    """Compare vjp(2a + 3b) with 2 vjp(a) + 3 vjp(b)."""
+    comparisons = {
+        pair: Comparison(replace(place, output=pair[0], input=pair[1]), tolerances) for pair in samples[0].gradients
+    }
+    rng = np.random.default_rng(len(samples))
+    for sample in samples:
+        other = {slot.name: directions(slot, np.ones(slot.shape), rng) for slot in sample.outputs}
+        both = {name: 2 * dy + 3 * other[name] for name, dy in sample.cotangents.items()}
+        two, together = (gradients(meter, sample.point, dys, sample.inputs) for dys in (other, both))
+        for pair, comparison in comparisons.items():
+            call = GradientCall(meter.model, sample, pair, both[pair[0]])
+            expected = 2 * sample.gradients[pair] + 3 * two[pair]
+            comparison.add(together[pair], expected, RATIO * sample.bars[pair], calls=_always(call))
+    for (_, name), comparison in comparisons.items():
+        yield comparison.finding(f"vjp(2a + 3b) in {name}", "2 vjp(a) + 3 vjp(b)")
+
+
+def _always(call: GradientCall) -> Callable[[int], GradientCall]:
+    return lambda _: call
+
+
+def adjoint(meter: Meter, samples: Sequence[Sample], place: Place, tolerances: Tolerances) -> Iterator[Finding]:
+    """Compare ⟨dy, jvp(v)⟩ with ⟨vjp(dy), v⟩."""
+    comparisons = {
+        pair: Comparison(replace(place, output=pair[0], input=pair[1]), tolerances) for pair in samples[0].gradients
+    }
+    rng = np.random.default_rng(len(samples))
+    for sample in samples:
+        for slot in sample.inputs:
+            v = vectors(slot, rng)
+            pushed = meter.jvp(sample.point, slot.name, v, list(sample.cotangents))
+            for output, dy in sample.cotangents.items():
+                pair = (output, slot.name)
+                forth, back = dy * pushed[output], sample.gradients[pair] * v
+                bar = np.sum(sample.bars[pair] * np.abs(v))
+                bar += sample.relative_bar(pair) * np.abs(pushed[output]).max(initial=0.0) * np.sum(np.abs(dy))
+                comparisons[pair].add(forth.sum()[None], back.sum()[None], bar, index=_nowhere)
+    for comparison in comparisons.values():
+        yield comparison.finding("⟨dy, jvp(v)⟩", "⟨vjp(dy), v⟩")
+
+
+def _nowhere(_: int) -> None:
+    return None
+
+
+def symmetry(meter: Meter, samples: Sequence[Sample], place: Place, tolerances: Tolerances) -> Iterator[Finding]:
+    """Compare ⟨u, H v⟩ with ⟨v, H u⟩. How far H(2v) is from 2 H v shows the noise of a Hessian's action."""
+    comparison, rng = Comparison(replace(place, order=2), tolerances), np.random.default_rng(len(samples))
+    for sample in samples:
+        for slot in sample.outputs:
+            for one, other in combinations_with_replacement(sample.inputs, 2):
+                u, v = vectors(one, rng), vectors(other, rng)
+                action = partial(meter.hessian, sample.point, slot.name)
+                (forth, back), noise = _actions(action, (one.name, other.name), sample.cotangents[slot.name], u, v)
+                size = np.sum(np.abs(u * forth)) + np.sum(np.abs(v * back))
+                relative = max(sample.relative_bar((slot.name, each.name)) for each in (one, other))
+                bar = NOISES * noise + RATIO * relative * size
+                comparison.add(np.sum(u * forth)[None], np.sum(v * back)[None], bar, index=_nowhere)
+    yield comparison.finding("⟨u, H v⟩", "⟨v, H u⟩")
+
+
+def _actions(
+    action: Callable[[tuple[str, str], Array, Array], Array], pair: tuple[str, str], dy: Array, u: Array, v: Array
+) -> tuple[tuple[Array, Array], float]:
+    """Return H v and H u for inputs (a, b), and how far the inner products are off, as twice the vectors show."""
+    forth, back = action(pair, dy, v), action((pair[1], pair[0]), dy, u)
+    twice, twice_back = action(pair, dy, 2 * v), action((pair[1], pair[0]), dy, 2 * u)
+    noise = np.sum(np.abs(u * (twice - 2 * forth))) + np.sum(np.abs(v * (twice_back - 2 * back)))
+    return (forth, back), float(noise)

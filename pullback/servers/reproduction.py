@@ -1,0 +1,38 @@
+"""The request that reproduces a gradient of a server, as a command line."""
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+
+from pullback.dtypes import Array
+from pullback.gradcheck.reproduction import Index, Reproduction
+from pullback.servers.model import Model
+from pullback.servers.sample import Pair, Sample
+
+MAX_TEXT, MAX_WEIGHTS = 2000, 16
+
+
+@dataclass(frozen=True)
+class GradientCall:
+    """A request for a gradient, and the number in its answer: an element, or the sum of all times some weights."""
+
+    model: Model
+    sample: Sample
+    pair: Pair
+    cotangent: Array
+    times: Array | None = None
+
+    def reproduction(self, index: Index | None, number: float) -> Reproduction:
+        """Return the command, and where its answer has the number."""
+        del number
+        output, name = self.pair
+        request = self.model.request(self.sample.point, output, name, self.cotangent)
+        shows = request.shows + (f"[{', '.join(map(str, index))}]" if index else "")
+        if self.times is not None:
+            weights = np.ravel(self.times)
+            known = f"* {json.dumps(weights.tolist())}" if weights.size <= MAX_WEIGHTS else "times random numbers"
+            shows = f"the sum of {request.shows} {known}"
+        if len(request.text) > MAX_TEXT:
+            return Reproduction(f"POST {request.url} at the checked point, which is too long for a command line", shows)
+        return Reproduction(request.command, shows)

@@ -1,0 +1,213 @@
+"""A point of a server's model: values, gradients at random cotangents, and how far each may be off."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pullback.dtypes import Array
+from pullback.errors import BadAnswer, ModelFailed
+from pullback.gradcheck import floats, noise
+from pullback.servers.meter import Meter
+from pullback.servers.model import Point, Slot
+
+Pair = tuple[str, str]
+"""An output and an input."""
+
+ASSUMED = 2.0**-20
+"""The relative error of values and derivatives where the noise is not measured: 1e-6, a common tolerance of solvers."""
+NOISES = 8.0
+"""A bar covers this many times the noise."""
+ROUNDINGS = 64
+"""The roundings of its largest number that a derivative may be off, besides its noise."""
+FIRST_STEP = 0.25
+"""The first step, as a fraction of the number that it moves."""
+FAR = 2.0**-3
+"""How far the points are that show the tolerance of a solver, as a fraction of the numbers."""
+LARGEST_TOLERANCE = 2.0**-13
+"""The largest noise of a solver, relative to its largest number: more is what the function itself does."""
+WIDEST_UNIT = 2.0**-6
+"""The largest relative error of values that is taken for noise."""
+
+
+class PointRefused(BadAnswer):
+    """The model has no finite values at a point."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A point with the model's values and gradients there.
+
+    ``noise`` is the standard deviation of each number of the values, by output, and ``bars`` are the errors of the
+    gradients. ``unit`` is the relative error of values, and ``level`` the largest noise, relative to the largest number
+    of its value or gradient.
+    """
+
+    point: Point
+    inputs: Sequence[Slot]
+    outputs: Sequence[Slot]
+    values: Mapping[str, Array]
+    cotangents: Mapping[str, Array]
+    gradients: Mapping[Pair, Array]
+    noise: Mapping[str, Array]
+    bars: Mapping[Pair, Array]
+    unit: float
+    level: float = 0.0
+
+    def moved(self, name: str, by: Array) -> Point:
+        """Return the point with one input moved."""
+        return replace(self.point, inputs={**self.point.inputs, name: self.point.inputs[name] + by})
+
+    def relative_bar(self, pair: Pair) -> float:
+        """Return the error of a gradient relative to its largest number."""
+        largest = float(np.abs(self.gradients[pair]).max(initial=0.0))
+        bar = float(self.bars[pair].max(initial=0.0))
+        return bar / largest if largest > 0 and np.isfinite(largest) else ASSUMED
+
+
+def gradients(meter: Meter, point: Point, cotangents: Mapping[str, Array], inputs: Sequence[Slot]) -> dict[Pair, Array]:
+    """Return the gradient of each output with respect to each input."""
+    names = [slot.name for slot in inputs]
+    return {
+        (output, name): dx
+        for output, dy in cotangents.items()
+        for name, dx in meter.vjp(point, output, dy, names).items()
+    }
+
+
+def take(
+    meter: Meter,
+    point: Point,
+    slots: tuple[Sequence[Slot], Sequence[Slot]],
+    rng: np.random.Generator,
+    *,
+    measures_noise: bool,
+) -> Sample:
+    """Evaluate a point. Raises ``PointRefused`` if it has no values, ``BadAnswer`` if it has no gradients."""
+    inputs, outputs = slots
+    cotangents = {slot.name: directions(slot, np.ones(slot.shape), rng) for slot in outputs}
+    try:
+        values = meter.values(point)
+    except BadAnswer as error:
+        raise PointRefused(f"{error}; if the model is right, give a point that it accepts with --inputs") from error
+    for name, y in values.items():
+        if not np.isfinite(y).all():
+            raise PointRefused(f"{name}: expected finite values, got NaN or an infinity: give a point with --inputs")
+    found = gradients(meter, point, cotangents, inputs)
+    eps = max(floats.eps(slot.dtype) for slot in (*inputs, *outputs))
+    sample = Sample(point, inputs, outputs, values, cotangents, found, {}, {}, eps)
+    if measures_noise:
+        return _with_noise(meter, sample, rng)
+    unit = max(eps, ASSUMED)
+    bars = {pair: np.full_like(dx, unit * largest_of(dx)) for pair, dx in found.items()}
+    return replace(sample, noise={name: np.zeros_like(y) for name, y in values.items()}, bars=bars, unit=unit)
+
+
+def _with_noise(meter: Meter, sample: Sample, rng: np.random.Generator) -> Sample:
+    """Return the sample with the noise that values and gradients show at points nearby, and at points further apart."""
+    dtypes = {slot.name: slot.dtype for slot in sample.inputs}
+    leaves = {name: sample.point.inputs[name].astype(dtype) for name, dtype in dtypes.items()}
+    at = {(name, ""): y for name, y in sample.values.items()} | dict(sample.gradients)
+
+    def results(moved: Mapping[str, Array]) -> dict[Pair, Array]:
+        inputs = {name: np.asarray(x, np.float64) for name, x in moved.items()}
+        point = replace(sample.point, inputs={**sample.point.inputs, **inputs})
+        try:
+            values = {(name, ""): y for name, y in meter.values(point).items()}
+            return values | gradients(meter, point, sample.cotangents, sample.inputs)
+        except ModelFailed:
+            # Nearby, the model's domain may end.
+            return {key: np.full_like(value, np.nan) for key, value in at.items()}
+
+    units = {name: floats.eps(dtype) for name, dtype in dtypes.items()}
+    near = noise.measure(list(map(results, noise.perturbations(leaves, units, rng))), at, may_be_narrower=False)
+    slopes = {slot.name: FAR * directions(slot, np.ones(slot.shape), rng) for slot in sample.inputs}
+    line = [results(noise.scaled(leaves, slopes, float(t))) if t else at for t in noise.NODES]
+    sizes = {key: np.fmax(near[key], _of_solver(np.stack([each[key] for each in line]))) for key in at}
+    bars = {
+        pair: NOISES * np.fmax(sizes[pair], np.median(sizes[pair])) + ROUNDINGS * sample.unit * largest_of(dx)
+        for pair, dx in sample.gradients.items()
+    }
+    level = max(
+        (largest_of(sizes[key]) / size for key, value in at.items() if (size := largest_of(value))), default=0.0
+    )
+    level = max(level, _nonlinearity(meter, sample, rng))
+    return replace(sample, noise={name: sizes[name, ""] for name in sample.values}, bars=bars, level=level)
+
+
+def with_level(sample: Sample, level: float) -> Sample:
+    """Return the sample with noise of at least ``level`` times the largest number of each value and gradient.
+
+    Noise that one line shows, another may miss; so the level is the largest of all points, values and gradients.
+    """
+    noises = {name: np.fmax(sizes, level * largest_of(sample.values[name])) for name, sizes in sample.noise.items()}
+    bars = {
+        pair: np.fmax(bar, NOISES * level * largest_of(sample.gradients[pair])) for pair, bar in sample.bars.items()
+    }
+    unit = max([sample.unit, *(_relative(sample, name, sizes) for name, sizes in noises.items())])
+    return replace(sample, noise=noises, bars=bars, unit=min(unit, WIDEST_UNIT))
+
+
+def largest_of(x: Array) -> float:
+    """Return the largest size of a number, besides NaN."""
+    return float(np.nanmax(np.abs(x), initial=0.0))
+
+
+def _nonlinearity(meter: Meter, sample: Sample, rng: np.random.Generator) -> float:
+    """Return how far vjp(a + b) is from vjp(a) + vjp(b), relative to the largest number, if a solver explains it.
+
+    A solver that stops at a tolerance is linear only within that: b, which has one number that is not 0, takes another
+    number of iterations than a does.
+    """
+    other = {slot.name: _unit(slot, rng) for slot in sample.outputs}
+    both = {name: dy + other[name] for name, dy in sample.cotangents.items()}
+    two, together = (gradients(meter, sample.point, dys, sample.inputs) for dys in (other, both))
+    found = 0.0
+    for pair, dx in sample.gradients.items():
+        size = max(largest_of(dx), largest_of(two[pair]))
+        apart = largest_of(together[pair] - dx - two[pair])
+        if size and apart <= LARGEST_TOLERANCE * size:
+            found = max(found, apart / size)
+    return found
+
+
+def _of_solver(line: Array) -> Array:
+    """Return the noise of values on a line, 0 where it is larger than that of a solver.
+
+    A solver that stops at a tolerance is smooth nearby, and jumps by that where the number of its iterations changes.
+    """
+    found = noise.on_line(line)
+    return np.where(found <= LARGEST_TOLERANCE * largest_of(line), found, 0.0)
+
+
+def _relative(sample: Sample, output: str, noises: Array) -> float:
+    """Return the noise of the weighted sum of an output, relative to the sum."""
+    weights = np.abs(sample.cotangents[output])
+    size = float(np.abs(np.sum(sample.cotangents[output] * sample.values[output])))
+    total = float(np.sqrt(np.sum((weights * noises) ** 2)))
+    return total / size if size > 0 and np.isfinite(total / size) else 0.0
+
+
+def _unit(slot: Slot, rng: np.random.Generator) -> Array:
+    found = np.zeros(slot.shape)
+    if found.size:
+        found.flat[rng.integers(found.size)] = 1.0
+    return found
+
+
+def vectors(slot: Slot, rng: np.random.Generator) -> Array:
+    """Return random numbers with random signs, exact in the dtype of the slot."""
+    numbers = rng.uniform(0.25, 1.0, slot.shape) * rng.choice([-1.0, 1.0], slot.shape)
+    return numbers.astype(slot.dtype).astype(np.float64)
+
+
+def directions(slot: Slot, size: Array, rng: np.random.Generator) -> Array:
+    """Return random powers of two with random signs, at most ``size``: products with powers of two are exact."""
+    with np.errstate(divide="ignore"):
+        powers = 2.0 ** np.floor(np.log2(size)) * 2.0 ** -rng.integers(0, 3, slot.shape)
+    return powers * rng.choice([-1.0, 1.0], slot.shape)
+
+
+def first_steps(x: Array) -> Array:
+    """Return the first step of each number: a power of two, so that all steps are exact."""
+    return 2.0 ** np.floor(np.log2(FIRST_STEP * np.where(x == 0, 1.0, np.abs(x))))

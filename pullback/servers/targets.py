@@ -1,0 +1,56 @@
+"""The URLs of other people's servers: ``umbridge+http://host:4242/model``, ``tesseract+http://...``, ``oip+http://...``."""
+
+import re
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
+from urllib.parse import unquote
+
+from pullback.addresses import public
+from pullback.errors import BadArgument
+from pullback.servers.json_server import JsonServer
+from pullback.servers.model import Model
+from pullback.servers.openinference import OpenInferenceModel
+from pullback.servers.tesseract import TesseractModel
+from pullback.servers.umbridge import UmBridgeModel
+
+Protocol: TypeAlias = Literal["umbridge", "tesseract", "oip"]
+TARGET = re.compile(r"([a-z][a-z0-9]*)\+(https?://.*)")
+PROTOCOLS: tuple[Protocol, ...] = ("umbridge", "tesseract", "oip")
+
+
+class ServerTarget(NamedTuple):
+    """A protocol, and the URL that follows it."""
+
+    protocol: Protocol
+    url: str
+
+    def __str__(self) -> str:
+        return f"{self.protocol}+{public(self.url)}"
+
+    def connect(self, opened: ExitStack, timeout: float, config: Mapping[str, Any]) -> Model:
+        """Return the model there; ``opened`` closes its connections. Raises ``PullbackError`` if there is none."""
+        if self.protocol == "tesseract":
+            if config:
+                raise BadArgument("--config: expected none, since a Tesseract has only inputs: give all with --inputs")
+            return TesseractModel(opened.enter_context(JsonServer(self.url, timeout)))
+        root, _, name = self.url.rstrip("/").rpartition("/")
+        if root.endswith("/"):  # a URL without a path
+            root, name = self.url.rstrip("/"), ""
+        server = opened.enter_context(JsonServer(root, timeout))
+        if self.protocol == "umbridge":
+            return UmBridgeModel(server, unquote(name), config)
+        return OpenInferenceModel(server, unquote(name), config)
+
+
+def server_target(text: str) -> ServerTarget | None:
+    """Return a server that a target of ``pullback check`` names, ``None`` if it names none.
+
+    Raises ``BadArgument`` for a protocol that is unknown.
+    """
+    if (found := TARGET.fullmatch(text)) is None:
+        return None
+    if found[1] not in PROTOCOLS:
+        expected = ", ".join(f"{protocol}+http" for protocol in PROTOCOLS)
+        raise BadArgument(f"expected a URL that begins with one of {expected}, got {public(text)!r}")
+    return ServerTarget(cast(Protocol, found[1]), found[2])

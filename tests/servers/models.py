@@ -1,0 +1,157 @@
+"""Models in this process, right and wrong, for the checks of servers: what a server computes, without a server."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from pullback.dtypes import Array
+from pullback.errors import ModelFailed
+from pullback.gradcheck.verdict import Tolerances
+from pullback.servers.checking import ServerReport
+from pullback.servers.model import Arrays, Point, Request, Slot, draw_inputs
+from pullback.servers.plan import plans
+
+Jacobians = Callable[..., dict[tuple[str, str], Array]]
+
+
+@dataclass
+class FunctionModel:
+    """A model of Python functions: ``f`` from inputs to outputs, and its Jacobians by (output, input)."""
+
+    f: Callable[[Arrays], dict[str, Array]]
+    jacobians: Callable[[Arrays], dict[tuple[str, str], Array]]
+    inputs: list[Slot]
+    outputs: list[Slot]
+    spoil_vjp: Callable[[Array, Array], Array] = lambda dx, dy: dx
+    spoil_jvp: Callable[[Array], Array] = lambda ty: ty
+    curvature: Callable[[Arrays], Array] | None = None
+    """The Hessian of the weighted sum of the only output in the only input, for a cotangent of ones."""
+    has_jvp: bool = False
+    one_by_one: bool = True
+    name: str = "model"
+    calls: list[str] = field(default_factory=list)
+
+    @property
+    def has_hessian(self) -> bool:
+        return self.curvature is not None
+
+    def points(self, given: Sequence[Any], count: int, rng: np.random.Generator) -> list[Point]:
+        return [Point(each) for each in given] or [Point(draw_inputs(self.inputs, rng)) for _ in range(count)]
+
+    def values(self, point: Point) -> Arrays:
+        self.calls.append("values")
+        return self.f(point.inputs)
+
+    def vjp(self, point: Point, output: str, cotangent: Array, inputs: Sequence[str]) -> Arrays:
+        found = {}
+        for name in inputs:
+            self.calls.append("vjp")
+            jacobian = self.jacobians(point.inputs)[output, name]
+            found[name] = self.spoil_vjp(jacobian.T @ cotangent, cotangent)
+        return found
+
+    def jvp(self, point: Point, name: str, tangent: Array, outputs: Sequence[str]) -> Arrays:
+        self.calls += ["jvp"] * len(outputs)
+        return {y: self.spoil_jvp(self.jacobians(point.inputs)[y, name] @ tangent) for y in outputs}
+
+    def hessian(self, point: Point, output: str, inputs: tuple[str, str], cotangent: Array, vector: Array) -> Array:
+        self.calls.append("hessian")
+        assert self.curvature is not None
+        return self.curvature(point.inputs) @ vector
+
+    def request(self, point: Point, output: str, name: str, cotangent: Array) -> Request:
+        return Request("http://localhost/Gradient", {"outWrt": output, "inWrt": name}, "output")
+
+
+def _products(at: Arrays) -> dict[str, Array]:
+    x, z = at["x0"], at["x1"]
+    return {"y0": np.array([x[0] * x[1] * z[0], x[2] ** 3 + np.exp(z[1])]), "y1": np.array([np.sin(x @ x)])}
+
+
+def _jacobians(at: Arrays) -> dict[tuple[str, str], Array]:
+    x, z = at["x0"], at["x1"]
+    return {
+        ("y0", "x0"): np.array([[x[1] * z[0], x[0] * z[0], 0], [0, 0, 3 * x[2] ** 2]]),
+        ("y0", "x1"): np.array([[x[0] * x[1], 0], [0, np.exp(z[1])]]),
+        ("y1", "x0"): 2 * np.cos(x @ x) * x[None],
+        ("y1", "x1"): np.zeros((1, 2)),
+    }
+
+
+PRODUCTS = FunctionModel(
+    _products,
+    _jacobians,
+    [Slot("x0", (3,)), Slot("x1", (2,))],
+    [Slot("y0", (2,)), Slot("y1", (1,))],
+    has_jvp=True,
+)
+QUARTIC = FunctionModel(
+    lambda at: {"y": np.array([np.sum(at["x"] ** 4) + np.prod(at["x"])])},
+    lambda at: {("y", "x"): (4 * at["x"] ** 3 + np.prod(at["x"]) / at["x"])[None]},
+    [Slot("x", (3,))],
+    [Slot("y", (1,))],
+    curvature=lambda at: np.diag(12 * at["x"] ** 2),
+)
+
+
+def solver(tolerance: float, dtype: str = "float64", factor: float = 1.0) -> FunctionModel:
+    """Solve (2 + x) u - u[i-1] - u[i+1] = 1 by Jacobi's iteration to a tolerance; the adjoint iterates too."""
+
+    def solve(x: Array, b: Array) -> Array:
+        u = np.zeros(len(x))
+        while True:
+            new = (b + np.r_[0, u[:-1]] + np.r_[u[1:], 0]) / (2 + x)
+            if np.abs(new - u).max() < tolerance * np.abs(new).max():
+                return new.astype(dtype).astype(float)
+            u = new
+
+    @dataclass
+    class Solver(FunctionModel):
+        def vjp(self, point: Point, output: str, cotangent: Array, inputs: Sequence[str]) -> Arrays:
+            self.calls.append("vjp")
+            x = point.inputs["x"]
+            return {"x": -factor * solve(x, cotangent) * solve(x, np.ones(len(x)))}
+
+    slots = [Slot("x", (6,), dtype)], [Slot("y", (6,), dtype)]
+    return Solver(lambda at: {"y": solve(at["x"], np.ones(6))}, lambda _: {}, *slots)
+
+
+def refusing_outside(model: FunctionModel, high: float) -> FunctionModel:
+    """Return a model that fails where a number is larger than ``high``."""
+
+    def f(at: Arrays) -> dict[str, Array]:
+        if any((x > high).any() for x in at.values()):
+            raise ModelFailed("outside of the domain")
+        return model.f(at)
+
+    return replace(model, f=f, calls=[])
+
+
+def check(model: FunctionModel, budget: int = 1000, seed: int = 0, given: Sequence[Any] = ()) -> dict[str, Any]:
+    """Return the report on a model."""
+    points = model.points(given, 3, np.random.default_rng(seed))
+    plan, count = next(plans(model, budget, None, len(given)))
+    report = ServerReport(
+        target="model",
+        protocol="umbridge",
+        model=model,
+        points=points[:count],
+        plan=plan,
+        checks=plan.checks(model, None),
+        budget=budget,
+        seed=seed,
+        tolerances=Tolerances(),
+        config={},
+    )
+    report.run(lambda done: None)
+    document = report.document()
+    assert document["evaluations"] == len(model.calls) <= budget
+    assert report.planned <= budget
+    return document
+
+
+def failed(document: dict[str, Any]) -> set[str]:
+    """Return the checks that fail."""
+    return {entry["check"] for entry in document["checks"] if entry["verdict"] == "fail"}

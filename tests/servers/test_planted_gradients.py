@@ -1,0 +1,124 @@
+"""Right gradients pass and planted wrong ones fail, whatever the budget; the noise of a solver is not blamed."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pullback.dtypes import Array
+from tests.servers.models import PRODUCTS, QUARTIC, FunctionModel, check, failed, refusing_outside, solver
+
+RICH, POOR = (1000, 300, 120), (60, 20, 5)
+
+
+def planted(**changes: object) -> FunctionModel:
+    return replace(PRODUCTS, calls=[], **changes)
+
+
+def one_number(dx: Array, dy: Array) -> Array:
+    return dx * np.r_[1.09, np.ones(dx.size - 1)]
+
+
+def shifted(dx: Array, dy: Array) -> Array:
+    return np.roll(dx, 1)
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("budget", [*RICH, *POOR])
+def test_right_gradients_do_not_fail(budget: int, seed: int) -> None:
+    document = check(planted(), budget, seed)
+    assert not failed(document)
+    assert document["verdict"] == "pass" or budget in POOR, document["sentence"]
+    assert not failed(check(replace(QUARTIC, calls=[]), budget, seed))
+
+
+@pytest.mark.parametrize("budget", [*RICH, *POOR])
+@pytest.mark.parametrize(
+    "spoil", [lambda dx, dy: 1.09 * dx, lambda dx, dy: -dx, lambda dx, dy: 0 * dx], ids=["9 %", "sign", "zero"]
+)
+def test_a_gradient_that_is_wrong_as_a_whole_fails_at_every_budget(spoil, budget: int) -> None:
+    assert "derivative" in failed(check(replace(QUARTIC, spoil_vjp=spoil, calls=[]), budget))
+
+
+@pytest.mark.parametrize("budget", [*RICH, 60])
+@pytest.mark.parametrize("spoil", [one_number, shifted])
+def test_one_wrong_number_fails(spoil, budget: int) -> None:
+    assert "derivative" in failed(check(planted(spoil_vjp=spoil), budget))
+
+
+def test_a_small_error_is_told_with_its_number_and_its_request() -> None:
+    document = check(replace(QUARTIC, spoil_vjp=lambda dx, dy: dx * [1, 1 + 1e-9, 1], calls=[]))
+    (entry,) = [entry for entry in document["checks"] if entry["verdict"] == "fail"]
+    assert 0 < entry["worst"]["relative"] < 1e-8
+    assert entry["reproduce"].startswith("curl -s http://localhost/Gradient ")
+
+
+@pytest.mark.parametrize(
+    ("model", "check_name"),
+    [
+        (planted(spoil_jvp=lambda ty: 1.001 * ty), "adjoint"),
+        (planted(spoil_vjp=lambda dx, dy: np.clip(dx, -0.5, 0.5)), "linearity"),
+        (planted(spoil_vjp=lambda dx, dy: dx + 1e-3), "linearity"),
+        (replace(QUARTIC, curvature=lambda at: np.triu(np.ones((3, 3))), calls=[]), "symmetry"),
+    ],
+    ids=["jvp", "clipped", "constant", "Hessian"],
+)
+@pytest.mark.parametrize("budget", [1000, 150])
+def test_identities_fail(model: FunctionModel, check_name: str, budget: int) -> None:
+    assert check_name in failed(check(replace(model, calls=[]), budget))
+
+
+def test_a_random_gradient_is_not_deterministic() -> None:
+    rng = np.random.default_rng(0)
+    model = replace(QUARTIC, spoil_vjp=lambda dx, dy: dx * rng.uniform(0.9, 1.1), calls=[])
+    assert "determinism" in failed(check(model))
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("budget", [300, 100, 40, 5, pytest.param(1000, marks=pytest.mark.slow)])
+def test_the_tolerance_of_a_solver_is_measured_not_blamed(budget: int, seed: int) -> None:
+    assert not failed(check(solver(1e-6), budget, seed))
+    if budget >= 100:
+        assert "derivative" in failed(check(solver(1e-6, factor=1.05), budget, seed))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_noise_of_values_is_measured(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+
+    def noisy(at):
+        return {name: y * (1 + 1e-6 * rng.standard_normal(y.shape)) for name, y in QUARTIC.f(at).items()}
+
+    assert not failed(check(replace(QUARTIC, f=noisy, calls=[]), seed=seed))
+    wrong = replace(QUARTIC, f=noisy, spoil_vjp=lambda dx, dy: 1.05 * dx, calls=[])
+    assert "derivative" in failed(check(wrong, seed=seed))
+
+
+def test_single_precision_is_no_error() -> None:
+    assert not failed(check(solver(1e-12, "float32"), 150))
+    assert "derivative" in failed(check(solver(1e-12, "float32", factor=1.01), 150))
+
+
+def test_large_steps_may_leave_the_domain() -> None:
+    at = {"x": np.array([0.5, 0.75, 0.99])}
+    document = check(refusing_outside(QUARTIC, 1.0), given=[at])
+    assert not failed(document)
+    wrong = refusing_outside(replace(QUARTIC, spoil_vjp=lambda dx, dy: 1.01 * dx), 1.0)
+    assert "derivative" in failed(check(wrong, given=[at]))
+
+
+def test_an_inconclusive_number_is_no_pass() -> None:
+    model = replace(QUARTIC, f=lambda at: {"y": np.array([np.abs(at["x"] - 0.5).sum()])}, calls=[])
+    document = check(model, given=[{"x": np.full(3, 0.5)}])
+    assert document["verdict"] != "pass"
+
+
+def test_the_scope_says_what_is_not_shown() -> None:
+    assert "chosen at random" in check(planted(), 5)["scope"]
+    assert "Linearity, adjoint, symmetry and determinism were not checked" in check(planted(), 5)["scope"]
+    assert "noise of values and gradients was measured" in check(planted(), 1000)["scope"]
+
+
+def test_a_small_difference_that_a_solver_may_explain_is_told_so() -> None:
+    (entry,) = [e for e in check(solver(1e-12, factor=1.005), 20)["checks"] if e["verdict"] == "fail"]
+    assert "a solver's tolerance above 1e-6 would explain it" in entry["sentence"]
