@@ -43,7 +43,7 @@ class Distribution:
 
     def __init__(self, bounds: Sequence[float]) -> None:
         """Start without values. ``bounds`` are the upper ones of the buckets; the last bucket has none."""
-        self.bounds, self.counts, self.sum = bounds, [0] * (len(bounds) + 1), 0.0
+        self.counts, self.sum = [0] * (len(bounds) + 1), 0.0
 
 
 class Counters:
