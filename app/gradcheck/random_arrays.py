@@ -27,8 +27,8 @@ DRAWS = 6
 def terms(function: Callable[[dict[str, Array]], Mapping[Q, Array]], inputs: Mapping[str, Array]) -> dict[Q, Array]:
     """Return the terms of a function's results at its inputs: see ``rounding.terms_of``."""
     scale = rounding.measured_with("float64")
-    at, whole, half = (with_errors(function, inputs, size) for size in (0.0, scale, scale / 2))
-    return rounding.terms_of(at[0], whole, half, scale)
+    whole, half = (with_errors(function, inputs, size) for size in (scale, scale / 2))
+    return rounding.terms_of(function(dict(inputs)), whole, half, scale)
 
 
 def with_errors(

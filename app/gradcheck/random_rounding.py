@@ -21,7 +21,7 @@ import tensorflow as tf
 from tensorflow.python.framework import op_callbacks
 
 # Private, because nothing public tells the graph of a loop or a branch from that of a function.
-from tensorflow.python.ops.control_flow_v2_func_graphs import ControlFlowFuncGraph
+from tensorflow.python.ops.control_flow_v2_func_graphs import ControlFlowFuncGraph, WhileBodyFuncGraph
 
 from app.autodiff.programs import Program
 from app.gradcheck.operation_types import ARITHMETIC, CUMULATIVE, EXACT, OF_MATRICES, OF_SIZE_ONE, WHOLE
@@ -85,6 +85,8 @@ class _Rounder:
         self._graph, self._scale, self._lost, self._count = tf.compat.v1.get_default_graph(), scale, lost, 0
         self._key = tf.reshape(tf.cast(draw, tf.uint64), [1])
         self._exact = set(map(_name, exact))
+        self._known = dict[tuple[tf.Graph, tf.DType], tuple[Tensor, Tensor]]()
+        self._iterations = dict[tf.Graph, Tensor]()
 
     @contextmanager
     def active(self) -> Generator[None]:
@@ -95,15 +97,32 @@ class _Rounder:
         finally:
             op_callbacks.remove_op_callback(self._replacements)
 
-    def off(self, x: Tensor, size: Tensor | float = 1.0) -> Tensor:
+    def off(self, x: Tensor, size: Tensor | None = None) -> Tensor:
         """Return a tensor in which each number is off by a random multiple of itself, or of ``size`` times that."""
         self._count += 1
-        counter = tf.constant(np.array([self._count, 0], np.uint64))
+        # Raw operations, because those of Python add several more to the graph of each.
         noise = tf.raw_ops.StatelessRandomNormalV2(
-            shape=tf.shape(x), key=self._key, counter=counter, alg=PHILOX, dtype=x.dtype
+            shape=tf.raw_ops.Shape(input=x), key=self._key, counter=self._counter(), alg=PHILOX, dtype=x.dtype
         )
-        moved = x * (1 + tf.cast(self._scale, x.dtype) * tf.cast(size, x.dtype) * noise)
+        scale, one = self._numbers(x.dtype)
+        factor = scale if size is None else tf.raw_ops.Mul(x=scale, y=tf.cast(size, x.dtype))
+        # Not x + x * noise: an infinite number would become NaN.
+        moved = tf.raw_ops.Mul(x=x, y=tf.raw_ops.AddV2(x=one, y=tf.raw_ops.Mul(x=factor, y=noise)))
         return moved + noise * tf.minimum(MOST_LOST * tf.abs(x), self._lost) if self._lost else moved
+
+    def _counter(self) -> Tensor:
+        """Return what selects the random numbers of an operation: they differ in each iteration of a loop."""
+        iteration = self._iterations.get(tf.compat.v1.get_default_graph())
+        if iteration is None:
+            return tf.constant(np.array([self._count, 0], np.uint64))
+        return tf.stack([tf.constant(self._count, tf.uint64), iteration])
+
+    def _numbers(self, dtype: tf.DType) -> tuple[Tensor, Tensor]:
+        """Return the scale and 1 in a dtype, once in each graph: those of a loop are not known outside of it."""
+        key = tf.compat.v1.get_default_graph(), dtype
+        if key not in self._known:
+            self._known[key] = tf.cast(self._scale, dtype), tf.ones([], dtype)
+        return self._known[key]
 
     def _replacements(
         self,
@@ -117,11 +136,18 @@ class _Rounder:
     ) -> list[Tensor] | None:
         """Return what replaces the outputs of a new operation, ``None`` if they stay."""
         del attrs, op_name
-        if not self._is_within(graph) or not any(y.dtype.is_floating for y in outputs):
+        if not self._is_within(graph):
             return None
-        are_exact = all(not x.dtype.is_floating or _name(x) in self._exact for x in inputs)
+        if op_type == "Placeholder":
+            # What a loop or a branch gets: see _is_exact. The first one of the body of a loop counts its iterations.
+            if isinstance(graph, WhileBodyFuncGraph) and graph not in self._iterations:
+                self._iterations[graph] = tf.cast(outputs[0], tf.uint64)
+            return None
+        if not any(y.dtype.is_floating for y in outputs):
+            return None
+        are_exact = all(map(self._is_exact, inputs))
         if op_type == "Const":
-            are_exact = _is_exact(outputs[0])
+            are_exact = _has_few_digits(outputs[0])
         if are_exact and (op_type in EXACT or op_type in WHOLE or op_type == "Const"):
             self._exact.update(map(_name, outputs))
             return None
@@ -141,7 +167,7 @@ class _Rounder:
         operation: Any = outputs[0].op
         if operation.op_def.is_stateful:
             return outputs
-        moved = [self._moved(op_type, x) if x.dtype.is_floating and _name(x) not in self._exact else x for x in inputs]
+        moved = [self._moved(op_type, x) if x.dtype.is_floating and not self._is_exact(x) else x for x in inputs]
         again = operation.graph.create_op(
             op_type, moved, [y.dtype for y in outputs], attrs=dict(operation.node_def.attr), op_def=operation.op_def
         )
@@ -154,6 +180,14 @@ class _Rounder:
             largest = tf.reduce_max(tf.abs(x), axis=[-2, -1], keepdims=True)
             return x + (self.off(largest + tf.zeros_like(x)) - largest)
         return self.off(x)
+
+    def _is_exact(self, x: Tensor) -> bool:
+        """Return whether a tensor is known to be exact; a loop changes its variables, so they are not."""
+        if not x.dtype.is_floating:
+            return x.dtype != tf.variant  # such a tensor is a list of others, as loops keep for their gradients
+        if isinstance(x.graph, ControlFlowFuncGraph) and x.op.type == "Placeholder":
+            return any(self._is_exact(outer) for outer, inner in x.graph.captures if inner is x)
+        return _name(x) in self._exact
 
     def _is_within(self, graph: Any) -> bool:
         """Return whether a graph is that of the program, or of a loop or branch in it.
@@ -169,7 +203,7 @@ def _name(x: Tensor) -> tuple[int, str]:
     return id(x.graph), x.name
 
 
-def _is_exact(constant: Tensor) -> bool:
+def _has_few_digits(constant: Tensor) -> bool:
     """Return whether every dtype can represent the numbers of a constant."""
     value = np.asarray(tf.get_static_value(constant))
     with np.errstate(over="ignore"):

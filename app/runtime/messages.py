@@ -29,10 +29,11 @@ _NOISE = (
     "File",
     "Node",
     "<stack",
-    "Stack trace",
     "Graph execution error",
     "in user code",
 )
+# XLA puts these after the reason.
+_AFTER = ("Stack trace", "dummy_file_name")
 
 
 def text_of(error: BaseException) -> str:
@@ -73,7 +74,9 @@ def _lines(text: str) -> list[str]:
         stripped = _NODE.sub("", _CONVERSION.sub("", line)).rstrip()
         content = stripped.lstrip()
         indent = len(stripped) - len(content)
-        if content.startswith(_NOISE):
+        if content.startswith(_AFTER):
+            stack_indent = len(text)
+        elif content.startswith(_NOISE):
             stack_indent = indent if content.startswith("File") else len(text)
             kept = [] if is_graph else kept
         elif content and indent <= stack_indent:  # a line of a stack that is indented more is source code

@@ -37,6 +37,16 @@ def branch(x):
     return tf.cond(tf.reduce_sum(x) > 0, lambda: (x + 1e6) - 1e6, lambda: x)
 
 
+def exact_numbers(x):
+    """What a loop gets has digits, though the constants beside it have few."""
+    return tf.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, (y + 2.0**20) - 2.0**20), [0, x / 3])[1]
+
+
+def exact_numbers_in_a_branch(x):
+    y = x / 3
+    return tf.cond(tf.reduce_sum(x) > 0, lambda: (y + 2.0**20) - 2.0**20, lambda: y)
+
+
 @pytest.mark.parametrize(
     ("function", "size"),
     [
@@ -45,9 +55,20 @@ def branch(x):
         (lambda x: tf.sigmoid(x / 1e-4) - tf.sigmoid(-x / 1e-4), 0.5),
         (loop, 1e6),
         (branch, 1e6),
+        (exact_numbers, 2.0**20),
+        (exact_numbers_in_a_branch, 2.0**20),
         (lambda x: tf.abs(tf.reshape(-x, [-1])), 0.0),
     ],
-    ids=["a sum", "a product", "a difference at 0", "a loop", "a branch", "nothing that rounds"],
+    ids=[
+        "a sum",
+        "a product",
+        "a difference at 0",
+        "a loop",
+        "a branch",
+        "exact numbers in a loop",
+        "in a branch",
+        "nothing that rounds",
+    ],
 )
 def test_the_size_of_the_terms_is_known(function, size) -> None:
     x = [0.0, 1e-9] if size == 0.5 else [1.0, 2.0]

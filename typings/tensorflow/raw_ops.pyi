@@ -6,6 +6,7 @@ from typing import Any
 from tensorflow import Tensor
 from tensorflow._aliases import DTypeSpec, ShapeSpec, TensorLike
 
+def AddV2(*, x: TensorLike, y: TensorLike, name: str | None = None) -> Tensor: ...
 def Conv2D(
     *,
     input: TensorLike,
@@ -44,6 +45,8 @@ def Conv2DBackpropInput(
     dilations: Sequence[int] = [1, 1, 1, 1],
     name: str | None = None,
 ) -> Tensor: ...
+def Mul(*, x: TensorLike, y: TensorLike, name: str | None = None) -> Tensor: ...
+def Shape(*, input: TensorLike, out_type: DTypeSpec = ..., name: str | None = None) -> Tensor: ...
 def StatelessRandomNormalV2(
     *,
     shape: ShapeSpec,

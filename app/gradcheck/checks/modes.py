@@ -3,15 +3,22 @@
 At special points, such as 0 and ties, a compiler that simplifies may lose a NaN or choose another subgradient.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
+import numpy as np
+
+from app.autodiff.binding import moved
+from app.autodiff.padded_rows import axes_of_rows
 from app.errors import Unprocessable
 from app.gradcheck.agreement import agree
+from app.gradcheck.company import FIXED
 from app.gradcheck.outside import NOTE, noted
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
 from app.gradcheck.verdict import Finding, Place
-from ops import Mode
+from app.runtime.modes import Key
+from ops import Array, Mode
 
 NAME = "modes"
 
@@ -26,7 +33,7 @@ def check(target: Target) -> Iterator[Finding]:
 
 
 def _compare(target: Target, mode: Mode, device: str, what: str) -> Iterator[Finding]:
-    place = Place(NAME, mode=mode, dtype=target.widest)
+    place, rows = Place(NAME, mode=mode, dtype=target.widest), 0
     special = [sample for sample in target.special_samples if sample.is_computable]
     if mode == "eager":
         # Nothing simplifies there, and a loop is one of Python, which takes seconds.
@@ -35,14 +42,16 @@ def _compare(target: Target, mode: Mode, device: str, what: str) -> Iterator[Fin
     others = special if target.op.sample else []
     if mode == "xla":
         # XLA compiles for every shape: that of the random points, which most special ones share, is enough.
-        last = target.subsamples[-1]
+        last, rows = target.subsamples[-1], _rows(target)
+        if rows and target.op.sample is not None:
+            last = max(target.subsamples, key=lambda sample: sample.point.size)
         samples, others = (
-            [sample for sample in each if sample.is_elementwise or _shape(sample) == _shape(last)]
+            [sample for sample in each if sample.is_elementwise or _shape(sample, rows) == _shape(last, rows)]
             for each in (samples, others)
         )
 
     def compare(some: list[Sample]) -> Iterator[Finding]:
-        pairs = ((sample.in_mode(mode, device).values, sample) for sample in some)
+        pairs = ((_values(sample, sample.in_mode(mode, device), rows), sample) for sample in some)
         return agree(target, place, pairs, what, "mode graph", device=device)
 
     try:
@@ -55,5 +64,47 @@ def _compare(target: Target, mode: Mode, device: str, what: str) -> Iterator[Fin
         yield Finding(place, "fail", f"{error.entries[0].message}; declare modes=({others}), or mend the op")
 
 
-def _shape(sample: Sample) -> tuple[tuple[int, ...], ...]:
-    return tuple(x.shape for x in sample.point.inputs.values())
+def _rows(target: Target) -> int:
+    """Return how many rows XLA gets, among which are those of each sample; 0: as many as the sample has.
+
+    The rows of an elementwise op are numbers. For those of others, check batching has compiled already.
+    """
+    if target.batching == "none" or (target.op.shared and not target.samples[0].claim.linear):
+        return 0
+    return max(map(_count, target.subsamples)) if target.batching == "elementwise" else FIXED
+
+
+def _values(sample: Sample, other: Sample, rows: int) -> Mapping[Key, Array]:
+    """Return the values of ``other``, the sample in another mode, at the first of ``rows`` rows, which repeat them.
+
+    Rows are independent, so the values are those that they have alone.
+    """
+    count, shared = _count(sample), sample.point.op.shared
+    if not 0 < count < rows:
+        return other.values
+    order = np.arange(rows) % count
+    inputs, dys, vectors = (
+        {name: x if name in shared else _in_one_axis(sample, x)[order] for name, x in named.items()}
+        for named in (sample.point.inputs, sample.cotangents, sample.vectors)
+    )
+    if shared:
+        # Their cotangents are sums over the rows, to which the others must add nothing.
+        dys = {name: np.concatenate([dy[:count], np.zeros_like(dy[count:])]) for name, dy in dys.items()}
+    found = replace(other, point=moved(other.point, inputs), cotangents=dys, vectors=vectors).values
+    return {key: y if key[1] in shared else y[:count].reshape(sample.values[key].shape) for key, y in found.items()}
+
+
+def _count(sample: Sample) -> int:
+    """Return how many rows a sample has."""
+    return len(_in_one_axis(sample, next(iter(sample.cotangents.values()))))
+
+
+def _in_one_axis(sample: Sample, x: Array) -> Array:
+    """Return an array with its rows in one axis."""
+    return x.ravel() if sample.is_elementwise else x.reshape(-1, *x.shape[axes_of_rows(sample.point) :])
+
+
+def _shape(sample: Sample, rows: int) -> tuple[tuple[int, ...], ...]:
+    """Return the shapes of the inputs; without those of rows, if XLA gets as many of each sample."""
+    axes, shared = axes_of_rows(sample.point) if rows else 0, sample.point.op.shared
+    return tuple(x.shape if name in shared else x.shape[axes:] for name, x in sample.point.inputs.items())

@@ -210,8 +210,8 @@ def _compare(target: Target, place: Place, sample: Sample) -> Iterator[Finding]:
     """Compare with care at one point: few numbers one by one, and all of them along random directions."""
     few, tolerances = replace(target, options=replace(target.options, work=WORK)), target.tolerances
     if place.order == 0:
-        comparison, alone = Comparison(place, tolerances), sample.up_to("outputs")
-        value.compare_values(comparison, alone, alone)
+        comparison = Comparison(place, tolerances)
+        value.compare_values(comparison, value.forward_alone(sample), value.of_bounds(sample))
         yield comparison.finding("y", "the reference")
         return
     inputs = {name: Comparison(replace(place, input=name), tolerances) for name in sample.vectors}

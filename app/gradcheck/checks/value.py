@@ -27,21 +27,18 @@ def check(target: Target) -> Iterator[Finding]:
     if target.op.reference is None:
         yield Finding(Place(NAME, 0, dtype=target.widest), "skipped", "the op has no reference")
         return
-    # Forward alone: a gradient that fails is no fault of the value.
-    subsamples = [subsample.up_to("outputs") for subsample in target.subsamples]
     for dtype in target.dtypes:
         place = Place(NAME, 0, dtype=dtype)
         comparison = Comparison(place, target.tolerances)
         try:
-            for subsample in subsamples:
-                if (sample := target.in_dtype(subsample, dtype)) is not None:
-                    compare_values(comparison, sample, subsample)
+            for subsample in target.subsamples:
+                if (sample := target.in_dtype(forward_alone(subsample), dtype)) is not None:
+                    compare_values(comparison, sample, of_bounds(subsample))
             others = Comparison(place, target.tolerances) if target.op.sample else comparison
             for sample in target.special_samples if dtype == target.widest else ():
-                special = sample.up_to("outputs")
                 # The op, or its reference, may raise there: no domain says that it has a value.
                 with suppress(OpFailed, Unprocessable):
-                    compare_values(others, special, special)
+                    compare_values(others, forward_alone(sample), of_bounds(sample))
             yield comparison.finding("y", "the reference")
             if others is not comparison and others.wrong:
                 yield from noted(target, [others.finding("y", "the reference")])
@@ -49,8 +46,21 @@ def check(target: Target) -> Iterator[Finding]:
             yield Finding(place, "fail", error.located)
 
 
+def forward_alone(sample: Sample) -> Sample:
+    """Return a sample without derivatives: a gradient that fails is no fault of the value."""
+    return sample.up_to("outputs")
+
+
+def of_bounds(sample: Sample) -> Sample:
+    """Return the sample whose rounding bounds that of forward: the sample itself, if all of its values exist.
+
+    Then the other checks share what is measured.
+    """
+    return sample if sample.is_computable else forward_alone(sample)
+
+
 def compare_values(comparison: Comparison, sample: Sample, wide: Sample) -> None:
-    """Compare a sample's outputs; ``wide`` is the same sample in the widest dtype, which bounds their rounding."""
+    """Compare a sample's outputs; ``wide`` is that in the widest dtype which bounds their rounding."""
     dtype, rng = comparison.place.dtype, np.random.default_rng(0)
     expected = _reference(sample, sample.point.inputs)
     terms = random_arrays.terms(lambda inputs: _reference(sample, inputs), sample.point.inputs)

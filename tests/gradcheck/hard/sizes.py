@@ -10,7 +10,7 @@ from mpmath import mp
 
 from ops import Array, Input, InvalidInput, Op, Output, Tensor, custom_gradient
 from tests.gradcheck.hard.exact import Hard, collected
-from tests.gradcheck.hard.making import WIDE, Rule, elementwise, handwritten, structured
+from tests.gradcheck.hard.making import BOTH, WIDE, Rule, elementwise, handwritten, structured
 
 LINE = ("N",)
 VECTOR = [0.5, -1.25, 2.0, 1.0, -0.75]
@@ -192,6 +192,27 @@ def fits(inputs: Mapping[str, Array], attrs: Any) -> None:
 
 SCALAR = (Output("y", WIDE, ()),)
 
+ITERATIONS = 16
+
+
+def iterated(x: Tensor) -> Tensor:
+    """Iterate z = 3.75 z (1 - z), which is chaotic: each iteration may enlarge the roundings by 3.75."""
+    loop = tf.while_loop(
+        lambda i, z: i < ITERATIONS,
+        lambda i, z: (i + 1, 3.75 * z * (1 - z)),
+        (0, x),
+        # XLA needs it for the gradient.
+        maximum_iterations=ITERATIONS,
+    )
+    return loop[1]
+
+
+def iterated_exactly(x: Any) -> Any:
+    for _ in range(ITERATIONS):
+        x = 3.75 * x * (1 - x)
+    return x
+
+
 OPS = collected(
     Hard(
         of_vectors("recursive_filter", handwritten(filtered, filtered_vjp), filtered_reference, {"x": VECTOR}),
@@ -230,6 +251,17 @@ OPS = collected(
             {"x": [0.5, -1.0, 2.0]},
         ),
         fixed_point_exact,
+    ),
+    Hard(
+        elementwise(
+            "chaotic_map",
+            iterated,
+            iterated_exactly,
+            {"x": [0.3, 0.6]},
+            dtypes=BOTH,
+            slots={"x": {"domain": (0.05, 0.95)}},
+        ),
+        iterated_exactly,
     ),
     Hard(of_vectors("largest_two", largest_two, largest_two_reference, {"x": VECTOR}, outputs=SCALAR)),
     Hard(
