@@ -12,6 +12,8 @@ from pullback.local_checks import LocalChecks
 from pullback.reports import Event, Progress, Report, Start, Summary
 from tests.conftest import Serve
 
+pytestmark = pytest.mark.slow
+
 SOME = ("value", "derivative", "second")
 CRASHING = """
 import os
@@ -124,11 +126,7 @@ def test_progress_and_budget(checker, folder) -> None:
     assert [event.check for event in events if isinstance(event, Progress)][-1] == "value"
 
 
-@pytest.mark.slow
 def test_the_command_line(here, folder) -> None:
-    passed = here("pullback", "check", "my_ops/cube.py", "--check", "derivative")
-    assert (passed.code, passed.error) == (0, "")
-    assert passed.out.startswith("cube: pass (")
     failed = here("pullback", "check", "my_ops", "--check", "derivative", "--json", "out.json", "--junit", "out.xml")
     assert failed.code == 1
     assert "are 1.1 times what they should be" in failed.out

@@ -20,7 +20,7 @@ def test_the_file_is_new_and_its_name_valid(here, folder) -> None:
     assert not (folder / "my_ops" / "other.py").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_every_kind_passes_its_checks(tmp_path) -> None:
     for name, options in (("plain", []), ("straight_1", ["--surrogate"]), ("rows", ["--rows"]), ("x_2", ["--native"])):
         written = pullback(tmp_path, "pullback", "new", name, *options, "--folder", "some ops")
