@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypedDict
 
 import numpy as np
 
@@ -28,6 +29,13 @@ DIRECTIONS = 3
 FIRST_STEP = 0.25
 # How far points nearby are, as a fraction of the first step, how many, and how much another slope differs, relatively.
 NEARBY_DISTANCE, NEARBY_POINTS, OTHER_SLOPE = 2.0**-8, 16, 0.05
+
+
+class Limits(TypedDict):
+    """The relative error and the least number of the values of an op: arguments of ``slopes``."""
+
+    unit: float
+    least: float
 
 
 @dataclass(frozen=True)
@@ -172,8 +180,7 @@ def _breaks_nearby(target: Target, objective: Objective, name: str, coordinates:
     return breaks
 
 
-def _limits(target: Target) -> dict[str, float]:
-    """Return the ``unit`` and the ``least`` number of the values of an op."""
+def _limits(target: Target) -> Limits:
     return {"unit": rounding.eps(target.widest), "least": rounding.underflow(target.widest)}
 
 

@@ -37,6 +37,7 @@ class ServerReport:
     protocol: str
     model: Model
     points: Sequence[Point]
+    are_given: bool
     plan: Plan
     checks: Sequence[str]
     budget: int
@@ -103,8 +104,8 @@ class ServerReport:
             try:
                 found.append(take(meter, point, slots, rng, measures_noise=self.plan.measures_noise))
             except PointRefused:
-                # One point that the model accepts is enough, unless the user has given them.
-                if not found or point.others:
+                # One random point that the model accepts is enough.
+                if self.are_given or not found:
                     raise
         level = max(sample.level for sample in found)
         return [with_level(sample, level) for sample in found] if self.plan.measures_noise else found
@@ -163,7 +164,7 @@ class ServerReport:
             "op": self.target,
             "verdict": verdict,
             "sentence": f"{self.target}: {', '.join(parts)}",
-            "scope": scope(self.plan, self.done, self.used_points),
+            "scope": self._scope(),
             "seed": self.seed,
             "points": sum(entry["points"] for entry in self.entries),
             "evaluations": self.done,
@@ -176,6 +177,11 @@ class ServerReport:
             ],
             "checks": self.entries,
         }
+
+    def _scope(self) -> str:
+        if self.ended and self.used_points:
+            return scope(self.plan, self.done, self.used_points)
+        return f"{self.done} evaluations. The checks ended early: they show only what the report lists."
 
     @property
     def _ran(self) -> set[str]:

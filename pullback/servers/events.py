@@ -86,6 +86,7 @@ def _report(target: ServerTarget, options: ServerOptions, opened: ExitStack) -> 
         protocol=target.protocol,
         model=model,
         points=points[:count],
+        are_given=bool(options.inputs),
         plan=plan,
         checks=plan.checks(model, wanted),
         budget=options.budget,

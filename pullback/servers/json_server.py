@@ -10,7 +10,7 @@ import httpx
 from pullback.addresses import CONNECT_S, is_this_machine, public
 from pullback.errors import BadAnswer, BadArgument, CannotConnect, ConnectionLost, ModelFailed, TimedOut
 
-MAX_BYTES = 1 << 28
+MAX_BYTES = 1 << 26
 MAX_SHOWN = 200
 FIRST_ERROR = 400
 
@@ -78,7 +78,7 @@ class JsonServer:
         end, parts, size = time.monotonic() + self._timeout, list[bytes](), 0
         request = self._client.build_request(method, self.url + path, content=content, headers=headers)
         with closing(self._client.send(request, stream=True)) as response:
-            for part in response.iter_bytes():
+            for part in response.iter_raw():
                 parts.append(part)
                 size += len(part)
                 if size > MAX_BYTES:

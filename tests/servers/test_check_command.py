@@ -103,6 +103,18 @@ def test_nonsense_is_told(run, changes, code, message) -> None:
         assert (found, message in out) == (code, True), out + err
 
 
+def test_the_second_point_of_the_user_is_not_left_out(run) -> None:
+    def evaluate(body):
+        x = body["input"][0]
+        return {"output": [[x[0] ** 2, x[1] ** 2]]} if x[0] < 5 else (400, {"error": {"type": "InvalidInput"}})
+
+    with served(umbridge(Evaluate=evaluate)) as url:
+        code, out, _ = run(f"umbridge+{url}/square", "--inputs", "[[1, 2]]", "--inputs", "[[9, 2]]")
+        assert code == 2
+        assert "give a point that it accepts with --inputs" in out
+        assert "The checks ended early" in out
+
+
 def test_an_answer_is_bounded_in_time_and_size(run, monkeypatch) -> None:
     monkeypatch.setattr("pullback.servers.json_server.MAX_BYTES", 1000)
     with served(umbridge(Gradient={"output": [1.0] * 1000})) as url:

@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 
 from pullback.dtypes import Array
-from tests.servers.models import PRODUCTS, QUARTIC, FunctionModel, check, failed, refusing_outside, solver
+from tests.servers.models import (
+    PRODUCTS,
+    QUARTIC,
+    FunctionModel,
+    check,
+    exact_adjoint,
+    failed,
+    refusing_outside,
+    solver,
+)
 
 RICH, POOR = (1000, 300, 120), (60, 20, 5)
 
@@ -80,6 +89,12 @@ def test_the_tolerance_of_a_solver_is_measured_not_blamed(budget: int, seed: int
     assert not failed(check(solver(1e-6), budget, seed))
     if budget >= 100:
         assert "derivative" in failed(check(solver(1e-6, factor=1.05), budget, seed))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_jumps_of_values_beside_an_exact_gradient_are_measured(seed: int) -> None:
+    assert not failed(check(exact_adjoint(1e-6), 300, seed))
+    assert not failed(check(exact_adjoint(1e-12), 300, seed))
 
 
 @pytest.mark.parametrize("seed", range(3))
