@@ -43,7 +43,12 @@ class Distribution:
 
     def __init__(self, bounds: Sequence[float]) -> None:
         """Start without values. ``bounds`` are the upper ones of the buckets; the last bucket has none."""
-        self.counts, self.sum = [0] * (len(bounds) + 1), 0.0
+        self.bounds, self.counts, self.sum = bounds, [0] * (len(bounds) + 1), 0.0
+
+    def add(self, value: float) -> None:
+        """Count a value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
 
 
 class Counters:
@@ -89,8 +94,7 @@ class Counters:
         self.seconds["queue"] += waited
         self.seconds["compute"] += took
         self.executions += 1
-        self.sizes.counts[bisect_left(SIZES, len(arrivals))] += 1
-        self.sizes.sum += len(arrivals)
+        self.sizes.add(len(arrivals))
 
     def answered(self, status: int, began: float) -> None:
         """Count the response to a request that began at ``began``, a time of ``time.perf_counter``."""
@@ -99,8 +103,7 @@ class Counters:
         outcome.count += 1
         outcome.seconds += took
         self.answers[status] += 1
-        self.durations.counts[bisect_left(DURATIONS, took)] += 1
-        self.durations.sum += took
+        self.durations.add(took)
 
 
 NOT_RECORDED, _PROBES_NOT_RECORDED = Counters(), Counters(is_probe=True)
