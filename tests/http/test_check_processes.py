@@ -278,8 +278,8 @@ def is_running(pid: int) -> bool:
 def test_a_stop_ends_a_check_soon_and_cleanly(start: Start) -> None:
     one = start(CHECK_PROCESSES="1", GRACE_S="100").wait_until_ready()
     with one.client() as client, client.stream("POST", "/v1/checks", content=b"{}", headers=LINES) as response:
-        lines = response.iter_lines()
-        assert any("progress" in line for line in lines)
+        lines, seen = response.iter_lines(), list[str]()
+        assert any("progress" in line for line in lines if not seen.append(line)), (seen, one.log())
         pids = processes(one)
         one.process.send_signal(signal.SIGTERM)
         *_, last = lines

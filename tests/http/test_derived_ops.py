@@ -93,8 +93,6 @@ def test_errors_say_why(client: httpx.Client) -> None:
     assert "missing input dy" in missing["detail"]
     shape = problem(post(client, "square.vjp", "forward", inputs={"x": [1.0], "dy": [1.0, 2.0]}), 422)
     assert shape["errors"][0]["loc"] == ["inputs", "dy"]
-    checked = problem(post(client, "square.vjp", "check"), 422)
-    assert checked["errors"][0]["expected"] == "square"
     nonlinear = problem(post(client, "clip_gradient.jvp", "forward", inputs={"x": [1.0], "tx": [1.0]}), 422)
     assert "not linear in the cotangent" in nonlinear["detail"]
     assert ask(client, "clip_gradient.jvp", "forward", inputs={"x": [1.0], "tx": [1.0]}, attrs={"by": "none"})
