@@ -167,13 +167,12 @@ class HvAnswer(HvpAnswer):
 
 @pytest.fixture(scope="module")
 def extended() -> Iterator[Service]:
-    """A service of a copy of `app` and `ops` with all additions."""
+    """A service of a copy of the code with all additions."""
     with tempfile.TemporaryDirectory() as place, tempfile.TemporaryFile() as log:
         folder = Path(place)
-        for name in ("app", "ops"):
+        for name in ("app", "ops", "pullback"):
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-        for other in ("pullback", "build"):
-            (folder / other).symlink_to(ROOT / other)
+        (folder / "build").symlink_to(ROOT / "build")
         settings: dict[str, str] = {}
         for addition in ADDITIONS.values():
             settings |= addition.settings
