@@ -96,7 +96,7 @@ def _fork(message: bytes, pipe: int, control: socket.socket) -> int:
         asyncio.run(_run(json.loads(message), pipe))
         status = 0
     except BrokenPipeError:
-        status = 0  # nobody reads on
+        status = 0  # the command line has closed the pipe
     except BaseException:  # noqa: BLE001 - it must not go on as a second main process
         traceback.print_exc()
     finally:

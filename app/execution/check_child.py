@@ -45,7 +45,7 @@ def run_checks(connection: Connection, journal: int) -> None:
     # Where memory runs out, the system should end a check, not the service.
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write(MOST_LIKELY_TO_BE_KILLED)
-    # Linux may weigh sessions instead of processes, and this process has a session of its own.
+    # With autogroups, Linux schedules by session and ignores niceness across sessions; this process has its own.
     with suppress(OSError), open("/proc/self/autogroup", "w") as file:
         file.write(str(os.getpriority(os.PRIO_PROCESS, 0)))
     child = _Child(connection)

@@ -13,7 +13,7 @@ from app.gradcheck.job import Job
 from app.settings import Settings
 
 BROKEN = 70
-"""The status of a process that ends by a fault of its own, not of an op: EX_SOFTWARE of <sysexits.h>."""
+"""The exit status after an internal error of the process, not of an op: EX_SOFTWARE of <sysexits.h>."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Dead:
-    """The process has ended with this status, as ``os.waitstatus_to_exitcode`` returns it; ``None``: nobody knows."""
+    """The process has ended with this status, as ``os.waitstatus_to_exitcode`` returns it; ``None`` if unknown."""
 
     status: int | None
 

@@ -103,7 +103,7 @@ class CheckProcess:
 
     It ``has_loaded`` the ops before the first order, ``is_idle`` when it takes one, and ``is_busy`` from an order to
     its end. It has had orders for ``checks``, the last but one of ``previous_op``. ``status`` says what it has ended
-    with, "" before; ``has_crashed`` if nobody from outside has ended it, ``has_outgrown`` if its memory was too much.
+    with, "" before; ``has_crashed`` if it has ended by itself, ``has_outgrown`` if its memory was too much.
     """
 
     def __init__(self, server: ForkServer, setup: Setup, memory_mb: int) -> None:
@@ -152,7 +152,7 @@ class CheckProcess:
         self.is_idle, self.is_busy = False, True
         self.checks += 1
         self.previous_op, self._op = self._op, order.job.op
-        while not self._messages.empty():  # those that nobody has waited for
+        while not self._messages.empty():  # messages that no caller has read
             self._messages.get_nowait()
         if self.status:
             self._messages.put_nowait(Dead(None))

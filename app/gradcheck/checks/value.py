@@ -47,7 +47,7 @@ def check(target: Target) -> Iterator[Finding]:
 
 
 def forward_alone(sample: Sample) -> Sample:
-    """Return a sample without derivatives: a gradient that fails is no fault of the value."""
+    """Return a sample without derivatives: check value must not fail because a gradient does."""
     return sample.up_to("outputs")
 
 
