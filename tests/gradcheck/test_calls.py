@@ -69,7 +69,6 @@ def test_orders_above_the_second_are_left_out_by_default() -> None:
     assert "higher" not in {entry["check"] for entry in report(made())["checks"]}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.thorough) if name == "chained" else name for name in RIGHT]
 )

@@ -84,7 +84,6 @@ RIGHT = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("op", RIGHT.values(), ids=RIGHT)
 def test_a_right_op_passes(op: Op, seed: int) -> None:

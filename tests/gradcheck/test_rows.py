@@ -96,7 +96,6 @@ DEPENDENT = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("op", DEPENDENT.values(), ids=DEPENDENT)
 def test_rows_that_only_seem_independent_get_no_note(op: Op) -> None:
     assert sentences(op) == ["the op does not claim that requests may share a call"]
@@ -111,7 +110,6 @@ def test_a_neighbour_that_makes_the_op_raise_is_skipped() -> None:
     assert document["verdict"] == "pass"
 
 
-@pytest.mark.slow
 def test_bits_that_depend_on_neighbours_are_a_note_and_no_failure() -> None:
     """XLA's Jacobi sweeps end when all matrices of a batch have converged."""
     document = report(discover().ops["self_adjoint_eig"], checks=["batching"], attrs={})
@@ -119,7 +117,6 @@ def test_bits_that_depend_on_neighbours_are_a_note_and_no_failure() -> None:
     assert entry["sentence"].endswith("keep its bits beside other rows in mode xla: the service will not join")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["safe_norm", "softmax_cross_entropy", "roi_pool"])
 def test_rows_of_our_ops_keep_their_bits(name: str) -> None:
     document = report(discover().ops[name], checks=["batching"])
