@@ -40,10 +40,12 @@ def is_derivable(op: Op) -> bool:
 
 
 def marks_of(case: Case, word: tuple[str, ...]) -> list[pytest.MarkDecorator]:
-    """Return the mark of cases that add little to the others: two derivations are enough at most examples."""
+    """Return the mark of cases that take long, or add little: two derivations are enough at most examples."""
     is_first = case.example is case.op.examples[0]
     is_usual = word in {("vjp",), ("vjp", "vjp")} or (is_first and (len(word) < 3 or word == ("vjp", "vjp", "vjp")))
-    return [] if is_usual else [pytest.mark.thorough]
+    if not is_usual:
+        return [pytest.mark.thorough]
+    return [pytest.mark.slow] if len(word) > 1 else []
 
 
 CASES = [

@@ -57,6 +57,7 @@ def run_alone(checkpoint: Any = None) -> None:
     """The checkpoint of work that nothing ends."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["safe_norm", "softmax_cross_entropy", "self_adjoint_eig"])
 @pytest.mark.parametrize("count", [1, 2])
 def test_directions_are_rows_of_a_call(name: str, count: int) -> None:

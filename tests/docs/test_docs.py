@@ -159,6 +159,7 @@ def test_same_finds_differences() -> None:
         assert not same({"a": [1.0, "NaN", None]}, other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [README, GRADIENT_CHECKS, HTTP_API])
 def test_the_python_example_prints_the_output_on_the_page(page: str, service: Service) -> None:
     [program], [*_, output] = blocks(page, "python"), blocks(page, "text")
@@ -356,6 +357,7 @@ def test_the_op_of_the_page_works_as_described(plugged: ThreadedService) -> None
     assert differences(ADD_AN_OP, plugged.url) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, body in op_files().items() if DEFINES_OP in body])
 def test_the_check_of_an_op_of_the_page_passes(name: str, plugged: ThreadedService) -> None:
     check_passes(name, plugged.url)

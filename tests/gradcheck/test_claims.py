@@ -49,6 +49,7 @@ CLAIMS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batching", ["elementwise", "none"])
 @pytest.mark.parametrize("inputs", INPUTS.values(), ids=INPUTS)
 @pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)

@@ -38,6 +38,7 @@ FIRST = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("claim", FIRST.values(), ids=FIRST)
 def test_first_order_wrong_at_three_numbers_is_found(claim: Claim, seed: int) -> None:
@@ -48,6 +49,7 @@ def test_first_order_wrong_at_three_numbers_is_found(claim: Claim, seed: int) ->
     assert repr(float(X[found["worst"]["index"][0]])) in found["reproduce"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_second_order_wrong_at_three_numbers_is_found(seed: int) -> None:
     op = made(cube_vjp, wrong_vjp_vjp, claim=lambda attrs: Claim(Derivative(), Derivative()))

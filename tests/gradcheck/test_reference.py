@@ -80,6 +80,7 @@ def made(dtypes, seen, claims):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtypes", DTYPES, ids=str)
 @pytest.mark.parametrize(
     ("claims", "functions"),

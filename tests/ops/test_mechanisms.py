@@ -59,6 +59,7 @@ every_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS.values(), ids=
 close = {"rtol": 16 * eps("float64"), "atol": 0}
 
 
+@pytest.mark.slow
 @every_place
 @every_mechanism
 def test_every_order_is_the_rule_wherever_it_is_taken(mechanism, place) -> None:

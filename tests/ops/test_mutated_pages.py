@@ -9,6 +9,8 @@ import pytest
 from tests.conftest import Serve
 from tests.ops.pages import GOOD
 
+pytestmark = pytest.mark.slow
+
 # Expressions of Python. Some are right for some fields.
 VALUES = (
     *("None", "True", "0", "-1", "1.5", "float('nan')", "float('inf')", "10**400", "'x'", "''", "'float32'", "'N'"),

@@ -59,6 +59,7 @@ def calls(draw) -> Call:
     return Call(features, rois, attrs)
 
 
+@pytest.mark.slow
 @settings(max_examples=CASES, deadline=None)
 @given(calls())
 def test_the_kernel_matches_the_reference_or_refuses(call: Call) -> None:
@@ -72,6 +73,7 @@ def test_the_kernel_matches_the_reference_or_refuses(call: Call) -> None:
     np.testing.assert_array_equal(pooled, expected_pooled)
 
 
+@pytest.mark.slow
 @settings(max_examples=CASES, deadline=None)
 @given(calls(), st.integers(0, 2**32 - 1), st.sampled_from([0, 0, 1, 2**30]))
 def test_the_linear_kernels_follow_the_argmax_or_refuse_it(call: Call, seed: int, beyond: int) -> None:

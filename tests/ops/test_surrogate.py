@@ -17,6 +17,7 @@ def case(forward, backward, form, x=(-2.75, -0.75, 0.25, 1.75)):
     return Case(OP, Example("", {"x": list(x)}, attrs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backward", TABLE)
 def test_the_additive_form_has_the_value_of_f_and_the_gradient_of_g(backward) -> None:
     for forward in TABLE:
@@ -30,6 +31,7 @@ def test_the_additive_form_has_the_value_of_f_and_the_gradient_of_g(backward) ->
     claims.check_second(one.point(mode="eager"), one.rng)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("forward", TABLE)
 def test_the_multiplicative_form_has_the_scaled_gradient_of_g(forward) -> None:
     for backward in ("square", "sigmoid", "softplus"):

@@ -94,7 +94,10 @@ def mode_cases() -> list:
     compiled = [case for case in choices.values() if case.op.cost is None or case in FIRST_CASES]
     in_mode = {"xla": compiled, "v1": [case for case in CASES if case in compiled or case.op.name in OF_MANY_SHAPES]}
     chosen = [(case, mode) for case in CASES for mode in case.op.modes if case in in_mode.get(mode, CASES)]
-    return [pytest.param(case, mode, id=f"{case}-{mode}") for case, mode in chosen]
+    return [
+        pytest.param(case, mode, id=f"{case}-{mode}", marks=() if case in FIRST_CASES else pytest.mark.slow)
+        for case, mode in chosen
+    ]
 
 
 @pytest.mark.parametrize(("case", "mode"), mode_cases())

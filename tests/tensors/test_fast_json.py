@@ -238,6 +238,7 @@ def is_beside_bools(document: Any) -> bool:
     return is_fast(document) and any(isinstance(one, list) and True in one for value in values for one in value)
 
 
+@pytest.mark.slow
 @settings(max_examples=250, deadline=None)
 @given(bodies(), fast_bodies())
 @example(
