@@ -291,6 +291,7 @@ def test_the_catalogue_as_json(ask, client) -> None:
     assert "unknown op" in ask("show", "nothing", "--json").error
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_colours_and_a_table(service) -> None:
     ours, theirs = pty.openpty()
     environ = client_environment(service.url) | {"TERM": "xterm", "COLUMNS": "100"}

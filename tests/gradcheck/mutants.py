@@ -303,7 +303,9 @@ def shown(mutant: Mutant) -> list[str]:
         path = mutant.path(Path(folder))
         path.write_text(mutant.broken(path.read_text()))
         trust = ["tests.gradcheck.trust", "--seeds", "1", "--processes", "1", *mutant.names]
-        command = ["pytest", "-x", "-n", "0", "-p", "no:cacheprovider", *mutant.tests] if mutant.tests else trust
+        command = (
+            ["pytest", "-x", "-n", "0", "-m", "", "-p", "no:cacheprovider", *mutant.tests] if mutant.tests else trust
+        )
         command = [sys.executable, "-m", *command]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         if done.returncode not in RAN:

@@ -93,7 +93,10 @@ OFTEN = ("x² at 5000 in float32", "sin(1000x)", "floor, straight through", "abs
 
 @pytest.mark.parametrize(
     "op",
-    [pytest.param(op, id=name, marks=() if name in OFTEN else pytest.mark.slow) for name, op in NASTY.items()],
+    [
+        pytest.param(op, id=name, marks=pytest.mark.slow if name in OFTEN else pytest.mark.thorough)
+        for name, op in NASTY.items()
+    ],
 )
 def test_a_nasty_function_does_not_fail(op: Op) -> None:
     (example,) = op.examples

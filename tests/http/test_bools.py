@@ -270,6 +270,7 @@ def command(*args: str, url: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_command_line_reads_and_prints_bools(plugged_service):
     url = plugged_service.url
     assert command("masked", "forward", "x=1,2", "mask=true,false", url=url) == "outputs.y  float32 [2]\n[1. 0.]\n"

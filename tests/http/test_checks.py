@@ -82,6 +82,7 @@ def test_a_correct_op_passes_every_check(client: httpx.Client, schemas: dict[str
     validator(schemas, "CheckAnswer").validate(found)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_report(client: httpx.Client) -> None:
     body = {"seed": 7, "checks": ["derivative", "second", "symmetry"]}
     one, again = (untimed(report(client, "softmax_cross_entropy", **body)) for _ in range(2))
@@ -518,6 +519,7 @@ def test_an_invalid_gradient_to_verify_is_refused(client: httpx.Client, body: di
     assert fault(post(client, "square", "verify", inputs={"x": [1, 2]}, **body))["loc"] == loc
 
 
+@pytest.mark.slow
 def test_a_large_elementwise_op_is_sampled_and_covered(client: httpx.Client) -> None:
     x = np.linspace(-3, 3, 50_000).tolist()
     found = report(client, "log1pexp", inputs={"x": x}, modes=["graph"], dtypes=["float64"])

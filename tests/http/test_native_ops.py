@@ -37,6 +37,7 @@ def mistaken(serve_for_module, tmp_path_factory) -> Iterator[httpx.Client]:
         yield client
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("op", "words"), MISTAKES.items(), ids=MISTAKES)
 def test_a_mistake_in_a_registered_gradient_is_named(mistaken, op, words, mode) -> None:

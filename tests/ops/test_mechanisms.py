@@ -68,6 +68,7 @@ def test_every_order_is_the_rule_wherever_it_is_taken(mechanism, place) -> None:
         np.testing.assert_allclose(found, expected, **close)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [PLACES[name] for name in PLACES if not name.startswith("xla")])
 @every_mechanism
 def test_second_order_under_a_cotangent_that_depends_on_x(mechanism, place) -> None:
