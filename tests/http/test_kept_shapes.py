@@ -12,7 +12,7 @@ from app.errors import PullbackError
 from app.execution.assembly import build
 from app.execution.engine import Engine
 from app.requests.operations import OPERATIONS
-from app.requests.plans import KEPT, SHAPES, Plan, Plans
+from app.requests.plans import KEPT, MAX_KEY, SHAPES, Plan, Plans
 from app.routes.native.derivatives import FORMATS
 from app.settings import Settings
 from app.telemetry.counters import NOT_RECORDED
@@ -133,3 +133,24 @@ def test_what_is_kept_is_bounded_and_holds_no_tensors(engine: Engine):
         body = b'{"inputs":{"x":[1.0]}}' + b" " * number
         FORMATS[JSON].read(plans, OPERATIONS["forward"], engine.op("square"), body)
     assert len(vars(plans)["_of_bodies"]) == KEPT
+    for number in range(SHAPES):
+        long = b'{"inputs":{"x":[1.0]}' + b" " * (MAX_KEY + number) + b"}"
+        FORMATS[JSON].read(plans, OPERATIONS["vjp"], engine.op("square"), long)
+    assert max(len(skeleton) for _, _, skeleton in vars(plans)["_of_bodies"]) <= MAX_KEY
+
+
+def test_requests_share_a_call_only_where_a_shared_input_is_equal(engine: Engine):
+    op, plans = engine.op("roi_pool"), Plans(engine)
+    inputs = {name: np.array(x, float) for name, x in op.examples[0].inputs.items()}
+    (shared,) = op.shared
+
+    def key(change: float) -> Any:
+        document = {"inputs": {name: (x + change if name == shared else x).tolist() for name, x in inputs.items()}}
+        plan, fields = FORMATS[JSON].read(plans, OPERATIONS["forward"], op, json.dumps(document).encode())
+        call = plan.call(fields, lambda result: result, NOT_RECORDED, fields.sources)
+        assert isinstance(call.work, Evaluation)
+        return call.work.batch_key
+
+    first, equal, *others = (key(change) for change in (0.0, 0.0, 0.5, 1.0))
+    assert first == equal is not None
+    assert len({first, *others}) == 3

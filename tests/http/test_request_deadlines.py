@@ -1,0 +1,37 @@
+"""Deadlines end with their requests: a process would check those of all requests that it has ever answered."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from app.errors import Malformed, PullbackError
+from app.http import front_door
+from app.http.body import Budget
+from app.http.deadlines import Deadlines
+from app.http.request import Request
+from tests.http.handlers import limited, request_of
+
+
+@pytest.mark.parametrize("error", [None, Malformed("wrong"), ZeroDivisionError()], ids=repr)
+@pytest.mark.parametrize("milliseconds", ["1000", "0"])
+def test_no_deadline_outlives_its_request(
+    error: Exception | None, milliseconds: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deadlines, running = Deadlines(), list[int]()
+    monkeypatch.setattr(front_door, "Deadlines", lambda: deadlines)
+
+    async def handler(request: Request) -> None:
+        running.append(len(deadlines.running))
+        if error is not None:
+            raise error
+
+    async def answered() -> None:
+        handle = limited(handler, Budget(1 << 20))
+        for _ in range(3):
+            with contextlib.suppress(PullbackError, ZeroDivisionError):
+                await handle(request_of(b"{}", pullback_deadline_ms=milliseconds))
+
+    asyncio.run(answered())
+    assert not deadlines.running
+    assert running == ([] if milliseconds == "0" else [1, 1, 1])
