@@ -49,9 +49,12 @@ def is_code(name: str) -> bool:
 def digests(plug_in_folders: Sequence[Path]) -> Mapping[str, bytes]:
     """Return the digest of each file by its path; an installed package has an empty one, as its version is its name."""
     paths = [path for folder in CODE for path in folder.rglob("*.py")]
-    paths += [*(SERVICE / "build").glob("*.so"), SERVICE / "build" / "tensorflow.flags"]
     for folder in plug_in_folders:
         paths += _files_of(folder)
+    # The other libraries there are those of pages that this service does not serve.
+    pages = {path.stem for path in paths if path.suffix == ".py"}
+    paths += [path for path in (SERVICE / "build").glob("*.so") if path.stem in pages]
+    paths.append(SERVICE / "build" / "tensorflow.flags")
     found = {str(path): digest for path in paths if (digest := _digest(path)) is not None}
     return found | dict.fromkeys(_distributions(), b"")
 

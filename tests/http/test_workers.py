@@ -331,3 +331,15 @@ def test_the_code_the_libraries_and_the_packages_are_among_the_files(tmp_path, m
     assert before.changed() == []
     package.rename(tmp_path / "some-2.0.dist-info")
     assert before.changed() == [str(package)]
+
+
+def test_a_library_counts_if_its_page_is_served(tmp_path, monkeypatch):
+    (folder := tmp_path / "my_ops").mkdir()
+    (folder / "page.py").touch()
+    (build := tmp_path / "build").mkdir()
+    monkeypatch.setattr(sources, "SERVICE", tmp_path)
+    before = Sources([folder])
+    (build / "other.so").touch()
+    assert before.changed() == []
+    (build / "page.so").touch()
+    assert before.changed() == [str(build / "page.so")]
