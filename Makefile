@@ -63,7 +63,7 @@ test-all: installer ## the same and all other tests, with other people's clients
 	$(MAKE) --no-print-directory hostile MINUTES=1 PHASES='fuzz SIGTERM' && \
 	wait $$environments && \
 	$(MAKE) --no-print-directory --jobs=2 test-clients test-frameworks && \
-	$(MAKE) --no-print-directory test-deploy
+	$(MAKE) --no-print-directory test-deploy test-fleet
 	@echo 'Left out: what `make release-check` runs.'
 
 test-thorough: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## run the cases marked thorough, which `make test-all` leaves out
@@ -105,6 +105,10 @@ framework-environments:
 # The manifests of deploy/ against Kubernetes' schemas, and the alerts under promtool.
 test-deploy: $(VENV)/.installed-dev $(VENV)/bin/pullback native deploy-environment ## test the manifests, the alerts and the dashboard of deploy/
 	$(VENV)/bin/python -m pytest tests/deploy -n 0
+
+# HAProxy is that of the system, or else that of the environment; HAPROXY=... names another.
+test-fleet: $(VENV)/.installed-dev $(VENV)/bin/pullback native deploy-environment ## test three processes behind HAProxy: restarts, deaths, overload (1 minute)
+	$(VENV)/bin/python -m pytest tests/fleet -n 0
 
 deploy-environment: build/deploy/.installed-$(MINOR)
 
