@@ -31,7 +31,7 @@ from app.routes.protocol import per_op
 _EVENT: dict[str, Any] = {
     "type": "object",
     "properties": {
-        "event": {"type": "string", "enum": ["start", "progress", "report", "summary", "error"]},
+        "event": {"type": "string", "enum": ["start", "progress", "finding", "report", "summary", "error"]},
         "data": {"type": "string", "contentMediaType": JSON, "contentSchema": ref("ChecksAnswer")},
     },
     "required": ["event", "data"],
