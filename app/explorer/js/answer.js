@@ -34,7 +34,7 @@ export function shown(answer, inputs) {
       { class: "tensor" },
       make("h4", {}, name, " ", make("span", { class: "muted" }, `${tensor.dtype} [${shape.join(", ")}]`)),
       isSmall(rows, columns) && rows * columns > 1 && heatMap(values, rows, columns, name),
-      written(tensor.data, values.length),
+      rows && columns ? table(values, rows, columns) : written(tensor.data, values.length),
     );
   });
 }
@@ -45,13 +45,27 @@ export function shown(answer, inputs) {
  * @returns {HTMLElement}
  */
 function written(nested, count) {
-  if (count > WRITTEN) return make("p", { class: "muted" }, `${count} numbers, too many to write out`);
-  const shape = shapeOf(nested);
-  if (shape.length === 2) {
-    const rows = /** @type {unknown[][]} */ (nested).map((row) => make("tr", {}, row.map((each) => make("td", {}, short(number(each), 7)))));
-    return make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Numbers" }, make("table", { class: "matrix" }, make("tbody", {}, rows)));
-  }
+  if (count > WRITTEN) return tooMany(count);
   return make("pre", { class: "code", tabindex: "0" }, text(nested));
+}
+
+/**
+ * @param {number[]} values
+ * @param {number} rows
+ * @param {number} columns
+ * @returns {HTMLElement}
+ */
+function table(values, rows, columns) {
+  if (rows * columns > WRITTEN) return tooMany(rows * columns);
+  const lines = Array.from({ length: rows }, (_, i) => values.slice(i * columns, (i + 1) * columns));
+  const body = make("tbody", {}, lines.map((line) => make("tr", {}, line.map((each) => make("td", {}, short(each, 7))))));
+  const properties = { class: "scroll", tabindex: "0", role: "group", "aria-label": "Numbers" };
+  return make("div", properties, make("table", { class: "matrix" }, body));
+}
+
+/** @param {number} count */
+function tooMany(count) {
+  return make("p", { class: "muted" }, `${count} numbers, too many to write out`);
 }
 
 /**

@@ -99,7 +99,7 @@ export class Panels {
       sentence && make("span", { class: `badge ${state}` }, sentence),
     );
     this.root.append(title);
-    const { isWide, linear } = widthOf(columns, this.options?.scale ?? "auto");
+    const { isWide, linear } = widthOf([columns[0] ?? [], columns[1] ?? [], columns[4] ?? []], this.options?.scale ?? "auto");
     const ink = paint[colour] ?? "";
     const spanGaps = this.curve?.isSparse === true;
     const series = level
@@ -160,8 +160,9 @@ export class Panels {
       width: this.#width(),
       height: height + (look.hasX ? 34 : 0),
       padding: [6, 10, look.hasX ? 0 : 4, 0],
+      pxAlign: 0,
       legend: { show: false },
-      series: [{}, ...series.map((each) => ({ points: { show: false }, ...each }))],
+      series: [{}, ...series.map((each) => ({ points: { show: false }, pxAlign: 0, ...each }))],
       bands: look.bands,
       scales: {
         x: { time: false, range: [options.from, options.to] },

@@ -3,6 +3,7 @@
 // The largest value is so many times the typical one where a linear scale would show a flat line.
 const WIDE = 200;
 const MARGIN = 0.08;
+const ROUNDING = 1e-9;
 
 /** @typedef {import("./types.d.ts").Column} Column */
 
@@ -16,13 +17,11 @@ const SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹";
  * @returns {{ isWide: boolean, linear: number }}
  */
 export function widthOf(columns, wanted) {
-  const sizes = columns
-    .flat()
-    .filter((each) => each !== null && each !== 0)
-    .map((each) => Math.abs(Number(each)))
-    .sort((a, b) => a - b);
+  const every = columns.flat().map((each) => Math.abs(each ?? 0));
+  const largest = Math.max(...every) || 1;
+  // Smaller numbers are 0, but for their rounding.
+  const sizes = every.filter((each) => each > ROUNDING * largest).sort((a, b) => a - b);
   const typical = sizes[Math.floor(sizes.length / 2)] ?? 1;
-  const largest = sizes.at(-1) ?? 1;
   const isWide = wanted === "arcsinh" || (wanted === "auto" && largest > WIDE * typical);
   return { isWide, linear: 10 ** Math.floor(Math.log10(typical)) };
 }

@@ -130,7 +130,8 @@ export class Service extends EventTarget {
       await this.#unlocked;
       const key = this.#key;
       const headers = { ...options.headers, ...(key ? { Authorization: `Bearer ${key}` } : {}) };
-      const response = await fetch(path, { ...options, headers }).catch((error) => {
+      // Without credentials, the browser does not ask for a name and a password itself.
+      const response = await fetch(path, { ...options, headers, credentials: "omit" }).catch((error) => {
         if (options.signal?.aborted) throw error;
         this.#leave();
         throw new Away();

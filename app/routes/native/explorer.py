@@ -31,7 +31,7 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-HEADERS = {"Cache-Control": "no-cache", "Vary": "Accept-Encoding", "X-Content-Type-Options": "nosniff"}
+HEADERS = {"Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def explorer() -> APIRouter:
     async def static(request: Request, path: str) -> Response:  # pyright: ignore[reportUnusedFunction]
         """Return a file of the pages."""
         if (file := files().get(path)) is None:
-            raise NotFound(f"unknown path {request.url.path}; GET /explore is the explorer")
+            raise NotFound(f"unknown path {request.url.path}; GET /docs lists the paths")
         return file.response(request)
 
     return router
