@@ -69,7 +69,8 @@ class File:
 @cache
 def files() -> dict[str, File]:
     """Return the files of the explorer, by their path below its folder."""
-    found = sorted(path for path in FOLDER.rglob("*") if path.is_file() and not path.name.startswith("."))
+    # The types of TypeScript are for those who change the pages.
+    found = sorted(path for path in FOLDER.rglob("*") if path.is_file() and path.suffix != ".ts")
     return {str(path.relative_to(FOLDER)): File.read(path) for path in found}
 
 
