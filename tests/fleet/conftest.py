@@ -64,6 +64,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the figures, and write them to build/fleet/figures.json."""
     if FOUND.found:
         FIGURES.parent.mkdir(parents=True, exist_ok=True)
-        FIGURES.write_text(json.dumps(FOUND.found, indent=2) + "\n")
+        earlier = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
+        FIGURES.write_text(json.dumps(earlier | FOUND.found, indent=2) + "\n")
         for name, figures in FOUND.found.items():
             terminalreporter.write_line(f"{name}: {figures}")

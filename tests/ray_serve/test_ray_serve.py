@@ -18,7 +18,6 @@ import pytest
 
 from benchmarks.processes import free_port
 from tests.conftest import ROOT, Service, environment
-from tests.fleet.conftest import cases, figures, ops, pytest_terminal_summary  # noqa: F401 - fixtures and a hook
 from tests.fleet.load import HOST, Load
 from tests.fleet.members import SETTINGS
 from tests.patience import PATIENCE_S
@@ -91,7 +90,7 @@ def ray() -> Iterator[Ray]:
             yield one
 
 
-def test_answers_have_the_bits_of_the_service(ray, cases, figures):  # noqa: F811 - the fixtures
+def test_answers_have_the_bits_of_the_service(ray, cases, figures):
     with Load(ray.port, cases, 1, limit_s=LIMIT_S) as load:
         load.wait_for(2 * len(cases))
     assert load.failures == []
@@ -101,7 +100,7 @@ def test_answers_have_the_bits_of_the_service(ray, cases, figures):  # noqa: F81
     )
 
 
-def test_batches_form(ray, cases):  # noqa: F811 - the fixture
+def test_batches_form(ray, cases):
     with Load(ray.port, cases, 4 * CONNECTIONS, limit_s=LIMIT_S) as load:
         load.wait_for(10 * SOME)
     assert load.failures == []
@@ -112,7 +111,7 @@ def test_batches_form(ray, cases):  # noqa: F811 - the fixture
     assert totals["sum"] > totals["count"] > 0
 
 
-def test_replicas_follow_the_load_and_are_replaced_without_loss(ray, cases, figures):  # noqa: F811 - the fixtures
+def test_replicas_follow_the_load_and_are_replaced_without_loss(ray, cases, figures):
     with Load(ray.port, cases, CONNECTIONS, limit_s=LIMIT_S) as load:
         load.wait_for(SOME)
         ray.do("again")
@@ -126,7 +125,7 @@ def test_replicas_follow_the_load_and_are_replaced_without_loss(ray, cases, figu
     figures.record("Ray Serve, two deployments under load, 1 to 3 replicas and back", answers=load.answered, failures=0)
 
 
-def test_a_killed_replica_loses_only_what_it_had_begun(ray, cases, figures):  # noqa: F811 - the fixtures
+def test_a_killed_replica_loses_only_what_it_had_begun(ray, cases, figures):
     with Load(ray.port, cases, CONNECTIONS, limit_s=LIMIT_S) as load:
         load.wait_for(SOME)
         ray.wait_for(3)
@@ -142,7 +141,7 @@ def test_a_killed_replica_loses_only_what_it_had_begun(ray, cases, figures):  # 
     )
 
 
-def test_figures_next_to_the_server_alone(ray, cases, figures):  # noqa: F811 - the fixtures
+def test_figures_next_to_the_server_alone(ray, cases, figures):
     small = [min(cases, key=lambda case: len(case.request))]
     ray.wait_for(1)
     with tempfile.TemporaryFile() as log:
