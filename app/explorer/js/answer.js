@@ -18,7 +18,7 @@ export function shown(answer, inputs) {
   const sizeOf = (/** @type {string} */ name) => (name in inputs ? numbers(inputs[name]).length : 0);
   return [...tensors(answer, [])].map(({ path, tensor, reason }) => {
     const name = path.join(".");
-    if (tensor === null) return make("section", { class: "tensor" }, make("h4", {}, name), make("p", {}, `none: ${reason}`));
+    if (tensor === null) return make("section", { class: "tensor" }, make("h3", {}, name), make("p", {}, `none: ${reason}`));
     const values = numbers(tensor.data);
     const isBlock = path[0] === "jacobian" || path[0] === "hessian";
     const size = sizeOf(path.at(-1) ?? "");
@@ -32,7 +32,7 @@ export function shown(answer, inputs) {
     return make(
       "section",
       { class: "tensor" },
-      make("h4", {}, name, " ", make("span", { class: "muted" }, `${tensor.dtype} [${shape.join(", ")}]`)),
+      make("h3", {}, name, " ", make("span", { class: "muted" }, `${tensor.dtype} [${shape.join(", ")}]`)),
       isSmall(rows, columns) && rows * columns > 1 && heatMap(values, rows, columns, name),
       rows && columns ? table(values, rows, columns) : written(tensor.data, values.length),
     );

@@ -43,8 +43,15 @@ export async function drawCurve(service, contract, span, signal, show) {
   const mode = span.mode ? { mode: span.mode } : {};
   const { claim } = contract;
   const order = claim.second ? 2 : 1;
-  const answer = await service.post(`${path}/gradients`, { ...body, ...mode, order }, signal);
   const kinds = [claim.first, claim.second];
+  const numeric = (/** @type {number} */ of, /** @type {boolean} */ isClaim) =>
+    service.post(`${path}/numeric`, { ...body, order: of, ...(isClaim ? { claim: true } : {}) }, signal);
+  // All requests are on their way at once; what the op returns is shown as soon as it is there.
+  const parts = kinds.slice(0, order).map((kind, i) => ({
+    own: settled(numeric(i + 1, false)),
+    claimed: kind === "derivative" ? null : settled(numeric(i + 1, true)),
+  }));
+  const answer = await service.post(`${path}/gradients`, { ...body, ...mode, order }, signal);
   /** @type {Curve} */
   const curve = {
     x,
@@ -62,27 +69,35 @@ export async function drawCurve(service, contract, span, signal, show) {
     isSparse: false,
   };
   show(curve);
-  await Promise.all(
-    curve.levels.flatMap((level, i) => {
-      const request = (/** @type {boolean} */ isClaim) =>
-        service.post(`${path}/numeric`, { ...body, order: i + 1, ...(isClaim ? { claim: true } : {}) }, signal);
-      const own = request(false).then((found) => {
-        const { derivative, error_bar: bar, status } = found.derivatives[input.name];
-        Object.assign(level, { numeric: numbers(derivative).map(plotted), bar: numbers(bar).map(plotted), status });
-      });
-      const claimed =
-        level.kind === "derivative"
-          ? null
-          : request(true).then((found) => {
-              const { derivative, error_bar: bar, status } = found.derivatives[input.name];
-              Object.assign(level, {
-                claim: numbers(derivative).map(plotted),
-                claimBar: numbers(bar).map(plotted),
-                claimStatus: status,
-              });
-            });
-      return [own, claimed];
-    }),
-  );
+  for (const [i, level] of curve.levels.entries()) {
+    const [own, claimed] = await Promise.all([parts[i]?.own, parts[i]?.claimed]);
+    Object.assign(level, columns(own, input.name));
+    if (claimed) {
+      const { numeric: claimedSlope, bar: claimBar, status: claimStatus } = columns(claimed, input.name);
+      Object.assign(level, { claim: claimedSlope, claimBar, claimStatus });
+    }
+  }
   show(curve);
+}
+
+/**
+ * Return the numbers of an answer of `numeric`, or raise its error.
+ *
+ * @param {any} answer
+ * @param {string} input
+ */
+function columns(answer, input) {
+  if (answer instanceof Error) throw answer;
+  const { derivative, error_bar: bar, status } = answer.derivatives[input];
+  return { numeric: numbers(derivative).map(plotted), bar: numbers(bar).map(plotted), status };
+}
+
+/**
+ * Return a promise of the answer or of its error, which is raised where it is used.
+ *
+ * @param {Promise<any>} promise
+ * @returns {Promise<any>}
+ */
+function settled(promise) {
+  return promise.catch((error) => error);
 }

@@ -1,10 +1,11 @@
 /** The plots of a curve, one below the other: y, and each derivative with the numeric one and a strip of differences. */
 
-import { bars, barsOfClaim, stateAt, verdictOn } from "./agreement.js";
+import { bars, barsOfClaim, verdictOn } from "./agreement.js";
 import { colours, translucent } from "./colours.js";
 import { fill, make } from "./dom.js";
+import { clipped, drawTangent, markBars, markPlaces, shade } from "./marks.js";
 import { short } from "./numbers.js";
-import { powerText, rangeOf, wideTicks, widthOf } from "./scales.js";
+import { rangeOf, stripRange, wideAxis, widthOf } from "./scales.js";
 
 /** @typedef {import("./types.d.ts").Curve} Curve */
 /** @typedef {import("./types.d.ts").Level} Level */
@@ -175,7 +176,7 @@ export class Panels {
       },
       axes: [
         { ...axis, size: look.hasX ? 34 : 0, values: look.hasX ? (_, ticks) => ticks.map((tick) => short(tick, 4)) : () => [] },
-        { ...axis, size: AXIS_WIDTH, ...(look.isWide ? wide(look.linear, look.isStrip ? 1 : 3) : { space: 32, values: (_, ticks) => ticks.map((tick) => short(tick, 4)) }) },
+        { ...axis, size: AXIS_WIDTH, ...(look.isWide ? wideAxis(look.linear, look.isStrip ? 1 : 3) : { space: 32, values: (_, ticks) => ticks.map((tick) => short(tick, 4)) }) },
       ],
       cursor: {
         sync: { key: "explorer", setSeries: false },
@@ -183,7 +184,7 @@ export class Panels {
         points: { size: 7 },
       },
       hooks: {
-        drawClear: [(plot) => this.#shade(plot, look)],
+        drawClear: [(plot) => look.level && shade(plot, curve, look.level, paint)],
         draw: [(plot) => this.#mark(plot, look)],
         setCursor: [(plot) => this.#follow(plot)],
         setSelect: [(plot) => this.#select(plot)],
@@ -195,79 +196,26 @@ export class Panels {
   }
 
   /**
-   * Shade where the derivative is wrong, or only declared.
-   *
-   * @param {uPlot} plot
-   * @param {{ level: Level | null, paint: Record<string, string> }} look
-   */
-  #shade(plot, { level, paint }) {
-    const { curve } = this;
-    if (!level || !curve) return;
-    const { ctx, bbox } = plot;
-    ctx.save();
-    for (const { state, from, to } of runs(curve, level)) {
-      const left = Math.max(bbox.left, plot.valToPos(from, "x", true));
-      const right = Math.min(bbox.left + bbox.width, plot.valToPos(to, "x", true));
-      ctx.fillStyle = translucent(paint[state] ?? "", 0.09);
-      ctx.fillRect(left, bbox.top, right - left, bbox.height);
-    }
-    ctx.restore();
-  }
-
-  /**
    * Mark kinks and poles, the bars of a strip, and the tangent at the cursor.
    *
    * @param {uPlot} plot
    * @param {{ level: Level | null, paint: Record<string, string>, isStrip?: boolean }} look
    */
   #mark(plot, { level, paint, isStrip }) {
-    const { curve } = this;
-    if (!curve) return;
-    const { ctx, bbox } = plot;
-    ctx.save();
-    ctx.beginPath();
-    ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
-    ctx.clip();
-    const vertical = (/** @type {number} */ x, /** @type {string} */ colour, /** @type {number[]} */ dash) => {
-      const at = plot.valToPos(x, "x", true);
-      stroke(ctx, [[at, bbox.top], [at, bbox.top + bbox.height]], colour, devicePixelRatio, dash);
-    };
-    for (const kink of curve.kinks) vertical(kink, paint["muted"] ?? "", [3, 3]);
-    for (const pole of curve.poles) vertical(pole, paint["wrong"] ?? "", [8, 3]);
-    if (level && !isStrip) {
-      level.status.forEach((status, i) => {
-        if (status === "kink" || status === "jump") {
-          dot(ctx, plot.valToPos(curve.x[i] ?? 0, "x", true), bbox.top + bbox.height - 6 * devicePixelRatio, paint["muted"] ?? "");
-        }
-      });
-    }
-    for (const one of isStrip ? [1, -1] : []) {
-      const at = plot.valToPos(one, "y", true);
-      stroke(ctx, [[bbox.left, at], [bbox.left + bbox.width, at]], paint["muted"] ?? "", devicePixelRatio, [2, 3]);
-    }
-    if (!isStrip) this.#tangent(plot, paint);
-    ctx.restore();
-  }
-
-  /**
-   * @param {uPlot} plot
-   * @param {Record<string, string>} paint
-   */
-  #tangent(plot, paint) {
     const { curve, options } = this;
-    const at = this.plots.filter((_, k) => k === 0 || k % 2 === 1).indexOf(plot);
-    const slope = curve?.levels[at]?.analytic[this.cursor];
-    const values = at === 0 ? curve?.y : curve?.levels[at - 1]?.analytic;
-    const y = values?.[this.cursor];
-    if (!curve || !options || slope === null || slope === undefined || y === null || y === undefined || at < 0) return;
-    const x = curve.x[this.cursor] ?? 0;
-    const reach = TANGENT * (options.to - options.from);
-    const points = Array.from({ length: 33 }, (_, k) => {
-      const step = reach * (k / 16 - 1);
-      return /** @type {[number, number]} */ ([plot.valToPos(x + step, "x", true), plot.valToPos(y + slope * step, "y", true)]);
+    if (!curve || !options) return;
+    clipped(plot, () => {
+      markPlaces(plot, curve, isStrip ? null : level, paint);
+      if (isStrip) markBars(plot, paint);
+      else {
+        const above = level ? curve.levels.indexOf(level) : -1;
+        const y = (level ? level.analytic : curve.y)[this.cursor];
+        const slope = curve.levels[above + 1]?.analytic[this.cursor];
+        const x = curve.x[this.cursor];
+        const reach = TANGENT * (options.to - options.from);
+        if (isNumber(x) && isNumber(y) && isNumber(slope)) drawTangent(plot, { x, y, slope, reach }, paint);
+      }
     });
-    stroke(plot.ctx, points, paint["ink"] ?? "", 1.25 * devicePixelRatio, [5, 4]);
-    dot(plot.ctx, plot.valToPos(x, "x", true), plot.valToPos(y, "y", true), paint["ink"] ?? "");
   }
 
   /** @param {uPlot} plot */
@@ -314,44 +262,6 @@ export class Panels {
 }
 
 /**
- * Return the parts of a curve where a derivative is wrong, or only declared.
- *
- * @param {Curve} curve
- * @param {Level} level
- * @returns {{ state: string, from: number, to: number }[]}
- */
-function runs(curve, level) {
-  /** @type {{ state: string, from: number, to: number }[]} */
-  const found = [];
-  const reach = curve.isSparse ? 2 : 1;
-  for (let i = 0; i < curve.x.length; i += reach) {
-    const x = curve.x[i] ?? 0;
-    const state = stateAt(level, i);
-    const from = ((curve.x[i - reach] ?? x) + x) / 2;
-    const to = ((curve.x[i + reach] ?? x) + x) / 2;
-    const last = found.at(-1);
-    if (last?.state === state) last.to = to;
-    else found.push({ state, from, to });
-  }
-  return found.filter(({ state }) => state === "wrong" || state === "declared");
-}
-
-/**
- * Return the ticks of an arcsinh axis.
- *
- * @param {number} linear
- * @param {number} count
- * @returns {Partial<uPlot.Axis>}
- */
-function wide(linear, count) {
-  return {
-    splits: (_, __, least, most) => wideTicks(least, most, linear, count),
-    filter: (_, splits) => splits,
-    values: (_, ticks) => ticks.map(powerText),
-  };
-}
-
-/**
  * Return an edge of the band: the numeric derivative, plus or minus its error bar.
  *
  * @param {Level} level
@@ -366,43 +276,9 @@ function shifted(level, side) {
 }
 
 /**
- * Return the range of a strip, which is symmetric.
- *
- * @param {number | null} least
- * @param {number | null} most
- * @returns {[number, number]}
+ * @param {number | null | undefined} value
+ * @returns {value is number}
  */
-function stripRange(least, most) {
-  const size = 1.6 * Math.max(2, Math.abs(least ?? 0), Math.abs(most ?? 0));
-  return [-size, size];
-}
-
-/**
- * @param {CanvasRenderingContext2D} ctx
- * @param {[number, number][]} points
- * @param {string} colour
- * @param {number} width
- * @param {number[]} dash
- */
-function stroke(ctx, points, colour, width, dash) {
-  ctx.beginPath();
-  points.forEach(([x, y], k) => (k ? ctx.lineTo(x, y) : ctx.moveTo(x, y)));
-  ctx.strokeStyle = colour;
-  ctx.lineWidth = width;
-  ctx.setLineDash(dash.map((each) => each * devicePixelRatio));
-  ctx.stroke();
-  ctx.setLineDash([]);
-}
-
-/**
- * @param {CanvasRenderingContext2D} ctx
- * @param {number} x
- * @param {number} y
- * @param {string} colour
- */
-function dot(ctx, x, y, colour) {
-  ctx.beginPath();
-  ctx.arc(x, y, 3.5 * devicePixelRatio, 0, 2 * Math.PI);
-  ctx.fillStyle = colour;
-  ctx.fill();
+function isNumber(value) {
+  return value !== null && value !== undefined;
 }

@@ -47,7 +47,7 @@ export class Plot {
       moved: (i) => this.#read(i),
       zoomed: (from, to) => this.#range(from, to),
     });
-    this.readout = make("div", { class: "readout-place" });
+    this.readout = make("div", { class: "readout-place", tabindex: "0", role: "group", "aria-label": "Numbers at the cursor" });
     this.said = make("p", { class: "hidden", role: "status" });
     this.message = make("p", { class: "problem", role: "alert", hidden: true });
     this.controls = make("div", { class: "fields", role: "group", "aria-label": "Range and scale" });

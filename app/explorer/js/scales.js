@@ -58,7 +58,7 @@ export function rangeOf(least, most, isWide, linear) {
  * @param {number} count the most ticks to each side
  * @returns {number[]}
  */
-export function wideTicks(least, most, linear, count) {
+function wideTicks(least, most, linear, count) {
   const first = Math.round(Math.log10(linear));
   const last = Math.floor(Math.log10(Math.max(-least, most)));
   const step = Math.max(1, Math.ceil((last - first + 1) / count));
@@ -74,11 +74,38 @@ export function wideTicks(least, most, linear, count) {
  * @param {number} tick
  * @returns {string}
  */
-export function powerText(tick) {
+function powerText(tick) {
   if (tick === 0) return "0";
   const power = Math.round(Math.log10(Math.abs(tick)));
   const sign = tick < 0 ? "−" : "";
   if (power >= -2 && power <= 3) return `${sign}${Number((10 ** power).toPrecision(3))}`;
   const digits = [...String(Math.abs(power))].map((digit) => SUPERSCRIPTS[Number(digit)]).join("");
   return `${sign}10${power < 0 ? "⁻" : ""}${digits}`;
+}
+
+/**
+ * Return what an arcsinh axis has for its ticks.
+ *
+ * @param {number} linear
+ * @param {number} count
+ * @returns {Partial<uPlot.Axis>}
+ */
+export function wideAxis(linear, count) {
+  return {
+    splits: (_, __, least, most) => wideTicks(least, most, linear, count),
+    filter: (_, splits) => splits,
+    values: (_, ticks) => ticks.map(powerText),
+  };
+}
+
+/**
+ * Return the range of a strip, which is symmetric.
+ *
+ * @param {number | null} least
+ * @param {number | null} most
+ * @returns {[number, number]}
+ */
+export function stripRange(least, most) {
+  const size = 1.6 * Math.max(2, Math.abs(least ?? 0), Math.abs(most ?? 0));
+  return [-size, size];
 }
