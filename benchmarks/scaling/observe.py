@@ -1,4 +1,4 @@
-"""Watch a fleet under load with Prometheus, for the picture of the dashboard: ``python -m benchmarks.scaling.observe FILE``.
+"""Watch a fleet under load with Prometheus, for the dashboard's picture: ``python -m benchmarks.scaling.observe FILE``.
 
 Three processes behind HAProxy get more and more requests; one of them restarts. Prometheus is Debian's package of that
 name.
