@@ -30,12 +30,12 @@ def per_op(engine: Engine, label: str, make: Callable[[Op, Counters], Answer]) -
     """
 
     @lru_cache(maxsize=HANDLERS)
-    def find(op: str) -> Handler:
-        found = engine.op(op)
+    def handler(found: Op) -> Handler:
         counters = engine.counters(found.owner, label)
         return Handler(make(found, counters), counters)
 
-    return find
+    # Found each time: a posted graph may be gone, and is used now.
+    return lambda op: handler(engine.op(op))
 
 
 def type_variable(op: Op, dtypes: Mapping[str, Any], field: str) -> str | None:

@@ -57,6 +57,7 @@ Mechanism = Literal[
     "register_gradient",
     "symbolic_gradient",
     "by_attribute",
+    "composition",
 ]
 
 
@@ -199,6 +200,11 @@ class Op:
     def owner(self) -> str:
         """The name of the registered op whose share of the service its work counts against."""
         return self.name
+
+    @property
+    def parts(self) -> tuple["Op", ...]:
+        """The ops that it composes; none for an op with a page."""
+        return ()
 
     @property
     def needs_linear(self) -> bool:
