@@ -140,6 +140,7 @@ def _derive(op: Op, derivation: Derivation) -> DerivedOp:
         batching="none" if has_sums else op.batching,
         shared=() if has_sums else shared,
         cost=None if (cost := op.cost) is None else lambda dims: WORK * cost(dims),
+        sizes=base.sizes,
         validate=base.validate,
         singular=base.singular,
         of=op,

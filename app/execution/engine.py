@@ -20,7 +20,8 @@ from app.execution.scheduler import Scheduler
 from app.gradcheck.job import Job
 from app.gradcheck.report import Report
 from app.graphs.document import PREFIX
-from app.graphs.store import GraphStore
+from app.graphs.folder import GraphFolder
+from app.graphs.store import KEPT, GraphStore
 from app.telemetry.counters import Counters
 from ops import Mode, Op, Registry
 
@@ -37,7 +38,8 @@ class Engine:
 
     ``deadline_s`` limits the time of a request, ``checks_s`` that of a stream of checks. ``check_work`` limits the
     numbers that one numeric derivative may request from an op. ``counters`` returns the counters of an operation on an
-    op. Checks run in the processes of ``check_pool``, without it on the scheduler.
+    op. Checks run in the processes of ``check_pool``, without it on the scheduler. ``graph_folder`` has the posted
+    graphs.
     """
 
     registry: Registry
@@ -53,6 +55,7 @@ class Engine:
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
     checks: CheckLimiter = field(default_factory=CheckLimiter)
     check_pool: CheckPool | None = None
+    graph_folder: GraphFolder = field(default_factory=lambda: GraphFolder(None, KEPT))
 
     async def run(self, call: Call) -> Any:
         """Return what the work of a call computes; for an evaluation, the results for its ``finish``.
@@ -127,7 +130,7 @@ class Engine:
     @cached_property
     def graphs(self) -> GraphStore:
         """The graphs that were posted, whose nodes are registered and derived ops."""
-        return GraphStore(self.op)
+        return GraphStore(self.op, self.graph_folder)
 
     def default_mode(self, op: Op, dtype: str | None, device: str | None) -> Mode:
         """Return the default mode of an op, for a dtype (``None``: the op's first) and a device."""

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from app.autodiff.derived import DerivedOp
 from app.graphs.contract import Typed
-from app.graphs.wiring import Fixed, Node, Value
+from app.graphs.wiring import Node, Value
 from ops import Array, Arrays, Attrs, Claim, Derivative, Formula, Surrogate, many
 
 Values = dict[Value, Array]
@@ -105,7 +104,9 @@ def arguments(each: Typed, values: Mapping[Value, Array]) -> list[Array]:
         if isinstance(source, Value):
             found[slot.name] = values[source]
         else:
-            kind = slot.dtypes[0] if len(slot.dtypes) == 1 else "float64" if "float64" in slot.dtypes else slot.dtypes[0]
+            kind = (
+                slot.dtypes[0] if len(slot.dtypes) == 1 else "float64" if "float64" in slot.dtypes else slot.dtypes[0]
+            )
             x = source.array(kind)
             found[slot.name] = np.full(found[each.filled[slot.name]].shape, x) if slot.name in each.filled else x
     return [found[slot.name] for slot in each.node.op.inputs]

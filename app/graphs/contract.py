@@ -212,7 +212,9 @@ class Inference:
         kind, pattern = self._kinds[value], namer.pattern(self._shapes.resolved(self._terms[value]))
         assert kind is not None, "values of nodes have a dtype"
         differentiable = _differentiable_values(nodes)[value]
-        doc = next(slot.doc for node in nodes if node.name == value.node for slot in node.op.outputs if slot.name == value.name)
+        doc = next(
+            slot.doc for node in nodes if node.name == value.node for slot in node.op.outputs if slot.name == value.name
+        )
         return Output(name, dtypes_of(kind), pattern, differentiable=differentiable, doc=doc)
 
 
@@ -242,9 +244,7 @@ def _reach(nodes: Sequence[Node], values: Mapping[str, Value]) -> Mapping[str, s
     found: dict[str, str] = {}
     for node in reversed(nodes):
         slots = {slot.name: slot for slot in node.op.inputs}
-        ways = [
-            best.get(Value(node.name, slot.name), "") if slot.differentiable else "" for slot in node.op.outputs
-        ]
+        ways = [best.get(Value(node.name, slot.name), "") if slot.differentiable else "" for slot in node.op.outputs]
         way = max(ways, key=order.index)
         for name, value in node.values():
             own = "" if not slots[name].differentiable else min(way, _own_way(node, name), key=order.index)

@@ -13,7 +13,7 @@ from app.graphs.claims import NumpyGraph
 from app.graphs.composition import Composition
 from app.graphs.contract import Contract, Inference
 from app.graphs.document import PREFIX, GraphDocument
-from app.graphs.rows import batching, cost
+from app.graphs.rows import batching, cost, sizes
 from app.graphs.values import needs_guard, validation
 from app.graphs.wiring import FindOp, outputs_of, wired
 from app.tensors.json import decode
@@ -80,6 +80,7 @@ def graph_op(document: GraphDocument, find: FindOp, name: str = "") -> GraphOp:
         modes=tuple(modes),
         batching=batching(contract, attrs),
         cost=cost(contract),
+        sizes=sizes(contract),
         validate=validation(contract),
         null_gradients=contract.null_gradients,
         nodes=tuple(dict.fromkeys(node.op for node in nodes)),

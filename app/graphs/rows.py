@@ -1,12 +1,12 @@
 """Which rows of a graph are independent, and how much work it is: by the batching and the cost of its nodes."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from app.graphs.contract import Contract, Pattern, Typed
-from app.graphs.wiring import Fixed, Value
-from ops import ANY_SHAPE, Attrs, Batching, Input, Output
+from app.graphs.wiring import Fixed
+from ops import ANY_SHAPE, Attrs, Batching, Input, InvalidInput, Output
 
 
 def batching(contract: Contract, attrs: type[Attrs]) -> Batching | Callable[[Any], Batching]:
@@ -53,6 +53,43 @@ def cost(contract: Contract) -> Callable[[Mapping[str, Any]], int]:
         return sum(_cost(each, dims) for each in contract.nodes)
 
     return total
+
+
+def sizes(contract: Contract) -> Callable[[Mapping[str, Any]], Mapping[str, int]] | None:
+    """Return the function that returns the sizes that nodes compute by formulas, ``None`` if there are none.
+
+    It raises ``InvalidInput`` for shapes that a node does not accept.
+    """
+    if not any(each.node.op.sizes for each in contract.nodes):
+        return None
+
+    def found(dims: Mapping[str, Any]) -> Mapping[str, int]:
+        known = dict(dims)
+        for each in contract.nodes:
+            if each.node.op.sizes is not None:
+                _add_sizes(each, each.node.op.sizes, known)
+        return {name: size for name, size in known.items() if name not in dims}
+
+    return found
+
+
+def _add_sizes(each: Typed, formula: Callable[[Mapping[str, Any]], Mapping[str, int]], known: dict[str, Any]) -> None:
+    own = {name: size for name, pattern in each.symbols.items() if (size := _size(name, pattern, known)) is not None}
+    values = (value for _, value in each.node.values())
+    name = next((value.name for value in values if not value.node), each.node.name)
+    try:
+        computed = formula(own)
+    except KeyError:
+        return  # a size depends on values
+    except InvalidInput as error:
+        message = f"node {each.node.name} ({each.node.op.name}): {error.message}"
+        raise InvalidInput(name, message, expected=error.expected, got=error.got) from None
+    for symbol, size in computed.items():
+        [of_graph] = each.symbols[symbol]
+        before = of_graph if isinstance(of_graph, int) else known.setdefault(of_graph, size)
+        if before != size:
+            message = f"node {each.node.name} ({each.node.op.name}) has another size than what uses it"
+            raise InvalidInput(name, message, expected=f"{of_graph} = {before}", got=str(size))
 
 
 def _cost(each: Typed, dims: Mapping[str, Any]) -> int:

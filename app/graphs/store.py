@@ -1,38 +1,43 @@
-"""The posted graphs of a process: a bounded number, by name; the least used goes."""
+"""The posted graphs of a process: a bounded number of ops, of the documents in a folder."""
 
-import itertools
-from collections import Counter
-from dataclasses import dataclass, field
+import re
+import threading
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
 
-from app.errors import NotFound
+from app.errors import NotFound, PullbackError
 from app.graphs.document import DIGITS, PREFIX, GraphDocument
+from app.graphs.folder import GraphFolder
 from app.graphs.graph_op import GraphOp, graph_op
 from app.graphs.wiring import FindOp
 
 KEPT = 256
-"""How many graphs a process keeps."""
+"""How many graphs are kept, in the folder and in each process."""
+NAME = re.compile(rf"{PREFIX}\.[0-9a-f]{{{DIGITS}}}")
+# How long a use of a graph is noted in its file.
+NOTED_S = 1.0
 
 
-@dataclass
-class _Entry:
+@dataclass(eq=False)
+class _Kept:
     document: GraphDocument
     op: GraphOp
-    owner: str
-    used: int
+    noted: float
 
 
-@dataclass
 class GraphStore:
-    """The posted graphs. ``find`` returns the ops of their nodes."""
+    """The posted graphs, whose nodes are ops that ``find`` returns. It may be used by any thread."""
 
-    find: FindOp
-    kept: int = KEPT
-    _entries: dict[str, _Entry] = field(default_factory=dict[str, _Entry])
-    _clock: "itertools.count[int]" = field(default_factory=itertools.count)
+    def __init__(self, find: FindOp, folder: GraphFolder, kept: int = KEPT) -> None:
+        """Start with those of the folder."""
+        self.folder = folder
+        self._find, self._limit, self._lock = find, kept, threading.RLock()
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
 
     def __len__(self) -> int:
-        """Return the number of graphs."""
-        return len(self._entries)
+        """Return the number of graphs that this process has read."""
+        return len(self._kept)
 
     def add(self, document: GraphDocument, owner: str) -> tuple[GraphOp, bool]:
         """Return the op of a document, and whether it is new; it counts for ``owner``, the name of a key.
@@ -40,36 +45,51 @@ class GraphStore:
         Raises ``Unprocessable`` for a document that is not valid. Where there are too many graphs, the least used of
         the owner with the most goes.
         """
-        name = document.name
-        if (entry := self._entries.get(name)) is not None:
-            entry.used = next(self._clock)
-            return entry.op, False
-        op = graph_op(document, self.find)
-        self._entries[name] = _Entry(document, op, owner, next(self._clock))
-        while len(self._entries) > self.kept:
-            [(most, _)] = Counter(entry.owner for entry in self._entries.values()).most_common(1)
-            oldest = min(
-                (key for key, entry in self._entries.items() if entry.owner == most and key != name),
-                key=lambda key: self._entries[key].used,
-            )
-            del self._entries[oldest]
-        return op, True
+        with self._lock:
+            try:
+                return self.op(document.name), False
+            except NotFound:
+                op = graph_op(document, self._find)
+                self.folder.write(document, owner)
+                self._keep(document, op)
+                return op, True
 
     def op(self, name: str) -> GraphOp:
         """Return the op of a graph; raises ``NotFound``."""
-        return self._entry(name).op
+        return self._get(name).op
 
     def document(self, name: str) -> GraphDocument:
         """Return the document of a graph; raises ``NotFound``."""
-        return self._entry(name).document
+        return self._get(name).document
 
-    def _entry(self, name: str) -> _Entry:
-        entry = self._entries.get(name)
-        if entry is None:
-            expected = f"{PREFIX}.<the {DIGITS} digits of its digest>"
-            raise NotFound(
-                f"unknown graph {name!r}: expected {expected} of a graph that is kept; post its document again "
-                "(POST /v1/graphs), which gives it the same name"
-            )
-        entry.used = next(self._clock)
-        return entry
+    def _get(self, name: str) -> _Kept:
+        with self._lock:
+            kept, now = self._kept.get(name), time.monotonic()
+            if kept is not None and now - kept.noted > NOTED_S:
+                kept.noted = now
+                if not self.folder.use(name):
+                    del self._kept[name]
+                    kept = None
+            if kept is None:
+                found = self.folder.read(name) if NAME.fullmatch(name) else None
+                if found is None:
+                    raise _gone(name)
+                try:
+                    kept = self._keep(found[0], graph_op(found[0], self._find))
+                except PullbackError as error:
+                    raise NotFound(f"graph {name!r} is no longer valid: {error.detail}") from None
+            self._kept.move_to_end(name)
+            return kept
+
+    def _keep(self, document: GraphDocument, op: GraphOp) -> _Kept:
+        kept = self._kept[op.name] = _Kept(document, op, time.monotonic())
+        while len(self._kept) > self._limit:
+            self._kept.popitem(last=False)
+        return kept
+
+
+def _gone(name: str) -> NotFound:
+    return NotFound(
+        f"unknown graph {name!r}: expected {PREFIX}. and the {DIGITS} digits of a graph that is kept; post its document "
+        "again (POST /v1/graphs), which gives it the same name"
+    )

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from app.graphs.contract import Contract, Typed
 from app.graphs.wiring import Fixed, Value
 from app.tensors.dtypes import DTYPES
-from ops import Array, Attrs, InvalidInput, Tensor
+from ops import Array, InvalidInput, Tensor
 
 Validate = Callable[[Mapping[str, Array], Any], None]
 
