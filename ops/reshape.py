@@ -46,7 +46,7 @@ def sizes(dims: Mapping[str, Any]) -> dict[str, int]:
 
 def sample(rng: np.random.Generator, dtype: str, attrs: ReshapeAttrs) -> dict[str, Array]:
     """Draw an x with the right number of elements."""
-    return {"x": rng.uniform(-3, 3, attrs.rows * attrs.columns).astype(np.float64)}
+    return {"x": rng.uniform(-3, 3, attrs.rows * attrs.columns).astype(tf.as_dtype(dtype).as_numpy_dtype)}
 
 
 OP = Op(

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 from pydantic import Field
 
 from ops import Array, Attrs, Example, Input, InvalidInput, Op, Output, Tensor
@@ -44,7 +45,7 @@ def sizes(dims: Mapping[str, Any]) -> dict[str, int]:
 
 def sample(rng: np.random.Generator, dtype: str, attrs: SliceAttrs) -> dict[str, Array]:
     """Draw an x that is long enough."""
-    return {"x": rng.uniform(-3, 3, (2, attrs.begin + attrs.size + 1)).astype(np.float64)}
+    return {"x": rng.uniform(-3, 3, (2, attrs.begin + attrs.size + 1)).astype(tf.as_dtype(dtype).as_numpy_dtype)}
 
 
 OP = Op(

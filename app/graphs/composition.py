@@ -77,7 +77,7 @@ def _call(each: Typed, values: Mapping[Value, Tensor], attrs: Mapping[str, Any],
 
 
 def _derived(program: Program, leaves: Sequence[Tensor]) -> Mapping[str, Tensor]:
-    """Return the outputs of a derived op: derivatives with respect to copies of its inputs, whatever these depend on."""
+    """Return the outputs of a derived op: derivatives in copies of its inputs, whatever these depend on."""
     same = [tf.identity(leaf) for leaf in leaves]
     if tf.executing_eagerly():
         with Tapes(program.traits.orders) as tapes:

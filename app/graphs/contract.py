@@ -195,7 +195,7 @@ class Inference:
         domains = [use.domain for use in uses if use.has_domain]
         low, high = max((d[0] for d in domains), default=0.0), min((d[1] for d in domains), default=0.0)
         if slot.domain is not None:
-            more["domain"] = slot.domain
+            more["domain"] = tuple(slot.domain)
         elif low < high:
             more["domain"] = (low, high)
         more["kinks"] = tuple(sorted({kink for use in uses for kink in use.kinks}))

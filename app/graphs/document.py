@@ -7,7 +7,7 @@ from typing import Annotated, Any, Self, TypeAlias
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from app.errors import Malformed, unprocessable, wrong
+from app.errors import MAX_ENTRIES, Malformed, unprocessable, wrong
 from app.tensors.casting import describe
 from app.tensors.strict_json import Body, parse
 from app.tensors.validation import entries
@@ -49,7 +49,12 @@ class GraphInput(_Part):
     shape: list[Name | Annotated[str, Field(pattern=r"^([A-Za-z_][A-Za-z0-9_]{0,63}|\.\.\.)$")] | int] | None = Field(
         default=None, max_length=MAX_RANK, description='Sizes, symbols, and "..." for any number of dimensions.'
     )
-    domain: tuple[float, float] | None = Field(default=None, description="Where checks sample it.")
+    domain: list[float] | None = Field(
+        default=None,
+        min_length=2,
+        max_length=2,
+        description="Where checks sample it: the least number and the largest.",
+    )
     doc: str = Field(default="", max_length=MAX_DOC)
 
 
@@ -99,10 +104,10 @@ class GraphDocument(_Part):
         if not isinstance(fields, dict):
             raise wrong((), "expected an object", expected="an object", got=describe(fields))
         try:
-            return cls.model_validate(_as_parts(fields))
+            return cls.model_validate(fields)
         except ValidationError as error:
-            faults = error.errors(include_url=False)
-            raise unprocessable(entries([_plain(fault) for fault in faults[:20]], cls.model_fields)) from None
+            faults = error.errors(include_url=False)[:MAX_ENTRIES]
+            raise unprocessable(entries([_plain(fault) for fault in faults], cls.model_fields)) from None
 
     @property
     def slots(self) -> list[GraphInput]:
@@ -116,7 +121,7 @@ class GraphDocument(_Part):
         try:
             return orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)
         except TypeError:
-            raise Malformed("expected numbers that fit 64 bits") from None
+            raise Malformed("expected integers of 64 bits, and lists that are nested less than 200 deep") from None
 
     @property
     def name(self) -> str:
@@ -126,19 +131,6 @@ class GraphDocument(_Part):
 
 def _dumped(slot: GraphInput) -> Mapping[str, Any]:
     return slot.model_dump(exclude_defaults=True)
-
-
-def _as_parts(fields: Mapping[Any, Any]) -> Mapping[Any, Any]:
-    """Return the fields with lists in place of tuples that strict validation wants."""
-    inputs = fields.get("inputs")
-    if not isinstance(inputs, list) or len(inputs) > MAX_SLOTS:
-        return fields
-    return {**fields, "inputs": [_with_tuple(each) for each in inputs]}
-
-
-def _with_tuple(slot: Any) -> Any:
-    domain = slot.get("domain") if isinstance(slot, dict) else None
-    return {**slot, "domain": tuple(domain)} if isinstance(domain, list) else slot
 
 
 def _plain(fault: Any) -> Any:

@@ -1,7 +1,8 @@
-"""The folder of posted graphs, which all processes of a service on one host share: a file for each, named by its digest.
+"""The folder of posted graphs, which all processes of a service on one host share: a file for each.
 
-A file has the owner of the graph in its first line, and the document in its second. Its time of change is that of its
-last use. Nothing in it is trusted: a document counts only under the name that follows from it.
+A file is named by the digest of its graph. Its first line is the owner of the graph, and its second the document. Its
+time of change is that of its last use. Nothing in it is trusted: a document counts only under the name that follows
+from it.
 """
 
 import logging

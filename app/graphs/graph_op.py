@@ -17,7 +17,7 @@ from app.graphs.rows import batching, cost, sizes
 from app.graphs.values import needs_guard, validation
 from app.graphs.wiring import FindOp, outputs_of, wired
 from app.tensors.json import decode
-from ops import FLOATS, MODES, Example, Input, Op
+from ops import FLOATS, MODES, UNCOMPILED, Example, Input, Op
 
 UNLIMITED = 1 << 62
 # The size of each symbol in an example that the document does not give.
@@ -61,9 +61,8 @@ def graph_op(document: GraphDocument, find: FindOp, name: str = "") -> GraphOp:
     inputs = {slot.name: slot.dtypes for slot in contract.inputs}
     default = max((slot.dtypes for slot in (*contract.inputs, *contract.outputs)), key=_rank)[0]
     in_numpy = NumpyGraph([*inputs], contract.nodes, [*values.values()])
-    modes = [mode for mode in MODES if all(mode in node.op.modes for node in nodes)]
-    if any(needs_guard(each) for each in contract.nodes):
-        modes = [mode for mode in modes if mode != "xla"]
+    # XLA calls no function of Python.
+    known = UNCOMPILED if any(needs_guard(each) for each in contract.nodes) else MODES
     op = GraphOp(
         name=name or document.name,
         summary=document.summary or f"A graph of {', '.join(dict.fromkeys(node.op.name for node in nodes))}"[:256],
@@ -77,7 +76,7 @@ def graph_op(document: GraphDocument, find: FindOp, name: str = "") -> GraphOp:
         reference=in_numpy.reference if in_numpy.has_reference else None,
         attrs=attrs,
         claim=in_numpy.claim,
-        modes=tuple(modes),
+        modes=tuple([mode for mode in known if all(mode in node.op.modes for node in nodes)]),
         batching=batching(contract, attrs),
         cost=cost(contract),
         sizes=sizes(contract),

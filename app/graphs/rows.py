@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from app.graphs.contract import Contract, Pattern, Typed
 from app.graphs.wiring import Fixed
@@ -17,7 +17,7 @@ def batching(contract: Contract, attrs: type[Attrs]) -> Batching | Callable[[Any
 
 
 def _batching(contract: Contract, values: Attrs) -> Batching:
-    kinds = [each.node.op.batching_for(each.node.attrs(values)) for each in contract.nodes]
+    kinds: list[Batching] = [each.node.op.batching_for(each.node.attrs(values)) for each in contract.nodes]
     slots = (*contract.inputs, *contract.outputs)
     if set(kinds) == {"elementwise"}:
         if all(slot.shape == ANY_SHAPE for slot in slots):
@@ -108,7 +108,7 @@ def _numbers(slot: Input | Output, dims: Mapping[str, Any]) -> int:
     total = 1
     for size in slot.shape:
         known = size if isinstance(size, int) else dims.get(size, 1)
-        total *= math.prod(known) if isinstance(known, tuple) else known
+        total *= math.prod(cast("tuple[int, ...]", known)) if isinstance(known, tuple) else known
     return total
 
 

@@ -90,6 +90,6 @@ class GraphStore:
 
 def _gone(name: str) -> NotFound:
     return NotFound(
-        f"unknown graph {name!r}: expected {PREFIX}. and the {DIGITS} digits of a graph that is kept; post its document "
-        "again (POST /v1/graphs), which gives it the same name"
+        f"unknown graph {name!r}: expected {PREFIX}. and the {DIGITS} digits of a graph that is kept; post its "
+        "document again (POST /v1/graphs), which gives it the same name"
     )

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from numpy.typing import NDArray
 
 from app.graphs.contract import Contract, Typed
 from app.graphs.wiring import Fixed, Value
@@ -86,16 +85,17 @@ def guarded(
     """
     op, names = each.node.op, [slot.name for slot in each.node.op.inputs]
 
-    def check(*values: Array) -> NDArray[np.bool_]:
+    def check(*values: Array) -> Array:
         assert op.validate is not None
         inputs = dict(zip(names, values, strict=False))
-        attrs = op.attrs.model_construct(**static, **dict(zip(numbers, map(float, values[len(names) :]), strict=True)))
+        given: dict[str, Any] = {**static, **dict(zip(numbers, map(float, values[len(names) :]), strict=True))}
+        attrs = op.attrs.model_construct(**given)
         try:
             op.validate(inputs, attrs)
         except InvalidInput as error:
             text = f"node {each.node.name}: {error.message}: expected {error.expected}, got {error.got}"
             raise ValueError(text) from None
-        return np.True_
+        return np.array(True)
 
     done = tf.numpy_function(check, [*xs, *numbers.values()], tf.bool)
     with tf.control_dependencies([done]):
@@ -107,7 +107,7 @@ def _known(each: Typed, inputs: Mapping[str, Array]) -> _Known:
     for slot in each.node.op.inputs:
         source = each.node.sources[slot.name]
         if isinstance(source, Fixed):
-            known[slot.name] = source.array(each.dtype if len(slot.dtypes) > 1 and each.dtype else slot.dtypes[0])
+            known[slot.name] = source.array(each.node.op.dtype_of(slot, each.dtype or each.node.op.dtypes[0]))
         elif not source.node:
             known[slot.name] = inputs[source.name]
     return _Known(known)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from pydantic import ValidationError
@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from app.autodiff.derived import DerivedOp
 from app.errors import Faults, NotFound, Unprocessable, near, unprocessable, wrong
 from app.graphs.document import Bound, Constant, GraphDocument, GraphNode
+from app.tensors.dtypes import DTYPES
 from app.tensors.json import decode
 from app.tensors.validation import entries
 from ops import BOOL, Array, Attrs, Op
@@ -161,8 +162,8 @@ def _wired(described: GraphNode, op: Op, outputs: Mapping[str, list[str]], at: t
 
 
 def _own_dtype(constant: Any) -> str | None:
-    found = constant.get("dtype") if isinstance(constant, dict) else None
-    return found if isinstance(found, str) and found in _DTYPES else None
+    found = cast("dict[str, Any]", constant).get("dtype") if isinstance(constant, dict) else None
+    return found if isinstance(found, str) and found in DTYPES else None
 
 
 def _value(reference: str, outputs: Mapping[str, list[str]], at: tuple[str | int, ...]) -> Value:
@@ -203,6 +204,3 @@ def _attributes(described: GraphNode, op: Op, at: tuple[str | int, ...]) -> tupl
         message = "an attribute that decides whether there is a jvp cannot be the graph's"
         raise wrong((*at, name), message, expected="a value", got=bound[name])
     return fixed, bound
-
-
-_DTYPES = ("float32", "float64", "float16", "bfloat16")

@@ -34,8 +34,11 @@ def per_op(engine: Engine, label: str, make: Callable[[Op, Counters], Answer]) -
         counters = engine.counters(found.owner, label)
         return Handler(make(found, counters), counters)
 
-    # Found each time: a posted graph may be gone, and is used now.
-    return lambda op: handler(engine.op(op))
+    def find(op: str) -> Handler:
+        # Found each time: a posted graph may be gone, and is used now.
+        return handler(engine.op(op))
+
+    return find
 
 
 def type_variable(op: Op, dtypes: Mapping[str, Any], field: str) -> str | None:

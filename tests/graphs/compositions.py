@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.autodiff.derived import derived
+from app.errors import NotFound
 from app.graphs.document import GraphDocument
 from app.graphs.graph_op import GraphOp, graph_op
-from app.errors import NotFound
 from ops import Attrs, Function, Op
 from tests.ops.cases import REGISTRY
 
