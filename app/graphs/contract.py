@@ -130,7 +130,7 @@ class Inference:
         """Return the contract of the graph with these outputs."""
         self._settle_dtypes(nodes)
         namer = Namer(self._attrs.model_fields)
-        namer.keep(self._named)
+        namer.keep({name: self._shapes.resolved((size,))[0] for name, size in self._named.items()})
         self._check_rests()
         reach = _reach(nodes, values)
         inputs = tuple([self._input(slot, nodes, namer, reach) for slot in self._document.slots])

@@ -25,12 +25,15 @@ log = logging.getLogger("pullback")
 
 ENDING = ".json"
 MAX_OWNER = 1 << 10
+# All files together.
+MAX_BYTES = 1 << 24
 
 
 class _File(NamedTuple):
     path: Path
     owner: str
     used: int
+    size: int
 
 
 class GraphFolder:
@@ -80,18 +83,17 @@ class GraphFolder:
             new = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
             new.write_bytes(orjson.dumps(owner) + b"\n" + document.canonical)
             new.replace(path)
+            size = path.stat().st_size
         except OSError as error:
             log.exception("the folder of graphs cannot be written")
             raise Overloaded(f"graphs cannot be kept: {error.strerror}", retry_after_s=5) from error
-        files = list(self._files())
-        while len(files) > self._kept:
-            [(most, _)] = Counter(file.owner for file in files).most_common(1)
-            oldest = min(
-                (file for file in files if file.owner == most and file.path != path), key=lambda file: file.used
-            )
+        others = [file for file in self._files() if file.path != path]
+        while len(others) >= self._kept or size + sum(file.size for file in others) > MAX_BYTES:
+            [(most, _)] = Counter(file.owner for file in others).most_common(1)
+            oldest = min((file for file in others if file.owner == most), key=lambda file: file.used)
             with suppress(OSError):
                 oldest.path.unlink()
-            files.remove(oldest)
+            others.remove(oldest)
 
     def _path(self, name: str) -> Path:
         return self.path / f"{name.removeprefix(f'{PREFIX}.')}{ENDING}"
@@ -99,4 +101,5 @@ class GraphFolder:
     def _files(self) -> Iterator[_File]:
         for path in self.path.glob(f"{'[0-9a-f]' * DIGITS}{ENDING}"):
             with suppress(OSError, orjson.JSONDecodeError), path.open("rb") as file:
-                yield _File(path, str(orjson.loads(file.readline(MAX_OWNER))), os.fstat(file.fileno()).st_mtime_ns)
+                owner, status = str(orjson.loads(file.readline(MAX_OWNER))), os.fstat(file.fileno())
+                yield _File(path, owner, status.st_mtime_ns, status.st_size)

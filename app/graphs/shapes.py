@@ -58,16 +58,20 @@ class Shapes:
                 raise Mismatch
             self._equate(one, other)
             return
-        if rest is None or other_rest is None:
-            fixed, before, rest, after = (
-                (other, before, rest, after) if rest else (one, other_before, other_rest, other_after)
-            )
-            assert rest is not None
-            end = len(fixed) - len(after)
-            if len(before) > end:
+        if rest is None:
+            assert other_rest is not None
+            start, end = len(other_before), len(one) - len(other_after)
+            if start > end:
                 raise Mismatch
-            self._equate((*before, *after), (*fixed[: len(before)], *fixed[end:]))
-            self._rests[rest] = fixed[len(before) : end]
+            self._equate((*one[:start], *one[end:]), (*other_before, *other_after))
+            self._rests[other_rest] = one[start:end]
+            return
+        if other_rest is None:
+            start, end = len(before), len(other) - len(after)
+            if start > end:
+                raise Mismatch
+            self._equate((*before, *after), (*other[:start], *other[end:]))
+            self._rests[rest] = other[start:end]
             return
         first, last = min(len(before), len(other_before)), min(len(after), len(other_after))
         self._equate(before[:first], other_before[:first])

@@ -97,6 +97,12 @@ def guarded(
             raise ValueError(text) from None
         return np.array(True)
 
+    if tf.executing_eagerly():
+        try:
+            check(*(x.numpy() for x in (*xs, *numbers.values())))
+        except ValueError as error:
+            raise tf.errors.InvalidArgumentError(None, None, str(error)) from None
+        return list(xs)
     done = tf.numpy_function(check, [*xs, *numbers.values()], tf.bool)
     with tf.control_dependencies([done]):
         return [tf.identity(x) for x in xs]
