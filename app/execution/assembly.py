@@ -20,6 +20,7 @@ from app.execution.sources import Sources
 from app.execution.warmup import warm_up
 from app.execution.watchdog import watchdog
 from app.graphs.folder import GraphFolder
+from app.graphs.installed import with_graphs
 from app.graphs.store import KEPT
 from app.runtime import cancellation, python_functions
 from app.runtime.devices import default_device, devices, share_gpus
@@ -38,7 +39,7 @@ log = logging.getLogger("pullback")
 
 def registered(settings: Settings) -> Registry:
     """Return the ops that are served with these settings. Raises ``RegistryError`` if they cannot be registered."""
-    return discover(settings.ops_path, admit)
+    return with_graphs(discover(settings.ops_path, admit), settings.ops_path, admit)
 
 
 def build(settings: Settings, ops: Callable[[Settings], Registry] = registered) -> tuple[Engine, Metrics | None]:

@@ -1,6 +1,7 @@
 """The document of a graph: its models, its bounds, and the name that follows from its canonical form."""
 
 import hashlib
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Self, TypeAlias
 
@@ -19,8 +20,8 @@ DIGITS = 32
 MAX_DOCUMENT = 1 << 20
 MAX_NODES, MAX_SLOTS, MAX_EXAMPLES, MAX_DOC, MAX_RANK = 256, 32, 4, 4096, 8
 
-NAME = r"^[a-z][a-z0-9_]{0,63}$"
-Name: TypeAlias = Annotated[str, Field(pattern=NAME)]
+NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
+Name: TypeAlias = Annotated[str, Field(pattern=rf"^{NAME.pattern}$")]
 Reference: TypeAlias = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}(\.[a-z][a-z0-9_]{0,63})?$")]
 OpName: TypeAlias = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}(\.(vjp|jvp)){0,4}$")]
 Attribute: TypeAlias = bool | int | float | str
