@@ -20,6 +20,8 @@ from ops import Mode, Op
 log = logging.getLogger("pullback")
 
 XLA_DTYPES = ("float32", "float64")
+# XLA compiles a composition of more parts, with its derivatives, for seconds.
+MAX_PARTS = 32
 
 
 def default_mode(op: Op, dtype: str, device: str) -> Mode:
@@ -36,7 +38,8 @@ def op_is_arithmetic(op: Op) -> bool:
     if not parts:
         return _is_arithmetic(op)
     has_numbers = op.batching_for(op.attrs()) == "elementwise" and not op.attrs.static_names()
-    return has_numbers and "xla" in op.modes and all(map(_is_arithmetic, parts))
+    is_small = len(parts) <= MAX_PARTS
+    return has_numbers and is_small and "xla" in op.modes and all(map(_is_arithmetic, parts))
 
 
 @cache

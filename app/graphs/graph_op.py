@@ -28,7 +28,7 @@ SIZE = 2
 class GraphOp(Op):
     """The op of a graph; its name is that of the document, or of the file that an operator has installed.
 
-    ``nodes`` are the ops of its nodes, each once.
+    ``nodes`` are the ops of its nodes, in order.
     """
 
     nodes: tuple[Op, ...] = field(kw_only=True)
@@ -82,7 +82,7 @@ def graph_op(document: GraphDocument, find: FindOp, name: str = "") -> GraphOp:
         sizes=sizes(contract),
         validate=validation(contract),
         null_gradients=contract.null_gradients,
-        nodes=tuple(dict.fromkeys(node.op for node in nodes)),
+        nodes=tuple([node.op for node in nodes]),
     )
     object.__setattr__(op, "examples", tuple(_examples(document, op, contract)))
     return op
