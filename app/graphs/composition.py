@@ -10,12 +10,12 @@ from typing import Any
 import tensorflow as tf
 
 from app.autodiff.derived import DerivedOp
-from app.autodiff.programs import Program, program_of
+from app.autodiff.programs import program_of
 from app.graphs.contract import Typed
 from app.graphs.values import guarded, needs_guard
 from app.graphs.wiring import Fixed, Value
 from app.runtime.calculus import Graph, Tapes
-from ops import Attrs, OpFault, Tensor
+from ops import Attrs, Op, OpFault, Tensor
 
 
 class Composition:
@@ -70,14 +70,17 @@ def _call(each: Typed, values: Mapping[Value, Tensor], attrs: Mapping[str, Any],
     if needs_guard(each):
         leaves = guarded(each, leaves, static, numbers)
     leaves += numbers.values()
-    program = program_of((op, dtype, tuple(static.items()), (), (), False, 0))
-    if isinstance(op, DerivedOp):
-        return _derived(program, leaves)
-    return {name: y for (_, name), y in program.build(Graph(), leaves).items() if y is not None}
+    return call_op(op, dtype, tuple(static.items()), leaves)
 
 
-def _derived(program: Program, leaves: Sequence[Tensor]) -> Mapping[str, Tensor]:
-    """Return the outputs of a derived op: derivatives in copies of its inputs, whatever these depend on."""
+def call_op(op: Op, dtype: str, static: tuple[tuple[str, Any], ...], leaves: Sequence[Tensor]) -> Mapping[str, Tensor]:
+    """Return the outputs of an op, registered or derived; ``leaves`` are its inputs and its number attributes.
+
+    A derived op has derivatives in copies of its inputs, whatever these depend on.
+    """
+    program = program_of((op, dtype, static, (), (), False, 0))
+    if not isinstance(op, DerivedOp):
+        return {name: y for (_, name), y in program.build(Graph(), leaves).items() if y is not None}
     same = [tf.identity(leaf) for leaf in leaves]
     if tf.executing_eagerly():
         with Tapes(program.traits.orders) as tapes:
