@@ -64,9 +64,10 @@ class GraphNode(_Part):
 
     name: Name
     op: OpName = Field(description="A registered op, or one derived from it, such as square.vjp.")
-    inputs: dict[Name, Reference | Constant] = Field(
+    inputs: dict[Name, Reference | Constant] | list[Reference | Constant] = Field(
         max_length=MAX_SLOTS,
-        description="By the op's input: an input of the graph, an earlier node (node, or node.output), or a constant.",
+        description="By the op's input, or in its order: an input of the graph, an earlier node, or its output "
+        "(node.output), or a constant.",
     )
     attrs: dict[Name, Attribute | Bound] = Field(default={}, max_length=MAX_SLOTS)
 

@@ -96,8 +96,10 @@ def _doc(document: GraphDocument) -> str:
     """Return the nodes as text, a line for each."""
     lines: list[str] = []
     for node in document.nodes:
+        given = node.inputs.items() if isinstance(node.inputs, dict) else (("", source) for source in node.inputs)
         sources = [
-            f"{name}={source if isinstance(source, str) else 'constant'}" for name, source in node.inputs.items()
+            f"{name}={source}" if name else source
+            for name, source in ((name, each if isinstance(each, str) else "constant") for name, each in given)
         ]
         lines.append(f"{node.name} = {node.op}({', '.join(sources)})")
     return "\n".join(lines)

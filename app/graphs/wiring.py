@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from app.autodiff.derived import DerivedOp
-from app.errors import Faults, NotFound, Unprocessable, near, unprocessable, wrong
+from app.errors import Faults, Loc, NotFound, Unprocessable, near, unprocessable, wrong
 from app.graphs.document import Bound, Constant, GraphDocument, GraphNode
 from app.tensors.dtypes import DTYPES
 from app.tensors.json import decode
@@ -81,14 +81,19 @@ def wired(document: GraphDocument, find: FindOp) -> tuple[Node, ...]:
     faults = Faults()
     for i, name in enumerate(names):
         if name in names[:i]:
-            faults.add(("inputs", i, "name"), "duplicate name", expected="each name once", got=name)
+            faults.add(("inputs", i, "name"), "two inputs have this name", expected="each name once", got=name)
     outputs: dict[str, list[str]] = {name: [] for name in names}
     nodes, size, work = list[Node](), 0, 0
     for i, described in enumerate(document.nodes):
         at = ("nodes", i)
         if described.name in outputs:
             got = described.name
-            faults.add((*at, "name"), "duplicate name", expected="a name of its own for each node and input", got=got)
+            faults.add(
+                (*at, "name"),
+                "another part has this name",
+                expected="a name of its own for each node and input",
+                got=got,
+            )
             faults.check()
         try:
             op = find(described.op)
@@ -136,22 +141,11 @@ def outputs_of(document: GraphDocument, nodes: Sequence[Node]) -> Mapping[str, V
     return values
 
 
-def _wired(described: GraphNode, op: Op, outputs: Mapping[str, list[str]], at: tuple[str | int, ...]) -> Node:
-    slots, faults = [slot.name for slot in op.inputs], Faults()
-    what = f"op {described.op} of node {described.name}"
-    for name in described.inputs:
-        if name not in slots:
-            faults.add((*at, "inputs", name), f"unknown input of {what}", expected=near(name, slots), got=name)
-    for name in slots:
-        if name not in described.inputs:
-            expected = f"all of {', '.join(slots)}"
-            faults.add(
-                (*at, "inputs"), f"missing input {name} of {what}", expected=expected, got=", ".join(described.inputs)
-            )
-    faults.check()
+def _wired(described: GraphNode, op: Op, outputs: Mapping[str, list[str]], at: Loc) -> Node:
+    given = _by_name(described, op, at)
     sources = dict[str, Value | Fixed]()
     for slot in op.inputs:
-        source, loc = described.inputs[slot.name], (*at, "inputs", slot.name)
+        source, loc = given[slot.name]
         if isinstance(source, Constant):
             loc = (*loc, "constant")
             dtype = "bool" if slot.dtypes == (BOOL,) else _own_dtype(source.constant) or "float64"
@@ -161,12 +155,34 @@ def _wired(described: GraphNode, op: Op, outputs: Mapping[str, list[str]], at: t
     return Node(described.name, op, sources, *_attributes(described, op, (*at, "attrs")))
 
 
+def _by_name(described: GraphNode, op: Op, at: Loc) -> Mapping[str, tuple[str | Constant, Loc]]:
+    """Return the inputs of a node by the names of its op's, each with its location; raises ``Unprocessable``."""
+    slots, faults = [slot.name for slot in op.inputs], Faults()
+    what = f"op {described.op} of node {described.name}"
+    if isinstance(described.inputs, list):
+        if len(described.inputs) != len(slots):
+            message, expected = f"{what} has {len(slots)} inputs", f"one for each of {', '.join(slots)}"
+            raise wrong((*at, "inputs"), message, expected=expected, got=str(len(described.inputs)))
+        return {
+            name: (each, (*at, "inputs", i)) for i, (name, each) in enumerate(zip(slots, described.inputs, strict=True))
+        }
+    for name in described.inputs:
+        if name not in slots:
+            faults.add((*at, "inputs", name), f"{what} has no such input", expected=near(name, slots), got=name)
+    for name in slots:
+        if name not in described.inputs:
+            expected, got = f"all of {', '.join(slots)}", ", ".join(described.inputs)
+            faults.add((*at, "inputs"), f"{what} needs the input {name}", expected=expected, got=got)
+    faults.check()
+    return {name: (each, (*at, "inputs", name)) for name, each in described.inputs.items()}
+
+
 def _own_dtype(constant: Any) -> str | None:
     found = cast("dict[str, Any]", constant).get("dtype") if isinstance(constant, dict) else None
     return found if isinstance(found, str) and found in DTYPES else None
 
 
-def _value(reference: str, outputs: Mapping[str, list[str]], at: tuple[str | int, ...]) -> Value:
+def _value(reference: str, outputs: Mapping[str, list[str]], at: Loc) -> Value:
     """Return the value that a reference names; raises ``Unprocessable``."""
     name, _, output = reference.partition(".")
     if name not in outputs:
@@ -185,7 +201,7 @@ def _value(reference: str, outputs: Mapping[str, list[str]], at: tuple[str | int
     return Value(name, output or of_node[0])
 
 
-def _attributes(described: GraphNode, op: Op, at: tuple[str | int, ...]) -> tuple[dict[str, Any], dict[str, str]]:
+def _attributes(described: GraphNode, op: Op, at: Loc) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the attributes with values, and those that are attributes of the graph; raises ``Unprocessable``."""
     fields = op.attrs.model_fields
     bound = {name: value.attr for name, value in described.attrs.items() if isinstance(value, Bound)}

@@ -38,6 +38,7 @@ def per_op(engine: Engine, label: str, make: Callable[[Op, Counters], Answer]) -
         # Found each time: a posted graph may be gone, and is used now.
         return handler(engine.op(op))
 
+    vars(find)["cache_info"] = handler.cache_info
     return find
 
 
