@@ -11,7 +11,7 @@ This module does no I/O.
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
@@ -35,10 +35,11 @@ class Attribute:
     name: str
 
 
-class _Graph:
+class Graph:
     """The graph that is traced."""
 
     def __init__(self, inputs: list[str]) -> None:
+        """Start with the names of the inputs."""
         self.document: Document = {"inputs": inputs, "nodes": [], "outputs": {}}
         self._names = set(inputs)
 
@@ -66,23 +67,23 @@ class Value:
     # NumPy's operators leave the work to those of this class.
     __array_ufunc__ = None
 
-    def __init__(self, graph: _Graph, reference: str) -> None:
+    def __init__(self, graph: Graph, reference: str) -> None:
         """Take the graph, and the name in it."""
-        self._graph, self._reference = graph, reference
+        self.graph, self.reference = graph, reference
 
     def __getitem__(self, output: str) -> "Value":
         """Return an output of the op."""
-        if not isinstance(cast(object, output), str) or "." in self._reference:
-            raise BadArgument(f"expected the name of an output of an op, got {output!r} of {self._reference}")
-        return Value(self._graph, f"{self._reference}.{output}")
+        if not isinstance(cast(object, output), str) or "." in self.reference:
+            raise BadArgument(f"expected the name of an output of an op, got {output!r} of {self.reference}")
+        return Value(self.graph, f"{self.reference}.{output}")
 
     def __iter__(self) -> Iterator["Value"]:
         """Refuse: how many outputs the op has is known to the service alone."""
-        raise BadArgument(f'{self._reference}: expected value["NAME"] for an output of an op, got an iteration')
+        raise BadArgument(f'{self.reference}: expected value["NAME"] for an output of an op, got an iteration')
 
     def __bool__(self) -> bool:
         """Refuse: a graph has no values while it is traced."""
-        raise BadArgument(f"{self._reference} has no value while the function is traced: it cannot be a condition")
+        raise BadArgument(f"{self.reference} has no value while the function is traced: it cannot be a condition")
 
     def __add__(self, other: Operand) -> "Value":
         return apply("add", (self, other))
@@ -118,56 +119,61 @@ class Value:
         return apply("multiply", (self, -1))
 
     @property
-    def T(self) -> "Value":  # noqa: N802 - NumPy's name
+    def T(self) -> "Value":
         """The transpose of matrices."""
         return apply("transpose", (self,))
 
 
-def apply(op: str, inputs: tuple[Any, ...], named: Mapping[str, Any] | None = None, **attrs: Any) -> Value:
+def apply(
+    op: str, inputs: Sequence[Any], named: Mapping[str, Any] | None = None, attrs: Mapping[str, Any] | None = None
+) -> Value:
     """Return the value of a call of an op inside the function that is composed.
 
     Raises ``BadArgument`` outside of one, and for values of two functions.
     """
     given = [*inputs, *(named or {}).values()]
-    graphs = {id(value._graph): value._graph for value in given if isinstance(value, Value)}
+    graphs = {id(value.graph): value.graph for value in given if isinstance(value, Value)}
     if len(graphs) != 1:
         found = "none" if not graphs else "those of two"
         cure = "; outside of compose, call forward, vjp or another operation"
         raise BadArgument(f"op {op}: expected values of the function that is composed, got {found}{cure}")
     [graph] = graphs.values()
     if named is None:
-        return graph.add(op, [_source(value) for value in inputs], attrs)
-    return graph.add(op, {name: _source(value) for name, value in named.items()}, attrs)
+        return graph.add(op, [_source(value) for value in inputs], attrs or {})
+    return graph.add(op, {name: _source(value) for name, value in named.items()}, attrs or {})
 
 
 def _source(value: Any) -> Any:
     if isinstance(value, Value):
-        return value._reference
-    constant = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
-    return {"constant": constant}
+        return value.reference
+    if isinstance(value, np.ndarray | np.generic):
+        return {"constant": cast("np.ndarray[Any, Any]", value).tolist()}
+    return {"constant": value}
 
 
-def traced(
-    function: Callable[..., Any], summary: str = "", attrs: Mapping[str, Any] | None = None, **more: Any
-) -> Document:
+def traced(function: Callable[..., Any], summary: str, attrs: Mapping[str, Any] | None) -> Document:
     """Return the document of a function of values; raises ``BadArgument`` if it returns anything else."""
     parameters = inspect.signature(function).parameters.values()
     kinds = {parameter.kind for parameter in parameters}
     if not kinds or not kinds <= {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}:
         raise BadArgument(f"expected a function with named arguments, which are the inputs, got {function!r}")
     names = [parameter.name for parameter in parameters]
-    graph = _Graph(names)
+    graph = Graph(names)
     found = function(*(Value(graph, name) for name in names))
     outputs = cast("dict[Any, Any]", found) if isinstance(found, dict) else {OUTPUT: found}
     for name, value in outputs.items():
-        if not isinstance(value, Value) or value._graph is not graph:
+        if not isinstance(value, Value) or value.graph is not graph:
             expected = "a value, or a dictionary of values by name"
             raise BadArgument(f"{function!r}: expected it to return {expected}, got {type(value).__name__}")
-        graph.document["outputs"][name] = value._reference
-    given = {"summary": summary, "attrs": dict(attrs or {}), **more}
+        graph.document["outputs"][name] = value.reference
+    given = {"summary": summary, "attrs": dict(attrs or {})}
     return {**graph.document, **{key: value for key, value in given.items() if value}}
 
 
 def post(document: Document) -> Call[str]:
     """Request the op of a document; the result is its name."""
-    return Call(PATH, lambda contract: str(contract["name"]), bodies.write_json(document, {}), may_repeat=True)
+    return Call(PATH, _name, bodies.write_json(document, {}), may_repeat=True)
+
+
+def _name(contract: Mapping[str, Any]) -> str:
+    return str(contract["name"])

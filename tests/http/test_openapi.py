@@ -121,7 +121,7 @@ def check_document(document: dict[str, Any]) -> None:
     routes = [(path, method, one) for path, item in document["paths"].items() for method, one in item.items()]
     assert len({one["operationId"] for _, _, one in routes}) == len(routes)
     for path, method, one in routes:
-        assert method in ("get", "post")
+        assert method in ("get", "post", "put")
         assert one["summary"]
         assert one["responses"]
         parameters = [resolved(document, parameter) for parameter in one.get("parameters", ())]
@@ -132,9 +132,10 @@ def check_document(document: dict[str, Any]) -> None:
 def test_every_route_is_documented(document: dict[str, Any]):
     posts = {f"/v1/ops/{{op}}/{operation}" for operation in OPERATIONS}
     checks = {"/v1/ops/{op}/check", "/v1/ops/{op}/verify", "/v1/checks"}
-    gets = {"/v1/ops", "/v1/ops/{op}", "/health/live", "/health/ready", "/metrics"}
-    assert set(document["paths"]) == {*posts, *checks, *gets}
-    assert all("post" in document["paths"][path] for path in {*posts, *checks})
+    gets = {"/v1/ops", "/v1/ops/{op}", "/health/live", "/health/ready", "/metrics", "/v1/graphs/{name}"}
+    assert set(document["paths"]) == {*posts, *checks, *gets, "/v1/graphs"}
+    assert all("post" in document["paths"][path] for path in {*posts, *checks, "/v1/graphs"})
+    assert document["paths"]["/v1/graphs/{name}"].keys() == {"get", "put"}
 
 
 def test_every_op_has_its_paths(by_op: dict[str, Any], client: httpx.Client):
