@@ -36,6 +36,8 @@ from pullback.gradcheck.verdict import VERDICTS, Finding, Place, Verdict
 log = logging.getLogger("pullback")
 
 MAX_MESSAGE = 160
+RECORD = "record"
+"""The name of the step that records values, and of what it adds to a report."""
 OUT_OF_TIME = "not run: out of time"
 DEADLINE = "raise PULLBACK_DEADLINE_S (and Pullback-Deadline-Ms, if sent), or request fewer checks, modes or dtypes"
 
@@ -217,7 +219,9 @@ class Report:
 
     def document(self) -> dict[str, Any]:
         """Return the report as JSON; steps that have not ended are skipped, because the time is over."""
-        reported = (*self.unplanned, *(entry for step in self.steps for entry in step.reported))
+        every = [entry for step in self.steps for entry in step.reported]
+        reported = (*self.unplanned, *(entry for entry in every if RECORD not in entry))
+        recorded = [array for entry in every for array in entry.get(RECORD, ())]
         entries = merge(reported)
         unfinished = sum(len(entry["places"]) for entry in entries if entry["sentence"].startswith(OUT_OF_TIME))
         return {
@@ -231,6 +235,7 @@ class Report:
             "unfinished": unfinished,
             "coverage": shares(reported),
             "checks": entries,
+            **({RECORD: {"arrays": recorded}} if self.options.record else {}),
         }
 
     def _sentence(self, entries: Sequence[Mapping[str, Any]], unfinished: int) -> str:

@@ -10,6 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 from rich.table import Column
 
+from pullback.baselines import Difference
 from pullback.cli.console import STYLES, clean, styled
 from pullback.cli.findings import print_findings
 from pullback.cli.junit import junit
@@ -81,14 +82,16 @@ def counts(report: Report) -> str:
     return ", ".join(f"{count} {WORDS.get(verdict, verdict)}" for verdict, count in numbers if count) or "no checks"
 
 
-def write_json(file: OutputFile, outcome: Outcome) -> None:
-    """Write all reports, as the service sent them, and the summary to a file."""
+def write_json(file: OutputFile, outcome: Outcome, moved: Iterable[Difference] | None = None) -> None:
+    """Write all reports, as the service sent them, the summary, and what differs from a baseline to a file."""
     summary = None if outcome.summary is None else outcome.summary.document
     document: dict[str, Any] = {
         "reports": [report.document for report in outcome.reports],
         "unavailable": outcome.unavailable,
         "summary": summary,
     }
+    if moved is not None:
+        document["against"] = [difference.document() for difference in moved]
     content = json.dumps(document, ensure_ascii=False, indent=1).encode() + b"\n"
     file.write(lambda stream: stream.write(content))
 
