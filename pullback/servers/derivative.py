@@ -13,6 +13,7 @@ from pullback.gradcheck import taylor
 from pullback.gradcheck.numeric import Slopes, slopes
 from pullback.gradcheck.slope_comparison import add_slopes, estimate_twice, usable_status
 from pullback.gradcheck.verdict import Comparison
+from pullback.servers.evidence import Line
 from pullback.servers.meter import Meter
 from pullback.servers.model import Slot
 from pullback.servers.plan import TAYLOR_STEPS, Plan
@@ -92,22 +93,25 @@ class Derivatives:
             )
 
     def _slopes(self, sample: Sample, move: Move, analytic: Array, bar: Array) -> Slopes:
-        functions, ones = _functions(self.meter, sample, move), np.ones(len(sample.outputs))
+        line, ones = Line(_functions(self.meter, sample, move)), np.ones(len(sample.outputs))
         if not self.plan.steps:
             steps = FIRST_TAYLOR_STEP * 0.5 ** np.arange(TAYLOR_STEPS)
-            values = functions(np.concatenate([[0.0], steps])[:, None] * ones)
+            values = line(np.concatenate([[0.0], steps])[:, None] * ones)
             found = taylor.slopes(values, steps, sample.unit)
             rates = taylor.rates(values, steps, analytic, found, bar)
             self.rates |= {(slot.name, move.slot.name): rate for slot, rate in zip(sample.outputs, rates, strict=True)}
-            return found
+            return line.judged(found, np.zeros(len(ones)))
         noise = np.array([NOISES * _noise(sample, slot.name) for slot in sample.outputs])
-        estimate = partial(slopes, functions, unit=sample.unit, rounding=noise, count=self.plan.steps)
+        estimate = partial(slopes, line, unit=sample.unit, rounding=noise, count=self.plan.steps)
         if self.spare < 2 * self.plan.steps:
-            return estimate(ones)
+            return line.judged(estimate(ones), self._noise_of(line, sample, noise))
         before = self.meter.done
         found = estimate_twice(estimate, ones, analytic, bar)
         self.spare -= max(0, self.meter.done - before - 2 * self.plan.steps)
-        return found
+        return line.judged(found, self._noise_of(line, sample, noise))
+
+    def _noise_of(self, line: Line, sample: Sample, noise: Array) -> Array:
+        return np.fmax(noise, sample.unit * np.abs(line.values[0][0]))
 
 
 def _constant(value: T) -> Callable[[int], T]:
@@ -119,10 +123,17 @@ def _noise(sample: Sample, output: str) -> float:
 
 
 def _functions(meter: Meter, sample: Sample, move: Move) -> Callable[[Array], Array]:
-    """Return the weighted sums of all outputs, a column each, as a function of the step along a direction."""
+    """Return the weighted sums of all outputs, a column each, as a function of the step along a direction.
+
+    They have a constant, the sum of the sizes at the point, because the noise of a sum is that of its terms.
+    """
 
     def sums(values: Mapping[str, Array]) -> list[float]:
-        return [float(np.sum(sample.cotangents[slot.name] * values[slot.name])) for slot in sample.outputs]
+        return [
+            sample.size_of_sum(slot.name)
+            + float(np.sum(sample.cotangents[slot.name] * (values[slot.name] - sample.values[slot.name])))
+            for slot in sample.outputs
+        ]
 
     def functions(steps: Array) -> Array:
         rows: list[list[float]] = []

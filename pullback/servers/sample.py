@@ -58,6 +58,10 @@ class Sample:
         """Return the point with one input moved."""
         return replace(self.point, inputs={**self.point.inputs, name: self.point.inputs[name] + by})
 
+    def size_of_sum(self, output: str) -> float:
+        """Return the sum of the sizes of the numbers of an output, weighted with its cotangent."""
+        return float(np.sum(np.abs(self.cotangents[output] * self.values[output])))
+
     def relative_bar(self, pair: Pair) -> float:
         """Return the error of a gradient relative to its largest number."""
         largest = float(np.abs(self.gradients[pair]).max(initial=0.0))
@@ -181,9 +185,9 @@ def _of_solver(line: Array) -> Array:
 
 
 def _relative(sample: Sample, output: str, noises: Array) -> float:
-    """Return the noise of the weighted sum of an output, relative to the sum."""
+    """Return the noise of the weighted sum of an output, relative to the sum of the sizes."""
     weights = np.abs(sample.cotangents[output])
-    size = float(np.abs(np.sum(sample.cotangents[output] * sample.values[output])))
+    size = sample.size_of_sum(output)
     total = float(np.sqrt(np.sum((weights * noises) ** 2)))
     return total / size if size > 0 and np.isfinite(total / size) else 0.0
 

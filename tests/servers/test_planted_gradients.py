@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from pullback.dtypes import Array
+from pullback.servers.model import Slot
 from tests.servers.models import (
     PRODUCTS,
     QUARTIC,
@@ -137,3 +138,36 @@ def test_the_scope_says_what_is_not_shown() -> None:
 def test_a_small_difference_that_a_solver_may_explain_is_told_so() -> None:
     (entry,) = [e for e in check(solver(1e-12, factor=1.005), 20)["checks"] if e["verdict"] == "fail"]
     assert "a solver's tolerance above 1e-6 would explain it" in entry["sentence"]
+
+
+def scalar(f, df, slots: int = 5) -> FunctionModel:
+    """Return a model of f(x) for each of the numbers of x."""
+    inputs, outputs = [Slot("x", (slots,))], [Slot("y", (slots,))]
+    return FunctionModel(lambda at: {"y": f(at["x"])}, lambda at: {("y", "x"): np.diag(df(at["x"]))}, inputs, outputs)
+
+
+def offset(x: Array) -> Array:
+    return 1e6 + x**2
+
+
+@pytest.mark.parametrize("budget", [5, 20, 60, 120])
+@pytest.mark.parametrize("spoil", [lambda dx, dy: 2 * dx, lambda dx, dy: 0 * dx], ids=["twice", "zero"])
+def test_a_wrong_gradient_beside_a_large_constant_never_passes(spoil, budget: int) -> None:
+    model = scalar(offset, lambda x: 2 * x)
+    assert not failed(check(model, budget))
+    wrong = check(replace(model, spoil_vjp=spoil, calls=[]), budget)
+    assert wrong["verdict"] == ("fail" if budget == 120 else "inconclusive")
+
+
+@pytest.mark.parametrize("budget", [5, 20, 600])
+def test_a_constant_has_the_derivative_0(budget: int) -> None:
+    model = scalar(lambda x: np.full_like(x, 3.0), np.zeros_like)
+    assert check(model, budget)["verdict"] == "pass"
+    assert "derivative" in failed(check(replace(model, spoil_vjp=lambda dx, dy: dx + dy, calls=[]), budget))
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("budget", [5, 60, 600])
+def test_a_function_that_oscillates_between_the_steps_is_not_blamed(budget: int, seed: int) -> None:
+    model = scalar(lambda x: np.sin(1000 * x), lambda x: 1000 * np.cos(1000 * x))
+    assert not failed(check(model, budget, seed))
