@@ -49,7 +49,7 @@ class CheckOptions(TypedDict, total=False):
     seed: int | None
     tolerances: Mapping[str, float] | None
     budget_s: float | None
-    record: bool
+    record: bool | None
     deadline: float | None
 
 

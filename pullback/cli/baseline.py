@@ -6,9 +6,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from pullback.baselines import Difference, Document, baseline, differences, read
+from pullback.baselines import Difference, Document, differences, read
 from pullback.cli.console import STYLES, print_indented, styled
-from pullback.cli.output_files import OutputFile
 from pullback.errors import BadArgument
 from pullback.reports import Report
 
@@ -29,12 +28,6 @@ def read_baseline(path: Path, seed: int) -> Document:
     return found
 
 
-def write_baseline(file: OutputFile, reports: Sequence[Report], seed: int) -> None:
-    """Write what the reports record to a file."""
-    content = json.dumps(baseline(reports, seed), ensure_ascii=False).encode() + b"\n"
-    file.write(lambda stream: stream.write(content))
-
-
 def compare(before: Document, reports: Sequence[Report]) -> list[Difference]:
     """Return how ops differ from a baseline; an op that it does not have is incomparable."""
     found = list(differences(before, reports))
@@ -43,7 +36,7 @@ def compare(before: Document, reports: Sequence[Report]) -> list[Difference]:
     return found + [Difference(report.op, incomparable=new) for report in reports if report.op not in known]
 
 
-def print_differences(out: Console, found: Sequence[Difference], path: Path, *, quiet: bool = False) -> None:
+def print_differences(out: Console, found: Sequence[Difference], path: Path | None, *, quiet: bool = False) -> None:
     """Print what differs from a baseline; with ``quiet``, only what is beyond the error bars or incomparable."""
     for difference in found:
         moves = [move for move in difference.moves if move.is_beyond or not quiet]

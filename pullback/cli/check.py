@@ -9,12 +9,13 @@ import typer
 
 from pullback.addresses import DEFAULT_TIMEOUT
 from pullback.calls import CheckOptions
-from pullback.cli.baseline import compare, print_differences, read_baseline, write_baseline
+from pullback.cli.baseline import compare, print_differences, read_baseline
 from pullback.cli.console import INTERRUPTED, console
-from pullback.cli.follow import follow, write_json, write_junit
+from pullback.cli.follow import follow
 from pullback.cli.options import Absolute, Device, Names, Relative, Timeout, Url, client
 from pullback.cli.output_files import STDOUT, output_files
 from pullback.cli.pages import pages_and_names
+from pullback.cli.report_files import write_reports
 from pullback.cli.reproduction import runnable
 from pullback.cli.servers import events_of, print_scopes, server_targets
 from pullback.errors import BadArgument
@@ -46,6 +47,7 @@ def check(
     junit: Annotated[Path | None, typer.Option(help="Write the reports as JUnit XML; - is standard output.")] = None,
     save: Annotated[Path | None, typer.Option(help="Write values, gradients and verdicts to this file.")] = None,
     against: Annotated[Path | None, typer.Option(help="Compare with those in this file, which --save wrote.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write the reports as one page, for a browser.")] = None,
     local: Annotated[bool, typer.Option("--local", help="Check without a service, as pages and folders are.")] = False,
     inputs: Annotated[
         Names, typer.Option(help="A point of a server's model: JSON or @file.json; repeatable; by default random.")
@@ -70,7 +72,7 @@ def check(
     inconclusive, or a check cannot run, breaks off or runs out of time, else with 0. Ctrl-C prints and writes what was
     checked so far, and exits with 130.
     """
-    out = console(sys.stderr if STDOUT in (json, junit) else None)
+    out = console(sys.stderr if STDOUT in (json, junit, html, save) else None)
     servers = server_targets(ops or ())
     if (inputs or config or budget is not None) and not servers:
         options_of_servers = "--inputs, --config and --budget"
@@ -85,11 +87,13 @@ def check(
         "device": device,
         "tolerances": {"absolute": absolute, "relative": relative},
         "budget_s": seconds,
+        "record": save is not None or against is not None or None,
     }
     before = None if against is None else read_baseline(against, seed)
-    if records := save is not None or against is not None:
-        options["record"] = True
-    with output_files({"--json": json, "--junit": junit, "--save": save}) as files, ExitStack() as opened:
+    with (
+        output_files({"--json": json, "--junit": junit, "--save": save, "--html": html}) as files,
+        ExitStack() as opened,
+    ):
         if servers:
             events = events_of(
                 servers,
@@ -100,7 +104,7 @@ def check(
                 checks=check,
                 seed=seed,
                 tolerances=Tolerances(absolute, relative),
-                record=records,
+                record=save is not None or against is not None,
                 timeout=timeout,
             )
         elif pages or local:
@@ -111,18 +115,13 @@ def check(
             outcome = follow(out, found, quiet=quiet)
         if not quiet:
             print_scopes(out, outcome.reports)
-        moved = [] if before is None else compare(before, outcome.reports)
-        if against is not None:
+        moved = None if before is None else compare(before, outcome.reports)
+        if moved is not None:
             print_differences(out, moved, against, quiet=quiet)
-        if save is not None:
-            write_baseline(files["--save"], outcome.reports, seed)
-        if json is not None:
-            write_json(files["--json"], outcome, None if before is None else moved)
-        if junit is not None:
-            write_junit(files["--junit"], outcome)
+        write_reports(files, outcome, moved)
     if outcome.is_interrupted:
         raise typer.Exit(INTERRUPTED)
-    if outcome.has_failed or any(difference.is_beyond for difference in moved):
+    if outcome.has_failed or any(difference.is_beyond for difference in moved or ()):
         raise typer.Exit(1)
-    is_complete = outcome.is_complete and not any(difference.incomparable for difference in moved)
+    is_complete = outcome.is_complete and not any(difference.incomparable for difference in moved or ())
     raise typer.Exit(0 if is_complete else 2)

@@ -27,7 +27,7 @@ def reported(values: Any, bar: float = 1e-12, *, verdict: str = "pass", point: s
 
 
 def saved(*reports: Report) -> Any:
-    return read(json.loads(json.dumps(baseline(reports, 0))))
+    return read(json.loads(json.dumps(baseline(reports))))
 
 
 def difference(before: Report, now: Report):
@@ -99,7 +99,7 @@ def test_a_large_array_is_sampled_with_its_ends() -> None:
     ],
 )
 def test_another_file_is_refused(change) -> None:
-    document = json.loads(json.dumps(baseline([reported([1.0])], 0)))
+    document = json.loads(json.dumps(baseline([reported([1.0])])))
     change(document)
     with pytest.raises(ValueError, match="expected the JSON that --save writes"):
         read(document)
