@@ -1,7 +1,7 @@
 """Elements of HTML and SVG, whose text is escaped whatever it is."""
 
 import xml.etree.ElementTree as ET
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 def element(tag: str, *children: "ET.Element | str | None", **attributes: object) -> ET.Element:
@@ -25,6 +25,13 @@ def header(titles: Sequence[str], labels: int) -> ET.Element:
     """Return the head of a table whose first columns are labels, and the others numbers."""
     cells = [element("th", title, class_=None if i < labels else "number") for i, title in enumerate(titles)]
     return element("thead", element("tr", *cells))
+
+
+def row(cells: Iterable[str], labels: int = 1000) -> ET.Element:
+    """Return a row of a table, of text in the first ``labels`` columns and numbers in the others."""
+    return element(
+        "tr", *(element("td", text, class_=None if i < labels else "number") for i, text in enumerate(cells))
+    )
 
 
 def clean(text: str) -> str:

@@ -126,6 +126,9 @@ class ServerReport:
             if not self.plan.measures_noise and finding.verdict == "fail" and worst and worst.relative < SMALL:
                 note = "; a solver's tolerance above 1e-6 would explain it: raise --budget to measure it, or --relative"
                 finding = replace(finding, sentence=finding.sentence + note)
+            if (off := derivatives.tolerated.get(pair)) is not None:
+                note = f"; off by up to {off:.1g} of it, which is wrong unless the model iterates"
+                finding = replace(finding, sentence=finding.sentence + note)
             if rates := derivatives.rates.get(pair):
                 note = f"; rates of the Taylor remainder (2 if the gradient is right, 1 if wrong): {rates}"
                 finding = replace(finding, sentence=finding.sentence + note)

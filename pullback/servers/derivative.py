@@ -18,7 +18,7 @@ from pullback.servers.meter import Meter
 from pullback.servers.model import Slot
 from pullback.servers.plan import TAYLOR_STEPS, Plan
 from pullback.servers.reproduction import GradientCall
-from pullback.servers.sample import ASSUMED, NOISES, Pair, Sample, directions, first_steps
+from pullback.servers.sample import LARGEST_TOLERANCE, NOISES, Pair, Sample, directions, first_steps
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ class Derivatives:
     """Compares the gradients of all outputs with numeric derivatives, by pair of an output and an input.
 
     Where a gradient looks wrong, ``spare`` evaluations may be spent on second estimates. ``rates`` has those of Taylor
-    remainders, as text.
+    remainders, as text, and ``tolerated`` the largest errors that a solver may explain, as fractions.
     """
 
     meter: Meter
@@ -62,6 +62,7 @@ class Derivatives:
     comparisons: Mapping[Pair, Comparison]
     spare: int
     rates: dict[Pair, str] = field(default_factory=dict[Pair, str])
+    tolerated: dict[Pair, float] = field(default_factory=dict[Pair, float])
 
     def compare(self, sample: Sample, move: Move) -> None:
         """Compare along a direction."""
@@ -82,8 +83,11 @@ class Derivatives:
         with np.errstate(invalid="ignore"):
             apart = np.abs(analytic - numeric.value)
             # A solver may be smooth along this line, and its exact derivative another.
-            is_small = (apart > COVERAGE * numeric.error + bar) & (apart <= ASSUMED * sizes)
+            is_small = (apart > COVERAGE * numeric.error + bar) & (apart <= LARGEST_TOLERANCE * sizes)
         status = np.where((status == Status.OK) & is_small, Status.TOLERANCE, status)
+        for pair, fraction in zip(pairs, apart / sizes, strict=True):
+            if status[pairs.index(pair)] == Status.TOLERANCE:
+                self.tolerated[pair] = max(self.tolerated.get(pair, 0.0), float(fraction))
         for k, pair in enumerate(pairs):
             one = slice(k, k + 1)
             call = GradientCall(self.meter.model, sample, pair, sample.cotangents[pair[0]], times)

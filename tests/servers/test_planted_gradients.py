@@ -57,9 +57,9 @@ def test_one_wrong_number_fails(spoil, budget: int) -> None:
 
 
 def test_a_small_error_is_told_with_its_number_and_its_request() -> None:
-    document = check(replace(QUARTIC, spoil_vjp=lambda dx, dy: dx * [1, 1 + 1e-5, 1], calls=[]))
+    document = check(replace(QUARTIC, spoil_vjp=lambda dx, dy: dx * [1, 1 + 1e-3, 1], calls=[]))
     (entry,) = [entry for entry in document["checks"] if entry["verdict"] == "fail"]
-    assert 0 < entry["worst"]["relative"] < 2e-5
+    assert 0 < entry["worst"]["relative"] < 2e-3
     assert entry["reproduce"].startswith("curl -s http://localhost/Gradient ")
 
 
@@ -97,6 +97,7 @@ def test_an_error_that_a_tolerance_of_a_solver_explains_is_inconclusive() -> Non
     (entry,) = [entry for entry in found["checks"] if entry["check"] == "derivative"]
     assert entry["verdict"] == "inconclusive"
     assert "off by no more than a solver's tolerance" in entry["sentence"]
+    assert "off by up to 1e-07 of it, which is wrong unless the model iterates" in entry["sentence"]
 
 
 def fixed_point(x: Array) -> Array:
