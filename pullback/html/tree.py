@@ -27,11 +27,9 @@ def header(titles: Sequence[str], labels: int) -> ET.Element:
     return element("thead", element("tr", *cells))
 
 
-def row(cells: Iterable[str], labels: int = 1000) -> ET.Element:
-    """Return a row of a table, of text in the first ``labels`` columns and numbers in the others."""
-    return element(
-        "tr", *(element("td", text, class_=None if i < labels else "number") for i, text in enumerate(cells))
-    )
+def row(cells: Iterable[str]) -> ET.Element:
+    """Return a row of a table of text."""
+    return element("tr", *(element("td", text) for text in cells))
 
 
 def clean(text: str) -> str:

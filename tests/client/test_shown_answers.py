@@ -21,9 +21,8 @@ CONTRACT = Contract(
 
 
 def test_an_answer_is_a_line_for_each_array() -> None:
-    found = Gradients(
-        {"x": np.array([[1.0, 2.0]]), "z": None}, {"z": "disconnected"}, {"y": np.zeros(1000, np.float32)}
-    )
+    gradients, y = {"x": np.array([[1.0, 2.0]]), "z": None}, np.zeros(1000, np.float32)
+    found = Gradients(gradients, {"z": "disconnected"}, {"y": y})
     assert repr(found).splitlines() == [
         "Gradients",
         "  gradients.x  float64[1, 2]       [[1., 2.]]",
