@@ -3,11 +3,12 @@
 import json
 import time
 from contextlib import closing
-from typing import Any, Self
+from typing import Any
 
 import httpx
 
 from pullback.addresses import CONNECT_S, is_this_machine, public
+from pullback.closing import Closing
 from pullback.errors import BadAnswer, BadArgument, CannotConnect, ConnectionLost, ModelFailed, TimedOut
 from pullback.responses import Response, retry_after
 
@@ -21,7 +22,7 @@ PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0)
 LONGEST_PAUSE_S = 30.0
 
 
-class JsonServer:
+class JsonServer(Closing):
     """A server at a URL, which answers JSON. ``timeout`` limits each answer as a whole, in seconds."""
 
     def __init__(self, url: str, timeout: float) -> None:
@@ -40,10 +41,8 @@ class JsonServer:
             headers={"User-Agent": "python-pullback", "Accept-Encoding": "identity"},
         )
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Close the connections."""
         self._client.close()
 
     def get(self, path: str) -> Any:
