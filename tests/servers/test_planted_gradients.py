@@ -204,3 +204,13 @@ def test_a_constant_has_the_derivative_0(budget: int) -> None:
 def test_a_function_that_oscillates_between_the_steps_is_not_blamed(budget: int, seed: int) -> None:
     model = scalar(lambda x: np.sin(1000 * x), lambda x: 1000 * np.cos(1000 * x))
     assert not failed(check(model, budget, seed))
+
+
+@pytest.mark.parametrize("budget", [*RICH, *POOR])
+def test_a_transposed_matrix_fails(budget: int) -> None:
+    matrix = np.arange(9.0).reshape(3, 3) ** 2
+    slots = [Slot("x", (3,))], [Slot("y", (3,))]
+    for right in (True, False):
+        jacobian = matrix if right else matrix.T
+        model = FunctionModel(lambda at: {"y": matrix @ at["x"]}, lambda _, j=jacobian: {("y", "x"): j}, *slots)
+        assert ("derivative" not in failed(check(model, budget))) == right
