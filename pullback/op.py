@@ -16,7 +16,7 @@ from pullback.limits import Limit
 from pullback.op_calls import OpCall, TensorField
 from pullback.op_methods import AsyncioOp, BaseOp, BlockingOp, method
 from pullback.reports import Report, Verification
-from pullback.results import Forward, Gradients, Hessian, Jacobian, Orders, Products, Reader, Tangents
+from pullback.results import Forward, Gradients, Hessian, Jacobian, Numeric, Orders, Products, Reader, Tangents
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -30,12 +30,13 @@ VECTORS = TensorField("vectors", "inputs", ("v", "dd"))
 GRADIENTS = TensorField("gradients", "inputs", ("g",))
 FIELDS = {field.name: field for field in (INPUTS, COTANGENTS, TANGENTS, VECTORS, GRADIENTS)}
 OPTIONS = {
-    "order": "the highest order, 1 to 4",
+    "order": "the highest order, 1 to 4; of numeric, 1 or 2",
     "wrt": "an input to differentiate by; repeatable",
     "of": "an output to differentiate; repeatable",
     "diagonal": "only the diagonal",
     "outputs": "return the outputs too",
     "batched": "many directions at once",
+    "claim": "of what the gradient claims to be",
 }
 """What the options of the operations mean, for the help of the command line."""
 
@@ -149,6 +150,28 @@ class Operations(BaseOp):
         tensors, options = {INPUTS: inputs, COTANGENTS: cotangents}, {"wrt": names("wrt", wrt), "diagonal": diagonal}
         read = results.diagonal if diagonal else results.hessian
         return self._evaluation("hessian", read, tensors, common, options, is_larger=True)
+
+    @operation
+    def numeric(
+        self,
+        inputs: Tensors,
+        *,
+        order: int = 1,
+        cotangents: Tensors | None = None,
+        tangents: Tensors | None = None,
+        wrt: Names = None,
+        claim: bool = False,
+        **common: Unpack[Common],
+    ) -> OpCall[Numeric]:
+        """Return numeric derivatives with error bars, of order 1 or 2: by each number, or along tangents.
+
+        Order 2 is that of the op's own vjp. With ``claim``, they are those of what the gradient claims to be.
+        """
+        path, limit = op_path(self.name, "numeric"), Limit(deadline_of(common))
+        tensors = {INPUTS: inputs, COTANGENTS: cotangents, TANGENTS: tangents}
+        options = {"order": order, "wrt": names("wrt", wrt), "claim": claim}
+        fields = {**options, **common, "deadline": None, "dtype": common.get("dtype")}
+        return OpCall(path, results.numeric, limit, tensors, fields, bodies.write_json)
 
     @method
     def check(

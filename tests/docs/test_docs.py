@@ -29,7 +29,7 @@ from tests.threaded_service import ThreadedService
 README, HTTP_API, ADD_AN_OP = "README.md", "docs/http-api.md", "docs/add-an-op.md"
 ADD_A_NATIVE_OP = "docs/add-a-native-op.md"
 GRADIENT_CHECKS, DEPLOYMENT = "docs/gradient-checks.md", "docs/deployment.md"
-EVENTS = ("start", "progress", "report", "summary", "error")
+EVENTS = ("start", "progress", "finding", "report", "summary", "error")
 PAGES = [README, *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
 ON_THE_PAGES = "http://127.0.0.1:8000"
 MARK = "\x1e"
@@ -202,7 +202,7 @@ def check_passes(op: str, url: str) -> None:
 def test_every_field_of_the_checks_is_in_their_table() -> None:
     table = [quoted(cells[0])[0] for cells in rows(GRADIENT_CHECKS, "field")]
     assert set(table) == set(CheckRequest.model_fields)
-    assert set(ChecksRequest.model_fields) == set(table) - {"inputs", "attrs"} | {"ops", "record"}
+    assert set(ChecksRequest.model_fields) == set(table) - {"inputs", "attrs"} | {"ops", "findings", "record"}
     assert [cells[0] for cells in rows(GRADIENT_CHECKS, "check")] == list(CHECKS)
     assert [quoted(cells[0])[0] for cells in rows(GRADIENT_CHECKS, "event")] == list(EVENTS)
 
@@ -269,8 +269,11 @@ def test_every_route_is_in_the_table(service: Service) -> None:
         paths = client.get("/openapi.json").json()["paths"]
         table = {route for cells in rows(HTTP_API, "route") for route in quoted(cells[0])}
         served = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
-        assert table == served | {"GET /docs", "GET /docs/openapi.json", "GET /openapi.json"}
-        assert client.get("/docs").status_code == 200
+        assert table == served | {
+            *("GET /docs", "GET /docs/openapi.json", "GET /openapi.json"),
+            *("GET /", "GET /explore", "GET /explore/{op}"),
+        }
+        assert client.get("/docs").status_code == client.get("/explore").status_code == 200
 
 
 def test_every_metric_is_in_the_table_with_its_labels(serve: Serve, tmp_path: Path) -> None:

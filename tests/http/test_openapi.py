@@ -131,7 +131,7 @@ def check_document(document: dict[str, Any]) -> None:
 
 def test_every_route_is_documented(document: dict[str, Any]):
     posts = {f"/v1/ops/{{op}}/{operation}" for operation in OPERATIONS}
-    checks = {"/v1/ops/{op}/check", "/v1/ops/{op}/verify", "/v1/checks"}
+    checks = {"/v1/ops/{op}/numeric", "/v1/ops/{op}/check", "/v1/ops/{op}/verify", "/v1/checks"}
     gets = {"/v1/ops", "/v1/ops/{op}", "/health/live", "/health/ready", "/metrics"}
     assert set(document["paths"]) == {*posts, *checks, *gets}
     assert all("post" in document["paths"][path] for path in {*posts, *checks})
@@ -141,13 +141,13 @@ def test_every_op_has_its_paths(by_op: dict[str, Any], client: httpx.Client):
     names = [op["name"] for op in client.get("/v1/ops").json()["ops"]]
     assert [tag["name"] for tag in by_op["tags"]] == names
     for name in names:
-        for operation in (*OPERATIONS, "check", "verify"):
+        for operation in (*OPERATIONS, "numeric", "check", "verify"):
             assert by_op["paths"][f"/v1/ops/{name}/{operation}"]["post"]["tags"] == [name]
     assert not [path for path in by_op["paths"] if "{op}" in path and path != "/v1/ops/{op}"]
 
 
 def test_the_op_of_a_path_is_named(document: dict[str, Any], client: httpx.Client):
-    for operation in (*OPERATIONS, "verify", "check"):
+    for operation in (*OPERATIONS, "numeric", "verify", "check"):
         parameter = document["paths"][f"/v1/ops/{{op}}/{operation}"]["post"]["parameters"][0]
         pattern = parameter["schema"]["pattern"]
         assert bool(re.search(pattern, "square.vjp.jvp.vjp.vjp")) == (operation != "check")
@@ -188,7 +188,7 @@ def test_every_documented_get_answers(document: dict[str, Any], client: httpx.Cl
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("operation", [*OPERATIONS, "verify"])
+@pytest.mark.parametrize("operation", [*OPERATIONS, "numeric", "verify"])
 def test_the_examples_of_every_op_work(by_op: dict[str, Any], client: httpx.Client, operation: str):
     for path, item in by_op["paths"].items():
         if not path.endswith(f"/{operation}"):
@@ -313,6 +313,7 @@ ANSWERS: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "jacobian": [("square", {})],
     "hvp": [("square", RIGHT["hvp"])],
     "hessian": [("square", {}), ("square", {"diagonal": True})],
+    "numeric": [("square", {}), ("square", {"tangents": {"x": [1, 1]}})],
     "verify": [("square", {"gradients": {"x": [2, 4]}})],
     "check": [("square", {"checks": ["contract"], "inputs": {"x": [1, 2]}})],
 }

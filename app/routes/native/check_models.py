@@ -68,6 +68,7 @@ class ChecksRequest(_CheckOptions):
     record: bool = Field(
         default=False, description="Add values and derivatives at the points of the checks to the reports."
     )
+    findings: bool = Field(default=False, description="Send each finding as an event when its step has ended.")
 
 
 class VerifyRequest(BaseModel):
@@ -257,6 +258,14 @@ class ProgressEvent(_Event):
     left_s: float | None = Field(description="About how many seconds are left; null: not known yet.")
 
 
+class FindingEvent(_Event):
+    """A finding of a step that has ended; only if the request has `findings`. The report repeats it."""
+
+    event: Literal["finding"]
+    op: str = Field(description="The op of the step.")
+    finding: CheckEntry
+
+
 class ReportEvent(_Event):
     """All steps of an op have ended."""
 
@@ -284,9 +293,8 @@ class ErrorEvent(_Event):
     problem: Problem = Field(description="The reason why the stream ends early.")
 
 
-class ChecksAnswer(
-    RootModel[
-        Annotated[StartEvent | ProgressEvent | ReportEvent | SummaryEvent | ErrorEvent, Field(discriminator="event")]
-    ]
-):
+AnyEvent = StartEvent | ProgressEvent | FindingEvent | ReportEvent | SummaryEvent | ErrorEvent
+
+
+class ChecksAnswer(RootModel[Annotated[AnyEvent, Field(discriminator="event")]]):
     """One event of the stream."""

@@ -36,7 +36,8 @@ def docs(app: FastAPI, engine: Engine) -> APIRouter:
     )
     page.headers["Content-Security-Policy"] = policy(bytes(page.body))
     of_each_op = cache(lambda: by_op(app.openapi(), engine))
-    router.get("/docs")(_always(lambda: page))
+    for path in ("/docs", "/docs/"):
+        router.get(path)(_always(lambda: page))
     router.get("/openapi.json")(_always(lambda: JSONResponse(app.openapi())))
     router.get(OP_PATHS)(_always(lambda: JSONResponse(of_each_op())))
     # Its own copy of the scripts: servers often have no access to the internet.
