@@ -1,8 +1,11 @@
 """What Python and notebooks show of ops, answers and reports."""
 
+from dataclasses import replace
+
 import numpy as np
 
 import pullback
+from ops import square
 from pullback import reports
 from pullback.catalogue import Contract, InputSlot, Slot
 from pullback.results import Forward, Gradients, Jacobian, Orders
@@ -58,6 +61,14 @@ def test_a_report_tells_its_findings() -> None:
     assert lines[0] == "Report(fail: skewed: a sentence)"
     assert lines[1] == '  Check(derivative, dy/dx, order 1, float64, graph, cpu: fail: dy/dx: fail, <angle> & "quotes")'
     assert "skewed" in text(Page(reports.report(FAILING)._repr_html_()))
+
+
+def test_an_op_of_a_page_shows_its_inputs_and_outputs() -> None:
+    op = replace(square.OP, name="square", summary="x <squared>")
+    assert repr(op) == "Op(square: x[...] -> y[...]; x <squared>)"
+    shown = text(Page(op._repr_html_()))
+    assert "square : x <squared>" in shown
+    assert "input x [...] " in shown
 
 
 def test_an_op_shows_its_contract_when_it_knows_it(service) -> None:
