@@ -129,7 +129,7 @@ def _constant(value: T) -> Callable[[int], T]:
 
 
 def _noise(sample: Sample, output: str) -> float:
-    return float(np.sqrt(np.sum((sample.cotangents[output] * sample.noise[output]) ** 2)))
+    return float(np.hypot.reduce(np.ravel(sample.cotangents[output] * sample.noise[output])))
 
 
 def _functions(meter: Meter, sample: Sample, move: Move) -> Callable[[Array], Array]:

@@ -192,6 +192,14 @@ def test_a_wrong_gradient_beside_a_large_constant_never_passes(spoil, budget: in
     assert wrong["verdict"] == ("fail" if budget == 120 else "inconclusive")
 
 
+@pytest.mark.parametrize("budget", [20, 300])
+@pytest.mark.parametrize("size", [1e-200, 1e200])
+def test_huge_and_tiny_numbers(size: float, budget: int) -> None:
+    model = scalar(lambda x: size * np.exp(x), lambda x: size * np.exp(x))
+    assert check(model, budget)["verdict"] == "pass"
+    assert "derivative" in failed(check(replace(model, spoil_vjp=lambda dx, dy: 1.01 * dx, calls=[]), budget))
+
+
 @pytest.mark.parametrize("budget", [5, 20, 600])
 def test_a_constant_has_the_derivative_0(budget: int) -> None:
     model = scalar(lambda x: np.full_like(x, 3.0), np.zeros_like)
