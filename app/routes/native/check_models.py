@@ -7,6 +7,7 @@ from pydantic_core.core_schema import literal_schema
 
 from app.gradcheck.checks import CHECKS
 from app.requests.models import MAX_NAMES, Attributes, Cotangents, Device, Dtype, OperationAnswer, Problem, Tensors
+from app.routes.native.check_examples import REPORTS, VERIFICATIONS
 from app.routes.native.health import UnavailableOp
 from ops import FLOATS, MODES, Mode
 
@@ -174,6 +175,8 @@ class Record(BaseModel):
 class CheckAnswer(OperationAnswer):
     """The report on one op."""
 
+    model_config = ConfigDict(json_schema_extra=REPORTS)
+
     op: str
     verdict: Verdict
     sentence: str
@@ -223,6 +226,8 @@ class VerifiedGradient(BaseModel):
 
 class VerifyAnswer(OperationAnswer):
     """The verdict on your gradients."""
+
+    model_config = ConfigDict(json_schema_extra=VERIFICATIONS)
 
     op: str
     verdict: Verdict
