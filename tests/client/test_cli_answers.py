@@ -100,7 +100,7 @@ def test_call_reads_and_writes_files(ask, tmp_path) -> None:
         (["call", "square", "forward", "x=[1,"], "expected @file.npy"),
         (["call", "square", "forward", "x=@nothing.npy"], "cannot read nothing.npy: No such file"),
         (["call", "square", "forward", "x=@pyproject.toml"], "ends in .npy or .json"),
-        (["call", "square", "forward", "x=1", "--order", "2"], "--order: expected operation gradients, got forward"),
+        (["call", "square", "forward", "x=1", "--order", "2"], "--order: expected operation gradients or numeric"),
         (["call", "square", "forward", "x=1", "--mode", "fast"], "mode"),
         (["call", "square", "forward", "x=1", "--out", "/nowhere/x.npz"], "cannot write /nowhere/x.npz"),
         (["call", "square", "jvp", "x=1"], "tangents"),
