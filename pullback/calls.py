@@ -72,7 +72,7 @@ class Call(NamedTuple, Generic[T]):
 
     ``accept`` is the media type of the response; ``deadline`` limits the whole call, in seconds. A call that computes
     its response from the request alone ``may_repeat``: if a connection that was kept turns out to be closed before the
-    first byte of the response, the client sends it once more.
+    first byte of the response, the client sends it once more. One that ``puts`` gives its body the name in its path.
     """
 
     path: str
@@ -81,11 +81,12 @@ class Call(NamedTuple, Generic[T]):
     accept: str = JSON
     deadline: float | None = None
     may_repeat: bool = False
+    puts: bool = False
 
     @property
     def method(self) -> str:
-        """The HTTP method, GET or POST."""
-        return "GET" if self.body is None else "POST"
+        """The HTTP method: GET, POST or PUT."""
+        return "GET" if self.body is None else "PUT" if self.puts else "POST"
 
     @property
     def content(self) -> Content:
