@@ -12,9 +12,11 @@ from pullback import bodies, calls, reports, results, safetensors
 from pullback.arrays import ArrayLike, Arrays
 from pullback.calls import Call, CheckOptions, Common, deadline_of, names, op_path, selections
 from pullback.catalogue import Contract
+from pullback.compose import Document, Operand, Value, apply, post
+from pullback.errors import BadArgument, NotFound
 from pullback.limits import Limit
 from pullback.op_calls import OpCall, TensorField
-from pullback.op_methods import AsyncioOp, BaseOp, BlockingOp, method
+from pullback.op_methods import AsyncioOp, AsyncSender, BaseOp, BlockingOp, Sender, method
 from pullback.reports import Report, Verification
 from pullback.results import Forward, Gradients, Hessian, Jacobian, Numeric, Orders, Products, Reader, Tangents
 
@@ -58,6 +60,18 @@ class operation(method[P, T]):
 
 class Operations(BaseOp):
     """The methods of an op, in the forms of ``Op`` and ``AsyncOp``."""
+
+    def __call__(self, *inputs: Operand, **given: Any) -> Value:
+        """Call the op inside a function that ``compose`` traces: inputs by position, or by name, and attributes.
+
+        Raises ``BadArgument`` elsewhere.
+        """
+        named = {name: value for name, value in given.items() if isinstance(value, Value)}
+        if inputs and named:
+            got = f"{len(inputs)} by position and {', '.join(named)} by name"
+            raise BadArgument(f"op {self.name}: expected all inputs by position, or all by name, got {got}")
+        attrs = {name: value for name, value in given.items() if name not in named}
+        return apply(self.name, inputs, named or None, attrs)
 
     @method
     def contract(self) -> Call[Contract]:
@@ -239,3 +253,41 @@ class Op(Operations, BlockingOp):
 
 class AsyncOp(Operations, AsyncioOp):
     """An op of a service, whose methods are coroutines, with the arguments and results of ``Op``."""
+
+
+class ComposedOp(Op):
+    """A composition of ops: an op of a service, which gets its document again if it no longer has it."""
+
+    def __init__(self, client: Sender, name: str, document: Document) -> None:
+        """Set the client, the name, and the document that has it."""
+        super().__init__(client, name)
+        self.document = document
+
+    async def _send(self, call: Call[T], limit: Limit) -> T:
+        try:
+            return await super()._send(call, limit)
+        except NotFound:
+            await super()._send(post(self.document), limit)
+            return await super()._send(call, limit)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._client, self.name, self.document)
+
+
+class AsyncComposedOp(AsyncOp):
+    """A composition of ops, whose methods are coroutines, with the arguments and results of ``ComposedOp``."""
+
+    def __init__(self, client: AsyncSender, name: str, document: Document) -> None:
+        """Set the client, the name, and the document that has it."""
+        super().__init__(client, name)
+        self.document = document
+
+    async def _send(self, call: Call[T], limit: Limit) -> T:
+        try:
+            return await super()._send(call, limit)
+        except NotFound:
+            await super()._send(post(self.document), limit)
+            return await super()._send(call, limit)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._client, self.name, self.document)

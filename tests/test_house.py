@@ -36,6 +36,7 @@ LAYERS = (
     ("http",),
     ("execution",),
     ("telemetry", "gradcheck"),
+    ("graphs",),
     ("autodiff",),
     ("runtime",),
     ("tensors",),
