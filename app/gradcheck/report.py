@@ -103,7 +103,8 @@ class Step:
         """The findings for the report; if the step has not ended, the last one says so."""
         if self.has_ended or not self.is_requested:
             return self.entries
-        finding = Finding(self.place, "skipped", f"{OUT_OF_TIME}; {self.cure or DEADLINE}")
+        begun = "; this check began and did not end" if self.has_begun else ""
+        finding = Finding(self.place, "skipped", f"{OUT_OF_TIME}; {self.cure or DEADLINE}{begun}")
         return [*self.entries, self.report.entry(finding, self.target.attrs)]
 
     def _findings(self) -> Iterator[Finding]:
@@ -220,9 +221,10 @@ class Report:
         reported = (*self.unplanned, *(entry for step in self.steps for entry in step.reported))
         entries = merge(reported)
         unfinished = sum(len(entry["places"]) for entry in entries if entry["sentence"].startswith(OUT_OF_TIME))
+        verdict = verdict_on_op(reported)
         return {
             "op": self.op.name,
-            "verdict": verdict_on_op(reported),
+            "verdict": "inconclusive" if verdict == "pass" and unfinished else verdict,
             "sentence": self._sentence(entries, unfinished),
             "seed": self.options.seed,
             "points": sum(entry["points"] for entry in entries),
