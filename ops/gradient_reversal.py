@@ -87,8 +87,10 @@ def reference(x: Array, *, strength: float, mechanism: str) -> Array:
 
 def validate(inputs: Mapping[str, Array], attrs: ReversalAttrs) -> None:
     """Refuse x that is not finite where the mechanism cannot carry it."""
+    if attrs.mechanism != "stop_gradient":
+        return
     wrong = np.argwhere(~np.isfinite(np.asarray(inputs["x"], np.float64)))
-    if attrs.mechanism == "stop_gradient" and len(wrong):
+    if len(wrong):
         index = tuple(int(i) for i in wrong[0])
         message = "the mechanism stop_gradient takes finite x only"
         raise InvalidInput("x", message, expected="a finite number", got=str(inputs["x"][index]), index=index)

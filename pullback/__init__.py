@@ -8,6 +8,7 @@ from pullback import results
 from pullback.async_client import AsyncClient
 from pullback.catalogue import Contract, OpSummary
 from pullback.client import Client
+from pullback.compose import Attribute
 from pullback.errors import (
     BadArgument,
     CannotConnect,
@@ -26,7 +27,7 @@ from pullback.errors import (
     Unauthorized,
     Unprocessable,
 )
-from pullback.op import AsyncOp, Op
+from pullback.op import AsyncComposedOp, AsyncOp, ComposedOp, Op
 from pullback.reports import Report, Verification
 from pullback.results import *  # noqa: F403 - every result that it lists
 
@@ -34,11 +35,14 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AsyncClient",
+    "AsyncComposedOp",
     "AsyncOp",
+    "Attribute",
     "BadArgument",
     "CannotConnect",
     "Client",
     "ClientClosed",
+    "ComposedOp",
     "ConnectionLost",
     "Contract",
     "DeadlinePassed",

@@ -9,9 +9,9 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 import httpx
 
@@ -20,9 +20,10 @@ from pullback.asyncio_network import AsyncioNetwork
 from pullback.base_client import BaseClient
 from pullback.calls import Call, CheckOptions
 from pullback.catalogue import OpSummary
+from pullback.compose import post, traced
 from pullback.errors import BadArgument, DeadlinePassed, TimedOut
 from pullback.limits import DEFAULT_RETRIES, Limit
-from pullback.op import AsyncOp
+from pullback.op import AsyncComposedOp, AsyncOp
 from pullback.reports import Event
 
 T = TypeVar("T")
@@ -69,6 +70,18 @@ class AsyncClient(BaseClient[AsyncioNetwork]):
     def op(self, name: str) -> AsyncOp:
         """Return an op by name; this sends nothing, so an unknown name shows at the first call."""
         return AsyncOp(self, name)
+
+    async def compose(
+        self, function: Callable[..., Any], *, summary: str = "", attrs: Mapping[str, Any] | None = None
+    ) -> AsyncComposedOp:
+        """Return the op that a Python function of ops composes; its arguments are the inputs.
+
+        The function is called once, with values in place of arrays; ``compose.Value`` has their operators. It returns
+        one value, the output ``y``, or a dictionary of them. ``attrs`` are defaults of the attributes that it names
+        with ``Attribute("NAME")``. The service keeps the composition for a while; it gets it again when it is gone.
+        """
+        document = traced(function, summary, attrs)
+        return AsyncComposedOp(self, await self.send(post(document)), document)
 
     def checks(self, ops: Iterable[str] | None = None, **options: Unpack[CheckOptions]) -> AsyncGenerator[Event, None]:
         """Check the gradients of these ops, by default of all; yield the events as they arrive, ``Summary`` last.

@@ -7,9 +7,9 @@
         dx = square.vjp({"x": x}, cotangents={"y": dy}).gradients["x"]
 """
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from types import TracebackType
-from typing import Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 import httpx
 
@@ -18,9 +18,10 @@ from pullback.base_client import BaseClient
 from pullback.blocking_network import BlockingNetwork
 from pullback.calls import Call, CheckOptions
 from pullback.catalogue import OpSummary
+from pullback.compose import post, traced
 from pullback.coroutines import iterate, run
 from pullback.limits import DEFAULT_RETRIES, Limit
-from pullback.op import Op
+from pullback.op import ComposedOp, Op
 from pullback.reports import Event
 
 T = TypeVar("T")
@@ -73,6 +74,18 @@ class Client(BaseClient[BlockingNetwork]):
     def op(self, name: str) -> Op:
         """Return an op by name; this sends nothing, so an unknown name shows at the first call."""
         return Op(self, name)
+
+    def compose(
+        self, function: Callable[..., Any], *, summary: str = "", attrs: Mapping[str, Any] | None = None
+    ) -> ComposedOp:
+        """Return the op that a Python function of ops composes; its arguments are the inputs.
+
+        The function is called once, with values in place of arrays; ``compose.Value`` has their operators. It returns
+        one value, the output ``y``, or a dictionary of them. ``attrs`` are defaults of the attributes that it names
+        with ``Attribute("NAME")``. The service keeps the composition for a while; it gets it again when it is gone.
+        """
+        document = traced(function, summary, attrs)
+        return ComposedOp(self, self.send(post(document)), document)
 
     def checks(self, ops: Iterable[str] | None = None, **options: Unpack[CheckOptions]) -> Generator[Event, None, None]:
         """Check the gradients of these ops, by default of all; yield the events as they arrive, ``Summary`` last.

@@ -12,11 +12,13 @@ from pullback import bodies, calls, reports, results, safetensors
 from pullback.arrays import ArrayLike, Arrays
 from pullback.calls import Call, CheckOptions, Common, deadline_of, names, op_path, selections
 from pullback.catalogue import Contract
+from pullback.compose import Document, Operand, Value, apply, post
+from pullback.errors import BadArgument, NotFound
 from pullback.limits import Limit
 from pullback.op_calls import OpCall, TensorField
-from pullback.op_methods import AsyncioOp, BaseOp, BlockingOp, method
+from pullback.op_methods import AsyncioOp, AsyncSender, BaseOp, BlockingOp, Sender, method
 from pullback.reports import Report, Verification
-from pullback.results import Forward, Gradients, Hessian, Jacobian, Orders, Products, Reader, Tangents
+from pullback.results import Forward, Gradients, Hessian, Jacobian, Numeric, Orders, Products, Reader, Tangents
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -30,12 +32,13 @@ VECTORS = TensorField("vectors", "inputs", ("v", "dd"))
 GRADIENTS = TensorField("gradients", "inputs", ("g",))
 FIELDS = {field.name: field for field in (INPUTS, COTANGENTS, TANGENTS, VECTORS, GRADIENTS)}
 OPTIONS = {
-    "order": "the highest order, 1 to 4",
+    "order": "the highest order, 1 to 4; of numeric, 1 or 2",
     "wrt": "an input to differentiate by; repeatable",
     "of": "an output to differentiate; repeatable",
     "diagonal": "only the diagonal",
     "outputs": "return the outputs too",
     "batched": "many directions at once",
+    "claim": "of what the gradient claims to be",
 }
 """What the options of the operations mean, for the help of the command line."""
 
@@ -57,6 +60,18 @@ class operation(method[P, T]):
 
 class Operations(BaseOp):
     """The methods of an op, in the forms of ``Op`` and ``AsyncOp``."""
+
+    def __call__(self, *inputs: Operand, **given: Any) -> Value:
+        """Call the op inside a function that ``compose`` traces: inputs by position, or by name, and attributes.
+
+        Raises ``BadArgument`` elsewhere.
+        """
+        named = {name: value for name, value in given.items() if isinstance(value, Value)}
+        if inputs and named:
+            got = f"{len(inputs)} by position and {', '.join(named)} by name"
+            raise BadArgument(f"op {self.name}: expected all inputs by position, or all by name, got {got}")
+        attrs = {name: value for name, value in given.items() if name not in named}
+        return apply(self.name, inputs, named or None, attrs)
 
     @method
     def contract(self) -> Call[Contract]:
@@ -150,6 +165,28 @@ class Operations(BaseOp):
         read = results.diagonal if diagonal else results.hessian
         return self._evaluation("hessian", read, tensors, common, options, is_larger=True)
 
+    @operation
+    def numeric(
+        self,
+        inputs: Tensors,
+        *,
+        order: int = 1,
+        cotangents: Tensors | None = None,
+        tangents: Tensors | None = None,
+        wrt: Names = None,
+        claim: bool = False,
+        **common: Unpack[Common],
+    ) -> OpCall[Numeric]:
+        """Return numeric derivatives with error bars, of order 1 or 2: by each number, or along tangents.
+
+        Order 2 is that of the op's own vjp. With ``claim``, they are those of what the gradient claims to be.
+        """
+        path, limit = op_path(self.name, "numeric"), Limit(deadline_of(common))
+        tensors = {INPUTS: inputs, COTANGENTS: cotangents, TANGENTS: tangents}
+        options = {"order": order, "wrt": names("wrt", wrt), "claim": claim}
+        fields = {**options, **common, "deadline": None, "dtype": common.get("dtype")}
+        return OpCall(path, results.numeric, limit, tensors, fields, bodies.write_json)
+
     @method
     def check(
         self,
@@ -216,3 +253,41 @@ class Op(Operations, BlockingOp):
 
 class AsyncOp(Operations, AsyncioOp):
     """An op of a service, whose methods are coroutines, with the arguments and results of ``Op``."""
+
+
+class ComposedOp(Op):
+    """A composition of ops: an op of a service, which gets its document again if it no longer has it."""
+
+    def __init__(self, client: Sender, name: str, document: Document) -> None:
+        """Set the client, the name, and the document that has it."""
+        super().__init__(client, name)
+        self.document = document
+
+    async def _send(self, call: Call[T], limit: Limit) -> T:
+        try:
+            return await super()._send(call, limit)
+        except NotFound:
+            await super()._send(post(self.document), limit)
+            return await super()._send(call, limit)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._client, self.name, self.document)
+
+
+class AsyncComposedOp(AsyncOp):
+    """A composition of ops, whose methods are coroutines, with the arguments and results of ``ComposedOp``."""
+
+    def __init__(self, client: AsyncSender, name: str, document: Document) -> None:
+        """Set the client, the name, and the document that has it."""
+        super().__init__(client, name)
+        self.document = document
+
+    async def _send(self, call: Call[T], limit: Limit) -> T:
+        try:
+            return await super()._send(call, limit)
+        except NotFound:
+            await super()._send(post(self.document), limit)
+            return await super()._send(call, limit)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._client, self.name, self.document)

@@ -14,7 +14,7 @@ import numpy as np
 from pullback.arrays import decode
 from pullback.dtypes import Array
 
-__all__ = ["Forward", "Gradients", "Hessian", "Jacobian", "Orders", "Products", "Tangents"]
+__all__ = ["Forward", "Gradients", "Hessian", "Jacobian", "Numeric", "Orders", "Products", "Tangents"]
 
 T = TypeVar("T")
 Named: TypeAlias = dict[str, Array]
@@ -81,6 +81,32 @@ class Hessian:
     absent: Reasons
     hessian: dict[str, Partial] = field(default_factory=dict[str, Partial])
     diagonal: Partial = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, eq=False)
+class Numeric:
+    """Numeric derivatives by input or, with tangents, the one under ``along``; ``None`` for an input without any.
+
+    ``error_bars`` are the largest differences of right derivatives from them, and ``statuses`` say ``ok``, or why one
+    cannot be determined, such as ``kink``.
+    """
+
+    derivatives: Partial
+    error_bars: Partial
+    statuses: Partial
+    absent: Reasons
+
+
+def numeric(document: Mapping[str, Any]) -> Numeric:
+    """Read the result of ``numeric``; ``float`` also reads the strings NaN and Infinity."""
+    given: dict[str, Any] = document.get("derivatives") or {"along": document["along"]}
+    fields = (("derivative", np.float64), ("error_bar", np.float64), ("status", np.str_))
+    columns = [
+        {name: None if each is None else np.asarray(each[field], dtype) for name, each in given.items()}
+        for field, dtype in fields
+    ]
+    absent = {name: "not_differentiable" for name, each in given.items() if each is None}
+    return Numeric(*columns, absent=absent)
 
 
 def reader(kind: Callable[..., T], field: str) -> Reader[T]:

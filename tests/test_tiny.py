@@ -15,6 +15,7 @@ OPERATIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "jacobian": ({}, {"jacobian": {"y": {"x": [[2, 0], [0, 4]]}}}),
     "hvp": ({"vectors": {"x": [1, 3]}}, {"products": {"x": [2, 6]}}),
     "hessian": ({}, {"hessian": {"x": {"x": [[2, 0], [0, 2]]}}}),
+    "numeric": ({"order": 2}, {"op": "square", "of": "vjp"}),
     "check": ({"checks": ["derivative"], "modes": ["graph"]}, {"op": "square", "verdict": "pass"}),
     "verify": ({"gradients": {"x": [2, 4.5]}}, {"op": "square", "verdict": "fail"}),
 }

@@ -104,9 +104,21 @@ def point_at(spec: Spec, inputs: Arrays) -> Point:
             faults.add(("inputs", slot.name), message, expected=_expectation(slot.shape, dims), got=str(list(x.shape)))
     if faults.entries:
         faults.check()
+    if spec.op.sizes is not None:
+        dims |= _sizes(spec.op, dims)
     for slot in spec.op.outputs:
         shapes[slot.name] = resolved_shape(slot.shape, dims)
     return Point(spec, inputs, dims, size, shapes)
+
+
+def _sizes(op: Op, dims: Dims) -> Mapping[str, int]:
+    """Return the sizes of symbols of the outputs; raise ``Unprocessable`` for shapes that the author refuses."""
+    assert op.sizes is not None
+    try:
+        with blame_op(op, "sizes"):
+            return op.sizes(dims)
+    except InvalidInput as error:
+        raise wrong(("inputs", error.name), error.message, expected=error.expected, got=error.got) from None
 
 
 def moved(point: Point, inputs: Arrays) -> Point:

@@ -10,6 +10,7 @@ from functools import cache
 
 import tensorflow as tf
 
+from app.autodiff.derived import origin
 from app.autodiff.programs import Program
 from app.autodiff.transforms import Transform
 from app.runtime.arithmetic import is_arithmetic
@@ -19,6 +20,8 @@ from ops import Mode, Op
 log = logging.getLogger("pullback")
 
 XLA_DTYPES = ("float32", "float64")
+# XLA compiles a composition of more parts, with its derivatives, for seconds.
+MAX_PARTS = 32
 
 
 def default_mode(op: Op, dtype: str, device: str) -> Mode:
@@ -26,9 +29,21 @@ def default_mode(op: Op, dtype: str, device: str) -> Mode:
     return "xla" if dtype in XLA_DTYPES and device == "cpu" and op_is_arithmetic(op) else "graph"
 
 
-@cache
 def op_is_arithmetic(op: Op) -> bool:
-    """Report whether an op and its gradients do nothing but arithmetic, for any attributes. Traces the op once."""
+    """Report whether an op and its gradients do nothing but arithmetic, for any attributes.
+
+    Traces an op once, but not a composition, which is arithmetic where its parts are.
+    """
+    parts = origin(op)[0].parts
+    if not parts:
+        return _is_arithmetic(op)
+    has_numbers = op.batching_for(op.attrs()) == "elementwise" and not op.attrs.static_names()
+    is_small = len(parts) <= MAX_PARTS
+    return has_numbers and is_small and "xla" in op.modes and all(map(_is_arithmetic, parts))
+
+
+@cache
+def _is_arithmetic(op: Op) -> bool:
     if op.batching_for(op.attrs()) != "elementwise" or "xla" not in op.modes or op.attrs.static_names():
         return False
     dtype = next((dtype for dtype in op.dtypes if dtype in XLA_DTYPES), None)

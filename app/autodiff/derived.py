@@ -7,7 +7,7 @@ each differentiable output. Nobody writes their contracts: they follow from that
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import partial
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
@@ -21,6 +21,7 @@ Derivation: TypeAlias = Literal["vjp", "jvp"]
 DERIVATIONS: tuple[Derivation, ...] = get_args(Derivation)
 Slot: TypeAlias = Input | Output
 
+_KEPT = "_derived"
 # The most derivations of an op, and how much more work each is than what it derives.
 DEEPEST, WORK = 4, 3
 NOUN: Mapping[Derivation, str] = {"vjp": "the cotangent", "jvp": "the tangent"}
@@ -53,8 +54,8 @@ class DerivedOp(Op):
 
     @property
     def owner(self) -> str:
-        """The name of the registered op."""
-        return self.base.name
+        """That of the registered op."""
+        return self.base.owner
 
     @property
     def derivation(self) -> list[str]:
@@ -97,9 +98,16 @@ def derived(op: Op, name: str, sequence: list[str]) -> Op:
     return op
 
 
-@cache
 def derive(op: Op, derivation: Derivation) -> DerivedOp:
     """Return the vjp or jvp of an op; raise ``NotFound`` if nothing is differentiable. Equal calls return one op."""
+    # An op keeps those that are derived from it, so that they go with it.
+    known: dict[Derivation, DerivedOp] = vars(op).setdefault(_KEPT, {})
+    if derivation not in known:
+        known.setdefault(derivation, _derive(op, derivation))
+    return known[derivation]
+
+
+def _derive(op: Op, derivation: Derivation) -> DerivedOp:
     base, transforms = origin(op)
     inputs, outputs = ({slot.name: slot for slot in slots} for slots in (base.inputs, base.outputs))
     before: Signature[Slot] = signature(transforms, inputs, outputs, base.attrs.model_fields)
@@ -132,6 +140,7 @@ def derive(op: Op, derivation: Derivation) -> DerivedOp:
         batching="none" if has_sums else op.batching,
         shared=() if has_sums else shared,
         cost=None if (cost := op.cost) is None else lambda dims: WORK * cost(dims),
+        sizes=base.sizes,
         validate=base.validate,
         singular=base.singular,
         of=op,

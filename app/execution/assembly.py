@@ -19,6 +19,9 @@ from app.execution.scheduler import Scheduler
 from app.execution.sources import Sources
 from app.execution.warmup import warm_up
 from app.execution.watchdog import watchdog
+from app.graphs.folder import GraphFolder
+from app.graphs.installed import with_graphs
+from app.graphs.store import KEPT
 from app.runtime import cancellation, python_functions
 from app.runtime.devices import default_device, devices, share_gpus
 from app.runtime.doctor import why_no_gpu
@@ -36,7 +39,7 @@ log = logging.getLogger("pullback")
 
 def registered(settings: Settings) -> Registry:
     """Return the ops that are served with these settings. Raises ``RegistryError`` if they cannot be registered."""
-    return discover(settings.ops_path, admit)
+    return with_graphs(discover(settings.ops_path, admit), settings.ops_path, admit)
 
 
 def build(settings: Settings, ops: Callable[[Settings], Registry] = registered) -> tuple[Engine, Metrics | None]:
@@ -53,7 +56,8 @@ def build(settings: Settings, ops: Callable[[Settings], Registry] = registered) 
     if plug_ins := {name: page for name, page in registry.pages.items() if page.parent != SERVICE / "ops"}:
         listed = ", ".join(f"{name} ({page.parent.name}/{page.name})" for name, page in sorted(plug_ins.items()))
         log.info("plug-in ops: %s", listed)
-    pool = _check_pool(settings, sources) if sources else None
+    graph_folder = GraphFolder(settings.graphs_path, KEPT)
+    pool = _check_pool(settings.model_copy(update={"graphs_path": graph_folder.path}), sources) if sources else None
     scheduler, lifecycle = Scheduler(settings.queue), Lifecycle(at_stop=pool.stop if pool else lambda: None)
     batches = Batches(scheduler, settings.queue)
     metrics = None
@@ -75,6 +79,7 @@ def build(settings: Settings, ops: Callable[[Settings], Registry] = registered) 
         lifecycle,
         CheckLimiter(settings.checks),
         pool,
+        graph_folder,
     )
     return engine, metrics
 
@@ -95,6 +100,7 @@ async def running(engine: Engine, metrics: Metrics | None, settings: Settings) -
             yield
         if engine.check_pool:
             await engine.check_pool.close()
+    engine.graph_folder.close()
     forbid_tracing(())
     engine.scheduler.stop()
     # A worker process ends without the functions that the interpreter calls at its exit.

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from app.autodiff.default_mode import default_mode
@@ -18,6 +19,9 @@ from app.execution.lifecycle import Lifecycle
 from app.execution.scheduler import Scheduler
 from app.gradcheck.job import Job
 from app.gradcheck.report import Report
+from app.graphs.document import PREFIX
+from app.graphs.folder import GraphFolder
+from app.graphs.store import KEPT, GraphStore
 from app.telemetry.counters import Counters
 from ops import Mode, Op, Registry
 
@@ -34,7 +38,8 @@ class Engine:
 
     ``deadline_s`` limits the time of a request, ``checks_s`` that of a stream of checks. ``check_work`` limits the
     numbers that one numeric derivative may request from an op. ``counters`` returns the counters of an operation on an
-    op. Checks run in the processes of ``check_pool``, without it on the scheduler.
+    op. Checks run in the processes of ``check_pool``, without it on the scheduler. ``graph_folder`` has the posted
+    graphs.
     """
 
     registry: Registry
@@ -50,6 +55,7 @@ class Engine:
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
     checks: CheckLimiter = field(default_factory=CheckLimiter)
     check_pool: CheckPool | None = None
+    graph_folder: GraphFolder = field(default_factory=lambda: GraphFolder(None, KEPT))
 
     async def run(self, call: Call) -> Any:
         """Return what the work of a call computes; for an evaluation, the results for its ``finish``.
@@ -105,18 +111,26 @@ class Engine:
                 raise Overloaded(f"stuck: op {late.owner} is {late.seconds:.0f} s past its deadline", retry_after_s=5)
 
     def op(self, name: str) -> Op:
-        """Return a registered op, or one that is derived from it, such as ``square.vjp``.
+        """Return a registered op, a posted graph, or an op that is derived from one, such as ``square.vjp``.
 
         Raises ``NotFound`` with near names, or with the reason why the op is unavailable or cannot be derived.
         """
         registered, *derivations = name.split(".")
+        if registered == PREFIX and derivations:
+            digest, *derivations = derivations
+            return derived(self.graphs.op(f"{PREFIX}.{digest}"), name, derivations)
         op = self.registry.ops.get(registered)
         if op is None:
             for broken in self.registry.unavailable:
                 if broken.name == registered:
                     raise NotFound(f"op {name} is unavailable: {broken.reason}")
             raise NotFound(f"unknown op {name!r}; {did_you_mean(registered, self.registry.ops)}")
-        return derived(op, name, derivations) if derivations else op
+        return derived(op, name, derivations)
+
+    @cached_property
+    def graphs(self) -> GraphStore:
+        """The graphs that were posted, whose nodes are registered and derived ops."""
+        return GraphStore(self.op, self.graph_folder)
 
     def default_mode(self, op: Op, dtype: str | None, device: str | None) -> Mode:
         """Return the default mode of an op, for a dtype (``None``: the op's first) and a device."""

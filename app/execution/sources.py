@@ -43,7 +43,7 @@ class Sources:
 
 def is_code(name: str) -> bool:
     """Return whether a file or a package is code; others may be what an op writes while it runs, such as a cache."""
-    return name.endswith((".py", ".so", DISTRIBUTION))
+    return name.endswith((".py", ".so", ".graph.json", DISTRIBUTION))
 
 
 def digests(plug_in_folders: Sequence[Path]) -> Mapping[str, bytes]:

@@ -15,7 +15,7 @@ from app.gradcheck.reproduce import Calls
 from app.gradcheck.rows import numbers_of
 from app.gradcheck.sample import Sample, nowhere
 from app.gradcheck.target import Target
-from ops import Array
+from ops import Array, Op
 from pullback.gradcheck.numeric import COVERAGE, MAX_STEPS, Slopes, Status, slopes
 from pullback.gradcheck.reproduction import Index
 from pullback.gradcheck.slope_comparison import add_slopes, estimate_twice, usable_status
@@ -88,10 +88,10 @@ def slope_at(target: Target, sample: Sample, objective: Objective, name: str, at
     """Return the derivative of an objective with respect to the number at flat position ``at`` of a leaf."""
     x, chosen = np.ravel(np.asarray(objective.leaves[name], np.float64)), np.array([at])
     error = objective.rounding(elementwise=sample.is_elementwise)
-    estimate = partial(slopes, rounding=error, **_limits(target))
+    estimate = partial(slopes, rounding=error, **limits(target.widest))
     if not sample.is_elementwise:
-        return estimate(move_one(objective, name, chosen), _first_step(target, name, x[chosen]))
-    found = estimate(move_all(objective, name), _first_step(target, name, x))
+        return estimate(move_one(objective, name, chosen), first_step(target.op, name, x[chosen]))
+    found = estimate(move_all(objective, name), first_step(target.op, name, x))
     return Slopes(found.value[chosen], found.error[chosen], found.status[chosen], found.evaluations)
 
 
@@ -114,8 +114,8 @@ def _compare_coordinates(
         np.asarray(values[name], np.float64).ravel()[coordinates] for values in (gradient.parts, gradient.bounds)
     )
     error = objective.rounding(elementwise=subsample.is_elementwise)
-    estimate = partial(slopes, functions, rounding=error, **_limits(target))
-    numeric = estimate_twice(estimate, _first_step(target, name, x[coordinates]), analytic, bar)
+    estimate = partial(slopes, functions, rounding=error, **limits(target.widest))
+    numeric = estimate_twice(estimate, first_step(target.op, name, x[coordinates]), analytic, bar)
     status = gradient.statuses[name] = usable_status(numeric)
     if not subsample.is_elementwise:
         wrong = (status == Status.OK) & (np.abs(analytic - numeric.value) > COVERAGE * numeric.error + bar)
@@ -145,11 +145,11 @@ def _compare_directions(target: Target, subsample: Sample, gradient: Gradient, o
         is_covered = gradient.by_coordinate and x.size <= FEW_COORDINATES and subsample.has_loop
         count = 1 if x.size > LARGE or is_covered else DIRECTIONS
         signs = rng.uniform(0.25, 1, (count, *x.shape)) * rng.choice([-1.0, 1.0], (count, *x.shape))
-        d = signs * _first_step(target, name, x)
+        d = signs * first_step(target.op, name, x)
         axes = tuple(range(1, d.ndim))
         analytic, bar = (d * part).sum(axis=axes), (np.abs(d) * gradient.bounds[name]).sum(axis=axes)
         functions, error = move_along(objective, name, d), objective.rounding(elementwise=False)
-        estimate = partial(slopes, functions, rounding=error, **_limits(target))
+        estimate = partial(slopes, functions, rounding=error, **limits(target.widest))
         numeric = estimate_twice(estimate, np.ones(count), analytic, bar)
         calls = gradient.calls and _along(gradient.calls(name), name, d)
         where = {"index": nowhere, "calls": calls}
@@ -170,9 +170,9 @@ def _breaks_nearby(target: Target, objective: Objective, name: str, coordinates:
     is_tied = np.isin(x.ravel()[coordinates], values[counts > 1])
     breaks = np.zeros_like(is_tied)
     for _ in range(NEARBY_POINTS if is_tied.any() else 0):
-        moved = x + NEARBY_DISTANCE * _first_step(target, name, x) * rng.uniform(-1, 1, x.shape)
+        moved = x + NEARBY_DISTANCE * first_step(target.op, name, x) * rng.uniform(-1, 1, x.shape)
         nearby = move_one(replace(objective, leaves={**objective.leaves, name: moved}), name, coordinates)
-        scale = _first_step(target, name, x.ravel()[coordinates]) * NEARBY_DISTANCE / 8
+        scale = first_step(target.op, name, x.ravel()[coordinates]) * NEARBY_DISTANCE / 8
         least = rounding.underflow(target.widest)
         slope = slopes(nearby, scale, rounding.eps(target.widest), least=least).value
         with np.errstate(invalid="ignore"):
@@ -180,11 +180,12 @@ def _breaks_nearby(target: Target, objective: Objective, name: str, coordinates:
     return breaks
 
 
-def _limits(target: Target) -> Limits:
-    return {"unit": rounding.eps(target.widest), "least": rounding.underflow(target.widest)}
+def limits(dtype: str) -> Limits:
+    """Return the limits of values that an op computes in a dtype."""
+    return {"unit": rounding.eps(dtype), "least": rounding.underflow(dtype)}
 
 
-def _first_step(target: Target, name: str, x: Array) -> Array:
+def first_step(op: Op, name: str, x: Array) -> Array:
     """Return the first step of each number of a leaf: a power of two, so that all steps are exact."""
-    size = np.where((x == 0) | ~np.isfinite(x), size_of_numbers(target.op, name), np.abs(x))
+    size = np.where((x == 0) | ~np.isfinite(x), size_of_numbers(op, name), np.abs(x))
     return 2.0 ** np.floor(np.log2(FIRST_STEP * size))

@@ -61,7 +61,7 @@ def move_one(objective: Objective, name: str, coordinates: Array) -> Functions:
     def functions(steps: Array) -> Array:
         rows = np.repeat(x.reshape(1, -1), steps.size, axis=0)
         rows[np.arange(steps.size), np.tile(coordinates, len(steps))] += steps.ravel()
-        return _weighted_sum(objective, name, rows.reshape(steps.size, *x.shape)).reshape(steps.shape)
+        return _weighted_sum(objective, {name: rows.reshape(steps.size, *x.shape)}).reshape(steps.shape)
 
     return functions
 
@@ -75,7 +75,7 @@ def move_along(objective: Objective, name: str, directions: Array) -> Functions:
         rows = steps.reshape(*steps.shape, *(1,) * x.ndim)
         columns = [
             np.concatenate(
-                [_weighted_sum(objective, name, x + rows[i : i + few, k] * d) for i in range(0, len(rows), few)]
+                [_weighted_sum(objective, {name: x + rows[i : i + few, k] * d}) for i in range(0, len(rows), few)]
             )
             for k, d in enumerate(directions)
         ]
@@ -84,8 +84,19 @@ def move_along(objective: Objective, name: str, directions: Array) -> Functions:
     return functions
 
 
-def _weighted_sum(objective: Objective, name: str, rows: Array) -> Array:
-    values, count = objective.function({name: rows}), len(rows)
+def move_together(objective: Objective, direction: Arrays) -> Functions:
+    """Move all numbers of several leaves along one direction."""
+    at = {name: np.asarray(objective.leaves[name], np.float64) for name in direction}
+
+    def functions(steps: Array) -> Array:
+        rows = {name: x + steps.reshape(-1, *(1,) * x.ndim) * direction[name] for name, x in at.items()}
+        return _weighted_sum(objective, rows).reshape(steps.shape)
+
+    return functions
+
+
+def _weighted_sum(objective: Objective, rows: Arrays) -> Array:
+    values, count = objective.function(rows), len(next(iter(rows.values())))
     with np.errstate(invalid="ignore", over="ignore"):
         terms = [
             np.asarray(values[y], np.float64).reshape(count, -1) @ np.asarray(w, np.float64).ravel()

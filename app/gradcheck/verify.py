@@ -2,19 +2,17 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from app.autodiff.binding import moved
-from app.autodiff.derivatives import output_shapes, vjp
+from app.autodiff.derivatives import vjp
 from app.autodiff.point import Point
 from app.errors import wrong
-from app.gradcheck import rounding
 from app.gradcheck.sample import Sample
+from app.gradcheck.widest import all_cotangents, in_widest
 from app.tensors.dtypes import DTYPES
-from ops import FLOATS, Array
+from ops import Array
 from pullback.gradcheck.verdict import Comparison, Place, Tolerances, worst_verdict
 
 BLOCKS = 32
@@ -32,11 +30,7 @@ def verify(
         if theirs.shape != (shape := point.inputs[name].shape):
             message = f"shape mismatch in the gradient of {name}"
             raise wrong(("gradients", name), message, expected=str(list(shape)), got=str(list(theirs.shape)))
-    # The numbers of the point are exact in the op's widest dtype.
-    widest = min((dtype for dtype in point.op.dtypes if dtype in FLOATS), key=rounding.eps)
-    spec = replace(point.spec, dtype=widest)
-    inputs = {name: x.astype(DTYPES[spec.inputs.dtypes[name]].numpy) for name, x in point.inputs.items()}
-    wide = moved(replace(point, spec=spec), inputs)
+    wide = in_widest(point)
     # Where the request is wrong, making the evaluation raises.
     _ = vjp(wide, tuple(gradients), cotangents, batched=False, outputs=False)
     sample = _sample(wide, cotangents)
@@ -49,21 +43,15 @@ def verify(
         "verdict": worst_verdict([document["verdict"] for document in documents.values()]),
         "sentence": " ".join(document["sentence"] + "." for document in documents.values()),
         "dtype": point.spec.dtype,
-        "against": widest,
+        "against": wide.spec.dtype,
         "gradients": documents,
     }
 
 
 def _sample(point: Point, cotangents: Mapping[str, Array] | None) -> Sample:
     """Return the sample at a point in the widest dtype, for cotangents that are 1 if none are given, else 0."""
-    of, to = point.spec.inputs, point.spec.outputs
-    dys = {
-        name: (np.ones if cotangents is None else np.zeros)(shape, DTYPES[to.dtypes[name]].numpy)
-        for name, shape in output_shapes(point).items()
-        if name in to.differentiable
-    }
-    dys |= {name: dy.astype(DTYPES[to.dtypes[name]].numpy) for name, dy in (cotangents or {}).items()}
-    return Sample(point, dys, {name: np.ones_like(point.inputs[name]) for name in of.differentiable}, last="gradients")
+    vectors = {name: np.ones_like(point.inputs[name]) for name in point.spec.inputs.differentiable}
+    return Sample(point, all_cotangents(point, cotangents), vectors, last="gradients")
 
 
 def _document(place: Place, theirs: Array, sample: Sample, *, tolerances: Tolerances) -> dict[str, Any]:

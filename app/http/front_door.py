@@ -13,7 +13,7 @@ from app.http.deadlines import Deadline, Deadlines
 from app.http.keys import Keys
 from app.http.origins import Origins
 from app.http.problems import FAULT
-from app.http.request import HEALTH, REQUEST, Request
+from app.http.request import REQUEST, Request, needs_key
 from app.http.route import label
 from app.settings import MB, Settings
 from app.telemetry.counters import Counters
@@ -99,7 +99,7 @@ class FrontDoor:
             # Most requests name the same host as the one before.
             if host != self._origins.last_host or origin is not None:
                 self._origins.check(request, host, origin)
-            if self._keys is not None and not request.path.startswith(HEALTH):
+            if self._keys is not None and needs_key(request.path):
                 request.key = name = self._keys.name_of(request.headers.get(b"authorization", b""))
                 request.owner_suffix = f" (key {name})"
                 self._keys.enter(name)

@@ -27,9 +27,17 @@ LINGER_S = 2.0
 CLOSE = (b"connection", b"close")
 # The paths of probes, which have no key and use addresses as the host.
 HEALTH = "/health/"
+# The pages of the explorer, which have no key: they ask for one. All that they show needs it.
+EXPLORER = "/explore"
 # How much of a path the log shows.
 MAX_PATH = 300
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+
+
+def needs_key(path: str) -> bool:
+    """Return whether a path needs a key where the service has keys."""
+    return not path.startswith((HEALTH, f"{EXPLORER}/")) and path not in ("/", EXPLORER)
+
 
 REQUEST = "pullback.request"
 """The key of the ``Request`` in the scope of a request."""

@@ -68,8 +68,12 @@ def _is_binary(content_type: bytes) -> bool:
 
 
 class Route(APIRoute):
-    """A route that answers HEAD as GET, and whose requests are limited and counted."""
+    """A route that answers HEAD as GET, and whose requests are limited and counted.
 
+    ``others`` are the methods of its path that other routes have.
+    """
+
+    others: tuple[str, ...] = ()
     admit: Callable[[Request], None] = staticmethod(admit)
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
@@ -112,7 +116,7 @@ class PageRoute(Route):
         self.label(request, {})
         self.admit(request)
         if request.method not in self._allowed:
-            raise not_allowed(request.method, self._allowed)
+            raise not_allowed(request.method, [*self._allowed, *self.others])
         request.is_unread = False  # the server discards a body that the endpoint does not read
         if request.method == "HEAD":
             # A copy: the server reads the method of its own, and sends no body.
@@ -174,7 +178,7 @@ class RawRoute(Route):
             # These errors come before that for an unknown path.
             self.admit(request)
             if request.method not in self._allowed and not self.has_any_method:
-                raise not_allowed(request.method, self._allowed)
+                raise not_allowed(request.method, [*self._allowed, *self.others])
         await answer(request)
 
 

@@ -31,7 +31,7 @@ class Reply(NamedTuple):
     """The body of a response in one or several pieces of bytes, its media type, and additional headers.
 
     If the pieces are those of a layout, this is it. ``is_for_finite``: for other results than finite numbers, the
-    response has another layout.
+    response has another layout. ``status`` is that of the response.
     """
 
     media_type: str
@@ -39,6 +39,7 @@ class Reply(NamedTuple):
     headers: tuple[Header, ...] = ()
     layout: Layout | None = None
     is_for_finite: bool = False
+    status: int = 200
 
 
 @dataclass(slots=True)
@@ -136,7 +137,7 @@ async def send_reply(reply: Reply, request: Request) -> None:
         request.hold(size)
     request.deadline.start_send()
     headers = [(b"content-type", reply.media_type.encode()), (b"content-length", b"%d" % size), *reply.headers]
-    await request.send({"type": "http.response.start", "status": 200, "headers": headers})
+    await request.send({"type": "http.response.start", "status": reply.status, "headers": headers})
     if size <= PIECE:
         await request.send({"type": "http.response.body", "body": b"".join(reply.pieces)})
     elif request.zero_copy:

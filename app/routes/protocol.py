@@ -30,11 +30,15 @@ def per_op(engine: Engine, label: str, make: Callable[[Op, Counters], Answer]) -
     """
 
     @lru_cache(maxsize=HANDLERS)
-    def find(op: str) -> Handler:
-        found = engine.op(op)
+    def handler(found: Op) -> Handler:
         counters = engine.counters(found.owner, label)
         return Handler(make(found, counters), counters)
 
+    def find(op: str) -> Handler:
+        # Found each time: a posted graph may be gone, and is used now.
+        return handler(engine.op(op))
+
+    vars(find)["cache_info"] = handler.cache_info
     return find
 
 

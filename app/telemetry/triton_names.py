@@ -8,7 +8,7 @@ from prometheus_client.core import UntypedMetricFamily
 from app.telemetry.counters import FIRST_ERROR
 
 # The operations on an op that are not models of the Open Inference Protocol.
-NOT_MODELS = ("gradients", "check", "checks", "verify")
+NOT_MODELS = ("gradients", "numeric", "check", "checks", "verify")
 LABELS, VERSION = ("model", "version"), "1"
 SUCCESS, FAILURE, COUNT = "nv_inference_request_success", "nv_inference_request_failure", "nv_inference_count"
 US = 1e6

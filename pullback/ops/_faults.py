@@ -28,6 +28,12 @@ class OpFault(Exception):
         message = message or f"returned a wrong value for {slot}"
         super().__init__(f"{function} {message}: expected {expected}, got {got}")
         self.slot, self.expected, self.got, self.where = slot, expected, got, where
+        self._function, self._message = function, message
+
+    def within(self, what: str) -> "OpFault":
+        """Return the fault as one of a part of the op, which ``what`` names."""
+        more: dict[str, str] = {"message": self._message, "where": self.where}
+        return OpFault(f"{what}: {self._function}", self.slot, expected=self.expected, got=self.got, **more)
 
 
 def located(function: Callable[..., Any]) -> str:

@@ -57,6 +57,7 @@ Mechanism = Literal[
     "register_gradient",
     "symbolic_gradient",
     "by_attribute",
+    "composition",
 ]
 
 
@@ -72,8 +73,10 @@ class Op:
     meet. ``modes`` are those that the op can run in. ``batching`` says which rows are independent, so that requests may
     share a call; if that depends on static attributes, it is a function of the attributes. ``shared`` names the inputs
     without rows, which all rows use. ``cost(dims)``, by the shapes' symbols, is the number of multiply-adds of forward,
-    if it grows faster than the tensors; the admission of requests uses it. ``null_gradients`` names the inputs whose
-    first-order gradient is missing on purpose.
+    if it grows faster than the tensors; the admission of requests uses it. ``sizes(dims)`` returns the symbols of the
+    outputs that follow from those of the inputs and the integer attributes by a formula; it raises ``InvalidInput`` for
+    shapes that the op does not accept. ``null_gradients`` names the inputs whose first-order gradient is missing on
+    purpose.
 
     Raises ``ValueError`` at construction if the declaration contradicts itself.
     """
@@ -94,6 +97,7 @@ class Op:
     batching: Batching | BatchingOf = "none"
     shared: tuple[str, ...] = ()
     cost: Callable[[Mapping[str, Any]], int] | None = None
+    sizes: Callable[[Mapping[str, Any]], Mapping[str, int]] | None = None
     validate: Callable[[Mapping[str, Array], Any], None] | None = None
     sample: Callable[[np.random.Generator, str, Any], dict[str, Array]] | None = None
     singular: Callable[[Mapping[str, Array], Any], bool] | None = None
@@ -186,6 +190,7 @@ class Op:
         for name, positional in of_attrs.items():
             _check_arguments(name, getattr(self, name), [*positional, "attrs"], [])
         _check_arguments("cost", self.cost, ["dims"], [])
+        _check_arguments("sizes", self.sizes, ["dims"], [])
         if callable(self.batching):
             _check_arguments("batching", self.batching, ["attrs"], [])
 
@@ -199,6 +204,11 @@ class Op:
     def owner(self) -> str:
         """The name of the registered op whose share of the service its work counts against."""
         return self.name
+
+    @property
+    def parts(self) -> tuple["Op", ...]:
+        """The ops that it composes; none for an op with a page."""
+        return ()
 
     @property
     def needs_linear(self) -> bool:

@@ -85,6 +85,8 @@ def test_the_wheel_has_every_package(wheel) -> None:
     assert {name.split("/")[0].partition("-")[0] for name in names} == {"pullback"}
     for path in ("py.typed", "ops/_op.py", "_service/app/main.py", "_service/ops/relu.cc", "cli/templates/page.py.txt"):
         assert f"pullback/{path}" in names
+    pages = {str(path.relative_to(ROOT)) for path in (ROOT / "app" / "explorer").rglob("*") if path.is_file()}
+    assert pages <= {name.removeprefix("pullback/_service/") for name in names}
 
 
 def test_an_author_elsewhere(environment, author) -> None:

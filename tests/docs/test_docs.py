@@ -29,7 +29,7 @@ from tests.threaded_service import ThreadedService
 README, HTTP_API, ADD_AN_OP = "README.md", "docs/http-api.md", "docs/add-an-op.md"
 ADD_A_NATIVE_OP = "docs/add-a-native-op.md"
 GRADIENT_CHECKS, DEPLOYMENT = "docs/gradient-checks.md", "docs/deployment.md"
-EVENTS = ("start", "progress", "report", "summary", "error")
+EVENTS = ("start", "progress", "finding", "report", "summary", "error")
 PAGES = [README, *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
 ON_THE_PAGES = "http://127.0.0.1:8000"
 MARK = "\x1e"
@@ -160,7 +160,7 @@ def test_same_finds_differences() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [README, GRADIENT_CHECKS, HTTP_API])
+@pytest.mark.parametrize("page", [README, GRADIENT_CHECKS, HTTP_API, "docs/graphs.md"])
 def test_the_python_example_prints_the_output_on_the_page(page: str, service: Service) -> None:
     [program], [*_, output] = blocks(page, "python"), blocks(page, "text")
     assert run([sys.executable, "-W", "error", "-c", program], service.url) == output
@@ -202,7 +202,7 @@ def check_passes(op: str, url: str) -> None:
 def test_every_field_of_the_checks_is_in_their_table() -> None:
     table = [quoted(cells[0])[0] for cells in rows(GRADIENT_CHECKS, "field")]
     assert set(table) == set(CheckRequest.model_fields)
-    assert set(ChecksRequest.model_fields) == set(table) - {"inputs", "attrs"} | {"ops"}
+    assert set(ChecksRequest.model_fields) == set(table) - {"inputs", "attrs"} | {"ops", "findings"}
     assert [cells[0] for cells in rows(GRADIENT_CHECKS, "check")] == list(CHECKS)
     assert [quoted(cells[0])[0] for cells in rows(GRADIENT_CHECKS, "event")] == list(EVENTS)
 
@@ -269,8 +269,11 @@ def test_every_route_is_in_the_table(service: Service) -> None:
         paths = client.get("/openapi.json").json()["paths"]
         table = {route for cells in rows(HTTP_API, "route") for route in quoted(cells[0])}
         served = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
-        assert table == served | {"GET /docs", "GET /docs/openapi.json", "GET /openapi.json"}
-        assert client.get("/docs").status_code == 200
+        assert table == served | {
+            *("GET /docs", "GET /docs/openapi.json", "GET /openapi.json"),
+            *("GET /", "GET /explore", "GET /explore/{op}"),
+        }
+        assert client.get("/docs").status_code == client.get("/explore").status_code == 200
 
 
 def test_every_metric_is_in_the_table_with_its_labels(serve: Serve, tmp_path: Path) -> None:
@@ -303,7 +306,7 @@ def test_every_status_is_in_the_table(service: Service) -> None:
     with service.client() as client:
         paths = client.get("/openapi.json").json()["paths"]
     documented = {status for methods in paths.values() for one in methods.values() for status in one["responses"]}
-    assert documented - {"200", "default"} <= table
+    assert documented - {"200", "201", "default"} <= table
 
 
 def test_every_error_is_in_the_table_with_its_title() -> None:

@@ -40,7 +40,6 @@ PATHS = (
     "/Info",
     "/v2",
     "/no/such",
-    "/",
     "/v2/health/live",
     "/v2/logging",
     "/v2/models/square/trace/setting",

@@ -131,7 +131,7 @@ def test_unknown_names_make_no_labels(caller: httpx.Client):
     served = {op["name"] for op in caller.get("/v1/ops").json()["ops"]}
     assert seen.values("op") <= served | {""}
     on_none = {"catalogue", "checks", "health", "metrics", "docs", "other"}
-    assert seen.values("operation") <= {*OPERATIONS, "check", "verify", *on_none}
+    assert seen.values("operation") <= {*OPERATIONS, "numeric", "check", "verify", *on_none}
     assert all(status.isdigit() for status in seen.values("status"))
 
 

@@ -121,7 +121,7 @@ def check_document(document: dict[str, Any]) -> None:
     routes = [(path, method, one) for path, item in document["paths"].items() for method, one in item.items()]
     assert len({one["operationId"] for _, _, one in routes}) == len(routes)
     for path, method, one in routes:
-        assert method in ("get", "post")
+        assert method in ("get", "post", "put")
         assert one["summary"]
         assert one["responses"]
         parameters = [resolved(document, parameter) for parameter in one.get("parameters", ())]
@@ -131,23 +131,52 @@ def check_document(document: dict[str, Any]) -> None:
 
 def test_every_route_is_documented(document: dict[str, Any]):
     posts = {f"/v1/ops/{{op}}/{operation}" for operation in OPERATIONS}
-    checks = {"/v1/ops/{op}/check", "/v1/ops/{op}/verify", "/v1/checks"}
-    gets = {"/v1/ops", "/v1/ops/{op}", "/health/live", "/health/ready", "/metrics"}
-    assert set(document["paths"]) == {*posts, *checks, *gets}
-    assert all("post" in document["paths"][path] for path in {*posts, *checks})
+    checks = {"/v1/ops/{op}/numeric", "/v1/ops/{op}/check", "/v1/ops/{op}/verify", "/v1/checks"}
+    probes = {"/health/live", "/health/ready", "/metrics"}
+    gets = {"/v1/ops", "/v1/ops/{op}", "/v1/ops/{op}/source", "/v1/graphs/{name}", *probes}
+    assert set(document["paths"]) == {*posts, *checks, *gets, "/v1/graphs"}
+    assert all("post" in document["paths"][path] for path in {*posts, *checks, "/v1/graphs"})
+    assert document["paths"]["/v1/graphs/{name}"].keys() == {"get", "put"}
 
 
 def test_every_op_has_its_paths(by_op: dict[str, Any], client: httpx.Client):
     names = [op["name"] for op in client.get("/v1/ops").json()["ops"]]
     assert [tag["name"] for tag in by_op["tags"]] == names
     for name in names:
-        for operation in (*OPERATIONS, "check", "verify"):
+        for operation in (*OPERATIONS, "numeric", "check", "verify"):
             assert by_op["paths"][f"/v1/ops/{name}/{operation}"]["post"]["tags"] == [name]
-    assert not [path for path in by_op["paths"] if "{op}" in path and path != "/v1/ops/{op}"]
+    gets = {"/v1/ops/{op}", "/v1/ops/{op}/source"}
+    assert {path for path in by_op["paths"] if "{op}" in path} == gets
+
+
+def test_the_answers_of_the_document_are_those_of_the_service(by_op: dict[str, Any], client: httpx.Client):
+    found = 0
+    for path, item in by_op["paths"].items():
+        described = item.get("post", {})
+        answer = described.get("responses", {}).get("200", {}).get("content", {}).get("application/json", {})
+        if "example" not in answer:
+            continue
+        found += 1
+        validator(by_op, answer["schema"]).validate(answer["example"])
+        if path.startswith(("/v1/ops/square/", "/v1/ops/sign/")):
+            examples = described["requestBody"]["content"]["application/json"]["examples"]
+            first = next(iter(examples.values()))["value"]
+            assert client.post(path, json={**first, "mode": "eager"}).json() == answer["example"]
+    names = [op["name"] for op in client.get("/v1/ops").json()["ops"]]
+    # Some ops have no jvp, no second order, or answers that are too large.
+    assert found > 0.8 * len(OPERATIONS) * len(names)
+    assert all("dy/dx" in by_op["paths"][f"/v1/ops/{name}/vjp"]["post"]["description"] for name in ("sign", "square"))
+
+
+@pytest.mark.parametrize("name", ["CheckAnswer", "VerifyAnswer", "NumericAnswer"])
+def test_the_example_of_an_answer_is_one(document: dict[str, Any], name: str):
+    schema = document["components"]["schemas"][name]
+    assert len(schema["examples"]) == 1
+    validator(document, schema).validate(schema["examples"][0])
 
 
 def test_the_op_of_a_path_is_named(document: dict[str, Any], client: httpx.Client):
-    for operation in (*OPERATIONS, "verify", "check"):
+    for operation in (*OPERATIONS, "numeric", "verify", "check"):
         parameter = document["paths"][f"/v1/ops/{{op}}/{operation}"]["post"]["parameters"][0]
         pattern = parameter["schema"]["pattern"]
         assert bool(re.search(pattern, "square.vjp.jvp.vjp.vjp")) == (operation != "check")
@@ -165,19 +194,24 @@ def test_the_examples_work(document: dict[str, Any], client: httpx.Client):
             .get("examples", {})
             .values()
         ):
-            response = client.post(path.format(op="square"), json=example["value"])
-            assert response.status_code == 200, response.text
-            assert response.headers["content-type"] in item["post"]["responses"]["200"]["content"]
+            response, responses = (
+                client.post(path.format(op="square"), json=example["value"]),
+                item["post"]["responses"],
+            )
+            assert response.status_code in (200, 201), response.text
+            assert response.headers["content-type"] in responses[str(response.status_code)]["content"]
             validator(document, item["post"]["requestBody"]["content"]["application/json"]["schema"]).validate(
                 example["value"]
             )
 
 
 def test_every_documented_get_answers(document: dict[str, Any], client: httpx.Client):
+    posted = document["paths"]["/v1/graphs"]["post"]["requestBody"]["content"]["application/json"]["examples"]
+    graph = client.post("/v1/graphs", json=posted["loss"]["value"]).json()["name"]
     for path, item in document["paths"].items():
         if "get" not in item:
             continue
-        response = client.get(path.format(op="conv_eig"))
+        response = client.get(path.format(op="conv_eig", name=graph))
         assert response.status_code == 200
         is_text = response.headers["content-type"].startswith("text/plain")
         answer = response.text if is_text else response.json()
@@ -188,7 +222,7 @@ def test_every_documented_get_answers(document: dict[str, Any], client: httpx.Cl
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("operation", [*OPERATIONS, "verify"])
+@pytest.mark.parametrize("operation", [*OPERATIONS, "numeric", "verify"])
 def test_the_examples_of_every_op_work(by_op: dict[str, Any], client: httpx.Client, operation: str):
     for path, item in by_op["paths"].items():
         if not path.endswith(f"/{operation}"):
@@ -262,7 +296,9 @@ def test_every_status_of_an_operation_has_the_problem_schema(document: dict[str,
     responses = {status: resolved(document, response) for status, response in described.items()}
     statuses = {str(error.status) for error in errors()}
     assert all(
-        set(one["responses"]) == {"200", *statuses} for item in document["paths"].values() for one in item.values()
+        set(one["responses"]) - {"201"} == {"200", *statuses}
+        for item in document["paths"].values()
+        for one in item.values()
     )
     for status, response in responses.items():
         if status != "200":
@@ -313,6 +349,7 @@ ANSWERS: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "jacobian": [("square", {})],
     "hvp": [("square", RIGHT["hvp"])],
     "hessian": [("square", {}), ("square", {"diagonal": True})],
+    "numeric": [("square", {}), ("square", {"tangents": {"x": [1, 1]}})],
     "verify": [("square", {"gradients": {"x": [2, 4]}})],
     "check": [("square", {"checks": ["contract"], "inputs": {"x": [1, 2]}})],
 }

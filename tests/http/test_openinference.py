@@ -188,7 +188,7 @@ class Slow(Attrs):
 
 def test_metrics_under_the_names_of_triton_are_those_of_models():
     offered = {name.partition(".")[2] or "forward" for name in models([an_op()])}
-    assert offered == {*native_operations.OPERATIONS, "check", "checks", "verify"} - set(NOT_MODELS)
+    assert offered == {*native_operations.OPERATIONS, "numeric", "check", "checks", "verify"} - set(NOT_MODELS)
 
 
 def test_a_name_that_is_taken_has_its_first_letter_once_more_in_front():

@@ -3,7 +3,7 @@
 import asyncio
 import math
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias, cast
@@ -13,6 +13,8 @@ from app.execution.check_steps import Check, Limits
 from app.execution.engine import Engine
 from app.gradcheck.job import Job
 from app.gradcheck.pace import Pace, in_order
+from app.gradcheck.places import merge
+from app.gradcheck.report import Step
 from app.gradcheck.target import Options
 from app.routes.native.check_models import CheckRequest, ChecksRequest
 from ops import FLOATS, Op
@@ -23,10 +25,14 @@ Event: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True)
 class Requested:
-    """What a request for checks of many ops asks for: a job for each op, and the ops that are not served, and why."""
+    """What a request for checks of many ops asks for: a job for each op, and the ops that are not served, and why.
+
+    With ``findings``, each finding is an event of its own.
+    """
 
     jobs: tuple[Job, ...]
     unavailable: Mapping[str, str]
+    findings: bool = False
 
     @classmethod
     def of(cls, engine: Engine, request: ChecksRequest) -> Self:
@@ -40,7 +46,7 @@ class Requested:
             for op in ops:
                 check_support(op, options)
         checks = None if request.checks is None else tuple(request.checks)
-        return cls(tuple(Job(op.name, options, checks) for op in ops), unavailable)
+        return cls(tuple(Job(op.name, options, checks) for op in ops), unavailable, request.findings)
 
     async def events(self, engine: Engine, limits: Limits, owner_suffix: str = "") -> AsyncGenerator[Event]:
         """Yield the events; steps after the limit are skipped."""
@@ -56,16 +62,20 @@ class Requested:
             missing = [{"op": name, "reason": reason} for name, reason in self.unavailable.items()]
             yield {"event": "start", "ops": [job.op for job in self.jobs], "unavailable": missing, "steps": count}
             for check in checks:
-                steps = in_order(check.report)
+                steps, found = in_order(check.report), _Found(check)
                 async with aclosing(engine.checker.steps(check)) as running:
                     async for step in running:
                         pace.begin(step)
+                        for event in found.new(step) if self.findings else ():
+                            yield event
                         left_s = None if pace.left_s is None else round(pace.left_s, 1)
                         place = {"op": check.job.op, "check": step.check}
                         yield {
                             **{"event": "progress", **place, "done": done + steps.index(step), "steps": count},
                             "left_s": left_s,
                         }
+                for event in found.new() if self.findings else ():
+                    yield event
                 done += len(steps)
                 pace.leave(check.report)
                 reports.append(check.report.document())
@@ -77,6 +87,22 @@ class Requested:
             error = Overloaded("the service is shutting down and cannot finish this request: try again")
             yield {"event": "error", "problem": error.document("/v1/checks")}
             raise
+
+
+class _Found:
+    """The findings of a check as events, each once."""
+
+    def __init__(self, check: Check) -> None:
+        """Start before the first step."""
+        self._check, self._sent = check, set[int]()
+
+    def new(self, running: Step | None = None) -> Iterator[Event]:
+        """Yield the findings of the steps that have ended since, all but that which runs."""
+        for step in self._check.report.steps:
+            if step is not running and step.has_ended and id(step) not in self._sent:
+                self._sent.add(id(step))
+                for entry in merge(step.reported):
+                    yield {"event": "finding", "op": self._check.job.op, "finding": entry}
 
 
 def _summary(reports: list[Event], seconds: float) -> Event:

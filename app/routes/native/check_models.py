@@ -7,6 +7,7 @@ from pydantic_core.core_schema import literal_schema
 
 from app.gradcheck.checks import CHECKS
 from app.requests.models import MAX_NAMES, Attributes, Cotangents, Device, Dtype, OperationAnswer, Problem, Tensors
+from app.routes.native.check_examples import REPORTS, VERIFICATIONS
 from app.routes.native.health import UnavailableOp
 from ops import FLOATS, MODES, Mode
 
@@ -65,6 +66,7 @@ class ChecksRequest(_CheckOptions):
     """The ops to check."""
 
     ops: list[str] | None = Field(default=None, min_length=1, max_length=1024, description="Omitted: all ops.")
+    findings: bool = Field(default=False, description="Send each finding as an event when its step has ended.")
 
 
 class VerifyRequest(BaseModel):
@@ -148,6 +150,8 @@ class Coverage(BaseModel):
 class CheckAnswer(OperationAnswer):
     """The report on one op."""
 
+    model_config = ConfigDict(json_schema_extra=REPORTS)
+
     op: str
     verdict: Verdict
     sentence: str
@@ -197,6 +201,8 @@ class VerifiedGradient(BaseModel):
 class VerifyAnswer(OperationAnswer):
     """The verdict on your gradients."""
 
+    model_config = ConfigDict(json_schema_extra=VERIFICATIONS)
+
     op: str
     verdict: Verdict
     sentence: str
@@ -231,6 +237,14 @@ class ProgressEvent(_Event):
     left_s: float | None = Field(description="About how many seconds are left; null: not known yet.")
 
 
+class FindingEvent(_Event):
+    """A finding of a step that has ended; only if the request has `findings`. The report repeats it."""
+
+    event: Literal["finding"]
+    op: str = Field(description="The op of the step.")
+    finding: CheckEntry
+
+
 class ReportEvent(_Event):
     """All steps of an op have ended."""
 
@@ -258,9 +272,8 @@ class ErrorEvent(_Event):
     problem: Problem = Field(description="The reason why the stream ends early.")
 
 
-class ChecksAnswer(
-    RootModel[
-        Annotated[StartEvent | ProgressEvent | ReportEvent | SummaryEvent | ErrorEvent, Field(discriminator="event")]
-    ]
-):
+AnyEvent = StartEvent | ProgressEvent | FindingEvent | ReportEvent | SummaryEvent | ErrorEvent
+
+
+class ChecksAnswer(RootModel[Annotated[AnyEvent, Field(discriminator="event")]]):
     """One event of the stream."""

@@ -61,7 +61,8 @@ def openapi(app: FastAPI, engine: Engine) -> Schema:
     }
     for path in document["paths"].values():
         for operation in path.values():
-            operation["responses"] = {"200": operation["responses"]["200"], **refusals}
+            answers = {status: answer for status, answer in operation["responses"].items() if status in ("200", "201")}
+            operation["responses"] = {**answers, **refusals}
             operation["parameters"] = [*operation.get("parameters", ()), {"$ref": "#/components/parameters/deadline"}]
     return document
 

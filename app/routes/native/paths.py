@@ -25,12 +25,13 @@ from app.routes.native.check_models import (
 from app.routes.native.checks import EVENTS, LINES, CheckHandler, StreamHandler, VerifyHandler
 from app.routes.native.derivatives import operation_routes
 from app.routes.native.descriptions import EXAMPLE, X, computation, op_name
+from app.routes.native.numeric import NumericAnswer, NumericHandler, NumericRequest
 from app.routes.protocol import per_op
 
 _EVENT: dict[str, Any] = {
     "type": "object",
     "properties": {
-        "event": {"type": "string", "enum": ["start", "progress", "report", "summary", "error"]},
+        "event": {"type": "string", "enum": ["start", "progress", "finding", "report", "summary", "error"]},
         "data": {"type": "string", "contentMediaType": JSON, "contentSchema": ref("ChecksAnswer")},
     },
     "required": ["event", "data"],
@@ -55,14 +56,22 @@ def routes(engine: Engine, plans: Plans) -> APIRouter:
 
 
 async def _unknown_operation(request: Request) -> None:
-    operation, known = request.scope["path_params"]["operation"], (*OPERATIONS, "check", "verify")
+    operation, known = request.scope["path_params"]["operation"], (*OPERATIONS, "numeric", "check", "verify")
     raise NotFound(f"unknown operation {operation!r}; {did_you_mean(operation, known)}")
 
 
 def _check_routes(engine: Engine) -> list[RawRoute]:
-    """Return the routes of the checks of one op, of a client's gradients, and of many ops."""
+    """Return the routes of numeric derivatives, and of the checks of one op, a client's gradients and many ops."""
     ops = [*engine.registry.ops]
     return [
+        computation(
+            "/v1/ops/{op}/numeric",
+            per_op(engine, "numeric", partial(NumericHandler, engine)),
+            *(NumericRequest, NumericAnswer, {"inputs": {"x": X}}),
+            parameters={"op": op_name(ops)},
+            tags=["derivatives"],
+            summary="Differentiate numerically, with error bars",
+        ),
         computation(
             "/v1/ops/{op}/check",
             per_op(engine, "check", partial(CheckHandler, engine)),

@@ -1,0 +1,103 @@
+/** An answer of the service: each tensor with its numbers, and small matrices as heat maps. */
+
+import { make } from "./dom.js";
+import { heatMap, isSmall } from "./heatmap.js";
+import { number, numbers, shapeOf, short } from "./numbers.js";
+
+// The most numbers that are written out.
+const WRITTEN = 400;
+
+/**
+ * Return the elements that show an answer.
+ *
+ * @param {any} answer
+ * @param {Record<string, unknown>} inputs
+ * @returns {HTMLElement[]}
+ */
+export function shown(answer, inputs) {
+  const sizeOf = (/** @type {string} */ name) => (name in inputs ? numbers(inputs[name]).length : 0);
+  return [...tensors(answer, [])].map(({ path, tensor, reason }) => {
+    const name = path.join(".");
+    if (tensor === null) return make("section", { class: "tensor" }, make("h3", {}, name), make("p", {}, `none: ${reason}`));
+    const values = numbers(tensor.data);
+    const isBlock = path[0] === "jacobian" || path[0] === "hessian";
+    const size = sizeOf(path.at(-1) ?? "");
+    const shape = tensor.shape;
+    const [rows, columns] =
+      isBlock && size && values.length % size === 0
+        ? [values.length / size, size]
+        : shape.length === 2
+          ? [shape[0] ?? 0, shape[1] ?? 0]
+          : [0, 0];
+    return make(
+      "section",
+      { class: "tensor" },
+      make("h3", {}, name, " ", make("span", { class: "muted" }, `${tensor.dtype} [${shape.join(", ")}]`)),
+      isSmall(rows, columns) && rows * columns > 1 && heatMap(values, rows, columns, name),
+      rows && columns ? table(values, rows, columns) : written(tensor.data, values.length),
+    );
+  });
+}
+
+/**
+ * @param {unknown} nested
+ * @param {number} count
+ * @returns {HTMLElement}
+ */
+function written(nested, count) {
+  if (count > WRITTEN) return tooMany(count);
+  return make("pre", { class: "code", tabindex: "0" }, text(nested));
+}
+
+/**
+ * @param {number[]} values
+ * @param {number} rows
+ * @param {number} columns
+ * @returns {HTMLElement}
+ */
+function table(values, rows, columns) {
+  if (rows * columns > WRITTEN) return tooMany(rows * columns);
+  const lines = Array.from({ length: rows }, (_, i) => values.slice(i * columns, (i + 1) * columns));
+  const body = make("tbody", {}, lines.map((line) => make("tr", {}, line.map((each) => make("td", {}, short(each, 7))))));
+  const properties = { class: "scroll", tabindex: "0", role: "group", "aria-label": "Numbers" };
+  return make("div", properties, make("table", { class: "matrix" }, body));
+}
+
+/** @param {number} count */
+function tooMany(count) {
+  return make("p", { class: "muted" }, `${count} numbers, too many to write out`);
+}
+
+/**
+ * @param {unknown} nested
+ * @returns {string}
+ */
+function text(nested) {
+  return Array.isArray(nested) ? `[${nested.map(text).join(", ")}]` : short(number(nested), 8);
+}
+
+/**
+ * Yield the tensors of an answer with their paths; the orders of gradients count from 1.
+ *
+ * @param {any} tree
+ * @param {string[]} path
+ * @param {any} [absent]
+ * @returns {Generator<{ path: string[], tensor: any, reason: string }>}
+ */
+function* tensors(tree, path, absent = {}) {
+  if (tree === null) yield { path, tensor: null, reason: String(absent ?? "").replaceAll("_", " ") };
+  else if (tree.dtype && tree.shape) yield { path, tensor: tree, reason: "" };
+  else if (tree.derivative !== undefined) {
+    const parts = { derivative: tree.derivative, error_bar: tree.error_bar };
+    for (const [name, data] of Object.entries(parts)) {
+      yield { path: [...path, name], tensor: { dtype: "", shape: shapeOf(data), data }, reason: "" };
+    }
+  } else if (typeof tree === "object") {
+    const reasons = path.length ? absent : (tree.absent ?? {});
+    for (const [name, value] of Object.entries(tree)) {
+      if (typeof value !== "object" || (!path.length && name === "absent")) continue;
+      const label = Array.isArray(tree) ? String(Number(name) + 1) : name;
+      yield* tensors(value, [...path, label], path.length || typeof reasons !== "object" ? reasons?.[name] : reasons);
+    }
+  }
+}

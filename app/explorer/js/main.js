@@ -1,0 +1,64 @@
+/** The start of both pages: it finds the page in the address, and shows when the service is away or needs a key. */
+
+import { Address, opOfPage } from "./address.js";
+import { fill, make } from "./dom.js";
+import { listPage } from "./list.js";
+import { opPage } from "./oppage.js";
+import { inWords, Service, ServiceError } from "./service.js";
+
+const service = new Service();
+const main = /** @type {HTMLElement} */ (document.getElementById("main"));
+const away = /** @type {HTMLElement} */ (document.getElementById("away"));
+const dialog = /** @type {HTMLDialogElement} */ (document.getElementById("key"));
+let draw = () => {};
+
+/** Show the page of the address. */
+async function show() {
+  const op = opOfPage();
+  document.title = op ? `${op} – Pullback explorer` : "Pullback explorer";
+  try {
+    const address = new Address();
+    if (op) {
+      const page = await opPage(service, address, op);
+      fill(main, page.elements);
+      draw = page.draw;
+      draw();
+    } else {
+      fill(main, await listPage(service, address));
+      draw = () => {};
+    }
+  } catch (error) {
+    const links = make("p", {}, make("a", { href: "/explore" }, "All ops"));
+    fill(main, make("h1", {}, op || "Ops"), make("p", { class: "problem", role: "alert" }, inWords(error)), links);
+    if (!(error instanceof ServiceError)) draw = () => void show();
+  }
+}
+
+service.addEventListener("away", () => {
+  away.hidden = false;
+  away.textContent = "The service does not answer. This page goes on as soon as it does.";
+});
+service.addEventListener("back", () => {
+  away.hidden = true;
+  draw();
+});
+service.addEventListener("locked", (event) => {
+  const reason = /** @type {CustomEvent<string>} */ (event).detail;
+  const input = make("input", { type: "password", autocomplete: "off", required: true, size: 40 });
+  const form = make(
+    "form",
+    { method: "dialog" },
+    make("h2", { id: "key-title" }, "This service needs a key"),
+    reason && make("p", { class: "problem" }, reason),
+    make("label", { class: "field" }, make("span", {}, "key"), input),
+    make("p", { class: "muted small" }, "It is kept in the memory of this page alone: a new page asks again."),
+    make("button", { type: "submit", class: "primary" }, "Use it"),
+  );
+  form.addEventListener("submit", () => service.unlock(input.value.trim()));
+  dialog.addEventListener("cancel", (cancelled) => cancelled.preventDefault());
+  fill(dialog, form);
+  dialog.showModal();
+});
+
+service.watch();
+await show();

@@ -1,0 +1,79 @@
+/** The page of one op: its plot, its verdict, what to try, and its text. */
+
+import { docText } from "./doctext.js";
+import { make } from "./dom.js";
+import { chips } from "./list.js";
+import { Plot } from "./plot.js";
+import { inWords } from "./service.js";
+import { Settings } from "./settings.js";
+import { Try } from "./try.js";
+import { Verdict } from "./verdict.js";
+
+/** @typedef {import("./types.d.ts").Contract} Contract */
+
+/**
+ * Return the elements of the page, and a function that draws the plot anew.
+ *
+ * @param {import("./service.js").Service} service
+ * @param {import("./address.js").Address} address
+ * @param {string} op
+ * @returns {Promise<{ elements: HTMLElement[], draw: () => void }>}
+ */
+export async function opPage(service, address, op) {
+  /** @type {Contract} */
+  const contract = await service.get(`/v1/ops/${encodeURIComponent(op)}`);
+  const settings = new Settings(contract, address);
+  const plot = contract.claim && settings.floats.length ? new Plot(service, contract, settings) : null;
+  const showAt = plot?.isCurve ? (/** @type {number} */ x) => plot.focus(x) : null;
+  const verdict = plot ? new Verdict(service, contract, settings, showAt) : null;
+  const trial = new Try(service, contract, settings);
+  const of = contract.of ? make("p", {}, "A derivative of ", make("a", { href: `/explore/${contract.of}` }, contract.of), ".") : null;
+  const elements = [
+    make("header", { class: "op-head" }, make("h1", {}, contract.name), make("p", { class: "lead" }, contract.summary), make("p", { class: "chips" }, ...chips(contract), make("span", { class: "chip" }, `batching: ${contract.batching}`), make("span", { class: "chip" }, contract.dtypes.join(", ")))),
+    ...(of ? [of] : []),
+    ...(contract.stale ? [make("p", { class: "problem" }, contract.reason ?? "stale")] : []),
+    settings.root,
+    plot ? section("plot", "Plot", plot.root) : make("p", {}, "This op has no derivative, so there is nothing to plot or to check."),
+    ...(verdict ? [section("verdict", "Verdict", verdict.root)] : []),
+    section("try", "Try it", trial.root),
+    section("text", "Its page", ...docText(contract.doc), source(contract), file(service, contract)),
+  ];
+  return { elements, draw: () => void plot?.draw() };
+}
+
+/**
+ * @param {string} id
+ * @param {string} title
+ * @param {...HTMLElement} children
+ * @returns {HTMLElement}
+ */
+function section(id, title, ...children) {
+  return make("section", { id, "aria-labelledby": `${id}-title`, class: "part" }, make("h2", { id: `${id}-title` }, title), ...children);
+}
+
+/**
+ * Return the file of the op, which is read when it is opened.
+ *
+ * @param {import("./service.js").Service} service
+ * @param {Contract} contract
+ */
+function file(service, contract) {
+  const place = make("pre", { class: "code file", tabindex: "0" }, "Loading…");
+  const details = make("details", {}, make("summary", {}, "The file"), place);
+  const read = async () => {
+    if (!details.open) return;
+    try {
+      place.textContent = await service.text(`/v1/ops/${encodeURIComponent(contract.name)}/source`);
+    } catch (error) {
+      place.textContent = inWords(error);
+    }
+  };
+  details.addEventListener("toggle", read, { once: true });
+  return details;
+}
+
+/** @param {Contract} contract */
+function source(contract) {
+  const { source: text } = contract;
+  return make("p", {}, "Source: ", /^https?:/.test(text) ? make("a", { href: text, rel: "noreferrer" }, text) : text);
+}

@@ -1,0 +1,215 @@
+/** The service: its API, its errors in its own words, its key, and whether it answers. */
+
+/** @typedef {{ loc: (string | number)[], message: string, expected: string, got: string }} ProblemEntry */
+/** @typedef {{ status: number, title: string, detail: string, errors: ProblemEntry[] }} Problem */
+
+const LOOK_AGAIN_MS = 1000;
+const LOOK_MS = 5000;
+
+/** An answer of the service that is an error. */
+export class ServiceError extends Error {
+  /** @param {Problem} problem */
+  constructor(problem) {
+    super(problem.detail || problem.title);
+    this.problem = problem;
+  }
+
+  /** The error and its first entry, in the words of the service. */
+  get text() {
+    const [first] = this.problem.errors ?? [];
+    return first ? `${this.message} (expected ${first.expected}, got ${first.got})` : this.message;
+  }
+}
+
+/** The service does not answer. */
+export class Away extends Error {
+  constructor() {
+    super("the service does not answer");
+  }
+}
+
+/**
+ * The API. The event `away` says that the service does not answer, `back` that it does again, and `locked` that it needs
+ * a key: requests wait until `unlock` gives one.
+ */
+export class Service extends EventTarget {
+  /** The key, in memory alone. */
+  #key = "";
+  /** @type {Promise<void> | null} */
+  #unlocked = null;
+  #open = () => {};
+  #isAway = false;
+
+  /** Look from time to time whether the service answers. */
+  watch() {
+    const look = async () => {
+      if (!document.hidden || this.#isAway) await this.#look();
+      setTimeout(look, this.#isAway ? LOOK_AGAIN_MS : LOOK_MS);
+    };
+    setTimeout(look, LOOK_MS);
+  }
+
+  /**
+   * Go on with the requests that wait for a key.
+   *
+   * @param {string} key
+   */
+  unlock(key) {
+    this.#key = key;
+    this.#unlocked = null;
+    this.#open();
+  }
+
+  /**
+   * Return the document at a path.
+   *
+   * @param {string} path
+   * @param {AbortSignal} [signal]
+   * @returns {Promise<any>}
+   */
+  async get(path, signal) {
+    return (await this.#send(path, { signal: signal ?? null })).json();
+  }
+
+  /**
+   * Return the text at a path.
+   *
+   * @param {string} path
+   * @returns {Promise<string>}
+   */
+  async text(path) {
+    return (await this.#send(path, {})).text();
+  }
+
+  /**
+   * Return the answer to a document.
+   *
+   * @param {string} path
+   * @param {unknown} body
+   * @param {AbortSignal} [signal]
+   * @returns {Promise<any>}
+   */
+  async post(path, body, signal) {
+    return (await this.#send(path, this.#request(body, "application/json", signal))).json();
+  }
+
+  /**
+   * Yield the documents of a stream, one a line.
+   *
+   * @param {string} path
+   * @param {unknown} body
+   * @param {AbortSignal} signal
+   * @returns {AsyncGenerator<any>}
+   */
+  async *lines(path, body, signal) {
+    const response = await this.#send(path, this.#request(body, "application/x-ndjson", signal));
+    if (!response.body) return;
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    let text = "";
+    for (;;) {
+      const { done, value } = await reader.read().catch((error) => {
+        if (signal.aborted) throw error;
+        this.#leave();
+        throw new Away();
+      });
+      const lines = (text + (value ?? "")).split("\n");
+      text = lines.pop() ?? "";
+      for (const line of lines) if (line) yield JSON.parse(line);
+      if (done) return;
+    }
+  }
+
+  /**
+   * @param {unknown} body
+   * @param {string} accept
+   * @param {AbortSignal} [signal]
+   * @returns {RequestInit}
+   */
+  #request(body, accept, signal) {
+    const headers = { "Content-Type": "application/json", Accept: accept };
+    return { method: "POST", headers, body: JSON.stringify(body), signal: signal ?? null };
+  }
+
+  /**
+   * @param {string} path
+   * @param {RequestInit} options
+   * @returns {Promise<Response>}
+   */
+  async #send(path, options) {
+    for (;;) {
+      await this.#unlocked;
+      const key = this.#key;
+      const headers = { ...options.headers, ...(key ? { Authorization: `Bearer ${key}` } : {}) };
+      // Without credentials, the browser does not ask for a name and a password itself.
+      const response = await fetch(path, { ...options, headers, credentials: "omit" }).catch((error) => {
+        if (options.signal?.aborted) throw error;
+        this.#leave();
+        throw new Away();
+      });
+      if (response.ok) {
+        this.#return();
+        return response;
+      }
+      const problem = await response.json().catch(() => ({ status: response.status, title: response.statusText, errors: [] }));
+      if (response.status !== 401) throw new ServiceError(problem);
+      if (key === this.#key) this.#lock(key ? problem.detail : "");
+    }
+  }
+
+  /** @param {string} reason */
+  #lock(reason) {
+    if (this.#unlocked) return;
+    this.#unlocked = new Promise((resolve) => {
+      this.#open = resolve;
+    });
+    this.dispatchEvent(new CustomEvent("locked", { detail: reason }));
+  }
+
+  async #look() {
+    try {
+      await fetch("/health/live", { cache: "no-store" });
+      this.#return();
+    } catch {
+      this.#leave();
+    }
+  }
+
+  #leave() {
+    if (this.#isAway) return;
+    this.#isAway = true;
+    this.dispatchEvent(new Event("away"));
+    setTimeout(() => this.#waitForReturn(), LOOK_AGAIN_MS);
+  }
+
+  async #waitForReturn() {
+    await this.#look();
+    if (this.#isAway) setTimeout(() => this.#waitForReturn(), LOOK_AGAIN_MS);
+  }
+
+  #return() {
+    if (!this.#isAway) return;
+    this.#isAway = false;
+    this.dispatchEvent(new Event("back"));
+  }
+}
+
+/**
+ * Return an error in words for a person.
+ *
+ * @param {unknown} error
+ * @returns {string}
+ */
+export function inWords(error) {
+  if (error instanceof ServiceError) return error.text;
+  return error instanceof Error ? error.message : String(error);
+}
+
+/**
+ * Return whether an error only says that nobody waits for the answer any more.
+ *
+ * @param {unknown} error
+ * @returns {boolean}
+ */
+export function isAborted(error) {
+  return error instanceof DOMException && error.name === "AbortError";
+}

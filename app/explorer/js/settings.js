@@ -1,0 +1,67 @@
+/** What holds for the whole page of an op: the attributes, the dtype and the mode. */
+
+import { attributeFields, attributesOf } from "./form.js";
+import { choice, fill, make } from "./dom.js";
+
+/** @typedef {import("./types.d.ts").Contract} Contract */
+
+const WIDEST = ["float64", "float32", "bfloat16", "float16"];
+
+/** The settings, in the address. The event `change` says that one of them has changed. */
+export class Settings extends EventTarget {
+  /**
+   * @param {Contract} contract
+   * @param {import("./address.js").Address} address
+   */
+  constructor(contract, address) {
+    super();
+    this.contract = contract;
+    this.address = address;
+    this.schemas = contract.attrs.properties ?? {};
+    this.root = make("div", { class: "fields", role: "group", "aria-label": "Attributes, dtype and mode" });
+    this.#draw();
+  }
+
+  /** The float dtypes of the op, the widest first. */
+  get floats() {
+    return WIDEST.filter((dtype) => this.contract.dtypes.includes(dtype));
+  }
+
+  get dtype() {
+    return this.address.get("dtype", this.floats[0] ?? this.contract.dtypes[0]);
+  }
+
+  get mode() {
+    return this.address.get("mode");
+  }
+
+  get attrs() {
+    return attributesOf(this.schemas, this.address.all("a."));
+  }
+
+  /**
+   * Take the attributes of an example.
+   *
+   * @param {Record<string, unknown>} attrs
+   */
+  take(attrs) {
+    this.address.clear("a.");
+    this.address.set(Object.fromEntries(Object.entries(attrs).map(([name, value]) => [`a.${name}`, String(value)])));
+    this.#draw();
+    this.dispatchEvent(new Event("change"));
+  }
+
+  #draw() {
+    const set = (/** @type {string} */ name, /** @type {string} */ text) => {
+      this.address.set({ [name]: text });
+      this.dispatchEvent(new Event("change"));
+    };
+    const { contract, floats } = this;
+    fill(
+      this.root,
+      ...attributeFields(this.schemas, this.address.all("a."), (name, text) => set(`a.${name}`, text)),
+      floats.length > 1 && choice("dtype", floats, this.dtype, (text) => set("dtype", text === floats[0] ? "" : text)),
+      choice("mode", [{ value: "", text: "the default" }, ...contract.modes], this.mode, (text) => set("mode", text)),
+    );
+  }
+}

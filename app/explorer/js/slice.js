@@ -1,0 +1,227 @@
+/** The curve of an op with any inputs along a line: φ(t) = ⟨c, f(x₀ + t v)⟩, a few requests for each t. */
+
+import { levelOf } from "./agreement.js";
+import { generator, nest, number, numbers, plotted, shapeOf, spread } from "./numbers.js";
+
+/** @typedef {import("./types.d.ts").Contract} Contract */
+/** @typedef {import("./types.d.ts").Curve} Curve */
+/** @typedef {Record<string, unknown>} Tensors */
+/**
+ * @typedef {object} Line
+ * @property {Tensors} at the inputs x₀
+ * @property {Tensors} direction v, by differentiable input
+ * @property {Tensors | null} cotangents c, null for ones
+ * @property {number} from the first t
+ * @property {number} to the last t
+ * @property {string} dtype
+ * @property {string} mode
+ * @property {Record<string, unknown>} attrs
+ */
+
+const POINTS = 61;
+const AT_ONCE = 6;
+// Every how many points the numeric derivative is computed, which takes dozens of evaluations.
+const SPARSE = 2;
+
+/**
+ * Return the direction that moves one number of one input, or all float inputs at random.
+ *
+ * @param {Contract} contract
+ * @param {Tensors} at
+ * @param {string} dtype
+ * @param {{ input: string, index: number } | { seed: number }} which
+ * @returns {Tensors}
+ */
+export function directionOf(contract, at, dtype, which) {
+  const live = contract.inputs.filter((slot) => isFloat(slot, dtype));
+  if ("input" in which) {
+    const shape = shapeOf(at[which.input]);
+    const flat = numbers(at[which.input]).map((_, i) => Number(i === which.index));
+    return { [which.input]: nest(flat, shape) };
+  }
+  const draw = generator(which.seed);
+  /** @type {Tensors} */
+  const found = {};
+  for (const slot of live) {
+    const flat = numbers(at[slot.name]).map(() => Number(draw().toFixed(3)));
+    found[slot.name] = nest(flat, shapeOf(at[slot.name]));
+  }
+  return found;
+}
+
+/**
+ * Return whether an input is differentiable.
+ *
+ * @param {import("./types.d.ts").Slot} slot
+ * @param {string} dtype
+ * @returns {boolean}
+ */
+export function isFloat(slot, dtype) {
+  const own = slot.dtypes.length > 1 ? dtype : (slot.dtypes[0] ?? dtype);
+  return slot.differentiable && own.includes("float");
+}
+
+/**
+ * Compute the curve along a line, and show it each time that more of it is known.
+ *
+ * @param {import("./service.js").Service} service
+ * @param {Contract} contract
+ * @param {Line} line
+ * @param {AbortSignal} signal
+ * @param {(curve: Curve) => void} show
+ * @returns {Promise<void>}
+ */
+export async function drawSlice(service, contract, line, signal, show) {
+  const { claim } = contract;
+  if (!claim) return;
+  const t = spread(line.from, line.to, POINTS);
+  const kinds = claim.second ? [claim.first, claim.second] : [claim.first];
+  /** @type {Curve} */
+  const curve = {
+    x: t,
+    y: t.map(() => null),
+    levels: kinds.map((kind, i) => levelOf(i ? "φ″" : "φ′", i ? "φ′" : "φ", kind, t.map(() => null))),
+    kinks: [],
+    poles: [],
+    isSparse: true,
+  };
+  const work = new LineWork(service, contract, line, signal, curve);
+  let failure = null;
+  await inTurns(t.map((_, i) => i), async (i) => {
+    await work.values(i).catch((error) => {
+      if (signal.aborted) throw error;
+      failure ??= error;
+    });
+  });
+  signal.throwIfAborted();
+  show(curve);
+  if (failure && curve.y.every((y) => y === null)) throw failure;
+  const some = t.map((_, i) => i).filter((i) => i % SPARSE === 0);
+  const jobs = kinds.flatMap((kind, order) => [
+    ...some.map((i) => ({ i, order, isClaim: false })),
+    ...(kind === "derivative" ? [] : some.map((i) => ({ i, order, isClaim: true }))),
+  ]);
+  await inTurns(jobs, async ({ i, order, isClaim }) => {
+    await work.numeric(i, order, isClaim).catch((error) => {
+      if (signal.aborted) throw error;
+      failure ??= error;
+    });
+  });
+  signal.throwIfAborted();
+  show(curve);
+  if (failure && !curve.levels.some((level) => level.status.includes("ok"))) throw failure;
+}
+
+class LineWork {
+  /**
+   * @param {import("./service.js").Service} service
+   * @param {Contract} contract
+   * @param {Line} line
+   * @param {AbortSignal} signal
+   * @param {Curve} curve
+   */
+  constructor(service, contract, line, signal, curve) {
+    this.service = service;
+    this.path = `/v1/ops/${encodeURIComponent(contract.name)}`;
+    this.line = line;
+    this.signal = signal;
+    this.curve = curve;
+  }
+
+  /**
+   * Compute φ, φ′ and φ″ at one t.
+   *
+   * @param {number} i
+   */
+  async values(i) {
+    const { line, curve, path } = this;
+    const mode = line.mode ? { mode: line.mode } : {};
+    const body = { ...this.#body(i), ...mode };
+    const first = await this.service.post(`${path}/vjp`, { ...body, outputs: true }, this.signal);
+    const weights = line.cotangents;
+    let y = 0;
+    for (const [name, tensor] of Object.entries(first.outputs)) {
+      const values = numbers(/** @type {any} */ (tensor).data);
+      const c = weights ? (name in weights ? numbers(weights[name]) : []) : values.map(() => 1);
+      // Outputs of integers have no cotangent.
+      if (/** @type {any} */ (tensor).dtype.includes("float")) y += c.reduce((sum, each, k) => sum + each * (values[k] ?? 0), 0);
+    }
+    curve.y[i] = plotted(y);
+    this.#set(0, i, first.gradients);
+    if (curve.levels.length > 1) {
+      const second = await this.service.post(`${path}/hvp`, { ...body, vectors: line.direction }, this.signal);
+      this.#set(1, i, second.products);
+    }
+  }
+
+  /**
+   * Compute a numeric derivative along the line at one t.
+   *
+   * @param {number} i
+   * @param {number} order
+   * @param {boolean} isClaim
+   */
+  async numeric(i, order, isClaim) {
+    const body = { ...this.#body(i), order: order + 1, tangents: this.line.direction, ...(isClaim ? { claim: true } : {}) };
+    const { along } = await this.service.post(`${this.path}/numeric`, body, this.signal);
+    const level = this.curve.levels[order];
+    if (!level) return;
+    (isClaim ? level.claim : level.numeric)[i] = plotted(number(along.derivative));
+    (isClaim ? level.claimBar : level.bar)[i] = plotted(number(along.error_bar));
+    (isClaim ? level.claimStatus : level.status)[i] = along.status;
+  }
+
+  /**
+   * @param {number} order
+   * @param {number} i
+   * @param {Record<string, any>} gradients
+   */
+  #set(order, i, gradients) {
+    let slope = 0;
+    for (const [name, v] of Object.entries(this.line.direction)) {
+      const gradient = gradients[name];
+      const d = numbers(v);
+      if (gradient) numbers(gradient.data).forEach((each, k) => (slope += d[k] ? each * (d[k] ?? 0) : 0));
+    }
+    const level = this.curve.levels[order];
+    if (level) level.analytic[i] = plotted(slope);
+  }
+
+  /** @param {number} i */
+  #body(i) {
+    const { line } = this;
+    return { inputs: pointOn(line, this.curve.x[i] ?? 0), attrs: line.attrs, dtype: line.dtype, ...(line.cotangents ? { cotangents: line.cotangents } : {}) };
+  }
+}
+
+/**
+ * Return the inputs x₀ + t v.
+ *
+ * @param {{ at: Tensors, direction: Tensors }} line
+ * @param {number} t
+ * @returns {Tensors}
+ */
+export function pointOn(line, t) {
+  const moved = { ...line.at };
+  for (const [name, v] of Object.entries(line.direction)) {
+    const d = numbers(v);
+    moved[name] = nest(numbers(line.at[name]).map((x, k) => x + t * (d[k] ?? 0)), shapeOf(line.at[name]));
+  }
+  return moved;
+}
+
+/**
+ * Run jobs, a few at a time.
+ *
+ * @template T
+ * @param {readonly T[]} jobs
+ * @param {(job: T) => Promise<void>} run
+ */
+async function inTurns(jobs, run) {
+  const left = jobs.values();
+  await Promise.all(
+    Array.from({ length: AT_ONCE }, async () => {
+      for (const job of left) await run(job);
+    }),
+  );
+}

@@ -1,0 +1,138 @@
+/** The lines of other programs that ask the same. */
+
+/** @typedef {{ op: string, operation: string, body: Record<string, any> }} Asked */
+
+/**
+ * Return the lines by language.
+ *
+ * @param {Asked} asked
+ * @param {import("./types.d.ts").Contract} contract
+ * @param {string} origin
+ * @returns {Record<string, string>}
+ */
+export function snippets(asked, contract, origin) {
+  const inFrameworks = contract.claim !== null;
+  return {
+    curl: curl(asked, origin),
+    Python: python(asked, origin),
+    ...(inFrameworks ? { JAX: framework(asked, contract, origin, JAX), PyTorch: framework(asked, contract, origin, TORCH) } : {}),
+    JavaScript: javascript(asked, origin),
+  };
+}
+
+/**
+ * @param {Asked} asked
+ * @param {string} origin
+ */
+function curl({ op, operation, body }, origin) {
+  const text = JSON.stringify(body).replaceAll("'", "'\\''");
+  return `curl -s ${origin}/v1/ops/${op}/${operation} \\\n  -H 'Content-Type: application/json' \\\n  -d '${text}'`;
+}
+
+/**
+ * @param {Asked} asked
+ * @param {string} origin
+ */
+function python({ op, operation, body }, origin) {
+  const { inputs, ...others } = body;
+  const options = Object.entries(others).map(([name, value]) => `, ${name}=${literal(value)}`);
+  return `import pullback\n\nwith pullback.Client("${origin}") as client:\n    result = client.op("${op}").${operation}(${literal(inputs)}${options.join("")})\nprint(result)`;
+}
+
+/** What the two frameworks call the same things. */
+const JAX = {
+  head: "import jax\nimport jax.numpy as jnp\nimport pullback.jax",
+  module: "pullback.jax",
+  array: "jnp.array",
+  float: "jnp.float32",
+  ones: "jnp.ones_like",
+  zeros: "jnp.zeros_like",
+  functions: "jax",
+  jacobian: "jax.jacobian",
+};
+const TORCH = {
+  head: "import torch\nimport pullback.torch",
+  module: "pullback.torch",
+  array: "torch.tensor",
+  float: "dtype=torch.float32",
+  ones: "torch.ones_like",
+  zeros: "torch.zeros_like",
+  functions: "torch.func",
+  jacobian: "torch.func.jacrev",
+};
+
+/**
+ * Return the lines for a framework: the op as a function of its differentiable inputs, and a transform of it.
+ *
+ * @param {Asked} asked
+ * @param {import("./types.d.ts").Contract} contract
+ * @param {string} origin
+ * @param {typeof JAX} words
+ */
+function framework({ op, operation, body }, contract, origin, words) {
+  const live = contract.inputs.filter((slot) => slot.differentiable).map((slot) => slot.name);
+  const every = contract.inputs.map((slot) => slot.name);
+  const array = (/** @type {unknown} */ value, isFloat = true) => `${words.array}(${literal(value)}${isFloat ? `, ${words.float}` : ""})`;
+  const names = live.join(", ");
+  const tuple = (/** @type {string[]} */ parts) => `(${parts.join(", ")}${parts.length === 1 ? "," : ""})`;
+  const along = (/** @type {Record<string, unknown>} */ given) =>
+    tuple(live.map((name) => (name in given ? array(given[name]) : `${words.zeros}(${name})`)));
+  const lines = [
+    words.head,
+    "",
+    `f = ${words.module}.remote("${op}", url="${origin}"${attributes(body)})`,
+    ...contract.inputs.map((slot) => `${slot.name} = ${array(body["inputs"][slot.name], slot.differentiable)}`),
+  ];
+  if (operation === "forward") return [...lines, `print(f(${every.join(", ")}))`].join("\n");
+  const call = live.length === every.length ? "f" : `lambda ${names}: f(${every.join(", ")})`;
+  const { functions } = words;
+  const given = body["cotangents"];
+  const ys = contract.outputs.map((slot, i) => {
+    const y = contract.outputs.length > 1 ? `y[${i}]` : "y";
+    return given ? (slot.name in given ? array(given[slot.name]) : `${words.zeros}(${y})`) : `${words.ones}(${y})`;
+  });
+  lines.push(`g = ${call}`, `y, pullback_of_y = ${functions}.vjp(g, ${names})`, `c = ${ys.length > 1 ? tuple(ys) : ys[0]}`);
+  const pulled = `lambda *xs: ${functions}.vjp(g, *xs)[1](c)`;
+  const places = tuple(live.map((_, i) => String(i)));
+  const last = {
+    jvp: `${functions}.jvp(g, ${tuple(live)}, ${along(body["tangents"] ?? {})})`,
+    jacobian: `${words.jacobian}(g, argnums=${places})(${names})`,
+    hvp: `${functions}.vjp(${pulled}, ${names})[1](${along(body["vectors"] ?? {})})`,
+    hessian: `${words.jacobian}(${pulled}, argnums=${places})(${names})`,
+  }[operation];
+  lines.push(`print(${last ?? "pullback_of_y(c)"})`);
+  if (operation === "gradients" && body["order"] >= 2) {
+    lines.push(`print(${functions}.vjp(${pulled}, ${names})[1](${tuple(live.map((name) => `${words.ones}(${name})`))}))`);
+  }
+  return lines.join("\n");
+}
+
+/**
+ * @param {Asked} asked
+ * @param {string} origin
+ */
+function javascript({ op, operation, body }, origin) {
+  return `const response = await fetch("${origin}/v1/ops/${op}/${operation}", {\n  method: "POST",\n  headers: { "Content-Type": "application/json" },\n  body: JSON.stringify(${JSON.stringify(body)}),\n});\nconsole.log(await response.json());`;
+}
+
+/** @param {Record<string, any>} body */
+function attributes(body) {
+  return Object.keys(body["attrs"] ?? {}).length ? `, attrs=${literal(body["attrs"])}` : "";
+}
+
+/**
+ * Return a value of JSON as Python writes it.
+ *
+ * @param {unknown} value
+ * @returns {string}
+ */
+function literal(value) {
+  if (value === true) return "True";
+  if (value === false) return "False";
+  if (value === null) return "None";
+  if (Array.isArray(value)) return `[${value.map(literal).join(", ")}]`;
+  if (typeof value === "object") {
+    return `{${Object.entries(value).map(([name, each]) => `${JSON.stringify(name)}: ${literal(each)}`).join(", ")}}`;
+  }
+  return JSON.stringify(value);
+}

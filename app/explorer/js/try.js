@@ -1,0 +1,247 @@
+/** The section to try the op: inputs, an operation and its directions, the answer, and the same in other languages. */
+
+import { shown } from "./answer.js";
+import { choice, fill, make } from "./dom.js";
+import { pageOf } from "./address.js";
+import { inWords, isAborted } from "./service.js";
+import { snippets } from "./snippets.js";
+
+/** @typedef {import("./types.d.ts").Contract} Contract */
+
+/** The operations, each with its fields of tensors: by input or by output, required or not. */
+const OPERATIONS = /** @type {Record<string, { of: "inputs" | "outputs", field: string, isRequired: boolean }[]>} */ ({
+  forward: [],
+  gradients: [{ of: "outputs", field: "cotangents", isRequired: false }],
+  vjp: [{ of: "outputs", field: "cotangents", isRequired: false }],
+  jvp: [{ of: "inputs", field: "tangents", isRequired: true }],
+  jacobian: [],
+  hvp: [
+    { of: "inputs", field: "vectors", isRequired: true },
+    { of: "outputs", field: "cotangents", isRequired: false },
+  ],
+  hessian: [{ of: "outputs", field: "cotangents", isRequired: false }],
+  numeric: [
+    { of: "outputs", field: "cotangents", isRequired: false },
+    { of: "inputs", field: "tangents", isRequired: false },
+  ],
+});
+const ORDERED = ["gradients", "numeric"];
+
+/** What to try, in the address: `t` is the operation, `t.inputs.x` and the like its tensors. */
+export class Try {
+  /**
+   * @param {import("./service.js").Service} service
+   * @param {Contract} contract
+   * @param {import("./settings.js").Settings} settings
+   */
+  constructor(service, contract, settings) {
+    this.service = service;
+    this.contract = contract;
+    this.settings = settings;
+    this.address = settings.address;
+    this.running = new AbortController();
+    this.form = make("form", { class: "try", onsubmit: (/** @type {Event} */ event) => this.#submit(event) });
+    this.answer = make("div", { class: "answer", "aria-live": "polite" });
+    this.code = make("div", { class: "snippets" });
+    this.root = make("div", {}, this.form, this.answer, this.code);
+    settings.addEventListener("change", () => this.#snippets());
+    this.#draw();
+    if (this.address.get("t")) this.run();
+  }
+
+  get operation() {
+    const name = this.address.get("t", "gradients");
+    return name in OPERATIONS ? name : "gradients";
+  }
+
+  /** Ask the service, and show the answer. */
+  async run() {
+    this.running.abort();
+    const running = (this.running = new AbortController());
+    try {
+      const body = this.#body();
+      const began = performance.now();
+      const path = `/v1/ops/${encodeURIComponent(this.contract.name)}/${this.operation}`;
+      const answer = await this.service.post(path, body, running.signal);
+      const took = performance.now() - began;
+      const timing = make("p", { class: "muted small" }, `answered in ${took.toFixed(1)} ms, there and back`);
+      fill(this.answer, timing, ...shown(answer, /** @type {any} */ (body).inputs));
+    } catch (error) {
+      if (!isAborted(error)) fill(this.answer, make("p", { class: "problem", role: "alert" }, inWords(error)));
+    }
+  }
+
+  /** @param {Event} event */
+  #submit(event) {
+    event.preventDefault();
+    this.address.set({ t: this.operation });
+    this.run();
+  }
+
+  #draw() {
+    const { contract } = this;
+    const [first] = contract.examples;
+    const fields = OPERATIONS[this.operation] ?? [];
+    const derived = contract.derivations.map((name) => `${contract.name}.${name}`);
+    const operations = Object.keys(OPERATIONS).filter((name) => this.#has(name));
+    const redraw = (/** @type {string} */ name) => {
+      this.address.set({ t: name });
+      this.#draw();
+    };
+    fill(
+      this.form,
+      make(
+        "div",
+        { class: "fields" },
+        choice("operation", operations, this.operation, redraw),
+        ORDERED.includes(this.operation) && choice("order", this.operation === "numeric" ? ["1", "2"] : ["1", "2", "3", "4"], this.#order, (text) => this.#set("order", text)),
+        contract.examples.length > 1 && choice("example", ["", ...contract.examples.map((each) => each.name)], "", (name) => this.#take(name)),
+        derived.length > 0 && choice("derived op", ["", ...derived], "", (name) => name && location.assign(pageOf(name))),
+      ),
+      ...contract.inputs.map((slot) => this.#tensor("inputs", slot, first?.inputs[slot.name])),
+      ...fields.flatMap(({ of, field, isRequired }) =>
+        contract[of]
+          .filter((slot) => slot.differentiable)
+          .map((slot) => this.#tensor(field, slot, isRequired ? first?.inputs[slot.name] : undefined)),
+      ),
+      make("button", { type: "submit", class: "primary" }, "Evaluate"),
+    );
+    this.#snippets();
+  }
+
+  get #order() {
+    return this.address.get("t.order", this.operation === "gradients" ? "2" : "1");
+  }
+
+  /** @param {string} operation */
+  #has(operation) {
+    const { claim } = this.contract;
+    if (operation === "forward") return true;
+    if (!claim) return false;
+    if (operation === "jvp") return claim.linear;
+    return claim.second !== null || !["hvp", "hessian"].includes(operation);
+  }
+
+  /**
+   * @param {string} field
+   * @param {import("./types.d.ts").Slot} slot
+   * @param {unknown} byDefault
+   */
+  #tensor(field, slot, byDefault) {
+    const name = `t.${field}.${slot.name}`;
+    const standard = byDefault === undefined ? "" : JSON.stringify(byDefault);
+    const value = this.address.get(name, standard);
+    const area = make("textarea", { rows: Math.min(6, 1 + Math.floor(value.length / 70)), spellcheck: "false", placeholder: standard ? "" : "ones" });
+    area.value = value;
+    area.addEventListener("change", () => this.#set(name.slice(2), area.value === standard ? "" : area.value));
+    area.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) this.form.requestSubmit();
+    });
+    const shape = `[${slot.shape.join(", ")}]`;
+    const label = field === "inputs" ? slot.name : `${field} of ${slot.name}`;
+    return make("label", { class: "field wide" }, make("span", {}, label, " ", make("span", { class: "muted" }, shape, slot.doc && ` – ${slot.doc}`)), area);
+  }
+
+  /**
+   * @param {string} name
+   * @param {string} text
+   */
+  #set(name, text) {
+    this.address.set({ [`t.${name}`]: text });
+    this.#snippets();
+  }
+
+  /** @param {string} name */
+  #take(name) {
+    const example = this.contract.examples.find((each) => each.name === name);
+    if (!example) return;
+    const { operation } = this;
+    this.address.clear("t.");
+    const inputs = Object.entries(example.inputs).map(([input, value]) => [`t.inputs.${input}`, JSON.stringify(value)]);
+    this.address.set({ ...Object.fromEntries(inputs), t: operation });
+    this.settings.take(example.attrs);
+    this.#draw();
+  }
+
+  /** Return the body of the request; raises an error for a text that is not JSON. */
+  #body() {
+    const { contract, settings } = this;
+    const [first] = contract.examples;
+    /** @type {Record<string, unknown>} */
+    const body = { inputs: this.#tensors("inputs", "inputs", first?.inputs) };
+    for (const { of, field, isRequired } of OPERATIONS[this.operation] ?? []) {
+      const tensors = this.#tensors(field, of, isRequired ? first?.inputs : undefined);
+      if (Object.keys(tensors).length) body[field] = tensors;
+    }
+    if (ORDERED.includes(this.operation)) body["order"] = Number(this.#order);
+    if (Object.keys(settings.attrs).length) body["attrs"] = settings.attrs;
+    if (this.address.get("dtype")) body["dtype"] = settings.dtype;
+    if (settings.mode) body["mode"] = settings.mode;
+    return body;
+  }
+
+  /**
+   * @param {string} field
+   * @param {"inputs" | "outputs"} of
+   * @param {Record<string, unknown> | undefined} byDefault
+   */
+  #tensors(field, of, byDefault) {
+    /** @type {Record<string, unknown>} */
+    const found = {};
+    for (const slot of this.contract[of]) {
+      if (field !== "inputs" && !slot.differentiable) continue;
+      const text = this.address.get(`t.${field}.${slot.name}`);
+      if (text) found[slot.name] = parsed(`${field}.${slot.name}`, text);
+      else if (byDefault && slot.name in byDefault) found[slot.name] = byDefault[slot.name];
+    }
+    return found;
+  }
+
+  #snippets() {
+    let lines;
+    try {
+      const body = /** @type {Record<string, any>} */ (this.#body());
+      lines = snippets({ op: this.contract.name, operation: this.operation, body }, this.contract, location.origin);
+    } catch (error) {
+      fill(this.code, make("p", { class: "problem" }, inWords(error)));
+      return;
+    }
+    fill(
+      this.code,
+      make("h3", {}, "The same in other programs"),
+      ...Object.entries(lines).map(([language, text]) => {
+        const copy = make("button", { type: "button", class: "quiet copy" }, "Copy");
+        copy.setAttribute("aria-label", `Copy the lines for ${language}`);
+        copy.addEventListener("click", () => this.#copy(copy, text));
+        return make("details", { class: "snippet", open: language === "curl" }, make("summary", {}, language), copy, make("pre", { class: "code", tabindex: "0" }, text));
+      }),
+    );
+  }
+
+  /**
+   * @param {HTMLButtonElement} button
+   * @param {string} text
+   */
+  async #copy(button, text) {
+    try {
+      await navigator.clipboard.writeText(text);
+      button.textContent = "Copied";
+    } catch {
+      button.textContent = "Select it to copy";
+    }
+    setTimeout(() => (button.textContent = "Copy"), 1500);
+  }
+}
+
+/**
+ * @param {string} what
+ * @param {string} text
+ * @returns {unknown}
+ */
+function parsed(what, text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new Error(`${what}: expected JSON, such as [1, 2.5] or 3, got ${text}`);
+  }
+}

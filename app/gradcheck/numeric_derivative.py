@@ -1,0 +1,248 @@
+"""The numeric derivative at a point, with error bars: of an op, or of what its gradient claims to be.
+
+The first order is that of ⟨c, y⟩, for cotangents c of the outputs; the second is that of ⟨dx, v⟩, where dx is the op's
+own vjp at c. An error bar is the largest difference that the numeric error and the rounding of a right derivative
+explain: the one that the gradient checks allow.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, Literal
+
+import numpy as np
+
+from app.autodiff.binding import need_order
+from app.autodiff.derivatives import vjp
+from app.autodiff.point import Arrays, Point
+from app.errors import wrong
+from app.gradcheck import random_arrays, rounding
+from app.gradcheck.claims import claim_function, claim_of, claim_rows
+from app.gradcheck.comparison import first_step, limits
+from app.gradcheck.objective import Function, Objective, move_all, move_one, move_together
+from app.gradcheck.rows import Rows, numbers_of
+from app.gradcheck.sample import Sample
+from app.gradcheck.widest import all_cotangents, in_widest
+from app.runtime.cancellation import Checkpoint
+from ops import Array, Derivative, Formula, Surrogate
+from pullback.gradcheck.numeric import COVERAGE, MAX_STEPS, Functions, Status, slopes
+from pullback.gradcheck.slope_comparison import estimate_twice
+
+# The evaluations of one derivative, and about how many numbers are evaluated at a time.
+EVALUATIONS, AT_ONCE = 2 * MAX_STEPS + 1, 1 << 20
+NO_DERIVATIVE = (Status.KINK, Status.JUMP, Status.NOT_FINITE)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to differentiate: the order, the cotangents (``None`` for ones), and with respect to what.
+
+    Without ``tangents``, the derivatives are those with respect to each number of the inputs ``wrt``; with tangents,
+    the only one is that along them. They are also the v of the second order, which is 1 in ``wrt`` without them. With
+    ``claim``, what the gradient claims to be takes the place of the op. ``work`` is the most numbers to evaluate.
+    """
+
+    order: Literal[1, 2]
+    wrt: Sequence[str]
+    cotangents: Arrays | None = None
+    tangents: Arrays | None = None
+    claim: bool = False
+    work: int = 1 << 24
+
+
+@dataclass(frozen=True)
+class Derivatives:
+    """Derivatives, their error bars and their statuses, all of one shape."""
+
+    derivative: Array
+    error_bar: Array
+    status: Array
+
+    @classmethod
+    def of(cls, derivative: Array, error_bar: Array, status: Array) -> "Derivatives":
+        """Return derivatives with NaN and an infinite bar where there is none."""
+        has_none = np.isin(status, NO_DERIVATIVE)
+        text = np.vectorize(str, otypes=[object])(status) if status.size else status
+        return cls(np.where(has_none, np.nan, derivative), np.where(has_none, np.inf, error_bar), text)
+
+    def document(self, shape: tuple[int, ...] = ()) -> dict[str, Any]:
+        """Return the derivatives as JSON, in a shape."""
+        return {name: np.reshape(value, shape).tolist() for name, value in vars(self).items()}
+
+
+def numeric(point: Point, wanted: Wanted, checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return the derivatives at a point, as JSON; the error bars are for derivatives in the dtype of the point.
+
+    Raises ``Unprocessable`` if the op has no such derivative, or for directions of other shapes.
+    """
+    _check(point, wanted)
+    wide = in_widest(point)
+    work = _Work(_sample(wide, wanted), wanted, point.spec.dtype, checkpoint)
+    live = wide.spec.inputs.differentiable
+    found: dict[str, Any] = {}
+    if wanted.tangents is None:
+        found["derivatives"] = {
+            name: work.by_number(name).document(wide.inputs[name].shape) if name in live else None
+            for name in wanted.wrt
+        }
+    else:
+        found["along"] = work.along(wanted.tangents).document()
+    return {
+        "op": point.op.name,
+        "order": wanted.order,
+        "of": work.of,
+        "dtype": point.spec.dtype,
+        "computed_in": wide.spec.dtype,
+        **found,
+    }
+
+
+def _check(point: Point, wanted: Wanted) -> None:
+    """Raise ``Unprocessable`` for a derivative that the op does not have, for wrong shapes and for too much work."""
+    if not any(name in point.spec.inputs.differentiable for name in wanted.wrt):
+        expected = f"some of {', '.join(point.spec.inputs.differentiable) or 'no inputs'}, which are differentiable"
+        message = f"nothing to differentiate in {point.spec.dtype}"
+        raise wrong(("wrt",), message, expected=expected, got=", ".join(wanted.wrt))
+    need_order(point.op, point.spec.attrs, wanted.order)
+    _ = vjp(point, tuple(wanted.wrt), wanted.cotangents, batched=False, outputs=False)
+    for name, tangent in (wanted.tangents or {}).items():
+        if tangent.shape != (shape := point.inputs[name].shape):
+            got = str(list(tangent.shape))
+            raise wrong(("tangents", name), "shape mismatch", expected=str(list(shape)), got=got)
+    point.admit_work(EVALUATIONS)
+    each = max(numbers_of(point), point.cost) if point.spec.batching != "elementwise" else 2
+    live = [name for name in wanted.wrt if name in point.spec.inputs.differentiable]
+    count = sum(point.inputs[name].size for name in live) if wanted.tangents is None else 1
+    if (work := EVALUATIONS * each * count) > wanted.work:
+        message = f"{count} derivatives evaluate {work} numbers; request some (wrt), or one along tangents"
+        raise wrong(("inputs",), message, expected=f"at most {wanted.work} (PULLBACK_CHECK_WORK)", got=str(work))
+
+
+def _sample(point: Point, wanted: Wanted) -> Sample:
+    """Return the sample with the cotangents, and with the vectors of the second order."""
+    vectors = {
+        name: np.full_like(point.inputs[name], wanted.tangents is None and name in wanted.wrt)
+        for name in point.spec.inputs.differentiable
+    }
+    vectors |= {name: v.astype(point.inputs[name].dtype) for name, v in (wanted.tangents or {}).items()}
+    last = "gradients" if wanted.order == 1 else "products"
+    return Sample(point, all_cotangents(point, wanted.cotangents), vectors, last=last)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """The numeric derivatives of one request; the error bars are for derivatives in ``dtype``."""
+
+    sample: Sample
+    wanted: Wanted
+    dtype: str
+    checkpoint: Checkpoint
+
+    @cached_property
+    def claim(self) -> Surrogate | Formula | None:
+        """What the gradient claims to be, ``None`` for the op itself."""
+        claim = claim_of(self.sample, self.wanted.order) if self.wanted.claim else Derivative()
+        return None if isinstance(claim, Derivative) else claim
+
+    @property
+    def of(self) -> str:
+        """What is differentiated; a formula is itself the derivative."""
+        if self.claim is not None:
+            return type(self.claim).__name__.lower()
+        return "forward" if self.wanted.order == 1 else "vjp"
+
+    def by_number(self, name: str) -> Derivatives:
+        """Return the derivatives with respect to each number of an input."""
+        if isinstance(self.claim, Formula):
+            value, error = self._formula
+            return self._known(value[name], error[name] + self._bar(name))
+        x = np.asarray(self.sample.point.inputs[name], np.float64).ravel()
+        analytic, bar = self._analytic(name).ravel(), self._bar(name).ravel()
+        if self.sample.is_elementwise:
+            return self._estimate(move_all(self._objective, name), self._step(name, x), analytic, bar)
+        few = max(1, AT_ONCE // (EVALUATIONS * numbers_of(self.sample.point)))
+        parts = list[Derivatives]()
+        for start in range(0, x.size, few):
+            some = np.arange(start, min(start + few, x.size))
+            functions = move_one(self._objective, name, some)
+            parts.append(self._estimate(functions, self._step(name, x[some]), analytic[some], bar[some]))
+        names = ("derivative", "error_bar", "status")
+        return Derivatives(*(np.concatenate([getattr(part, name) for part in parts] or [x]) for name in names))
+
+    def along(self, direction: Arrays) -> Derivatives:
+        """Return the derivative along a direction."""
+        d = {name: np.asarray(v, np.float64) for name, v in direction.items()}
+        bar = np.asarray([sum(float(np.sum(np.abs(v) * self._bar(name))) for name, v in d.items())])
+        if isinstance(self.claim, Formula):
+            value, error = self._formula
+            total = sum(float(np.sum(value[name] * v)) for name, v in d.items())
+            return self._known(
+                np.asarray([total]), bar + sum(float(np.sum(error[x] * np.abs(v))) for x, v in d.items())
+            )
+        analytic = np.asarray([sum(float(np.sum(self._analytic(name) * v)) for name, v in d.items())])
+        steps = list[float]()
+        for name, v in d.items():
+            if v.any():
+                x = np.abs(np.asarray(self.sample.point.inputs[name], np.float64)).max(keepdims=True).ravel()
+                steps.append(float(self._step(name, x)[0] / np.abs(v).max()))
+        step = 2.0 ** np.floor(np.log2(min(steps, default=1.0)))
+        return self._estimate(move_together(self._objective, d), np.asarray([step]), analytic, bar, is_whole=True)
+
+    def _estimate(
+        self, functions: Functions, step: Array, analytic: Array, bar: Array, *, is_whole: bool = False
+    ) -> Derivatives:
+        """Return the slopes of functions; ``bar`` is the rounding of the ``analytic`` derivatives."""
+        error = self._objective.rounding(elementwise=self.sample.is_elementwise and not is_whole)
+        estimate = partial(slopes, functions, rounding=error, **limits(self.sample.point.spec.dtype))
+        with np.errstate(all="ignore"):
+            found = estimate_twice(estimate, step, analytic, bar)
+            return Derivatives.of(found.value, COVERAGE * found.error + bar, found.status)
+
+    @staticmethod
+    def _known(value: Array, error_bar: Array) -> Derivatives:
+        status = np.where(np.isfinite(value), Status.OK, Status.NOT_FINITE).astype(object)
+        return Derivatives.of(value, error_bar, status)
+
+    def _step(self, name: str, x: Array) -> Array:
+        return first_step(self.sample.point.op, name, x)
+
+    @property
+    def _kind(self) -> str:
+        return "gradients" if self.wanted.order == 1 else "products"
+
+    def _analytic(self, name: str) -> Array:
+        return np.asarray(self.sample.values[self._kind, name], np.float64)
+
+    def _bar(self, name: str) -> Array:
+        return np.asarray(self.sample.error_bound((self._kind, name), self.dtype), np.float64)
+
+    @cached_property
+    def _objective(self) -> Objective:
+        """What is differentiated, with its weights."""
+        sample, rows = self.sample, Rows(self.sample.point, self.checkpoint)
+
+        def own_vjp(inputs: Arrays) -> Arrays:
+            count = len(next(iter(inputs.values())))
+            return rows.vjp(
+                inputs, {name: np.broadcast_to(dy, (count, *dy.shape)) for name, dy in sample.cotangents.items()}
+            )
+
+        function: Function = rows.forward if self.wanted.order == 1 else own_vjp
+        if isinstance(self.claim, Surrogate):
+            function = claim_rows(sample, self.wanted.order)
+        weights, values = (sample.cotangents, "outputs") if self.wanted.order == 1 else (sample.vectors, "gradients")
+        return Objective(function, sample.inputs, weights, sample.error_bounds(values, sample.point.spec.dtype))
+
+    @cached_property
+    def _formula(self) -> tuple[Arrays, Arrays]:
+        """The values of a formula, and the rounding of this computation in float64."""
+        sample, formula = self.sample, claim_function(self.sample, self.wanted.order)
+        inputs = {name: np.asarray(x, np.float64) for name, x in sample.inputs.items()}
+        measured = rounding.measure(
+            lambda sets: list(map(formula, sets)),
+            inputs,
+            np.random.default_rng(0),
+            elementwise=sample.is_elementwise,
+            terms=random_arrays.terms(formula, inputs),
+        )
+        return formula(inputs), {name: rounding.eps("float64") * each for name, each in measured.bounds.items()}

@@ -1,0 +1,1 @@
+"""Graphs of ops: a JSON document that composes ops is an op."""

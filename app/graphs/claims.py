@@ -1,0 +1,105 @@
+"""What the gradient of a graph claims to be, and its value: the composition of what its nodes claim, in NumPy."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from app.graphs.contract import Typed
+from app.graphs.evaluation import (
+    Values,
+    add_to,
+    arguments,
+    computed,
+    outputs_of,
+    pulled_back,
+    referenced,
+    sources_of,
+    zeros_like,
+)
+from app.graphs.second_claims import second_formula
+from app.graphs.wiring import Value
+from ops import Array, Arrays, Attrs, Claim, Derivative, Formula, Surrogate, many
+
+Apply: TypeAlias = Callable[[Typed, list[Array]], Sequence[Array]]
+
+
+class NumpyGraph:
+    """A graph whose nodes are evaluated in NumPy, in float64."""
+
+    def __init__(self, inputs: Sequence[str], nodes: Sequence[Typed], outputs: Sequence[Value]) -> None:
+        """Take the parts of the graph."""
+        self._inputs, self._nodes, self._outputs = tuple(inputs), tuple(nodes), tuple(outputs)
+
+    @property
+    def has_reference(self) -> bool:
+        """Whether all nodes have one."""
+        return all(each.node.op.reference is not None for each in self._nodes)
+
+    def values(self, inputs: Sequence[Array], apply: Apply) -> Values:
+        """Return all values of the graph for these inputs."""
+        found = {Value("", name): x for name, x in zip(self._inputs, inputs, strict=True)}
+        for each in self._nodes:
+            ys = apply(each, arguments(each, found))
+            found |= {value: np.asarray(y) for value, y in zip(outputs_of(each), ys, strict=True)}
+        return found
+
+    def reference(self, *inputs: Array, **attrs: Any) -> Any:
+        """Return the outputs."""
+        values = self.values(inputs, lambda each, xs: referenced(each, xs, attrs))
+        found = [values[value] for value in self._outputs]
+        return found[0] if len(found) == 1 else tuple(found)
+
+    def claim(self, attrs: Attrs) -> Claim:
+        """Return the claim of the graph with these attributes."""
+        claims = [each.node.op.claim(each.node.attrs(attrs)) for each in self._nodes]
+        firsts, seconds = [claim.first for claim in claims], [claim.second for claim in claims]
+        second = None if None in seconds else self._second(attrs, seconds)
+        linear = all(claim.linear for claim in claims)
+        if all(isinstance(first, Derivative) for first in firsts):
+            return Claim(Derivative(), second, linear)
+        if not any(isinstance(first, Formula) for first in firsts) and self.has_reference:
+            return Claim(Surrogate(self._surrogate(attrs, firsts)), second, linear)
+        return Claim(Formula(self._formula(attrs, firsts)), second, linear)
+
+    def _second(self, attrs: Attrs, seconds: Sequence[Any]) -> Derivative | Formula:
+        if all(isinstance(second, Derivative) for second in seconds):
+            return Derivative()
+        return Formula(second_formula(self._inputs, self._nodes, self._outputs, attrs, seconds))
+
+    def _surrogate(self, attrs: Attrs, firsts: Sequence[Any]) -> Callable[..., Arrays]:
+        """Return the function whose derivative the gradient is: at each node, its surrogate moves its true value."""
+        given, by_node = attrs.model_dump(), dict(zip(self._nodes, firsts, strict=True))
+
+        def surrogate(primals: Sequence[Array], at: Sequence[Array]) -> Arrays:
+            frozen = self.values(at, lambda each, xs: referenced(each, xs, given))
+
+            def move(each: Typed, xs: list[Array]) -> Sequence[Array]:
+                first = by_node[each]
+                if isinstance(first, Derivative):
+                    return referenced(each, xs, given)
+                here = arguments(each, frozen)
+                ys = [frozen[value] for value in outputs_of(each)]
+                moved = zip(ys, many(first.of(xs, here)), many(first.of(here, here)), strict=True)
+                return [y + (new - old) for y, new, old in moved]
+
+            values = self.values(primals, move)
+            return [values[value] for value in self._outputs]
+
+        return surrogate
+
+    def _formula(self, attrs: Attrs, firsts: Sequence[Any]) -> Callable[..., Arrays]:
+        """Return the vjp: the formulas of the nodes that claim one, and the gradients of the others' ops, chained."""
+        by_node = dict(zip(self._nodes, firsts, strict=True))
+
+        def formula(primals: Sequence[Array], cotangents: Sequence[Array]) -> Arrays:
+            values = self.values(primals, lambda each, xs: computed(each, xs, attrs))
+            dys = zeros_like(values)
+            add_to(dys, self._outputs, cotangents)
+            for each in reversed(self._nodes):
+                xs, own, first = arguments(each, values), [dys[value] for value in outputs_of(each)], by_node[each]
+                dxs = many(first.vjp(xs, own)) if isinstance(first, Formula) else pulled_back(each, xs, own, attrs)
+                add_to(dys, sources_of(each), dxs)
+            return [dys[Value("", name)] for name in self._inputs]
+
+        return formula

@@ -1,0 +1,99 @@
+"""The function of a graph's op: the functions of its nodes, composed in TensorFlow.
+
+TensorFlow differentiates the composition as if its author had written it, so the custom gradients of the nodes hold at
+every order.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from app.autodiff.derived import DerivedOp
+from app.autodiff.programs import program_of
+from app.graphs.contract import Typed
+from app.graphs.values import guarded, needs_guard
+from app.graphs.wiring import Fixed, Value
+from app.runtime.calculus import Graph, Tapes
+from ops import Attrs, Op, OpFault, Tensor
+
+
+class Composition:
+    """The composed function, ``composition(*inputs, **attrs)``, for an op with these inputs, attributes and outputs."""
+
+    def __init__(
+        self,
+        inputs: Mapping[str, tuple[str, ...]],
+        nodes: Sequence[Typed],
+        outputs: Sequence[Value],
+        attrs: type[Attrs],
+        default_dtype: str,
+    ) -> None:
+        """Take the inputs with their dtypes, the nodes, the outputs, and the dtype if no input has one."""
+        self._inputs, self._nodes, self._outputs = inputs, nodes, outputs
+        self._attrs, self._default = attrs, default_dtype
+
+    def __call__(self, *inputs: Tensor, **attrs: Any) -> Any:
+        """Return the outputs of the graph, the only one bare."""
+        typed = zip(inputs, self._inputs.values(), strict=True)
+        dtype = next((x.dtype.name for x, dtypes in typed if len(dtypes) > 1), self._default)
+        values = {Value("", name): x for name, x in zip(self._inputs, inputs, strict=True)}
+        for each in self._nodes:
+            node = each.node
+            try:
+                outputs = _call(each, values, attrs, each.dtype or dtype)
+            except OpFault as fault:
+                raise fault.within(f"node {node.name}") from None
+            values |= {Value(node.name, name): y for name, y in outputs.items()}
+        found = [values[value] for value in self._outputs]
+        return found[0] if len(found) == 1 else tuple(found)
+
+
+def _call(each: Typed, values: Mapping[Value, Tensor], attrs: Mapping[str, Any], dtype: str) -> Mapping[str, Tensor]:
+    """Return the outputs of a node."""
+    op, node = each.node.op, each.node
+    xs: dict[str, Tensor] = {}
+    for slot in sorted(op.inputs, key=lambda slot: slot.name in each.filled):
+        source = node.sources[slot.name]
+        kind = op.dtype_of(slot, dtype)
+        if isinstance(source, Fixed):
+            x = tf.constant(source.array(kind), kind)
+            xs[slot.name] = tf.fill(tf.shape(xs[each.filled[slot.name]]), x) if slot.name in each.filled else x
+        else:
+            xs[slot.name] = values[source]
+    given = {**node.fixed, **{name: attrs[attr] for name, attr in node.bound.items()}}
+    numbers, static = dict[str, Tensor](), {name: given[name] for name in op.attrs.static_names()}
+    for name in op.attrs.number_names():
+        number = given[name]
+        numbers[name] = tf.cast(number, dtype) if isinstance(number, tf.Tensor) else tf.constant(number, dtype)
+    leaves = [xs[slot.name] for slot in op.inputs]
+    if needs_guard(each):
+        leaves = guarded(each, leaves, static, numbers)
+    leaves += numbers.values()
+    return call_op(op, dtype, tuple(static.items()), leaves)
+
+
+def call_op(op: Op, dtype: str, static: tuple[tuple[str, Any], ...], leaves: Sequence[Tensor]) -> Mapping[str, Tensor]:
+    """Return the outputs of an op, registered or derived; ``leaves`` are its inputs and its number attributes.
+
+    A derived op has derivatives in copies of its inputs, whatever these depend on.
+    """
+    program = program_of((op, dtype, static, (), (), False, 0))
+    if not isinstance(op, DerivedOp):
+        return {name: y for (_, name), y in program.build(Graph(), leaves).items() if y is not None}
+    same = [tf.identity(leaf) for leaf in leaves]
+    if tf.executing_eagerly():
+        with Tapes(program.traits.orders) as tapes:
+            results = program.build(tapes, same)
+    else:
+        results = program.build(Graph(), same)
+    named, found = dict(zip(program.leaf_names, leaves, strict=True)), dict[str, Tensor]()
+    for (level, name), y in results.items():
+        if isinstance(level, str):
+            continue
+        of = program.expected[level, name].shape
+        if y is None and not of.is_leaf:
+            raise OpFault(program.op.name, name, expected="a derivative", got="none: no path leads to it")
+        # Where no path leads to it, the derivative is zero.
+        found[name] = tf.zeros_like(named[of.name]) if y is None else y
+    return found

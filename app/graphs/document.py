@@ -1,0 +1,144 @@
+"""The document of a graph: its models, its bounds, and the name that follows from its canonical form."""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Self, TypeAlias
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from app.errors import MAX_ENTRIES, Malformed, unprocessable, wrong
+from app.tensors.casting import describe
+from app.tensors.strict_json import Body, parse
+from app.tensors.validation import entries
+
+PREFIX = "graph"
+"""The first part of the name of a posted graph; the second is the digest of its document."""
+DIGITS = 32
+"""The hexadecimal digits of a digest: 128 bits, so that nobody finds the name of a document that they do not have."""
+MAX_DOCUMENT = 1 << 20
+MAX_NODES, MAX_SLOTS, MAX_EXAMPLES, MAX_DOC, MAX_RANK = 256, 32, 4, 4096, 8
+
+NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
+Name: TypeAlias = Annotated[str, Field(pattern=rf"^{NAME.pattern}$")]
+Reference: TypeAlias = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}(\.[a-z][a-z0-9_]{0,63})?$")]
+OpName: TypeAlias = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}(\.(vjp|jvp)){0,4}$")]
+Attribute: TypeAlias = bool | int | float | str
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class Constant(_Part):
+    """A tensor that the document fixes; a number stands for a tensor of the shape that the node needs."""
+
+    constant: Any = Field(description="A number, a nested list of numbers, or a typed tensor.")
+
+
+class Bound(_Part):
+    """An attribute of the graph that gives an attribute of a node its value."""
+
+    attr: Name
+
+
+class GraphInput(_Part):
+    """An input of the graph; what is left out follows from the nodes that it reaches."""
+
+    name: Name
+    shape: list[Name | Annotated[str, Field(pattern=r"^([A-Za-z_][A-Za-z0-9_]{0,63}|\.\.\.)$")] | int] | None = Field(
+        default=None, max_length=MAX_RANK, description='Sizes, symbols, and "..." for any number of dimensions.'
+    )
+    domain: list[float] | None = Field(
+        default=None,
+        min_length=2,
+        max_length=2,
+        description="Where checks sample it: the least number and the largest.",
+    )
+    doc: str = Field(default="", max_length=MAX_DOC)
+
+
+class GraphNode(_Part):
+    """A call of an op: where each of its inputs comes from, and its attributes."""
+
+    name: Name
+    op: OpName = Field(description="A registered op, or one derived from it, such as square.vjp.")
+    inputs: dict[Name, Reference | Constant] | list[Reference | Constant] = Field(
+        max_length=MAX_SLOTS,
+        description="By the op's input, or in its order: an input of the graph, an earlier node, or its output "
+        "(node.output), or a constant.",
+    )
+    attrs: dict[Name, Attribute | Bound] = Field(default={}, max_length=MAX_SLOTS)
+
+
+class GraphExample(_Part):
+    """An example of the graph, for its contract and its checks."""
+
+    name: str = Field(max_length=64)
+    inputs: dict[Name, Any] = Field(max_length=MAX_SLOTS)
+    attrs: dict[Name, Attribute] = Field(default={}, max_length=MAX_SLOTS)
+
+
+class GraphDocument(_Part):
+    """A graph of ops: its inputs, its nodes in the order of their evaluation, and its outputs."""
+
+    inputs: list[GraphInput | Name] = Field(min_length=1, max_length=MAX_SLOTS)
+    nodes: list[GraphNode] = Field(min_length=1, max_length=MAX_NODES)
+    outputs: dict[Name, Reference] = Field(
+        min_length=1, max_length=MAX_SLOTS, description="By the name of the output: the node that computes it."
+    )
+    attrs: dict[Name, Attribute] = Field(
+        default={}, max_length=MAX_SLOTS, description="Defaults of the graph's attributes; others are the nodes'."
+    )
+    summary: str = Field(default="", max_length=256)
+    doc: str = Field(default="", max_length=MAX_DOC)
+    examples: list[GraphExample] = Field(default=[], max_length=MAX_EXAMPLES)
+
+    @classmethod
+    def read(cls, body: Body) -> Self:
+        """Return the document in a body; raises ``Malformed`` or ``Unprocessable``."""
+        return cls.of(parse(body))
+
+    @classmethod
+    def of(cls, fields: Any) -> Self:
+        """Return the document with these fields; raises ``Unprocessable``, with an entry for each error."""
+        if not isinstance(fields, dict):
+            raise wrong((), "expected an object", expected="an object", got=describe(fields))
+        try:
+            return cls.model_validate(fields)
+        except ValidationError as error:
+            faults = error.errors(include_url=False)[:MAX_ENTRIES]
+            raise unprocessable(entries([_plain(fault) for fault in faults], cls.model_fields)) from None
+
+    @property
+    def slots(self) -> list[GraphInput]:
+        """The inputs of the graph."""
+        return [GraphInput(name=each) if isinstance(each, str) else each for each in self.inputs]
+
+    @property
+    def canonical(self) -> bytes:
+        """The document as JSON, the same for equal documents: what is not set is left out, and keys are sorted."""
+        fields = {**self.model_dump(exclude_defaults=True), "inputs": [_dumped(each) for each in self.slots]}
+        try:
+            return orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)
+        except TypeError:
+            raise Malformed("expected integers of 64 bits, and lists that are nested less than 200 deep") from None
+
+    @property
+    def name(self) -> str:
+        """The name of the graph's op: ``graph.`` and the digest of its canonical form."""
+        return f"{PREFIX}.{hashlib.sha256(self.canonical).hexdigest()[:DIGITS]}"
+
+
+def _dumped(slot: GraphInput) -> Mapping[str, Any]:
+    return slot.model_dump(exclude_defaults=True)
+
+
+def _plain(fault: Any) -> Any:
+    """Return a fault of pydantic without the names of models in its location."""
+    loc = tuple(part for part in fault["loc"] if part not in _MEMBERS and not str(part).startswith("constrained-"))
+    return {**fault, "loc": loc}
+
+
+_MEMBERS = {"GraphInput", "GraphNode", "Constant", "Bound", "str", "int", "float", "bool"}

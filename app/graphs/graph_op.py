@@ -1,0 +1,149 @@
+"""The op of a graph."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from app.autodiff.binding import bind
+from app.errors import OpFailed, PullbackError, wrong
+from app.graphs.attributes import attributes
+from app.graphs.claims import NumpyGraph
+from app.graphs.composition import Composition
+from app.graphs.contract import Contract, Inference
+from app.graphs.document import PREFIX, GraphDocument
+from app.graphs.rows import batching, cost, sizes
+from app.graphs.values import needs_guard, validation
+from app.graphs.wiring import FindOp, outputs_of, wired
+from app.tensors.json import decode
+from ops import FLOATS, MODES, UNCOMPILED, Example, Input, Op
+
+UNLIMITED = 1 << 62
+# The size of each symbol in an example that the document does not give.
+SIZE = 2
+
+
+@dataclass(frozen=True, eq=False)
+class GraphOp(Op):
+    """The op of a graph; its name is that of the document, or of the file that an operator has installed.
+
+    ``nodes`` are the ops of its nodes, in order.
+    """
+
+    nodes: tuple[Op, ...] = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Check nothing: what follows from a valid document is valid."""
+
+    @property
+    def parts(self) -> tuple[Op, ...]:
+        """The ops of the nodes."""
+        return self.nodes
+
+    @property
+    def owner(self) -> str:
+        """The posted graphs share one part of the service."""
+        return PREFIX if self.name.startswith(f"{PREFIX}.") else self.name
+
+
+def graph_op(document: GraphDocument, find: FindOp, name: str = "") -> GraphOp:
+    """Return the op of a document, whose ops ``find`` returns; raises ``Unprocessable``.
+
+    Nothing is traced: an op that fails does so at the first request.
+    """
+    nodes = wired(document, find)
+    values, attrs = outputs_of(document, nodes), attributes(document, nodes)
+    inference = Inference(document, attrs)
+    for i, node in enumerate(nodes):
+        inference.add(node, ("nodes", i))
+    contract = inference.contract(nodes, values)
+    inputs = {slot.name: slot.dtypes for slot in contract.inputs}
+    default = max((slot.dtypes for slot in (*contract.inputs, *contract.outputs)), key=_rank)[0]
+    in_numpy = NumpyGraph([*inputs], contract.nodes, [*values.values()])
+    # XLA calls no function of Python.
+    known = UNCOMPILED if any(needs_guard(each) for each in contract.nodes) else MODES
+    op = GraphOp(
+        name=name or document.name,
+        summary=document.summary or f"A graph of {', '.join(dict.fromkeys(node.op.name for node in nodes))}"[:256],
+        doc=document.doc or _doc(document),
+        function=Composition(inputs, contract.nodes, [*values.values()], attrs, default),
+        inputs=contract.inputs,
+        outputs=contract.outputs,
+        mechanism="composition",
+        source="",
+        examples=(),
+        reference=in_numpy.reference if in_numpy.has_reference else None,
+        attrs=attrs,
+        claim=in_numpy.claim,
+        modes=tuple([mode for mode in known if all(mode in node.op.modes for node in nodes)]),
+        batching=batching(contract, attrs),
+        cost=cost(contract),
+        sizes=sizes(contract),
+        validate=validation(contract),
+        null_gradients=contract.null_gradients,
+        nodes=tuple([node.op for node in nodes]),
+    )
+    object.__setattr__(op, "examples", tuple(_examples(document, op, contract)))
+    return op
+
+
+def _rank(dtypes: tuple[str, ...]) -> tuple[bool, bool]:
+    return len(dtypes) > 1, dtypes[0] in FLOATS
+
+
+def _doc(document: GraphDocument) -> str:
+    """Return the nodes as text, a line for each."""
+    lines: list[str] = []
+    for node in document.nodes:
+        given = node.inputs.items() if isinstance(node.inputs, dict) else (("", source) for source in node.inputs)
+        sources = [
+            f"{name}={source}" if name else source
+            for name, source in ((name, each if isinstance(each, str) else "constant") for name, each in given)
+        ]
+        lines.append(f"{node.name} = {node.op}({', '.join(sources)})")
+    return "\n".join(lines)
+
+
+def _examples(document: GraphDocument, op: GraphOp, contract: Contract) -> Iterator[Example]:
+    """Yield the examples of the document; raises ``Unprocessable`` for one that is not valid.
+
+    Without any, yield one of small shapes in the domains of the inputs, if the op accepts it.
+    """
+    for i, given in enumerate(document.examples):
+        try:
+            example = Example(given.name, given.inputs, given.attrs)
+            _bound(op, example.inputs, example.attrs)
+        except OpFailed:
+            raise
+        except PullbackError as error:
+            entry = error.entries[0] if error.entries else None
+            loc, expected, got = (entry.loc, entry.expected, entry.got) if entry else ((), "a valid example", "")
+            raise wrong(("examples", i, *loc), error.detail, expected=expected, got=got) from None
+        except ValueError as error:
+            raise wrong(("examples", i), "invalid example", expected="values of JSON", got=str(error)) from None
+        yield example
+    if not document.examples:
+        inputs = {slot.name: _values(slot, number) for number, slot in enumerate(contract.inputs)}
+        try:
+            _bound(op, inputs, {})
+        except PullbackError:
+            return
+        yield Example("small", inputs)
+
+
+def _bound(op: GraphOp, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> None:
+    bind(op, inputs, attrs, None, decode, mode="graph", device="", max_elements=UNLIMITED)
+
+
+def _values(slot: Input, number: int) -> Any:
+    """Return numbers of an input, in its domain if they are floats, and away from its middle."""
+    shape = [size if isinstance(size, int) else SIZE for size in slot.shape if size != "..."]
+    count, kind = int(np.prod(shape)), slot.dtypes[0]
+    if kind == "bool":
+        return np.full(shape, True).tolist()
+    if kind not in FLOATS:
+        return np.full(shape, 1 if slot.dtypes != ("int32",) else 0).tolist()
+    low, high = slot.domain
+    parts = (np.arange(count) * 0.37 + 0.21 * (number + 1)) % 1
+    return np.round(low + (high - low) * (0.1 + 0.8 * parts), 3).reshape(shape).tolist()

@@ -1,0 +1,132 @@
+"""POST /v1/ops/{op}/numeric: the numeric derivative of an op, with its error bar.
+
+One request evaluates an op at dozens of points for each number of its inputs. So it takes a place of the checks, and
+the numbers that it evaluates are limited like those of a check.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+
+from app.autodiff.binding import bind, bind_directions, bind_names
+from app.execution.calls import Call
+from app.execution.engine import Engine
+from app.gradcheck.numeric_derivative import Wanted, numeric
+from app.http.request import Request
+from app.requests.answering import Reply, answer
+from app.requests.fields import read
+from app.requests.models import MAX_NAMES, Attributes, Cotangents, Device, Dtype, OperationAnswer, Tensors, Wrt
+from app.requests.negotiation import JSON, accepted, content_type
+from app.requests.tensor_schemas import RANKS, untyped
+from app.routes.native.check_events import spell_nonfinite
+from app.runtime.cancellation import Checkpoint
+from app.telemetry.counters import Counters
+from app.tensors import json
+from app.tensors.strict_json import Body, dumps
+from ops import Mode, Op
+
+Numbers = Annotated[Any, WithJsonSchema({"anyOf": untyped("Number", RANKS)})]
+STATUSES = "ok, kink, jump, not finite, no digits, constant nearby, underflow or estimates differ"
+
+
+class NumericRequest(BaseModel):
+    """The point, and what to differentiate there."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    inputs: Tensors = Field(description="The op's inputs, by name.")
+    attrs: Annotated[Attributes, Field(max_length=MAX_NAMES)] = Field(
+        default={}, description="The op's attributes; omitted ones have their defaults."
+    )
+    order: Literal[1, 2] = Field(default=1, description="1: of forward; 2: of the op's own vjp.")
+    cotangents: Cotangents = None
+    wrt: Wrt = None
+    tangents: Tensors | None = Field(
+        default=None,
+        description="The direction of the only derivative, zeros for the inputs that it omits; omitted: one derivative "
+        "for each number of the inputs.",
+    )
+    claim: bool = Field(
+        default=False, description="Differentiate what the gradient claims to be the derivative of, not the op."
+    )
+    dtype: Dtype | None = Field(
+        default=None, description="The dtype whose rounding the error bars cover; omitted: the op's first."
+    )
+    mode: Mode | None = Field(default=None, description="The mode to run; omitted: the catalogue's default_mode.")
+    device: Device | None = Field(default=None, description="cpu or gpu:N; omitted: the server's choice.")
+
+
+class NumericDerivatives(BaseModel):
+    """Derivatives, each with its error bar and status, in one shape."""
+
+    derivative: Numbers = Field(description="NaN where there is none: kink, jump, not finite.")
+    error_bar: Numbers = Field(description="The largest difference of a right derivative from it.")
+    status: Annotated[Any, WithJsonSchema({"type": ["string", "array"], "items": {}})] = Field(
+        description=f"{STATUSES[0].upper()}{STATUSES[1:]}, for each derivative."
+    )
+
+
+_DERIVATIVES: dict[str, Any] = {"derivative": [2.0, 4.0], "error_bar": [3.9e-6, 8.7e-6], "status": ["ok", "ok"]}
+_ABOUT: dict[str, Any] = {"op": "square", "order": 1, "of": "forward", "dtype": "float32", "computed_in": "float64"}
+_EXAMPLE: dict[str, Any] = {"examples": [{**_ABOUT, "derivatives": {"x": _DERIVATIVES}}]}
+
+
+class NumericAnswer(OperationAnswer):
+    """The numeric derivatives."""
+
+    model_config = ConfigDict(json_schema_extra=_EXAMPLE)
+
+    op: str
+    order: Literal[1, 2]
+    of: Literal["forward", "vjp", "surrogate", "formula"] = Field(
+        description="What was differentiated; a formula is itself the derivative."
+    )
+    dtype: str = Field(description="The dtype whose rounding the error bars cover.")
+    computed_in: str = Field(description="The dtype that the op computed in.")
+    derivatives: dict[str, NumericDerivatives | None] = Field(
+        default={}, description="By input, in its shape, null for one that is not differentiable; without tangents."
+    )
+    along: NumericDerivatives | None = Field(default=None, description="The one along the tangents, if there are any.")
+
+
+@dataclass(frozen=True)
+class NumericHandler:
+    """The handler that differentiates one op numerically.
+
+    Like the handler of ``verify``, it runs in the service: the op could crash it as well in a request for its values.
+    """
+
+    engine: Engine
+    op: Op
+    counters: Counters
+
+    async def __call__(self, request: Request) -> None:
+        """Send the derivatives; raises a ``PullbackError`` if the request is invalid or fails."""
+        content_type(request.headers)
+        accepted(request.headers, (JSON,))
+        body = await request.read()
+        async with self.engine.checks.place():
+            await answer(self.engine, request, self._call, body, self.op.owner)
+
+    def _call(self, body: Body) -> Call:
+        request, engine = read(body, NumericRequest), self.engine
+        mode = request.mode or engine.default_mode(self.op, request.dtype, request.device)
+        run = {"device": engine.device(request.device), "max_elements": engine.max_elements}
+        point = bind(self.op, request.inputs, request.attrs, request.dtype, json.decode, mode=mode, **run)
+        cotangents = tangents = None
+        if request.cotangents is not None:
+            cotangents = bind_directions(request.cotangents, point.spec.outputs, json.decode, "cotangents")
+        if request.tangents is not None:
+            tangents = bind_directions(request.tangents, point.spec.inputs, json.decode, "tangents")
+        wrt = bind_names(request.wrt, self.op.inputs, "wrt")
+        wanted = Wanted(request.order, wrt, cotangents, tangents, request.claim, engine.check_work)
+
+        def work(checkpoint: Checkpoint) -> dict[str, Any]:
+            return numeric(point, wanted, checkpoint)
+
+        return Call(self.op.owner, work, True, _reply, self.counters)
+
+
+def _reply(document: dict[str, Any]) -> Reply:
+    return Reply(JSON, [dumps(spell_nonfinite(document))])

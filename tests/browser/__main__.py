@@ -1,0 +1,35 @@
+"""Run the tests of the explorer: ``python -m tests.browser ENVIRONMENT [--pictures] [PYTEST OPTION...]``.
+
+They run in ENVIRONMENT, which has Playwright and Node.js but not the service, against a service with a wrong op, and
+one that needs a key. Screenshots are written to build/explorer; ``--pictures`` makes those of the docs anew.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.clients.__main__ import guarded_service
+from tests.conftest import ROOT, Service
+from tests.environments import run
+
+HERE = Path(__file__).parent
+
+
+def main(environment: str, *options: str) -> int:
+    """Run the tests; return 1 when any of them fails."""
+    with tempfile.TemporaryFile() as log, guarded_service() as guarded:
+        service = Service.launched(log, OPS_PATH=str(HERE / "plugins"))
+        try:
+            given = ["--url", service.wait_until_ready().url, "--guarded-url", guarded.url, "--key", guarded.key]
+            output = ROOT / "build" / "explorer"
+            output.mkdir(parents=True, exist_ok=True)
+            failed = run(Path(environment).absolute(), HERE, ["."], *given, "--output", str(output), *options)
+            if failed:
+                print(f"the end of the service's log:\n{service.log()[-4000:]}")
+        finally:
+            service.close()
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,85 @@
+"""Chromium, with pages that may only ask the service and say nothing on the console."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, sync_playwright
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_MS = 60_000
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--url", required=True, help="the URL of the service")
+    parser.addoption("--guarded-url", required=True, help="the URL of a service that needs a key")
+    parser.addoption("--key", required=True, help="the key")
+    parser.addoption("--output", required=True, help="the folder of the screenshots")
+    parser.addoption("--pictures", action="store_true", help="make the pictures of the docs anew")
+
+
+@pytest.fixture(scope="session")
+def url(request: pytest.FixtureRequest) -> str:
+    return request.config.getoption("url")
+
+
+@pytest.fixture(scope="session")
+def output(request: pytest.FixtureRequest) -> Path:
+    return Path(request.config.getoption("output"))
+
+
+@pytest.fixture(scope="session")
+def picture(request: pytest.FixtureRequest, output: Path) -> Callable[[Locator, str], None]:
+    """Take a picture of a part of a page; with ``--pictures``, for the docs."""
+    folder = ROOT / "docs" if request.config.getoption("pictures") else output
+
+    def call(part: Locator, name: str) -> None:
+        part.screenshot(path=folder / name)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        # Tests may run as root, in a container, where Chromium has no sandbox.
+        path = shutil.which("chromium")
+        assert path, "expected Chromium as 'chromium'"
+        yield playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+
+
+Open = Callable[..., Page]
+
+
+@pytest.fixture
+def visit(browser: Browser, url: str) -> Iterator[Open]:
+    """Open a path in a new window; afterwards it must have asked nobody else, and reported nothing."""
+    faults: list[str] = []
+    contexts = []
+
+    def call(
+        path: str, *, at: str = url, width: int = 1200, height: int = 900, dark: bool = False, is_quiet: bool = True
+    ) -> Page:
+        scheme = "dark" if dark else "light"
+        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(PATIENCE_MS)
+        if is_quiet:
+            page.on("console", lambda said: faults.append(f"{said.type}: {said.text}"))
+            page.on("response", lambda r: r.status >= 400 and faults.append(f"{r.status}: {r.url}"))
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("request", lambda r: r.url.startswith((at, "data:")) or faults.append(f"asked {r.url}"))
+        page.goto(at + path)
+        return page
+
+    yield call
+    for context in contexts:
+        context.close()
+    assert faults == []
+
+
+def wait_for_plot(page: Page) -> None:
+    """Wait until the plot of an op's page shows the numeric derivatives."""
+    page.wait_for_selector(".panels[data-drawn]:not([aria-busy])")

@@ -1,0 +1,69 @@
+"""A service that goes away is noticed, and the page goes on when it is back."""
+
+import contextlib
+import socket
+import threading
+from urllib.parse import urlsplit
+
+from conftest import wait_for_plot
+from playwright.sync_api import expect
+
+
+class Relay:
+    """It passes connections on to a service; while it is closed, nobody answers at its port."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._to = parts.hostname, parts.port
+        self._port = 0
+        self._open: list[socket.socket] = []
+        self.open()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    def open(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", self._port), backlog=64)
+        self._port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, args=[self._listener], daemon=True).start()
+
+    def close(self) -> None:
+        # A thread that waits in accept keeps the port.
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for end in self._open:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        self._open.clear()
+
+    def _accept(self, listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = listener.accept()
+                far = socket.create_connection(self._to)
+                self._open += [near, far]
+                for ends in ((near, far), (far, near)):
+                    threading.Thread(target=self._pass_on, args=ends, daemon=True).start()
+
+    def _pass_on(self, source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                target.sendall(data)
+        with contextlib.suppress(OSError):
+            target.shutdown(socket.SHUT_WR)
+
+
+def test_a_service_that_goes_away_comes_back(url, visit) -> None:
+    relay = Relay(url)
+    page = visit("/explore/square", at=relay.url, is_quiet=False)
+    wait_for_plot(page)
+    relay.close()
+    page.get_by_role("button", name="Zoom in").click()
+    expect(page.locator("#away")).to_contain_text("does not answer")
+    relay.open()
+    expect(page.locator("#away")).to_be_hidden()
+    page.wait_for_function("() => document.querySelector('.panels').dataset.drawn === '2'")
+    assert page.locator(".problem:visible").count() == 0
+    relay.close()

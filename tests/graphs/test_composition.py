@@ -1,0 +1,79 @@
+"""The op of a graph computes what its author would have composed in TensorFlow: bit for bit, in each mode."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ops import Attrs, Tensor
+from tests.graphs.compositions import by_hand, op_of
+from tests.ops.cases import REGISTRY, Case, Kind, answer, directions
+
+log1pexp, safe_norm, sign, square = (REGISTRY.ops[name] for name in ("log1pexp", "safe_norm", "sign", "square"))
+
+
+class StrengthAttrs(Attrs):
+    """The attribute of the second composition."""
+
+    strength: float = 0.25
+
+
+def loss(a: Tensor, x: Tensor) -> Tensor:
+    """Return log(1 + exp |a x|)."""
+    return log1pexp.function(safe_norm.function(tf.matmul(a, x)))
+
+
+def mixed(x: Tensor, z: Tensor, *, strength: Tensor) -> tuple[Tensor, Tensor]:
+    """Return (sign x + 1/2) (2 x z), which is a derivative, and the gradient-scaled x of a node that is used twice."""
+    steps = sign.function(x, mechanism="custom_gradient")
+    scaled = REGISTRY.ops["scale_gradient"].function(x, scale=strength)
+    same, cotangent = tf.identity(scaled), tf.identity(z)
+    slopes = cotangent * 2 * same
+    return scaled * (steps + tf.fill(tf.shape(steps), tf.constant(0.5, x.dtype))), slopes
+
+
+LOSS: Mapping[str, Any] = {
+    "inputs": ["a", "x"],
+    "nodes": [
+        {"name": "ax", "op": "matmul", "inputs": {"a": "a", "b": "x"}},
+        {"name": "norm", "op": "safe_norm", "inputs": {"x": "ax"}},
+        {"name": "loss", "op": "log1pexp", "inputs": {"x": "norm"}},
+    ],
+    "outputs": {"y": "loss"},
+}
+MIXED: Mapping[str, Any] = {
+    "inputs": ["x", "z"],
+    "nodes": [
+        {"name": "steps", "op": "sign", "inputs": {"x": "x"}},
+        {"name": "scaled", "op": "scale_gradient", "inputs": {"x": "x"}, "attrs": {"scale": {"attr": "strength"}}},
+        {"name": "moved", "op": "add", "inputs": {"a": "steps", "b": {"constant": 0.5}}},
+        {"name": "product", "op": "multiply", "inputs": {"a": "scaled", "b": "moved"}},
+        {"name": "slopes", "op": "square.vjp", "inputs": {"x": "scaled", "dy": "z"}},
+    ],
+    "outputs": {"y": "product", "z_y": "slopes.dx"},
+    "attrs": {"strength": 0.25},
+}
+HAND: Mapping[str, tuple[Mapping[str, Any], Callable[..., Any], type[Attrs]]] = {
+    "loss": (LOSS, loss, Attrs),
+    "mixed": (MIXED, mixed, StrengthAttrs),
+}
+
+
+@pytest.mark.parametrize("mode", ["graph", "eager", "xla", "v1"])
+@pytest.mark.parametrize("name", HAND)
+def test_a_graph_is_the_composition_bit_for_bit(name: str, mode: Any) -> None:
+    document, function, attrs = HAND[name]
+    graph = op_of(document)
+    hand = by_hand(graph, function, attrs)
+    kinds: list[Kind] = ["gradients", "jvp", "hvp"]
+    for dtype in ("float32", "float64"):
+        points = [Case(op, op.examples[0]).point(dtype, mode) for op in (graph, hand)]
+        along = directions(points[0], np.random.default_rng(3))
+        for kind in kinds:
+            order = 3 if kind == "gradients" and mode == "graph" else 2
+            found, expected = (answer(point, kind, along, order) for point in points)
+            assert found.keys() == expected.keys()
+            for key, value in expected.items():
+                assert np.array_equal(found[key], value), (kind, key, dtype)

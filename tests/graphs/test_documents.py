@@ -1,0 +1,123 @@
+"""Documents that are refused: each error has its location, what was expected and what came."""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from app.errors import PullbackError
+from app.graphs.document import GraphDocument
+from tests.graphs.compositions import op_of
+
+SQUARE: Mapping[str, Any] = {
+    "inputs": ["x"],
+    "nodes": [{"name": "y1", "op": "square", "inputs": {"x": "x"}}],
+    "outputs": {"y": "y1"},
+}
+
+
+def node(**more: Any) -> dict[str, Any]:
+    """Return the node of the document, changed."""
+    return {"name": "y1", "op": "square", "inputs": {"x": "x"}, **more}
+
+
+def changed(*nodes: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """Return the document with other nodes and fields."""
+    fields: dict[str, Any] = {**deepcopy({**SQUARE}), **more}
+    return {**fields, "nodes": list(nodes)} if nodes else fields
+
+
+def nested(depth: int) -> Any:
+    """Return a number in so many lists."""
+    value: Any = 1.0
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def times(constant: Any) -> dict[str, Any]:
+    """Return a node that multiplies x by a constant."""
+    return node(op="multiply", inputs={"a": "x", "b": {"constant": constant}})
+
+
+DOUBLING = [
+    {"name": f"n{i}", "op": "concat", "inputs": dict.fromkeys("ab", f"n{i - 1}" if i else "x")} for i in range(40)
+]
+FIRST: tuple[str | int, ...] = ("nodes", 0)
+OP_OF_ENTROPY = {"name": "c", "op": "softmax_cross_entropy", "inputs": {"logits": "x", "labels": "x"}}
+REFUSED: Mapping[str, tuple[Any, tuple[str | int, ...], str]] = {
+    "a list": ([], (), "an object"),
+    "nothing": ({}, ("inputs",), "inputs"),
+    "a cycle": (changed(node(inputs={"x": "y1"})), (*FIRST, "inputs", "x"), "x"),
+    "a later node": (changed(node(inputs={"x": "b"}), node(name="b")), (*FIRST, "inputs", "x"), "x"),
+    "equal nodes": (changed(node(), node()), ("nodes", 1, "name"), "a name of its own"),
+    "equal inputs": (changed(inputs=["x", "x"]), ("inputs", 1, "name"), "each name once"),
+    "a node with the name of an input": (changed(node(name="x")), (*FIRST, "name"), "a name of its own"),
+    "an unknown op": (changed(node(op="squar")), (*FIRST, "op"), "registered"),
+    "a graph in a graph": (changed(node(op="graph.ab")), (*FIRST, "op"), "pattern"),
+    "an unknown input": (changed(node(inputs={"z": "x"})), (*FIRST, "inputs", "z"), "x"),
+    "a missing input": (changed(node(inputs={})), (*FIRST, "inputs"), "x"),
+    "a name of 1 MB": (changed(node(name="a" * 1_000_000)), (*FIRST, "name"), "pattern"),
+    "a million nodes": (changed(*[{}] * 1_000_000), ("nodes",), "256"),
+    "a deep constant": (changed(times(nested(150))), (*FIRST, "inputs", "b", "constant"), "rank"),
+    "a constant of text": (changed(times("abc")), (*FIRST, "inputs", "b", "constant"), "number"),
+    "a ragged constant": (changed(times([[1, 2], [3]])), (*FIRST, "inputs", "b", "constant", 1), "list of 2"),
+    "a large constant": (changed(times([1.0] * 9000)), (*FIRST, "inputs"), "65536 bytes"),
+    "shapes that differ": (
+        changed(node(op="matmul", inputs={"a": "x", "b": {"constant": [1.0]}})),
+        (*FIRST, "inputs", "b"),
+        "K, N",
+    ),
+    "a rank of 300": (
+        changed(*[node(name=f"s{i}", op="sum", inputs={"x": f"s{i - 1}" if i else "x"}) for i in range(20)])
+        | {"outputs": {"y": "s19"}},
+        ("inputs", 0),
+        "valid",
+    ),
+    "a node that reaches nothing": (changed(node(), node(name="b")), ("nodes", 1), "needs"),
+    "an input that reaches nothing": (changed(inputs=["x", "z"]), ("inputs", 1), "uses"),
+    "an output of no node": (changed(outputs={"y": "x"}), ("outputs", "y"), "y1"),
+    "an unknown attribute": (changed(node(attrs={"q": 1})), (*FIRST, "attrs", "q"), "no names"),
+    "a wrong attribute": (changed(node(op="sign", attrs={"mechanism": "z"})), (*FIRST, "attrs", "mechanism"), "'"),
+    "a default out of bounds": (
+        changed(node(op="slice", attrs={"size": {"attr": "s"}}), attrs={"s": -5}),
+        ("attrs", "s"),
+        "greater",
+    ),
+    "dtypes that differ": (changed(OP_OF_ENTROPY, outputs={"y": "c"}), (*FIRST, "inputs", "labels"), "int32"),
+    "two free ranks": (
+        changed(node(), node(name="y2", inputs={"x": "z"}), inputs=["x", "z"], outputs={"y": "y1", "z": "y2"}),
+        ("inputs", 1, "shape"),
+        "for both",
+    ),
+    "a domain without numbers": (changed(inputs=[{"name": "x", "domain": [3, 1]}]), ("inputs", 0), "valid"),
+    "code": (changed(code="import os"), ("code",), "known name"),
+    "a wrong example": (changed(examples=[{"name": "e", "inputs": {}}]), ("examples", 0, "inputs"), "all of x"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_wrong_document_is_refused_with_its_cure(name: str) -> None:
+    document, loc, expected = REFUSED[name]
+    with pytest.raises(PullbackError) as refused:
+        op_of(document)
+    assert refused.value.status == 422
+    [entry, *_] = refused.value.entries
+    assert entry.loc == loc
+    assert expected in entry.expected
+
+
+def test_equal_documents_have_one_name() -> None:
+    one = GraphDocument.of(changed(doc="", inputs=["x"]))
+    other = GraphDocument.of({key: SQUARE[key] for key in reversed(list(SQUARE))} | {"inputs": [{"name": "x"}]})
+    assert one.name == other.name
+    assert one.name != GraphDocument.of(changed(doc="y = x²")).name
+
+
+def test_a_graph_that_grows_without_bounds_is_refused_before_it_runs() -> None:
+    op = op_of(changed(*DOUBLING, outputs={"y": "n39"}))
+    assert op.cost is not None
+    assert op.sizes is not None
+    dims: dict[str, Any] = {"...": (), "M": 2}
+    assert op.cost({**dims, **op.sizes(dims)}) > 1 << 38

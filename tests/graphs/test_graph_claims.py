@@ -1,0 +1,78 @@
+"""What the gradient of a graph claims: the checks find it right, whatever its nodes claim, and find mistakes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.graphs.document import GraphDocument
+from app.graphs.graph_op import graph_op
+from ops import Op, custom_gradient
+from tests.gradcheck.checking import report
+from tests.graphs.compositions import find, op_of
+from tests.ops.cases import REGISTRY
+
+
+def after(*ops: str, attrs: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the document of ops of x, one after the other, times x; the attributes are those of the first."""
+    nodes: list[dict[str, Any]] = []
+    for i, op in enumerate(ops):
+        nodes.append({"name": f"n{i}", "op": op, "inputs": {"x": f"n{i - 1}" if i else "x"}})
+    nodes[0]["attrs"] = attrs or {}
+    last = {"name": "last", "op": "multiply", "inputs": {"a": "x", "b": nodes[-1]["name"]}}
+    return {"inputs": ["x"], "nodes": [*nodes, last], "outputs": {"y": "last"}}
+
+
+def checked(op: Op, checks: Sequence[str]) -> dict[str, str]:
+    """Return the verdicts of these checks."""
+    found = report(op, checks=tuple(checks), modes=("graph",), dtypes=("float64",))
+    return {entry["check"]: entry["verdict"] for entry in found["checks"]}
+
+
+EIGENVALUES: Mapping[str, Any] = {
+    "inputs": ["a"],
+    "nodes": [
+        {"name": "e", "op": "self_adjoint_eig", "inputs": {"a": "a"}, "attrs": {"broadening": 0.5}},
+        {"name": "p", "op": "log1pexp", "inputs": {"x": "e.w"}},
+    ],
+    "outputs": {"y": "p", "v": "e.v"},
+    "examples": [{"name": "two", "inputs": {"a": [[1.0, 0.25], [0.25, -0.5]]}}],
+}
+SLOPE: Mapping[str, Any] = {
+    "inputs": ["x", "z"],
+    "nodes": [
+        {"name": "s", "op": "sign", "inputs": {"x": "x"}},
+        {"name": "p", "op": "log1pexp.vjp", "inputs": {"x": "z", "dy": "s"}},
+    ],
+    "outputs": {"y": "p.dx"},
+}
+
+
+@pytest.mark.parametrize(
+    ("document", "first", "second"),
+    [
+        (after("log1pexp", "square"), "Derivative", "Derivative"),
+        (after("round_ste", "log1pexp"), "Surrogate", "Derivative"),
+        (after("gradient_reversal", "sign"), "Surrogate", "Derivative"),
+        (after("clip_gradient", "square"), "Formula", "Derivative"),
+        (after("log1pexp2", "square"), "Derivative", "Formula"),
+        (EIGENVALUES, "Formula", "Formula"),
+        (SLOPE, "Formula", "Derivative"),
+    ],
+)
+def test_checks_find_right_what_the_nodes_claim(document: Mapping[str, Any], first: str, second: str) -> None:
+    op = op_of(document)
+    claim = op.claim(op.attrs())
+    assert (type(claim.first).__name__, type(claim.second).__name__) == (first, second)
+    verdicts = checked(op, ["value", "derivative", "second"])
+    assert set(verdicts.values()) <= {"pass", "skipped"}
+    assert verdicts["derivative"] == verdicts["second"] == "pass"
+
+
+def test_checks_find_a_planted_mistake_of_a_node() -> None:
+    square = REGISTRY.ops["square"]
+    wrong = replace(square, function=custom_gradient(lambda x: x * x, lambda x, dy: 2.1 * x * dy))
+    document = GraphDocument.of(after("log1pexp", "square"))
+    op = graph_op(document, lambda name: wrong if name == "square" else find(name))
+    assert checked(op, ["derivative"]) == {"derivative": "fail"}

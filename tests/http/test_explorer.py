@@ -1,0 +1,89 @@
+"""GET / and the files of /explore: who gets what, how it is kept, and that the pages load only files of the service."""
+
+import gzip
+import hashlib
+import re
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.routes.native.explorer import FOLDER, LINKS
+from pullback.keys import line_for, new_key
+from tests.conftest import Serve
+from tests.http.native_client import problem
+
+BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+FILES = sorted(str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*") if path.is_file() and path.suffix != ".ts")
+# What the browser loads for a page, compressed.
+MOST_BYTES = 150_000
+
+
+@pytest.mark.parametrize("accept", [BROWSER, "text/html"])
+def test_a_browser_is_sent_to_the_explorer(client: httpx.Client, accept: str) -> None:
+    response = client.get("/", headers={"accept": accept})
+    assert (response.status_code, response.headers["location"]) == (302, "/explore")
+
+
+@pytest.mark.parametrize("accept", ["*/*", "application/json", "application/json, text/html;q=0.5", ""])
+def test_others_get_the_links_of_the_service(client: httpx.Client, accept: str) -> None:
+    response = client.get("/", headers={"accept": accept})
+    assert response.json() == LINKS
+    assert [client.get(path).status_code for path in LINKS.values()] == [200] * len(LINKS)
+
+
+@pytest.mark.parametrize("path", ["/explore", "/explore/", "/explore/square", "/explore/square.vjp/"])
+def test_a_page_may_only_load_files_of_the_service(client: httpx.Client, path: str) -> None:
+    page = client.get(path)
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    policy = dict(rule.split(" ", 1) for rule in page.headers["content-security-policy"].split("; "))
+    assert policy.pop("img-src") == "'self' data:"
+    assert set(policy.values()) == {"'self'", "'none'"}
+    assert policy["default-src"] == policy["frame-ancestors"] == "'none'"
+    sources = re.findall(r'(?:src|href)="([^"#]+)"', page.text)
+    assert len(sources) > 5
+    assert all(client.get(source).status_code == 200 for source in sources)
+
+
+def test_docs_are_found_with_a_slash(client: httpx.Client) -> None:
+    assert client.get("/docs/").text == client.get("/docs").text
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_file_is_sent_once(client: httpx.Client, file: str) -> None:
+    content, path = (FOLDER / file).read_bytes(), f"/explore/static/{file}"
+    plain, packed = (client.get(path, headers={"accept-encoding": kind}) for kind in ("identity", "gzip"))
+    assert plain.content == packed.content == content
+    assert (packed.headers["content-encoding"], "content-encoding" in plain.headers) == ("gzip", False)
+    assert int(packed.headers["content-length"]) == len(gzip.compress(content, mtime=0))
+    assert plain.headers["x-content-type-options"] == "nosniff"
+    known = client.get(path, headers={"if-none-match": f'"other", {plain.headers["etag"]}'})
+    assert (known.status_code, known.content) == (304, b"")
+    if file.endswith(".js"):
+        assert plain.headers["content-type"] == "text/javascript; charset=utf-8"
+
+
+def test_the_files_are_small() -> None:
+    assert sum(len(gzip.compress((FOLDER / file).read_bytes())) for file in FILES) < MOST_BYTES
+
+
+@pytest.mark.parametrize("path", ["none.js", "..%2fmain", "js/..%2f..%2fmain", "js"])
+def test_nothing_else_is_served(client: httpx.Client, path: str) -> None:
+    problem(client.get(f"/explore/static/{path}"), 404)
+
+
+def test_what_others_wrote_is_as_they_published_it() -> None:
+    vendor = FOLDER / "vendor"
+    sums = dict(reversed(line.split("  ")) for line in (vendor / "SHA256SUMS").read_text().splitlines())
+    assert set(sums) == {path.name for path in vendor.iterdir()} - {"SHA256SUMS"}
+    assert {name: hashlib.sha256((vendor / name).read_bytes()).hexdigest() for name in sums} == sums
+
+
+@pytest.mark.slow
+def test_the_pages_need_no_key_and_all_that_they_show_does(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text(line_for("someone", new_key()))
+    with serve(KEYS_FILE=str(tmp_path / "keys")).client() as client:
+        for path in ("/", "/explore", "/explore/square", f"/explore/static/{FILES[0]}"):
+            assert client.get(path).status_code == 200
+        for path in ("/v1/ops", "/docs", "/explorer", "/health"):
+            problem(client.get(path), 401)
