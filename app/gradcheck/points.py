@@ -9,9 +9,13 @@ from app.autodiff.draws import THREES, Dimensions, draw, in_slot, shape_of
 from ops import FLOATS, Array, Input, Op
 
 SCALAR: Dimensions = {"...": ()}
+# Numbers outside of the default domain that are tried more closely.
+FAR_OUT = (-20.0, -10.0, -5.0, 5.0, 10.0, 20.0)
 # The distance of numbers on either side of a kink, as a fraction of the domain.
 BESIDE = 2.0**-10
-# Further special numbers of elementwise ops: of any, and of those that declare no domain.
+# How near numbers come to a pole, a kink or an end of a domain, as fractions of the domain.
+NEAR = (2.0**-6, 2.0**-8, 2.0**-11, 2.0**-15, 2.0**-20)
+# Further special numbers of elementwise ops, and numbers outside of the default domain.
 ELEMENTWISE, OUTSIDE = (1.0, -1.0), (-40.0, -10.0, 10.0, 40.0)
 
 
@@ -72,6 +76,37 @@ def special(op: Op, attrs: Mapping[str, Any], dtype: str, rng: np.random.Generat
     yield {**drawn, **{name: drawn[floats[0]] for name in floats if drawn[name].shape == drawn[floats[0]].shape}}
     rows = draw(op, attrs, dtype, rng)
     yield {name: np.broadcast_to(x[:1], x.shape).copy() if x.ndim > 1 else x for name, x in rows.items()}
+
+
+def near_edges(op: Op, attrs: Mapping[str, Any], dtype: str, rng: np.random.Generator) -> Iterator[dict[str, Array]]:
+    """Yield points with one number near a pole, a kink or an end of its domain: nearer than random numbers come.
+
+    If an input declares no domain, numbers outside of the default one are tried as well. There are none of an op that
+    draws its points itself. The op may reject some of these points.
+    """
+    is_elementwise = op.batching_for(op.attrs.model_validate(attrs)) == "elementwise"
+    for slot in () if op.sample is not None else op.inputs:
+        if op.dtype_of(slot, dtype) not in FLOATS:
+            continue
+        for number in (*_near(slot), *(() if slot.has_domain else FAR_OUT)):
+            inputs = draw(op, attrs, dtype, rng, SCALAR if is_elementwise else THREES)
+            x = np.array(inputs[slot.name], np.float64)
+            if x.size:
+                x.reshape(-1)[rng.integers(x.size)] = number
+                yield {**inputs, slot.name: x}
+
+
+def edges(slot: Input) -> tuple[float, ...]:
+    """Return the kinks and poles of an input, and the ends of the domain that it declares."""
+    return (*slot.kinks, *slot.poles, *(slot.domain if slot.has_domain else ()))
+
+
+def _near(slot: Input) -> list[float]:
+    """Return numbers on both sides of the edges of an input, within its domain."""
+    low, high = slot.domain
+    ways = [side * part * (high - low) for part in NEAR for side in (-1, 1)]
+    numbers = dict.fromkeys(edge + way for edge in dict.fromkeys(edges(slot)) for way in ways)
+    return [number for number in numbers if low < number < high and number not in edges(slot)]
 
 
 def _special_numbers(op: Op, slot: Input, *, is_elementwise: bool) -> list[float]:

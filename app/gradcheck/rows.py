@@ -106,11 +106,16 @@ def stack(rows: Sequence[Mapping[K, Array]]) -> dict[K, Array]:
 
 def has_loop(point: Point) -> bool:
     """Return whether forward runs a loop of TensorFlow, so that a row takes as long as those of hundreds of kernels."""
+    return not kernels(point).isdisjoint(LOOPS)
+
+
+def kernels(point: Point) -> frozenset[str]:
+    """Return the types of TensorFlow's operations in forward."""
     call = values_of(point)
     with op_errors(point.op.name):
         definition = modes.trace_of(call.program, "graph", call.leaves, point.spec.device).graph_def
     nodes = chain(definition.node, *(function.node_def for function in definition.library.function))
-    return any(node.op in LOOPS for node in nodes)
+    return frozenset(node.op for node in nodes)
 
 
 def numbers_of(point: Point) -> int:

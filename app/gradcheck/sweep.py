@@ -15,6 +15,7 @@ import numpy as np
 from app.autodiff.point import Arrays
 from app.gradcheck import rounding
 from app.gradcheck.claims import claim_function, claim_of
+from app.gradcheck.points import edges
 from app.gradcheck.rows import Rows, stack
 from app.gradcheck.sample import Sample, Subsample, stacked
 from app.gradcheck.target import NUMBERS_OF_LARGE, Target
@@ -33,12 +34,19 @@ ERRORS, RELATIVE, ROUNDINGS = 16.0, 1e-6, 64.0
 
 
 def suspects(target: Target, order: int) -> list[Sample]:
-    """Return samples at the points of a sweep where the derivative of this order looks wrong, the worst first."""
-    if target.sweep_samples and target.sweep_values:
-        ratios = how_wrong(target, target.sweep_samples, target.sweep_values, order)
-        worst = (target.sweep_samples[int(i)] for i in _worst(ratios, MAX_SUSPECTS))
-        return [replace(sample, magnitudes=target.magnitudes) for sample in worst]
+    """Return samples at the points of a sweep where the derivative of this order looks wrong, the worst first.
+
+    Near kinks, poles and ends of the domain, all numbers of an elementwise op are among them.
+    """
     found: list[Sample] = []
+    if target.batching == "elementwise":
+        found += target.near_samples
+    else:
+        looks = ((target.sweep_samples, target.sweep_values), (target.near_samples, target.near_values))
+        for samples, values in looks:
+            ratios = how_wrong(target, samples, values, order) if values else np.zeros(0)
+            worst = (samples[int(i)] for i in _worst(ratios, MAX_SUSPECTS))
+            found += [replace(sample, magnitudes=target.magnitudes) for sample in worst]
     for subsample in target.subsamples:
         if isinstance(subsample, Subsample):
             whole, ratios = subsample.whole, list[Array]()
@@ -103,14 +111,16 @@ def _joined(parts: Sequence[Arrays]) -> Arrays:
 
 
 def _room(target: Target, name: str, x: Array) -> Array:
-    """Return how far each number may move along a direction: it stays within the domain."""
+    """Return how far each number may move along a direction: not beyond an end of the domain, a kink or a pole."""
     (slot,) = (slot for slot in target.op.inputs if slot.name == name)
     low, high = slot.domain
     wide = np.asarray(x, np.float64)
     size = np.maximum(np.abs(wide), NEAR_ZERO * (high - low))
-    inside = np.minimum(wide - low, high - wide)
+    for edge in {low, high, *edges(slot)}:
+        way = np.abs(wide - edge)
+        size = np.where(way > 0, np.minimum(size, way), size)
     # The numbers of a direction are at most 2.
-    return np.where(inside > 0, np.minimum(size, inside), size) / 2
+    return size / 2
 
 
 def _dot(sample: Sample, values: Arrays, weights: Arrays) -> Array:

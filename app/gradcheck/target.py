@@ -2,7 +2,7 @@
 
 import contextlib
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
@@ -121,7 +121,8 @@ class Target:
 
     def _forget(self, *cached: str) -> None:
         """Forget some cached properties, and everything that depends on them."""
-        samples = ("samples", "subsamples", "special_samples", "sweep_samples", "sweep_values", "magnitudes")
+        sweeps = ("sweep_samples", "sweep_values", "magnitudes")
+        samples = ("samples", "subsamples", "special_samples", "near_samples", "near_values", *sweeps)
         for name in (*cached, *samples):
             self.__dict__.pop(name, None)
 
@@ -217,10 +218,17 @@ class Target:
     @cached_property
     def sweep_values(self) -> dict[Key, Array]:
         """The values of ``sweep_samples``, rows first; none where the op fails at one of them."""
+        return self._values_at(self.sweep_samples)
+
+    @cached_property
+    def near_values(self) -> dict[Key, Array]:
+        """The values of ``near_samples``, rows first; none where the op fails at one of them."""
+        return self._values_at(self.near_samples)
+
+    def _values_at(self, samples: Sequence[Sample]) -> dict[Key, Array]:
         with contextlib.suppress(OpFailed, Unprocessable):
-            if self.sweep_samples:
-                rows = Rows(self.sweep_samples[0].point, self.checkpoint)
-                return rows.values_up_to(self.last, *stacked(self.sweep_samples))
+            if samples:
+                return Rows(samples[0].point, self.checkpoint).values_up_to(self.last, *stacked(samples))
         return {}
 
     @cached_property
@@ -251,14 +259,8 @@ class Target:
         """
         if self.inputs is not None or not (self.has_example or self.batching == "elementwise"):
             return []
-        rng, accepted = self.rng("special"), list[Point]()
-        for inputs in points_of.special(self.op, self.attrs, self.widest, rng):
-            with contextlib.suppress(Unprocessable):
-                point = self.bind(inputs, self.widest)
-                if has_reference(point):
-                    accepted.append(point)
-        if self.batching == "elementwise" and accepted:
-            accepted = [self._join([point.inputs for point in accepted])]
+        rng = self.rng("special")
+        accepted = self._accepted(points_of.special(self.op, self.attrs, self.widest, rng))
         floors: dict[Key, float] = {}
         with contextlib.suppress(OpFailed, Unprocessable):
             # The least noise of each value among the samples; none where the op fails at one of them.
@@ -266,6 +268,32 @@ class Target:
             floors = {key: min(noises.get(key, 0.0) for noises in every) for key in every[0]}
         samples = [sample_at(point, rng, self.magnitudes, floors, last=self.last) for point in accepted]
         return [sample for sample in samples if not sample.is_singular]
+
+    @cached_property
+    def near_samples(self) -> list[Sample]:
+        """Samples at numbers near kinks, poles and ends of the domain: one of an elementwise op; none at given inputs.
+
+        Those of any other op have one shape, and there are no more than of ``sweep_samples``.
+        """
+        if self.inputs is not None or not (self.batching == "elementwise" or self.sweep_samples):
+            return []
+        rng = self.rng("near")
+        accepted = self._accepted(points_of.near_edges(self.op, self.attrs, self.widest, rng))
+        points = accepted[: max(1, len(self.sweep_samples))]
+        samples = [sample_at(point, rng, self.magnitudes, last=self.last) for point in points]
+        return [sample for sample in samples if not sample.is_singular]
+
+    def _accepted(self, drawn: Iterable[Mapping[str, Array]]) -> list[Point]:
+        """Return the points that the op and its reference accept, as one if the op is elementwise."""
+        accepted = list[Point]()
+        for inputs in drawn:
+            with contextlib.suppress(Unprocessable):
+                point = self.bind(inputs, self.widest)
+                if has_reference(point):
+                    accepted.append(point)
+        if self.batching == "elementwise" and accepted:
+            return [self._join([point.inputs for point in accepted])]
+        return accepted
 
     @property
     def nonsingular(self) -> list[Sample]:

@@ -9,7 +9,8 @@ oscillates faster than the larger steps sample it, and the search continues belo
 
 Noise that is measured at tiny steps can be too small: a function that cancels inside is a staircase, constant over
 intervals that are wider than tiny steps. Then larger steps agree on another slope. If the rounding error that a stable
-algorithm may have explains the difference, the error bar covers it.
+algorithm may have explains the difference, the error bar covers it. It does so, too, where that error is larger than
+all that the function moves.
 
 At a kink the slopes of the two sides differ however small the step is; at a jump the slope grows like 1/h. Neither has
 a derivative, and the estimate says so.
@@ -108,10 +109,11 @@ def _estimate(values: Floats, steps: Floats, unit: float, rounding: Floats, leas
     stair = _stair(middle, right, left)
     measured = np.fmax(unit * size, np.fmax(_noise(central, steps), stair))
     noise = np.fmax(measured, least)
-    value, error, is_staircase = _extrapolate(central, noise / steps, rounding / steps)
-    noise = np.where(is_staircase, np.fmax(noise, rounding), noise)
+    moves = np.fmax(np.abs(right - middle), np.abs(left - middle))
+    value, error, may_be_rounding = _extrapolate(central, noise / steps, rounding / steps, moves / steps)
+    noise = np.where(may_be_rounding, np.fmax(noise, rounding), noise)
     # How far the function moves or, if it does not, half of its digits: a smaller change is none.
-    change = np.fmax.reduce(np.fmax(np.abs(right - middle), np.abs(left - middle)))
+    change = np.fmax.reduce(moves)
     change = np.fmax(change, np.sqrt(unit) * np.abs(middle))
     # A function that is 0, or flushed to 0, has a slope of 0.
     has_digits = (error <= NO_DIGITS * np.fmax(np.abs(value), change / steps[0])) | (size.max(axis=0) <= least)
@@ -149,10 +151,13 @@ def _stair(middle: Floats, right: Floats, left: Floats) -> Floats:
     return np.where(still & np.isfinite(height), height, 0.0)
 
 
-def _extrapolate(central: Floats, noise: Floats, rounding: Floats) -> tuple[Floats, Floats, NDArray[np.bool_]]:
-    """Return the best entry of Richardson's tableau, its error bar, and whether the function is a staircase.
+def _extrapolate(
+    central: Floats, noise: Floats, rounding: Floats, moves: Floats
+) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+    """Return the best entry of Richardson's tableau, its error bar, and whether rounding may explain the slope.
 
-    ``noise`` and ``rounding`` (S, P) are those of the differences ``central``.
+    ``noise`` and ``rounding`` (S, P) are those of the differences ``central``; ``moves`` are the larger of the
+    differences on both sides.
     """
     table, bars = _tableau(central, noise)
     value, error, best = _best_entry(table, bars.copy(), central, noise)
@@ -164,7 +169,10 @@ def _extrapolate(central: Floats, noise: Floats, rounding: Floats) -> tuple[Floa
         table, bars = _tableau(central, np.fmax(noise, rounding))
         other, its_error, _ = _best_entry(table, bars, central, np.fmax(noise, rounding))
         error = np.where(is_staircase, np.fmax(error, np.abs(other - value) + its_error), error)
-    return value, error, is_staircase
+    # A term that rounds to a constant shows no noise: 1 + erf is exactly 0 in its tail.
+    is_lost = _pick(moves, best) < _pick(rounding, best)
+    error = np.where(is_lost, np.fmax(error, _pick(rounding, best)), error)
+    return value, error, is_staircase | is_lost
 
 
 def _tableau(central: Floats, noise: Floats) -> tuple[Floats, Floats]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, sync_playwright
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_MS = 60_000
@@ -27,6 +27,17 @@ def url(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def output(request: pytest.FixtureRequest) -> Path:
     return Path(request.config.getoption("output"))
+
+
+@pytest.fixture(scope="session")
+def picture(request: pytest.FixtureRequest, output: Path) -> Callable[[Locator, str], None]:
+    """Take a picture of a part of a page; with ``--pictures``, for the docs."""
+    folder = ROOT / "docs" if request.config.getoption("pictures") else output
+
+    def call(part: Locator, name: str) -> None:
+        part.screenshot(path=folder / name)
+
+    return call
 
 
 @pytest.fixture(scope="session")

@@ -88,7 +88,7 @@ def test_the_plot_of_square_has_three_curves_with_the_right_numbers(visit) -> No
     assert "agrees" in page.locator("p.hidden[role=status]").inner_text()
 
 
-def test_a_declared_second_order_is_shown_as_what_it_is(visit, output: Path) -> None:
+def test_a_declared_second_order_is_shown_as_what_it_is(visit, picture, output: Path) -> None:
     page = visit("/explore/log1pexp2")
     wait_for_plot(page)
     expect(page.locator(".panel-title .badge")).to_have_class(["badge right", "badge declared"])
@@ -98,10 +98,11 @@ def test_a_declared_second_order_is_shown_as_what_it_is(visit, output: Path) -> 
     assert abs(number(analytic) - number(numeric.split(" ± ")[0])) > 0.1
     assert verdict == "as declared"
     page.screenshot(path=output / "declared.png", full_page=True)
+    picture(page.locator("#plot"), "explorer-plot.png")
 
 
-def test_a_wrong_op_is_red_and_fails(visit, output: Path) -> None:
-    page = visit("/explore/wrong_cube", is_quiet=True)
+def test_a_wrong_op_is_red_and_fails(visit, picture, output: Path) -> None:
+    page = visit("/explore/wrong_cube")
     wait_for_plot(page)
     expect(page.locator(".panel-title .badge")).to_have_class(["badge wrong", "badge right"])
     assert re.search(r"wrong: .* at (400|401) of", page.locator(".panel-title .badge.wrong").inner_text())
@@ -113,6 +114,7 @@ def test_a_wrong_op_is_red_and_fails(visit, output: Path) -> None:
     finding = page.locator(".finding.fail").first
     assert "pullback call wrong_cube vjp" in finding.inner_text()
     page.screenshot(path=output / "wrong.png", full_page=True)
+    picture(page.locator("#verdict"), "explorer-verdict.png")
     finding.get_by_role("button", name="Show it in the plot").click()
     page.wait_for_function("() => document.querySelector('.panels').dataset.drawn === '2'")
     assert {"from=", "to="} <= set(re.findall(r"from=|to=", page.url))

@@ -106,6 +106,25 @@ def test_every_operation(api) -> None:
     np.testing.assert_array_equal(batched.gradients["x"], [[2, 0], [0, 6]])
 
 
+def test_numeric_derivatives_have_error_bars(api) -> None:
+    op = api.op("softmax_cross_entropy")
+    x = {"logits": np.array([[1.0, 2.0]]), "labels": [1]}
+    found = op.numeric(x)
+    assert isinstance(found, pullback.Numeric)
+    analytic = op.vjp(x).gradients["logits"]
+    assert (np.abs(found.derivatives["logits"] - analytic) <= found.error_bars["logits"]).all()
+    assert found.statuses["logits"].tolist() == [["ok", "ok"]]
+    assert found.derivatives["labels"] is found.error_bars["labels"] is None
+    assert found.absent == {"labels": "not_differentiable"}
+    along = op.numeric(x, order=2, tangents={"logits": [[1, -1]]})
+    assert set(along.derivatives) == {"along"}
+    product = op.hvp(x, vectors={"logits": [[1, -1]]}).products["logits"]
+    assert abs(along.derivatives["along"] - (product @ [1, -1]).item()) <= along.error_bars["along"]
+    kink = api.op("relu").numeric([0.0])
+    assert kink.statuses["x"].tolist() == ["kink"]
+    assert np.isnan(kink.derivatives["x"]).all()
+
+
 def test_attributes_modes_and_devices_are_sent(api) -> None:
     op, x = api.op("scale_gradient"), {"x": [1.0]}
     answer = op.vjp(x, attrs={"scale": np.float64(3)}, mode="eager", device="cpu", dtype="float64")

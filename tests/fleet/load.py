@@ -66,10 +66,17 @@ class Load:
     """
 
     def __init__(
-        self, port: int, cases: Sequence[Case], connections: int, pace_s: float = 0.0, *, may_refuse: bool = False
+        self,
+        port: int,
+        cases: Sequence[Case],
+        connections: int,
+        pace_s: float = 0.0,
+        *,
+        may_refuse: bool = False,
+        limit_s: float = LIMIT_S,
     ) -> None:
         self._port, self._cases, self._connections = port, cases, connections
-        self._pace_s, self._may_refuse = pace_s, may_refuse
+        self._pace_s, self._may_refuse, self._limit_s = pace_s, may_refuse, limit_s
         self.statuses, self.failures = Counter[int](), list[str]()
         self.latencies_s, self.seconds = list[float](), 0.0
         self._sent, self._stop = 0, threading.Event()
@@ -107,7 +114,7 @@ class Load:
                 group.create_task(self._send(number))
 
     def _goes_on(self) -> bool:
-        return not self._stop.is_set() and self._sent < LIMIT and time.monotonic() < self._began + LIMIT_S
+        return not self._stop.is_set() and self._sent < LIMIT and time.monotonic() < self._began + self._limit_s
 
     async def _send(self, number: int) -> None:
         connection = Connection(self._port)

@@ -9,8 +9,8 @@ import pytest
 
 from tests.conftest import Service
 from tests.fleet.balancer import HOST, UP, Balancer
-from tests.fleet.conftest import SETTINGS
 from tests.fleet.load import Load
+from tests.fleet.members import SETTINGS
 
 CONNECTIONS, SOME = 16, 300
 

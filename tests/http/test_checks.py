@@ -221,6 +221,21 @@ def test_the_stream_reports_progress(client: httpx.Client, schemas: dict[str, An
         validator(schemas, "ChecksAnswer").validate(event)
 
 
+def test_the_stream_has_each_finding_if_the_request_asks_for_them(client: httpx.Client, schemas: Any) -> None:
+    options = {"ops": ["square"], "checks": ["derivative", "value", "dtypes"]}
+    events = list(stream(client, **options, findings=True))
+    kinds = [event["event"] for event in events]
+    assert kinds.index("finding") < len(kinds) - 1 - kinds[::-1].index("progress")
+    found = [event["finding"] for event in events if event["event"] == "finding"]
+    [report] = [event["report"] for event in events if event["event"] == "report"]
+
+    def place(entry: dict[str, Any]) -> tuple[Any, ...]:
+        return tuple(str(entry[name]) for name in ("check", "order", "input", "output", "dtype", "mode", "sentence"))
+
+    assert sorted(map(place, found)) == sorted(map(place, report["checks"]))
+    assert not [event for event in stream(client, **options) if event["event"] == "finding"]
+
+
 def test_the_stream_can_be_server_sent_events(client: httpx.Client) -> None:
     response = client.post("/v1/checks", content=b'{"ops": ["square"], "checks": ["derivative"]}', headers=JSON)
     assert response.headers["content-type"] == "text/event-stream"

@@ -132,7 +132,8 @@ def check_document(document: dict[str, Any]) -> None:
 def test_every_route_is_documented(document: dict[str, Any]):
     posts = {f"/v1/ops/{{op}}/{operation}" for operation in OPERATIONS}
     checks = {"/v1/ops/{op}/numeric", "/v1/ops/{op}/check", "/v1/ops/{op}/verify", "/v1/checks"}
-    gets = {"/v1/ops", "/v1/ops/{op}", "/health/live", "/health/ready", "/metrics", "/v1/graphs/{name}"}
+    probes = {"/health/live", "/health/ready", "/metrics"}
+    gets = {"/v1/ops", "/v1/ops/{op}", "/v1/ops/{op}/source", "/v1/graphs/{name}", *probes}
     assert set(document["paths"]) == {*posts, *checks, *gets, "/v1/graphs"}
     assert all("post" in document["paths"][path] for path in {*posts, *checks, "/v1/graphs"})
     assert document["paths"]["/v1/graphs/{name}"].keys() == {"get", "put"}
@@ -144,7 +145,8 @@ def test_every_op_has_its_paths(by_op: dict[str, Any], client: httpx.Client):
     for name in names:
         for operation in (*OPERATIONS, "numeric", "check", "verify"):
             assert by_op["paths"][f"/v1/ops/{name}/{operation}"]["post"]["tags"] == [name]
-    assert not [path for path in by_op["paths"] if "{op}" in path and path != "/v1/ops/{op}"]
+    gets = {"/v1/ops/{op}", "/v1/ops/{op}/source"}
+    assert {path for path in by_op["paths"] if "{op}" in path} == gets
 
 
 def test_the_op_of_a_path_is_named(document: dict[str, Any], client: httpx.Client):

@@ -8,6 +8,9 @@ import { numbers, plotted, spread } from "./numbers.js";
 /** @typedef {{ from: number, to: number, cotangent: number, dtype: string, mode: string, attrs: Record<string, unknown> }} Span */
 
 const POINTS = 401;
+// A domain wider than this is not shown as a whole at first, but from -BEND to BEND.
+const WIDE = 40;
+const BEND = 8;
 
 /**
  * Return whether an op has curves of its own: it is elementwise, with one input and one output.
@@ -18,6 +21,18 @@ const POINTS = 401;
 export function hasCurve(contract) {
   const isAlone = contract.inputs.length === 1 && contract.outputs.length === 1;
   return contract.batching === "elementwise" && isAlone && contract.inputs[0]?.differentiable === true;
+}
+
+/**
+ * Return the range that is shown first: the domain of the input, or the part of a large one where functions bend.
+ *
+ * @param {Contract} contract
+ * @returns {[number, number]}
+ */
+export function firstRange(contract) {
+  const [low, high] = contract.inputs[0]?.domain ?? [-3, 3];
+  const isWide = high - low > WIDE && low < BEND && high > -BEND;
+  return isWide ? [Math.max(low, -BEND), Math.min(high, BEND)] : [low, high];
 }
 
 /**

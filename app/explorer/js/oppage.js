@@ -4,6 +4,7 @@ import { docText } from "./doctext.js";
 import { make } from "./dom.js";
 import { chips } from "./list.js";
 import { Plot } from "./plot.js";
+import { inWords } from "./service.js";
 import { Settings } from "./settings.js";
 import { Try } from "./try.js";
 import { Verdict } from "./verdict.js";
@@ -35,7 +36,7 @@ export async function opPage(service, address, op) {
     plot ? section("plot", "Plot", plot.root) : make("p", {}, "This op has no derivative, so there is nothing to plot or to check."),
     ...(verdict ? [section("verdict", "Verdict", verdict.root)] : []),
     section("try", "Try it", trial.root),
-    section("text", "Its page", ...docText(contract.doc), source(contract)),
+    section("text", "Its page", ...docText(contract.doc), source(contract), file(service, contract)),
   ];
   return { elements, draw: () => void plot?.draw() };
 }
@@ -48,6 +49,27 @@ export async function opPage(service, address, op) {
  */
 function section(id, title, ...children) {
   return make("section", { id, "aria-labelledby": `${id}-title`, class: "part" }, make("h2", { id: `${id}-title` }, title), ...children);
+}
+
+/**
+ * Return the file of the op, which is read when it is opened.
+ *
+ * @param {import("./service.js").Service} service
+ * @param {Contract} contract
+ */
+function file(service, contract) {
+  const place = make("pre", { class: "code file", tabindex: "0" }, "Loading…");
+  const details = make("details", {}, make("summary", {}, "The file"), place);
+  const read = async () => {
+    if (!details.open) return;
+    try {
+      place.textContent = await service.text(`/v1/ops/${encodeURIComponent(contract.name)}/source`);
+    } catch (error) {
+      place.textContent = inWords(error);
+    }
+  };
+  details.addEventListener("toggle", read, { once: true });
+  return details;
 }
 
 /** @param {Contract} contract */

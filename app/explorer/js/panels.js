@@ -48,7 +48,7 @@ export class Panels {
     const isSame = this.curve?.x.length === curve.x.length && this.curve.x[0] === curve.x[0];
     this.curve = curve;
     this.options = options;
-    if (!isSame || this.cursor >= curve.x.length) this.cursor = Math.floor(curve.x.length * 0.62);
+    if (!isSame || this.cursor >= curve.x.length) this.cursor = 2 * Math.floor(curve.x.length * 0.31);
     this.#draw();
   }
 
@@ -59,7 +59,8 @@ export class Panels {
    */
   moveTo(i) {
     if (!this.curve) return;
-    this.cursor = Math.max(0, Math.min(this.curve.x.length - 1, i));
+    const last = this.curve.x.length - 1;
+    this.cursor = Math.max(0, Math.min(last, this.#known(i)));
     this.#place();
     this.listeners.moved(this.cursor);
   }
@@ -220,11 +221,21 @@ export class Panels {
 
   /** @param {uPlot} plot */
   #follow(plot) {
-    const { idx } = plot.cursor;
-    if (this.isMoving || idx === null || idx === undefined || idx === this.cursor || !plot.cursor.event) return;
+    if (this.isMoving || !plot.cursor.event || plot.cursor.idx === null || plot.cursor.idx === undefined) return;
+    const idx = this.#known(plot.cursor.idx);
+    if (idx === this.cursor) return;
     this.cursor = idx;
     this.#redraw();
     this.listeners.moved(idx);
+  }
+
+  /**
+   * Return the nearest point whose numeric derivatives are computed.
+   *
+   * @param {number} i
+   */
+  #known(i) {
+    return this.curve?.isSparse ? 2 * Math.round(i / 2) : i;
   }
 
   /** Show the cursor of each plot at its place. */

@@ -1,6 +1,6 @@
 /** The section of the plot: its controls, its keys, and the numbers at the cursor. */
 
-import { drawCurve, hasCurve } from "./curve.js";
+import { drawCurve, firstRange, hasCurve } from "./curve.js";
 import { choice, fill, line, make } from "./dom.js";
 import { LineFields } from "./linefields.js";
 import { short } from "./numbers.js";
@@ -14,10 +14,7 @@ import { drawSlice } from "./slice.js";
 
 const ZOOM = 1.6;
 const PAN = 0.25;
-const STEP = 5;
-// A domain wider than this is not shown as a whole at first, but from -BEND to BEND.
-const WIDE = 40;
-const BEND = 8;
+const STEP = 4;
 const SETTLE_MS = 120;
 const KEYS = "Left and right move the cursor, plus and minus zoom, Shift with left and right moves the range, 0 resets it.";
 
@@ -67,12 +64,10 @@ export class Plot {
     return Number(this.address.get("to", String(this.#whole[1])));
   }
 
-  /** The range that is shown first: the domain of the input, or the part of a large one where functions bend. */
+  /** The range that is shown first. */
   get #whole() {
     if (this.line) return this.line.reach;
-    const [low, high] = this.contract.inputs[0]?.domain ?? [-3, 3];
-    const isWide = high - low > WIDE && low < BEND && high > -BEND;
-    return /** @type {[number, number]} */ (isWide ? [Math.max(low, -BEND), Math.min(high, BEND)] : [low, high]);
+    return firstRange(this.contract);
   }
 
   /** Compute and show the curve. */

@@ -72,6 +72,16 @@ export class Service extends EventTarget {
   }
 
   /**
+   * Return the text at a path.
+   *
+   * @param {string} path
+   * @returns {Promise<string>}
+   */
+  async text(path) {
+    return (await this.#send(path, {})).text();
+  }
+
+  /**
    * Return the answer to a document.
    *
    * @param {string} path

@@ -1,6 +1,6 @@
 /** A small picture of an op and its derivative, for the list. */
 
-import { hasCurve } from "./curve.js";
+import { firstRange, hasCurve } from "./curve.js";
 import { numbers, spread } from "./numbers.js";
 import { make } from "./dom.js";
 
@@ -43,7 +43,7 @@ async function draw(service, op, place) {
     place.append(make("span", { class: "shapes" }, `${shapes(contract.inputs)} → ${shapes(contract.outputs)}`));
     return;
   }
-  const x = spread(...input.domain, POINTS);
+  const x = spread(...firstRange(contract), POINTS);
   const answer = await service.post(`/v1/ops/${encodeURIComponent(op)}/gradients`, { inputs: { [input.name]: x } });
   const svg = document.createElementNS(SVG, "svg");
   svg.setAttribute("viewBox", `0 0 ${WIDTH} ${HEIGHT}`);

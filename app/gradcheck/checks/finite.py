@@ -4,6 +4,9 @@ The inputs of an elementwise op are 0, ±tiny, ±eps, ±1, ±√max/2 and ±max/
 ±⁴√max, in one entry and in all entries at once. Declared poles, points that the op calls singular, and points where the
 claim itself is not finite are excluded. A derivative that is not finite is wrong if the widest dtype, the claim or the
 numeric derivative shows that it should be finite, within the domain that the input declares.
+
+If forward tests for NaN or infinity, these are tried too. Where the value is finite all the same, it does not depend on
+them: the first derivative there is 0, and any other finite.
 """
 
 from collections.abc import Iterator
@@ -20,6 +23,7 @@ from app.gradcheck.comparison import slope_at
 from app.gradcheck.outside import noted
 from app.gradcheck.points import size_of_numbers
 from app.gradcheck.reproduce import Call
+from app.gradcheck.rows import kernels
 from app.gradcheck.sample import Sample, sample_at
 from app.gradcheck.target import Target
 from app.runtime.modes import Key
@@ -31,6 +35,8 @@ from pullback.gradcheck.verdict import NEAR_OVERFLOW, Element, Finding, Place
 
 NAME = "finite"
 VALUES = {1: ("gradients",), 2: ("products", "slots")}
+# The kernels that test for NaN and infinity.
+TESTS = frozenset(("IsFinite", "IsInf", "IsNan"))
 # Derivatives nearer to a pole than this, as a fraction of its size, need not be finite.
 POLE_DISTANCE = 1e-3
 
@@ -52,6 +58,8 @@ def _finding(target: Target, samples: list[Sample], order: int, dtype: str) -> F
             if key[0] not in VALUES[order]:
                 continue
             bad = ~np.isfinite(np.asarray(value, np.float64)) & expected
+            if key[0] == "gradients":
+                bad |= ~np.isfinite(np.asarray(sample.point.inputs[key[1]], np.float64)) & expected & (value != 0)
             points += int(np.broadcast_to(expected, value.shape).sum())
             if not bad.any():
                 continue
@@ -80,11 +88,13 @@ def _failure(place: Place, first: tuple[Sample, Key, int], wrong: int, points: i
     x = float(np.ravel(sample.point.inputs[name])[at]) if name in sample.point.inputs else None
     analytic, index = float(np.ravel(sample.values[key])[at]), sample.index(name)(at)
     worst = Element(index, x, analytic, float("nan"), float("inf"), place.dtype)
-    sentence = (
-        f"{derivative} is {analytic:g}{'' if x is None else f' at {name} = {x:.6g}'}, where the value is finite; "
-        f"{wrong} of {points} numbers not finite; "
-        "if the derivative is infinite by nature, declare the pole (Input.poles or Op.singular)"
-    )
+    at_x = "" if x is None else f" at {name} = {x:.6g}"
+    sentence = f"{derivative} is {analytic:g}{at_x}, where the value is finite; {wrong} of {points} numbers "
+    if _has_hidden(sample):
+        sentence += "wrong; forward tests for NaN or infinity, and does not depend on them, so derivatives are finite, "
+        sentence += "and 0 at these numbers"
+    else:
+        sentence += "not finite; if the derivative is infinite by nature, declare the pole (Input.poles or Op.singular)"
     reproduction = Call(sample.point, key, sample.cotangents, sample.vectors, at).reproduction(index, analytic)
     return Finding(place, "fail", sentence, points, worst=worst, reproduction=reproduction)
 
@@ -96,9 +106,11 @@ def _is_wrong(target: Target, sample: Sample, order: int, key: Key, at: int) -> 
     kink, the derivatives on both sides are finite.
     """
     for slot in sample.point.op.inputs:
-        (low, high), x = slot.domain, sample.point.inputs[slot.name]
-        if slot.has_domain and not ((x >= low) & (x <= high)).all():
+        (low, high), x = slot.domain, np.asarray(sample.point.inputs[slot.name], np.float64)
+        if slot.has_domain and not (((x >= low) & (x <= high)) | ~np.isfinite(x)).all():
             return False
+    if _has_hidden(sample):
+        return order == 1 and isinstance(claim_of(sample, order), Derivative)
     high = floats.largest(sample.point.spec.dtype)
     if sample.point.spec.dtype != target.widest:
         true = float(np.ravel(target.widen(sample).values[key])[at])
@@ -118,6 +130,11 @@ def _is_wrong(target: Target, sample: Sample, order: int, key: Key, at: int) -> 
         return False
     is_known = slope.status[0] in (Status.OK, Status.KINK)
     return bool(is_known and np.isfinite(slope.value[0]) and abs(slope.value[0]) < NEAR_OVERFLOW * high)
+
+
+def _has_hidden(sample: Sample) -> bool:
+    """Return whether an input is not finite, which forward then hides from the value."""
+    return not all(np.isfinite(np.asarray(x, np.float64)).all() for x in sample.point.inputs.values())
 
 
 def _expected_finite(sample: Sample, order: int) -> Array:
@@ -145,8 +162,9 @@ def _samples(target: Target, dtype: str) -> Iterator[Sample]:
     base = target.in_dtype(target.samples[-1], dtype)
     if base is None:
         return
+    hidden = () if kernels(base.point).isdisjoint(TESTS) else (np.nan, np.inf)
     for name in base.vectors:
-        for inputs in _extreme_inputs(target, base.point.inputs, name, dtype):
+        for inputs in _extreme_inputs(target, base.point.inputs, name, dtype, hidden):
             try:
                 rng = np.random.default_rng(target.options.seed)
                 sample = sample_at(target.bind(inputs, dtype), rng, last=target.last)
@@ -157,11 +175,13 @@ def _samples(target: Target, dtype: str) -> Iterator[Sample]:
             yield sample
 
 
-def _extreme_inputs(target: Target, inputs: Arrays, name: str, dtype: str) -> Iterator[Arrays]:
+def _extreme_inputs(
+    target: Target, inputs: Arrays, name: str, dtype: str, hidden: tuple[float, ...]
+) -> Iterator[Arrays]:
     elementwise, high = target.batching == "elementwise", DTYPES[dtype].high
     largest = float(np.finfo(np.float64).max) if np.isinf(high) else high
     huge = [largest**0.5 / 2, largest / 4] if elementwise else [largest**0.25]
-    sizes = np.array([0.0, rounding.tiny(dtype), rounding.eps(dtype), 1.0, *huge])
+    sizes = np.array([0.0, rounding.tiny(dtype), rounding.eps(dtype), 1.0, *huge, *hidden])
     if elementwise:
         # A number that a mask hides from the value may still enter the gradient, as 0·∞: both bools are tried.
         count = 2 if any(x.dtype == np.bool_ for x in inputs.values()) else 1

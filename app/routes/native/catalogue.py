@@ -3,11 +3,13 @@
 from typing import Any, Literal
 
 from fastapi import APIRouter
+from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.autodiff.binding import has_order
 from app.autodiff.derived import DerivedOp, derivations
 from app.autodiff.padded_rows import PaddedRows, packings_of
+from app.errors import NotFound
 from app.execution.engine import Engine
 from app.http.route import PageRoute
 from app.requests.operations import OPERATIONS
@@ -16,6 +18,8 @@ from ops import Attrs, Batching, Derivative, Formula, Mode, Op, Surrogate
 ClaimKind = Literal["derivative", "surrogate", "formula"]
 # The most shapes of rows in a contract.
 SHOWN = 32
+# How much of the page of an op is sent.
+LARGEST_PAGE = 1 << 20
 
 
 class ClaimSummary(BaseModel):
@@ -121,6 +125,16 @@ def catalogue(engine: Engine) -> APIRouter:
     async def ops() -> OpList:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
         """List all ops, and the reason why an op is unavailable."""
         return op_list
+
+    @router.get("/v1/ops/{op}/source", summary="Get the page of an op", response_class=PlainTextResponse)
+    def source(op: str) -> PlainTextResponse:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
+        """Return the file that declares an op, in Python."""
+        owner = engine.op(op).owner
+        try:
+            content = engine.registry.pages[owner].read_bytes()[:LARGEST_PAGE]
+        except (KeyError, OSError):
+            raise NotFound(f"op {owner}: its page cannot be read any more") from None
+        return PlainTextResponse(content.decode(errors="replace"))
 
     @router.get("/v1/ops/{op}", summary="Get the contract of an op", response_model_exclude_unset=True)
     async def op(op: str) -> OpContract:  # pyright: ignore[reportUnusedFunction] - the decorator uses it

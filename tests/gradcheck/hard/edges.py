@@ -1,0 +1,95 @@
+"""Right ops near poles, far outside of the default domain, and with NaN that forward leaves out."""
+
+import numpy as np
+import tensorflow as tf
+from mpmath import mp
+from scipy import special
+
+from ops import Array, Input, Output, Tensor
+from tests.gradcheck.hard.exact import Hard, collected
+from tests.gradcheck.hard.making import BOTH, WIDE, elementwise, handwritten, structured
+
+
+def gelu(x: Tensor) -> Tensor:
+    """1 + erf is 0 from -8.3 on, while its slope is not."""
+    return 0.5 * x * (1 + tf.math.erf(x / tf.sqrt(tf.constant(2, x.dtype))))
+
+
+def gelu_vjp(x: Tensor, dy: Tensor) -> Tensor:
+    root = tf.sqrt(tf.constant(2, x.dtype))
+    density = tf.exp(-x * x / 2) / tf.sqrt(tf.constant(2 * np.pi, x.dtype))
+    return (0.5 * (1 + tf.math.erf(x / root)) + x * density) * dy
+
+
+def logit(x: Tensor) -> Tensor:
+    return tf.math.log(x) - tf.math.log1p(-x)
+
+
+def arcs(x: Tensor) -> Tensor:
+    return tf.reduce_sum(tf.sqrt((1 - x) * (1 + x)), axis=-1)
+
+
+def arcs_vjp(x: Tensor, dy: Tensor) -> Tensor:
+    return -x / tf.sqrt((1 - x) * (1 + x)) * dy[:, None]
+
+
+def without_nan(x: Tensor) -> Tensor:
+    return tf.where(tf.math.is_nan(x), tf.zeros_like(x), x)
+
+
+def squares(x: Tensor) -> Tensor:
+    return tf.reduce_sum(tf.square(without_nan(x)), axis=-1)
+
+
+def squares_vjp(x: Tensor, dy: Tensor) -> Tensor:
+    return 2 * without_nan(x) * dy[:, None]
+
+
+def squares_reference(x: Array) -> Array:
+    return np.nansum(x**2, axis=-1)
+
+
+OPS = collected(
+    Hard(
+        elementwise(
+            "gelu_erf",
+            handwritten(gelu, gelu_vjp),
+            lambda x: x * special.ndtr(x),
+            {"x": [-1.0, 0.5]},
+            dtypes=BOTH,
+        ),
+        lambda x: x * mp.ncdf(x),
+    ),
+    Hard(
+        elementwise(
+            "logit_at_poles",
+            handwritten(logit, lambda x, dy: dy / (x * (1 - x))),
+            special.logit,
+            {"x": [0.25, 0.999]},
+            slots={"x": {"domain": (0.0, 1.0), "poles": (0.0, 1.0)}},
+            dtypes=BOTH,
+        ),
+    ),
+    Hard(
+        structured(
+            "arcs",
+            handwritten(arcs, arcs_vjp),
+            lambda x: np.sqrt((1 - x) * (1 + x)).sum(axis=-1),
+            {"x": [[0.5, -0.25], [0.0, 0.9]]},
+            inputs=(Input("x", WIDE, ("N", "M"), domain=(-1.0, 1.0), poles=(-1.0, 1.0)),),
+            outputs=(Output("y", WIDE, ("N",)),),
+            batching="leading_axis",
+        ),
+    ),
+    Hard(
+        structured(
+            "squares_without_nan",
+            handwritten(squares, squares_vjp),
+            squares_reference,
+            {"x": [[0.5, -0.25], [0.0, 0.9]]},
+            inputs=(Input("x", WIDE, ("N", "M")),),
+            outputs=(Output("y", WIDE, ("N",)),),
+            batching="leading_axis",
+        ),
+    ),
+)

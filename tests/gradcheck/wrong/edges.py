@@ -1,0 +1,129 @@
+"""Faults near poles and ends of a domain, far outside of the default one, and at special cotangents and NaN."""
+
+import numpy as np
+import tensorflow as tf
+from scipy import special
+
+from ops import Array, Tensor
+from tests.gradcheck.hard.making import handwritten
+from tests.gradcheck.planting import Planted
+from tests.gradcheck.wrong.making import elementwise, rows
+
+VECTOR = ("N",)
+
+
+def logit(x: Tensor) -> Tensor:
+    return tf.math.log(x) - tf.math.log1p(-x)
+
+
+def clamped_logit(x: Tensor, dy: Tensor) -> Tensor:
+    """The denominator is kept from 0, near both poles."""
+    return dy / tf.maximum(x * (1 - x), 1e-3)
+
+
+def arcs(x: Tensor) -> Tensor:
+    return tf.reduce_sum(tf.sqrt((1 - x) * (1 + x)), axis=-1)
+
+
+def clamped_arcs(x: Tensor, dy: Tensor) -> Tensor:
+    """The root is kept from 0, near the ends of the domain."""
+    return -x / tf.maximum(tf.sqrt((1 - x) * (1 + x)), 1e-2) * dy[:, None]
+
+
+def arcs_reference(x: Array) -> Array:
+    return np.sqrt(1 - x**2).sum(axis=-1)
+
+
+def squashed(x: Tensor) -> Tensor:
+    return tf.reduce_sum(tf.tanh(x / 4), axis=-1)
+
+
+def cut_squashed(x: Tensor, dy: Tensor) -> Tensor:
+    """No slope beyond 4."""
+    return tf.cast(tf.abs(x) < 4, x.dtype) * (1 - tf.tanh(x / 4) ** 2) / 4 * dy[:, None]
+
+
+def squashed_reference(x: Array) -> Array:
+    return np.tanh(x / 4).sum(axis=-1)
+
+
+def clipped_high(x: Tensor, dy: Tensor) -> Tensor:
+    """Clipped where no ordinary cotangent reaches."""
+    return tf.clip_by_value(tf.cos(x) * dy, -100, 100)
+
+
+def divided_by_dy(x: Tensor, dy: Tensor) -> Tensor:
+    """NaN where the cotangent is 0."""
+    return tf.cos(x) * tf.square(dy) / dy
+
+
+def fast_at_one(x: Tensor, dy: Tensor) -> Tensor:
+    """A faster formula for cotangents of 1, with another slope."""
+    is_one = tf.reduce_all(tf.equal(dy, 1))
+    return (1 + 0.01 * tf.cast(is_one, x.dtype)) * tf.cos(x) * dy
+
+
+def without_nan(x: Tensor) -> Tensor:
+    return tf.where(tf.math.is_nan(x), tf.zeros_like(x), x)
+
+
+def passed_to_nan(x: Tensor, dy: Tensor) -> Tensor:
+    """NaN gets a gradient, although it does not count."""
+    return tf.identity(dy)
+
+
+def squares(x: Tensor) -> Tensor:
+    return tf.reduce_sum(tf.square(without_nan(x)), axis=-1)
+
+
+def squares_of_nan(x: Tensor, dy: Tensor) -> Tensor:
+    """NaN enters its own gradient."""
+    return 2 * x * dy[:, None]
+
+
+OPS: dict[str, Planted] = {
+    "a denominator that is clamped near poles": Planted(
+        elementwise(
+            handwritten(logit, clamped_logit),
+            special.logit,
+            name="clamped_logit",
+            slot={"domain": (0.0, 1.0), "poles": (0.0, 1.0)},
+        ),
+        ("derivative",),
+    ),
+    "a root that is clamped near the ends of the domain": Planted(
+        rows(
+            handwritten(arcs, clamped_arcs),
+            arcs_reference,
+            name="clamped_arcs",
+            out=VECTOR,
+            slot={"domain": (-1.0, 1.0), "poles": (-1.0, 1.0)},
+        ),
+        ("derivative",),
+    ),
+    "rows without a slope outside of the default domain": Planted(
+        rows(handwritten(squashed, cut_squashed), squashed_reference, name="cut_squashed", out=VECTOR),
+        ("derivative",),
+    ),
+    "clipped at large cotangents only": Planted(
+        elementwise(handwritten(tf.sin, clipped_high), np.sin, name="clipped_high"), ("linearity",)
+    ),
+    "divided by cotangents of 0": Planted(
+        elementwise(handwritten(tf.sin, divided_by_dy), np.sin, name="divided_by_dy"), ("linearity",)
+    ),
+    "another formula for cotangents of 1": Planted(
+        elementwise(handwritten(tf.sin, fast_at_one), np.sin, name="fast_at_one", batching="none"), ("linearity",)
+    ),
+    "a gradient for NaN that forward leaves out": Planted(
+        elementwise(handwritten(without_nan, passed_to_nan), np.nan_to_num, name="passed_to_nan"), ("finite",)
+    ),
+    "NaN in the gradient of rows without it": Planted(
+        rows(
+            handwritten(squares, squares_of_nan),
+            lambda x: np.nansum(x**2, axis=-1),
+            name="squares_of_nan",
+            out=VECTOR,
+        ),
+        ("finite",),
+    ),
+}
