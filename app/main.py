@@ -87,7 +87,7 @@ def create_app(settings: Settings | None = None, ops: Callable[[Settings], Regis
     add_routes(app, graphs(engine))
     if metrics:
         app.include_router(metrics_page(metrics))
-    app.include_router(docs(app, engine))
+    app.include_router(docs(app, engine, plans))
     app.include_router(explorer())
     secured = with_keys if keys else dict[str, Any]
     app.openapi = cache(lambda: secured(openapi(app, engine)))

@@ -199,5 +199,10 @@ def document_of(name: str) -> Call[Document]:
     return Call(f"{PATH}/{quote(name, safe='')}", dict, may_repeat=True)
 
 
+def put(document: Document, name: str) -> Call[str]:
+    """Request the op of a document again. The path has its name, by which a balancer finds the server that needs it."""
+    return Call(f"{PATH}/{name}", _name, bodies.write_json(document, {}), may_repeat=True, puts=True)
+
+
 def _name(contract: Mapping[str, Any]) -> str:
     return str(contract["name"])

@@ -62,7 +62,7 @@ class Function:
         name = remotes[0].client.send(post(document))
         arguments: dict[str, Any] = {**remotes[0].saved, "name": name, "attrs": attrs, "mode": mode}
         found = Remote(**arguments)
-        found.client = RepostingClient(found.client, document)
+        found.client = RepostingClient(found.client, name, document)
         return cls(Derivative(found))
 
     def in_graph(self, inputs: Sequence[Any]) -> Value:

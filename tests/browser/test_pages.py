@@ -1,14 +1,21 @@
 """The pages of the explorer: every op's, the plot, its states, the address, and who may read it."""
 
+import ast
+import functools
 import json
 import re
 import statistics
+import subprocess
+import sys
 import urllib.request
 from pathlib import Path
 
 import pytest
 from conftest import ROOT, wait_for_plot
 from playwright.sync_api import Page, expect
+
+sys.path.append(str(ROOT / "tests"))
+from page_examples import node
 
 AXE = ROOT / "build" / "clients" / "browser" / "packages" / "node_modules" / "axe-core" / "axe.min.js"
 
@@ -148,6 +155,26 @@ def test_what_was_tried_is_in_the_address(visit, output: Path) -> None:
     anew = visit(page.url.partition("127.0.0.1")[2].partition("/")[2].join(["/", ""]))
     anew.wait_for_selector(".answer canvas.heat")
     assert anew.locator(".answer table").inner_text() == shown
+
+
+@pytest.mark.parametrize("operation", ["gradients", "jvp", "numeric"])
+def test_the_lines_of_other_programs_ask_the_same(visit, operation: str) -> None:
+    page = visit(f"/explore/softmax_cross_entropy?t={operation}&dtype=float32")
+    page.wait_for_selector(".answer .tensor")
+    languages, texts = (page.locator(f".snippet {part}").all_text_contents() for part in ("summary", "pre"))
+    lines = dict(zip(languages, texts, strict=True))
+    programs = [
+        ["sh", "-c", lines["curl"]],
+        [node(), "--input-type=module", "--eval", lines["JavaScript"].replace("response.json()", "response.text()")],
+    ]
+    run = functools.partial(subprocess.run, capture_output=True, text=True, check=True, timeout=60)
+    answers = [run(program).stdout for program in programs]
+    one, other = map(json.loads, answers)
+    assert one == other
+    assert set(one) & {"gradients", "tangents", "derivatives"}
+    for language, text in lines.items():
+        if language in ("Python", "JAX", "PyTorch"):
+            ast.parse(text)
 
 
 def test_the_error_of_the_service_is_shown_in_its_words(visit) -> None:

@@ -45,7 +45,7 @@ def test_a_graph_that_the_service_has_lost_is_posted_again(serve, tmp_path) -> N
     with serve(GRAPHS_PATH=str(tmp_path)).client() as other:
         assert other.get(f"/v1/ops/{double.p.remote.name}").status_code == 404
         double.p.remote.client = type(double.p.remote.client)(
-            pullback.Client(str(other.base_url)), double.p.remote.client.document
+            pullback.Client(str(other.base_url)), double.p.remote.name, double.p.remote.client.document
         )
         assert np.allclose(double(X), X**4)
 

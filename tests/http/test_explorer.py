@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.routes.native.explorer import FOLDER, LINKS
+from app.routes.native.explorer import FOLDER, LINKS, PAGE, files
 from pullback.keys import line_for, new_key
 from tests.conftest import Serve
 from tests.http.native_client import problem
@@ -41,7 +41,7 @@ def test_a_page_may_only_load_files_of_the_service(client: httpx.Client, path: s
     assert set(policy.values()) == {"'self'", "'none'"}
     assert policy["default-src"] == policy["frame-ancestors"] == "'none'"
     sources = re.findall(r'(?:src|href)="([^"#]+)"', page.text)
-    assert len(sources) > 5
+    assert {source.rpartition("/")[2] for source in sources} >= {Path(file).name for file in FILES if "js/" in file}
     assert all(client.get(source).status_code == 200 for source in sources)
 
 
@@ -51,12 +51,16 @@ def test_docs_are_found_with_a_slash(client: httpx.Client) -> None:
 
 @pytest.mark.parametrize("file", FILES)
 def test_a_file_is_sent_once(client: httpx.Client, file: str) -> None:
-    content, path = (FOLDER / file).read_bytes(), f"/explore/static/{file}"
+    content, path = files().by_path[file].content, f"/explore/static/{files().version}/{file}"
+    assert file == PAGE or content == (FOLDER / file).read_bytes()
     plain, packed = (client.get(path, headers={"accept-encoding": kind}) for kind in ("identity", "gzip"))
     assert plain.content == packed.content == content
     assert (packed.headers["content-encoding"], "content-encoding" in plain.headers) == ("gzip", False)
     assert int(packed.headers["content-length"]) == len(gzip.compress(content, mtime=0))
     assert plain.headers["x-content-type-options"] == "nosniff"
+    assert "immutable" in plain.headers["cache-control"]
+    other = client.get(f"/explore/static/0123/{file}")
+    assert (other.content, other.headers["cache-control"]) == (content, "no-cache")
     known = client.get(path, headers={"if-none-match": f'"other", {plain.headers["etag"]}'})
     assert (known.status_code, known.content) == (304, b"")
     if file.endswith(".js"):
@@ -69,7 +73,7 @@ def test_the_files_are_small() -> None:
 
 @pytest.mark.parametrize("path", ["none.js", "..%2fmain", "js/..%2f..%2fmain", "js"])
 def test_nothing_else_is_served(client: httpx.Client, path: str) -> None:
-    problem(client.get(f"/explore/static/{path}"), 404)
+    problem(client.get(f"/explore/static/0123/{path}"), 404)
 
 
 def test_what_others_wrote_is_as_they_published_it() -> None:
@@ -83,7 +87,7 @@ def test_what_others_wrote_is_as_they_published_it() -> None:
 def test_the_pages_need_no_key_and_all_that_they_show_does(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "keys").write_text(line_for("someone", new_key()))
     with serve(KEYS_FILE=str(tmp_path / "keys")).client() as client:
-        for path in ("/", "/explore", "/explore/square", f"/explore/static/{FILES[0]}"):
+        for path in ("/", "/explore", "/explore/square", f"/explore/static/0123/{FILES[0]}"):
             assert client.get(path).status_code == 200
         for path in ("/v1/ops", "/docs", "/explorer", "/health"):
             problem(client.get(path), 401)

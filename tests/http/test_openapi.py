@@ -149,6 +149,32 @@ def test_every_op_has_its_paths(by_op: dict[str, Any], client: httpx.Client):
     assert {path for path in by_op["paths"] if "{op}" in path} == gets
 
 
+def test_the_answers_of_the_document_are_those_of_the_service(by_op: dict[str, Any], client: httpx.Client):
+    found = 0
+    for path, item in by_op["paths"].items():
+        described = item.get("post", {})
+        answer = described.get("responses", {}).get("200", {}).get("content", {}).get("application/json", {})
+        if "example" not in answer:
+            continue
+        found += 1
+        validator(by_op, answer["schema"]).validate(answer["example"])
+        if path.startswith(("/v1/ops/square/", "/v1/ops/sign/")):
+            examples = described["requestBody"]["content"]["application/json"]["examples"]
+            first = next(iter(examples.values()))["value"]
+            assert client.post(path, json={**first, "mode": "eager"}).json() == answer["example"]
+    names = [op["name"] for op in client.get("/v1/ops").json()["ops"]]
+    # Some ops have no jvp, no second order, or answers that are too large.
+    assert found > 0.8 * len(OPERATIONS) * len(names)
+    assert all("dy/dx" in by_op["paths"][f"/v1/ops/{name}/vjp"]["post"]["description"] for name in ("sign", "square"))
+
+
+@pytest.mark.parametrize("name", ["CheckAnswer", "VerifyAnswer", "NumericAnswer"])
+def test_the_example_of_an_answer_is_one(document: dict[str, Any], name: str):
+    schema = document["components"]["schemas"][name]
+    assert len(schema["examples"]) == 1
+    validator(document, schema).validate(schema["examples"][0])
+
+
 def test_the_op_of_a_path_is_named(document: dict[str, Any], client: httpx.Client):
     for operation in (*OPERATIONS, "numeric", "verify", "check"):
         parameter = document["paths"][f"/v1/ops/{{op}}/{operation}"]["post"]["parameters"][0]

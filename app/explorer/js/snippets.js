@@ -15,7 +15,7 @@ export function snippets(asked, contract, origin) {
   return {
     curl: curl(asked, origin),
     Python: python(asked, origin),
-    ...(inFrameworks ? { JAX: jax(asked, contract, origin), PyTorch: torch(asked, contract, origin) } : {}),
+    ...(inFrameworks ? { JAX: framework(asked, contract, origin, JAX), PyTorch: framework(asked, contract, origin, TORCH) } : {}),
     JavaScript: javascript(asked, origin),
   };
 }
@@ -39,44 +39,72 @@ function python({ op, operation, body }, origin) {
   return `import pullback\n\nwith pullback.Client("${origin}") as client:\n    result = client.op("${op}").${operation}(${literal(inputs)}${options.join("")})\nprint(result)`;
 }
 
-/**
- * @param {Asked} asked
- * @param {import("./types.d.ts").Contract} contract
- * @param {string} origin
- */
-function jax({ op, operation, body }, contract, origin) {
-  const names = contract.inputs.map((slot) => slot.name);
-  const arrays = names.map((name) => `${name} = jnp.array(${literal(body["inputs"][name])})`);
-  const call = names.join(", ");
-  const live = names.filter((_, i) => contract.inputs[i]?.differentiable);
-  const places = `(${live.map((name) => names.indexOf(name)).join(", ")},)`;
-  const lines = {
-    forward: `print(f(${call}))`,
-    jacobian: `print(jax.jacobian(f, argnums=${places})(${call}))`,
-    hessian: `print(jax.hessian(lambda *xs: sum(y.sum() for y in jax.tree.leaves(f(*xs))), argnums=${places})(${call}))`,
-  }[operation];
-  const total = "lambda *xs: sum(y.sum() for y in jax.tree.leaves(f(*xs)))";
-  const last = lines ?? `print(jax.grad(${total}, argnums=${places})(${call}))`;
-  return `import jax\nimport jax.numpy as jnp\nimport pullback.jax\n\nf = pullback.jax.remote("${op}", url="${origin}"${attributes(body)})\n${arrays.join("\n")}\n${last}`;
-}
+/** What the two frameworks call the same things. */
+const JAX = {
+  head: "import jax\nimport jax.numpy as jnp\nimport pullback.jax",
+  module: "pullback.jax",
+  array: "jnp.array",
+  float: "jnp.float32",
+  ones: "jnp.ones_like",
+  zeros: "jnp.zeros_like",
+  functions: "jax",
+  jacobian: "jax.jacobian",
+};
+const TORCH = {
+  head: "import torch\nimport pullback.torch",
+  module: "pullback.torch",
+  array: "torch.tensor",
+  float: "dtype=torch.float32",
+  ones: "torch.ones_like",
+  zeros: "torch.zeros_like",
+  functions: "torch.func",
+  jacobian: "torch.func.jacrev",
+};
 
 /**
+ * Return the lines for a framework: the op as a function of its differentiable inputs, and a transform of it.
+ *
  * @param {Asked} asked
  * @param {import("./types.d.ts").Contract} contract
  * @param {string} origin
+ * @param {typeof JAX} words
  */
-function torch({ op, operation, body }, contract, origin) {
-  const names = contract.inputs.map((slot) => slot.name);
-  const arrays = contract.inputs.map(
-    (slot) =>
-      `${slot.name} = torch.tensor(${literal(body["inputs"][slot.name])}${slot.differentiable ? ", dtype=torch.float32, requires_grad=True" : ""})`,
-  );
-  const call = `f(${names.join(", ")})`;
-  const gradients = contract.inputs.filter((slot) => slot.differentiable).map((slot) => `print(${slot.name}.grad)`);
-  const several = contract.outputs.length > 1;
-  const total = several ? `sum(y.sum() for y in ${call})` : `${call}.sum()`;
-  const last = operation === "forward" ? `print(${call})` : `${total}.backward()\n${gradients.join("\n")}`;
-  return `import torch\nimport pullback.torch\n\nf = pullback.torch.remote("${op}", url="${origin}"${attributes(body)})\n${arrays.join("\n")}\n${last}`;
+function framework({ op, operation, body }, contract, origin, words) {
+  const live = contract.inputs.filter((slot) => slot.differentiable).map((slot) => slot.name);
+  const every = contract.inputs.map((slot) => slot.name);
+  const array = (/** @type {unknown} */ value, isFloat = true) => `${words.array}(${literal(value)}${isFloat ? `, ${words.float}` : ""})`;
+  const names = live.join(", ");
+  const tuple = (/** @type {string[]} */ parts) => `(${parts.join(", ")}${parts.length === 1 ? "," : ""})`;
+  const along = (/** @type {Record<string, unknown>} */ given) =>
+    tuple(live.map((name) => (name in given ? array(given[name]) : `${words.zeros}(${name})`)));
+  const lines = [
+    words.head,
+    "",
+    `f = ${words.module}.remote("${op}", url="${origin}"${attributes(body)})`,
+    ...contract.inputs.map((slot) => `${slot.name} = ${array(body["inputs"][slot.name], slot.differentiable)}`),
+  ];
+  if (operation === "forward") return [...lines, `print(f(${every.join(", ")}))`].join("\n");
+  const call = live.length === every.length ? "f" : `lambda ${names}: f(${every.join(", ")})`;
+  const { functions } = words;
+  const given = body["cotangents"];
+  const ys = contract.outputs.map((slot, i) => {
+    const y = contract.outputs.length > 1 ? `y[${i}]` : "y";
+    return given ? (slot.name in given ? array(given[slot.name]) : `${words.zeros}(${y})`) : `${words.ones}(${y})`;
+  });
+  lines.push(`g = ${call}`, `y, pullback_of_y = ${functions}.vjp(g, ${names})`, `c = ${ys.length > 1 ? tuple(ys) : ys[0]}`);
+  const pulled = `lambda *xs: ${functions}.vjp(g, *xs)[1](c)`;
+  const places = tuple(live.map((_, i) => String(i)));
+  const last = {
+    jvp: `${functions}.jvp(g, ${tuple(live)}, ${along(body["tangents"] ?? {})})`,
+    jacobian: `${words.jacobian}(g, argnums=${places})(${names})`,
+    hvp: `${functions}.vjp(${pulled}, ${names})[1](${along(body["vectors"] ?? {})})`,
+    hessian: `${words.jacobian}(${pulled}, argnums=${places})(${names})`,
+  }[operation];
+  lines.push(`print(${last ?? "pullback_of_y(c)"})`);
+  if (operation === "gradients" && body["order"] >= 2) {
+    lines.push(`print(${functions}.vjp(${pulled}, ${names})[1](${tuple(live.map((name) => `${words.ones}(${name})`))}))`);
+  }
+  return lines.join("\n");
 }
 
 /**

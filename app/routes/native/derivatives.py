@@ -45,7 +45,7 @@ def _read_safetensors(plans: Plans, operation: Operation, op: Op, body: Body) ->
     return plans.plan(operation, op, fields), fields
 
 
-def _write_json(plan: Plan, result: Any) -> Reply:
+def write_json(plan: Plan, result: Any) -> Reply:
     """Return the response as JSON: absent derivatives are null, with their reasons under ``absent``."""
     answer, missing = plan.operation.tree(plan, result), list[Absent]()
     document = _encode(answer, plan.request.encoding, missing)
@@ -107,7 +107,7 @@ def _reason_tree(tree: Tree) -> Any:
 FORMATS: Mapping[str, Format] = {
     each.media_type: each
     for each in (
-        Format(JSON, Plans.read, _write_json),
+        Format(JSON, Plans.read, write_json),
         Format(safetensors.MEDIA_TYPE, _read_safetensors, _write_safetensors, is_binary=True),
     )
 }

@@ -4,7 +4,6 @@ import base64
 import hashlib
 import re
 from collections.abc import Awaitable, Callable
-from functools import cache
 from pathlib import Path
 
 import fastapi_offline
@@ -15,14 +14,17 @@ from fastapi.staticfiles import StaticFiles
 
 from app.execution.engine import Engine
 from app.http.route import PageRoute
+from app.requests.negotiation import JSON
+from app.requests.plans import Plans
 from app.routes.native.openapi_by_op import OP_PATHS, by_op
+from app.routes.native.samples import Samples
 
 # Where the files of Swagger UI are served.
 ASSETS = "/static-offline-docs"
 INLINE_SCRIPT = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 
 
-def docs(app: FastAPI, engine: Engine) -> APIRouter:
+def docs(app: FastAPI, engine: Engine, plans: Plans) -> APIRouter:
     """Return the routes of the documents, and of their page, which may only load files of this service."""
     router = APIRouter(tags=["docs"], route_class=PageRoute, include_in_schema=False)
     page = get_swagger_ui_html(
@@ -35,11 +37,15 @@ def docs(app: FastAPI, engine: Engine) -> APIRouter:
         swagger_ui_parameters={"docExpansion": "none", "defaultModelsExpandDepth": -1},
     )
     page.headers["Content-Security-Policy"] = policy(bytes(page.body))
-    of_each_op = cache(lambda: by_op(app.openapi(), engine))
     for path in ("/docs", "/docs/"):
         router.get(path)(_always(lambda: page))
     router.get("/openapi.json")(_always(lambda: JSONResponse(app.openapi())))
-    router.get(OP_PATHS)(_always(lambda: JSONResponse(of_each_op())))
+    samples = Samples(engine, plans)
+
+    @router.get(OP_PATHS)
+    async def op_paths() -> Response:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
+        return Response(await samples.written(lambda: by_op(app.openapi(), engine)), media_type=JSON)
+
     # Its own copy of the scripts: servers often have no access to the internet.
     router.mount(ASSETS, StaticFiles(directory=Path(fastapi_offline.__file__).with_name("static")))
     return router

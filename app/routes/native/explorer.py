@@ -6,6 +6,7 @@ The pages are static; all that they show comes from the public API. They may onl
 import gzip
 import hashlib
 import mimetypes
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -31,6 +32,9 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+# The path of the files in the page; they are served below it under their version, so that a browser asks for each once.
+STATIC = "/explore/static/"
+KEPT = {"Cache-Control": "public, max-age=31536000, immutable"}
 HEADERS = {"Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
 
 
@@ -44,16 +48,16 @@ class File:
     tag: str
 
     @classmethod
-    def read(cls, path: Path) -> "File":
-        """Read a file."""
-        content, media_type = path.read_bytes(), mimetypes.guess_type(path.name)[0] or "text/plain"
+    def of(cls, name: str, content: bytes) -> "File":
+        """Return the file of this name."""
+        media_type = mimetypes.guess_type(name)[0] or "text/plain"
         media_type = {"application/javascript": "text/javascript"}.get(media_type, media_type)
         tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
         return cls(content, gzip.compress(content, mtime=0), media_type, tag)
 
-    def response(self, request: Request) -> Response:
-        """Return the response to a request, without the content if the client has it."""
-        headers = {**HEADERS, "ETag": self.tag}
+    def response(self, request: Request, more: Mapping[str, str] | None = None) -> Response:
+        """Return the response to a request, with ``more`` headers, and without the content if the client has it."""
+        headers = {**HEADERS, "ETag": self.tag, **(more or {})}
         if self.media_type == "text/html":
             headers |= {"Content-Security-Policy": POLICY, "Referrer-Policy": "no-referrer"}
         known = request.headers.get("if-none-match", "").replace("W/", "")
@@ -66,12 +70,24 @@ class File:
         return Response(content, headers=headers, media_type=self.media_type)
 
 
-@cache
-def files() -> dict[str, File]:
-    """Return the files of the explorer, by their path below its folder."""
-    # The types of TypeScript are for those who change the pages.
-    found = sorted(path for path in FOLDER.rglob("*") if path.is_file() and path.suffix != ".ts")
-    return {str(path.relative_to(FOLDER)): File.read(path) for path in found}
+@dataclass(frozen=True)
+class Files:
+    """The files of the explorer, by their path below its folder, and the version of all of them."""
+
+    by_path: Mapping[str, File]
+    version: str
+
+    @classmethod
+    def read(cls) -> "Files":
+        """Read the files, without the types of TypeScript, which are for those who change the pages."""
+        paths = sorted(path for path in FOLDER.rglob("*") if path.is_file() and path.suffix != ".ts")
+        contents = {str(path.relative_to(FOLDER)): path.read_bytes() for path in paths}
+        version = hashlib.sha256(b"".join(contents.values())).hexdigest()[:16]
+        contents[PAGE] = contents[PAGE].replace(STATIC.encode(), f"{STATIC}{version}/".encode())
+        return cls({path: File.of(path, content) for path, content in contents.items()}, version)
+
+
+files = cache(Files.read)
 
 
 def explorer() -> APIRouter:
@@ -88,16 +104,17 @@ def explorer() -> APIRouter:
 
     async def page(request: Request) -> Response:
         """Return the page of the list or of one op, which finds its op in its address."""
-        return files()[PAGE].response(request)
+        return files().by_path[PAGE].response(request)
 
     for path in ("/explore", "/explore/", "/explore/{op}", "/explore/{op}/"):
         router.get(path)(page)
 
-    @router.get("/explore/static/{path:path}")
-    async def static(request: Request, path: str) -> Response:  # pyright: ignore[reportUnusedFunction]
-        """Return a file of the pages."""
-        if (file := files().get(path)) is None:
+    @router.get(STATIC + "{version}/{path:path}")
+    async def static(request: Request, version: str, path: str) -> Response:  # pyright: ignore[reportUnusedFunction]
+        """Return a file of the pages; a page of another version gets it too, but must not keep it."""
+        known = files()
+        if (file := known.by_path.get(path)) is None:
             raise NotFound(f"unknown path {request.url.path}; GET /docs lists the paths")
-        return file.response(request)
+        return file.response(request, KEPT if version == known.version else None)
 
     return router

@@ -67,8 +67,15 @@ class NumericDerivatives(BaseModel):
     )
 
 
+_DERIVATIVES: dict[str, Any] = {"derivative": [2.0, 4.0], "error_bar": [3.9e-6, 8.7e-6], "status": ["ok", "ok"]}
+_ABOUT: dict[str, Any] = {"op": "square", "order": 1, "of": "forward", "dtype": "float32", "computed_in": "float64"}
+_EXAMPLE: dict[str, Any] = {"examples": [{**_ABOUT, "derivatives": {"x": _DERIVATIVES}}]}
+
+
 class NumericAnswer(OperationAnswer):
     """The numeric derivatives."""
+
+    model_config = ConfigDict(json_schema_extra=_EXAMPLE)
 
     op: str
     order: Literal[1, 2]

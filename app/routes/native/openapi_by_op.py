@@ -38,8 +38,13 @@ def by_op(general: Schema, engine: Engine) -> Schema:
         **general,
         "paths": paths,
         "components": {**general["components"], "schemas": schemas},
-        "tags": [{"name": op.name, "description": op.summary} for op in ops],
+        "tags": [{"name": op.name, "description": op.summary, "externalDocs": _explorer(op)} for op in ops],
     }
+
+
+def _explorer(op: Op) -> Schema:
+    """Return the link to the page of an op in the explorer."""
+    return {"description": "plot and verdict", "url": f"/explore/{op.name}"}
 
 
 class _Endpoint(NamedTuple):
@@ -67,6 +72,7 @@ def _described(op: Op, endpoint: _Endpoint) -> Schema | None:
     return endpoint.described | {
         "tags": [op.name],
         "operationId": f"{op.name}_{endpoint.name}",
+        "description": (op.doc or "").strip(),
         "parameters": [each for each in endpoint.described["parameters"] if each.get("in") != "path"],
         "requestBody": {**body, "content": {**body["content"], JSON: media}},
     }
