@@ -72,7 +72,7 @@ def test_a_graph_is_the_composition_bit_for_bit(name: str, mode: Any) -> None:
     graph = op_of(document)
     hand = by_hand(graph, function, attrs)
     kinds: list[Kind] = ["gradients", "jvp", "hvp"]
-    for dtype in ("float32", "float64"):
+    for dtype in ("float32", "float64") if mode == "graph" else ("float32",):
         points = [Case(op, op.examples[0]).point(dtype, mode) for op in (graph, hand)]
         along = directions(points[0], np.random.default_rng(3))
         for kind in kinds:
